@@ -1,0 +1,72 @@
+"""The error tree. It answers one question: who has to act?
+
+Retry is decided by branch alone: only TransientError is retried. Every error has a stable code and, where it
+helps, a hint; the command line prints both on one line.
+"""
+
+from __future__ import annotations
+
+
+class PgtrickleError(Exception):
+    """Root of everything that this package raises on purpose."""
+
+    code = "PGT000"
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def one_line(self) -> str:
+        text = f"{self.code}: {self.message}"
+        if self.hint:
+            text += f" (hint: {self.hint})"
+        return " ".join(text.split())
+
+
+class ConfigError(PgtrickleError):
+    """The operator has to act: settings, environment, privileges of our own role, a missing Java."""
+
+    code = "PGT100"
+
+
+class DefinitionError(PgtrickleError):
+    """The author of the query has to act."""
+
+    code = "PGT200"
+
+
+class NotDifferentiableError(DefinitionError):
+    """The query cannot be maintained from changes; AUTO turns this into FULL with the message as its reason."""
+
+    code = "PGT201"
+
+
+class SourceChangedError(DefinitionError):
+    """A source's columns no longer fit the query."""
+
+    code = "PGT202"
+
+
+class TransientError(PgtrickleError):
+    """Nobody has to act: the work is tried again (connection lost, lock timeout, server starting)."""
+
+    code = "PGT300"
+
+
+class FencedError(TransientError):
+    """Another worker committed this refresh first; nothing was written."""
+
+    code = "PGT301"
+
+
+class InexactValueError(PgtrickleError):
+    """A value cannot be carried exactly through the differential path; the refresh falls back to FULL and says so."""
+
+    code = "PGT400"
+
+
+class InvariantError(PgtrickleError):
+    """We have to act: a guarantee did not hold. The table is reinitialised and the event is recorded."""
+
+    code = "PGT900"
