@@ -1,0 +1,37 @@
+# Everything a developer needs. Nothing but Python 3.11+ has to be on the machine.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+SOURCES := src tests $(wildcard benchmarks)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench golden docs
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP)  ## virtual environment with the tested versions (quick the second time)
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup.py
+	@command -v $(PYTHON) >/dev/null || { echo "setup: $(PYTHON) not found; install Python 3.11 or later" >&2; exit 1; }
+	@MAKE_GOAL=$(firstword $(MAKECMDGOALS)) $(PYTHON) scripts/setup.py
+	@touch $@
+
+demo: $(STAMP)  ## embedded PostgreSQL + Spark + a shop that keeps writing, live (DEMO_SECONDS=30 to limit it)
+	@$(BIN)/pgtrickle demo
+
+test: $(STAMP)  ## all tests
+	$(BIN)/python -m pytest
+
+check: $(STAMP)  ## format, lint, types, import contracts, unit tests: under a minute
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy $(SOURCES)
+	$(BIN)/lint-imports --no-logo && $(BIN)/python -m pytest -q tests/unit $(wildcard tests/golden)
+
+bench: $(STAMP)  ## every benchmark; each prints one JSON line last
+	@for b in $(sort $(wildcard benchmarks/*.py)); do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+
+golden: $(STAMP)  ## rewrite the golden files; review the difference before you commit it
+	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/golden
+
+docs: $(STAMP)  ## generate the reference pages
+	$(BIN)/python scripts/docs.py
