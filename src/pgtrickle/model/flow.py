@@ -1,0 +1,117 @@
+"""What moves along the line: cuts, windows, deltas, outcomes.
+
+A cut is a PostgreSQL snapshot. Membership in a window is decided by visibility in snapshots alone, never by the order
+of ids, LSNs or clocks: that is what makes a late commit fall in exactly one window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """`pg_current_snapshot()` of a REPEATABLE READ transaction: xmin:xmax:in-progress."""
+
+    xmin: int
+    xmax: int
+    open_xids: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Cut:
+        xmin, xmax, rest = text.split(":")
+        return cls(int(xmin), int(xmax), tuple(int(x) for x in rest.split(",") if x))
+
+    def __str__(self) -> str:
+        return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.open_xids))}"
+
+    def sees(self, xid: int) -> bool:
+        return xid < self.xmin or (xid < self.xmax and xid not in self.open_xids)
+
+    def precedes(self, other: Cut) -> bool:
+        """False when `other` cannot be a later snapshot of the same server (restore, another cluster)."""
+        return self.xmin <= other.xmin and self.xmax <= other.xmax
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The changes that are visible in `upto` and not in `since`."""
+
+    since: Cut
+    upto: Cut
+
+    def predicate(self, xid: str = "xid") -> str:
+        """SQL over a buffer's xid column.
+
+        Not visible in `since` is exactly "at or after its xmax, or in progress then"; the two arms are index ranges that
+        stay tight however long some transaction has been open, where a range from xmin would not.
+        """
+        arms = f"({xid} >= '{self.since.xmax}'::xid8 AND {xid} < '{self.upto.xmax}'::xid8)"
+        if self.since.open_xids:
+            xids = ",".join(map(str, self.since.open_xids))
+            arms = f"({arms} OR {xid} = ANY ('{{{xids}}}'::xid8[]))"
+        return f"{arms} AND pg_catalog.pg_visible_in_snapshot({xid}, '{self.upto}'::pg_snapshot)"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Which database of which cluster a cut belongs to; a cut is meaningless anywhere else."""
+
+    system_identifier: str
+    database_oid: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.system_identifier}/{self.database_oid}"
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """One cut per source database."""
+
+    cuts: Mapping[str, Cut]
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any] | None) -> Frontier | None:
+        if not value:
+            return None
+        return cls({key: Cut.parse(entry["snapshot"]) for key, entry in value.items()})
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: {"snapshot": str(cut)} for key, cut in self.cuts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What one source has in a window."""
+
+    rows: int
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Weighted rows as columns of plain values, the result of the pipeline's Spark part.
+
+    `columns` maps a name of the template's Spark output to its values; every list has the same length.
+    """
+
+    columns: Mapping[str, Sequence[Any]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+
+@dataclass(slots=True)
+class Timings:
+    """Where the time of one refresh went, in milliseconds."""
+
+    parts: dict[str, float] = field(default_factory=dict)
+
+    def add(self, part: str, ms: float) -> None:
+        self.parts[part] = self.parts.get(part, 0.0) + ms
+
+    def to_json(self) -> dict[str, float]:
+        return {part: round(ms, 3) for part, ms in self.parts.items()}

@@ -1,0 +1,193 @@
+"""GROUP BY, aggregates and HAVING: which parts of an output expression are keys, which are aggregate calls.
+
+Everything else in the expression stays text that PostgreSQL evaluates from the state of the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.pipeline.nodes import Aggregate, AggregateCall, CallPlace, From, KeyPlace, Output
+from pgtrickle.pipeline.sqltext import Cursor, keys, strip_parentheses
+
+SUPPORTED = frozenset({"count", "sum", "avg", "min", "max"})
+
+Range = tuple[int, int]
+
+
+def aggregate_at(cursor: Cursor, index: int, aggregates: Set[str]) -> bool:
+    """Whether an aggregate is called at this token; `aggregates` are the names of all aggregates of the database."""
+    token = cursor.tokens[index]
+    if not token.is_name or index + 1 >= cursor.stop or cursor.tokens[index + 1].key != "(":
+        return False
+    return token.key.strip('"').lower() in aggregates
+
+
+def is_aggregated(
+    cursor: Cursor, items: Sequence[tuple[str, int, int]], group: Sequence[Range], having: Range | None, aggregates: Set[str]
+) -> bool:
+    if group or having is not None:
+        return True
+    return any(aggregate_at(cursor, i, aggregates) for _, start, stop in items for i in range(start, stop))
+
+
+def parse_aggregate(
+    cursor: Cursor,
+    items: Sequence[tuple[str, int, int]],
+    group: Sequence[Range],
+    having: Range | None,
+    source: From | None,
+    where: str | None,
+    aggregates: Set[str],
+) -> Aggregate:
+    reader = _Reader(cursor, aggregates)
+    for start, stop in group:
+        reader.add_group_key(start, stop)
+    outputs = tuple(Output(name, reader.parts(start, stop)) for name, start, stop in items)
+    having_parts = reader.parts(*having) if having is not None else None
+    return Aggregate(source, where, tuple(reader.keys), tuple(reader.calls), outputs, having_parts)
+
+
+class _Reader:
+    def __init__(self, cursor: Cursor, aggregates: Set[str]) -> None:
+        self.cursor = cursor
+        self.aggregates = aggregates
+        self.keys: list[str] = []
+        self.key_tokens: list[tuple[str, ...]] = []
+        self.calls: list[AggregateCall] = []
+
+    def add_group_key(self, start: int, stop: int) -> int:
+        start, stop = strip_parentheses(self.cursor.tokens, start, stop)
+        first = self.cursor.tokens[start].key if start < stop else "("
+        if start == stop or first in ("GROUPING SETS", "CUBE", "ROLLUP", "GROUPING"):
+            raise NotDifferentiableError("GROUPING SETS, CUBE and ROLLUP are not maintained from changes yet")
+        tokens = keys(self.cursor.tokens, start, stop)
+        if tokens in self.key_tokens:
+            return self.key_tokens.index(tokens)
+        self.keys.append(self.cursor.text(start, stop))
+        self.key_tokens.append(tokens)
+        return len(self.keys) - 1
+
+    def parts(self, start: int, stop: int) -> tuple[str | KeyPlace | CallPlace, ...]:
+        """Cuts an expression into verbatim text, keys and calls."""
+        cursor = self.cursor
+        found: list[str | KeyPlace | CallPlace] = []
+        text_from = start
+        index = start
+
+        def flush(upto: int) -> None:
+            text = cursor.text(text_from, upto)
+            if text:
+                found.append(f" {text} ")
+
+        while index < stop:
+            match = self._key_at(index, stop)
+            if match is not None:
+                place: KeyPlace | CallPlace = KeyPlace(match[0])
+                end = match[1]
+            elif aggregate_at(cursor, index, self.aggregates):
+                call, end = self._call(index, stop)
+                place = CallPlace(self._add_call(call))
+            elif self._column_at(index, stop):
+                # A column outside any aggregate that is no key: determined by the keys (a primary key is among them).
+                end = self._column_end(index, stop)
+                place = KeyPlace(self.add_group_key(index, end))
+            else:
+                index += 1
+                continue
+            flush(index)
+            found.append(place)
+            index = text_from = end
+        flush(stop)
+        return tuple(found)
+
+    def _key_at(self, index: int, stop: int) -> tuple[int, int] | None:
+        best: tuple[int, int] | None = None
+        if index > 0 and self.cursor.tokens[index - 1].key in (".", "::"):
+            return None
+        for number, wanted in enumerate(self.key_tokens):
+            end = index + len(wanted)
+            if end > stop or keys(self.cursor.tokens, index, end) != wanted:
+                continue
+            if end < stop and self.cursor.tokens[end].key in (".", "(") and self.cursor.tokens[end - 1].is_name:
+                continue
+            if len(wanted) > 1 and not self._whole_operand(index, end):
+                continue
+            if best is None or end > best[1]:
+                best = (number, end)
+        return best
+
+    def _whole_operand(self, start: int, end: int) -> bool:
+        """Whether tokens start..end are one operand: `a + b` is not, in `a + b * c`, where precedence would differ.
+
+        PostgreSQL prints every operator expression in parentheses, so an operand that is an expression has them around it.
+        """
+        tokens = self.cursor.tokens
+        if all(t.key == "." or t.is_name for t in tokens[start:end]):
+            return True
+        if tokens[start].is_name and tokens[start + 1].key == "(" and self.cursor.closing(start + 1) == end - 1:
+            return True
+        before = tokens[start - 1].key if start > 0 else ","
+        after = tokens[end].key if end < len(tokens) else ","
+        return before in ("(", ",", "SELECT") and after in (")", ",", "AS", "FROM")
+
+    def _column_at(self, index: int, stop: int) -> bool:
+        """A column reference is alias.column, or a bare name where the query has one relation."""
+        cursor = self.cursor
+        token = cursor.tokens[index]
+        if not token.is_name or (index > 0 and cursor.tokens[index - 1].key in ("::", ".")):
+            return False
+        following = cursor.tokens[index + 1].key if index + 1 < stop else ""
+        if following == ".":
+            return True
+        return token.key.startswith('"') or (following != "(" and token.key not in _EXPRESSION_WORDS)
+
+    def _column_end(self, index: int, stop: int) -> int:
+        end = index + 1
+        while end + 1 < stop and self.cursor.tokens[end].key == "." and self.cursor.tokens[end + 1].is_name:
+            end += 2
+        if end < stop and self.cursor.tokens[end].key == "(":
+            raise NotDifferentiableError("a schema-qualified function over aggregates is not maintained from changes yet")
+        return end
+
+    def _call(self, index: int, stop: int) -> tuple[AggregateCall, int]:
+        cursor = self.cursor
+        name = cursor.tokens[index].key.strip('"').lower()
+        if name not in SUPPORTED or (index > 0 and cursor.tokens[index - 1].key == "."):
+            raise NotDifferentiableError(f"the aggregate {name} is not maintained from changes yet")
+        closing = cursor.closing(index + 1)
+        first = index + 2
+        distinct = cursor.tokens[first].key == "DISTINCT"
+        if distinct:
+            first += 1
+        argument = cursor.text(first, closing)
+        if cursor.has_at_depth_0(first, closing, "ORDER BY", ","):
+            raise NotDifferentiableError(f"ORDER BY inside {name}() is not maintained from changes yet")
+        end = closing + 1
+        filter_text = None
+        if end + 1 < stop and cursor.tokens[end].key == "FILTER":
+            filter_end = cursor.closing(end + 1)
+            if cursor.tokens[end + 2].key != "WHERE":
+                raise NotDifferentiableError("FILTER without WHERE")
+            filter_text = cursor.text(end + 3, filter_end)
+            end = filter_end + 1
+        if end < stop and cursor.tokens[end].key in ("OVER", "WITHIN GROUP", "WITHIN"):
+            raise NotDifferentiableError("window functions are not maintained from changes yet")
+        return AggregateCall(name, None if argument == "*" else argument, filter_text, distinct, cursor.text(index, end)), end
+
+    def _add_call(self, call: AggregateCall) -> int:
+        if call not in self.calls:
+            self.calls.append(call)
+        return self.calls.index(call)
+
+
+# Words that pg_get_viewdef prints unquoted inside expressions and that are not columns. Columns of these names are quoted there
+# when they are reserved; for the others (type names and the like) the preceding `::` or the query's own keys decide.
+_EXPRESSION_WORDS = frozenset(
+    """AND OR NOT IS NULL TRUE FALSE CASE WHEN THEN ELSE END IN ANY ALL SOME BETWEEN SYMMETRIC LIKE ILIKE SIMILAR TO ESCAPE
+    DISTINCT FROM COLLATE AT TIME ZONE AS ARRAY ROW CAST OPERATOR UNKNOWN ISNULL NOTNULL YEAR MONTH DAY HOUR MINUTE SECOND
+    INTERVAL WITH WITHOUT PRECISION VARYING DOUBLE CHARACTER LEADING TRAILING BOTH FOR DOCUMENT NORMALIZED LOCAL
+    CURRENT_DATE CURRENT_TIMESTAMP CURRENT_TIME LOCALTIMESTAMP LOCALTIME CURRENT_USER SESSION_USER USER CURRENT_ROLE
+    """.split()
+)

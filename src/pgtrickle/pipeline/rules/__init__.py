@@ -1,0 +1,1 @@
+"""Delta rules, one file per family of operators."""

@@ -1,0 +1,152 @@
+"""Tokens of a query with their places in its text.
+
+Expressions are never printed again from a syntax tree: what PostgreSQL wrote (pg_get_viewdef) is cut at token borders and
+sent back verbatim, so no printer of ours or of a library can change what an expression means.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot.errors import TokenError
+
+from pgtrickle.errors import NotDifferentiableError
+
+_WORD = re.compile(r"[A-Za-z_\x80-\U0010ffff][\w$\x80-\U0010ffff]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`key` is what to compare: keywords and unquoted names in upper case, everything else as written."""
+
+    key: str
+    start: int
+    end: int  # exclusive
+
+    @property
+    def is_name(self) -> bool:
+        return self.key.startswith('"') or bool(_WORD.match(self.key))
+
+
+def tokenize(sql: str) -> tuple[Token, ...]:
+    try:
+        raw = sqlglot.tokenize(sql, read="postgres")
+    except TokenError as error:
+        raise NotDifferentiableError(f"the query could not be split into tokens: {error}") from error
+    tokens = []
+    for token in raw:
+        text = sql[token.start : token.end + 1]
+        if text[:1] in "\"'" or "'" in text:
+            key = text
+        else:
+            key = " ".join(text.upper().split())
+        tokens.append(Token(key, token.start, token.end + 1))
+    return tuple(tokens)
+
+
+def identifier(token_text: str) -> str:
+    """The name that PostgreSQL stores for an identifier as written."""
+    if token_text.startswith('"'):
+        return token_text[1:-1].replace('""', '"')
+    return token_text.lower()
+
+
+def quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class Cursor:
+    """Walks over the tokens of one text."""
+
+    def __init__(self, sql: str, tokens: tuple[Token, ...] | None = None, start: int = 0, stop: int | None = None) -> None:
+        self.sql = sql
+        self.tokens = tokenize(sql) if tokens is None else tokens
+        self.at = start
+        self.stop = len(self.tokens) if stop is None else stop
+
+    def peek(self, ahead: int = 0) -> str:
+        index = self.at + ahead
+        return self.tokens[index].key if index < self.stop else ""
+
+    def next(self) -> Token:
+        if self.at >= self.stop:
+            raise NotDifferentiableError("the query ends where more was expected")
+        token = self.tokens[self.at]
+        self.at += 1
+        return token
+
+    def take(self, *keys: str) -> bool:
+        if self.peek() in keys:
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, key: str) -> None:
+        if not self.take(key):
+            raise NotDifferentiableError(f"expected {key} but found {self.peek() or 'the end'} in the query's text")
+
+    def text(self, start: int, stop: int) -> str:
+        """The text of tokens start (inclusive) to stop (exclusive)."""
+        if start >= stop:
+            return ""
+        return self.sql[self.tokens[start].start : self.tokens[stop - 1].end]
+
+    def closing(self, opening: int) -> int:
+        """The index of the parenthesis that closes the one at `opening`."""
+        depth = 0
+        for index in range(opening, self.stop):
+            key = self.tokens[index].key
+            if key == "(":
+                depth += 1
+            elif key == ")":
+                depth -= 1
+                if depth == 0:
+                    return index
+        raise NotDifferentiableError("unbalanced parentheses in the query's text")
+
+    def until(self, *keys: str) -> tuple[int, int]:
+        """Moves to the next of `keys` at depth 0 (or to the end); returns the token range that was passed."""
+        start = self.at
+        depth = 0
+        while self.at < self.stop:
+            key = self.tokens[self.at].key
+            if depth == 0 and key in keys:
+                break
+            if key in ("(", "["):
+                depth += 1
+            elif key in (")", "]"):
+                if depth == 0:
+                    break
+                depth -= 1
+            self.at += 1
+        return start, self.at
+
+    def has_at_depth_0(self, start: int, stop: int, *keys: str) -> bool:
+        depth = 0
+        for index in range(start, stop):
+            key = self.tokens[index].key
+            if key in ("(", "["):
+                depth += 1
+            elif key in (")", "]"):
+                depth -= 1
+            elif depth == 0 and key in keys:
+                return True
+        return False
+
+
+def strip_parentheses(tokens: tuple[Token, ...], start: int, stop: int) -> tuple[int, int]:
+    """Drops parentheses that enclose the whole range: `((a + b))` and `a + b` are the same expression."""
+    while stop - start >= 2 and tokens[start].key == "(" and tokens[stop - 1].key == ")":
+        depth = 0
+        for index in range(start, stop - 1):
+            depth += {"(": 1, ")": -1}.get(tokens[index].key, 0)
+            if depth == 0:
+                return start, stop
+        start, stop = start + 1, stop - 1
+    return start, stop
+
+
+def keys(tokens: tuple[Token, ...], start: int, stop: int) -> tuple[str, ...]:
+    return tuple(t.key for t in tokens[start:stop])

@@ -1,0 +1,225 @@
+"""A compiled stream table: everything that does not depend on cuts and keys, ready to be filled in.
+
+`signature` is the Spark part with its types. Leaf columns go by position and their expressions are PostgreSQL's business, so
+stream tables that differ only in names, tables, filters and expressions have one signature and run as one job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pgtrickle.model.catalog import Column
+from pgtrickle.pipeline.carriers import Carried, SqlType, exact, key
+from pgtrickle.pipeline.measures import Measure, Measures, argument, plan_measures
+from pgtrickle.pipeline.nodes import Aggregate, CallPlace, Item, KeyPlace, Plan, Select, UnionAll, scans
+from pgtrickle.pipeline.rules import linear
+from pgtrickle.pipeline.rules.linear import W, Changed, Term
+from pgtrickle.pipeline.sqltext import quote
+
+Describe = Callable[[str], Sequence[SqlType]]
+NOW = Term(None, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The Spark part. kind `bag`: net rows. kind `fold`: net groups; `measures` are (kind, types of its columns)."""
+
+    kind: str
+    keys: tuple[str, ...]
+    measures: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def leaf_types(self) -> tuple[str, ...]:
+        """Arrow types of the leaf's columns after the weight."""
+        return (*self.keys, *(t for _, types in self.measures for t in types))
+
+
+@dataclass(frozen=True, slots=True)
+class BagTemplate:
+    """Select-project-join-union: the table is a bag of rows."""
+
+    plan: Select | UnionAll
+    columns: tuple[Column, ...]
+    carried: tuple[Carried, ...]
+    signature: Signature
+    relids: frozenset[int]
+
+    def delta_statements(self, changed: Mapping[int, Changed]) -> list[str]:
+        statements = []
+        for term in linear.deltas(self.plan, changed):
+            inner = linear.render(self.plan, term, _positions(self.columns))
+            statements.append(f"{linear.with_clause(self.plan, term)}SELECT q.{W}, {_list(self.carried)} FROM ({inner.sql}) AS q")
+        return statements
+
+    def load_statement(self) -> str:
+        inner = linear.render(self.plan, NOW, _positions(self.columns))
+        return f"SELECT {_list(self.carried)} FROM ({inner.sql}) AS q"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldTemplate:
+    """GROUP BY: a state row per group, from which PostgreSQL computes the visible row."""
+
+    plan: Aggregate
+    columns: tuple[Column, ...]
+    key_types: tuple[SqlType, ...]
+    keys: tuple[Carried, ...]
+    measures: Measures
+    signature: Signature
+    relids: frozenset[int]
+    rows: Select = field(repr=False)
+
+    @property
+    def rereads(self) -> tuple[Measure, ...]:
+        return tuple(m for m in self.measures.measures if m.kind in ("recompute", "min", "max"))
+
+    @property
+    def has_extremes(self) -> bool:
+        return any(m.kind in ("min", "max") for m in self.measures.measures)
+
+    def delta_statements(self, changed: Mapping[int, Changed]) -> list[str]:
+        statements = []
+        leaf = [*self.keys, *(c for m in self.measures.measures for c in m.columns)]
+        for term in linear.deltas(self.rows, changed):
+            inner = linear.render(self.rows, term)
+            sql = f"SELECT q.{W}, {_list(leaf)} FROM ({inner.sql}) AS q"
+            if self.has_extremes:
+                sql = _netted(sql, len(leaf))
+            statements.append(linear.with_clause(self.rows, term) + sql)
+        return statements
+
+    def load_statement(self) -> str:
+        """The whole state, computed by the database: keys, the count of rows, then each measure's state columns as text."""
+        items = [f"{k} AS {quote(f'k{i}')}" for i, k in enumerate(self.plan.keys)]
+        items.append('count(*) AS "n"')
+        outer = [c.sql for c in self.keys] + ['q."n"::int8']
+        for m in self.measures.measures:
+            for suffix, _ in m.state:
+                items.append(f'{self._state_sql(m, suffix)} AS "{m.name(suffix)}"')
+                outer.append(f'q."{m.name(suffix)}"::text')
+        return f"SELECT {', '.join(outer)} FROM ({self._grouped(items, NOW)}) AS q"
+
+    def reread_statement(self, nulls: Sequence[bool]) -> str:
+        """Values of the reread measures for given groups, from the tables as the snapshot sees them.
+
+        One array parameter per key (%s, its text form). The `= ANY` filters reach the tables' indexes; the join decides
+        exactly. `nulls[i]`: whether some key i is NULL, which `= ANY` would lose.
+        """
+        wanted = [f"{k} AS {quote(f'k{i}')}" for i, k in enumerate(self.plan.keys)]
+        wanted += [f'{m.call.sql} AS "{m.name("v")}"' for m in self.rereads]
+        filters = []
+        for i, (sql, type_, null) in enumerate(zip(self.plan.keys, self.key_types, nulls, strict=True)):
+            if not null:
+                filters.append(f"(({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM \"__pgt_k\" AS k)::{_array(type_)}))")
+        grouped = self._grouped(wanted, NOW, filters).replace("%", "%%")
+        names = ", ".join(f"k{i}" for i in range(len(self.keys)))
+        casts = ", ".join(f"u.k{i}::{t.name} AS k{i}".replace("%", "%%") for i, t in enumerate(self.key_types))
+        arrays = ", ".join("%s::text[]" for _ in self.keys)
+        join = " AND ".join(f"q.k{i} IS NOT DISTINCT FROM k.k{i}" for i in range(len(self.keys)))
+        values = ", ".join(f'q."{m.name("v")}"::text' for m in self.rereads)
+        return (
+            f'WITH "__pgt_k" AS MATERIALIZED (SELECT u.ord, {casts} FROM unnest({arrays}) WITH ORDINALITY AS u({names}, ord)) '
+            f'SELECT k.ord, {values} FROM "__pgt_k" AS k JOIN ({grouped}) AS q ON {join}'
+        )
+
+    def reread_all_statement(self) -> str:
+        """The same for a query without GROUP BY: there is one group."""
+        items = [f'{m.call.sql} AS "{m.name("v")}"' for m in self.rereads]
+        values = ", ".join(f'q."{m.name("v")}"::text' for m in self.rereads)
+        return f"SELECT 1, {values} FROM ({self._grouped(items, NOW)}) AS q"
+
+    def output_statement(self, state: str) -> str:
+        """The visible rows (columns c0.., then "gid") of the state rows that `state`, a table expression aliased s, holds."""
+        items = [f"{self._fill(o.parts)} AS {quote(o.name)}" for o in self.plan.outputs]
+        where = f" WHERE {self._fill(self.plan.having)}" if self.plan.having is not None else ""
+        sql = f'SELECT {", ".join([*items, "s.gid AS __pgt_gid"])} FROM {state}{where}'
+        for layer in self.plan.layers:
+            outer = [f"{i.sql} AS {quote(i.name)}" for i in layer.items]
+            condition = f" WHERE {layer.where}" if layer.where is not None else ""
+            sql = f"SELECT {', '.join([*outer, f'{layer.alias}.__pgt_gid'])} FROM ({sql}) AS {layer.alias}{condition}"
+        names = ", ".join(f"c{i}" for i in range(len(self.columns)))
+        casts = ", ".join(f"o.c{i}::{c.type} AS c{i}" for i, c in enumerate(self.columns))
+        return f"SELECT {casts}, o.gid FROM ({sql}) AS o({names}, gid)"
+
+    def _fill(self, parts: Sequence[str | KeyPlace | CallPlace]) -> str:
+        texts = []
+        for part in parts:
+            if isinstance(part, KeyPlace):
+                texts.append(f"s.k{part.index}")
+            elif isinstance(part, CallPlace):
+                texts.append(self.measures.values[part.index])
+            else:
+                texts.append(part)
+        return "".join(texts)
+
+    def _state_sql(self, measure: Measure, suffix: str) -> str:
+        value = argument(measure.call)
+        return {"n": f"count({value})", "s": f"sum({value})::numeric", "v": measure.call.sql}[suffix]
+
+    def _grouped(self, items: Sequence[str], term: Term, filters: Sequence[str] = ()) -> str:
+        conditions = [f"({self.plan.where})"] if self.plan.where is not None else []
+        where = " AND ".join([*conditions, *filters]) or None
+        group = f" GROUP BY {', '.join(f'({k})' for k in self.plan.keys)}" if self.plan.keys else ""
+        return linear.select(items, self.plan.source, where, term).sql + group
+
+
+Template = BagTemplate | FoldTemplate
+
+
+def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe) -> Template:
+    """`describe` asks PostgreSQL for the result types of a statement."""
+    if not isinstance(plan, Aggregate):
+        inner = linear.render(plan, NOW, _positions(columns))
+        types = describe(inner.sql)
+        carried = tuple(exact(f"q.c{i}", t) for i, t in enumerate(types))
+        signature = Signature("bag", tuple(c.arrow for c in carried))
+        return BagTemplate(plan, tuple(columns), carried, signature, _relids(plan))
+    return _compile_fold(plan, tuple(columns), describe)
+
+
+def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Describe) -> FoldTemplate:
+    arguments = [argument(c) for c in plan.calls]
+    items = [Item(f"k{i}", k) for i, k in enumerate(plan.keys)]
+    items += [Item(f"a{i}", a) for i, a in enumerate(arguments) if a is not None]
+    rows = Select(tuple(items), plan.source, plan.where)
+    types = list(describe(linear.render(rows, NOW).sql))
+    key_types = tuple(types[: len(plan.keys)])
+    rest = iter(types[len(plan.keys) :])
+    argument_types = [next(rest) if a is not None else None for a in arguments]
+    calls = ", ".join(c.sql for c in plan.calls)
+    result_types = describe(linear.select([calls], plan.source, plan.where, NOW).sql) if plan.calls else ()
+    keys = tuple(key(f"q.k{i}", t) for i, t in enumerate(key_types))
+    measures = plan_measures(plan, argument_types, result_types, lambda i: f"q.a{i}")
+    signature = Signature(
+        "fold",
+        tuple(k.arrow for k in keys),
+        tuple((m.kind, tuple(c.arrow for c in m.columns)) for m in measures.measures),
+    )
+    return FoldTemplate(plan, columns, key_types, keys, measures, signature, _relids(plan), rows)
+
+
+def _relids(plan: Plan) -> frozenset[int]:
+    return frozenset(s.relation.relid for s in scans(plan))
+
+
+def _positions(columns: Sequence[Column]) -> list[str]:
+    return [f"c{i}" for i in range(len(columns))]
+
+
+def _list(carried: Sequence[Carried]) -> str:
+    return ", ".join(c.sql for c in carried) or "NULL::text"
+
+
+def _array(type_: SqlType) -> str:
+    return f"{type_.name}[]"
+
+
+def _netted(sql: str, columns: int) -> str:
+    """Cancels rows that left and came back unchanged, so that an untouched extreme is not read again; weights stay +1 and -1."""
+    names = ", ".join(["w", *(f"c{i}" for i in range(columns))])
+    group = ", ".join(f"d.c{i}" for i in range(columns))
+    return (
+        f"SELECT CASE WHEN n.w > 0 THEN 1 ELSE -1 END, {', '.join(f'n.c{i}' for i in range(columns))} "
+        f"FROM (SELECT sum(d.w) AS w, {group} FROM ({sql}) AS d({names}) GROUP BY {group} HAVING sum(d.w) <> 0) AS n, "
+        f"generate_series(1, abs(n.w)) AS g"
+    )
