@@ -103,14 +103,14 @@ class FoldTemplate:
         """Values of the reread measures for given groups, from the tables as the snapshot sees them.
 
         One array parameter per key (%s, its text form). The `= ANY` filters reach the tables' indexes; the join decides
-        exactly. `nulls[i]`: whether some key i is NULL, which `= ANY` would lose.
+        exactly. `nulls[i]`: whether some key i is NULL, which `= ANY` alone would lose.
         """
         wanted = [f"{k} AS {quote(f'k{i}')}" for i, k in enumerate(self.plan.keys)]
         wanted += [f'{m.call.sql} AS "{m.name("v")}"' for m in self.rereads]
         filters = []
         for i, (sql, type_, null) in enumerate(zip(self.plan.keys, self.key_types, nulls, strict=True)):
-            if not null:
-                filters.append(f"(({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM \"__pgt_k\" AS k)::{_array(type_)}))")
+            among = f"({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM \"__pgt_k\" AS k)::{_array(type_)})"
+            filters.append(f"({among} OR ({sql}) IS NULL)" if null else f"({among})")
         grouped = self._grouped(wanted, NOW, filters).replace("%", "%%")
         names = ", ".join(f"k{i}" for i in range(len(self.keys)))
         casts = ", ".join(f"u.k{i}::{t.name} AS k{i}".replace("%", "%%") for i, t in enumerate(self.key_types))
