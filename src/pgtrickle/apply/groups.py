@@ -1,0 +1,159 @@
+"""Groups: a state row per group beside the stream table, and the visible row that PostgreSQL computes from it.
+
+A group is found by its identity (Spark's hash of the key) and confirmed by the key itself. The visible row carries the state
+row's own number, so two keys with one hash stay two groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.apply.target import Target, array_type, carried, escape, quote
+from pgtrickle.errors import InvariantError
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class StateColumn:
+    """A column of a measure's state. `fold` is add, least, greatest or set."""
+
+    name: str
+    type: str
+    fold: str
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """What the apply needs of a fold template. `output(state)` is the SELECT of visible rows over a state expression."""
+
+    target: Target
+    key_types: tuple[str, ...]
+    key_carriers: tuple[str, ...]
+    state: tuple[StateColumn, ...]
+    output: Callable[[str], str]
+
+    def delta_names(self) -> list[str]:
+        """Columns of a delta: identity, weight, keys, then each state column (a value, and for extremes whether it replaces)."""
+        names = ["h", "n", *(f"k{i}" for i in range(len(self.key_types)))]
+        for column in self.state:
+            names.append(column.name)
+            if column.fold in ("least", "greatest"):
+                names.append(f"{column.name}_set")
+        return names
+
+    def delta_types(self) -> list[str]:
+        types = ["int8[]", "int8[]", *(array_type(c) for c in self.key_carriers)]
+        for column in self.state:
+            types.append("text[]")
+            if column.fold in ("least", "greatest"):
+                types.append("bool[]")
+        return types
+
+
+def create_state(conn: Connection, groups: Groups) -> None:
+    columns = [
+        '"gid" bigint GENERATED ALWAYS AS IDENTITY',
+        '"h" bigint NOT NULL',
+        '"n" bigint NOT NULL',
+        *(f'"k{i}" {t}' for i, t in enumerate(groups.key_types)),
+        *(f'"{c.name}" {c.type}' for c in groups.state),
+    ]
+    table = groups.target.state
+    conn.execute(f"DROP TABLE IF EXISTS {table}")
+    conn.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
+    conn.execute(f'CREATE INDEX ON {table} ("h")')
+    conn.execute(f'CREATE UNIQUE INDEX ON {table} ("gid")')
+
+
+def fold_delta(conn: Connection, groups: Groups, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
+    """Adds a delta (arrays in the order of `delta_names`) to the state, then brings the visible rows in line."""
+    arrays = ", ".join(f"%s::{t}" for t in groups.delta_types())
+    source = f"unnest({arrays}) AS d({', '.join(groups.delta_names())})"
+    sets = ['"n" = s."n" + d.n', *(f'"{c.name}" = {_folded(c)}' for c in groups.state)]
+    sql = (
+        f"WITH d AS MATERIALIZED (SELECT * FROM {source}), "
+        f"u AS (UPDATE {groups.target.state} AS s SET {', '.join(sets)} FROM d WHERE {_match(groups)} RETURNING s.gid, s.n), "
+        f"i AS (INSERT INTO {groups.target.state} ({_state_list(groups)}) SELECT {_state_row(groups)} FROM d "
+        f"WHERE NOT EXISTS (SELECT FROM {groups.target.state} AS s WHERE {_match(groups)}) RETURNING gid, n) "
+        "SELECT gid, n FROM u UNION ALL SELECT gid, n FROM i"
+    )
+    touched = conn.execute(sql, columns).fetchall()
+    if any(n < 0 for _, n in touched):
+        raise InvariantError(f"a group of {groups.target.schema}.{groups.target.name} has fewer than no rows")
+    return _show(conn, groups, [gid for gid, _ in touched])
+
+
+def replace_groups(conn: Connection, groups: Groups, stage: str) -> tuple[int, int]:
+    """Makes the state equal to the staged one (h, n, keys, state as text) and the visible rows with it, by difference."""
+    differs = " OR ".join(["s.n <> d.n", *(f's."{c.name}"::text IS DISTINCT FROM d."{c.name}"' for c in groups.state)])
+    sets = ['"n" = d.n', *(f'"{c.name}" = d."{c.name}"::{c.type}' for c in groups.state)]
+    state = groups.target.state
+    removed = conn.execute(
+        f"DELETE FROM {state} AS s WHERE NOT EXISTS (SELECT FROM {stage} AS d WHERE {_match(groups)}) RETURNING s.gid"
+    ).fetchall()
+    changed = conn.execute(
+        f"UPDATE {state} AS s SET {', '.join(sets)} FROM {stage} AS d WHERE {_match(groups)} AND ({differs}) RETURNING s.gid"
+    ).fetchall()
+    added = conn.execute(
+        f"INSERT INTO {state} ({_state_list(groups)}) SELECT {_state_row(groups)} FROM {stage} AS d "
+        f"WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE {_match(groups)}) RETURNING gid"
+    ).fetchall()
+    return _show(conn, groups, [row[0] for row in (*removed, *changed, *added)])
+
+
+def _show(conn: Connection, groups: Groups, gids: list[int]) -> tuple[int, int]:
+    """Replaces the visible rows of these groups where they differ; then forgets groups that have no rows left."""
+    target = groups.target
+    alive = "" if not groups.key_types else " AND live.n > 0"
+    state = f"(SELECT live.* FROM {target.state} AS live WHERE live.gid = ANY (%s::int8[]){alive}) AS s"
+    output = escape(groups.output("\x00")).replace("\x00", state)
+    identical = " AND ".join(f"o.c{i}::text IS NOT DISTINCT FROM t.{quote(c.name)}::text" for i, c in enumerate(target.columns))
+    same = f"o.gid = t.__pgt_row_id AND {identical}" if identical else "o.gid = t.__pgt_row_id"
+    typed = ", ".join([*(f"o.c{i}" for i in range(len(target.columns))), "o.gid"])
+    row = conn.execute(
+        f"WITH o AS MATERIALIZED ({output}), "
+        f"gone AS (DELETE FROM {target.table} AS t WHERE t.__pgt_row_id = ANY (%s::int8[]) "
+        f"AND NOT EXISTS (SELECT FROM o WHERE {same}) RETURNING 1), "
+        f"come AS (INSERT INTO {target.table} ({target.column_list()}) SELECT {typed} FROM o "
+        f"WHERE NOT EXISTS (SELECT FROM {target.table} AS t WHERE {same}) RETURNING 1) "
+        "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone)",
+        (gids, gids),
+    ).fetchone()
+    if groups.key_types:
+        conn.execute(f"DELETE FROM {target.state} WHERE gid = ANY (%s::int8[]) AND n = 0", (gids,))
+    if row is None:
+        raise InvariantError("the apply statement returned nothing")
+    return int(row[0]), int(row[1])
+
+
+def _match(groups: Groups) -> str:
+    """s and d are the same group. The key is compared in the form in which it travels: canonical, so equal text is equal value."""
+    keys = [f"s.k{i} IS NOT DISTINCT FROM d.k{i}::{t}" for i, t in enumerate(groups.key_types)]
+    return " AND ".join(["s.h = d.h", *keys])
+
+
+def _state_list(groups: Groups) -> str:
+    return ", ".join(['"h"', '"n"', *(f'"k{i}"' for i in range(len(groups.key_types))), *(f'"{c.name}"' for c in groups.state)])
+
+
+def _state_row(groups: Groups) -> str:
+    keys = [f"d.k{i}::{t}" for i, t in enumerate(groups.key_types)]
+    values = [f'coalesce(d."{c.name}"::{c.type}, 0)' if c.fold == "add" else f'd."{c.name}"::{c.type}' for c in groups.state]
+    return ", ".join(["d.h", "d.n", *keys, *values])
+
+
+def _folded(column: StateColumn) -> str:
+    old, new = f's."{column.name}"', f'd."{column.name}"::{column.type}'
+    if column.fold == "add":
+        return f"coalesce({old}, 0) + coalesce({new}, 0)"
+    if column.fold == "set":
+        return new
+    extreme = "LEAST" if column.fold == "least" else "GREATEST"
+    return f'CASE WHEN d."{column.name}_set" THEN {new} ELSE {extreme}({old}, {new}) END'
+
+
+__all__ = ["Groups", "StateColumn", "carried", "create_state", "fold_delta", "replace_groups"]
