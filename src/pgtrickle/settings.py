@@ -1,0 +1,226 @@
+"""One frozen Settings, its sources and their precedence: flag, environment, file, database, default.
+
+`load` is pure: it takes what the sources said and remembers where each value came from. Reading files and
+environments is the caller's business. The reference page and `pgtrickle config` are made from the fields below.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+from pgtrickle.errors import ConfigError
+
+ENV_PREFIX = "PGTRICKLE_"
+DATABASE_PREFIX = "pg_trickle."
+
+# PGTRICKLE_ variables that belong to the command line and are no settings.
+COMMAND_VARIABLES = frozenset({"SERVER", "CONFIG", "DEBUG"})
+ALIASES: Mapping[str, str] = {"publication_lag_warn_bytes": "publication_lag_warn_lsn"}
+
+_TRUE = frozenset({"on", "true", "yes", "1"})
+_FALSE = frozenset({"off", "false", "no", "0"})
+
+
+def _setting(
+    default: Any, doc: str, *, low: float | None = None, high: float | None = None, choices: tuple[str, ...] = ()
+) -> Any:
+    """A field with its documentation and its range."""
+    metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "kind": type(default)}
+    if isinstance(default, Mapping):
+        return field(default_factory=lambda: default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Read at the edge, passed inward. An empty text means "not set"."""
+
+    enabled: bool = _setting(True, "Per database: off stops dispatching refreshes; capture goes on.")
+    scheduler_interval_ms: int = _setting(
+        1000, "Time between two scheduler ticks, in milliseconds.", low=100, high=600_000
+    )
+    event_driven_wake: bool = _setting(True, "Wake the scheduler by NOTIFY pgtrickle_wake, not only by its tick.")
+    wake_debounce_ms: int = _setting(
+        10, "How long to collect wake-ups before acting, in milliseconds.", low=1, high=5000
+    )
+    parallel_refresh_mode: str = _setting(
+        "on", "Whether independent refreshes run side by side.", choices=("off", "dry_run", "on")
+    )
+    max_dynamic_refresh_workers: int = _setting(4, "Refresh workers of the whole fleet.", low=1, high=64)
+    max_concurrent_refreshes: int = _setting(4, "Refreshes at once in a database that has no quota.", low=1, high=32)
+    per_database_worker_quota: int = _setting(0, "Guaranteed workers of a database; 0 = none.", low=0, high=64)
+    worker_pool_size: int = _setting(0, "Persistent workers; 0 = started per task.", low=0, high=64)
+    tiered_scheduling: bool = _setting(True, "Refresh rarely changing tables less often.")
+    enable_refresh_broker: bool = _setting(False, "One scan of a shared source answers for all databases.")
+    adaptive_batch_coalescing: bool = _setting(True, "Use the broker's answers when they are fresh.")
+    max_databases: int = _setting(0, "Expected number of databases; informational, 0 = not stated.", low=0)
+    template_cache_max_entries: int = _setting(
+        256, "Compiled templates kept in memory; the least recently used goes.", low=0, high=65_536
+    )
+    differential_max_change_ratio: float = _setting(
+        0.15, "Changed rows / rows of the source above which a refresh is FULL.", low=0, high=1
+    )
+    prediction_window: int = _setting(60, "History that the cost model looks at, in minutes.", low=1, high=10_080)
+    prediction_ratio: float = _setting(
+        1.5, "Predicted differential / last full cost above which FULL is chosen.", low=0.1, high=100
+    )
+    prediction_min_samples: int = _setting(5, "Refreshes needed before the cost model speaks.", low=1, high=1000)
+    max_buffer_rows: int = _setting(
+        1_000_000, "Pending change rows above which a refresh is FULL; 0 = no limit.", low=0, high=100_000_000
+    )
+    compact_threshold: int = _setting(100_000, "Change rows beyond which a buffer is netted out.", low=0)
+    publication_lag_warn_lsn: int = _setting(
+        0, "Bytes a subscriber may lag before a warning; 0 = off (alias publication_lag_warn_bytes).", low=0
+    )
+    merge_work_mem_mb: int = _setting(64, "work_mem of our statements, in MB.", low=1, high=65_536)
+    delta_work_mem_cap_mb: int = _setting(
+        0, "Estimated memory of a delta above which a refresh is FULL, in MB; 0 = no cap.", low=0, high=65_536
+    )
+    connection_pooler_mode: str = _setting(
+        "off", "Keep no session state because a pooler is in between.", choices=("off", "transaction", "session")
+    )
+    max_consecutive_errors: int = _setting(
+        3, "Transient failures in a row that suspend a stream table.", low=1, high=100
+    )
+    allow_circular: bool = _setting(False, "Allow stream tables that depend on each other.")
+    max_fixpoint_iterations: int = _setting(
+        100, "Rounds of a cyclic component before it is an error.", low=1, high=10_000
+    )
+    history_retention_days: int = _setting(90, "How long the refresh history is kept, in days.", low=1, high=36_500)
+    spark_master: str = _setting("local[*]", "Master of the Spark Connect server that pgtrickle starts itself.")
+    spark_remote: str = _setting("", "sc://host:port of a running Spark Connect server to use instead.")
+    spark_conf: Mapping[str, str] = _setting(
+        MappingProxyType({}), "Further Spark settings for the server that pgtrickle starts (spark_conf.<name>)."
+    )
+    spark_driver_memory_mb: int = _setting(
+        2048, "Heap of the Spark Connect server that pgtrickle starts, in MB.", low=512, high=1_048_576
+    )
+    spark_start_timeout_s: int = _setting(120, "How long Spark may take to start, in seconds.", low=5, high=3600)
+    java_home: str = _setting("", "Java 17 or later to use for Spark; default: JAVA_HOME, then the one in the wheel.")
+    log_level: str = _setting("info", "What is logged.", choices=("debug", "info", "warning", "error"))
+    log_format: str = _setting("text", "How it is logged.", choices=("text", "json"))
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings and where each value came from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def load(
+    *,
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    file: Mapping[str, object] | None = None,
+    file_name: str = "pgtrickle.toml",
+    database: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Merges the sources. `flags` leaves out what was not given; `database` has the names of pg_settings."""
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    conf: dict[str, str] = {}
+    sources = (
+        [("database", name, DATABASE_PREFIX + name, value) for name, value in _from_database(database or {}).items()],
+        [("file", name, f"{name} in {file_name}", value) for name, value in (file or {}).items()],
+        [("env", name, ENV_PREFIX + name.upper(), value) for name, value in _from_environment(environ or {}).items()],
+        [("flag", name, f"--set {name}", value) for name, value in (flags or {}).items()],
+    )
+    for source in sources:  # lowest precedence first
+        for origin, given, where, value in source:
+            name, _, key = given.partition(".")
+            name = ALIASES.get(name, name)
+            if name == "spark_conf":
+                conf.update({key: str(value)} if key else _conf(value, where))
+                origins[name] = origin
+                continue
+            values[name] = _check(name if not key else given, value, where)
+            origins[name] = origin
+    if conf:
+        values["spark_conf"] = MappingProxyType(conf)
+    return Loaded(
+        Settings(**values), MappingProxyType({f.name: origins.get(f.name, "default") for f in fields(Settings)})
+    )
+
+
+def describe() -> list[dict[str, Any]]:
+    """Every setting with its default, range and documentation, for the reference page."""
+    rows = []
+    for f in fields(Settings):
+        default = f.default_factory() if f.default_factory is not MISSING else f.default
+        rows.append({"name": f.name, "default": default, "range": _range(f.metadata), "doc": f.metadata["doc"]})
+    return rows
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for variable, value in environ.items():
+        if variable.startswith(ENV_PREFIX) and variable.removeprefix(ENV_PREFIX) not in COMMAND_VARIABLES:
+            found[variable.removeprefix(ENV_PREFIX).lower()] = value
+    return found
+
+
+def _from_database(database: Mapping[str, str]) -> dict[str, str]:
+    return {n.removeprefix(DATABASE_PREFIX): v for n, v in database.items() if n.startswith(DATABASE_PREFIX)}
+
+
+def _range(metadata: Mapping[str, Any]) -> str:
+    if metadata["choices"]:
+        return ", ".join(metadata["choices"])
+    if metadata["kind"] is bool:
+        return "on, off"
+    low, high = metadata["low"], metadata["high"]
+    if low is None:
+        return ""
+    return f"{low}..{high}" if high is not None else f"{low} or more"
+
+
+def _check(name: str, value: object, where: str) -> Any:
+    known = {f.name: f.metadata for f in fields(Settings)}
+    metadata = known.get(name)
+    if metadata is None:
+        near = difflib.get_close_matches(name, [*known, *ALIASES], n=1)
+        hint = f"did you mean {near[0]}?" if near else "pgtrickle config lists all settings"
+        raise ConfigError(f"unknown setting {name} ({where})", hint=hint)
+    bad = ConfigError(
+        f"{name} = {value} ({where}) is not valid", hint=f"it must be {_range(metadata) or metadata['kind'].__name__}"
+    )
+    kind = metadata["kind"]
+    if kind is str:
+        text = str(value)
+        if metadata["choices"]:
+            text = text.lower() if isinstance(value, str) else {True: "on", False: "off"}.get(value is True, text)
+            if text not in metadata["choices"]:
+                raise bad
+        return text
+    if kind is bool:
+        text = str(value).lower()
+        if text not in _TRUE | _FALSE:
+            raise bad
+        return text in _TRUE
+    if isinstance(value, bool):
+        raise bad
+    try:
+        number = kind(value if isinstance(value, int | float) and kind is float else str(value))
+    except ValueError:
+        raise bad from None
+    low, high = metadata["low"], metadata["high"]
+    # Written so that a NaN fails.
+    if not ((low is None or number >= low) and (high is None or number <= high)):
+        raise ConfigError(f"{name} = {value} ({where}) is out of range", hint=f"it must be {_range(metadata)}")
+    return number
+
+
+def _conf(value: object, where: str) -> dict[str, str]:
+    """`spark_conf` as a table, or as name=value pairs separated by semicolons."""
+    if isinstance(value, Mapping):
+        return {str(k): str(v) for k, v in value.items()}
+    pairs = [pair.partition("=") for pair in str(value).split(";") if pair.strip()]
+    if any(not equals or not key.strip() for key, equals, _ in pairs):
+        raise ConfigError(f"spark_conf ({where}) is not valid", hint="write name=value;name=value")
+    return {key.strip(): text.strip() for key, _, text in pairs}
