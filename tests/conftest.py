@@ -1,0 +1,187 @@
+"""Fixtures that all tests share: one PostgreSQL and one Spark Connect server per run, a fresh database per test.
+
+The folder of a test sets its marker, so that `-m "not spark"` works without anybody having to remember it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.runtime.sparkserver import SparkServer
+from pgtrickle.settings import Settings
+
+ROLE = "app"
+ROLE_PASSWORD = "app"
+INSTALLED_TEMPLATE = "template_installed"
+FOLDERS = ("unit", "property", "golden", "postgres", "spark", "migration", "fleet", "browser")
+
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    root = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(root).parts[0]
+        if folder in FOLDERS:
+            item.add_marker(getattr(pytest.mark, folder))
+
+
+class Database:
+    """A database of the embedded server, owned by the ordinary role `app`."""
+
+    def __init__(self, server: EmbeddedPostgres, name: str) -> None:
+        self.server = server
+        self.name = name
+        self._connections: list[psycopg.Connection[Any]] = []
+
+    @property
+    def dsn(self) -> str:
+        """As `app`."""
+        return self.server.dsn(self.name, user=ROLE, password=ROLE_PASSWORD)
+
+    @property
+    def superuser_dsn(self) -> str:
+        return self.server.dsn(self.name)
+
+    def connect(self, *, autocommit: bool = True, superuser: bool = False, **options: Any) -> psycopg.Connection[Any]:
+        """A connection as `app`; closed at the end of the test if the test does not do it."""
+        dsn = self.superuser_dsn if superuser else self.dsn
+        connection: psycopg.Connection[Any] = psycopg.connect(make_conninfo(dsn, **options), autocommit=autocommit)
+        self._connections.append(connection)
+        return connection
+
+    def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
+        """Runs as `app` and returns the rows of the last statement; several statements only without parameters."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            return run(connection, text, *params)
+
+    def superuser_sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.superuser_dsn, autocommit=True) as connection:
+            return run(connection, text, *params)
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+
+def run(connection: psycopg.Connection[Any], text: str, *params: Any) -> list[tuple[Any, ...]]:
+    cursor = connection.execute(text, params or None)
+    while cursor.nextset():
+        pass
+    return cursor.fetchall() if cursor.description is not None else []
+
+
+@pytest.fixture(scope="session")
+def pg_server() -> Iterator[EmbeddedPostgres]:
+    """One PostgreSQL 18 for the whole run; tests that stop or crash a server make their own."""
+    server = EmbeddedPostgres.create(
+        durable=False, settings={"max_connections": "200", "max_prepared_transactions": "20"}
+    )
+    with server:
+        prepare_server(server)
+        yield server
+
+
+def prepare_server(server: EmbeddedPostgres) -> None:
+    """The role that the tests work as: it can log in, and nothing else."""
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("CREATE ROLE {} LOGIN PASSWORD {} NOSUPERUSER NOCREATEROLE NOCREATEDB").format(
+                sql.Identifier(ROLE), sql.Literal(ROLE_PASSWORD)
+            )
+        )
+
+
+def create_database(server: EmbeddedPostgres, name: str, *, template: str = "template1") -> Database:
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute(
+            # WAL_LOG copies a small template without a checkpoint.
+            sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {} STRATEGY wal_log").format(
+                sql.Identifier(name), sql.Identifier(ROLE), sql.Identifier(template)
+            )
+        )
+    return Database(server, name)
+
+
+def drop_database(server: EmbeddedPostgres, name: str) -> None:
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def make_database(pg_server: EmbeddedPostgres) -> Iterator[Callable[..., Database]]:
+    """For tests that need several databases: `make_database()`, or `make_database(template=...)`."""
+    made: list[Database] = []
+
+    def make(*, template: str = "template1") -> Database:
+        database = create_database(pg_server, f"test_{next(_numbers)}", template=template)
+        made.append(database)
+        return database
+
+    yield make
+    for database in made:
+        database.close()
+        if pg_server.alive():
+            drop_database(pg_server, database.name)
+
+
+@pytest.fixture
+def database(make_database: Callable[..., Database]) -> Database:
+    """A fresh database without pgtrickle."""
+    return make_database()
+
+
+@pytest.fixture(scope="session")
+def installed_template(pg_server: EmbeddedPostgres) -> str:
+    """A template with pgtrickle installed by `app`, so that a test's copy takes milliseconds."""
+    from pgtrickle.db.install import install
+
+    database = create_database(pg_server, INSTALLED_TEMPLATE)
+    with psycopg.connect(database.dsn) as connection:
+        install(connection)
+    return INSTALLED_TEMPLATE
+
+
+@pytest.fixture
+def make_installed(make_database: Callable[..., Database], installed_template: str) -> Callable[[], Database]:
+    """For tests that need several databases with pgtrickle."""
+    return lambda: make_database(template=installed_template)
+
+
+@pytest.fixture
+def installed(make_installed: Callable[[], Database]) -> Database:
+    """A fresh database with pgtrickle installed as the ordinary role `app`."""
+    return make_installed()
+
+
+@pytest.fixture(scope="session")
+def spark_server() -> Iterator[SparkServer]:
+    """One Spark Connect server for the whole run."""
+    server = SparkServer.start(Settings(spark_driver_memory_mb=2048))
+    try:
+        server.wait_ready(120)
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_url(spark_server: SparkServer) -> str:
+    """What `SparkSession.builder.remote` and `pgtrickle run --spark-remote` take."""
+    return spark_server.url
+
+
+@pytest.fixture(scope="session")
+def spark(spark_url: str) -> str:
+    """The same, by the short name."""
+    return spark_url
