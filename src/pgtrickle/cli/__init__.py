@@ -1,0 +1,43 @@
+"""The command line: thin commands over `runtime` and `db`, one-line errors, exit codes 0, 1, 2 and 75."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+EXIT_REFUSED = 1
+EXIT_TRY_AGAIN = 75
+
+
+def main() -> None:
+    """The `pgtrickle` command. Errors become one line here, so that no command needs its own handling."""
+    from pgtrickle.cli.app import app
+    from pgtrickle.errors import PgtrickleError, TransientError
+
+    try:
+        app(prog_name="pgtrickle")
+    except PgtrickleError as error:
+        if _debugging():
+            raise
+        _complain(error.one_line())
+        sys.exit(EXIT_TRY_AGAIN if isinstance(error, TransientError) else EXIT_REFUSED)
+    except BrokenPipeError:
+        # The reader (head, a closed terminal) has seen enough; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_REFUSED)
+    except Exception as error:
+        if _debugging():
+            raise
+        text = " ".join(str(error).split()) or type(error).__name__
+        _complain(f"{type(error).__name__}: {text} (hint: --debug shows where)")
+        sys.exit(EXIT_REFUSED)
+
+
+def _debugging() -> bool:
+    return "--debug" in sys.argv[1:] or os.environ.get("PGTRICKLE_DEBUG", "") not in ("", "0", "off")
+
+
+def _complain(line: str) -> None:
+    from pgtrickle.telemetry import redact
+
+    sys.stderr.write(f"pgtrickle: {redact(line)}\n")

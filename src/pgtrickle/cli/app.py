@@ -1,0 +1,214 @@
+"""The commands. Each is a thin call; heavy packages are imported inside, so that --help is quick."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pgtrickle import __version__
+from pgtrickle.cli.options import Options, parse_assignments
+from pgtrickle.telemetry import redact, set_up_logging
+
+app = typer.Typer(
+    help="Stream tables for PostgreSQL: tables defined by a query, kept current from changes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+options = Options()
+
+Dsn = Annotated[str, typer.Argument(help="postgresql://user@host/database", metavar="DSN", show_default=False)]
+Server = Annotated[
+    str,
+    typer.Option("--server", envvar="PGTRICKLE_SERVER", help="postgresql://user@host/database", metavar="DSN"),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"pgtrickle {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    config: Annotated[Path | None, typer.Option(envvar="PGTRICKLE_CONFIG", help="A TOML file with settings.")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting for this command, name=value.", metavar="NAME=VALUE")
+    ] = None,
+    log_format: Annotated[str | None, typer.Option(help="text or json.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,  # noqa: ARG001
+    version: Annotated[  # noqa: ARG001  -- acts in its callback, as --debug does in main()
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    options.config = config
+    options.flags = parse_assignments(assignments or [])
+    if log_format:
+        options.flags["log_format"] = log_format
+    if log_level:
+        options.flags["log_level"] = log_level
+
+
+@app.command()
+def install(dsn: Dsn) -> None:
+    """Create pgtrickle's schemas, catalog and functions in a database; run it again to upgrade."""
+    from pgtrickle.db.connect import connect
+    from pgtrickle.db.install import install as install_objects
+
+    with connect(dsn, role="install") as connection:
+        install_objects(connection)
+    typer.echo(f"pgtrickle {__version__} is installed in {redact(dsn)}")
+
+
+@app.command()
+def uninstall(
+    dsn: Dsn,
+    drop_tables: Annotated[
+        bool, typer.Option("--drop-tables", help="Drop the stream tables as well; otherwise they stay as plain tables.")
+    ] = False,
+) -> None:
+    """Remove everything that install and run created."""
+    from pgtrickle.db.connect import connect
+    from pgtrickle.db.install import uninstall as uninstall_objects
+
+    with connect(dsn, role="install") as connection:
+        uninstall_objects(connection, drop_tables=drop_tables)
+    typer.echo(f"pgtrickle is removed from {redact(dsn)}")
+
+
+@app.command()
+def run(
+    server: Server,
+    spark_remote: Annotated[str | None, typer.Option(help="sc://host:port of a running Spark Connect server.")] = None,
+) -> None:
+    """Keep the stream tables of a database current until stopped."""
+    from pgtrickle.db.connect import connect
+    from pgtrickle.runtime.runner import run_forever
+
+    with connect(server, role="run") as connection:
+        settings = options.load(connection, spark_remote=spark_remote).settings
+    set_up_logging(settings.log_level, settings.log_format)
+    run_forever(settings, server)
+
+
+@app.command()
+def verify(
+    server: Server,
+    name: Annotated[str | None, typer.Argument(help="A stream table, with its schema if not public.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every stream table of the database.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare stream tables with their queries, row by row, both ways; exit status 1 on any difference."""
+    if (name is None) != everything:
+        raise typer.BadParameter("give the name of a stream table, or --all")
+    from pgtrickle.cli.render import verify_lines
+    from pgtrickle.runtime.verify import verify_tables
+
+    results = verify_tables(server, None if name is None else [name])
+    if as_json:
+        from dataclasses import asdict
+
+        _print_json([asdict(result) for result in results])
+    else:
+        for line in verify_lines(results):
+            typer.echo(line)
+    if not all(result.ok for result in results):
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(server: Server, as_json: Json = False) -> None:
+    """Show the stream tables of a database and how they are doing."""
+    from pgtrickle.db.connect import connect
+
+    with connect(server, role="status") as connection:
+        cursor = connection.execute("SELECT * FROM pgtrickle.pgt_status()")
+        names = [column.name for column in cursor.description or ()]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    if as_json:
+        _print_json(rows)
+        return
+    from pgtrickle.cli.render import print_table
+
+    print_table(names, [[row[name] for name in names] for row in rows])
+
+
+@app.command()
+def config(
+    server: Annotated[
+        str | None, typer.Option(envvar="PGTRICKLE_SERVER", help="Include this database's own settings.", metavar="DSN")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show every setting, its value and where the value comes from."""
+    from pgtrickle.settings import describe
+
+    if server:
+        from pgtrickle.db.connect import connect
+
+        with connect(server, role="config") as connection:
+            loaded = options.load(connection)
+    else:
+        loaded = options.load()
+    rows = [
+        {**row, "value": getattr(loaded.settings, row["name"]), "origin": loaded.origins[row["name"]]}
+        for row in describe()
+    ]
+    for row in rows:
+        for key in ("value", "default"):
+            row[key] = dict(row[key]) if hasattr(row[key], "items") else row[key]
+    if as_json:
+        _print_json(rows)
+        return
+    from pgtrickle.cli.render import print_table
+
+    print_table(["setting", "value", "origin"], [[row["name"], row["value"], row["origin"]] for row in rows])
+
+
+@app.command()
+def demo(
+    seconds: Annotated[
+        int | None, typer.Option(envvar="DEMO_SECONDS", min=1, help="Stop after so many seconds; default: Ctrl-C.")
+    ] = None,
+) -> None:
+    """Run the product on an embedded PostgreSQL and Spark, with a shop that keeps writing; verify at the end."""
+    from pgtrickle.runtime.demo import run_demo
+
+    raise typer.Exit(run_demo(options.load().settings, seconds))
+
+
+@app.command()
+def doctor(
+    server: Annotated[
+        str | None, typer.Option(envvar="PGTRICKLE_SERVER", help="Check this database as well.", metavar="DSN")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check what pgtrickle needs: Java, Spark, disk and, with --server, PostgreSQL."""
+    from dataclasses import asdict
+
+    from pgtrickle.runtime.doctor import examine
+
+    findings = examine(options.load().settings, os.environ, server)
+    if as_json:
+        _print_json([asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            typer.echo(f"{'ok ' if finding.ok else 'BAD'}  {finding.what}: {finding.detail}")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def _print_json(value: Any) -> None:
+    json.dump(value, sys.stdout, default=str, indent=2, ensure_ascii=False)
+    sys.stdout.write("\n")
