@@ -1,0 +1,19 @@
+"""The only door to PostgreSQL: connections, error translation, the installed SQL objects. Nothing else imports the driver."""
+
+from pgtrickle.db.connect import Connection, connect, qualified, quote_ident, translate, translated
+from pgtrickle.db.install import SCHEMA_VERSION, install, installed_version, uninstall
+from pgtrickle.db.statements import statement
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Connection",
+    "connect",
+    "install",
+    "installed_version",
+    "qualified",
+    "quote_ident",
+    "statement",
+    "translate",
+    "translated",
+    "uninstall",
+]

@@ -1,0 +1,73 @@
+"""Reads of the catalog and of PostgreSQL's own catalogs, as model values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import SourceChangedError
+from pgtrickle.model.catalog import Column, Relation, Source, StreamTable
+from pgtrickle.model.flow import Cut, Instance
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where and when a read transaction stands."""
+
+    cut: Cut
+    instance: Instance
+    time: datetime
+    time_zone: str
+
+
+def read_moment(conn: Connection) -> Moment:
+    row = conn.execute(statement("cut")).fetchone()
+    assert row is not None
+    return Moment(Cut.parse(row[0]), Instance(row[1], row[2]), row[3], row[4])
+
+
+def load_stream_tables(conn: Connection, ids: Sequence[int] | None = None) -> list[StreamTable]:
+    rows = conn.execute(statement("stream_tables"), {"ids": None if ids is None else list(ids)}).fetchall()
+    return [_stream_table(row) for row in rows]
+
+
+def _stream_table(row: tuple[Any, ...]) -> StreamTable:
+    columns = tuple(
+        Column(position, c["name"], c["type"], int(c["typid"]), int(c["typmod"]))
+        for position, c in enumerate(row[5], start=1)
+    )
+    dependencies = row[22]
+    sources = tuple(Source(int(d["relid"]), d["type"], frozenset(d["columns"] or ())) for d in dependencies)
+    fingerprints = {int(d["relid"]): d["fingerprint"] for d in dependencies}
+    return StreamTable(*row[:5], columns, *row[6:22], sources, fingerprints)
+
+
+def find_relation(conn: Connection, schema: str, name: str) -> Relation:
+    row = conn.execute(statement("relation"), {"schema": schema, "name": name}).fetchone()
+    if row is None:
+        raise SourceChangedError(f"relation {schema}.{name} does not exist any more")
+    columns = tuple(Column(c["attnum"], c["name"], c["type"], c["typid"], c["typmod"], c["not_null"]) for c in row[4])
+    return Relation(row[0], schema, name, row[1], columns, row[2], row[3])
+
+
+def aggregate_names(conn: Connection) -> frozenset[str]:
+    return frozenset(row[0] for row in conn.execute(statement("aggregates")).fetchall())
+
+
+def describe(conn: Connection, query: str) -> list[tuple[int, int, str, int, str, int]]:
+    """(typid, typmod, name, base type, kind of the base, element type) of each result column of a query, which is not run."""
+    with conn.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM ({query}) AS described LIMIT 0")
+        result = cursor.pgresult
+        assert result is not None
+        found = [(result.ftype(i), result.fmod(i)) for i in range(result.nfields)]
+    rows = conn.execute(
+        statement("types"), {"typids": [t for t, _ in found], "typmods": [m for _, m in found]}
+    ).fetchall()
+    return [(typid, typmod, *row) for (typid, typmod), row in zip(found, rows, strict=True)]

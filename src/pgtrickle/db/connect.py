@@ -1,0 +1,145 @@
+"""Connections with pinned settings, and the one place that turns SQLSTATEs into our errors.
+
+Settings are pinned by SET after connecting, not by the `options` startup parameter, which poolers refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import psycopg
+
+from pgtrickle.errors import (
+    ConfigError,
+    DefinitionError,
+    InexactValueError,
+    InvariantError,
+    PgtrickleError,
+    SourceChangedError,
+    TransientError,
+)
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+# name, value, first server version that has it
+_PINNED: tuple[tuple[str, str, int], ...] = (
+    ("datestyle", "ISO, MDY", 0),
+    ("intervalstyle", "postgres", 0),
+    ("extra_float_digits", "1", 0),
+    ("bytea_output", "hex", 0),
+    ("search_path", "", 0),
+    ("standard_conforming_strings", "on", 0),
+    ("quote_all_identifiers", "off", 0),
+    ("statement_timeout", "0", 0),
+    ("lock_timeout", "0", 0),
+    ("idle_in_transaction_session_timeout", "0", 0),
+    ("idle_session_timeout", "0", 140000),
+    ("transaction_timeout", "0", 170000),
+)
+
+
+def connect(dsn: str, *, role: str, autocommit: bool = False, prepared: bool = True) -> Connection:
+    """A session of ours. `role` is what it is for (scheduler, pipeline...) and shows in application_name.
+
+    `prepared=False` keeps the driver from preparing statements, which transaction poolers cannot carry.
+    """
+    with translated():
+        conn = psycopg.connect(
+            dsn,
+            autocommit=True,
+            application_name=f"pgtrickle/{role}",
+            connect_timeout=10,
+            keepalives=1,
+            keepalives_idle=30,
+            keepalives_interval=10,
+            keepalives_count=3,
+            tcp_user_timeout=60000,
+            prepare_threshold=5 if prepared else None,
+        )
+        try:
+            pins = [(name, value) for name, value, since in _PINNED if conn.info.server_version >= since]
+            calls = ", ".join("pg_catalog.set_config(%s, %s, false)" for _ in pins)
+            conn.execute(f"SELECT {calls}", [item for pin in pins for item in pin], prepare=False)
+            conn.autocommit = autocommit
+        except BaseException:
+            conn.close()
+            raise
+    return conn
+
+
+def quote_ident(name: str) -> str:
+    """The name as an SQL identifier, always quoted: right for every name, reserved words included."""
+    if "\x00" in name or not name:
+        raise DefinitionError(f"{name!r} cannot be a PostgreSQL identifier")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def qualified(schema: str, name: str) -> str:
+    """schema.name, both quoted."""
+    return f"{quote_ident(schema)}.{quote_ident(name)}"
+
+
+_MISSING = frozenset({"42P01", "42703", "42883", "42704", "3F000", "42P10", "42804", "42846"})
+_OUT_OF_RANGE = frozenset({"22003", "22008", "22009", "22P03", "22P05", "2200H"})
+_TRANSIENT = frozenset(
+    {
+        "40001",
+        "40P01",
+        "40003",
+        "55P03",
+        "55006",
+        "57014",
+        "57P01",
+        "57P02",
+        "57P03",
+        "57P05",
+        "25006",
+        "25P03",
+        "25P04",
+    }
+)
+_TRANSIENT_CLASSES = ("08", "53", "58")
+# internal errors that mean "somebody ran DDL at this very moment"
+_RACES = ("tuple concurrently", "cache lookup failed", "could not open relation", "cached plan must not change")
+
+
+def translate(exc: psycopg.Error) -> PgtrickleError:
+    """The error of ours for a driver error; who has to act follows from its SQLSTATE alone."""
+    state = exc.sqlstate
+    diag = exc.diag
+    message = " ".join((diag.message_primary or str(exc) or type(exc).__name__).split())
+    hint = diag.message_hint
+    kind: type[PgtrickleError]
+    if state is None:
+        # No answer from a server: refused, lost, or our own misuse of the driver.
+        lost = isinstance(exc, psycopg.OperationalError | psycopg.InterfaceError)
+        kind = TransientError if lost else InvariantError
+        if "password authentication failed" in message or "no password supplied" in message:
+            kind = ConfigError
+        return kind(message, hint=hint)
+    message = f"{message} [{state}]"
+    if state in _TRANSIENT or state[:2] in _TRANSIENT_CLASSES or any(race in message for race in _RACES):
+        kind = TransientError
+    elif state[:2] in ("28", "3D") or state == "42501":
+        kind = ConfigError
+    elif state in _MISSING:
+        kind = SourceChangedError
+    elif state in _OUT_OF_RANGE:
+        kind = InexactValueError
+    elif state[:2] in ("XX", "26", "34", "24", "25", "2D", "3B"):
+        kind = InvariantError
+    else:
+        # 42* and 0A: the text; 22*, 23*, 54*, P0001: what the query does with its data
+        kind = DefinitionError
+    return kind(message, hint=hint)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Driver errors that leave this block are ours."""
+    try:
+        yield
+    except psycopg.Error as exc:
+        raise translate(exc) from exc

@@ -1,0 +1,81 @@
+"""Puts our schemas, catalog and functions into a database, and takes them out again. No extension, no superuser.
+
+Catalog tables are created once and then changed by sql/migrations/<version>_*.sql; functions are replaced at every
+install. A migration that changes a function's signature drops the old one itself.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import LiteralString, cast
+
+from pgtrickle.db.connect import Connection, translated
+from pgtrickle.db.statements import scripts, statement
+from pgtrickle.errors import ConfigError
+
+SCHEMA_VERSION = 1
+_INSTALL_LOCK = 0x70677472  # "pgtr"
+
+
+def _package_version() -> str:
+    try:
+        return version("pgtrickle")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+def installed_version(conn: Connection) -> int | None:
+    """The catalog's version, None when nothing is installed. Leaves a transaction open only if one was."""
+    with translated(), conn.transaction():
+        row = conn.execute("SELECT pg_catalog.to_regclass('pgtrickle.pgt_schema_version') IS NOT NULL").fetchone()
+        if row is None or not row[0]:
+            return None
+        row = conn.execute("SELECT max(version) FROM pgtrickle.pgt_schema_version").fetchone()
+        return None if row is None or row[0] is None else int(row[0])
+
+
+def install(conn: Connection) -> None:
+    """Installs or upgrades, in one transaction; repeating it is harmless."""
+    with translated(), conn.transaction():
+        conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_INSTALL_LOCK])
+        conn.execute("SET LOCAL client_min_messages = warning")
+        conn.execute("SET LOCAL check_function_bodies = off")
+        found = installed_version(conn)
+        if found is not None and found > SCHEMA_VERSION:
+            raise ConfigError(
+                f"the database has catalog version {found}, this program knows up to {SCHEMA_VERSION}",
+                hint="upgrade pgtrickle",
+            )
+        if found is not None:
+            for name, text in scripts("migrations"):
+                if int(name.split("_", 1)[0]) > found:
+                    _run(conn, text)
+        for _, text in scripts("install"):
+            _run(conn, text)
+        conn.execute(statement("record_version").encode(), [SCHEMA_VERSION, _package_version()])
+        conn.execute("SELECT pgtrickle._wake('install')")
+
+
+def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
+    """Removes triggers, schemas and everything in them, in one transaction.
+
+    The stream tables stay as plain tables, without our hidden columns, unless `drop_tables`.
+    """
+    with translated(), conn.transaction():
+        conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_INSTALL_LOCK])
+        conn.execute("SET LOCAL client_min_messages = warning")
+        if installed_version(conn) is None:
+            conn.execute("DROP SCHEMA IF EXISTS pgtrickle_changes, pgtrickle CASCADE")
+            return
+        tables = conn.execute(statement("storage_tables").encode()).fetchall()
+        for (table,) in tables:
+            _run(
+                conn, f"DROP TABLE {table} CASCADE" if drop_tables else statement("release_storage") % {"table": table}
+            )
+        conn.execute("SELECT pg_catalog.pg_notify('pgtrickle_wake', 'uninstall')")
+        # Dropping a capture function drops the triggers that call it.
+        conn.execute("DROP SCHEMA pgtrickle_changes, pgtrickle CASCADE")
+
+
+def _run(conn: Connection, script: str) -> None:
+    conn.execute(cast(LiteralString, script))

@@ -1,0 +1,111 @@
+-- The catalog, version 1. Tables are created once; later versions change them by migrations/.
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_schema_version (
+    version int PRIMARY KEY,
+    installed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    package_version text NOT NULL
+);
+COMMENT ON TABLE pgtrickle.pgt_schema_version IS 'Installed versions of the catalog; the highest one is current.';
+
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_stream_tables (
+    pgt_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pgt_relid oid NOT NULL,
+    pgt_name name NOT NULL,
+    pgt_schema name NOT NULL,
+    defining_query text NOT NULL,
+    original_query text NOT NULL,
+    output_columns jsonb NOT NULL,
+    schedule text NOT NULL DEFAULT 'calculated',
+    refresh_mode text NOT NULL DEFAULT 'AUTO'
+        CHECK (refresh_mode IN ('AUTO', 'DIFFERENTIAL', 'FULL', 'IMMEDIATE')),
+    effective_refresh_mode text NOT NULL
+        CHECK (effective_refresh_mode IN ('DIFFERENTIAL', 'FULL', 'IMMEDIATE')),
+    mode_reason text,
+    plan jsonb,
+    status text NOT NULL DEFAULT 'INITIALIZING'
+        CHECK (status IN ('INITIALIZING', 'ACTIVE', 'SUSPENDED', 'ERROR')),
+    is_populated bool NOT NULL DEFAULT false,
+    data_timestamp timestamptz,
+    frontier jsonb,
+    epoch bigint NOT NULL DEFAULT 0,
+    needs_reinit bool NOT NULL DEFAULT false,
+    reinit_reason text,
+    refresh_requested_at timestamptz,
+    refresh_done_at timestamptz,
+    last_refresh_at timestamptz,
+    consecutive_errors int NOT NULL DEFAULT 0,
+    last_error_message text,
+    refresh_tier text NOT NULL DEFAULT 'hot' CHECK (refresh_tier IN ('hot', 'warm', 'cold', 'frozen')),
+    last_full_ms float8,
+    last_diff_ms float8,
+    definition_version int NOT NULL DEFAULT 1,
+    diamond_consistency text CHECK (diamond_consistency IN ('none', 'atomic')),
+    diamond_schedule_policy text CHECK (diamond_schedule_policy IN ('fastest', 'slowest')),
+    cdc_mode text CHECK (cdc_mode IN ('auto', 'trigger', 'wal')),
+    append_only bool NOT NULL DEFAULT false,
+    pooler_compatibility_mode bool NOT NULL DEFAULT false,
+    partition_by text,
+    max_differential_joins int,
+    max_delta_fraction float8,
+    created_by name NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    UNIQUE (pgt_schema, pgt_name),
+    UNIQUE (pgt_relid)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE pgtrickle.pgt_stream_tables IS 'One row per stream table: definition, state, frontier.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pgt_relid IS 'The storage table.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defining_query IS
+'The query as PostgreSQL understood it: every name qualified, * expanded, no trailing semicolon. Independent of search_path, DateStyle and IntervalStyle.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.original_query IS 'The query as it was typed.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.output_columns IS 'Array of {name, type, typid, typmod, collation} in the order of the query.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.mode_reason IS 'Why the effective mode is not the one asked for.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.plan IS 'Written by the control plane.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.frontier IS 'Per source database ("system_identifier/database oid") the cut that the content stands at.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.epoch IS 'The fence: each committed refresh, each alter and each trim past an unloaded reader adds 1; a refresh that read another epoch does not commit.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.refresh_requested_at IS 'When a refresh was last asked for. Pending while later than refresh_done_at.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.refresh_done_at IS 'The refresh_requested_at that the last finished refresh had seen before it took its cut.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.definition_version IS 'Bumped whenever the query changes.';
+
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_dependencies (
+    pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
+    source_relid oid NOT NULL,
+    source_type text NOT NULL
+        CHECK (source_type IN ('TABLE', 'STREAM_TABLE', 'VIEW', 'MATVIEW', 'FOREIGN_TABLE', 'REMOTE')),
+    columns_used int2[] NOT NULL DEFAULT '{}',
+    cdc_mode text NOT NULL DEFAULT 'trigger',
+    fingerprint text,
+    PRIMARY KEY (pgt_id, source_relid)
+);
+CREATE INDEX IF NOT EXISTS pgt_dependencies_source ON pgtrickle.pgt_dependencies (source_relid);
+COMMENT ON TABLE pgtrickle.pgt_dependencies IS 'What each stream table reads: a row per table reached, and one per view passed on the way.';
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.columns_used IS 'Attribute numbers.';
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.fingerprint IS 'The source''s fingerprint at the reader''s frontier; written together with the frontier.';
+
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_sources (
+    source_relid oid PRIMARY KEY,
+    captured_columns int2[] NOT NULL,
+    fingerprint text,
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+COMMENT ON TABLE pgtrickle.pgt_sources IS 'Tables whose changes are captured, and which of their columns.';
+
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_refresh_history (
+    refresh_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
+    data_timestamp timestamptz,
+    start_time timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    end_time timestamptz,
+    action text NOT NULL CHECK (action IN ('NO_DATA', 'FULL', 'DIFFERENTIAL', 'REINITIALIZE', 'SKIP')),
+    reason text,
+    rows_inserted bigint,
+    rows_deleted bigint,
+    delta_row_count bigint,
+    status text NOT NULL CHECK (status IN ('RUNNING', 'COMPLETED', 'FAILED', 'SKIPPED')),
+    initiated_by text NOT NULL DEFAULT 'SCHEDULER' CHECK (initiated_by IN ('SCHEDULER', 'MANUAL', 'INITIAL')),
+    error_message text,
+    timings jsonb
+);
+CREATE INDEX IF NOT EXISTS pgt_refresh_history_table ON pgtrickle.pgt_refresh_history (pgt_id, refresh_id DESC);
+CREATE INDEX IF NOT EXISTS pgt_refresh_history_time ON pgtrickle.pgt_refresh_history (start_time);
+COMMENT ON TABLE pgtrickle.pgt_refresh_history IS 'Every refresh: what was done, why, and what it cost.';

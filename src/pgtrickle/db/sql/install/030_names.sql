@@ -1,0 +1,177 @@
+-- Names, callers, schedules: the small checks that every public function shares.
+
+CREATE OR REPLACE FUNCTION pgtrickle._caller() RETURNS name
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END::name
+$$;
+COMMENT ON FUNCTION pgtrickle._caller() IS 'Internal. The role that calls, as seen from inside a SECURITY DEFINER function.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._origin() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT s.system_identifier::text || '/' || d.oid::text
+    FROM pg_control_system() AS s, pg_database AS d
+    WHERE d.datname = current_database()
+$$;
+COMMENT ON FUNCTION pgtrickle._origin() IS 'Internal. This database''s key in a frontier: system identifier and database oid.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._require_primary() RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION USING ERRCODE = 'read_only_sql_transaction',
+            MESSAGE = 'this server is a standby: stream tables are changed and refreshed on the primary only',
+            HINT = 'Connect to the primary; the result arrives here by replication.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._require_primary() IS 'Internal. Raises on a standby.';
+
+-- No SET search_path: an unqualified name goes where CREATE TABLE of the caller would put it.
+CREATE OR REPLACE FUNCTION pgtrickle._parse_name(name text, OUT schema_name name, OUT table_name name)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    parts text[];
+    part text;
+BEGIN
+    BEGIN
+        parts := pg_catalog.parse_ident(name);
+    EXCEPTION WHEN invalid_parameter_value THEN
+        parts := NULL;
+    END;
+    IF parts IS NULL OR pg_catalog.cardinality(parts) NOT IN (1, 2) THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_name',
+            MESSAGE = pg_catalog.format('%s is not a table name', coalesce(pg_catalog.quote_literal(name), 'NULL')),
+            HINT = 'Write name, schema.name or "Odd Name"."Other".';
+    END IF;
+    FOREACH part IN ARRAY parts LOOP
+        IF pg_catalog.octet_length(part) > 63 THEN
+            RAISE EXCEPTION USING ERRCODE = 'name_too_long',
+                MESSAGE = pg_catalog.format('the name %s is longer than 63 bytes', pg_catalog.quote_literal(part)),
+                HINT = 'PostgreSQL''s identifiers end there.';
+        END IF;
+    END LOOP;
+    IF pg_catalog.cardinality(parts) = 2 THEN
+        schema_name := parts[1];
+        table_name := parts[2];
+    ELSE
+        schema_name := pg_catalog.current_schema();
+        table_name := parts[1];
+        IF schema_name IS NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
+                MESSAGE = 'no schema has been selected to create in',
+                HINT = 'Write schema.name, or set search_path.';
+        END IF;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._parse_name(text) IS 'Internal. Splits a name; unqualified means the first schema of the search_path.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._find(name text) RETURNS bigint
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    target record;
+    found_id bigint;
+BEGIN
+    SELECT * INTO target FROM pgtrickle._parse_name(name);
+    SELECT st.pgt_id INTO found_id
+    FROM pgtrickle.pgt_stream_tables AS st
+    LEFT JOIN LATERAL (
+        SELECT s.position
+        FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS s(nsp, position)
+        WHERE s.nsp = st.pgt_schema
+    ) AS path ON true
+    WHERE st.pgt_name = target.table_name
+      AND (st.pgt_schema = target.schema_name
+           OR (pg_catalog.cardinality(pg_catalog.parse_ident(name)) = 1 AND path.position IS NOT NULL))
+    ORDER BY path.position
+    LIMIT 1;
+    IF found_id IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_table',
+            MESSAGE = pg_catalog.format('stream table %s does not exist', pg_catalog.quote_literal(name)),
+            HINT = 'SELECT name FROM pgtrickle.pgt_status() lists them.';
+    END IF;
+    RETURN found_id;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._find(text) IS 'Internal. The id of a stream table by name, along the caller''s search_path; raises when there is none.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._cron_field_ok(field text, lowest int, highest int, names text[] DEFAULT '{}')
+RETURNS bool
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    item text;
+    m text[];
+    first int;
+    last int;
+    i int;
+BEGIN
+    field := lower(field);
+    FOR i IN 1 .. cardinality(names) LOOP
+        field := regexp_replace(field, '\m' || names[i] || '\M', (lowest + i - 1)::text, 'g');
+    END LOOP;
+    FOREACH item IN ARRAY string_to_array(field, ',') LOOP
+        m := regexp_match(item, '^(?:(\*)|(\d{1,2})(?:-(\d{1,2}))?)(?:/(\d{1,2}))?$');
+        IF m IS NULL OR m[4]::int = 0 THEN
+            RETURN false;
+        END IF;
+        first := coalesce(m[2]::int, lowest);
+        last := coalesce(m[3]::int, first);
+        IF first < lowest OR last > highest OR last < first THEN
+            RETURN false;
+        END IF;
+    END LOOP;
+    RETURN field <> '';
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._cron_field_ok(text, int, int, text[]) IS 'Internal. Whether one field of a cron expression is well formed and in range.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._check_schedule(schedule text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    s text := btrim(coalesce(schedule, 'calculated'), E' \t\n');
+    fields text[];
+    n int;
+    months CONSTANT text[] := '{jan,feb,mar,apr,may,jun,jul,aug,sep,oct,nov,dec}';
+    days CONSTANT text[] := '{sun,mon,tue,wed,thu,fri,sat}';
+BEGIN
+    IF lower(s) = 'calculated' THEN
+        RETURN 'calculated';
+    END IF;
+    IF s ~ '^\d{1,9}$' AND s::int > 0 THEN
+        RETURN s;
+    END IF;
+    IF s ~* '^(\d{1,9}\s*(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)\s*)+$' AND s ~ '[1-9]' THEN
+        RETURN lower(s);
+    END IF;
+    IF lower(s) IN ('@yearly', '@annually', '@monthly', '@weekly', '@daily', '@midnight', '@hourly') THEN
+        RETURN lower(s);
+    END IF;
+    fields := regexp_split_to_array(s, '\s+');
+    n := cardinality(fields);
+    IF n IN (5, 6)
+       AND (n = 5 OR pgtrickle._cron_field_ok(fields[1], 0, 59))
+       AND pgtrickle._cron_field_ok(fields[n - 4], 0, 59)
+       AND pgtrickle._cron_field_ok(fields[n - 3], 0, 23)
+       AND pgtrickle._cron_field_ok(fields[n - 2], 1, 31)
+       AND pgtrickle._cron_field_ok(fields[n - 1], 1, 12, months)
+       AND pgtrickle._cron_field_ok(fields[n], 0, 7, days) THEN
+        RETURN array_to_string(fields, ' ');
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+        MESSAGE = format('%s is not a schedule', quote_literal(schedule)),
+        HINT = 'Write a duration (30s, 1h30m, 1 d), seconds (90), cron with 5 or 6 fields (*/5 * * * *), @hourly and the like, or calculated.';
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._check_schedule(text) IS 'Internal. The schedule in its stored form; raises when it is none.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._wake(detail text) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_notify('pgtrickle_wake', detail)
+$$;
+COMMENT ON FUNCTION pgtrickle._wake(text) IS 'Internal. Tells the control plane at commit that the catalog changed.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._alert(event text, table_name text, detail text) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pg_notify('pg_trickle_alert', json_build_object('event', event, 'table', table_name, 'detail', left(detail, 4000))::text)
+$$;
+COMMENT ON FUNCTION pgtrickle._alert(text, text, text) IS 'Internal. Sends an alert: JSON with event, table, detail on channel pg_trickle_alert.';

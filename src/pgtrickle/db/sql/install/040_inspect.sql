@@ -1,0 +1,419 @@
+-- What a query is made of, read from the rewrite rule of a view over it. Views are followed to the bottom.
+-- The node trees are searched by regular expressions: names in them are escaped and constants are bytes, so a pattern cannot be forged.
+
+CREATE OR REPLACE FUNCTION pgtrickle._reads(probe oid)
+RETURNS TABLE (via oid, run_as oid, relid oid, relkind "char", is_system bool)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE reach(via, run_as, relid) AS (
+        SELECT NULL::oid, v.relowner, v.oid
+        FROM pg_class AS v
+        WHERE v.oid = probe
+        UNION
+        SELECT v.oid,
+               -- what a view reads is read with its owner's rights, unless it says security_invoker
+               CASE WHEN v.oid = probe OR NOT coalesce('security_invoker=true' = ANY (v.reloptions)
+                                                       OR 'security_invoker=on' = ANY (v.reloptions)
+                                                       OR 'security_invoker=1' = ANY (v.reloptions), false)
+                    THEN v.relowner ELSE reach.run_as END,
+               m[1]::oid
+        FROM reach
+        JOIN pg_class AS v ON v.oid = reach.relid AND v.relkind = 'v'
+        JOIN pg_rewrite AS r ON r.ev_class = v.oid AND r.ev_type = '1'
+        CROSS JOIN LATERAL regexp_matches(r.ev_action::text, ':rtekind 0 :relid (\d+)', 'g') AS m
+        WHERE m[1]::oid <> v.oid
+    )
+    SELECT reach.via, reach.run_as, reach.relid, c.relkind, c.oid < 16384
+    FROM reach
+    JOIN pg_class AS c ON c.oid = reach.relid
+    WHERE reach.via IS NOT NULL
+$$;
+COMMENT ON FUNCTION pgtrickle._reads(oid) IS
+'Internal. Every relation that a view reads, directly or through views, with the view that names it and the role whose rights count there.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._rules(probe oid) RETURNS TABLE (view_oid oid, node_tree text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT r.ev_class, r.ev_action::text
+    FROM pg_rewrite AS r
+    WHERE r.ev_type = '1'
+      AND (r.ev_class = probe OR r.ev_class IN (SELECT x.relid FROM pgtrickle._reads(probe) AS x WHERE x.relkind = 'v'))
+$$;
+COMMENT ON FUNCTION pgtrickle._rules(oid) IS 'Internal. The node trees of a view and of all views below it.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._columns_read(probe oid) RETURNS TABLE (via oid, relid oid, columns int2[])
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT x.via, x.relid,
+           coalesce(array_agg(DISTINCT d.refobjsubid::int2 ORDER BY d.refobjsubid::int2)
+                    FILTER (WHERE d.refobjsubid > 0), '{}')
+    FROM pgtrickle._reads(probe) AS x
+    JOIN pg_rewrite AS r ON r.ev_class = x.via AND r.ev_type = '1'
+    LEFT JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+                            AND d.refclassid = 'pg_class'::regclass AND d.refobjid = x.relid
+    GROUP BY x.via, x.relid
+$$;
+COMMENT ON FUNCTION pgtrickle._columns_read(oid) IS 'Internal. Which columns of each relation a view reads, by the view that names it.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._functions_called(probe oid)
+RETURNS TABLE (funcid oid, signature text, kind "char", volatility "char", is_system bool, owner oid, proname name, argtypes oid[])
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH called AS (
+        SELECT m[1]::oid AS funcid
+        FROM pgtrickle._rules(probe) AS r,
+             regexp_matches(r.node_tree, ':(?:funcid|opfuncid|aggfnoid|winfnoid|tsmhandler) (\d+)', 'g') AS m
+        UNION
+        SELECT o.oprcode::oid
+        FROM pgtrickle._rules(probe) AS r,
+             regexp_matches(r.node_tree, ':opnos \(o ([0-9 ]+)\)', 'g') AS m,
+             regexp_split_to_table(m[1], ' ') AS n
+        JOIN pg_operator AS o ON o.oid = n::oid
+    ), with_parts AS (
+        SELECT c.funcid FROM called AS c
+        UNION
+        -- an aggregate is as volatile as its parts, whatever its own entry says
+        SELECT part
+        FROM called AS c
+        JOIN pg_aggregate AS a ON a.aggfnoid = c.funcid
+        CROSS JOIN LATERAL unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn]::oid[]) AS part
+        WHERE a.aggfnoid >= 16384
+    )
+    SELECT p.oid, format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)),
+           p.prokind, p.provolatile, p.oid < 16384, p.proowner, p.proname, p.proargtypes::oid[]
+    FROM with_parts AS w
+    JOIN pg_proc AS p ON p.oid = w.funcid
+    JOIN pg_namespace AS n ON n.oid = p.pronamespace
+$$;
+COMMENT ON FUNCTION pgtrickle._functions_called(oid) IS 'Internal. Every function behind a call, operator, cast or aggregate of a query, views included.';
+
+-- Built-in STABLE functions whose result depends on nothing but settings that our sessions pin (DateStyle, IntervalStyle,
+-- extra_float_digits) or that belong to the database (TimeZone, locale). Generated from pg_proc of 13 to 18 and then cut by hand:
+-- everything that looks at the clock, at the session, at a catalog or at a default configuration is missing on purpose.
+CREATE OR REPLACE FUNCTION pgtrickle._is_steady(proname name, argtypes oid[]) RETURNS bool
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT proname = ANY ('{anytextcat,textanycat,array_to_string,array_to_json,concat,concat_ws,convert,convert_from,convert_to,
+            date,date_add,date_subtract,date_part,date_trunc,extract,format,interval_pl_timestamptz,json_build_array,json_build_object,
+            jsonb_build_array,jsonb_build_object,length,make_timestamptz,overlaps,quote_literal,quote_nullable,row_to_json,time,timestamp,
+            timestamptz,timestamptz_mi_interval,timestamptz_pl_interval,timezone,to_char,to_date,to_json,to_jsonb,to_number,to_timestamp,
+            date_cmp_timestamptz,date_eq_timestamptz,date_ge_timestamptz,date_gt_timestamptz,date_le_timestamptz,date_lt_timestamptz,
+            date_ne_timestamptz,timestamp_cmp_timestamptz,timestamp_eq_timestamptz,timestamp_ge_timestamptz,timestamp_gt_timestamptz,
+            timestamp_le_timestamptz,timestamp_lt_timestamptz,timestamp_ne_timestamptz,timestamptz_cmp_date,timestamptz_cmp_timestamp,
+            timestamptz_eq_date,timestamptz_eq_timestamp,timestamptz_ge_date,timestamptz_ge_timestamp,timestamptz_gt_date,
+            timestamptz_gt_timestamp,timestamptz_le_date,timestamptz_le_timestamp,timestamptz_lt_date,timestamptz_lt_timestamp,
+            timestamptz_ne_date,timestamptz_ne_timestamp}'::name[])
+       -- time with time zone takes its offset from today's date
+       AND NOT 'timetz'::regtype = ANY (argtypes)
+$$;
+COMMENT ON FUNCTION pgtrickle._is_steady(name, oid[]) IS 'Internal. Whether a built-in STABLE function gives the same result at every refresh.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._input_is_steady(typid oid) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- text to date, time and timestamp understands 'now' and 'today'; arrays, ranges and composites of them do as well
+    SELECT CASE
+               WHEN t.typtype = 'd' THEN pgtrickle._input_is_steady(t.typbasetype)
+               WHEN t.typinput = 'array_in'::regproc THEN pgtrickle._input_is_steady(t.typelem)
+               WHEN t.typinput IN ('enum_in'::regproc, 'interval_in'::regproc) THEN true
+               ELSE p.provolatile = 'i'
+           END
+    FROM pg_type AS t
+    JOIN pg_proc AS p ON p.oid = t.typinput
+    WHERE t.oid = typid
+$$;
+COMMENT ON FUNCTION pgtrickle._input_is_steady(oid) IS 'Internal. Whether reading a type from text gives the same value at every refresh.';
+
+-- Everything that makes a query unusable in any mode: raises, with a hint.
+CREATE OR REPLACE FUNCTION pgtrickle._refuse_unusable(probe oid) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    bad text;
+BEGIN
+    SELECT format('%I.%I', n.nspname, c.relname) INTO bad
+    FROM pgtrickle._reads(probe) AS x
+    JOIN pg_class AS c ON c.oid = x.relid AND c.relpersistence = 't'
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
+            MESSAGE = format('the query reads the temporary relation %s', bad),
+            HINT = 'A stream table outlives your session; use a permanent table.';
+    END IF;
+    IF EXISTS (SELECT FROM pgtrickle._rules(probe) AS r WHERE r.node_tree ~ ':hasForUpdate true') THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = 'the query locks rows (FOR UPDATE or FOR SHARE)',
+            HINT = 'Remove the locking clause.';
+    END IF;
+    IF EXISTS (SELECT FROM pgtrickle._rules(probe) AS r WHERE r.node_tree ~ ':hasModifyingCTE true') THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = 'the query modifies data in WITH',
+            HINT = 'A defining query may only read.';
+    END IF;
+    SELECT f.signature INTO bad
+    FROM pgtrickle._functions_called(probe) AS f
+    WHERE f.volatility = 'v'
+    ORDER BY f.signature
+    LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = format('the query calls the volatile function %s', bad),
+            HINT = 'Its result differs at every call, so no stored result could be right. Remove it, or declare your own function STABLE or IMMUTABLE if it is.';
+    END IF;
+    SELECT quote_ident(a.attname) INTO bad
+    FROM pg_attribute AS a
+    WHERE a.attrelid = probe AND a.attnum > 0 AND a.attname ~ '^__pgt_'
+    ORDER BY a.attnum
+    LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'reserved_name',
+            MESSAGE = format('the query returns a column named %s', bad),
+            HINT = 'Names that begin with __pgt_ are reserved; over another stream table list its columns instead of *.';
+    END IF;
+    IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = probe AND a.attname = '?column?') THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_column_definition',
+            MESSAGE = 'the query returns a column without a name',
+            HINT = 'Name it with AS.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._refuse_unusable(oid) IS 'Internal. Raises when a query cannot define a stream table in any mode.';
+
+-- Tables that reach below a source: partitions and inheritance children, the source first.
+CREATE OR REPLACE FUNCTION pgtrickle._family(source oid) RETURNS TABLE (relid oid, relkind "char")
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE family(relid) AS (
+        SELECT source
+        UNION
+        SELECT i.inhrelid FROM family AS f JOIN pg_inherits AS i ON i.inhparent = f.relid
+    )
+    SELECT c.oid, c.relkind FROM family AS f JOIN pg_class AS c ON c.oid = f.relid
+$$;
+COMMENT ON FUNCTION pgtrickle._family(oid) IS 'Internal. A table with its partitions and inheritance children of every depth.';
+
+-- The one place that says what the differential path does not do yet. NULL = nothing in the way.
+CREATE OR REPLACE FUNCTION pgtrickle._differential_obstacle(probe oid) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    tree text;
+    found text;
+    construct record;
+BEGIN
+    -- 1. sources whose changes cannot be captured
+    SELECT format('%I.%I is %s', n.nspname, c.relname,
+                  CASE WHEN x.is_system THEN 'a system catalog'
+                       WHEN x.relkind = 'm' THEN 'a materialized view'
+                       WHEN x.relkind = 'f' THEN 'a foreign table'
+                       WHEN x.relkind = 'S' THEN 'a sequence'
+                       ELSE 'an unlogged table' END || ', whose changes cannot be captured')
+    INTO found
+    FROM pgtrickle._reads(probe) AS x
+    JOIN pg_class AS c ON c.oid = x.relid
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE x.is_system OR x.relkind NOT IN ('r', 'p', 'v') OR c.relpersistence = 'u'
+    ORDER BY 1
+    LIMIT 1;
+    IF found IS NOT NULL THEN
+        RETURN found;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pgtrickle._reads(probe) AS x WHERE x.relkind IN ('r', 'p')) THEN
+        RETURN 'the query reads no table';
+    END IF;
+    SELECT format('%s of %s is %s, whose changes cannot be captured', f.relid::regclass, x.relid::regclass,
+                  CASE c.relpersistence WHEN 'u' THEN 'unlogged' ELSE 'a foreign table' END)
+    INTO found
+    FROM pgtrickle._reads(probe) AS x
+    CROSS JOIN LATERAL pgtrickle._family(x.relid) AS f
+    JOIN pg_class AS c ON c.oid = f.relid
+    WHERE x.relkind IN ('r', 'p') AND (f.relkind = 'f' OR c.relpersistence = 'u')
+    LIMIT 1;
+    IF found IS NOT NULL THEN
+        RETURN found;
+    END IF;
+    SELECT format('column %I of %s is %s', a.attname, x.relid::regclass,
+                  CASE WHEN a.attgenerated = 'v' THEN 'a virtual generated column, which triggers do not see'
+                       WHEN NOT l.collisdeterministic THEN 'compared by a nondeterministic collation'
+                       ELSE format('of type %s, whose text depends on the catalog', a.atttypid::regtype) END)
+    INTO found
+    FROM pgtrickle._columns_read(probe) AS x
+    JOIN pg_class AS c ON c.oid = x.relid AND c.relkind IN ('r', 'p')
+    JOIN pg_attribute AS a ON a.attrelid = x.relid AND a.attnum = ANY (x.columns)
+    LEFT JOIN pg_collation AS l ON l.oid = a.attcollation
+    WHERE a.attgenerated = 'v'
+       OR NOT l.collisdeterministic
+       OR a.atttypid IN (SELECT t.oid FROM pg_type AS t WHERE t.oid < 16384 AND t.typname ~ '^reg')
+    LIMIT 1;
+    IF found IS NOT NULL THEN
+        RETURN found;
+    END IF;
+
+    -- 2. constructs, in any query block of the query, its CTEs, subqueries and views
+    FOR tree IN SELECT r.node_tree FROM pgtrickle._rules(probe) AS r LOOP
+        FOR construct IN
+            SELECT *
+            FROM (VALUES
+                ('a window function', ':hasWindowFuncs true'),
+                ('WITH RECURSIVE', ':hasRecursive true'),
+                ('a subquery in an expression', ':hasSubLinks true'),
+                ('a set-returning function in the select list', ':hasTargetSRFs true'),
+                ('DISTINCT ON', ':hasDistinctOn true'),
+                ('DISTINCT', ':distinctClause \('),
+                ('LIMIT or OFFSET', ':limit(?:Count|Offset) \{'),
+                ('GROUPING SETS, CUBE or ROLLUP', ':groupingSets \('),
+                ('an outer join', '\{JOINEXPR :jointype [1-9]'),
+                ('UNION, INTERSECT or EXCEPT (only UNION ALL is incremental so far)', '\{SETOPERATIONSTMT :op (?:[^1]|1 :all false)'),
+                ('a LATERAL item in FROM', ':lateral true'),
+                ('a function in FROM', ':rtekind 3 '),
+                ('XMLTABLE or JSON_TABLE', ':rtekind 4 '),
+                ('a VALUES list', ':rtekind 5 '),
+                ('TABLESAMPLE', '\{TABLESAMPLECLAUSE '),
+                ('an ordered-set aggregate', ':aggkind [oh]'),
+                ('ORDER BY inside an aggregate', ':aggorder \('),
+                ('a column that is neither grouped nor aggregated (it follows from a primary key)', ':constraintDeps \('),
+                ('a whole row as a value', '\{VAR :varno \d+ :varattno 0 '),
+                ('a system column such as ctid or xmin', '\{VAR :varno \d+ :varattno -'),
+                ('CURRENT_DATE, CURRENT_USER or the like', '\{SQLVALUEFUNCTION '),
+                ('an XML expression', '\{XMLEXPR '),
+                ('an SQL/JSON query function', '\{JSONEXPR ')
+            ) AS known(label, pattern)
+        LOOP
+            IF tree ~ construct.pattern THEN
+                RETURN 'the query uses ' || construct.label;
+            END IF;
+        END LOOP;
+        -- FROM ONLY, where there is something to leave out
+        SELECT m[1] INTO found
+        FROM regexp_split_to_table(tree, '\{(?:RTE|RANGETBLENTRY) ') AS rte,
+             regexp_matches(rte, ':rtekind 0 :relid (\d+)') AS m
+        WHERE rte ~ ':relkind [rp]' AND (regexp_match(rte, ':inh (true|false)'))[1] = 'false'
+          AND EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = m[1]::oid)
+        LIMIT 1;
+        IF found IS NOT NULL THEN
+            RETURN 'the query uses FROM ONLY on a table with children';
+        END IF;
+    END LOOP;
+
+    -- 3. aggregates below another operator
+    SELECT 'x' INTO found
+    FROM pgtrickle._rules(probe) AS r
+    CROSS JOIN LATERAL (
+        SELECT t.m[1] AS token,
+               sum(CASE WHEN t.m[1] ~ '^\{' THEN 1 WHEN t.m[1] = '}' THEN -1 ELSE 0 END) OVER (ORDER BY t.position) AS depth
+        FROM regexp_matches(r.node_tree, '(\\.|\{[A-Z]|\}|:hasAggs true|:groupClause (?=\()|:havingQual (?=\{))', 'g') WITH ORDINALITY AS t(m, position)
+    ) AS s
+    WHERE s.token ~ '^:'
+      -- depth 1 is the outermost query block itself
+      AND (r.view_oid <> probe OR s.depth > 1)
+    LIMIT 1;
+    IF found IS NOT NULL THEN
+        RETURN 'the query uses an aggregate below another operator (in a view, CTE, subquery or UNION branch)';
+    END IF;
+    SELECT format('the query uses the aggregate %s', f.signature) INTO found
+    FROM pgtrickle._functions_called(probe) AS f
+    WHERE f.kind = 'a' AND NOT (f.is_system AND f.proname IN ('count', 'sum', 'avg', 'min', 'max'))
+    ORDER BY f.signature
+    LIMIT 1;
+    IF found IS NOT NULL THEN
+        RETURN found;
+    END IF;
+
+    -- 4. results that can change while no source does
+    SELECT format('the query calls the stable function %s', f.signature) INTO found
+    FROM pgtrickle._functions_called(probe) AS f
+    WHERE f.volatility = 's' AND f.kind <> 'a' AND NOT (f.is_system AND pgtrickle._is_steady(f.proname, f.argtypes))
+    ORDER BY f.signature
+    LIMIT 1;
+    IF found IS NOT NULL THEN
+        RETURN found || ', whose result may change while no source does';
+    END IF;
+    SELECT format('the query casts text to %s, which reads the clock for values such as ''now''', m[1]::oid::regtype) INTO found
+    FROM pgtrickle._rules(probe) AS r,
+         regexp_matches(r.node_tree, ':resulttype (\d+) :resultcollid', 'g') AS m
+    WHERE NOT pgtrickle._input_is_steady(m[1]::oid)
+    LIMIT 1;
+    IF found IS NOT NULL THEN
+        RETURN found;
+    END IF;
+    SELECT format('the query compares by the nondeterministic collation %I', l.collname) INTO found
+    FROM pgtrickle._rules(probe) AS r,
+         regexp_matches(r.node_tree, ':(?:collOid|inputcollid) (\d+)', 'g') AS m
+    JOIN pg_collation AS l ON l.oid = m[1]::oid AND NOT l.collisdeterministic
+    LIMIT 1;
+    RETURN found;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._differential_obstacle(oid) IS
+'Internal. Why a query cannot be maintained from changes; NULL when it can. AUTO stores this as the reason for FULL, DIFFERENTIAL raises it.';
+
+-- What the owner of the query may see; raises for the first relation or function that the owner of the probe may not use.
+CREATE OR REPLACE FUNCTION pgtrickle._check_rights(probe oid, keeper oid) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    asker oid;
+    bad record;
+BEGIN
+    SELECT c.relowner INTO asker FROM pg_class AS c WHERE c.oid = probe;
+    SELECT format('%I.%I', n.nspname, c.relname) AS relation, pg_get_userbyid(x.run_as) AS reader INTO bad
+    FROM pgtrickle._reads(probe) AS x
+    JOIN pg_class AS c ON c.oid = x.relid
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pgtrickle._columns_read(probe) AS u ON u.via = x.via AND u.relid = x.relid
+    WHERE NOT (has_table_privilege(x.run_as, x.relid, 'SELECT')
+               OR (has_any_column_privilege(x.run_as, x.relid, 'SELECT')
+                   AND NOT EXISTS (SELECT FROM unnest(u.columns) AS a
+                                   WHERE NOT has_column_privilege(x.run_as, x.relid, a, 'SELECT'))))
+       OR (x.via = probe AND NOT has_schema_privilege(x.run_as, c.relnamespace, 'USAGE'))
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('permission denied for %s', bad.relation),
+            HINT = format('GRANT SELECT ON %s TO %I', bad.relation, bad.reader);
+    END IF;
+    SELECT f.signature INTO bad
+    FROM pgtrickle._functions_called(probe) AS f
+    WHERE NOT has_function_privilege(asker, f.funcid, 'EXECUTE')
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('permission denied for function %s', bad.signature),
+            HINT = format('GRANT EXECUTE ON FUNCTION %s TO %I', bad.signature, pg_get_userbyid(asker));
+    END IF;
+
+    -- row security: the stored rows would be those of another role
+    SELECT format('%I.%I', n.nspname, c.relname) AS relation, pg_get_userbyid(who.role) AS reader INTO bad
+    FROM pgtrickle._reads(probe) AS x
+    JOIN pg_class AS c ON c.oid = x.relid AND c.relrowsecurity
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    CROSS JOIN LATERAL (VALUES (x.run_as), (keeper)) AS who(role)
+    JOIN pg_roles AS r ON r.oid = who.role
+    WHERE NOT r.rolsuper AND NOT r.rolbypassrls
+      AND (c.relforcerowsecurity OR NOT pg_has_role(who.role, c.relowner, 'USAGE'))
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('row security of %s is active for %I', bad.relation, bad.reader),
+            HINT = 'A stream table stores one result for all its readers, so it cannot follow row security; define it as the table''s owner.';
+    END IF;
+
+    -- capture needs ownership (ENABLE REPLICA TRIGGER), and refreshes run the code of these owners
+    SELECT format('%I.%I', n.nspname, c.relname) AS relation, pg_get_userbyid(c.relowner) AS owner_name INTO bad
+    FROM pgtrickle._reads(probe) AS x
+    JOIN pg_class AS c ON c.oid = x.relid AND NOT x.is_system
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    JOIN pg_roles AS o ON o.oid = c.relowner
+    WHERE NOT pg_has_role(keeper, c.relowner, 'USAGE')
+      AND NOT (o.rolsuper AND c.relkind = 'v')
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%s is not owned by %I, the role that installed pgtrickle', bad.relation, pg_get_userbyid(keeper)),
+            HINT = format('GRANT %I TO %I', bad.owner_name, pg_get_userbyid(keeper));
+    END IF;
+    SELECT f.signature, pg_get_userbyid(f.owner) AS owner_name INTO bad
+    FROM pgtrickle._functions_called(probe) AS f
+    JOIN pg_roles AS o ON o.oid = f.owner
+    WHERE NOT f.is_system AND NOT o.rolsuper AND NOT pg_has_role(keeper, f.owner, 'USAGE')
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('function %s belongs to %I, whose code %I does not run', bad.signature, bad.owner_name, pg_get_userbyid(keeper)),
+            HINT = format('Refreshes run it with the rights of %2$I: GRANT %1$I TO %2$I if that is acceptable.', bad.owner_name, pg_get_userbyid(keeper));
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._check_rights(oid, oid) IS
+'Internal. Raises unless the owner of a view may read all of it and the role that keeps stream tables may capture and run it.';

@@ -1,0 +1,407 @@
+-- Creating and altering. The public functions run with the caller's rights: the query is parsed, typed and its privileges are checked
+-- by PostgreSQL as the caller, through a temporary view. The view's owner is then the proof of who asked: _register and _alter
+-- (SECURITY DEFINER) trust nothing else, and check again, because anybody may call them directly.
+
+CREATE OR REPLACE FUNCTION pgtrickle._check_options(options jsonb) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    o jsonb := jsonb_strip_nulls(options);
+    rule record;
+    value text;
+BEGIN
+    IF o ? 'schedule' THEN
+        o := o || jsonb_build_object('schedule', pgtrickle._check_schedule(o ->> 'schedule'));
+    END IF;
+    IF o ? 'refresh_mode' THEN
+        o := o || jsonb_build_object('refresh_mode', upper(btrim(o ->> 'refresh_mode')));
+    END IF;
+    FOR rule IN
+        SELECT *
+        FROM (VALUES ('refresh_mode', '{AUTO,DIFFERENTIAL,FULL,IMMEDIATE}'::text[]),
+                     ('diamond_consistency', '{none,atomic}'),
+                     ('diamond_schedule_policy', '{fastest,slowest}'),
+                     ('cdc_mode', '{auto,trigger}'),
+                     ('tier', '{hot,warm,cold,frozen}'),
+                     ('status', '{ACTIVE,SUSPENDED}')) AS r(option, allowed)
+    LOOP
+        value := o ->> rule.option;
+        IF value IS NULL THEN
+            CONTINUE;
+        END IF;
+        value := btrim(CASE WHEN rule.allowed[1] = upper(rule.allowed[1]) THEN upper(value) ELSE lower(value) END);
+        IF NOT value = ANY (rule.allowed) THEN
+            RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+                MESSAGE = format('%s is not a %s', quote_literal(o ->> rule.option), rule.option),
+                HINT = format('Use one of %s.', array_to_string(rule.allowed, ', '));
+        END IF;
+        o := o || jsonb_build_object(rule.option, value);
+    END LOOP;
+    IF (o ->> 'max_delta_fraction')::float8 NOT BETWEEN 0 AND 1 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('max_delta_fraction %s is out of range', o ->> 'max_delta_fraction'),
+            HINT = 'It lies between 0 and 1.';
+    END IF;
+    IF (o ->> 'max_differential_joins')::int < 1 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('max_differential_joins %s is out of range', o ->> 'max_differential_joins'),
+            HINT = 'It is 1 or more.';
+    END IF;
+    IF o ? 'partition_by' THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = 'partition_by is not supported yet',
+            HINT = 'Leave it out: the stream table is one plain table.';
+    END IF;
+    RETURN o;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._check_options(jsonb) IS 'Internal. Options in their stored form, unset ones removed; raises for the first that is wrong.';
+
+-- No SET search_path: the query's names are resolved as the caller would.
+CREATE OR REPLACE FUNCTION pgtrickle._probe(query text) RETURNS oid
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    c refcursor;
+    stage text := 'open';
+    state text;
+    message text;
+    hint text;
+BEGIN
+    IF query IS NULL OR query ~ '^\s*$' THEN
+        RAISE EXCEPTION USING ERRCODE = 'syntax_error',
+            MESSAGE = 'the query is empty', HINT = 'Write a SELECT.';
+    END IF;
+    BEGIN
+        -- A cursor takes exactly one statement that returns rows, and opening it checks privileges without fetching any.
+        OPEN c FOR EXECUTE query;
+        CLOSE c;
+        stage := 'view';
+        IF pg_catalog.to_regclass('pg_temp.__pgt_probe') IS NOT NULL THEN
+            EXECUTE 'DROP VIEW pg_temp.__pgt_probe';
+        END IF;
+        EXECUTE 'CREATE TEMPORARY VIEW __pgt_probe AS ' || query;
+    EXCEPTION WHEN OTHERS THEN
+        GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+        message := pg_catalog.regexp_replace(message, '\s*\n\s*', ' ', 'g');
+        IF state = '42P11' AND message ~ 'multi-query' THEN
+            message := 'the query is more than one statement, or none';
+            hint := 'Write a single SELECT.';
+        ELSIF state = '42P11' OR (state = '42601' AND stage = 'view') THEN
+            state := '42601';
+            message := 'the query is not a SELECT';
+            hint := 'Write a single SELECT, VALUES or WITH ... SELECT that only reads.';
+        ELSIF state = '42P02' THEN
+            message := 'the query has a parameter: ' || message;
+            hint := 'A defining query has no parameters; write the value itself.';
+        ELSIF state = '42701' AND stage = 'view' THEN
+            message := 'the query is not valid: ' || message;
+            hint := 'Give each output column a name of its own with AS.';
+        ELSIF state = '42501' THEN
+            hint := coalesce(nullif(hint, ''), 'You need SELECT on everything that the query reads, and USAGE on its schema.');
+        ELSE
+            message := 'the query is not valid: ' || message;
+            hint := coalesce(nullif(hint, ''), CASE
+                WHEN state IN ('42P01', '42703', '42883', '3F000') THEN 'Names are looked up along your search_path; qualify them.'
+                ELSE 'Run the query by itself to see where.' END);
+        END IF;
+        RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, HINT = hint;
+    END;
+    IF query ~* '(?:''\s*(?:now|today|tomorrow|yesterday)\s*''\s*::\s*(?:pg_catalog\.)?(?:date|time)|\m(?:date|timetz|time|timestamptz|timestamp)(?:\s+with(?:out)?\s+time\s+zone)?\s*''\s*(?:now|today|tomorrow|yesterday)\s*'')' THEN
+        RAISE WARNING USING
+            MESSAGE = 'a constant such as ''now'' or ''today'' has been replaced by its value at this moment',
+            HINT = 'Use now() or current_date if it shall move; the stream table is then refreshed in FULL mode.';
+    END IF;
+    RETURN 'pg_temp.__pgt_probe'::pg_catalog.regclass::oid;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._probe(text) IS 'Internal. A temporary view over the query, made as the caller; raises one clear line when PostgreSQL refuses it.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._drop_probe() RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    EXECUTE 'DROP VIEW pg_temp.__pgt_probe';
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._drop_probe() IS 'Internal. Removes what _probe made.';
+
+-- Formatting settings are pinned so that constants in the deparsed text mean the same in every session.
+CREATE OR REPLACE FUNCTION pgtrickle._describe(probe oid, OUT defining_query text, OUT output_columns jsonb, OUT obstacle text)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET intervalstyle = 'postgres' SET extra_float_digits = 1
+SET quote_all_identifiers = off AS $$
+BEGIN
+    defining_query := rtrim(btrim(pg_get_viewdef(probe), E' \n'), ';');
+    SELECT jsonb_agg(jsonb_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'typid', a.atttypid::int8,
+                                        'typmod', a.atttypmod, 'collation', a.attcollation::int8) ORDER BY a.attnum)
+    INTO output_columns
+    FROM pg_attribute AS a
+    WHERE a.attrelid = probe AND a.attnum > 0;
+    obstacle := pgtrickle._differential_obstacle(probe);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._describe(oid) IS 'Internal. Normalised text, typed columns and differential obstacle of a probed query.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._effective_mode(refresh_mode text, obstacle text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF refresh_mode = 'FULL' OR (refresh_mode = 'AUTO' AND obstacle IS NOT NULL) THEN
+        RETURN 'FULL';
+    END IF;
+    IF obstacle IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = format('%s is not possible: %s', refresh_mode, obstacle),
+            HINT = 'Use refresh_mode AUTO or FULL, or rewrite the query.';
+    END IF;
+    RETURN CASE refresh_mode WHEN 'AUTO' THEN 'DIFFERENTIAL' ELSE refresh_mode END;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._effective_mode(text, text) IS 'Internal. The mode that refreshes will use; raises when the mode asked for is impossible.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._column_definitions(output_columns jsonb) RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT array_agg(format('%I %s%s', c ->> 'name', c ->> 'type',
+                            CASE WHEN (c ->> 'collation')::oid <> 0 AND (c ->> 'collation')::oid <> t.typcollation
+                                 THEN format(' COLLATE %I.%I', n.nspname, l.collname) ELSE '' END) ORDER BY i)
+           || '__pgt_row_id bigint NOT NULL'::text
+    FROM jsonb_array_elements(output_columns) WITH ORDINALITY AS e(c, i)
+    JOIN pg_type AS t ON t.oid = (c ->> 'typid')::oid
+    LEFT JOIN pg_collation AS l ON l.oid = (c ->> 'collation')::oid
+    LEFT JOIN pg_namespace AS n ON n.oid = l.collnamespace
+$$;
+COMMENT ON FUNCTION pgtrickle._column_definitions(jsonb) IS
+'Internal. The columns of a storage table as CREATE TABLE wants them: same types, modifiers and collations, then __pgt_row_id.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._store_dependencies(id bigint, probe oid) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = id;
+    INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, columns_used)
+    SELECT id, r.relid,
+           CASE WHEN EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = r.relid) THEN 'STREAM_TABLE'
+                WHEN c.relkind = 'v' THEN 'VIEW'
+                WHEN c.relkind = 'm' THEN 'MATVIEW'
+                WHEN c.relkind = 'f' THEN 'FOREIGN_TABLE'
+                ELSE 'TABLE' END,
+           r.columns
+    FROM (
+        SELECT x.relid, coalesce(array_agg(DISTINCT a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum IS NOT NULL), '{}') AS columns
+        FROM pgtrickle._columns_read(probe) AS x
+        LEFT JOIN LATERAL unnest(x.columns) AS a(attnum) ON true
+        GROUP BY x.relid
+    ) AS r
+    JOIN pg_class AS c ON c.oid = r.relid;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._store_dependencies(bigint, oid) IS 'Internal. Replaces the dependency rows of a stream table.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._check_probe(probe oid) RETURNS oid
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owner oid;
+BEGIN
+    -- Only a view that this session made for this purpose says who asks.
+    SELECT c.relowner INTO owner
+    FROM pg_class AS c
+    WHERE c.oid = probe AND c.relkind = 'v' AND c.relname = '__pgt_probe' AND c.relnamespace = pg_my_temp_schema();
+    IF owner IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = 'this function is internal', HINT = 'Call pgtrickle.create_stream_table.';
+    END IF;
+    RETURN owner;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._check_probe(oid) IS 'Internal. The role that made the probe; raises when it is not one.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._register(probe oid, schema_name name, table_name name, original_query text, options jsonb)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    keeper CONSTANT oid := (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = current_user);
+    creator CONSTANT oid := pgtrickle._check_probe(probe);
+    qualified CONSTANT text := format('%I.%I', schema_name, table_name);
+    o CONSTANT jsonb := jsonb_build_object('schedule', 'calculated', 'refresh_mode', 'AUTO') || pgtrickle._check_options(options);
+    schema_oid oid;
+    d record;
+    effective text;
+    id bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('pgtrickle.create:' || qualified, 0));
+    SELECT n.oid INTO schema_oid FROM pg_namespace AS n WHERE n.nspname = schema_name;
+    IF schema_oid IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
+            MESSAGE = format('schema %I does not exist', schema_name), HINT = format('CREATE SCHEMA %I', schema_name);
+    END IF;
+    IF schema_name ~ '^pg_' OR schema_name IN ('information_schema', 'pgtrickle', 'pgtrickle_changes') THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
+            MESSAGE = format('a stream table cannot live in schema %I', schema_name), HINT = 'Choose a schema of your own.';
+    END IF;
+    IF NOT has_schema_privilege(creator, schema_oid, 'CREATE') THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('permission denied for schema %I', schema_name),
+            HINT = format('GRANT CREATE ON SCHEMA %I TO %I', schema_name, pg_get_userbyid(creator));
+    END IF;
+    IF NOT (has_schema_privilege(keeper, schema_oid, 'CREATE') AND has_schema_privilege(keeper, schema_oid, 'USAGE')) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('%I, the role that installed pgtrickle, cannot create tables in schema %I', current_user, schema_name),
+            HINT = format('GRANT USAGE, CREATE ON SCHEMA %I TO %I', schema_name, current_user);
+    END IF;
+    IF EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_schema = schema_name AND st.pgt_name = table_name) THEN
+        RAISE EXCEPTION USING ERRCODE = 'duplicate_table',
+            MESSAGE = format('stream table %s already exists', qualified),
+            HINT = 'Use alter_stream_table or create_or_replace_stream_table, or drop it first.';
+    END IF;
+    IF EXISTS (SELECT FROM pg_class AS c WHERE c.relnamespace = schema_oid AND c.relname = table_name)
+       OR EXISTS (SELECT FROM pg_type AS t WHERE t.typnamespace = schema_oid AND t.typname = table_name AND t.typelem = 0) THEN
+        RAISE EXCEPTION USING ERRCODE = 'duplicate_table',
+            MESSAGE = format('a relation or type named %s already exists', qualified), HINT = 'Choose another name.';
+    END IF;
+
+    PERFORM pgtrickle._refuse_unusable(probe);
+    PERFORM pgtrickle._check_rights(probe, keeper);
+    SELECT * INTO d FROM pgtrickle._describe(probe);
+    effective := pgtrickle._effective_mode(o ->> 'refresh_mode', d.obstacle);
+
+    EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(d.output_columns), ', '));
+    EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
+    EXECUTE format('COMMENT ON TABLE %s IS %L', qualified, 'Stream table, maintained by pgtrickle: do not write to it.');
+    IF creator <> keeper THEN
+        EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, pg_get_userbyid(creator));
+    END IF;
+
+    INSERT INTO pgtrickle.pgt_stream_tables
+        (pgt_relid, pgt_name, pgt_schema, defining_query, original_query, output_columns, schedule, refresh_mode, effective_refresh_mode,
+         mode_reason, refresh_requested_at, refresh_tier, diamond_consistency, diamond_schedule_policy, cdc_mode, append_only,
+         pooler_compatibility_mode, partition_by, max_differential_joins, max_delta_fraction, created_by)
+    VALUES
+        (qualified::regclass::oid, table_name, schema_name, d.defining_query, original_query, d.output_columns, o ->> 'schedule',
+         o ->> 'refresh_mode', effective, CASE WHEN effective = 'FULL' THEN d.obstacle END,
+         CASE WHEN coalesce((o ->> 'initialize')::bool, true) THEN clock_timestamp() END,
+         coalesce(o ->> 'tier', 'hot'), o ->> 'diamond_consistency', o ->> 'diamond_schedule_policy', o ->> 'cdc_mode',
+         coalesce((o ->> 'append_only')::bool, false), coalesce((o ->> 'pooler_compatibility_mode')::bool, false), o ->> 'partition_by',
+         (o ->> 'max_differential_joins')::int, (o ->> 'max_delta_fraction')::float8, pg_get_userbyid(creator))
+    RETURNING pgt_id INTO id;
+    PERFORM pgtrickle._store_dependencies(id, probe);
+    PERFORM pgtrickle._wake('create ' || id);
+    RETURN id;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._register(oid, name, name, text, jsonb) IS 'Internal. Creates storage and catalog rows for a probed query.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._authorize(id bigint) RETURNS pgtrickle.pgt_stream_tables
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    caller CONSTANT name := pgtrickle._caller();
+    st pgtrickle.pgt_stream_tables;
+BEGIN
+    SELECT * INTO st FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id FOR UPDATE;
+    IF st.pgt_id IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_table',
+            MESSAGE = format('stream table %s does not exist', id), HINT = 'It has just been dropped.';
+    END IF;
+    IF NOT pg_has_role(caller, current_user, 'USAGE')
+       AND NOT coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = st.created_by), false) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('must be the creator of stream table %I.%I', st.pgt_schema, st.pgt_name),
+            HINT = format('It was created by %I.', st.created_by);
+    END IF;
+    RETURN st;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._authorize(bigint) IS
+'Internal, called by SECURITY DEFINER functions. Locks the catalog row; raises unless the caller has the role of the creator or of the installing role.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._alter(id bigint, probe oid, original_query text, options jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    keeper CONSTANT oid := (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = current_user);
+    o CONSTANT jsonb := pgtrickle._check_options(options);
+    st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
+    qualified CONSTANT text := format('%I.%I', st.pgt_schema, st.pgt_name);
+    new_mode CONSTANT text := coalesce(o ->> 'refresh_mode', st.refresh_mode);
+    d record;
+    effective text := st.effective_refresh_mode;
+    reason text := st.mode_reason;
+    reader text;
+    drops text;
+BEGIN
+    IF probe IS NOT NULL THEN
+        PERFORM pgtrickle._check_probe(probe);
+        PERFORM pgtrickle._refuse_unusable(probe);
+        PERFORM pgtrickle._check_rights(probe, keeper);
+        SELECT * INTO d FROM pgtrickle._describe(probe);
+        effective := pgtrickle._effective_mode(new_mode, d.obstacle);
+        reason := CASE WHEN effective = 'FULL' THEN d.obstacle END;
+    END IF;
+
+    IF probe IS NOT NULL AND original_query IS NOT NULL THEN
+        IF EXISTS (
+            WITH RECURSIVE below(relid) AS (
+                SELECT x.relid FROM pgtrickle._reads(probe) AS x
+                UNION
+                SELECT dep.source_relid
+                FROM below AS b
+                JOIN pgtrickle.pgt_stream_tables AS t ON t.pgt_relid = b.relid
+                JOIN pgtrickle.pgt_dependencies AS dep ON dep.pgt_id = t.pgt_id
+            )
+            SELECT FROM below AS b WHERE b.relid = st.pgt_relid
+        ) THEN
+            RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
+                MESSAGE = format('the query would make %s depend on itself', qualified),
+                HINT = 'Cycles of stream tables are not supported.';
+        END IF;
+        IF d.output_columns <> st.output_columns THEN
+            SELECT format('%I.%I', t.pgt_schema, t.pgt_name) INTO reader
+            FROM pgtrickle.pgt_dependencies AS dep
+            JOIN pgtrickle.pgt_stream_tables AS t ON t.pgt_id = dep.pgt_id
+            WHERE dep.source_relid = st.pgt_relid
+            LIMIT 1;
+            IF reader IS NOT NULL THEN
+                RAISE EXCEPTION USING ERRCODE = 'dependent_objects_still_exist',
+                    MESSAGE = format('the new query changes the columns of %s, which stream table %s reads', qualified, reader),
+                    HINT = 'Drop the reader first, or keep the columns.';
+            END IF;
+            -- The same relation with other columns: grants, publications and the oid stay.
+            SELECT string_agg(format('DROP COLUMN %I', a.attname), ', ') INTO drops
+            FROM pg_attribute AS a
+            WHERE a.attrelid = st.pgt_relid AND a.attnum > 0 AND NOT a.attisdropped;
+            EXECUTE format('TRUNCATE %s', qualified);
+            EXECUTE format('ALTER TABLE %s %s', qualified, drops);
+            EXECUTE format('ALTER TABLE %s ADD COLUMN %s', qualified,
+                           array_to_string(pgtrickle._column_definitions(d.output_columns), ', ADD COLUMN '));
+            EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
+        END IF;
+        PERFORM pgtrickle._store_dependencies(id, probe);
+        UPDATE pgtrickle.pgt_stream_tables AS t
+        SET defining_query = d.defining_query, original_query = _alter.original_query, output_columns = d.output_columns,
+            plan = NULL, definition_version = t.definition_version + 1, needs_reinit = true, reinit_reason = 'the query was altered',
+            is_populated = t.is_populated AND d.output_columns = st.output_columns,
+            status = CASE t.status WHEN 'SUSPENDED' THEN 'SUSPENDED' ELSE 'INITIALIZING' END,
+            consecutive_errors = 0, last_error_message = NULL, refresh_requested_at = clock_timestamp()
+        WHERE t.pgt_id = id;
+    END IF;
+
+    UPDATE pgtrickle.pgt_stream_tables AS t
+    SET refresh_mode = new_mode,
+        effective_refresh_mode = effective,
+        mode_reason = reason,
+        plan = CASE WHEN effective = st.effective_refresh_mode THEN t.plan END,
+        schedule = coalesce(o ->> 'schedule', t.schedule),
+        status = CASE o ->> 'status'
+                     WHEN 'SUSPENDED' THEN 'SUSPENDED'
+                     WHEN 'ACTIVE' THEN CASE WHEN t.is_populated AND NOT t.needs_reinit THEN 'ACTIVE' ELSE 'INITIALIZING' END
+                     ELSE t.status END,
+        consecutive_errors = CASE WHEN o ->> 'status' = 'ACTIVE' THEN 0 ELSE t.consecutive_errors END,
+        refresh_tier = coalesce(o ->> 'tier', t.refresh_tier),
+        diamond_consistency = coalesce(o ->> 'diamond_consistency', t.diamond_consistency),
+        diamond_schedule_policy = coalesce(o ->> 'diamond_schedule_policy', t.diamond_schedule_policy),
+        cdc_mode = coalesce(o ->> 'cdc_mode', t.cdc_mode),
+        append_only = coalesce((o ->> 'append_only')::bool, t.append_only),
+        pooler_compatibility_mode = coalesce((o ->> 'pooler_compatibility_mode')::bool, t.pooler_compatibility_mode),
+        max_differential_joins = coalesce((o ->> 'max_differential_joins')::int, t.max_differential_joins),
+        max_delta_fraction = coalesce((o ->> 'max_delta_fraction')::float8, t.max_delta_fraction),
+        epoch = t.epoch + 1,
+        updated_at = clock_timestamp()
+    WHERE t.pgt_id = id;
+    PERFORM pgtrickle._wake('alter ' || id);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._alter(bigint, oid, text, jsonb) IS 'Internal. Changes definition and options of a stream table, fences running refreshes.';

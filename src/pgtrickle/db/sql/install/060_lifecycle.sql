@@ -1,0 +1,207 @@
+-- The public functions that create, alter and drop stream tables. SECURITY INVOKER, no SET search_path: they act as the caller would.
+
+CREATE OR REPLACE FUNCTION pgtrickle._create(name text, query text, options jsonb, if_exists text) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    target record;
+    existing bigint;
+    probe oid;
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    SELECT * INTO target FROM pgtrickle._parse_name(name);
+    options := pgtrickle._check_options(options);
+    IF if_exists <> 'raise' THEN
+        SELECT st.pgt_id INTO existing
+        FROM pgtrickle.pgt_stream_tables AS st
+        WHERE st.pgt_schema = target.schema_name AND st.pgt_name = target.table_name;
+        IF existing IS NOT NULL AND if_exists = 'skip' THEN
+            RAISE NOTICE USING MESSAGE = pg_catalog.format('stream table %I.%I already exists, skipping', target.schema_name, target.table_name);
+            RETURN;
+        END IF;
+    END IF;
+    probe := pgtrickle._probe(query);
+    IF existing IS NULL THEN
+        PERFORM pgtrickle._register(probe, target.schema_name, target.table_name, query, options);
+    ELSE
+        -- the same text again keeps content and state
+        PERFORM pgtrickle._alter(existing, probe, CASE WHEN st.original_query <> query THEN query END, options)
+        FROM pgtrickle.pgt_stream_tables AS st
+        WHERE st.pgt_id = existing;
+    END IF;
+    PERFORM pgtrickle._drop_probe();
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._create(text, text, jsonb, text) IS 'Internal. What the three creating functions share.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.create_stream_table(
+    name text,
+    query text,
+    schedule text DEFAULT 'calculated',
+    refresh_mode text DEFAULT 'AUTO',
+    initialize bool DEFAULT true,
+    diamond_consistency text DEFAULT NULL,
+    diamond_schedule_policy text DEFAULT NULL,
+    cdc_mode text DEFAULT NULL,
+    append_only bool DEFAULT false,
+    pooler_compatibility_mode bool DEFAULT false,
+    partition_by text DEFAULT NULL,
+    max_differential_joins int DEFAULT NULL,
+    max_delta_fraction float8 DEFAULT NULL
+) RETURNS void
+LANGUAGE sql VOLATILE AS $$
+    SELECT pgtrickle._create(name, query, pg_catalog.jsonb_build_object(
+        'schedule', schedule, 'refresh_mode', refresh_mode, 'initialize', initialize,
+        'diamond_consistency', diamond_consistency, 'diamond_schedule_policy', diamond_schedule_policy, 'cdc_mode', cdc_mode,
+        'append_only', append_only, 'pooler_compatibility_mode', pooler_compatibility_mode, 'partition_by', partition_by,
+        'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction), 'raise')
+$$;
+COMMENT ON FUNCTION pgtrickle.create_stream_table(text, text, text, text, bool, text, text, text, bool, bool, text, int, float8) IS
+'Creates a stream table: a table that holds the result of a query and is kept current by the control plane. The query is checked in the call; the first load follows at once. Schedules: 30s, 1h30m, seconds, cron (UTC), calculated. Modes: AUTO (differential where exact, else FULL with a stored reason), DIFFERENTIAL (raises when impossible), FULL, IMMEDIATE.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.create_stream_table_if_not_exists(
+    name text,
+    query text,
+    schedule text DEFAULT 'calculated',
+    refresh_mode text DEFAULT 'AUTO',
+    initialize bool DEFAULT true,
+    diamond_consistency text DEFAULT NULL,
+    diamond_schedule_policy text DEFAULT NULL,
+    cdc_mode text DEFAULT NULL,
+    append_only bool DEFAULT false,
+    pooler_compatibility_mode bool DEFAULT false,
+    partition_by text DEFAULT NULL,
+    max_differential_joins int DEFAULT NULL,
+    max_delta_fraction float8 DEFAULT NULL
+) RETURNS void
+LANGUAGE sql VOLATILE AS $$
+    SELECT pgtrickle._create(name, query, pg_catalog.jsonb_build_object(
+        'schedule', schedule, 'refresh_mode', refresh_mode, 'initialize', initialize,
+        'diamond_consistency', diamond_consistency, 'diamond_schedule_policy', diamond_schedule_policy, 'cdc_mode', cdc_mode,
+        'append_only', append_only, 'pooler_compatibility_mode', pooler_compatibility_mode, 'partition_by', partition_by,
+        'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction), 'skip')
+$$;
+COMMENT ON FUNCTION pgtrickle.create_stream_table_if_not_exists(text, text, text, text, bool, text, text, text, bool, bool, text, int, float8) IS
+'Like create_stream_table; does nothing, with a notice, when the stream table exists.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.create_or_replace_stream_table(
+    name text,
+    query text,
+    schedule text DEFAULT 'calculated',
+    refresh_mode text DEFAULT 'AUTO',
+    initialize bool DEFAULT true,
+    diamond_consistency text DEFAULT NULL,
+    diamond_schedule_policy text DEFAULT NULL,
+    cdc_mode text DEFAULT NULL,
+    append_only bool DEFAULT false,
+    pooler_compatibility_mode bool DEFAULT false,
+    partition_by text DEFAULT NULL,
+    max_differential_joins int DEFAULT NULL,
+    max_delta_fraction float8 DEFAULT NULL
+) RETURNS void
+LANGUAGE sql VOLATILE AS $$
+    SELECT pgtrickle._create(name, query, pg_catalog.jsonb_build_object(
+        'schedule', schedule, 'refresh_mode', refresh_mode, 'initialize', initialize,
+        'diamond_consistency', diamond_consistency, 'diamond_schedule_policy', diamond_schedule_policy, 'cdc_mode', cdc_mode,
+        'append_only', append_only, 'pooler_compatibility_mode', pooler_compatibility_mode, 'partition_by', partition_by,
+        'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction), 'replace')
+$$;
+COMMENT ON FUNCTION pgtrickle.create_or_replace_stream_table(text, text, text, text, bool, text, text, text, bool, bool, text, int, float8) IS
+'Like create_stream_table; an existing stream table gets the new definition, see alter_stream_table.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.alter_stream_table(
+    name text,
+    query text DEFAULT NULL,
+    schedule text DEFAULT NULL,
+    refresh_mode text DEFAULT NULL,
+    status text DEFAULT NULL,
+    diamond_consistency text DEFAULT NULL,
+    diamond_schedule_policy text DEFAULT NULL,
+    cdc_mode text DEFAULT NULL,
+    append_only bool DEFAULT NULL,
+    pooler_compatibility_mode bool DEFAULT NULL,
+    tier text DEFAULT NULL,
+    partition_by text DEFAULT NULL,
+    max_differential_joins int DEFAULT NULL,
+    max_delta_fraction float8 DEFAULT NULL
+) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    id bigint;
+    probe oid;
+    options jsonb := pg_catalog.jsonb_build_object(
+        'schedule', schedule, 'refresh_mode', refresh_mode, 'status', status,
+        'diamond_consistency', diamond_consistency, 'diamond_schedule_policy', diamond_schedule_policy, 'cdc_mode', cdc_mode,
+        'append_only', append_only, 'pooler_compatibility_mode', pooler_compatibility_mode, 'tier', tier,
+        'partition_by', partition_by, 'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction);
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    id := pgtrickle._find(name);
+    options := pgtrickle._check_options(options);
+    IF query IS NOT NULL THEN
+        probe := pgtrickle._probe(query);
+    ELSIF refresh_mode IS NOT NULL THEN
+        probe := pgtrickle._probe((SELECT st.defining_query FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_id = id));
+    END IF;
+    PERFORM pgtrickle._alter(id, probe, query, options);
+    IF probe IS NOT NULL THEN
+        PERFORM pgtrickle._drop_probe();
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.alter_stream_table(text, text, text, text, text, text, text, text, bool, bool, text, text, int, float8) IS
+'Changes what is not NULL. status is ACTIVE or SUSPENDED. A new query is checked as in create_stream_table and loaded anew; while its columns stay the same readers keep seeing the old content until then, otherwise the table is emptied in the call (its grants and oid stay).';
+
+CREATE OR REPLACE FUNCTION pgtrickle._drop(id bigint, cascade bool) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
+    reader record;
+    private name;
+BEGIN
+    FOR reader IN
+        SELECT DISTINCT t.pgt_id, format('%I.%I', t.pgt_schema, t.pgt_name) AS label
+        FROM pgtrickle.pgt_dependencies AS d
+        JOIN pgtrickle.pgt_stream_tables AS t ON t.pgt_id = d.pgt_id
+        WHERE d.source_relid = st.pgt_relid
+    LOOP
+        IF NOT cascade THEN
+            RAISE EXCEPTION USING ERRCODE = 'dependent_objects_still_exist',
+                MESSAGE = format('stream table %s reads %I.%I', reader.label, st.pgt_schema, st.pgt_name),
+                HINT = 'Drop it first, or use cascade => true.';
+        END IF;
+        -- a reader of two dropped tables is found twice
+        IF EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = reader.pgt_id) THEN
+            PERFORM pgtrickle._drop(reader.pgt_id, cascade);
+        END IF;
+    END LOOP;
+    DELETE FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id;
+    FOR private IN
+        SELECT c.relname
+        FROM pg_class AS c
+        WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relkind = 'r' AND c.relname ~ ('^(state|stage)_' || id || '(_|$)')
+    LOOP
+        EXECUTE format('DROP TABLE pgtrickle_changes.%I', private);
+    END LOOP;
+    IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = st.pgt_relid) THEN
+        BEGIN
+            EXECUTE format('DROP TABLE %s %s', st.pgt_relid::regclass, CASE WHEN cascade THEN 'CASCADE' ELSE '' END);
+        EXCEPTION WHEN dependent_objects_still_exist THEN
+            RAISE EXCEPTION USING ERRCODE = 'dependent_objects_still_exist',
+                MESSAGE = format('other objects depend on %I.%I', st.pgt_schema, st.pgt_name),
+                HINT = 'Drop them first, or use cascade => true.';
+        END;
+    END IF;
+    PERFORM pgtrickle._wake('drop ' || id);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._drop(bigint, bool) IS 'Internal. Removes storage, hidden state and catalog rows.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.drop_stream_table(name text, cascade bool DEFAULT false) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    PERFORM pgtrickle._drop(pgtrickle._find(name), cascade);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.drop_stream_table(text, bool) IS
+'Drops a stream table and its content; with cascade also the stream tables and views that read it. Capture on sources that nobody needs any more is removed by the control plane soon after.';

@@ -1,0 +1,139 @@
+-- Asking the control plane for something: refresh, resume, repair.
+
+CREATE OR REPLACE FUNCTION pgtrickle._request(id bigint, what text) RETURNS timestamptz
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
+    asked CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    IF what = 'refresh' AND st.status IN ('ERROR', 'SUSPENDED') THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = format('stream table %I.%I is in status %s%s', st.pgt_schema, st.pgt_name, st.status,
+                             coalesce(': ' || regexp_replace(st.last_error_message, '\s+', ' ', 'g'), '')),
+            HINT = format('When the cause is gone: SELECT pgtrickle.resume_stream_table(%L)', format('%I.%I', st.pgt_schema, st.pgt_name));
+    END IF;
+    UPDATE pgtrickle.pgt_stream_tables AS t
+    SET refresh_requested_at = asked,
+        status = CASE WHEN what = 'refresh' THEN t.status
+                      WHEN t.is_populated AND NOT t.needs_reinit AND what = 'resume' THEN 'ACTIVE'
+                      ELSE 'INITIALIZING' END,
+        consecutive_errors = CASE WHEN what = 'refresh' THEN t.consecutive_errors ELSE 0 END,
+        last_error_message = CASE WHEN what = 'refresh' THEN t.last_error_message END,
+        needs_reinit = t.needs_reinit OR what = 'repair',
+        reinit_reason = CASE WHEN what = 'repair' THEN 'repair was asked for' ELSE t.reinit_reason END,
+        epoch = t.epoch + CASE WHEN what = 'repair' THEN 1 ELSE 0 END,
+        updated_at = CASE WHEN what = 'refresh' THEN t.updated_at ELSE asked END
+    WHERE t.pgt_id = id;
+    PERFORM pgtrickle._wake(what || ' ' || id);
+    RETURN asked;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._request(bigint, text) IS 'Internal. Notes a request (refresh, resume, repair) and wakes the control plane.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.refresh_stream_table(name text) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    PERFORM pgtrickle._request(pgtrickle._find(name), 'refresh');
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.refresh_stream_table(text) IS
+'Asks for a refresh now, whatever the schedule says, and returns at once. To wait for it: CALL pgtrickle.refresh_and_wait(name).';
+
+CREATE OR REPLACE FUNCTION pgtrickle.manual_refresh(stream_table_name text) RETURNS void
+LANGUAGE sql VOLATILE AS $$
+    SELECT pgtrickle.refresh_stream_table(stream_table_name)
+$$;
+COMMENT ON FUNCTION pgtrickle.manual_refresh(text) IS 'The same as refresh_stream_table.';
+
+-- Ends its transaction to let the control plane see the request: no SECURITY DEFINER, no SET, not inside BEGIN ... COMMIT.
+CREATE OR REPLACE PROCEDURE pgtrickle.refresh_and_wait(name text, timeout interval DEFAULT '5 minutes')
+LANGUAGE plpgsql AS $$
+DECLARE
+    id bigint;
+    asked timestamptz;
+    deadline timestamptz := pg_catalog.clock_timestamp() + timeout;
+    st record;
+    pause float8 := 0.01;
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    id := pgtrickle._find(name);
+    asked := pgtrickle._request(id, 'refresh');
+    LOOP
+        COMMIT;
+        SELECT t.status, t.refresh_done_at, t.last_error_message INTO st
+        FROM pgtrickle.pgt_stream_tables AS t
+        WHERE t.pgt_id = id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION USING ERRCODE = 'undefined_table',
+                MESSAGE = pg_catalog.format('stream table %s was dropped meanwhile', pg_catalog.quote_literal(name)),
+                HINT = 'Nothing was refreshed.';
+        END IF;
+        EXIT WHEN st.refresh_done_at >= asked;
+        IF st.status IN ('ERROR', 'SUSPENDED') THEN
+            RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+                MESSAGE = pg_catalog.format('the refresh failed, status %s: %s', st.status,
+                                            pg_catalog.regexp_replace(coalesce(st.last_error_message, 'no message'), '\s+', ' ', 'g')),
+                HINT = pg_catalog.format('SELECT * FROM pgtrickle.get_refresh_history(%L)', name);
+        END IF;
+        IF pg_catalog.clock_timestamp() > deadline THEN
+            RAISE EXCEPTION USING ERRCODE = 'query_canceled',
+                MESSAGE = pg_catalog.format('no refresh of %s within %s', pg_catalog.quote_literal(name), timeout),
+                HINT = 'The request stands. Is the control plane running? SELECT scheduler_status FROM pgtrickle.health_summary()';
+        END IF;
+        PERFORM pg_catalog.pg_sleep(pause);
+        pause := least(pause * 1.5, 0.25);
+    END LOOP;
+END
+$$;
+COMMENT ON PROCEDURE pgtrickle.refresh_and_wait(text, interval) IS
+'Asks for a refresh and returns when it is done; raises when it failed or after the timeout. Call it outside of a transaction block.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.resume_stream_table(name text) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    PERFORM pgtrickle._request(pgtrickle._find(name), 'resume');
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.resume_stream_table(text) IS 'Starts a suspended or failed stream table again, with its errors forgotten.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._restore_storage(id bigint) RETURNS bool
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
+    qualified CONSTANT text := format('%I.%I', st.pgt_schema, st.pgt_name);
+BEGIN
+    IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = st.pgt_relid) THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(st.output_columns), ', '));
+    EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
+    IF st.created_by <> current_user AND EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = st.created_by) THEN
+        EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, st.created_by);
+    END IF;
+    UPDATE pgtrickle.pgt_dependencies AS d SET source_relid = qualified::regclass::oid WHERE d.source_relid = st.pgt_relid;
+    UPDATE pgtrickle.pgt_stream_tables AS t
+    SET pgt_relid = qualified::regclass::oid, is_populated = false, frontier = NULL, epoch = t.epoch + 1
+    WHERE t.pgt_id = id;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._restore_storage(bigint) IS 'Internal. Creates the storage table again when somebody has dropped it.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.repair_stream_table(name text) RETURNS text
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    id bigint;
+    restored bool;
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    id := pgtrickle._find(name);
+    restored := pgtrickle._restore_storage(id);
+    PERFORM pgtrickle._request(id, 'repair');
+    RETURN CASE WHEN restored THEN 'storage table created again; ' ELSE '' END
+        || 'errors cleared; capture will be checked and the content loaded anew';
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.repair_stream_table(text) IS
+'Puts a stream table right whatever happened to it: creates its storage again if it is missing, forgets errors, checks capture and loads anew.';

@@ -1,0 +1,233 @@
+-- What is there and how it is. Readable by everybody who has USAGE on the schema.
+
+CREATE OR REPLACE FUNCTION pgtrickle.version() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT v.package_version FROM pgtrickle.pgt_schema_version AS v ORDER BY v.version DESC LIMIT 1
+$$;
+COMMENT ON FUNCTION pgtrickle.version() IS 'Version of pgtrickle that installed this schema.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.pgt_status()
+RETURNS TABLE (name text, status text, refresh_mode text, is_populated bool, consecutive_errors int, schedule text, data_timestamp timestamptz,
+               staleness interval, effective_refresh_mode text, mode_reason text, last_error_message text, last_refresh_at timestamptz,
+               refresh_tier text, needs_reinit bool, pgt_id bigint)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('%I.%I', st.pgt_schema, st.pgt_name), st.status, st.refresh_mode, st.is_populated, st.consecutive_errors, st.schedule,
+           st.data_timestamp, clock_timestamp() - st.data_timestamp, st.effective_refresh_mode, st.mode_reason, st.last_error_message,
+           st.last_refresh_at, st.refresh_tier, st.needs_reinit, st.pgt_id
+    FROM pgtrickle.pgt_stream_tables AS st
+    ORDER BY 1
+$$;
+COMMENT ON FUNCTION pgtrickle.pgt_status() IS 'One row per stream table: state, mode and the reason for it, staleness, last error.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.explain_st(name text) RETURNS TABLE (property text, value text)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    id CONSTANT bigint := pgtrickle._find(name);
+BEGIN
+    RETURN QUERY
+    SELECT p.property, p.value
+    FROM pgtrickle.pgt_stream_tables AS st
+    CROSS JOIN LATERAL (VALUES
+        (1, 'name', pg_catalog.format('%I.%I', st.pgt_schema, st.pgt_name)),
+        (2, 'status', st.status),
+        (3, 'refresh_mode', st.refresh_mode),
+        (4, 'effective_refresh_mode', st.effective_refresh_mode),
+        (5, 'mode_reason', st.mode_reason),
+        (6, 'schedule', st.schedule),
+        (7, 'defining_query', st.defining_query),
+        (8, 'sources', (SELECT pg_catalog.string_agg(pg_catalog.format('%s (%s)', coalesce(c.oid::pg_catalog.regclass::text, d.source_relid::text), d.source_type), ', ' ORDER BY d.source_relid)
+                        FROM pgtrickle.pgt_dependencies AS d
+                        LEFT JOIN pg_catalog.pg_class AS c ON c.oid = d.source_relid
+                        WHERE d.pgt_id = st.pgt_id)),
+        (9, 'columns', (SELECT pg_catalog.string_agg((c ->> 'name') || ' ' || (c ->> 'type'), ', ' ORDER BY i)
+                        FROM pg_catalog.jsonb_array_elements(st.output_columns) WITH ORDINALITY AS e(c, i))),
+        (10, 'plan', pg_catalog.jsonb_pretty(st.plan)),
+        (11, 'frontier', st.frontier::text),
+        (12, 'data_timestamp', st.data_timestamp::text),
+        (13, 'last_full_ms', st.last_full_ms::text),
+        (14, 'last_diff_ms', st.last_diff_ms::text),
+        (15, 'last_error_message', st.last_error_message)
+    ) AS p(position, property, value)
+    WHERE st.pgt_id = id
+    ORDER BY p.position;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.explain_st(text) IS 'How a stream table is maintained: mode and reason, query as understood, sources, plan, frontier.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.explain_refresh_mode(name text)
+RETURNS TABLE (configured_mode text, effective_mode text, downgrade_reason text)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    id CONSTANT bigint := pgtrickle._find(name);
+BEGIN
+    RETURN QUERY
+    SELECT st.refresh_mode, st.effective_refresh_mode, st.mode_reason FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_id = id;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.explain_refresh_mode(text) IS 'The mode asked for, the mode used, and why they differ.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.get_refresh_history(name text, max_rows int DEFAULT 20)
+RETURNS TABLE (refresh_id bigint, data_timestamp timestamptz, start_time timestamptz, end_time timestamptz, action text, status text,
+               rows_inserted bigint, rows_deleted bigint, delta_row_count bigint, duration_ms float8, initiated_by text, reason text,
+               error_message text, timings jsonb)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    id CONSTANT bigint := pgtrickle._find(name);
+BEGIN
+    RETURN QUERY
+    SELECT h.refresh_id, h.data_timestamp, h.start_time, h.end_time, h.action, h.status, h.rows_inserted, h.rows_deleted, h.delta_row_count,
+           (extract(epoch FROM h.end_time - h.start_time) * 1000)::float8, h.initiated_by, h.reason, h.error_message, h.timings
+    FROM pgtrickle.pgt_refresh_history AS h
+    WHERE h.pgt_id = id
+    ORDER BY h.refresh_id DESC
+    LIMIT max_rows;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.get_refresh_history(text, int) IS 'The latest refreshes of a stream table, newest first.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.list_sources(name text)
+RETURNS TABLE (source_table text, source_oid oid, source_type text, cdc_mode text, columns_used text[], captured bool)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    id CONSTANT bigint := pgtrickle._find(name);
+BEGIN
+    RETURN QUERY
+    SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), d.source_relid, d.source_type, d.cdc_mode,
+           (SELECT pg_catalog.array_agg(a.attname::text ORDER BY a.attnum)
+            FROM pg_catalog.pg_attribute AS a
+            WHERE a.attrelid = d.source_relid AND a.attnum = ANY (d.columns_used)),
+           EXISTS (SELECT FROM pgtrickle.pgt_sources AS s WHERE s.source_relid = d.source_relid)
+    FROM pgtrickle.pgt_dependencies AS d
+    LEFT JOIN pg_catalog.pg_class AS c ON c.oid = d.source_relid
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE d.pgt_id = id
+    ORDER BY 1;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.list_sources(text) IS 'What a stream table reads: tables, views on the way, columns, whether changes are captured.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.get_staleness(name text) RETURNS float8
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    id CONSTANT bigint := pgtrickle._find(name);
+BEGIN
+    RETURN (SELECT extract(epoch FROM pg_catalog.clock_timestamp() - st.data_timestamp)::float8
+            FROM pgtrickle.pgt_stream_tables AS st
+            WHERE st.pgt_id = id);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.get_staleness(text) IS 'Seconds since the instant that the content shows; NULL before the first load.';
+
+-- SECURITY DEFINER because buffers are private; it shows counts, never rows.
+CREATE OR REPLACE FUNCTION pgtrickle.change_buffer_sizes()
+RETURNS TABLE (stream_table text, source_table text, source_oid oid, cdc_mode text, pending_rows bigint, buffer_bytes bigint, row_count bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    source record;
+    origin CONSTANT text := pgtrickle._origin();
+BEGIN
+    FOR source IN
+        SELECT s.source_relid, b.oid AS buffer, coalesce(format('%I.%I', n.nspname, c.relname), s.source_relid::text) AS label
+        FROM pgtrickle.pgt_sources AS s
+        JOIN pg_class AS b ON b.relnamespace = 'pgtrickle_changes'::regnamespace AND b.relname = 'changes_' || s.source_relid
+        LEFT JOIN pg_class AS c ON c.oid = s.source_relid
+        LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        ORDER BY 3
+    LOOP
+        RETURN QUERY EXECUTE format($sql$
+            SELECT format('%%I.%%I', st.pgt_schema, st.pgt_name), $1, $2, d.cdc_mode,
+                   count(b.xid) FILTER (WHERE cut.s IS NULL OR NOT pg_visible_in_snapshot(b.xid, cut.s)),
+                   pg_total_relation_size($3), count(b.xid)
+            FROM pgtrickle.pgt_dependencies AS d
+            JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
+            CROSS JOIN LATERAL (SELECT (st.frontier -> $4 ->> 'snapshot')::pg_snapshot) AS cut(s)
+            LEFT JOIN %s AS b ON true
+            WHERE d.source_relid = $2
+            GROUP BY st.pgt_id, d.cdc_mode
+            ORDER BY 1
+            $sql$, source.buffer::regclass)
+        USING source.label, source.source_relid, source.buffer, origin;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.change_buffer_sizes() IS 'Per stream table and captured source: changes not yet applied (exact), size and rows of the buffer.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.trigger_inventory()
+RETURNS TABLE (source_table text, source_oid oid, trigger_name text, trigger_type text, present bool, enabled bool, table_oid oid)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT m.relid::regclass::text, s.source_relid, w.tgname, w.label, t.oid IS NOT NULL, coalesce(t.tgenabled = w.state, false), m.relid
+    FROM pgtrickle.pgt_sources AS s
+    CROSS JOIN LATERAL pgtrickle._family(s.source_relid) AS m
+    CROSS JOIN LATERAL pgtrickle._wanted_triggers(s.source_relid, m.relkind) AS w
+    LEFT JOIN pg_trigger AS t ON t.tgrelid = m.relid AND t.tgname = w.tgname
+    ORDER BY s.source_relid, m.relid, w.tgname
+$$;
+
+CREATE OR REPLACE FUNCTION pgtrickle.health_summary()
+RETURNS TABLE (total_stream_tables int, active_count int, error_count int, suspended_count int, stale_count int, reinit_pending int,
+               max_staleness_seconds float8, scheduler_status text, cache_hit_rate float8)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT count(*)::int,
+           (count(*) FILTER (WHERE st.status = 'ACTIVE'))::int,
+           (count(*) FILTER (WHERE st.status = 'ERROR'))::int,
+           (count(*) FILTER (WHERE st.status = 'SUSPENDED'))::int,
+           (count(*) FILTER (WHERE st.refresh_requested_at > coalesce(st.refresh_done_at, '-infinity')
+                               AND st.refresh_requested_at < clock_timestamp() - interval '1 minute'))::int,
+           (count(*) FILTER (WHERE st.needs_reinit))::int,
+           max(extract(epoch FROM clock_timestamp() - st.data_timestamp)::float8),
+           CASE WHEN EXISTS (SELECT FROM pg_stat_activity AS a
+                             WHERE a.datname = current_database() AND a.application_name LIKE 'pgtrickle/%'
+                               AND a.pid <> pg_backend_pid())
+                THEN 'ACTIVE' ELSE 'STOPPED' END,
+           NULL::float8
+    FROM pgtrickle.pgt_stream_tables AS st
+$$;
+COMMENT ON FUNCTION pgtrickle.health_summary() IS
+'One row for the whole database: how many stream tables in which state, the worst staleness, whether the control plane is connected.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.export_definition(name text) RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    id CONSTANT bigint := pgtrickle._find(name);
+BEGIN
+    RETURN (
+        SELECT pg_catalog.format(E'SELECT pgtrickle.create_stream_table(\n    name => %L,\n    query => %L,\n    schedule => %L,\n    refresh_mode => %L%s\n);',
+                   pg_catalog.format('%I.%I', st.pgt_schema, st.pgt_name), st.defining_query, st.schedule, st.refresh_mode,
+                   (SELECT pg_catalog.string_agg(pg_catalog.format(E',\n    %I => %L', e.key, e.value), '' ORDER BY e.key)
+                    FROM pg_catalog.jsonb_each_text(pg_catalog.to_jsonb(st)) AS e
+                    WHERE e.key IN ('diamond_consistency', 'diamond_schedule_policy', 'cdc_mode', 'append_only', 'pooler_compatibility_mode',
+                                    'partition_by', 'max_differential_joins', 'max_delta_fraction')
+                      AND e.value IS NOT NULL AND e.value <> 'false'))
+        FROM pgtrickle.pgt_stream_tables AS st
+        WHERE st.pgt_id = id);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.export_definition(text) IS 'The statement that creates this stream table again, with every name qualified.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.validate_query(query text) RETURNS TABLE (check_name text, result text, severity text)
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    probe oid;
+    keeper oid;
+    d record;
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    SELECT p.proowner INTO keeper FROM pg_catalog.pg_proc AS p WHERE p.oid = 'pgtrickle._register'::pg_catalog.regproc;
+    probe := pgtrickle._probe(query);
+    PERFORM pgtrickle._refuse_unusable(probe);
+    PERFORM pgtrickle._check_rights(probe, keeper);
+    SELECT * INTO d FROM pgtrickle._describe(probe);
+    RETURN QUERY VALUES
+        ('valid', 'PostgreSQL accepts the query and you may read all of it', 'INFO'),
+        ('refresh_mode', CASE WHEN d.obstacle IS NULL THEN 'DIFFERENTIAL' ELSE 'FULL' END, CASE WHEN d.obstacle IS NULL THEN 'INFO' ELSE 'WARNING' END),
+        ('reason', coalesce(d.obstacle, 'no obstacle'), CASE WHEN d.obstacle IS NULL THEN 'INFO' ELSE 'WARNING' END),
+        ('columns', (SELECT pg_catalog.string_agg((c ->> 'name') || ' ' || (c ->> 'type'), ', ' ORDER BY i)
+                     FROM pg_catalog.jsonb_array_elements(d.output_columns) WITH ORDINALITY AS e(c, i)), 'INFO');
+    RETURN QUERY
+    SELECT DISTINCT 'source', x.relid::pg_catalog.regclass::text, 'INFO' FROM pgtrickle._reads(probe) AS x ORDER BY 2;
+    PERFORM pgtrickle._drop_probe();
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.validate_query(text) IS
+'Checks a query as create_stream_table would, without creating anything: whether it is valid, which mode AUTO would choose and why, what it reads. Raises when it is not usable at all.';
+COMMENT ON FUNCTION pgtrickle.trigger_inventory() IS 'Every capture trigger that should exist, whether it does, and whether it is enabled as it should be.';

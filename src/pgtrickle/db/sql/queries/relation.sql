@@ -1,0 +1,23 @@
+-- A relation by name, with what the planner needs of it. Run with an empty search_path, so that a view's text is qualified.
+-- %(schema)s, %(name)s: its name.
+-- Returns one row: relid, relkind, query (views only), has_children, columns json [{attnum, name, type, typid, typmod, not_null}].
+SELECT
+    c.oid,
+    c.relkind::text,
+    CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
+    EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = c.oid),
+    (
+        SELECT coalesce(json_agg(json_build_object(
+            'attnum', a.attnum,
+            'name', a.attname,
+            'type', format_type(a.atttypid, a.atttypmod),
+            'typid', a.atttypid::int8,
+            'typmod', a.atttypmod,
+            'not_null', a.attnotnull
+        ) ORDER BY a.attnum), '[]')
+        FROM pg_attribute AS a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    )
+FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = %(schema)s AND c.relname = %(name)s

@@ -1,0 +1,10 @@
+-- Makes a stream table a plain table. Placeholder: table (quoted qualified name). Returns nothing.
+-- A hidden column that somebody's view shows stays.
+DO $release$
+BEGIN
+    COMMENT ON TABLE %(table)s IS NULL;
+    ALTER TABLE %(table)s DROP COLUMN IF EXISTS __pgt_row_id;
+EXCEPTION WHEN dependent_objects_still_exist THEN
+    NULL;
+END
+$release$
