@@ -96,11 +96,7 @@ class EmbeddedPostgres:
         root = private_directory("pgtrickle-pg-", need_mib=NEED_MIB, user=user)
         try:
             if user and not traversable(home / "bin", *user):
-                shutil.copytree(
-                    home, root / "pginstall", symlinks=True, ignore=shutil.ignore_patterns("include", "*.a")
-                )
-                _open_up(root / "pginstall")
-                home = root / "pginstall"
+                home = _copy(home, root / "site")
             merged = {**DEFAULTS, **({} if durable else NOT_DURABLE), **(settings or {})}
             self = cls(root, home, secrets.token_urlsafe(24), user, port, merged)
             self._initdb()
@@ -260,6 +256,18 @@ def _unprivileged() -> tuple[int, int] | None:
             continue
         return entry.pw_uid, entry.pw_gid
     raise ConfigError("PostgreSQL does not run as root, and there is no user 'postgres' or 'nobody' to run it as")
+
+
+def _copy(home: Path, site: Path) -> Path:
+    """The package and the libraries beside it: programs find them by a path relative to their own."""
+    package = home.parent
+    target = site / package.name / home.name
+    shutil.copytree(home, target, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
+    libraries = package.with_name(package.name + ".libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, site / libraries.name, symlinks=True)
+    _open_up(site)
+    return target
 
 
 def _open_up(tree: Path) -> None:
