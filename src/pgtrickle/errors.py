@@ -60,6 +60,12 @@ class FencedError(TransientError):
     code = "PGT301"
 
 
+class EngineLostError(TransientError):
+    """Spark went away or refused the job; no stream table is at fault and none is counted as failing."""
+
+    code = "PGT302"
+
+
 class InexactValueError(PgtrickleError):
     """A value cannot be carried exactly through the differential path; the refresh falls back to FULL and says so."""
 

@@ -20,6 +20,16 @@ def carriers(target: Target) -> list[str]:
     return ["long", "long", *target.carriers]
 
 
+def columns(target: Target) -> list[tuple[str, str]]:
+    """(name, type) of a staged delta."""
+    return list(zip(names(target), map(column_type, carriers(target)), strict=True))
+
+
+def load_columns(target: Target) -> list[tuple[str, str]]:
+    """(name, type) of a staged load: the rows, then their identity."""
+    return [*((f"c{i}", column_type(c)) for i, c in enumerate(target.carriers)), ("h", "int8")]
+
+
 def apply_arrays(conn: Connection, target: Target, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
     """A small delta, as arrays in the order of `names`. Returns rows inserted and deleted."""
     source = f"(SELECT * FROM {unnest(names(target), carriers(target))})"
@@ -41,10 +51,12 @@ def apply_staged(conn: Connection, target: Target, stage: str) -> tuple[int, int
 
 
 def replace_staged(conn: Connection, target: Target, stage: str) -> tuple[int, int]:
-    """Makes the table equal to the staged rows (h, c0, ...) by applying the difference, so that readers and consumers see a delta."""
+    """Makes the table equal to the staged rows (h, c0, ...) by difference: readers and consumers see a delta."""
     columns = ", ".join(f"c{i}" for i in range(len(target.columns)))
     listed = f", {columns}" if columns else ""
-    stored = "".join(f", {carried(f't.{quote(c.name)}', k)}" for c, k in zip(target.columns, target.carriers, strict=True))
+    stored = "".join(
+        f", {carried(f't.{quote(c.name)}', k)}" for c, k in zip(target.columns, target.carriers, strict=True)
+    )
     if not _has_rows(conn, target):
         inserted = conn.execute(
             f"INSERT INTO {target.table} ({target.column_list()}) SELECT {_row(target)} FROM {stage} AS d"
@@ -71,7 +83,9 @@ def _row(target: Target) -> str:
     return f"{typed}, d.h" if typed else "d.h"
 
 
-def _delete(conn: Connection, target: Target, source: str, params: Sequence[Sequence[Any]] | None, expected: int) -> int:
+def _delete(
+    conn: Connection, target: Target, source: str, params: Sequence[Sequence[Any]] | None, expected: int
+) -> int:
     sql = (
         f"WITH d AS MATERIALIZED (SELECT d.*, row_number() OVER () AS ord FROM {source} AS d WHERE d.n < 0), "
         f"victims AS (SELECT t.ctid AS place, d.n, row_number() OVER (PARTITION BY d.ord) AS copy "

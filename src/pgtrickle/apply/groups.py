@@ -1,7 +1,7 @@
 """Groups: a state row per group beside the stream table, and the visible row that PostgreSQL computes from it.
 
-A group is found by its identity (Spark's hash of the key) and confirmed by the key itself. The visible row carries the state
-row's own number, so two keys with one hash stay two groups.
+A group is found by its identity (Spark's hash of the key) and confirmed by the key itself. The visible row carries
+the state row's own number, so two keys with one hash stay two groups.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.target import Target, array_type, carried, escape, quote
+from pgtrickle.apply.target import Target, column_type, escape, quote
 from pgtrickle.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ class StateColumn:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What the apply needs of a fold template. `output(state)` is the SELECT of visible rows over a state expression."""
+    """What the apply needs of a fold template.
+
+    `output(state)` is the SELECT of visible rows over a state expression.
+    """
 
     target: Target
     key_types: tuple[str, ...]
@@ -37,7 +40,10 @@ class Groups:
     output: Callable[[str], str]
 
     def delta_names(self) -> list[str]:
-        """Columns of a delta: identity, weight, keys, then each state column (a value, and for extremes whether it replaces)."""
+        """Columns of a delta.
+
+        Identity, weight, keys, then each state column (a value, and for extremes whether it replaces).
+        """
         names = ["h", "n", *(f"k{i}" for i in range(len(self.key_types)))]
         for column in self.state:
             names.append(column.name)
@@ -46,12 +52,17 @@ class Groups:
         return names
 
     def delta_types(self) -> list[str]:
-        types = ["int8[]", "int8[]", *(array_type(c) for c in self.key_carriers)]
+        types = ["int8", "int8", *(column_type(c) for c in self.key_carriers)]
         for column in self.state:
-            types.append("text[]")
+            types.append("text")
             if column.fold in ("least", "greatest"):
-                types.append("bool[]")
+                types.append("bool")
         return types
+
+    def load_columns(self) -> list[tuple[str, str]]:
+        """(name, type) of a staged load: keys, number of rows, state, then the identity."""
+        keys = [(f"k{i}", column_type(c)) for i, c in enumerate(self.key_carriers)]
+        return [*keys, ("n", "int8"), *((c.name, "text") for c in self.state), ("h", "int8")]
 
 
 def create_state(conn: Connection, groups: Groups) -> None:
@@ -69,40 +80,54 @@ def create_state(conn: Connection, groups: Groups) -> None:
     conn.execute(f'CREATE UNIQUE INDEX ON {table} ("gid")')
 
 
-def fold_delta(conn: Connection, groups: Groups, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
-    """Adds a delta (arrays in the order of `delta_names`) to the state, then brings the visible rows in line."""
-    arrays = ", ".join(f"%s::{t}" for t in groups.delta_types())
-    source = f"unnest({arrays}) AS d({', '.join(groups.delta_names())})"
+def fold_arrays(conn: Connection, groups: Groups, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
+    """Adds a small delta (arrays in the order of `delta_names`) to the state, then brings the visible rows in line."""
+    arrays = ", ".join(f"%s::{t}[]" for t in groups.delta_types())
+    return _fold(conn, groups, f"unnest({arrays}) AS d({', '.join(groups.delta_names())})", columns)
+
+
+def fold_staged(conn: Connection, groups: Groups, stage: str) -> tuple[int, int]:
+    """The same for a large delta, staged in a table with the columns of `delta_names`."""
+    return _fold(conn, groups, stage, None)
+
+
+def _fold(conn: Connection, groups: Groups, source: str, params: Sequence[Sequence[Any]] | None) -> tuple[int, int]:
     sets = ['"n" = s."n" + d.n', *(f'"{c.name}" = {_folded(c)}' for c in groups.state)]
     sql = (
         f"WITH d AS MATERIALIZED (SELECT * FROM {source}), "
-        f"u AS (UPDATE {groups.target.state} AS s SET {', '.join(sets)} FROM d WHERE {_match(groups)} RETURNING s.gid, s.n), "
+        f"u AS (UPDATE {groups.target.state} AS s SET {', '.join(sets)} FROM d "
+        f"WHERE {_match(groups)} RETURNING s.gid, s.n), "
         f"i AS (INSERT INTO {groups.target.state} ({_state_list(groups)}) SELECT {_state_row(groups)} FROM d "
         f"WHERE NOT EXISTS (SELECT FROM {groups.target.state} AS s WHERE {_match(groups)}) RETURNING gid, n) "
         "SELECT gid, n FROM u UNION ALL SELECT gid, n FROM i"
     )
-    touched = conn.execute(sql, columns).fetchall()
+    touched = conn.execute(sql, params).fetchall()
     if any(n < 0 for _, n in touched):
         raise InvariantError(f"a group of {groups.target.schema}.{groups.target.name} has fewer than no rows")
     return _show(conn, groups, [gid for gid, _ in touched])
 
 
 def replace_groups(conn: Connection, groups: Groups, stage: str) -> tuple[int, int]:
-    """Makes the state equal to the staged one (h, n, keys, state as text) and the visible rows with it, by difference."""
+    """Makes the state equal to the staged one (see `load_columns`) and the visible rows with it, by difference."""
     differs = " OR ".join(["s.n <> d.n", *(f's."{c.name}"::text IS DISTINCT FROM d."{c.name}"' for c in groups.state)])
     sets = ['"n" = d.n', *(f'"{c.name}" = d."{c.name}"::{c.type}' for c in groups.state)]
-    state = groups.target.state
-    removed = conn.execute(
-        f"DELETE FROM {state} AS s WHERE NOT EXISTS (SELECT FROM {stage} AS d WHERE {_match(groups)}) RETURNING s.gid"
-    ).fetchall()
+    state, table = groups.target.state, groups.target.table
+    conn.execute(f"DELETE FROM {state} AS s WHERE NOT EXISTS (SELECT FROM {stage} AS d WHERE {_match(groups)})")
     changed = conn.execute(
-        f"UPDATE {state} AS s SET {', '.join(sets)} FROM {stage} AS d WHERE {_match(groups)} AND ({differs}) RETURNING s.gid"
+        f"UPDATE {state} AS s SET {', '.join(sets)} FROM {stage} AS d "
+        f"WHERE {_match(groups)} AND ({differs}) RETURNING s.gid"
     ).fetchall()
     added = conn.execute(
         f"INSERT INTO {state} ({_state_list(groups)}) SELECT {_state_row(groups)} FROM {stage} AS d "
         f"WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE {_match(groups)}) RETURNING gid"
     ).fetchall()
-    return _show(conn, groups, [row[0] for row in (*removed, *changed, *added)])
+    # Also rows of an earlier definition, whose groups are in no state any more.
+    orphans = conn.execute(
+        f"DELETE FROM {table} AS t WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE s.gid = t.__pgt_row_id)"
+    ).rowcount
+    conn.execute(f"ANALYZE {state}")
+    inserted, deleted = _show(conn, groups, [row[0] for row in (*changed, *added)])
+    return inserted, deleted + orphans
 
 
 def _show(conn: Connection, groups: Groups, gids: list[int]) -> tuple[int, int]:
@@ -111,8 +136,10 @@ def _show(conn: Connection, groups: Groups, gids: list[int]) -> tuple[int, int]:
     alive = "" if not groups.key_types else " AND live.n > 0"
     state = f"(SELECT live.* FROM {target.state} AS live WHERE live.gid = ANY (%s::int8[]){alive}) AS s"
     output = escape(groups.output("\x00")).replace("\x00", state)
-    identical = " AND ".join(f"o.c{i}::text IS NOT DISTINCT FROM t.{quote(c.name)}::text" for i, c in enumerate(target.columns))
-    same = f"o.gid = t.__pgt_row_id AND {identical}" if identical else "o.gid = t.__pgt_row_id"
+    identical = "".join(
+        f" AND o.c{i}::text IS NOT DISTINCT FROM t.{quote(c.name)}::text" for i, c in enumerate(target.columns)
+    )
+    same = f"o.gid = t.__pgt_row_id{identical}"
     typed = ", ".join([*(f"o.c{i}" for i in range(len(target.columns))), "o.gid"])
     row = conn.execute(
         f"WITH o AS MATERIALIZED ({output}), "
@@ -131,18 +158,25 @@ def _show(conn: Connection, groups: Groups, gids: list[int]) -> tuple[int, int]:
 
 
 def _match(groups: Groups) -> str:
-    """s and d are the same group. The key is compared in the form in which it travels: canonical, so equal text is equal value."""
+    """s and d are the same group.
+
+    The key is compared in the form in which it travels: canonical, so equal text is equal value.
+    """
     keys = [f"s.k{i} IS NOT DISTINCT FROM d.k{i}::{t}" for i, t in enumerate(groups.key_types)]
     return " AND ".join(["s.h = d.h", *keys])
 
 
 def _state_list(groups: Groups) -> str:
-    return ", ".join(['"h"', '"n"', *(f'"k{i}"' for i in range(len(groups.key_types))), *(f'"{c.name}"' for c in groups.state)])
+    return ", ".join(
+        ['"h"', '"n"', *(f'"k{i}"' for i in range(len(groups.key_types))), *(f'"{c.name}"' for c in groups.state)]
+    )
 
 
 def _state_row(groups: Groups) -> str:
     keys = [f"d.k{i}::{t}" for i, t in enumerate(groups.key_types)]
-    values = [f'coalesce(d."{c.name}"::{c.type}, 0)' if c.fold == "add" else f'd."{c.name}"::{c.type}' for c in groups.state]
+    values = [
+        f'coalesce(d."{c.name}"::{c.type}, 0)' if c.fold == "add" else f'd."{c.name}"::{c.type}' for c in groups.state
+    ]
     return ", ".join(["d.h", "d.n", *keys, *values])
 
 
@@ -154,6 +188,3 @@ def _folded(column: StateColumn) -> str:
         return new
     extreme = "LEAST" if column.fold == "least" else "GREATEST"
     return f'CASE WHEN d."{column.name}_set" THEN {new} ELSE {extreme}({old}, {new}) END'
-
-
-__all__ = ["Groups", "StateColumn", "carried", "create_state", "fold_delta", "replace_groups"]

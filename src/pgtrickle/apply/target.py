@@ -43,7 +43,10 @@ class Target:
         return ", ".join(f"{alias}.c{i}::{c.type}" for i, c in enumerate(self.columns))
 
     def same(self, table: str, delta: str) -> str:
-        """Exact identity of a stored row and a carried one, byte by byte: finer than equality, so never the wrong row."""
+        """Exact identity of a stored row and a carried one, byte by byte.
+
+        Finer than equality, so never the wrong row.
+        """
         tests = [
             f"{carried(f'{table}.{quote(c.name)}', carrier)} IS NOT DISTINCT FROM {delta}.c{i}"
             for i, (c, carrier) in enumerate(zip(self.columns, self.carriers, strict=True))

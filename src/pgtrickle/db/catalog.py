@@ -45,7 +45,8 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
     dependencies = row[22]
     sources = tuple(Source(int(d["relid"]), d["type"], frozenset(d["columns"] or ())) for d in dependencies)
     fingerprints = {int(d["relid"]): d["fingerprint"] for d in dependencies}
-    return StreamTable(*row[:5], columns, *row[6:22], sources, fingerprints)
+    fields = [*row[:5], columns, *row[6:22], sources, fingerprints]
+    return StreamTable(*fields)
 
 
 def find_relation(conn: Connection, schema: str, name: str) -> Relation:
@@ -61,7 +62,7 @@ def aggregate_names(conn: Connection) -> frozenset[str]:
 
 
 def describe(conn: Connection, query: str) -> list[tuple[int, int, str, int, str, int]]:
-    """(typid, typmod, name, base type, kind of the base, element type) of each result column of a query, which is not run."""
+    """(typid, typmod, name, base type, kind of the base, element type) of each column of a query, which is not run."""
     with conn.cursor() as cursor:
         cursor.execute(f"SELECT * FROM ({query}) AS described LIMIT 0")
         result = cursor.pgresult

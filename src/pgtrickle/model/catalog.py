@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,19 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A relation that a stream table reads. `capturable`: its changes can be captured by triggers."""
+
+    relid: int
+    type: str  # TABLE, STREAM_TABLE, VIEW, MATVIEW, FOREIGN_TABLE, REMOTE
+    columns: frozenset[int]
+
+    @property
+    def capturable(self) -> bool:
+        return self.type in ("TABLE", "STREAM_TABLE")
+
+
+@dataclass(frozen=True, slots=True)
 class StreamTable:
     """A row of pgt_stream_tables, as far as refreshing needs it."""
 
@@ -44,7 +59,7 @@ class StreamTable:
     query: str
     columns: tuple[Column, ...]
     refresh_mode: str
-    effective_mode: str | None
+    effective_mode: str
     mode_reason: str | None
     schedule: str
     status: str
@@ -54,8 +69,24 @@ class StreamTable:
     needs_reinit: bool
     reinit_reason: str | None
     definition_version: int
-    sources: tuple[int, ...]
+    plan: dict[str, Any] | None
+    refresh_requested_at: datetime | None
+    refresh_done_at: datetime | None
+    last_refresh_at: datetime | None
+    consecutive_errors: int
+    sources: tuple[Source, ...]
+    fingerprints: dict[int, str | None]
 
     @property
     def full_name(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    @property
+    def captured(self) -> tuple[Source, ...]:
+        return tuple(s for s in self.sources if s.capturable)
+
+    @property
+    def refresh_requested(self) -> bool:
+        if self.refresh_requested_at is None:
+            return False
+        return self.refresh_done_at is None or self.refresh_done_at < self.refresh_requested_at

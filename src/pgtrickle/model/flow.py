@@ -45,8 +45,8 @@ class Window:
     def predicate(self, xid: str = "xid") -> str:
         """SQL over a buffer's xid column.
 
-        Not visible in `since` is exactly "at or after its xmax, or in progress then"; the two arms are index ranges that
-        stay tight however long some transaction has been open, where a range from xmin would not.
+        Not visible in `since` is exactly "at or after its xmax, or in progress then"; the two arms are index ranges
+        that stay tight however long some transaction has been open, where a range from xmin would not.
         """
         arms = f"({xid} >= '{self.since.xmax}'::xid8 AND {xid} < '{self.upto.xmax}'::xid8)"
         if self.since.open_xids:

@@ -1,8 +1,8 @@
 """How values travel from PostgreSQL through Spark and back.
 
-Spark computes on integers, booleans and checked decimals. Whatever it only carries travels as PostgreSQL's exact text, so
-that infinity, NaN, year 10000 and the digits of a numeric arrive as they left. A key (GROUP BY) travels in a form in which
-equal text means equal value; a type without such a form is refused by name.
+Spark computes on integers, booleans and checked decimals. Whatever it only carries travels as PostgreSQL's exact
+text, so that infinity, NaN, year 10000 and the digits of a numeric arrive as they left. A key (GROUP BY) travels in a
+form in which equal text means equal value; a type without such a form is refused by name.
 """
 
 from __future__ import annotations
@@ -15,8 +15,34 @@ BOOL, INT8, INT2, INT4, TEXT, OID, FLOAT4, FLOAT8 = 16, 20, 21, 23, 25, 26, 700,
 BPCHAR, VARCHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = 1042, 1043, 1082, 1114, 1184, 1700
 
 INTEGERS = frozenset({INT2, INT4, INT8})
-# "char", name, bytea, uuid, time, inet, cidr, macaddr, macaddr8, pg_lsn, xid8, bit, varbit, int4range, int8range, daterange
-_EQUAL_TEXT = frozenset({TEXT, VARCHAR, BPCHAR, 18, 19, 17, DATE, TIMESTAMP, TIMESTAMPTZ, 2950, 1083, 869, 650, 829, 774, 3220, 5069, 1560, 1562, 3904, 3926, 3912})
+# "char", name, bytea, uuid, time, inet, cidr, macaddr, macaddr8, pg_lsn, xid8, bit, varbit, int4range, int8range,
+# daterange
+_EQUAL_TEXT = frozenset(
+    {
+        TEXT,
+        VARCHAR,
+        BPCHAR,
+        18,
+        19,
+        17,
+        DATE,
+        TIMESTAMP,
+        TIMESTAMPTZ,
+        2950,
+        1083,
+        869,
+        650,
+        829,
+        774,
+        3220,
+        5069,
+        1560,
+        1562,
+        3904,
+        3926,
+        3912,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +81,26 @@ def key(sql: str, type_: SqlType) -> Carried:
     if type_.base == NUMERIC:
         return Carried("string", f"pg_catalog.trim_scale({sql})::text")
     if type_.base in (FLOAT4, FLOAT8):
-        return Carried("string", f"(({sql}) + 0::{'float4' if type_.base == FLOAT4 else 'float8'})::text")  # -0 and 0 are one group
-    if type_.base in _EQUAL_TEXT or type_.base == OID or type_.kind == "e" or type_.element in (_EQUAL_TEXT | INTEGERS | {BOOL}):
+        return Carried(
+            "string", f"(({sql}) + 0::{'float4' if type_.base == FLOAT4 else 'float8'})::text"
+        )  # -0 and 0 are one group
+    if (
+        type_.base in _EQUAL_TEXT
+        or type_.base == OID
+        or type_.kind == "e"
+        or type_.element in (_EQUAL_TEXT | INTEGERS | {BOOL})
+    ):
         return Carried("string", f"({sql})::text")
-    raise NotDifferentiableError(f"grouping by type {type_.name} is not maintained from changes: its text does not decide equality")
+    raise NotDifferentiableError(
+        f"grouping by type {type_.name} is not maintained from changes: its text does not decide equality"
+    )
 
 
 def order(sql: str, type_: SqlType) -> Carried | None:
-    """Carries a value in a form that Spark orders as PostgreSQL does; None when there is none (text collates, floats have NaN)."""
+    """Carries a value in a form that Spark orders as PostgreSQL does.
+
+    None when there is none (text collates, floats have NaN).
+    """
     if type_.base in INTEGERS:
         return Carried("long", f"({sql})::int8")
     if type_.base == DATE:

@@ -25,7 +25,11 @@ def aggregate_at(cursor: Cursor, index: int, aggregates: Set[str]) -> bool:
 
 
 def is_aggregated(
-    cursor: Cursor, items: Sequence[tuple[str, int, int]], group: Sequence[Range], having: Range | None, aggregates: Set[str]
+    cursor: Cursor,
+    items: Sequence[tuple[str, int, int]],
+    group: Sequence[Range],
+    having: Range | None,
+    aggregates: Set[str],
 ) -> bool:
     if group or having is not None:
         return True
@@ -121,7 +125,8 @@ class _Reader:
     def _whole_operand(self, start: int, end: int) -> bool:
         """Whether tokens start..end are one operand: `a + b` is not, in `a + b * c`, where precedence would differ.
 
-        PostgreSQL prints every operator expression in parentheses, so an operand that is an expression has them around it.
+        PostgreSQL prints every operator expression in parentheses, so an operand that is an expression has them
+        around it.
         """
         tokens = self.cursor.tokens
         if all(t.key == "." or t.is_name for t in tokens[start:end]):
@@ -148,7 +153,9 @@ class _Reader:
         while end + 1 < stop and self.cursor.tokens[end].key == "." and self.cursor.tokens[end + 1].is_name:
             end += 2
         if end < stop and self.cursor.tokens[end].key == "(":
-            raise NotDifferentiableError("a schema-qualified function over aggregates is not maintained from changes yet")
+            raise NotDifferentiableError(
+                "a schema-qualified function over aggregates is not maintained from changes yet"
+            )
         return end
 
     def _call(self, index: int, stop: int) -> tuple[AggregateCall, int]:
@@ -174,7 +181,9 @@ class _Reader:
             end = filter_end + 1
         if end < stop and cursor.tokens[end].key in ("OVER", "WITHIN GROUP", "WITHIN"):
             raise NotDifferentiableError("window functions are not maintained from changes yet")
-        return AggregateCall(name, None if argument == "*" else argument, filter_text, distinct, cursor.text(index, end)), end
+        return AggregateCall(
+            name, None if argument == "*" else argument, filter_text, distinct, cursor.text(index, end)
+        ), end
 
     def _add_call(self, call: AggregateCall) -> int:
         if call not in self.calls:
@@ -182,12 +191,15 @@ class _Reader:
         return self.calls.index(call)
 
 
-# Words that pg_get_viewdef prints unquoted inside expressions and that are not columns. Columns of these names are quoted there
-# when they are reserved; for the others (type names and the like) the preceding `::` or the query's own keys decide.
+# Words that pg_get_viewdef prints unquoted inside expressions and that are not columns. Columns of these names are
+# quoted there when they are reserved; for the others (type names and the like) the preceding `::` or the query's own
+# keys decide.
 _EXPRESSION_WORDS = frozenset(
-    """AND OR NOT IS NULL TRUE FALSE CASE WHEN THEN ELSE END IN ANY ALL SOME BETWEEN SYMMETRIC LIKE ILIKE SIMILAR TO ESCAPE
-    DISTINCT FROM COLLATE AT TIME ZONE AS ARRAY ROW CAST OPERATOR UNKNOWN ISNULL NOTNULL YEAR MONTH DAY HOUR MINUTE SECOND
-    INTERVAL WITH WITHOUT PRECISION VARYING DOUBLE CHARACTER LEADING TRAILING BOTH FOR DOCUMENT NORMALIZED LOCAL
-    CURRENT_DATE CURRENT_TIMESTAMP CURRENT_TIME LOCALTIMESTAMP LOCALTIME CURRENT_USER SESSION_USER USER CURRENT_ROLE
-    """.split()
+    """
+    AND OR NOT IS NULL TRUE FALSE CASE WHEN THEN ELSE END IN ANY ALL SOME BETWEEN SYMMETRIC LIKE ILIKE SIMILAR
+    TO ESCAPE DISTINCT FROM COLLATE AT TIME ZONE AS ARRAY ROW CAST OPERATOR UNKNOWN ISNULL NOTNULL YEAR MONTH
+    DAY HOUR MINUTE SECOND INTERVAL WITH WITHOUT PRECISION VARYING DOUBLE CHARACTER LEADING TRAILING BOTH FOR
+    DOCUMENT NORMALIZED LOCAL CURRENT_DATE CURRENT_TIMESTAMP CURRENT_TIME LOCALTIMESTAMP LOCALTIME
+    CURRENT_USER SESSION_USER USER CURRENT_ROLE
+    """.split()  # noqa: SIM905 - a hundred quoted words are not easier to read
 )

@@ -19,7 +19,10 @@ UNKNOWN_SCALE = 18
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One folded quantity. `columns` are leaf columns over the row's argument; `state` are (suffix, type) of state columns."""
+    """One folded quantity.
+
+    `columns` are leaf columns over the row's argument; `state` are (suffix, type) of state columns.
+    """
 
     index: int
     kind: str  # count, sum, min, max, recompute
@@ -40,14 +43,20 @@ class Measures:
 
 
 def argument(call: AggregateCall) -> str | None:
-    """The argument with FILTER folded in: a row that fails the filter contributes NULL, which every aggregate here skips."""
+    """The argument with FILTER folded in.
+
+    A row that fails the filter contributes NULL, which every aggregate here skips.
+    """
     if call.argument is None:
         return None if call.filter is None else f"CASE WHEN {call.filter} THEN 1 END"
     return call.argument if call.filter is None else f"CASE WHEN {call.filter} THEN {call.argument} END"
 
 
 def plan_measures(
-    aggregate: Aggregate, argument_types: Sequence[SqlType | None], result_types: Sequence[SqlType], column: Callable[[int], str]
+    aggregate: Aggregate,
+    argument_types: Sequence[SqlType | None],
+    result_types: Sequence[SqlType],
+    column: Callable[[int], str],
 ) -> Measures:
     """`column(i)` names the leaf column that holds call i's argument."""
     builder = _Builder(aggregate, argument_types, result_types, column)
@@ -57,7 +66,11 @@ def plan_measures(
 
 class _Builder:
     def __init__(
-        self, aggregate: Aggregate, argument_types: Sequence[SqlType | None], result_types: Sequence[SqlType], column: Callable[[int], str]
+        self,
+        aggregate: Aggregate,
+        argument_types: Sequence[SqlType | None],
+        result_types: Sequence[SqlType],
+        column: Callable[[int], str],
     ) -> None:
         self.aggregate = aggregate
         self.argument_types = argument_types
@@ -81,7 +94,12 @@ class _Builder:
         ordered = order(self.column(i), type_)
         if ordered is None:
             return self._recompute(i)
-        measure = self._measure(i, call.function, (ordered, Carried("string", exact(self.column(i), type_).sql + "::text")), (("v", type_.name),))
+        measure = self._measure(
+            i,
+            call.function,
+            (ordered, Carried("string", exact(self.column(i), type_).sql + "::text")),
+            (("v", type_.name),),
+        )
         return f's."{measure.name("v")}"'
 
     def _sum(self, i: int, call: AggregateCall, type_: SqlType) -> str:
@@ -108,7 +126,10 @@ class _Builder:
         return f"(CASE WHEN {count} > 0 THEN {total} END)"
 
     def _only_compared(self, i: int) -> bool:
-        """Whether a sum of unknown scale stands only where its scale cannot show: alone in a column, or compared in HAVING."""
+        """Whether a sum of unknown scale stands only where its scale cannot show.
+
+        Alone in a column, or compared in HAVING.
+        """
         if self.aggregate.layers:
             return False
         place = CallPlace(i)

@@ -1,7 +1,8 @@
 """From PostgreSQL's text of a query to plan nodes.
 
 The input is what pg_get_viewdef prints with an empty search path: names are qualified, stars expanded, set operations
-and joins parenthesised. What these rules do not recognise raises NotDifferentiableError with a reason that a person reads.
+and joins parenthesised. What these rules do not recognise raises NotDifferentiableError with a reason that a person
+reads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,21 @@ from pgtrickle.pipeline.sqltext import Cursor, Token, identifier, quote
 
 FindRelation = Callable[[str, str], Relation]
 
-_CLAUSE_ENDS = ("FROM", "WHERE", "GROUP BY", "HAVING", "WINDOW", "UNION", "INTERSECT", "EXCEPT", "ORDER BY", "LIMIT", "OFFSET", "FETCH", "FOR")
+_CLAUSE_ENDS = (
+    "FROM",
+    "WHERE",
+    "GROUP BY",
+    "HAVING",
+    "WINDOW",
+    "UNION",
+    "INTERSECT",
+    "EXCEPT",
+    "ORDER BY",
+    "LIMIT",
+    "OFFSET",
+    "FETCH",
+    "FOR",
+)
 _JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL")
 
 
@@ -32,10 +47,9 @@ class _Context:
 Ctes = Mapping[str, tuple[str, tuple[str, ...] | None, "Ctes"]]
 
 
-def parse(
-    sql: str, find: FindRelation, used_columns: Mapping[int, frozenset[int]], aggregates: frozenset[str]
-) -> Plan:
-    """`used_columns`: attribute numbers that the query needs of each relation, by PostgreSQL's own record of dependencies.
+def parse(sql: str, find: FindRelation, used_columns: Mapping[int, frozenset[int]], aggregates: frozenset[str]) -> Plan:
+    """`used_columns`: attribute numbers that the query needs of each relation, by PostgreSQL's own record of
+    dependencies.
 
     `aggregates`: the names of all aggregate functions of the database, so that none is taken for a scalar function.
     """
@@ -234,7 +248,9 @@ class _FromBuilder:
         if cursor.has_at_depth_0(start, stop, "JOIN"):
             return False
         first = cursor.tokens[start].key
-        return first in ("SELECT", "WITH", "VALUES") or cursor.has_at_depth_0(start, stop, "UNION", "INTERSECT", "EXCEPT")
+        return first in ("SELECT", "WITH", "VALUES") or cursor.has_at_depth_0(
+            start, stop, "UNION", "INTERSECT", "EXCEPT"
+        )
 
     def _alias_follows(self) -> bool:
         if self.cursor.at >= self.cursor.stop:
@@ -279,14 +295,18 @@ class _FromBuilder:
             self._subquery(relation.query, {}, tuple(c.name for c in relation.columns), default=texts[-1])
             return
         if only and relation.has_children:
-            raise NotDifferentiableError(f"ONLY {relation.name}: the table has children, whose changes share its buffer")
+            raise NotDifferentiableError(
+                f"ONLY {relation.name}: the table has children, whose changes share its buffer"
+            )
         alias, renamed = self._alias(texts[-1])
         exposes = _exposed(relation, renamed, self.context.used_columns.get(relation.relid, frozenset()))
         occurrence = len(self.context.occurrences)
         self.context.occurrences.append(relation.relid)
         self._add(Scan(occurrence, relation, exposes), alias)
 
-    def _subquery(self, body: str, scope: Ctes, columns: tuple[str, ...] | None = None, *, default: str | None = None) -> None:
+    def _subquery(
+        self, body: str, scope: Ctes, columns: tuple[str, ...] | None = None, *, default: str | None = None
+    ) -> None:
         plan = _query(Cursor(body.strip().rstrip(";")), scope, self.context)
         alias, renamed = self._alias(default)
         names = columns

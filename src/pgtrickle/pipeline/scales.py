@@ -1,7 +1,8 @@
 """The display scale of a numeric expression, where it can be known without its values.
 
-PostgreSQL's avg() and division choose their digits from the scale of their operands, so a sum that is kept as state must have
-the scale that PostgreSQL's own sum would have. numeric(p,s) columns, literals, + - * and casts decide it; anything else is unknown.
+PostgreSQL's avg() and division choose their digits from the scale of their operands, so a sum that is kept as state
+must have the scale that PostgreSQL's own sum would have. numeric(p,s) columns, literals, + - * and casts decide it;
+anything else is unknown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Spark part of a wave: one job for all plans that share a signature.
 
-Public DataFrame API over Spark Connect only. Leaves are single partitions, so nothing is shuffled; the session has adaptive
-execution and code generation off, which for tiny plans cost more than they save.
+Public DataFrame API over Spark Connect only. Leaves are single partitions, so nothing is shuffled; the session has
+adaptive execution and code generation off, which for tiny plans cost more than they save.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.errors import InexactValueError, InvariantError, PgtrickleError, TransientError
+from pgtrickle.errors import EngineLostError, InexactValueError, InvariantError, PgtrickleError
 from pgtrickle.model.flow import Delta
 from pgtrickle.pipeline.templates import Signature
 
@@ -89,7 +89,9 @@ class SparkEngine:
         import pyarrow as pa
 
         bag = Signature("bag", ("long", "string"))
-        fold = Signature("fold", ("string",), (("sum", ("decimal:2",)), ("count", ("long",)), ("min", ("long", "string"))))
+        fold = Signature(
+            "fold", ("string",), (("sum", ("decimal:2",)), ("count", ("long",)), ("min", ("long", "string")))
+        )
         rows = {"w": pa.array([1, -1], pa.int64()), "c0": pa.array([1, 2], pa.int64()), "c1": pa.array(["a", "b"])}
         fold_rows = {
             "w": pa.array([1, -1], pa.int64()),
@@ -147,7 +149,10 @@ class SparkEngine:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Overflow is a value that does not fit; anything else means the server went away or is ill: connect anew, try again."""
+        """Overflow is a value that does not fit; anything else means the server went away or is ill.
+
+        Connect anew, try again.
+        """
         from grpc import RpcError
         from pyspark.errors import PySparkException
 
@@ -161,7 +166,9 @@ class SparkEngine:
                 raise InexactValueError("a sum does not fit 38 digits") from error
             with self._lock:
                 self._session = None
-            raise TransientError(f"Spark did not finish the job: {text.splitlines()[0][:300] if text else type(error).__name__}") from error
+            raise EngineLostError(
+                f"Spark did not finish the job: {text.splitlines()[0][:300] if text else type(error).__name__}"
+            ) from error
 
 
 def result_names(signature: Signature) -> tuple[str, ...]:
@@ -172,8 +179,15 @@ def result_names(signature: Signature) -> tuple[str, ...]:
     return tuple(names)
 
 
-# count: rows with a value. sum: those, and their total. min/max: the extreme that came, the extreme that went (as text).
-_SUFFIXES: Mapping[str, tuple[str, ...]] = {"count": ("n",), "sum": ("n", "s"), "min": ("i", "d"), "max": ("i", "d"), "recompute": ()}
+# count: rows with a value. sum: those, and their total. min/max: the extreme that came, the extreme that went (as
+# text).
+_SUFFIXES: Mapping[str, tuple[str, ...]] = {
+    "count": ("n",),
+    "sum": ("n", "s"),
+    "min": ("i", "d"),
+    "max": ("i", "d"),
+    "recompute": (),
+}
 
 
 def _identity(columns: Sequence[str]) -> Column:
@@ -216,7 +230,7 @@ def _net_groups(frame: DataFrame, signature: Signature) -> DataFrame:
             raise InvariantError(f"no fold for measure kind {kind}")
         position += len(types)
     net = frame.groupBy("t", *keys).agg(*folded)
-    return net.select("t", _identity(keys).alias("h"), *[n for n in _folded_names(signature)])
+    return net.select("t", _identity(keys).alias("h"), *_folded_names(signature))
 
 
 def _folded_names(signature: Signature) -> list[str]:

@@ -1,7 +1,7 @@
 """Tokens of a query with their places in its text.
 
-Expressions are never printed again from a syntax tree: what PostgreSQL wrote (pg_get_viewdef) is cut at token borders and
-sent back verbatim, so no printer of ours or of a library can change what an expression means.
+Expressions are never printed again from a syntax tree: what PostgreSQL wrote (pg_get_viewdef) is cut at token borders
+and sent back verbatim, so no printer of ours or of a library can change what an expression means.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def quote(name: str) -> str:
 class Cursor:
     """Walks over the tokens of one text."""
 
-    def __init__(self, sql: str, tokens: tuple[Token, ...] | None = None, start: int = 0, stop: int | None = None) -> None:
+    def __init__(
+        self, sql: str, tokens: tuple[Token, ...] | None = None, start: int = 0, stop: int | None = None
+    ) -> None:
         self.sql = sql
         self.tokens = tokenize(sql) if tokens is None else tokens
         self.at = start

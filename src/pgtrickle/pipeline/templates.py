@@ -1,7 +1,8 @@
 """A compiled stream table: everything that does not depend on cuts and keys, ready to be filled in.
 
-`signature` is the Spark part with its types. Leaf columns go by position and their expressions are PostgreSQL's business, so
-stream tables that differ only in names, tables, filters and expressions have one signature and run as one job.
+`signature` is the Spark part with its types. Leaf columns go by position and their expressions are PostgreSQL's
+business, so stream tables that differ only in names, tables, filters and expressions have one signature and run as
+one job.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pgtrickle.pipeline.carriers import Carried, SqlType, exact, key
 from pgtrickle.pipeline.measures import Measure, Measures, argument, plan_measures
 from pgtrickle.pipeline.nodes import Aggregate, CallPlace, Item, KeyPlace, Plan, Select, UnionAll, scans
 from pgtrickle.pipeline.rules import linear
-from pgtrickle.pipeline.rules.linear import W, Changed, Term
+from pgtrickle.pipeline.rules.linear import Changed, Term, W
 from pgtrickle.pipeline.sqltext import quote
 
 Describe = Callable[[str], Sequence[SqlType]]
@@ -48,7 +49,9 @@ class BagTemplate:
         statements = []
         for term in linear.deltas(self.plan, changed):
             inner = linear.render(self.plan, term, _positions(self.columns))
-            statements.append(f"{linear.with_clause(self.plan, term)}SELECT q.{W}, {_list(self.carried)} FROM ({inner.sql}) AS q")
+            statements.append(
+                f"{linear.with_clause(self.plan, term)}SELECT q.{W}, {_list(self.carried)} FROM ({inner.sql}) AS q"
+            )
         return statements
 
     def load_statement(self) -> str:
@@ -89,7 +92,10 @@ class FoldTemplate:
         return statements
 
     def load_statement(self) -> str:
-        """The whole state, computed by the database: keys, the count of rows, then each measure's state columns as text."""
+        """The whole state, computed by the database.
+
+        Keys, the count of rows, then each measure's state columns as text.
+        """
         items = [f"{k} AS {quote(f'k{i}')}" for i, k in enumerate(self.plan.keys)]
         items.append('count(*) AS "n"')
         outer = [c.sql for c in self.keys] + ['q."n"::int8']
@@ -109,7 +115,7 @@ class FoldTemplate:
         wanted += [f'{m.call.sql} AS "{m.name("v")}"' for m in self.rereads]
         filters = []
         for i, (sql, type_, null) in enumerate(zip(self.plan.keys, self.key_types, nulls, strict=True)):
-            among = f"({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM \"__pgt_k\" AS k)::{_array(type_)})"
+            among = f'({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM "__pgt_k" AS k)::{_array(type_)})'
             filters.append(f"({among} OR ({sql}) IS NULL)" if null else f"({among})")
         grouped = self._grouped(wanted, NOW, filters).replace("%", "%%")
         names = ", ".join(f"k{i}" for i in range(len(self.keys)))
@@ -118,7 +124,8 @@ class FoldTemplate:
         join = " AND ".join(f"q.k{i} IS NOT DISTINCT FROM k.k{i}" for i in range(len(self.keys)))
         values = ", ".join(f'q."{m.name("v")}"::text' for m in self.rereads)
         return (
-            f'WITH "__pgt_k" AS MATERIALIZED (SELECT u.ord, {casts} FROM unnest({arrays}) WITH ORDINALITY AS u({names}, ord)) '
+            f'WITH "__pgt_k" AS MATERIALIZED (SELECT u.ord, {casts} '
+            f"FROM unnest({arrays}) WITH ORDINALITY AS u({names}, ord)) "
             f'SELECT k.ord, {values} FROM "__pgt_k" AS k JOIN ({grouped}) AS q ON {join}'
         )
 
@@ -129,10 +136,10 @@ class FoldTemplate:
         return f"SELECT 1, {values} FROM ({self._grouped(items, NOW)}) AS q"
 
     def output_statement(self, state: str) -> str:
-        """The visible rows (columns c0.., then "gid") of the state rows that `state`, a table expression aliased s, holds."""
+        """The visible rows (c0.., then "gid") of the state rows in `state`, a table expression aliased s."""
         items = [f"{self._fill(o.parts)} AS {quote(o.name)}" for o in self.plan.outputs]
         where = f" WHERE {self._fill(self.plan.having)}" if self.plan.having is not None else ""
-        sql = f'SELECT {", ".join([*items, "s.gid AS __pgt_gid"])} FROM {state}{where}'
+        sql = f"SELECT {', '.join([*items, 's.gid AS __pgt_gid'])} FROM {state}{where}"
         for layer in self.plan.layers:
             outer = [f"{i.sql} AS {quote(i.name)}" for i in layer.items]
             condition = f" WHERE {layer.where}" if layer.where is not None else ""
@@ -215,7 +222,10 @@ def _array(type_: SqlType) -> str:
 
 
 def _netted(sql: str, columns: int) -> str:
-    """Cancels rows that left and came back unchanged, so that an untouched extreme is not read again; weights stay +1 and -1."""
+    """Cancels rows that left and came back unchanged, so that an untouched extreme is not read again.
+
+    Weights stay +1 and -1.
+    """
     names = ", ".join(["w", *(f"c{i}" for i in range(columns))])
     group = ", ".join(f"d.c{i}" for i in range(columns))
     return (

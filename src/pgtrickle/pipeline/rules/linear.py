@@ -4,9 +4,9 @@ Telescoping, for occurrences 1..n of the query Q:
 
     dQ = sum over i of Q(old_1, .., old_i-1, d_i, new_i+1, .., new_n)
 
-`new` is the table as the refresh's snapshot sees it. `old` is as_of the last frontier: new minus the window, as rows with
-weights. The weight of a joined row is the product of its members' weights; every row here has weight +1 or -1. A union
-contributes to term i only the branch that holds occurrence i.
+`new` is the table as the refresh's snapshot sees it. `old` is as_of the last frontier: new minus the window, as rows
+with weights. The weight of a joined row is the product of its members' weights; every row here has weight +1 or -1. A
+union contributes to term i only the branch that holds occurrence i.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ W = '"__pgt_w"'
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A source with changes in the window; `rows` is their exact number, which tells PostgreSQL's planner how small it is."""
+    """A source with changes in the window.
+
+    `rows` is their exact number, which tells PostgreSQL's planner how small it is.
+    """
 
     relid: int
     window: Window
@@ -32,10 +35,14 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Which occurrence is the delta (None: evaluate everything new), and what has changed."""
+    """Which occurrence is the delta (None: evaluate everything new), and what has changed.
+
+    `as_of`: evaluate everything old instead, each table as the plain bag of rows that it was before the windows.
+    """
 
     delta: int | None
     changed: Mapping[int, Changed]
+    as_of: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,7 @@ def deltas(node: Linear, changed: Mapping[int, Changed]) -> list[Term]:
 
 
 def with_clause(node: Linear, term: Term) -> str:
-    """The changed rows of the term's delta, materialised once with their number as a limit, so that joins start from them."""
+    """The changed rows of the term's delta, materialised, with their number as a limit: joins start from them."""
     if term.delta is None:
         return ""
     scan = next(s for s in scans(node) if s.occurrence == term.delta)
@@ -120,13 +127,24 @@ def _scan(scan: Scan, term: Term) -> Rendered:
     change = term.changed.get(scan.relation.relid)
     now = f"{quote(scan.relation.schema)}.{quote(scan.relation.name)}"
     by_number = {c.attnum: c.name for c in scan.relation.columns}
-    columns = [f't.{quote(by_number[attnum])} AS {quote(name)}' for attnum, name in scan.exposes] or ["1 AS __pgt_one"]
+    columns = [f"t.{quote(by_number[attnum])} AS {quote(name)}" for attnum, name in scan.exposes] or ["1 AS __pgt_one"]
     table = f"SELECT {', '.join(columns)} FROM {now} AS t"
+    if term.as_of and change is not None:
+        return Rendered(_as_of(scan, change, now, columns), False)
     is_old = term.delta is not None and scan.occurrence < term.delta
     if change is None or not is_old:
         return Rendered(table, False)
     table = f"SELECT {', '.join(columns)}, 1 AS {W} FROM {now} AS t"
     return Rendered(f"{table} UNION ALL {_window_rows(scan, change, negate=True)}", True)
+
+
+def _as_of(scan: Scan, change: Changed, now: str, columns: Sequence[str]) -> str:
+    """The table before the window as plain rows: weights summed, what is left repeated."""
+    names = [quote(name) for _, name in scan.exposes] or ["__pgt_one"]
+    listed = ", ".join(names)
+    both = f"SELECT {', '.join(columns)}, 1 AS {W} FROM {now} AS t UNION ALL {_window_rows(scan, change, negate=True)}"
+    net = f"SELECT {listed}, sum({W}) AS {W} FROM ({both}) AS b GROUP BY {listed} HAVING sum({W}) > 0"
+    return f"SELECT {listed} FROM ({net}) AS n, generate_series(1, n.{W})"
 
 
 def _window_rows(scan: Scan, change: Changed, *, negate: bool) -> str:

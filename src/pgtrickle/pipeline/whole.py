@@ -1,0 +1,38 @@
+"""A plan as the one query that it came from, with every table read as of given cuts. Verification evaluates this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pgtrickle.pipeline.nodes import Aggregate, CallPlace, KeyPlace, Plan
+from pgtrickle.pipeline.rules import linear
+from pgtrickle.pipeline.rules.linear import Changed, Term
+from pgtrickle.pipeline.sqltext import quote
+
+
+def query_as_of(plan: Plan, changed: Mapping[int, Changed]) -> str:
+    term = Term(None, changed, as_of=True)
+    if not isinstance(plan, Aggregate):
+        return linear.render(plan, term).sql
+    items = [f"{_text(plan, o.parts)} AS {quote(o.name)}" for o in plan.outputs]
+    sql = linear.select(items, plan.source, plan.where, term).sql
+    if plan.keys:
+        sql += f" GROUP BY {', '.join(f'({k})' for k in plan.keys)}"
+    if plan.having is not None:
+        sql += f" HAVING {_text(plan, plan.having)}"
+    for layer in plan.layers:
+        outer = ", ".join(f"{i.sql} AS {quote(i.name)}" for i in layer.items)
+        sql = f"SELECT {outer} FROM ({sql}) AS {layer.alias}" + (f" WHERE {layer.where}" if layer.where else "")
+    return sql
+
+
+def _text(plan: Aggregate, parts: Sequence[str | KeyPlace | CallPlace]) -> str:
+    texts = []
+    for part in parts:
+        if isinstance(part, KeyPlace):
+            texts.append(plan.keys[part.index])
+        elif isinstance(part, CallPlace):
+            texts.append(plan.calls[part.index].sql)
+        else:
+            texts.append(part)
+    return "".join(texts)

@@ -1,0 +1,120 @@
+"""Compiles stream tables: parse, differentiate, ask PostgreSQL for types, describe the result for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.apply.groups import Groups, StateColumn
+from pgtrickle.apply.target import Target
+from pgtrickle.db import catalog
+from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.catalog import StreamTable
+from pgtrickle.pipeline.carriers import SqlType, exact
+from pgtrickle.pipeline.explain import explain
+from pgtrickle.pipeline.measures import Measure
+from pgtrickle.pipeline.parse import parse
+from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, Template, compile_plan
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A stream table that can be refreshed. `template` is None when it can only be recomputed (`reason` says why)."""
+
+    target: Target
+    template: Template | None
+    groups: Groups | None
+    reason: str | None
+    load_sql: str
+    explanation: dict[str, Any]
+
+    @property
+    def relids(self) -> frozenset[int]:
+        return self.template.relids if self.template is not None else frozenset()
+
+
+def compile_table(conn: Connection, table: StreamTable) -> Compiled:
+    """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE."""
+    target = _target(conn, table)
+    try:
+        template = _template(conn, table)
+    except NotDifferentiableError as error:
+        if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
+            raise
+        return _full(table, target, error.message)
+    groups = _groups(template, target) if isinstance(template, FoldTemplate) else None
+    return Compiled(target, template, groups, None, template.load_statement(), explain(template))
+
+
+def _template(conn: Connection, table: StreamTable) -> Template:
+    if table.refresh_mode == "FULL":
+        raise NotDifferentiableError("refresh_mode is FULL")
+    if table.effective_mode == "FULL" and table.mode_reason:
+        raise NotDifferentiableError(table.mode_reason)
+    used = {s.relid: s.columns for s in table.sources}
+    plan = parse(
+        table.query, lambda schema, name: catalog.find_relation(conn, schema, name), used, catalog.aggregate_names(conn)
+    )
+    template = compile_plan(plan, table.columns, lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)])
+    _prove(conn, template)
+    return template
+
+
+def _prove(conn: Connection, template: Template) -> None:
+    """PostgreSQL plans every statement that the template will send, so that a text which does not fit is found now."""
+    catalog.describe(conn, template.load_statement())
+    if isinstance(template, BagTemplate):
+        return
+    columns = ", ".join(
+        [
+            "NULL::int8 AS gid",
+            "NULL::int8 AS n",
+            *(f"NULL::{t.name} AS k{i}" for i, t in enumerate(template.key_types)),
+            *(f"NULL::{c.type} AS {c.name}" for c in _state_columns(template)),
+        ]
+    )
+    catalog.describe(conn, template.output_statement(f"(SELECT {columns}) AS s"))
+
+
+def _full(table: StreamTable, target: Target, reason: str) -> Compiled:
+    names = ", ".join(f"c{i}" for i in range(len(table.columns)))
+    values = ", ".join(
+        {"long": f"q.c{i}::int8", "bool": f"q.c{i}::bool"}.get(c, f"q.c{i}::text")
+        for i, c in enumerate(target.carriers)
+    )
+    load = f"SELECT {values} FROM ({table.query}) AS q({names})"
+    return Compiled(target, None, None, reason, load, {"mode": "FULL", "reason": reason, "leaves": [load]})
+
+
+def _target(conn: Connection, table: StreamTable) -> Target:
+    columns = ", ".join(f"NULL::{c.type}" for c in table.columns)
+    types = [SqlType(*row) for row in catalog.describe(conn, f"SELECT {columns}")]
+    carriers = tuple(exact("x", t).arrow for t in types)
+    return Target(table.pgt_id, table.schema, table.name, table.columns, carriers)
+
+
+def _groups(template: FoldTemplate, target: Target) -> Groups:
+    return Groups(
+        target,
+        tuple(t.name for t in template.key_types),
+        tuple(k.arrow for k in template.keys),
+        tuple(_state_columns(template)),
+        template.output_statement,
+    )
+
+
+def _state_columns(template: FoldTemplate) -> list[StateColumn]:
+    return [
+        StateColumn(m.name(suffix), type_, _fold(m, suffix))
+        for m in template.measures.measures
+        for suffix, type_ in m.state
+    ]
+
+
+def _fold(measure: Measure, suffix: str) -> str:
+    if suffix in ("n", "s"):
+        return "add"
+    return {"min": "least", "max": "greatest"}.get(measure.kind, "set")

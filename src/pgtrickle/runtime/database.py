@@ -1,0 +1,251 @@
+"""One database's loop: look, prepare what is new, refresh what is due, tidy up. A lost connection starts it over."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from pgtrickle.capture.install import collect_garbage
+from pgtrickle.capture.trim import trim
+from pgtrickle.db import catalog
+from pgtrickle.db.connect import Connection, connect, translated
+from pgtrickle.db.notify import wait_for_notify
+from pgtrickle.errors import EngineLostError, FencedError, InvariantError, PgtrickleError, TransientError
+from pgtrickle.model.catalog import StreamTable
+from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.compile import Compiled
+from pgtrickle.runtime.decide import NO_DATA, PREPARE, Limits
+from pgtrickle.runtime.failures import record_failure
+from pgtrickle.runtime.prepare import prepare
+from pgtrickle.runtime.refresh import Outcome, Refresher
+from pgtrickle.scheduler.graph import levels
+from pgtrickle.scheduler.schedule import is_due
+from pgtrickle.settings import Settings
+from pgtrickle.telemetry import (
+    DATABASE_BACK,
+    DATABASE_LOST,
+    PLAN_COMPILED,
+    REFRESH_DONE,
+    REFRESH_FAILED,
+    REFRESH_FENCED,
+    event,
+)
+
+log = logging.getLogger(__name__)
+
+TIDY_SECONDS = 5.0
+BACKOFF_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0)
+
+
+class DatabaseLoop:
+    """Runs in a thread of its own until `stop` is set."""
+
+    def __init__(self, name: str, dsn: str, engine: SparkEngine, settings: Settings, stop: threading.Event) -> None:
+        self.name = name
+        self.dsn = dsn
+        self.engine = engine
+        self.settings = settings
+        self.stop = stop
+        self.compiled: dict[int, tuple[tuple[object, ...], Compiled]] = {}
+
+    def run(self) -> None:
+        failures = 0
+        while not self.stop.is_set():
+            try:
+                with Session(self) as session:
+                    if failures:
+                        log.info("Connected again", extra=event(DATABASE_BACK, database=self.name))
+                    failures = 0
+                    session.loop()
+            except TransientError as error:
+                log.warning(
+                    "Database is not reachable; trying again",
+                    extra=event(DATABASE_LOST, database=self.name, detail=error.message),
+                )
+                self.stop.wait(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
+                failures += 1
+
+
+class Session:
+    """The connections of one database while they last."""
+
+    def __init__(self, owner: DatabaseLoop) -> None:
+        self.owner = owner
+        self.settings = owner.settings
+        self.control: Connection
+        self.tidied = 0.0
+
+    def __enter__(self) -> Session:
+        opened: list[Connection] = []
+        try:
+            for role in ("control", "reader", "writer"):
+                opened.append(connect(self.owner.dsn, role=role, autocommit=True))
+            self.control, self.reader, self.writer = opened
+            with translated():
+                self.control.execute("LISTEN pgtrickle_wake")
+                for conn in (self.reader, self.writer):
+                    conn.execute(
+                        "SELECT set_config('jit', 'off', false), set_config('work_mem', %s, false)",
+                        (f"{self.settings.merge_work_mem_mb}MB",),
+                    )
+        except BaseException:
+            for conn in opened:
+                conn.close()
+            raise
+        limits = Limits(self.settings.differential_max_change_ratio, self.settings.max_buffer_rows)
+        self.refresher = Refresher(self.reader, self.writer, self.owner.engine, self._compiled, limits)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for conn in (self.control, self.reader, self.writer):
+            conn.close()
+
+    def loop(self) -> None:
+        while not self.owner.stop.is_set():
+            begun = time.monotonic()
+            self.tick()
+            if begun - self.tidied >= TIDY_SECONDS:
+                self._tidy()
+                self.tidied = begun
+            self._sleep(begun)
+
+    def tick(self) -> list[Outcome]:
+        """One turn: every table that is due, level by level."""
+        with translated():
+            tables = [t for t in catalog.load_stream_tables(self.control) if t.status in ("INITIALIZING", "ACTIVE")]
+        for gone in set(self.owner.compiled) - {t.pgt_id for t in tables}:
+            del self.owner.compiled[gone]
+        ready = [t for t in tables if self._compiled(t) is not None or self._prepare(t)]
+        now = datetime.now(UTC)
+        outcomes: list[Outcome] = []
+        for level in levels(ready):
+            due = [t for t in level if _wants_refresh(t, now)]
+            if due:
+                outcomes += self._wave(due)
+        return outcomes
+
+    def _wave(self, tables: Sequence[StreamTable]) -> list[Outcome]:
+        started = datetime.now(UTC)
+        outcomes = self.refresher.wave([t.pgt_id for t in tables])
+        again = []
+        for outcome in outcomes:
+            if outcome.action == PREPARE:
+                self.owner.compiled.pop(outcome.table.pgt_id, None)
+                if self._reload(outcome):
+                    again.append(outcome.table.pgt_id)
+            elif outcome.error is not None:
+                self._failed(outcome, started)
+            elif outcome.action != NO_DATA:
+                log.info(
+                    "Refreshed",
+                    extra=event(
+                        REFRESH_DONE,
+                        database=self.owner.name,
+                        table=outcome.table.full_name,
+                        action=outcome.action,
+                        inserted=outcome.inserted,
+                        deleted=outcome.deleted,
+                        ms=round(sum(outcome.timings.values())),
+                    ),
+                )
+        if again:
+            for outcome in self.refresher.wave(again):
+                if outcome.error is not None:
+                    self._failed(outcome, started)
+        return outcomes
+
+    def _reload(self, outcome: Outcome) -> bool:
+        """A source changed under the table: prepare again, then load anew whatever the shape says."""
+        if not self._prepare(outcome.table):
+            return False
+        with translated():
+            self.control.execute(
+                "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, "
+                "reinit_reason = coalesce(reinit_reason, %s) WHERE pgt_id = %s",
+                (outcome.reason, outcome.table.pgt_id),
+            )
+        return True
+
+    def _prepare(self, table: StreamTable) -> bool:
+        started = datetime.now(UTC)
+        try:
+            compiled = prepare(self.control, table)
+        except PgtrickleError as error:
+            if self.control.closed or self.control.broken:
+                raise
+            self._failed(Outcome(table, "FULL", None, error), started)
+            return False
+        self.owner.compiled[table.pgt_id] = (_version(table), compiled)
+        log.info(
+            "Compiled",
+            extra=event(PLAN_COMPILED, database=self.owner.name, table=table.full_name, full_because=compiled.reason),
+        )
+        return True
+
+    def _compiled(self, table: StreamTable) -> Compiled | None:
+        entry = self.owner.compiled.get(table.pgt_id)
+        return entry[1] if entry is not None and entry[0] == _version(table) else None
+
+    def _failed(self, outcome: Outcome, started: datetime) -> None:
+        error = outcome.error
+        if error is None:
+            raise InvariantError("a failure without an error")
+        if isinstance(error, FencedError):
+            log.info(
+                "Somebody else was first",
+                extra=event(REFRESH_FENCED, database=self.owner.name, table=outcome.table.full_name),
+            )
+            return
+        if isinstance(error, TransientError) and any(
+            c.closed or c.broken for c in (self.control, self.reader, self.writer)
+        ):
+            raise error
+        if isinstance(error, EngineLostError):
+            log.warning(
+                "Spark did not answer; the work is tried again", extra=event(REFRESH_FAILED, detail=error.message)
+            )
+            self.owner.stop.wait(0.5)
+            return
+        with translated():
+            status = record_failure(
+                self.control,
+                outcome.table,
+                error,
+                action=outcome.action,
+                started_at=started,
+                max_consecutive=self.settings.max_consecutive_errors,
+            )
+        log.warning(
+            "Refresh failed",
+            extra=event(
+                REFRESH_FAILED,
+                database=self.owner.name,
+                table=outcome.table.full_name,
+                status=status,
+                detail=error.one_line(),
+            ),
+        )
+
+    def _tidy(self) -> None:
+        with translated():
+            trim(self.control)
+            collect_garbage(self.control)
+
+    def _sleep(self, begun: float) -> None:
+        left = self.settings.scheduler_interval_ms / 1000 - (time.monotonic() - begun)
+        if left > 0:
+            with translated():
+                wait_for_notify(self.control, left, self.owner.stop)
+
+
+def _version(table: StreamTable) -> tuple[object, ...]:
+    return (table.definition_version, table.refresh_mode, table.relid)
+
+
+def _wants_refresh(table: StreamTable, now: datetime) -> bool:
+    if table.refresh_requested:
+        return True
+    return table.is_populated and (table.needs_reinit or is_due(table.schedule, table.last_refresh_at, now))

@@ -1,0 +1,93 @@
+"""What a refresh has to do for one stream table, from what its read transaction sees. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.flow import Cut, Frontier, Instance, Pending
+
+NO_DATA, FULL, DIFFERENTIAL, REINITIALIZE, PREPARE = "NO_DATA", "FULL", "DIFFERENTIAL", "REINITIALIZE", "PREPARE"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Above these a recomputation is taken to be cheaper (AUTO only)."""
+
+    max_change_ratio: float
+    max_buffer_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    action: str
+    reason: str | None = None
+
+
+def since(table: StreamTable, instance: Instance, now: Cut) -> Cut | None:
+    """The cut that the content stands at, or None when it cannot be trusted here and now."""
+    frontier = Frontier.from_json(table.frontier)
+    cut = frontier.cuts.get(instance.key) if frontier is not None else None
+    return cut if cut is not None and cut.precedes(now) else None
+
+
+def reload_reason(table: StreamTable, instance: Instance, now: Cut, time_zone: str) -> str | None:
+    """Why the content has to be computed from nothing; None when it stands at a usable cut."""
+    if not table.is_populated:
+        return "first load"
+    if table.needs_reinit:
+        return table.reinit_reason or "reinitialization was asked for"
+    if table.frontier is None:
+        return "the table has no frontier"
+    if instance.key not in table.frontier:
+        return "the frontier belongs to another database or server (restored or copied)"
+    if since(table, instance, now) is None:
+        return "transaction ids went backwards (restored from a backup)"
+    stored = (table.plan or {}).get("time_zone")
+    if stored is not None and stored != time_zone:
+        return f"TimeZone changed from {stored} to {time_zone}"
+    return None
+
+
+def decide(
+    table: StreamTable,
+    *,
+    differentiable: bool,
+    reload: str | None,
+    fingerprints: Mapping[int, str | None],
+    pending: Mapping[int, Pending],
+    source_rows: Mapping[int, float],
+    limits: Limits,
+) -> Decision:
+    for source in table.captured:
+        if reload != "first load" and fingerprints.get(source.relid) != table.fingerprints.get(source.relid):
+            return Decision(PREPARE, "a source's columns, partitions or capture triggers changed")
+    if reload is not None:
+        return Decision(FULL if reload == "first load" else REINITIALIZE, reload)
+    rows = sum(p.rows for p in pending.values())
+    if not differentiable:
+        if rows or any(not s.capturable and s.type != "VIEW" for s in table.sources):
+            return Decision(FULL, table.mode_reason)
+        return Decision(NO_DATA)
+    if any(p.truncated for p in pending.values()):
+        return Decision(FULL, "a source was truncated")
+    if not rows:
+        return Decision(NO_DATA)
+    if table.refresh_mode == "AUTO":
+        return _auto(pending, rows, source_rows, limits)
+    return Decision(DIFFERENTIAL)
+
+
+def _auto(pending: Mapping[int, Pending], rows: int, source_rows: Mapping[int, float], limits: Limits) -> Decision:
+    if limits.max_buffer_rows and rows > limits.max_buffer_rows:
+        return Decision(FULL, f"{rows} changes exceed max_buffer_rows ({limits.max_buffer_rows})")
+    # Compared with all sources together: a small table that changes wholly is still a small change of a large join.
+    total = sum(max(source_rows.get(relid, 0.0), 0.0) for relid in pending)
+    if total >= 10_000 and rows > limits.max_change_ratio * total:
+        return Decision(
+            FULL,
+            f"{rows} changes in {total:.0f} source rows exceed "
+            f"differential_max_change_ratio ({limits.max_change_ratio})",
+        )
+    return Decision(DIFFERENTIAL)

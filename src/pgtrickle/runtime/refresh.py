@@ -1,0 +1,330 @@
+"""A wave: stream tables of one database that are refreshed together, from one snapshot.
+
+Read in one REPEATABLE READ transaction, compute on Spark in few jobs, apply each table in a transaction of its own. A
+table that fails does not hold back the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.apply import bags
+from pgtrickle.apply import groups as grouped
+from pgtrickle.apply.commit import Record, fence, write_history
+from pgtrickle.apply.stage import stage_arrow, stage_columns
+from pgtrickle.capture.fingerprint import fingerprints
+from pgtrickle.db import catalog
+from pgtrickle.db.connect import translated
+from pgtrickle.db.copy import read_arrow
+from pgtrickle.errors import InexactValueError, InvariantError, PgtrickleError
+from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.flow import Cut, Delta, Frontier, Pending, Timings, Window
+from pgtrickle.pipeline import frames
+from pgtrickle.pipeline.rules.linear import Changed
+from pgtrickle.pipeline.spark import SparkEngine, WorkItem
+from pgtrickle.pipeline.templates import FoldTemplate, Template
+from pgtrickle.runtime.compile import Compiled
+from pgtrickle.runtime.decide import (
+    DIFFERENTIAL,
+    FULL,
+    NO_DATA,
+    PREPARE,
+    Decision,
+    Limits,
+    decide,
+    reload_reason,
+    since,
+)
+from pgtrickle.runtime.pending import read_pending
+from pgtrickle.runtime.rereads import delta_arrays
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pgtrickle.db.connect import Connection
+
+SMALL_ROWS = 5_000  # above: leaves are read, and deltas staged, by COPY; below, rows and array parameters are quicker
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one table fared.
+
+    `error` is set when it failed; action PREPARE asks the caller to prepare the table and come again.
+    """
+
+    table: StreamTable
+    action: str
+    reason: str | None = None
+    error: PgtrickleError | None = None
+    inserted: int = 0
+    deleted: int = 0
+    timings: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Job:
+    """A table on its way through the wave."""
+
+    table: StreamTable
+    compiled: Compiled
+    decision: Decision
+    since: Cut | None
+    pending: Mapping[int, Pending]
+    fingerprints: dict[int, str | None]
+    started_at: datetime
+    timings: Timings
+    leaf: pa.Table | None = None
+    load: pa.Table | None = None
+    delta: Delta | None = None
+    arrays: list[Sequence[Any]] | None = None
+    error: PgtrickleError | None = None
+
+    @property
+    def is_load(self) -> bool:
+        return self.decision.action not in (DIFFERENTIAL, NO_DATA)
+
+    @property
+    def template(self) -> Template:
+        if self.compiled.template is None:
+            raise InvariantError("a table without a template was to be refreshed from its changes")
+        return self.compiled.template
+
+
+class Refresher:
+    """Refreshes stream tables of one database over two connections: one reads at a snapshot, one applies."""
+
+    def __init__(
+        self,
+        reader: Connection,
+        writer: Connection,
+        engine: SparkEngine,
+        compiled: Callable[[StreamTable], Compiled | None],
+        limits: Limits,
+    ) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.engine = engine
+        self.compiled = compiled
+        self.limits = limits
+
+    def wave(self, ids: Sequence[int], *, initiated_by: str = "SCHEDULER") -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        with translated(), self._snapshot():
+            moment = catalog.read_moment(self.reader)
+            jobs = self._plan(ids, moment, outcomes)
+            for job in jobs:
+                self._guarded(job, self._read, moment.cut)
+            self._spark([j for j in jobs if j.leaf is not None and j.error is None])
+            for job in jobs:
+                if job.delta is not None:
+                    self._guarded(job, self._arrange)
+                if isinstance(job.error, InexactValueError) and job.table.refresh_mode == "AUTO" and not job.is_load:
+                    job.decision, job.error = Decision(FULL, job.error.message), None
+                    self._guarded(job, self._read, moment.cut)
+                if job.load is not None:
+                    self._guarded(job, self._identify)
+        outcomes += [self._finish(job, moment, initiated_by) for job in jobs]
+        return outcomes
+
+    # -- read
+    # -------------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        self.reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            yield
+        finally:
+            if not self.reader.closed:
+                self.reader.rollback()
+
+    def _plan(self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome]) -> list[_Job]:
+        started, begun = datetime.now(UTC), time.perf_counter()
+        tables = catalog.load_stream_tables(self.reader, ids)
+        prints = fingerprints(self.reader, sorted({s.relid for t in tables for s in t.captured}))
+        cuts = {t.pgt_id: since(t, moment.instance, moment.cut) for t in tables}
+        windows = {t.pgt_id: Window(cut, moment.cut) for t in tables if (cut := cuts[t.pgt_id]) is not None}
+        wanted = [
+            (s.relid, windows[t.pgt_id]) for t in tables if t.pgt_id in windows for s in t.captured if s.relid in prints
+        ]
+        counts, sizes = read_pending(self.reader, wanted)
+        jobs = []
+        for table in tables:
+            compiled = self.compiled(table)
+            if compiled is None:
+                outcomes.append(Outcome(table, PREPARE, "not compiled yet"))
+                continue
+            window = windows.get(table.pgt_id)
+            pending = {
+                s.relid: counts[s.relid, window]
+                for s in table.captured
+                if window is not None and (s.relid, window) in counts
+            }
+            decision = decide(
+                table,
+                differentiable=compiled.template is not None,
+                reload=reload_reason(table, moment.instance, moment.cut, moment.time_zone),
+                fingerprints=prints,
+                pending=pending,
+                source_rows=sizes,
+                limits=self.limits,
+            )
+            if decision.action == PREPARE or (decision.action == NO_DATA and not table.refresh_requested):
+                outcomes.append(Outcome(table, decision.action, decision.reason))
+                continue
+            timings = Timings()
+            timings.add("plan", (time.perf_counter() - begun) * 1000)
+            own = {s.relid: prints.get(s.relid) for s in table.captured}
+            jobs.append(_Job(table, compiled, decision, cuts[table.pgt_id], pending, own, started, timings))
+        return jobs
+
+    def _read(self, job: _Job, cut: Cut) -> None:
+        with _timed(job, "read"):
+            if job.is_load:
+                carriers = _load_carriers(job.compiled)
+                job.load = read_arrow(self.reader, job.compiled.load_sql, [frames.arrow_type(c) for c in carriers])
+            elif job.decision.action == DIFFERENTIAL and job.since is not None:
+                window = Window(job.since, cut)
+                changed = {r: Changed(r, window, p.rows) for r, p in job.pending.items() if p.rows}
+                job.leaf = self._leaf(job.template, changed)
+
+    def _leaf(self, template: Template, changed: Mapping[int, Changed]) -> pa.Table:
+        import pyarrow as pa
+
+        carriers = template.signature.leaf_types()
+        tables = []
+        for statement in template.delta_statements(changed):
+            if sum(c.rows for c in changed.values()) <= SMALL_ROWS:
+                tables.append(frames.from_rows(self.reader.execute(statement).fetchall(), carriers, weighted=True))
+            else:
+                texts = [
+                    pa.int64(),
+                    *(pa.string() if c.startswith("decimal") else frames.arrow_type(c) for c in carriers),
+                ]
+                tables.append(frames.from_arrow(read_arrow(self.reader, statement, texts), carriers, weighted=True))
+        return pa.concat_tables(tables)
+
+    # -- compute
+    # ----------------------------------------------------------------------------------------------------------
+
+    def _spark(self, jobs: Sequence[_Job]) -> None:
+        """One execution for the wave; when a value of one table does not fit, the tables run one by one to find it."""
+        if not jobs:
+            return
+        begun = time.perf_counter()
+        items = [WorkItem(j.template.signature, j.leaf) for j in jobs]
+        try:
+            for job, delta in zip(jobs, self.engine.run(items), strict=True):
+                job.delta = delta
+        except InexactValueError as error:
+            if len(jobs) == 1:
+                jobs[0].error = error
+            else:
+                for job in jobs:
+                    self._spark([job])
+                return
+        except PgtrickleError as error:
+            for job in jobs:
+                job.error = error
+        for job in jobs:
+            job.timings.add("spark", (time.perf_counter() - begun) * 1000)
+
+    def _arrange(self, job: _Job) -> None:
+        assert job.delta is not None
+        with _timed(job, "reread"):
+            template = job.template
+            if isinstance(template, FoldTemplate):
+                assert job.compiled.groups is not None
+                job.arrays = delta_arrays(self.reader, template, job.compiled.groups, job.delta)
+            else:
+                columns = job.delta.columns
+                job.arrays = [columns["h"], columns["n"], *(columns[f"k{i}"] for i in range(len(template.columns)))]
+
+    def _identify(self, job: _Job) -> None:
+        assert job.load is not None
+        with _timed(job, "spark"):
+            template = job.compiled.template
+            keys = len(template.keys) if isinstance(template, FoldTemplate) else len(job.table.columns)
+            job.load = self.engine.identify(job.load, keys)
+
+    # -- apply
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _finish(self, job: _Job, moment: catalog.Moment, initiated_by: str) -> Outcome:
+        action, reason = job.decision.action, job.decision.reason
+        if job.error is not None:
+            return Outcome(job.table, action, reason, job.error)
+        record = Record(
+            job.table.pgt_id,
+            job.table.epoch,
+            Frontier({moment.instance.key: moment.cut}).to_json(),
+            moment.time,
+            job.started_at,
+            action,
+            reason,
+            "INITIAL" if not job.table.is_populated else "MANUAL" if job.table.refresh_requested else initiated_by,
+            sum(p.rows for p in job.pending.values()),
+            job.table.refresh_requested_at,
+            job.fingerprints,
+        )
+        try:
+            with translated(), self.writer.transaction():
+                with _timed(job, "apply"):
+                    fence(self.writer, record)
+                    inserted, deleted = self._apply(job)
+                write_history(self.writer, record, inserted=inserted, deleted=deleted, timings=job.timings.to_json())
+        except PgtrickleError as error:
+            return Outcome(job.table, action, reason, error)
+        return Outcome(job.table, action, reason, None, inserted, deleted, job.timings.to_json())
+
+    def _apply(self, job: _Job) -> tuple[int, int]:
+        target, groups = job.compiled.target, job.compiled.groups
+        if job.load is not None:
+            if groups is not None:
+                return grouped.replace_groups(
+                    self.writer, groups, stage_arrow(self.writer, groups.load_columns(), job.load)
+                )
+            return bags.replace_staged(
+                self.writer, target, stage_arrow(self.writer, bags.load_columns(target), job.load)
+            )
+        arrays = job.arrays
+        if not arrays or not arrays[0]:
+            return 0, 0
+        is_small = len(arrays[0]) <= SMALL_ROWS
+        if groups is not None:
+            if is_small:
+                return grouped.fold_arrays(self.writer, groups, arrays)
+            columns = list(zip(groups.delta_names(), groups.delta_types(), strict=True))
+            return grouped.fold_staged(self.writer, groups, stage_columns(self.writer, columns, arrays))
+        if is_small:
+            return bags.apply_arrays(self.writer, target, arrays)
+        return bags.apply_staged(self.writer, target, stage_columns(self.writer, bags.columns(target), arrays))
+
+    def _guarded(self, job: _Job, step: Callable[..., None], *args: Any) -> None:
+        """Runs one table's step so that its failure leaves the snapshot usable for the others."""
+        if job.error is not None:
+            return
+        try:
+            with translated(), self.reader.transaction():
+                step(job, *args)
+        except PgtrickleError as error:
+            job.error = error
+
+
+def _load_carriers(compiled: Compiled) -> list[str]:
+    if compiled.groups is not None:
+        return [*compiled.groups.key_carriers, "long", *("string" for _ in compiled.groups.state)]
+    return list(compiled.target.carriers)
+
+
+@contextmanager
+def _timed(job: _Job, part: str) -> Iterator[None]:
+    begun = time.perf_counter()
+    yield
+    job.timings.add(part, (time.perf_counter() - begun) * 1000)

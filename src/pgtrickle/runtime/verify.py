@@ -1,0 +1,171 @@
+"""`pgtrickle verify`: is a stream table equal to its query, as PostgreSQL evaluates it at the table's own cut?
+
+Everything is read in one REPEATABLE READ transaction. When no change is pending there, the query itself is evaluated.
+When some are, the sources are read as of the table's cut (`around`); where that cannot be expressed, a refresh is
+asked for and awaited (`waited`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pgtrickle.db import catalog
+from pgtrickle.db.connect import Connection, connect, qualified, quote_ident, translated
+from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableError, TransientError
+from pgtrickle.model.catalog import Column, StreamTable
+from pgtrickle.model.flow import Pending, Window
+from pgtrickle.pipeline.carriers import FLOAT4, FLOAT8
+from pgtrickle.pipeline.parse import parse
+from pgtrickle.pipeline.rules.linear import Changed
+from pgtrickle.pipeline.whole import query_as_of
+from pgtrickle.runtime.decide import since
+from pgtrickle.runtime.pending import read_pending
+
+# json, xml and the geometric types have no equality to sort or hash by; their text has
+_NO_EQUALITY = frozenset({114, 142, 600, 601, 602, 603, 604, 628, 718})
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """`missing`: rows of the query that the table lacks; `extra`: rows that it has too many.
+
+    `how`: quiet (nothing was pending), around (sources read as of the table's cut), waited (a refresh was awaited
+    first).
+    """
+
+    name: str
+    ok: bool
+    missing: int
+    extra: int
+    cut: str
+    waited: float
+    mode: str
+    how: str
+    note: str | None = None
+
+
+def verify_tables(dsn: str, names: Sequence[str] | None, *, timeout_seconds: float = 60.0) -> list[VerifyResult]:
+    with connect(dsn, role="verify", autocommit=True) as conn, translated():
+        tables = catalog.load_stream_tables(conn)
+        if names is not None:
+            tables = [_named(tables, name) for name in names]
+        return [_verify(conn, table.pgt_id, timeout_seconds) for table in tables]
+
+
+def _named(tables: Sequence[StreamTable], name: str) -> StreamTable:
+    wanted = [name] if "." in name else [name, f"public.{name}"]
+    for table in tables:
+        if table.full_name in wanted or table.name in wanted:
+            return table
+    raise DefinitionError(f"there is no stream table {name}", hint="pgtrickle status lists them")
+
+
+def _verify(conn: Connection, pgt_id: int, timeout_seconds: float) -> VerifyResult:
+    begun = time.monotonic()
+    asked = False
+    while True:
+        result = _attempt(conn, pgt_id, begun if asked else None)
+        if result is not None:
+            return result
+        if time.monotonic() - begun > timeout_seconds:
+            raise TransientError(
+                f"stream table {pgt_id} was not refreshed within {timeout_seconds:.0f} s",
+                hint="is `pgtrickle run` running?",
+            )
+        if not asked:
+            conn.execute(
+                "UPDATE pgtrickle.pgt_stream_tables SET refresh_requested_at = clock_timestamp() WHERE pgt_id = %s",
+                (pgt_id,),
+            )
+            conn.execute("NOTIFY pgtrickle_wake")
+            asked = True
+        time.sleep(0.1)
+
+
+def _attempt(conn: Connection, pgt_id: int, waiting_since: float | None) -> VerifyResult | None:
+    """One comparison in one snapshot; None when the table's cut cannot be looked at now."""
+    with _snapshot(conn):
+        moment = catalog.read_moment(conn)
+        loaded = catalog.load_stream_tables(conn, [pgt_id])
+        if not loaded:
+            raise DefinitionError("the stream table was dropped meanwhile")
+        table = loaded[0]
+        if table.status in ("ERROR", "SUSPENDED"):
+            raise ConfigError(
+                f"{table.full_name} is in status {table.status}",
+                hint="see last_error_message in pgtrickle.pgt_status()",
+            )
+        cut = since(table, moment.instance, moment.cut)
+        if cut is None or not table.is_populated or table.needs_reinit:
+            return None
+        window = Window(cut, moment.cut)
+        pending, _ = read_pending(conn, [(s.relid, window) for s in table.captured])
+        query, how = table.query, "quiet"
+        if any(p.rows or p.truncated for p in pending.values()):
+            around = _around(conn, table, {relid: p for (relid, _), p in pending.items()}, window)
+            if around is None:
+                return None
+            query, how = around, "around"
+        waited = 0.0
+        if waiting_since is not None:
+            how, waited = "waited", round(time.monotonic() - waiting_since, 3)
+        missing, extra, note = _compare(conn, table, query)
+    return VerifyResult(
+        table.full_name, not missing and not extra, missing, extra, str(cut), waited, table.effective_mode, how, note
+    )
+
+
+@contextmanager
+def _snapshot(conn: Connection) -> Iterator[None]:
+    conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    try:
+        yield
+    finally:
+        if not conn.closed:
+            conn.rollback()
+
+
+def _around(conn: Connection, table: StreamTable, pending: dict[int, Pending], window: Window) -> str | None:
+    if table.effective_mode == "FULL" or any(p.truncated for p in pending.values()):
+        return None
+    used = {s.relid: s.columns for s in table.sources}
+    try:
+        plan = parse(table.query, lambda s, n: catalog.find_relation(conn, s, n), used, catalog.aggregate_names(conn))
+    except NotDifferentiableError:
+        return None
+    return query_as_of(plan, {relid: Changed(relid, window, p.rows) for relid, p in pending.items() if p.rows})
+
+
+def _compare(conn: Connection, table: StreamTable, query: str) -> tuple[int, int, str | None]:
+    missing, extra = _differences(conn, table, query, rounded=False)
+    if not (missing or extra) or not any(c.typid in (FLOAT4, FLOAT8) for c in table.columns):
+        return missing, extra, None
+    # A float sum depends on the order of its rows, which PostgreSQL does not promise even to itself.
+    rounded = _differences(conn, table, query, rounded=True)
+    return (*rounded, "floats compared to 12 digits") if not any(rounded) else (missing, extra, None)
+
+
+def _differences(conn: Connection, table: StreamTable, query: str, *, rounded: bool) -> tuple[int, int]:
+    names = ", ".join(f"c{i}" for i in range(len(table.columns)))
+    shown = ", ".join(_comparable(f"q.c{i}", c, rounded=rounded) for i, c in enumerate(table.columns))
+    stored = ", ".join(quote_ident(c.name) for c in table.columns)
+    wanted = f"SELECT {shown} FROM ({query}) AS q({names})"
+    have = f"SELECT {shown} FROM (SELECT {stored} FROM {qualified(table.schema, table.name)}) AS q({names})"
+    row = conn.execute(
+        f"SELECT (SELECT count(*) FROM (({wanted}) EXCEPT ALL ({have})) AS m), "
+        f"(SELECT count(*) FROM (({have}) EXCEPT ALL ({wanted})) AS e)"
+    ).fetchone()
+    assert row is not None
+    return int(row[0]), int(row[1])
+
+
+def _comparable(sql: str, column: Column, *, rounded: bool) -> str:
+    if column.typid in _NO_EQUALITY:
+        return f"{sql}::text"
+    if rounded and column.typid in (FLOAT4, FLOAT8):
+        special = f"{sql}::float8 IN ('NaN', 'Infinity', '-Infinity')"
+        return f"CASE WHEN {special} THEN {sql}::text ELSE to_char({sql}::float8, '9.99999999999EEEE') END"
+    return sql

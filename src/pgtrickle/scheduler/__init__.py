@@ -1,0 +1,1 @@
+"""Which stream tables are due, and in what order."""

@@ -1,0 +1,27 @@
+"""Stream tables that read stream tables: upstream before downstream. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from pgtrickle.errors import DefinitionError
+from pgtrickle.model.catalog import StreamTable
+
+
+def levels(tables: Sequence[StreamTable]) -> list[list[StreamTable]]:
+    """Tables by depth: those of one level do not read one another and can share a wave."""
+    by_relid = {t.relid: t for t in tables}
+    sorter: TopologicalSorter[int] = TopologicalSorter()
+    for table in tables:
+        sorter.add(table.relid, *(s.relid for s in table.sources if s.relid in by_relid))
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise DefinitionError(f"stream tables read each other in a circle: {error.args[1]}") from error
+    found = []
+    while sorter.is_active():
+        ready = sorter.get_ready()
+        found.append(sorted((by_relid[r] for r in ready), key=lambda t: t.pgt_id))
+        sorter.done(*ready)
+    return found

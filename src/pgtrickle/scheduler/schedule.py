@@ -1,0 +1,59 @@
+"""When a stream table is due: durations, cron, calculated. Pure; the time comes in as an argument.
+
+The database has checked the syntax when the table was created. A schedule says how often to look; a look that finds no
+changes writes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+from cronsim import CronSim
+
+from pgtrickle.errors import DefinitionError
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*", re.IGNORECASE)
+_ALIASES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+CALCULATED = "calculated"
+
+
+@lru_cache(maxsize=4096)
+def interval_seconds(schedule: str) -> float | None:
+    """The seconds of a duration (`30s`, `1h30m`, `45`), None for cron and calculated."""
+    text = schedule.strip()
+    if text.lower() == CALCULATED or text.startswith("@") or len(text.split()) >= 5:
+        return None
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text):
+        raise DefinitionError(
+            f"schedule {schedule!r} is not a duration", hint="examples: 30s, 1h30m, */5 * * * *, calculated"
+        )
+    return sum(float(number) * _UNITS[unit.lower()] for number, unit in parts)
+
+
+def is_due(schedule: str, last: datetime | None, now: datetime) -> bool:
+    """Whether the table's turn has come. A calculated schedule is always due: it follows its sources' changes."""
+    if last is None or schedule.strip().lower() == CALCULATED:
+        return True
+    seconds = interval_seconds(schedule)
+    if seconds is not None:
+        return now - last >= timedelta(seconds=seconds)
+    return next_cron(schedule, last) <= now
+
+
+def next_cron(schedule: str, after: datetime) -> datetime:
+    text = schedule.strip()
+    return next(CronSim(_ALIASES.get(text.lower(), text), after.astimezone(UTC)))
