@@ -111,7 +111,7 @@ def verify(
     """Compare stream tables with their queries, row by row, both ways; exit status 1 on any difference."""
     if (name is None) != everything:
         raise typer.BadParameter("give the name of a stream table, or --all")
-    from pgtrickle.cli.render import verify_lines
+    from pgtrickle.runtime.report import verify_lines
     from pgtrickle.runtime.verify import verify_tables
 
     results = verify_tables(server, None if name is None else [name])

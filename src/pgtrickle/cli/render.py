@@ -2,38 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Protocol
-
-
-class Verified(Protocol):
-    """What is shown of a verification; the runtime's result has these."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def ok(self) -> bool: ...
-    @property
-    def missing(self) -> int: ...
-    @property
-    def extra(self) -> int: ...
-    @property
-    def cut(self) -> str: ...
-    @property
-    def waited(self) -> bool | float: ...
-    @property
-    def mode(self) -> str: ...
-
-
-def verify_lines(results: Sequence[Verified]) -> Iterator[str]:
-    for result in results:
-        if result.ok:
-            yield f"ok         {result.name} ({result.mode})"
-        else:
-            yield f"DIFFERENT  {result.name} ({result.mode}): {result.missing} rows missing, {result.extra} too many"
-    good = sum(result.ok for result in results)
-    yield f"{good} of {len(results)} stream tables equal their query as PostgreSQL evaluates it"
+from typing import Any
 
 
 def cell(value: Any) -> str:

@@ -46,6 +46,7 @@ class GuardedProcess:
             "remove": [str(path) for path in remove],
             "cwd": str(cwd or "/"),
         }
+        self.log = log
         self._signals = signals
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", guard.__file__, json.dumps(task)],
