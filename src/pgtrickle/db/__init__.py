@@ -1,4 +1,4 @@
-"""The only door to PostgreSQL: connections, error translation, the installed SQL objects. Nothing else imports the driver."""
+"""The only door to PostgreSQL: connections, error translation, installed objects. Nothing else imports the driver."""
 
 from pgtrickle.db.connect import Connection, connect, qualified, quote_ident, translate, translated
 from pgtrickle.db.install import SCHEMA_VERSION, install, installed_version, uninstall

@@ -7,7 +7,6 @@ install. A migration that changes a function's signature drops the old one itsel
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import LiteralString, cast
 
 from pgtrickle.db.connect import Connection, translated
 from pgtrickle.db.statements import scripts, statement
@@ -52,7 +51,7 @@ def install(conn: Connection) -> None:
                     _run(conn, text)
         for _, text in scripts("install"):
             _run(conn, text)
-        conn.execute(statement("record_version").encode(), [SCHEMA_VERSION, _package_version()])
+        conn.execute(statement("record_version"), [SCHEMA_VERSION, _package_version()])
         conn.execute("SELECT pgtrickle._wake('install')")
 
 
@@ -67,7 +66,7 @@ def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
         if installed_version(conn) is None:
             conn.execute("DROP SCHEMA IF EXISTS pgtrickle_changes, pgtrickle CASCADE")
             return
-        tables = conn.execute(statement("storage_tables").encode()).fetchall()
+        tables = conn.execute(statement("storage_tables")).fetchall()
         for (table,) in tables:
             _run(
                 conn, f"DROP TABLE {table} CASCADE" if drop_tables else statement("release_storage") % {"table": table}
@@ -78,4 +77,4 @@ def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
 
 
 def _run(conn: Connection, script: str) -> None:
-    conn.execute(cast(LiteralString, script))
+    conn.execute(script)

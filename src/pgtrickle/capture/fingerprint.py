@@ -1,0 +1,34 @@
+"""Notices what triggers do not see: partitions that come and go, columns that change, triggers that are missing.
+
+Read fingerprints in the transaction that takes the cut: a write that a changed table let slip is then visible only
+together with the change. A fingerprint that is not `unchanged` against the one stored with a reader's frontier means:
+`ensure_capture`, then FULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from pgtrickle.db import Connection, statement, translated
+
+
+def fingerprints(conn: Connection, relids: Iterable[int]) -> dict[int, str]:
+    """Fingerprint of each source that exists, in one statement."""
+    wanted = sorted(set(relids))
+    if not wanted:
+        return {}
+    with translated():
+        return dict(conn.execute(statement("fingerprints"), {"relids": wanted}).fetchall())
+
+
+def unchanged(stored: str | None, current: str | None, attnums: Collection[int]) -> bool:
+    """Whether a reader of these columns may go on. Columns that only others read do not matter to it."""
+    if stored is None or current is None:
+        return False
+    was, is_now = _parts(stored), _parts(current)
+    return was[""] == is_now[""] and all(str(a) in is_now and was.get(str(a)) == is_now[str(a)] for a in attnums)
+
+
+def _parts(fingerprint: str) -> dict[str, str]:
+    structure, *columns = fingerprint.split(" ")
+    return {"": structure, **dict(c.split(":", 1) for c in columns)}

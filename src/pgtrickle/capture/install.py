@@ -1,0 +1,179 @@
+"""Installs, widens and removes capture on tables, with locks that never queue writers behind us for long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from pgtrickle.capture.fingerprint import fingerprints
+from pgtrickle.capture.trigger import (
+    CapturedColumn,
+    buffer_name,
+    create_buffer,
+    create_function,
+    create_trigger,
+    function_name,
+    function_source,
+)
+from pgtrickle.db import Connection, statement, translated
+from pgtrickle.errors import InvariantError, NotDifferentiableError, SourceChangedError, TransientError
+
+LOCK_TIMEOUT_MS = 100
+DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    table: str
+    recorded: bool
+    columns: tuple[CapturedColumn, ...]
+    guard: int | None
+    buffer: dict[str, int] | None
+    source: str | None
+    triggers: tuple[dict[str, object], ...]
+
+
+def ensure_capture(
+    conn: Connection,
+    relid: int,
+    attnums: Collection[int],
+    *,
+    deadline_s: float = DEADLINE_S,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Captures at least these columns of the table, its partitions and children.
+
+    True when something had to change: then the caller's cut must come after. Adding a column needs all writers out for
+    an instant, because a transaction that has fired the old function would commit rows without it. The lock is asked for
+    with a timeout of 100 ms and again with a growing pause, so that writers wait behind it no longer than that; each try
+    is a transaction of its own, so `conn` must not be in one.
+    """
+    with translated():
+        _require_idle(conn)
+        with conn.transaction():
+            if not _statements(relid, _read(conn, relid, attnums)):
+                return False
+        _retried(lambda: _install(conn, relid, attnums), f"capture of table {relid}", deadline_s, clock, sleep)
+    return True
+
+
+def remove_capture(
+    conn: Connection,
+    relid: int,
+    *,
+    deadline_s: float = DEADLINE_S,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Drops triggers, function, buffer and record. Harmless when they or the table are gone."""
+    with translated():
+        _require_idle(conn)
+        _retried(lambda: _remove(conn, relid), f"removing capture of table {relid}", deadline_s, clock, sleep)
+
+
+def collect_garbage(conn: Connection) -> list[int]:
+    """Removes capture that nobody needs; tables that are busy are left for the next time. Returns what was removed."""
+    with translated():
+        _require_idle(conn)
+        with conn.transaction():
+            garbage = [row[0] for row in conn.execute(statement("garbage")).fetchall()]
+        removed = []
+        for relid in garbage:
+            try:
+                with translated():
+                    _remove(conn, relid, only_if_unused=True)
+            except TransientError:
+                continue
+            removed.append(relid)
+    return removed
+
+
+def _require_idle(conn: Connection) -> None:
+    if conn.info.transaction_status.name != "IDLE":
+        raise InvariantError("capture was asked for inside a transaction, which would keep its locks on source tables")
+
+
+def _retried(
+    action: Callable[[], None], what: str, deadline_s: float, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> None:
+    end, pause = clock() + deadline_s, 0.02
+    while True:
+        try:
+            with translated():
+                return action()
+        except TransientError as error:
+            if "55P03" not in error.message and "40P01" not in error.message:
+                raise
+            if clock() + pause > end:
+                raise TransientError(
+                    f"{what}: no lock within {deadline_s:g} s", hint="a long transaction, VACUUM or DDL holds the table"
+                ) from error
+        sleep(pause)
+        pause = min(pause * 1.5, 1.0)
+
+
+def _read(conn: Connection, relid: int, attnums: Collection[int]) -> _State:
+    row = conn.execute(statement("capture_state"), {"relid": relid, "attnums": sorted(set(attnums))}).fetchone()
+    if row is None:
+        raise SourceChangedError(f"source table {relid} does not exist any more")
+    table, recorded, columns, gone, guard, buffer, source, triggers, foreign = row
+    if gone:
+        raise SourceChangedError(f"{table} has lost columns that are needed: attribute numbers {gone}")
+    if foreign:
+        raise NotDifferentiableError(f"{foreign} of {table} is not a plain table, whose changes cannot be captured")
+    captured = tuple(CapturedColumn(**c) for c in columns)
+    return _State(table, recorded, captured, None if guard is None else int(guard), buffer, source, tuple(triggers))
+
+
+def _statements(relid: int, state: _State) -> list[str]:
+    """What has to be done, in order; nothing when capture is as it should be."""
+    buffer, todo = buffer_name(relid), []
+    if state.buffer is None:
+        todo += create_buffer(relid, state.columns)
+    else:
+        for column in state.columns:
+            typid = state.buffer.get(f"c{column.attnum}")
+            if typid is not None and typid != column.typid:
+                # Old images are of no use: a changed type means FULL for every reader.
+                todo.append(f"ALTER TABLE {buffer} DROP COLUMN c{column.attnum}")
+            if typid != column.typid:
+                todo.append(f"ALTER TABLE {buffer} ADD COLUMN {column.definition}")
+    source = function_source(relid, state.columns, state.guard)
+    if state.source != source:
+        todo += create_function(relid, source)
+    for t in state.triggers:
+        todo += create_trigger(
+            relid, str(t["table"]), str(t["name"]), str(t["event"]), str(t["state"]), exists=bool(t["exists"])
+        )
+    if not todo and not state.recorded:
+        todo.append("SELECT 1")
+    return todo
+
+
+def _install(conn: Connection, relid: int, attnums: Collection[int]) -> None:
+    with conn.transaction():
+        conn.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_MS}ms'")
+        state = _read(conn, relid, attnums)
+        # The whole family, until commit: nobody who has fired the old function is left when the new one is there.
+        conn.execute(f"LOCK TABLE {state.table} IN SHARE ROW EXCLUSIVE MODE")
+        state = _read(conn, relid, attnums)
+        for text in _statements(relid, state):
+            conn.execute(text)
+        captured = [c.attnum for c in state.columns]
+        record = {"relid": relid, "attnums": captured, "fingerprint": None}
+        conn.execute(statement("record_source"), record)
+        record["fingerprint"] = fingerprints(conn, [relid]).get(relid)
+        conn.execute(statement("record_source"), record)
+
+
+def _remove(conn: Connection, relid: int, *, only_if_unused: bool = False) -> None:
+    with conn.transaction():
+        conn.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_MS}ms'")
+        conn.execute("SET LOCAL client_min_messages = warning")
+        if only_if_unused and relid not in {row[0] for row in conn.execute(statement("garbage")).fetchall()}:
+            return
+        conn.execute(f"DROP FUNCTION IF EXISTS {function_name(relid)}() CASCADE")
+        conn.execute(f"DROP TABLE IF EXISTS {buffer_name(relid)}")
+        conn.execute("DELETE FROM pgtrickle.pgt_sources WHERE source_relid = %s", [relid])

@@ -1,0 +1,66 @@
+-- Everything that decides what capture of one table still needs.
+-- %(relid)s: the source. %(attnums)s: int2 array, the columns wanted in addition to those already captured.
+-- Returns no row when the table is gone, else: quoted qualified name, whether a row of pgt_sources exists, columns as JSON
+-- [{attnum, name, type (base type without modifier), collation, typid}] of all wanted columns, wanted columns that are gone,
+-- the guard (see capture/trigger.py), buffer columns as JSON {name: type oid} or NULL, source of the capture function or NULL,
+-- triggers to make as JSON [{table, name, event, state, exists}], whether the family has a member that cannot be captured.
+WITH RECURSIVE wanted AS (
+    SELECT DISTINCT w.attnum
+    FROM (
+        SELECT pg_catalog.unnest(%(attnums)s::int2[])
+        UNION ALL
+        SELECT pg_catalog.unnest(s.captured_columns) FROM pgtrickle.pgt_sources AS s WHERE s.source_relid = %(relid)s
+    ) AS w(attnum)
+), columns AS (
+    SELECT a.attnum, a.attname, a.atttypid, a.attcollation
+    FROM wanted AS w
+    JOIN pg_catalog.pg_attribute AS a ON a.attrelid = %(relid)s AND a.attnum = w.attnum AND a.attnum > 0 AND NOT a.attisdropped
+), bases AS (
+    SELECT c.attnum, c.atttypid AS typid FROM columns AS c
+    UNION ALL
+    SELECT b.attnum, t.typbasetype
+    FROM bases AS b
+    JOIN pg_catalog.pg_type AS t ON t.oid = b.typid AND t.typtype = 'd'
+), typed AS (
+    SELECT c.attnum, c.attname, c.atttypid, t.oid AS typid, pg_catalog.format_type(t.oid, -1) AS type,
+           CASE WHEN c.attcollation NOT IN (0, t.typcollation) THEN pg_catalog.format('%%I.%%I', n.nspname, l.collname) END AS collation
+    FROM columns AS c
+    JOIN bases AS b ON b.attnum = c.attnum
+    JOIN pg_catalog.pg_type AS t ON t.oid = b.typid AND t.typtype <> 'd'
+    LEFT JOIN pg_catalog.pg_collation AS l ON l.oid = c.attcollation
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = l.collnamespace
+)
+SELECT
+    pg_catalog.format('%%I.%%I', n.nspname, r.relname),
+    EXISTS (SELECT FROM pgtrickle.pgt_sources AS s
+            WHERE s.source_relid = r.oid
+              AND s.captured_columns = (SELECT coalesce(pg_catalog.array_agg(t.attnum ORDER BY t.attnum), '{}') FROM typed AS t)),
+    (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
+                'attnum', t.attnum, 'name', t.attname, 'type', t.type, 'collation', t.collation, 'typid', t.typid::int8)
+                ORDER BY t.attnum), '[]')
+     FROM typed AS t),
+    (SELECT pg_catalog.array_agg(w.attnum)
+     FROM pg_catalog.unnest(%(attnums)s::int2[]) AS w(attnum)
+     WHERE w.attnum NOT IN (SELECT c.attnum FROM columns AS c)),
+    (SELECT pg_catalog.sum(pg_catalog.hashname(c.attname) # c.atttypid::int4) FROM columns AS c),
+    (SELECT pg_catalog.json_object_agg(a.attname, a.atttypid::int8)
+     FROM pg_catalog.pg_attribute AS a
+     WHERE a.attrelid = pg_catalog.to_regclass('pgtrickle_changes.changes_' || r.oid) AND a.attnum > 0 AND NOT a.attisdropped),
+    (SELECT p.prosrc
+     FROM pg_catalog.pg_proc AS p
+     WHERE p.pronamespace = 'pgtrickle_changes'::pg_catalog.regnamespace AND p.proname = 'capture_' || r.oid),
+    (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
+                'table', pg_catalog.format('%%I.%%I', mn.nspname, m.relname), 'name', w.tgname, 'event', w.event, 'state', w.state,
+                'exists', t.oid IS NOT NULL) ORDER BY m.oid, w.tgname), '[]')
+     FROM pgtrickle._family(r.oid) AS f
+     JOIN pg_catalog.pg_class AS m ON m.oid = f.relid
+     JOIN pg_catalog.pg_namespace AS mn ON mn.oid = m.relnamespace
+     CROSS JOIN LATERAL pgtrickle._wanted_triggers(r.oid, m.relkind) AS w
+     LEFT JOIN pg_catalog.pg_trigger AS t ON t.tgrelid = m.oid AND t.tgname = w.tgname
+     WHERE t.tgenabled IS DISTINCT FROM w.state),
+    (SELECT pg_catalog.min(pg_catalog.format('%%s', f.relid::pg_catalog.regclass))
+     FROM pgtrickle._family(r.oid) AS f
+     WHERE f.relkind NOT IN ('r', 'p'))
+FROM pg_catalog.pg_class AS r
+JOIN pg_catalog.pg_namespace AS n ON n.oid = r.relnamespace
+WHERE r.oid = %(relid)s

@@ -1,0 +1,14 @@
+-- Captured tables that nobody reads any more, or that are gone; buffers without a record included. No parameters.
+-- Returns: oid of the source.
+SELECT s.source_relid::int8
+FROM pgtrickle.pgt_sources AS s
+WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d WHERE d.source_relid = s.source_relid)
+   OR NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = s.source_relid)
+UNION
+SELECT pg_catalog.substr(b.relname, 9)::int8
+FROM pg_catalog.pg_class AS b
+WHERE b.relnamespace = 'pgtrickle_changes'::pg_catalog.regnamespace
+  AND b.relkind = 'r'
+  AND b.relname ~ '^changes_[0-9]+$'
+  AND NOT EXISTS (SELECT FROM pgtrickle.pgt_sources AS s WHERE s.source_relid = pg_catalog.substr(b.relname, 9)::oid)
+ORDER BY 1

@@ -1,0 +1,24 @@
+-- How far a buffer may be trimmed. %(relid)s: the source.
+-- Returns: whether somebody holds all of it back; the xid (text) below which every reader has seen everything; readers to fence.
+--
+-- A row may go when it is visible in the cut of every reader. Three kinds of readers:
+--  * with a usable frontier: everything below its xmin has been seen;
+--  * without one, or about to load anew, and running: its load may have taken its cut already and not yet committed it, so all stays;
+--  * the same, but stopped (ERROR, SUSPENDED): it will load anew when it is resumed, with a later cut. A worker that still loads it
+--    is fenced by its epoch instead of holding the buffer for as long as nobody looks.
+-- A reader that is created meanwhile takes its cut after this statement's snapshot, so it sees whatever is below the horizon.
+SELECT
+    coalesce(pg_catalog.bool_or(r.cut IS NULL AND NOT r.stopped), false),
+    coalesce(pg_catalog.min(pg_catalog.pg_snapshot_xmin(r.cut)::text::numeric) FILTER (WHERE NOT (r.stopped AND r.reload)),
+             pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::numeric)::text,
+    coalesce(pg_catalog.array_agg(r.pgt_id) FILTER (WHERE r.stopped AND r.reload), '{}')
+FROM (
+    SELECT
+        st.pgt_id,
+        (st.frontier -> pgtrickle._origin() ->> 'snapshot')::pg_catalog.pg_snapshot AS cut,
+        st.status IN ('ERROR', 'SUSPENDED') AS stopped,
+        st.needs_reinit OR st.frontier -> pgtrickle._origin() IS NULL AS reload
+    FROM pgtrickle.pgt_dependencies AS d
+    JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
+    WHERE d.source_relid = %(relid)s
+) AS r
