@@ -103,7 +103,7 @@ def _start_servers(
         progress.begin("PostgreSQL 18")
         server = postgres.result()
         stack.callback(server.close)
-        progress.end("PostgreSQL 18", time.monotonic() - began)
+        progress.end("PostgreSQL 18 is up", time.monotonic() - began)
         if spark is None:
             return server, settings.spark_remote
         progress.begin("Spark")
@@ -114,7 +114,7 @@ def _start_servers(
             progress.tick("Spark", waited)
 
         spark.wait_ready(None, tick)
-        progress.end("Spark", time.monotonic() - began)
+        progress.end("Spark is up", time.monotonic() - began)
         return server, spark.url
 
 
@@ -153,7 +153,7 @@ class _Progress:
             self._status.update(f"Starting {what} ... {waited:.0f} s")
 
     def end(self, what: str, seconds: float) -> None:
-        self._console.print(f"{what} is up after {seconds:.1f} s")
+        self._console.print(f"{what} after {seconds:.1f} s")
 
 
 def _prepare(server: EmbeddedPostgres, console: Console) -> str:
@@ -208,7 +208,10 @@ def _watch(dsn: str, runner: GuardedProcess, console: Console, seconds: int | No
             workload.stop()
     if workload.tally.error:
         raise ConfigError(f"the demo's workload failed: {workload.tally.error}")
-    return _verify(dsn, console)
+    status = _verify(dsn, console)
+    for line in _complaints(runner)[-5:]:
+        console.print(f"  pgtrickle run said: {line}", markup=False)
+    return status
 
 
 def _until_loaded(conn: Connection, runner: GuardedProcess, console: Console, stop: threading.Event) -> None:
@@ -217,7 +220,7 @@ def _until_loaded(conn: Connection, runner: GuardedProcess, console: Console, st
         while True:
             states = read_states(conn)
             if states and all(state.populated for state in states):
-                progress.end("First load of the stream tables", time.monotonic() - began)
+                progress.end("Stream tables are loaded", time.monotonic() - began)
                 return
             _check(runner)
             broken = next((state for state in states if state.error), None)
@@ -274,6 +277,12 @@ def _check(runner: GuardedProcess) -> None:
     if not runner.alive():
         text = runner.log.read_text(errors="replace").strip().splitlines()
         raise ConfigError(f"pgtrickle run ended: {text[-1] if text else 'no output'}")
+
+
+def _complaints(runner: GuardedProcess) -> list[str]:
+    """What an operator would want to read of the log; a healthy run has none."""
+    text = runner.log.read_text(errors="replace").splitlines()
+    return [line for line in text if " WARNING " in line or " ERROR " in line or "Error:" in line]
 
 
 def _verify(dsn: str, console: Console) -> int:
