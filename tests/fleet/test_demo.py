@@ -1,0 +1,111 @@
+"""`make demo` as on a machine that has Python and a shell and nothing else: no Java, no PostgreSQL, nothing in PATH."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# What make, the shell and Python themselves are; anything else that the demo needs has to come from its wheels.
+TOOLS = ("sh", "make", "env", "touch", "awk")
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> dict[str, str]:
+    """An environment with an almost empty PATH."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in TOOLS:
+        found = shutil.which(name)
+        if found:
+            (tools / name).symlink_to(found)
+    (tools / "python3").symlink_to(sys.executable)
+    return {"PATH": str(tools), "HOME": str(tmp_path)}
+
+
+def descendants(marker: str) -> list[str]:
+    """Command lines of live processes whose environment carries the marker."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if marker.encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_demo_runs_without_java_and_postgresql_and_verifies_itself(bare: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pgtrickle.cli", "demo"],
+        env={**bare, "DEMO_SECONDS": "15"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        cwd=bare["HOME"],
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 of 6 stream tables equal their query as PostgreSQL evaluates it" in done.stdout
+    assert "differential refreshes" in done.stdout
+    assert "pgtrickle run said" not in done.stdout, done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_demo_ends_with_a_verification_on_interrupt_and_leaves_no_process(bare: dict[str, str]) -> None:
+    marker = f"DEMO_MARKER={os.getpid()}-{time.time_ns()}"
+    name, _, value = marker.partition("=")
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "pgtrickle.cli", "demo"],
+        env={**bare, name: value, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=bare["HOME"],
+    )
+    assert demo.stdout is not None
+    seen = []
+    with demo.stdout as output:
+        for line in output:
+            seen.append(line)
+            if line.startswith("shop:"):
+                demo.send_signal(signal.SIGINT)
+                break
+        seen += output.readlines()
+    assert demo.wait(60) == 0, "".join(seen)
+    assert "6 of 6 stream tables" in "".join(seen)
+    assert descendants(marker) == []
+
+
+def test_an_unsuitable_configured_java_is_one_line(bare: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pgtrickle.cli", "demo"],
+        env={**bare, "PGTRICKLE_JAVA_HOME": "/nowhere", "DEMO_SECONDS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "pgtrickle: PGT100: java_home = /nowhere: there is no bin/java in it "
+        "(hint: point it at a Java 17 or later, or unset it)\n"
+    )
+
+
+def test_make_demo_is_the_same_command(bare: dict[str, str]) -> None:
+    if not (Path(bare["PATH"]) / "make").exists():
+        pytest.skip("no make on this machine")
+    done = subprocess.run(["make", "-n", "demo"], env=bare, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1].strip() == ".venv/bin/pgtrickle demo"

@@ -1,0 +1,94 @@
+"""Commands against a real server, as the ordinary role that owns its database."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+from pgtrickle.db.connect import connect
+from pgtrickle.runtime.configure import database_settings
+from pgtrickle.settings import load
+from tests.conftest import Database
+
+
+def pgtrickle(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("PGTRICKLE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "pgtrickle.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**environ, "COLUMNS": "200"},
+    )
+
+
+def test_install_twice_then_uninstall_as_an_ordinary_role(database: Database) -> None:
+    for _ in range(2):
+        done = pgtrickle("install", database.dsn)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "is installed in postgresql://app:***@" in done.stdout
+    assert pgtrickle("status", "--server", database.dsn, "--json").stdout.strip() == "[]"
+    assert pgtrickle("uninstall", database.dsn).returncode == 0
+    assert database.sql("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pgtrickle%%'") == [(0,)]
+
+
+def test_status_lists_stream_tables(installed: Database) -> None:
+    installed.sql("CREATE TABLE t (a int)")
+    installed.sql("SELECT pgtrickle.create_stream_table('s', 'SELECT a FROM t', initialize => false)")
+    rows = json.loads(pgtrickle("status", "--server", installed.dsn, "--json").stdout)
+    assert [row["name"] for row in rows] == ["public.s"]
+    text = pgtrickle("status", "--server", installed.dsn)
+    assert text.returncode == 0
+    assert "public.s" in text.stdout
+
+
+def test_status_without_an_installation_is_one_line(database: Database) -> None:
+    done = pgtrickle("status", "--server", database.dsn)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_wrong_password_is_one_line_for_the_operator(database: Database) -> None:
+    done = pgtrickle("install", database.server.dsn(database.name, user="app", password="wrong"))
+    assert done.returncode == 1
+    assert "PGT100" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_doctor_looks_at_the_server(installed: Database, make_database: Callable[[], Database]) -> None:
+    done = pgtrickle("doctor", "--server", installed.dsn)
+    assert done.returncode == 0, done.stdout
+    assert "ok   postgresql: 18" in done.stdout
+    missing = pgtrickle("doctor", "--server", make_database().dsn)
+    assert missing.returncode == 1
+    assert "BAD  pgtrickle: not installed" in missing.stdout
+
+
+def test_config_takes_the_databases_own_settings(database: Database) -> None:
+    # PostgreSQL itself wants a superuser, or GRANT SET ON PARAMETER, for parameters that no library has defined.
+    database.superuser_sql(f"ALTER DATABASE {database.name} SET pg_trickle.scheduler_interval_ms = 750")
+    database.superuser_sql(f"ALTER DATABASE {database.name} SET pg_trickle.spark_conf.spark_x = 'y'")
+    done = pgtrickle("config", "--server", database.dsn, "--json")
+    rows = {row["name"]: row for row in json.loads(done.stdout)}
+    assert (rows["scheduler_interval_ms"]["value"], rows["scheduler_interval_ms"]["origin"]) == (750, "database")
+    assert rows["spark_conf"]["value"] == {"spark_x": "y"}
+
+
+def test_an_unknown_setting_of_the_database_is_refused(database: Database) -> None:
+    database.superuser_sql(f"ALTER DATABASE {database.name} SET pg_trickle.scheduler_intervall_ms = 750")
+    done = pgtrickle("config", "--server", database.dsn)
+    assert done.returncode == 1
+    assert "pg_trickle.scheduler_intervall_ms" in done.stderr
+    assert "did you mean scheduler_interval_ms?" in done.stderr
+
+
+def test_database_settings_read_what_the_server_was_started_with(database: Database) -> None:
+    database.superuser_sql(f"ALTER ROLE app IN DATABASE {database.name} SET pg_trickle.enabled = off")
+    with connect(database.dsn, role="test", autocommit=True) as connection:
+        found = database_settings(connection)
+    assert found == {"pg_trickle.enabled": "off"}
+    assert load(database=found).settings.enabled is False
