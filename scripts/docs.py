@@ -24,8 +24,8 @@ def settings_page() -> str:
     ]
     head = (
         "# Settings\n\nA flag (`--set name=value`) wins over the environment (`PGTRICKLE_NAME`), that over the "
-        "TOML file (`--config`), that over the database's own setting (`ALTER DATABASE ... SET pg_trickle.name`), that over the "
-        "default. `pgtrickle config` shows each value and where it comes from.\n\n"
+        "TOML file (`--config`), that over the database's own setting (`ALTER DATABASE ... SET pg_trickle.name`), "
+        "that over the default. `pgtrickle config` shows each value and where it comes from.\n\n"
         "PostgreSQL lets only a superuser store a `pg_trickle.` setting in a database or role; from version 15 on it "
         'can be granted: `GRANT SET ON PARAMETER "pg_trickle.name" TO role`.\n\n'
     )

@@ -60,6 +60,7 @@ def explain(output):
 def run(what, command):
     """Shows progress while pip works and keeps its output for the diagnosis."""
     environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PYTHONUTF8="1")
+    environment.setdefault("PIP_RETRIES", "2")
     environment.pop("PYTHONPATH", None)
     environment.pop("PYTHONHOME", None)
     done = []
@@ -100,7 +101,7 @@ def main():
     print("Installing pgtrickle and its dependencies (the first time about 600 MB to download)")
     run(
         "installing",
-        [python, "-m", "pip", "install", "--retries", "2", "-c", "constraints.txt", "-e", ".[dev]"],
+        [python, "-m", "pip", "install", "-c", "constraints.txt", "-e", ".[dev]"],
     )
 
 
