@@ -72,6 +72,10 @@ class SparkEngine:
 
     def identify(self, rows: pa.Table, keys: int) -> pa.Table:
         """Adds the row identity `h` over the first `keys` columns: the Spark part of a load."""
+        import pyarrow as pa
+
+        if not len(rows):
+            return rows.append_column("h", pa.array([], pa.int64()))
         with self._errors():
             self.jobs += 1
             frame = self._frame(rows)
@@ -122,12 +126,15 @@ class SparkEngine:
         tagged = [
             table.append_column("t", pa.array([number] * len(table), pa.int32())) for number, table in enumerate(tables)
         ]
+        names = result_names(signature)
+        leaf = pa.concat_tables(tagged)
+        if not len(leaf):
+            return [Delta({n: [] for n in names}) for _ in tables]
         with self._errors():
             self.jobs += 1
-            frame = self._frame(pa.concat_tables(tagged))
+            frame = self._frame(leaf)
             result = _net_rows(frame, signature) if signature.kind == "bag" else _net_groups(frame, signature)
             collected = result.collect()
-        names = result_names(signature)
         split: list[list[Sequence[Any]]] = [[] for _ in tables]
         for row in collected:
             split[row[0]].append(row)
@@ -154,7 +161,7 @@ class SparkEngine:
         Connect anew, try again.
         """
         from grpc import RpcError
-        from pyspark.errors import PySparkException
+        from pyspark.errors import AnalysisException, PySparkException, PySparkTypeError, PySparkValueError
 
         try:
             yield
@@ -164,11 +171,15 @@ class SparkEngine:
             text = str(error)
             if any(code in text for code in _OVERFLOW):
                 raise InexactValueError("a sum does not fit 38 digits") from error
+            if isinstance(error, AnalysisException | PySparkTypeError | PySparkValueError):
+                raise InvariantError(f"Spark refused the plan: {_first_line(error)}") from error
             with self._lock:
                 self._session = None
-            raise EngineLostError(
-                f"Spark did not finish the job: {text.splitlines()[0][:300] if text else type(error).__name__}"
-            ) from error
+            raise EngineLostError(f"Spark did not finish the job: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]
 
 
 def result_names(signature: Signature) -> tuple[str, ...]:

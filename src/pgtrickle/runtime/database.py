@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pgtrickle.capture.install import collect_garbage
-from pgtrickle.capture.trim import trim
+from pgtrickle.capture.trim import trim_all
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import Connection, connect, translated
 from pgtrickle.db.notify import wait_for_notify
@@ -231,7 +231,7 @@ class Session:
 
     def _tidy(self) -> None:
         with translated():
-            trim(self.control)
+            trim_all(self.control)
             collect_garbage(self.control)
 
     def _sleep(self, begun: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pgtrickle.capture.fingerprint import unchanged
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Frontier, Instance, Pending
 
@@ -61,7 +62,8 @@ def decide(
     limits: Limits,
 ) -> Decision:
     for source in table.captured:
-        if reload != "first load" and fingerprints.get(source.relid) != table.fingerprints.get(source.relid):
+        stored, current = table.fingerprints.get(source.relid), fingerprints.get(source.relid)
+        if reload != "first load" and not unchanged(stored, current, source.columns if differentiable else ()):
             return Decision(PREPARE, "a source's columns, partitions or capture triggers changed")
     if reload is not None:
         return Decision(FULL if reload == "first load" else REINITIALIZE, reload)

@@ -1,0 +1,39 @@
+"""The line over a fresh database and the run's one Spark engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.conftest import Database
+from tests.line import Line
+
+from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def engine(spark_url: str) -> Iterator[SparkEngine]:
+    engine = SparkEngine(lambda: spark_url)
+    for _ in engine.warm_up(10):
+        pass
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def make_line(engine: SparkEngine) -> Iterator[Callable[..., Line]]:
+    lines: list[Line] = []
+
+    def make(database: Database, settings: Settings | None = None) -> Line:
+        lines.append(Line(database.dsn, engine, settings))
+        return lines[-1]
+
+    yield make
+    for line in lines:
+        line.close()
+
+
+@pytest.fixture
+def line(installed: Database, make_line: Callable[..., Line]) -> Line:
+    return make_line(installed)
