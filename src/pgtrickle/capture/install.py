@@ -28,10 +28,10 @@ class _State:
     table: str
     recorded: bool
     columns: tuple[CapturedColumn, ...]
-    guard: int | None
     buffer: dict[str, int] | None
     source: str | None
     triggers: tuple[dict[str, object], ...]
+    strays: tuple[str, ...]
 
 
 def ensure_capture(
@@ -46,9 +46,9 @@ def ensure_capture(
     """Captures at least these columns of the table, its partitions and children.
 
     True when something had to change: then the caller's cut must come after. Adding a column needs all writers out for
-    an instant, because a transaction that has fired the old function would commit rows without it. The lock is asked for
-    with a timeout of 100 ms and again with a growing pause, so that writers wait behind it no longer than that; each try
-    is a transaction of its own, so `conn` must not be in one.
+    an instant, because a transaction that has fired the old function would commit rows without it. The lock is asked
+    for with a timeout of 100 ms and again with a growing pause, so that writers wait behind it no longer than that.
+    Each try is a transaction of its own, so `conn` must not be in one.
     """
     with translated():
         _require_idle(conn)
@@ -118,13 +118,13 @@ def _read(conn: Connection, relid: int, attnums: Collection[int]) -> _State:
     row = conn.execute(statement("capture_state"), {"relid": relid, "attnums": sorted(set(attnums))}).fetchone()
     if row is None:
         raise SourceChangedError(f"source table {relid} does not exist any more")
-    table, recorded, columns, gone, guard, buffer, source, triggers, foreign = row
+    table, recorded, columns, gone, buffer, source, triggers, foreign, strays = row
     if gone:
         raise SourceChangedError(f"{table} has lost columns that are needed: attribute numbers {gone}")
     if foreign:
         raise NotDifferentiableError(f"{foreign} of {table} is not a plain table, whose changes cannot be captured")
     captured = tuple(CapturedColumn(**c) for c in columns)
-    return _State(table, recorded, captured, None if guard is None else int(guard), buffer, source, tuple(triggers))
+    return _State(table, recorded, captured, buffer, source, tuple(triggers), tuple(strays))
 
 
 def _statements(relid: int, state: _State) -> list[str]:
@@ -140,13 +140,14 @@ def _statements(relid: int, state: _State) -> list[str]:
                 todo.append(f"ALTER TABLE {buffer} DROP COLUMN c{column.attnum}")
             if typid != column.typid:
                 todo.append(f"ALTER TABLE {buffer} ADD COLUMN {column.definition}")
-    source = function_source(relid, state.columns, state.guard)
+    source = function_source(relid, state.columns)
     if state.source != source:
         todo += create_function(relid, source)
     for t in state.triggers:
         todo += create_trigger(
             relid, str(t["table"]), str(t["name"]), str(t["event"]), str(t["state"]), exists=bool(t["exists"])
         )
+    todo += state.strays
     if not todo and not state.recorded:
         todo.append("SELECT 1")
     return todo

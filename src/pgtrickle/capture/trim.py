@@ -1,12 +1,19 @@
-"""Deletes buffer rows that every reader has seen, in small batches, each its own transaction."""
+"""Keeps buffers short: deletes what every reader has seen, in small batches, each its own transaction.
+
+A buffer that stays long all the same, because some reader is slow, gets an index on xid; see capture/trigger.py for why
+not from the start.
+"""
 
 from __future__ import annotations
 
 from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.db import Connection, statement, translated
+from pgtrickle.errors import TransientError
 
 BATCH_ROWS = 10_000
 MAX_BATCHES = 50
+LONG_BUFFER_BYTES = 16 * 1024 * 1024
+INDEX_TIMEOUT_MS = 60_000
 
 
 def trim(conn: Connection, relid: int, *, batch_rows: int = BATCH_ROWS, max_batches: int = MAX_BATCHES) -> int:
@@ -27,6 +34,27 @@ def trim_all(conn: Connection, *, batch_rows: int = BATCH_ROWS, max_batches: int
         relids = [row[0] for row in conn.execute(statement("captured_sources")).fetchall()]
     counts = {relid: trim(conn, relid, batch_rows=batch_rows, max_batches=max_batches) for relid in relids}
     return {relid: count for relid, count in counts.items() if count}
+
+
+def index_long_buffers(conn: Connection, *, long_bytes: int = LONG_BUFFER_BYTES) -> list[int]:
+    """Sources whose buffers got their index. Blocks no writer; `conn` must be in autocommit mode and may wait a while."""
+    indexed = []
+    with translated():
+        rows = conn.execute(statement("long_buffers"), {"long_bytes": long_bytes}).fetchall()
+    for relid, invalid in rows:
+        index = f"pgtrickle_changes.changes_{relid:d}_xid"
+        try:
+            with translated():
+                conn.execute(f"SET statement_timeout = {INDEX_TIMEOUT_MS}")
+                if invalid:
+                    conn.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
+                conn.execute(f"CREATE INDEX CONCURRENTLY changes_{relid:d}_xid ON {buffer_name(relid)} (xid)")
+        except TransientError:
+            continue  # what is left of it is invalid, and found the next time
+        finally:
+            conn.execute("SET statement_timeout = 0")
+        indexed.append(relid)
+    return indexed
 
 
 def _batch(conn: Connection, relid: int, batch_rows: int) -> int:

@@ -262,6 +262,8 @@ BEGIN
 
     EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(d.output_columns), ', '));
     EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
+    -- a publication FOR ALL TABLES would otherwise forbid our deletes
+    EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
     EXECUTE format('COMMENT ON TABLE %s IS %L', qualified, 'Stream table, maintained by pgtrickle: do not write to it.');
     IF creator <> keeper THEN
         EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, pg_get_userbyid(creator));

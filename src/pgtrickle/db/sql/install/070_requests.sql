@@ -109,6 +109,7 @@ BEGIN
     END IF;
     EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(st.output_columns), ', '));
     EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
+    EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
     IF st.created_by <> current_user AND EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = st.created_by) THEN
         EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, st.created_by);
     END IF;

@@ -1,4 +1,4 @@
--- Which capture triggers a table has to have. The one place that names them.
+-- Which capture triggers a table has to have (the one place that names them), and the guard that their functions ask.
 
 CREATE OR REPLACE FUNCTION pgtrickle._wanted_triggers(source oid, relkind "char")
 RETURNS TABLE (tgname text, state "char", event text, label text)
@@ -16,3 +16,25 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._wanted_triggers(oid, "char") IS
 'Internal. Capture triggers of one table: statement triggers while session_replication_role is origin or local, row triggers when it is replica, TRUNCATE always.';
+
+-- Declared IMMUTABLE although it reads the catalog, for the sake of when it is asked: with constants for arguments the planner calls it
+-- once and keeps the answer, and since one of them is a regclass the plan is thrown away whenever that table is altered.
+-- It looks at the table as the parser does, not through the transaction's snapshot, which may be older than the table's definition.
+CREATE OR REPLACE FUNCTION pgtrickle._intact(member regclass, source regclass, names name[], types oid[]) RETURNS bool
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    same bool;
+BEGIN
+    IF member <> source AND NOT EXISTS (SELECT FROM pgtrickle._family(source::oid) AS f WHERE f.relid = member) THEN
+        RETURN false;
+    END IF;
+    EXECUTE (SELECT 'SELECT ' || coalesce(string_agg(format('pg_typeof((NULL::%s).%I) = %s::oid', member, c.name, c.type), ' AND '), 'true')
+             FROM unnest(names, types) AS c(name, type))
+    INTO same;
+    RETURN same;
+EXCEPTION WHEN OTHERS THEN
+    RETURN false;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._intact(regclass, regclass, name[], oid[]) IS
+'Internal. Whether a table still belongs to the family of a captured source and still has these columns with these types.';

@@ -1,9 +1,10 @@
 -- Everything that decides what capture of one table still needs.
 -- %(relid)s: the source. %(attnums)s: int2 array, the columns wanted in addition to those already captured.
 -- Returns no row when the table is gone, else: quoted qualified name, whether a row of pgt_sources exists, columns as JSON
--- [{attnum, name, type (base type without modifier), collation, typid}] of all wanted columns, wanted columns that are gone,
--- the guard (see capture/trigger.py), buffer columns as JSON {name: type oid} or NULL, source of the capture function or NULL,
--- triggers to make as JSON [{table, name, event, state, exists}], whether the family has a member that cannot be captured.
+-- [{attnum, name, type (base type without modifier), collation, typid, declared}] of all wanted columns, wanted columns that are
+-- gone, buffer columns as JSON {name: type oid} or NULL, source of the capture function or NULL,
+-- triggers to make as JSON [{table, name, event, state, exists}], a member of the family that cannot be
+-- captured, statements that drop our triggers from tables that have left the family.
 WITH RECURSIVE wanted AS (
     SELECT DISTINCT w.attnum
     FROM (
@@ -36,13 +37,13 @@ SELECT
             WHERE s.source_relid = r.oid
               AND s.captured_columns = (SELECT coalesce(pg_catalog.array_agg(t.attnum ORDER BY t.attnum), '{}') FROM typed AS t)),
     (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
-                'attnum', t.attnum, 'name', t.attname, 'type', t.type, 'collation', t.collation, 'typid', t.typid::int8)
+                'attnum', t.attnum, 'name', t.attname, 'type', t.type, 'collation', t.collation, 'typid', t.typid::int8,
+                'declared', t.atttypid::int8)
                 ORDER BY t.attnum), '[]')
      FROM typed AS t),
     (SELECT pg_catalog.array_agg(w.attnum)
      FROM pg_catalog.unnest(%(attnums)s::int2[]) AS w(attnum)
      WHERE w.attnum NOT IN (SELECT c.attnum FROM columns AS c)),
-    (SELECT pg_catalog.sum(pg_catalog.hashname(c.attname) # c.atttypid::int4) FROM columns AS c),
     (SELECT pg_catalog.json_object_agg(a.attname, a.atttypid::int8)
      FROM pg_catalog.pg_attribute AS a
      WHERE a.attrelid = pg_catalog.to_regclass('pgtrickle_changes.changes_' || r.oid) AND a.attnum > 0 AND NOT a.attisdropped),
@@ -60,7 +61,15 @@ SELECT
      WHERE t.tgenabled IS DISTINCT FROM w.state),
     (SELECT pg_catalog.min(pg_catalog.format('%%s', f.relid::pg_catalog.regclass))
      FROM pgtrickle._family(r.oid) AS f
-     WHERE f.relkind NOT IN ('r', 'p'))
+     WHERE f.relkind NOT IN ('r', 'p')),
+    (SELECT coalesce(pg_catalog.json_agg(pg_catalog.format('DROP TRIGGER %%I ON %%I.%%I', t.tgname, mn.nspname, m.relname)), '[]')
+     FROM pg_catalog.pg_trigger AS t
+     JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
+     JOIN pg_catalog.pg_class AS m ON m.oid = t.tgrelid
+     JOIN pg_catalog.pg_namespace AS mn ON mn.oid = m.relnamespace
+     WHERE p.pronamespace = 'pgtrickle_changes'::pg_catalog.regnamespace
+       AND p.proname = 'capture_' || r.oid
+       AND t.tgrelid NOT IN (SELECT f.relid FROM pgtrickle._family(r.oid) AS f))
 FROM pg_catalog.pg_class AS r
 JOIN pg_catalog.pg_namespace AS n ON n.oid = r.relnamespace
 WHERE r.oid = %(relid)s
