@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db.connect import connect, translated
@@ -67,9 +68,15 @@ def run_demo(settings: Settings, seconds: int | None) -> int:
         server, spark_url = _start_servers(settings, console, stack, stop)
         dsn = _prepare(server, console)
         runner = stack.enter_context(_runner(dsn, spark_url))
-        console.print(f"Look at it:  {server.program('psql')} {dsn}")
+        console.print(f"Look at it:  {_short(server.program('psql'))} {dsn}")
         console.print("             e.g.  SELECT * FROM sales_by_region ORDER BY revenue DESC;")
         return _watch(dsn, runner, console, seconds, stop)
+
+
+def _short(path: Path) -> Path:
+    """As one would type it here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 @contextmanager
@@ -244,6 +251,7 @@ def _show(
     """Until the time is up, Ctrl-C, or something ends that should not."""
     began = time.monotonic()
     rates = Rates()
+    rates.update(began, read_states(conn))
 
     def look() -> tuple[list[TableState], dict[str, float], str]:
         _check(runner)
