@@ -37,7 +37,7 @@ def trim_all(conn: Connection, *, batch_rows: int = BATCH_ROWS, max_batches: int
 
 
 def index_long_buffers(conn: Connection, *, long_bytes: int = LONG_BUFFER_BYTES) -> list[int]:
-    """Sources whose buffers got their index. Blocks no writer; `conn` must be in autocommit mode and may wait a while."""
+    """Sources whose buffers got their index. Blocks no writer; `conn` is in autocommit mode and may wait a while."""
     indexed = []
     with translated():
         rows = conn.execute(statement("long_buffers"), {"long_bytes": long_bytes}).fetchall()

@@ -58,7 +58,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH called AS (
         SELECT m[1]::oid AS funcid
         FROM pgtrickle._rules(probe) AS r,
-             regexp_matches(r.node_tree, ':(?:funcid|opfuncid|aggfnoid|winfnoid|tsmhandler) (\d+)', 'g') AS m
+             regexp_matches(r.node_tree, ':(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)', 'g') AS m
         UNION
         SELECT o.oprcode::oid
         FROM pgtrickle._rules(probe) AS r,
@@ -144,6 +144,11 @@ BEGIN
             MESSAGE = 'the query modifies data in WITH',
             HINT = 'A defining query may only read.';
     END IF;
+    IF EXISTS (SELECT FROM pgtrickle._rules(probe) AS r WHERE r.node_tree ~ '\{TABLESAMPLECLAUSE .*?:repeatable <>') THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = 'the query takes another TABLESAMPLE each time',
+            HINT = 'Add REPEATABLE (seed).';
+    END IF;
     SELECT f.signature INTO bad
     FROM pgtrickle._functions_called(probe) AS f
     WHERE f.volatility = 'v'
@@ -163,6 +168,10 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'reserved_name',
             MESSAGE = format('the query returns a column named %s', bad),
             HINT = 'Names that begin with __pgt_ are reserved; over another stream table list its columns instead of *.';
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = probe AND a.attnum > 0) THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
+            MESSAGE = 'the query must return at least one column', HINT = 'Name what you want to see after SELECT.';
     END IF;
     IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = probe AND a.attname = '?column?') THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_column_definition',
