@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from psycopg.conninfo import make_conninfo
 
-from pgtrickle.db.connect import connect
+from pgtrickle.db.connect import connect, translated
 from pgtrickle.errors import PgtrickleError
 
 if TYPE_CHECKING:
@@ -28,9 +28,13 @@ def databases(conn: Connection, dsn: str) -> list[str]:
 
 
 def _is_installed(dsn: str) -> bool:
+    """Whether the catalog is there and ours: another role's installation has another control plane."""
     try:
-        with connect(dsn, role="launcher", autocommit=True) as conn:
-            row = conn.execute("SELECT to_regclass('pgtrickle.pgt_stream_tables') IS NOT NULL").fetchone()
+        with connect(dsn, role="launcher", autocommit=True) as conn, translated():
+            row = conn.execute(
+                "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+                "WHERE n.nspname = 'pgtrickle' AND c.relname = 'pgt_stream_tables' AND pg_has_role(c.relowner, 'USAGE'))"
+            ).fetchone()
     except PgtrickleError:
         return False
     return bool(row and row[0])

@@ -1,36 +1,48 @@
 -- What capture of each source rests on. %(relids)s: oid array.
 -- Returns per source that exists: oid, fingerprint text 'structure' followed by ' attnum:state' of each captured column.
--- Everything goes by xmin of the catalog rows: a thing that was changed and changed back is still a change.
-SELECT
-    s.relid::int8,
-    coalesce((
-        SELECT pg_catalog.md5(pg_catalog.string_agg(pg_catalog.concat_ws(',', c.oid, c.relpersistence, i.parents, t.triggers), ';' ORDER BY c.oid))
-        FROM pgtrickle._family(s.relid) AS f
-        JOIN pg_catalog.pg_class AS c ON c.oid = f.relid
-        CROSS JOIN LATERAL (
-            SELECT pg_catalog.string_agg(h.inhparent || '@' || h.xmin, ',' ORDER BY h.inhparent)
-            FROM pg_catalog.pg_inherits AS h
-            WHERE h.inhrelid = c.oid AND c.oid <> s.relid
-        ) AS i(parents)
-        CROSS JOIN LATERAL (
-            SELECT pg_catalog.string_agg(w.tgname || coalesce(t.tgenabled::text || t.xmin, '-'), ',' ORDER BY w.tgname)
-            FROM pgtrickle._wanted_triggers(s.relid, c.relkind) AS w
-            LEFT JOIN pg_catalog.pg_trigger AS t ON t.tgrelid = c.oid AND t.tgname = w.tgname
-        ) AS t(triggers)
-    ), '')
-    || coalesce((
-        SELECT pg_catalog.string_agg(' ' || a.attnum || ':' || a.state, '' ORDER BY a.attnum)
-        FROM (
-            SELECT own.attnum, pg_catalog.substr(pg_catalog.md5(pg_catalog.string_agg(
-                       pg_catalog.concat_ws(',', m.attrelid, m.attnum, m.atttypid, m.attisdropped, m.xmin), ';' ORDER BY m.attrelid)), 1, 12)
-            FROM pgtrickle.pgt_sources AS p
-            CROSS JOIN LATERAL pg_catalog.unnest(p.captured_columns) AS k(attnum)
-            JOIN pg_catalog.pg_attribute AS own ON own.attrelid = s.relid AND own.attnum = k.attnum
-            CROSS JOIN LATERAL pgtrickle._family(s.relid) AS f
-            JOIN pg_catalog.pg_attribute AS m ON m.attrelid = f.relid AND m.attname = own.attname
-            WHERE p.source_relid = s.relid
-            GROUP BY own.attnum
-        ) AS a(attnum, state)
-    ), '')
-FROM pg_catalog.unnest(%(relids)s::oid[]) AS s(relid)
-JOIN pg_catalog.pg_class AS exist ON exist.oid = s.relid
+-- Everything goes by xmin of the catalog rows: a thing that was changed and changed back is still a change. A trigger that is
+-- missing is missing in the text. Read at every refresh, so it is one plain query that the driver can prepare: no functions.
+WITH RECURSIVE family AS (
+    SELECT c.oid AS source, c.oid AS relid, c.relpersistence, ''::text AS parents
+    FROM pg_catalog.unnest(%(relids)s::oid[]) AS s(relid)
+    JOIN pg_catalog.pg_class AS c ON c.oid = s.relid
+    UNION
+    SELECT f.source, i.inhrelid, c.relpersistence, i.inhparent || '@' || i.xmin
+    FROM family AS f
+    JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.relid
+    JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
+), structure AS (
+    SELECT
+        f.source,
+        pg_catalog.md5(pg_catalog.string_agg(
+            pg_catalog.concat_ws(',', f.relid, f.relpersistence, f.parents, t.triggers), ';' ORDER BY f.relid, f.parents
+        )) AS text
+    FROM family AS f
+    LEFT JOIN LATERAL (
+        SELECT pg_catalog.string_agg(t.tgname || t.tgenabled::text || t.xmin, ',' ORDER BY t.tgname) AS triggers
+        FROM pg_catalog.pg_trigger AS t
+        WHERE t.tgrelid = f.relid AND pg_catalog.starts_with(t.tgname, 'pgtrickle_' || f.source || '_')
+    ) AS t ON true
+    GROUP BY f.source
+), columns AS (
+    SELECT c.source, pg_catalog.string_agg(' ' || c.attnum || ':' || c.state, '' ORDER BY c.attnum) AS text
+    FROM (
+        SELECT
+            f.source,
+            own.attnum,
+            pg_catalog.substr(pg_catalog.md5(pg_catalog.string_agg(
+                pg_catalog.concat_ws(',', m.attrelid, m.attnum, m.atttypid, m.attisdropped, m.xmin), ';' ORDER BY m.attrelid
+            )), 1, 12) AS state
+        FROM pgtrickle.pgt_sources AS p
+        CROSS JOIN LATERAL pg_catalog.unnest(p.captured_columns) AS k(attnum)
+        JOIN pg_catalog.pg_attribute AS own ON own.attrelid = p.source_relid AND own.attnum = k.attnum
+        JOIN (SELECT DISTINCT source, relid FROM family) AS f ON f.source = p.source_relid
+        JOIN pg_catalog.pg_attribute AS m ON m.attrelid = f.relid AND m.attname = own.attname
+        WHERE p.source_relid = ANY (%(relids)s::oid[])
+        GROUP BY f.source, own.attnum
+    ) AS c
+    GROUP BY c.source
+)
+SELECT s.source::int8, s.text || coalesce(c.text, '')
+FROM structure AS s
+LEFT JOIN columns AS c ON c.source = s.source

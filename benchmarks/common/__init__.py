@@ -1,0 +1,1 @@
+"""What the benchmarks share: a server, a line, percentiles, the closing JSON line."""

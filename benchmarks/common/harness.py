@@ -1,0 +1,110 @@
+"""An embedded PostgreSQL with durable settings, a warm Spark, and turns of the run loop that the benchmark asks for."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from pgtrickle.db.install import install
+from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.database import DatabaseLoop, Session
+from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.runtime.refresh import Outcome
+from pgtrickle.runtime.sparkserver import SparkServer
+from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.settings import Settings
+
+WARM_UP_JOBS = 150
+
+
+class Bench:
+    """A database with pgtrickle and a session whose turns are called by hand."""
+
+    def __init__(self, dsn: str, engine: SparkEngine | None) -> None:
+        self.dsn = dsn
+        self.engine = engine
+        self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
+        install(psycopg.connect(dsn))
+        self._session: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            assert self.engine is not None
+            loop = DatabaseLoop("bench", self.dsn, self.engine, Settings(), threading.Event())
+            self._session = Session(loop).__enter__()
+        return self._session
+
+    def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
+        cursor = self.conn.execute(text, params or None)
+        while cursor.nextset():
+            pass
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def create(self, name: str, query: str, mode: str = "DIFFERENTIAL") -> None:
+        self.sql("SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', %s)", name, query, mode)
+        self.tick(name, "FULL")
+
+    def tick(self, name: str, action: str = "DIFFERENTIAL") -> Outcome:
+        """One turn, in which this table must have been refreshed in this way."""
+        outcomes = [o for o in self.session.tick() if o.table.name == name]
+        if len(outcomes) != 1 or outcomes[0].error is not None or outcomes[0].action != action:
+            raise SystemExit(f"{name} was not refreshed by {action}: {outcomes}")
+        return outcomes[0]
+
+    def verify(self, name: str) -> None:
+        (result,) = verify_tables(self.dsn, [name], timeout_seconds=5)
+        if not result.ok:
+            raise SystemExit(f"{name} differs from its query: {result}")
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.__exit__()
+        self.conn.close()
+
+
+@contextmanager
+def bench(*, spark: bool = True, settings: dict[str, str] | None = None) -> Iterator[Bench]:
+    """`shared_buffers` holds the data, so that ratios compare work and not disks."""
+    server = SparkServer.start(Settings()) if spark else None
+    defaults = {"shared_buffers": "1GB", "max_wal_size": "8GB", "synchronous_commit": "off", **(settings or {})}
+    try:
+        with EmbeddedPostgres.create(durable=False, settings=defaults) as postgres:
+            engine = None
+            if server is not None:
+                server.wait_ready(180)
+                engine = SparkEngine(lambda: server.url)
+                note(f"warming Spark up with {WARM_UP_JOBS} jobs")
+                for _ in engine.warm_up(WARM_UP_JOBS):
+                    pass
+            opened = Bench(postgres.dsn(), engine)
+            try:
+                yield opened
+            finally:
+                opened.close()
+                if engine is not None:
+                    engine.close()
+    finally:
+        if server is not None:
+            server.stop()
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return round(ordered[min(int(len(ordered) * share), len(ordered) - 1)], 2)
+
+
+def note(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def report(name: str, ok: bool, **figures: Any) -> None:
+    """The closing line; the exit status says whether the bars hold."""
+    print(json.dumps({"benchmark": name, "ok": ok, **figures}), flush=True)
+    sys.exit(0 if ok else 1)
