@@ -1,5 +1,5 @@
-"""The whole line in a test: a database, a session of the run loop, Spark. A table is right when it equals its query both
-ways and was refreshed in the way that it claims."""
+"""The whole line in a test: a database, a session of the run loop, Spark. A table is right when it equals its query
+both ways and was refreshed in the way that it claims."""
 
 from __future__ import annotations
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.conftest import Database
-from tests.line import Line
 
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.settings import Settings
+from tests.conftest import Database
+from tests.line import Line
 
 
 @pytest.fixture(scope="session")

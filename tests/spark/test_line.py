@@ -7,11 +7,10 @@ from tests.line import Line
 SHOP = """
 CREATE TABLE customer (id int PRIMARY KEY, name text, region text);
 CREATE TABLE product (id int PRIMARY KEY, title text, price numeric(10, 2));
-CREATE TABLE sale (id int PRIMARY KEY, customer_id int, product_id int, qty int, at timestamptz DEFAULT '2026-01-01 00:00Z');
-INSERT INTO customer SELECT i, 'c' || i, (ARRAY['north', 'south', NULL])[1 + i % 3] FROM generate_series(1, 30) AS i;
-INSERT INTO product SELECT i, 'p' || i, i * 1.25 FROM generate_series(1, 10) AS i;
-INSERT INTO sale SELECT i, 1 + i % 30, 1 + i % 10, nullif(i % 7, 0) FROM generate_series(1, 300) AS i;
-CREATE INDEX ON sale (customer_id);
+CREATE TABLE sale (id int PRIMARY KEY, customer_id int, product_id int, qty int, at timestamptz DEFAULT '2026-01-01
+00:00Z'); INSERT INTO customer SELECT i, 'c' || i, (ARRAY['north', 'south', NULL])[1 + i % 3] FROM generate_series(1,
+30) AS i; INSERT INTO product SELECT i, 'p' || i, i * 1.25 FROM generate_series(1, 10) AS i; INSERT INTO sale SELECT
+i, 1 + i % 30, 1 + i % 10, nullif(i % 7, 0) FROM generate_series(1, 300) AS i; CREATE INDEX ON sale (customer_id);
 CREATE INDEX ON sale (product_id);
 """
 CHANGES = (
@@ -20,7 +19,8 @@ CHANGES = (
     "UPDATE customer SET region = 'west' WHERE id % 5 = 0",
     "DELETE FROM sale WHERE id % 13 = 0",
     "UPDATE product SET price = price * 2 WHERE id = 3",
-    "DELETE FROM customer WHERE id = 7; UPDATE sale SET customer_id = 8 WHERE id < 20; DELETE FROM product WHERE id = 9",
+    "DELETE FROM customer WHERE id = 7; UPDATE sale SET customer_id = 8 WHERE id < 20; "
+    "DELETE FROM product WHERE id = 9",
     "UPDATE sale SET qty = NULL WHERE id % 3 = 0",
     "DELETE FROM sale",
     "INSERT INTO sale VALUES (1, 1, 1, 5), (2, 1, 1, NULL), (3, 99, 1, 2)",
@@ -28,25 +28,44 @@ CHANGES = (
 QUERIES = {
     "filtered": "SELECT id, qty * 2 AS double, upper('x' || qty) AS t FROM sale WHERE qty > 2",
     "without_key": "SELECT qty, product_id FROM sale",
-    "joined": "SELECT s.id, c.name, p.title, s.qty * p.price AS amount FROM sale s JOIN customer c ON c.id = s.customer_id "
-    "JOIN product p ON p.id = s.product_id",
-    "self_joined": "SELECT a.id, b.id AS other FROM customer a JOIN customer b ON a.region = b.region AND a.id < b.id",
+    "joined": """
+        SELECT s.id, c.name, p.title, s.qty * p.price AS amount FROM sale s JOIN customer c ON c.id =
+        s.customer_id JOIN product p ON p.id = s.product_id
+    """,
+    "self_joined": """
+        SELECT a.id, b.id AS other FROM customer a JOIN customer b ON a.region = b.region AND a.id < b.id
+    """,
     "theta": "SELECT p.id, c.id AS c FROM product p JOIN customer c ON p.price > c.id AND c.id BETWEEN 2 AND 9",
-    "totals": "SELECT c.region, count(*) AS n, count(s.qty) AS nq, sum(s.qty) AS q, sum(s.qty * p.price) AS amount, "
-    "avg(s.qty) AS aq, avg(s.qty * p.price) AS am FROM sale s JOIN customer c ON c.id = s.customer_id "
-    "JOIN product p ON p.id = s.product_id GROUP BY c.region",
-    "extremes": "SELECT product_id, min(qty) AS lo, max(qty) AS hi, max(at) AS latest, min(qty::text) AS lo_text FROM sale "
-    "GROUP BY product_id",
-    "having": "SELECT customer_id, sum(qty) AS q FROM sale GROUP BY customer_id HAVING sum(qty) > 20 AND count(*) > 2",
+    "totals": """
+        SELECT c.region, count(*) AS n, count(s.qty) AS nq, sum(s.qty) AS q, sum(s.qty * p.price) AS amount,
+        avg(s.qty) AS aq, avg(s.qty * p.price) AS am FROM sale s JOIN customer c ON c.id = s.customer_id JOIN
+        product p ON p.id = s.product_id GROUP BY c.region
+    """,
+    "extremes": """
+        SELECT product_id, min(qty) AS lo, max(qty) AS hi, max(at) AS latest, min(qty::text) AS lo_text FROM sale
+        GROUP BY product_id
+    """,
+    "having": """
+        SELECT customer_id, sum(qty) AS q FROM sale GROUP BY customer_id HAVING sum(qty) > 20 AND count(*) > 2
+    """,
     "global": "SELECT count(*) AS n, sum(qty) AS q, max(qty) AS m FROM sale",
-    "expressions": "SELECT date_trunc('day', at) AS day, (qty % 3) + 1 AS k, round(sum(qty)::numeric / count(*), 3) AS r, "
-    "count(*) FILTER (WHERE qty > 3) AS big, count(DISTINCT product_id) AS products FROM sale GROUP BY 1, (qty % 3) + 1",
-    "united": "SELECT id, name FROM customer WHERE region = 'north' UNION ALL SELECT id, title FROM product UNION ALL "
-    "SELECT s.id, c.name FROM sale s JOIN customer c ON c.id = s.customer_id WHERE s.qty > 4",
-    "cte": "WITH big AS (SELECT * FROM sale WHERE qty > 2), named(i, n) AS (SELECT id, name FROM customer) "
-    "SELECT n.n, b.qty FROM big b JOIN named n ON n.i = b.customer_id",
-    "union_in_join": "SELECT u.k, count(*) AS n FROM (SELECT id, region AS k FROM customer UNION ALL SELECT id, title FROM product) u "
-    "JOIN sale s ON s.customer_id = u.id GROUP BY u.k",
+    "expressions": """
+        SELECT date_trunc('day', at) AS day, (qty % 3) + 1 AS k, round(sum(qty)::numeric / count(*), 3) AS r,
+        count(*) FILTER (WHERE qty > 3) AS big, count(DISTINCT product_id) AS products FROM sale GROUP BY 1, (qty
+        % 3) + 1
+    """,
+    "united": """
+        SELECT id, name FROM customer WHERE region = 'north' UNION ALL SELECT id, title FROM product UNION ALL
+        SELECT s.id, c.name FROM sale s JOIN customer c ON c.id = s.customer_id WHERE s.qty > 4
+    """,
+    "cte": """
+        WITH big AS (SELECT * FROM sale WHERE qty > 2), named(i, n) AS (SELECT id, name FROM customer) SELECT
+        n.n, b.qty FROM big b JOIN named n ON n.i = b.customer_id
+    """,
+    "union_in_join": """
+        SELECT u.k, count(*) AS n FROM (SELECT id, region AS k FROM customer UNION ALL SELECT id, title FROM
+        product) u JOIN sale s ON s.customer_id = u.id GROUP BY u.k
+    """,
 }
 
 

@@ -33,7 +33,8 @@ def _is_installed(dsn: str) -> bool:
         with connect(dsn, role="launcher", autocommit=True) as conn, translated():
             row = conn.execute(
                 "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
-                "WHERE n.nspname = 'pgtrickle' AND c.relname = 'pgt_stream_tables' AND pg_has_role(c.relowner, 'USAGE'))"
+                "WHERE n.nspname = 'pgtrickle' AND c.relname = 'pgt_stream_tables' "
+                "AND pg_has_role(c.relowner, 'USAGE'))"
             ).fetchone()
     except PgtrickleError:
         return False
