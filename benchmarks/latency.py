@@ -1,6 +1,6 @@
 """One small refresh, 100 changes: where its time goes.
 
-Bars: Spark's share <= 2.0 x a trivial one-partition job on the same session in the same run; everything that is not Spark
+Bars: Spark's share <= 2.0 x a trivial one-partition job on the same session in the same run; everything else
 <= 25 ms. The trivial job runs after every refresh, so that both see the same machine.
 """
 

@@ -21,11 +21,16 @@ def load(line: Bench, name: str, rows: int) -> None:
     line.sql(f"""
         CREATE TABLE {name}_customer (id int PRIMARY KEY, region text NOT NULL);
         CREATE TABLE {name}_product (id int PRIMARY KEY, price numeric(10, 2) NOT NULL);
-        CREATE TABLE {name}_sale (id int PRIMARY KEY, customer_id int NOT NULL, product_id int NOT NULL, qty int NOT
-        NULL); INSERT INTO {name}_customer SELECT i, 'region ' || i % {GROUPS} FROM generate_series(1, {rows // 20})
-        AS i; INSERT INTO {name}_product SELECT i, i * 0.05 FROM generate_series(1, {rows // 100}) AS i; INSERT INTO
-        {name}_sale SELECT i, 1 + i % {rows // 20}, 1 + i % {rows // 100}, i % 9 FROM generate_series(1, {rows}) AS i;
-        ANALYZE {name}_customer; ANALYZE {name}_product; ANALYZE {name}_sale;
+        CREATE TABLE {name}_sale (
+            id int PRIMARY KEY, customer_id int NOT NULL, product_id int NOT NULL, qty int NOT NULL
+        );
+        INSERT INTO {name}_customer SELECT i, 'region ' || i % {GROUPS} FROM generate_series(1, {rows // 20}) AS i;
+        INSERT INTO {name}_product SELECT i, i * 0.05 FROM generate_series(1, {rows // 100}) AS i;
+        INSERT INTO {name}_sale
+        SELECT i, 1 + i % {rows // 20}, 1 + i % {rows // 100}, i % 9 FROM generate_series(1, {rows}) AS i;
+        ANALYZE {name}_customer;
+        ANALYZE {name}_product;
+        ANALYZE {name}_sale;
     """)
     line.create(
         f"{name}_totals",

@@ -7,10 +7,13 @@ from tests.line import Line
 SHOP = """
 CREATE TABLE customer (id int PRIMARY KEY, name text, region text);
 CREATE TABLE product (id int PRIMARY KEY, title text, price numeric(10, 2));
-CREATE TABLE sale (id int PRIMARY KEY, customer_id int, product_id int, qty int, at timestamptz DEFAULT '2026-01-01
-00:00Z'); INSERT INTO customer SELECT i, 'c' || i, (ARRAY['north', 'south', NULL])[1 + i % 3] FROM generate_series(1,
-30) AS i; INSERT INTO product SELECT i, 'p' || i, i * 1.25 FROM generate_series(1, 10) AS i; INSERT INTO sale SELECT
-i, 1 + i % 30, 1 + i % 10, nullif(i % 7, 0) FROM generate_series(1, 300) AS i; CREATE INDEX ON sale (customer_id);
+CREATE TABLE sale (
+    id int PRIMARY KEY, customer_id int, product_id int, qty int, at timestamptz DEFAULT '2026-01-01 00:00Z'
+);
+INSERT INTO customer SELECT i, 'c' || i, (ARRAY['north', 'south', NULL])[1 + i % 3] FROM generate_series(1, 30) AS i;
+INSERT INTO product SELECT i, 'p' || i, i * 1.25 FROM generate_series(1, 10) AS i;
+INSERT INTO sale SELECT i, 1 + i % 30, 1 + i % 10, nullif(i % 7, 0) FROM generate_series(1, 300) AS i;
+CREATE INDEX ON sale (customer_id);
 CREATE INDEX ON sale (product_id);
 """
 CHANGES = (
