@@ -1,7 +1,8 @@
 """What capture costs the writers: no trigger, our statement-level triggers, row-level triggers with the same rows.
 
 Bars: inserting 100k rows in one statement <= 2.0 x no trigger; single-row transactions >= 70 % of no trigger's
-throughput. Commits are asynchronous and nothing is flushed: the disk would hide what a trigger costs. The three variants take turns, so that a noisy moment of the machine falls on all; medians are compared.
+throughput. Commits are asynchronous and nothing is flushed: the disk would hide what a trigger costs. The three
+variants take turns, so that a noisy moment of the machine falls on all; medians are compared.
 """
 
 from __future__ import annotations

@@ -233,6 +233,12 @@ class Session:
         with translated():
             trim_all(self.control)
             collect_garbage(self.control)
+            self.control.execute(
+                "DELETE FROM pgtrickle.pgt_refresh_history WHERE refresh_id = ANY (ARRAY("
+                "SELECT refresh_id FROM pgtrickle.pgt_refresh_history "
+                "WHERE start_time < now() - make_interval(days => %s) LIMIT 10000))",
+                (self.settings.history_retention_days,),
+            )
 
     def _sleep(self, begun: float) -> None:
         left = self.settings.scheduler_interval_ms / 1000 - (time.monotonic() - begun)

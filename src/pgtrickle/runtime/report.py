@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+
+from pgtrickle.runtime.verify import VerifyResult
+
+_HOW = {
+    "quiet": "nothing was pending",
+    "around": "pending changes were read around",
+    "waited": "a refresh was awaited for {:.1f} s",
+}
 
 
-class Verified(Protocol):
-    """What is told of a verification."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def ok(self) -> bool: ...
-    @property
-    def missing(self) -> int: ...
-    @property
-    def extra(self) -> int: ...
-    @property
-    def mode(self) -> str: ...
-
-
-def verify_lines(results: Sequence[Verified]) -> Iterator[str]:
+def verify_lines(results: Sequence[VerifyResult]) -> Iterator[str]:
     for result in results:
+        detail = f"{result.mode}; {_HOW[result.how].format(result.waited)}"
+        if result.note:
+            detail += f"; {result.note}"
         if result.ok:
-            yield f"ok         {result.name} ({result.mode})"
+            yield f"ok         {result.name} ({detail})"
         else:
-            yield f"DIFFERENT  {result.name} ({result.mode}): {result.missing} rows missing, {result.extra} too many"
+            yield f"DIFFERENT  {result.name} ({detail}): {result.missing} rows missing, {result.extra} too many"
     good = sum(result.ok for result in results)
     yield f"{good} of {len(results)} stream tables equal their query as PostgreSQL evaluates it"
