@@ -1,9 +1,10 @@
 -- What a query is made of, read from the rewrite rule of a view over it. Views are followed to the bottom.
 -- The node trees are searched by regular expressions: names in them are escaped and constants are bytes, so a pattern cannot be forged.
+-- What comes out of a function is materialised before it is joined: the planner knows nothing of its size and would call it per row.
 
 CREATE OR REPLACE FUNCTION pgtrickle._reads(probe oid)
 RETURNS TABLE (via oid, run_as oid, relid oid, relkind "char", is_system bool)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE reach(via, run_as, relid) AS (
         SELECT NULL::oid, v.relowner, v.oid
         FROM pg_class AS v
@@ -31,20 +32,27 @@ COMMENT ON FUNCTION pgtrickle._reads(oid) IS
 'Internal. Every relation that a view reads, directly or through views, with the view that names it and the role whose rights count there.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._rules(probe oid) RETURNS TABLE (view_oid oid, node_tree text)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
+    WITH views AS MATERIALIZED (
+        SELECT probe AS relid
+        UNION
+        SELECT x.relid FROM pgtrickle._reads(probe) AS x WHERE x.relkind = 'v'
+    )
     SELECT r.ev_class, r.ev_action::text
-    FROM pg_rewrite AS r
-    WHERE r.ev_type = '1'
-      AND (r.ev_class = probe OR r.ev_class IN (SELECT x.relid FROM pgtrickle._reads(probe) AS x WHERE x.relkind = 'v'))
+    FROM views AS v
+    JOIN pg_rewrite AS r ON r.ev_class = v.relid AND r.ev_type = '1'
 $$;
 COMMENT ON FUNCTION pgtrickle._rules(oid) IS 'Internal. The node trees of a view and of all views below it.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._columns_read(probe oid) RETURNS TABLE (via oid, relid oid, columns int2[])
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
+    WITH reads AS MATERIALIZED (
+        SELECT DISTINCT x.via, x.relid FROM pgtrickle._reads(probe) AS x
+    )
     SELECT x.via, x.relid,
            coalesce(array_agg(DISTINCT d.refobjsubid::int2 ORDER BY d.refobjsubid::int2)
                     FILTER (WHERE d.refobjsubid > 0), '{}')
-    FROM pgtrickle._reads(probe) AS x
+    FROM reads AS x
     JOIN pg_rewrite AS r ON r.ev_class = x.via AND r.ev_type = '1'
     LEFT JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
                             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = x.relid
@@ -54,18 +62,23 @@ COMMENT ON FUNCTION pgtrickle._columns_read(oid) IS 'Internal. Which columns of 
 
 CREATE OR REPLACE FUNCTION pgtrickle._functions_called(probe oid)
 RETURNS TABLE (funcid oid, signature text, kind "char", volatility "char", is_system bool, owner oid, proname name, argtypes oid[])
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH called AS (
+LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
+    WITH rules AS MATERIALIZED (
+        SELECT r.node_tree FROM pgtrickle._rules(probe) AS r
+    ), operators AS MATERIALIZED (
+        SELECT DISTINCT n::oid AS operator
+        FROM rules AS r,
+             regexp_matches(r.node_tree, ':opnos \(o ([0-9 ]+)\)', 'g') AS m,
+             regexp_split_to_table(m[1], ' ') AS n
+    ), called AS MATERIALIZED (
         SELECT m[1]::oid AS funcid
-        FROM pgtrickle._rules(probe) AS r,
+        FROM rules AS r,
              regexp_matches(r.node_tree, ':(?:funcid|opfuncid|aggfnoid|winfnoid) (\d+)', 'g') AS m
         UNION
         SELECT o.oprcode::oid
-        FROM pgtrickle._rules(probe) AS r,
-             regexp_matches(r.node_tree, ':opnos \(o ([0-9 ]+)\)', 'g') AS m,
-             regexp_split_to_table(m[1], ' ') AS n
-        JOIN pg_operator AS o ON o.oid = n::oid
-    ), with_parts AS (
+        FROM operators AS n
+        JOIN pg_operator AS o ON o.oid = n.operator
+    ), with_parts AS MATERIALIZED (
         SELECT c.funcid FROM called AS c
         UNION
         -- an aggregate is as volatile as its parts, whatever its own entry says
@@ -184,7 +197,7 @@ COMMENT ON FUNCTION pgtrickle._refuse_unusable(oid) IS 'Internal. Raises when a 
 
 -- Tables that reach below a source: partitions and inheritance children, the source first.
 CREATE OR REPLACE FUNCTION pgtrickle._family(source oid) RETURNS TABLE (relid oid, relkind "char")
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE family(relid) AS (
         SELECT source
         UNION
@@ -330,17 +343,19 @@ BEGIN
         RETURN found || ', whose result may change while no source does';
     END IF;
     SELECT format('the query casts text to %s, which reads the clock for values such as ''now''', m[1]::oid::regtype) INTO found
-    FROM pgtrickle._rules(probe) AS r,
-         regexp_matches(r.node_tree, ':resulttype (\d+) :resultcollid', 'g') AS m
+    FROM (SELECT DISTINCT n.m
+          FROM pgtrickle._rules(probe) AS r, regexp_matches(r.node_tree, ':resulttype (\d+) :resultcollid', 'g') AS n(m)
+          OFFSET 0) AS casts
     WHERE NOT pgtrickle._input_is_steady(m[1]::oid)
     LIMIT 1;
     IF found IS NOT NULL THEN
         RETURN found;
     END IF;
     SELECT format('the query compares by the nondeterministic collation %I', l.collname) INTO found
-    FROM pgtrickle._rules(probe) AS r,
-         regexp_matches(r.node_tree, ':(?:collOid|inputcollid) (\d+)', 'g') AS m
-    JOIN pg_collation AS l ON l.oid = m[1]::oid AND NOT l.collisdeterministic
+    FROM (SELECT DISTINCT n.m
+          FROM pgtrickle._rules(probe) AS r, regexp_matches(r.node_tree, ':(?:collOid|inputcollid) (\d+)', 'g') AS n(m)
+          OFFSET 0) AS used
+    JOIN pg_collation AS l ON l.oid = used.m[1]::oid AND NOT l.collisdeterministic
     LIMIT 1;
     RETURN found;
 END
