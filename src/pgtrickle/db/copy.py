@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 _BATCH_ROWS = 65536
+_BLOCK_BYTES = 1 << 20
 
 
 def read_arrow(conn: Connection, query: str, types: Sequence[pa.DataType]) -> pa.Table:
@@ -25,17 +26,21 @@ def read_arrow(conn: Connection, query: str, types: Sequence[pa.DataType]) -> pa
     from pyarrow import csv
 
     buffer = BytesIO()
+    longest = 0
     with conn.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)") as copy:
-        for block in copy:
+        for block in copy:  # the server sends a row per block
             buffer.write(block)
+            longest = max(longest, len(block))
     names = [f"c{i}" for i in range(len(types))]
     if buffer.tell() == 0:
         return pa.schema(list(zip(names, types, strict=True))).empty_table()
     buffer.seek(0)
     return csv.read_csv(
         buffer,
-        read_options=csv.ReadOptions(column_names=names),
-        parse_options=csv.ParseOptions(newlines_in_values=True),
+        # Arrow refuses a row that is longer than its block.
+        read_options=csv.ReadOptions(column_names=names, block_size=max(_BLOCK_BYTES, 2 * longest)),
+        # A row of one NULL column is an empty line.
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=csv.ConvertOptions(
             column_types=dict(zip(names, types, strict=True)),
             null_values=[""],

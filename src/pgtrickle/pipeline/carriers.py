@@ -104,12 +104,22 @@ def order(sql: str, type_: SqlType) -> Carried | None:
     if type_.base in INTEGERS:
         return Carried("long", f"({sql})::int8")
     if type_.base == DATE:
-        return Carried("long", f"(({sql}) - DATE '2000-01-01')::int8")
+        return Carried("long", _or_infinite(sql, f"(({sql}) - DATE '2000-01-01')::int8", "DATE '2000-01-01'"))
     if type_.base in (TIMESTAMP, TIMESTAMPTZ):
-        return Carried("long", f"(EXTRACT(EPOCH FROM ({sql})) * 1000000)::int8")
+        # Microseconds since 2000, as PostgreSQL stores them: those since 1970 overflow in the year 294247.
+        micros = f"((EXTRACT(EPOCH FROM ({sql})) - 946684800) * 1000000)::int8"
+        return Carried("long", _or_infinite(sql, micros, "DATE '2000-01-01'"))
     if type_.base == NUMERIC:
         return Carried("decimal:18", f"({sql})::text")
     return None
+
+
+def _or_infinite(sql: str, finite: str, zero: str) -> str:
+    """Infinity has no distance from anything: the ends of int8 stand for it."""
+    return (
+        f"CASE WHEN pg_catalog.isfinite({sql}) THEN {finite} "
+        f"WHEN ({sql}) > {zero} THEN 9223372036854775807 WHEN ({sql}) < {zero} THEN (-9223372036854775808)::int8 END"
+    )
 
 
 def numeric_scale(typmod: int) -> int | None:

@@ -93,10 +93,17 @@ class _Reader:
             elif aggregate_at(cursor, index, self.aggregates):
                 call, end = self._call(index, stop)
                 place = CallPlace(self._add_call(call))
+            elif cursor.tokens[index].key == "EXTRACT":
+                index += 3  # EXTRACT ( field: a word that is no column
+                continue
+            elif cursor.tokens[index].key == "OPERATOR":
+                index = cursor.closing(index + 1) + 1
+                continue
             elif self._column_at(index, stop):
-                # A column outside any aggregate that is no key: determined by the keys (a primary key is among them).
-                end = self._column_end(index, stop)
-                place = KeyPlace(self.add_group_key(index, end))
+                # PostgreSQL has accepted the query, so it belongs to a key that was not recognised here. Grouping by
+                # the column itself would be a finer grouping: never guess.
+                text = cursor.text(index, self._column_end(index, stop))
+                raise NotDifferentiableError(f"{text} outside an aggregate could not be matched with a grouping key")
             else:
                 index += 1
                 continue
@@ -129,19 +136,83 @@ class _Reader:
         around it.
         """
         tokens = self.cursor.tokens
-        if all(t.key == "." or t.is_name for t in tokens[start:end]):
-            return True
-        if tokens[start].is_name and tokens[start + 1].key == "(" and self.cursor.closing(start + 1) == end - 1:
+        if start > 0 and tokens[start].key == "(" and tokens[start - 1].is_name:
+            return tokens[start - 1].key in _EXPRESSION_WORDS and self._atom_end(start, end) == end
+        if self._atom_end(start, end) == end and self._type_ends(start, end):
             return True
         before = tokens[start - 1].key if start > 0 else ","
         after = tokens[end].key if end < len(tokens) else ","
         return before in ("(", ",", "SELECT") and after in (")", ",", "AS", "FROM")
 
+    def _atom_end(self, start: int, stop: int) -> int:
+        """The end of the operand at `start` that needs no parentheses.
+
+        A name, call, literal, CASE or parenthesis, with subscripts and casts, which bind before any operator.
+        """
+        tokens, at = self.cursor.tokens, start
+        if tokens[at].key == "(":
+            at = self.cursor.closing(at) + 1
+        elif tokens[at].key == "CASE":
+            depth = 0
+            while at < stop:
+                depth += {"CASE": 1, "END": -1}.get(tokens[at].key, 0)
+                at += 1
+                if depth == 0:
+                    break
+        elif tokens[at].is_name:
+            at = self._names_end(at, stop)
+            if at < stop and tokens[at].key == "(":
+                at = self.cursor.closing(at) + 1
+        else:
+            at += 1
+        while at < stop and tokens[at].key in ("[", "::"):
+            at = self._brackets_end(at, stop) if tokens[at].key == "[" else self._type_end(at + 1, stop)
+        return at
+
+    def _names_end(self, at: int, stop: int) -> int:
+        at += 1
+        while at + 1 < stop and self.cursor.tokens[at].key == "." and self.cursor.tokens[at + 1].is_name:
+            at += 2
+        return at
+
+    def _brackets_end(self, at: int, stop: int) -> int:
+        depth = 0
+        while at < stop:
+            depth += {"[": 1, "]": -1}.get(self.cursor.tokens[at].key, 0)
+            at += 1
+            if depth == 0:
+                break
+        return at
+
+    def _type_end(self, at: int, stop: int) -> int:
+        tokens = self.cursor.tokens
+        at = self._names_end(at, stop)
+        while at < stop:
+            if tokens[at].key == "(":
+                at = self.cursor.closing(at) + 1
+            elif tokens[at].key == "[":
+                at = self._brackets_end(at, stop)
+            elif set(tokens[at].key.split()) <= _TYPE_WORDS:
+                at += 1
+            else:
+                break
+        return at
+
+    def _type_ends(self, start: int, end: int) -> bool:
+        """Whether a cast at the end of start..end is complete: `a::bit` is not, in `a::bit varying(3)`."""
+        if end >= len(self.cursor.tokens):
+            return True
+        after = self.cursor.tokens[end].key
+        is_cast = any(t.key == "::" for t in self.cursor.tokens[start:end])
+        if is_cast and (after == "[" or set(after.split()) <= _TYPE_WORDS):
+            return False
+        return after not in ("(", ".")
+
     def _column_at(self, index: int, stop: int) -> bool:
         """A column reference is alias.column, or a bare name where the query has one relation."""
         cursor = self.cursor
         token = cursor.tokens[index]
-        if not token.is_name or (index > 0 and cursor.tokens[index - 1].key in ("::", ".")):
+        if not token.is_name or (index > 0 and cursor.tokens[index - 1].key in ("::", ".", "COLLATE")):
             return False
         following = cursor.tokens[index + 1].key if index + 1 < stop else ""
         if following == ".":
@@ -191,14 +262,16 @@ class _Reader:
         return self.calls.index(call)
 
 
+# Words that follow the first one of a type's name.
+_TYPE_WORDS = frozenset({"VARYING", "PRECISION", "WITH", "WITHOUT", "TIME", "ZONE"})
 # Words that pg_get_viewdef prints unquoted inside expressions and that are not columns. Columns of these names are
 # quoted there when they are reserved; for the others (type names and the like) the preceding `::` or the query's own
 # keys decide.
 _EXPRESSION_WORDS = frozenset(
     """
     AND OR NOT IS NULL TRUE FALSE CASE WHEN THEN ELSE END IN ANY ALL SOME BETWEEN SYMMETRIC LIKE ILIKE SIMILAR
-    TO ESCAPE DISTINCT FROM COLLATE AT TIME ZONE AS ARRAY ROW CAST OPERATOR UNKNOWN ISNULL NOTNULL YEAR MONTH
-    DAY HOUR MINUTE SECOND INTERVAL WITH WITHOUT PRECISION VARYING DOUBLE CHARACTER LEADING TRAILING BOTH FOR
+    TO ESCAPE PLACING VARIADIC DISTINCT FROM COLLATE AT TIME ZONE AS ARRAY ROW CAST OPERATOR UNKNOWN ISNULL NOTNULL
+    YEAR MONTH DAY HOUR MINUTE SECOND INTERVAL WITH WITHOUT PRECISION VARYING DOUBLE CHARACTER LEADING TRAILING BOTH FOR
     DOCUMENT NORMALIZED LOCAL CURRENT_DATE CURRENT_TIMESTAMP CURRENT_TIME LOCALTIMESTAMP LOCALTIME
     CURRENT_USER SESSION_USER USER CURRENT_ROLE
     """.split()  # noqa: SIM905 - a hundred quoted words are not easier to read

@@ -86,7 +86,8 @@ class _Builder:
         if call.distinct and call.function not in ("min", "max"):
             return self._recompute(i)
         if call.function == "count":
-            sql = f"(CASE WHEN {self.column(i)} IS NOT NULL THEN 1 ELSE 0 END)::int8"
+            # Not IS NOT NULL, which for a composite value asks for each of its fields.
+            sql = f"pg_catalog.num_nonnulls({self.column(i)})::int8"
             measure = self._measure(i, "count", (Carried("long", sql),), (("n", "bigint"),))
             return f's."{measure.name("n")}"'
         if call.function in ("sum", "avg"):

@@ -115,7 +115,10 @@ class FoldTemplate:
         wanted += [f'{m.call.sql} AS "{m.name("v")}"' for m in self.rereads]
         filters = []
         for i, (sql, type_, null) in enumerate(zip(self.plan.keys, self.key_types, nulls, strict=True)):
-            among = f'({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM "__pgt_k" AS k)::{_array(type_)})'
+            if type_.element:  # an array of arrays is one array of more dimensions, so no list of keys
+                among = f'({sql}) IN (SELECT k.k{i} FROM "__pgt_k" AS k)'
+            else:
+                among = f'({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM "__pgt_k" AS k)::{_array(type_)})'
             filters.append(f"({among} OR ({sql}) IS NULL)" if null else f"({among})")
         grouped = self._grouped(wanted, NOW, filters).replace("%", "%%")
         names = ", ".join(f"k{i}" for i in range(len(self.keys)))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.apply.groups import Groups, StateColumn
 from pgtrickle.apply.target import Target
 from pgtrickle.db import catalog
-from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.db.connect import translated
+from pgtrickle.errors import DefinitionError, NotDifferentiableError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.pipeline.carriers import SqlType, exact
 from pgtrickle.pipeline.explain import explain
@@ -58,9 +59,21 @@ def _template(conn: Connection, table: StreamTable) -> Template:
     plan = parse(
         table.query, lambda schema, name: catalog.find_relation(conn, schema, name), used, catalog.aggregate_names(conn)
     )
-    template = compile_plan(plan, table.columns, lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)])
-    _prove(conn, template)
+    try:
+        with translated(), conn.transaction():
+            template = compile_plan(
+                plan, table.columns, lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)]
+            )
+            _prove(conn, template)
+    except DefinitionError as error:
+        _still_valid(conn, table)
+        raise NotDifferentiableError(error.message, hint=error.hint) from error
     return template
+
+
+def _still_valid(conn: Connection, table: StreamTable) -> None:
+    """Raises when the query itself does not stand any more: then its text, not our cutting of it, is at fault."""
+    catalog.describe(conn, table.query)
 
 
 def _prove(conn: Connection, template: Template) -> None:

@@ -1,7 +1,8 @@
 """The second read of a fold: groups whose value cannot be had by adding, evaluated by PostgreSQL in the same snapshot.
 
 A deleted MIN or MAX matters only when it was the extreme, which the state tells; so the state is asked first, and
-only the groups that lost their extreme are read.
+only the groups that lost their extreme are read. A group that the state does not know, or knows without a value, is
+read as well: the terms of a join may bring and take a value that was never in the group, and only together they cancel.
 """
 
 from __future__ import annotations
@@ -71,12 +72,14 @@ def _again(
         ["s.h = d.h", *(f"s.k{i} IS NOT DISTINCT FROM d.k{i}::{t.name}" for i, t in enumerate(template.key_types))]
     )
     lost = " OR ".join(
-        f"d.{m.name('d')}::{m.state[0][1]} {'<=' if m.kind == 'min' else '>='} s.{m.name('v')}" for m in extremes
+        f"(d.{m.name('d')} IS NOT NULL AND "
+        f"d.{m.name('d')}::{m.state[0][1]} {'<=' if m.kind == 'min' else '>='} s.{m.name('v')})"
+        for m in extremes
     )
     params = [[_text(columns[n][g]) if n != "h" else columns[n][g] for g in suspects] for n in names]
     rows = conn.execute(
         f"SELECT d.ord FROM unnest({arrays}) WITH ORDINALITY AS d({', '.join(names)}, ord) "
-        f"JOIN {groups.target.state} AS s ON {escape(match)} WHERE {escape(lost)}",
+        f"LEFT JOIN {groups.target.state} AS s ON {escape(match)} WHERE ({escape(lost)}) IS NOT FALSE",
         params,
     ).fetchall()
     return {suspects[ord_ - 1] for (ord_,) in rows}

@@ -6,19 +6,22 @@ Telescoping, for occurrences 1..n of the query Q:
 
 `new` is the table as the refresh's snapshot sees it. `old` is as_of the last frontier: new minus the window, as rows
 with weights. The weight of a joined row is the product of its members' weights; every row here has weight +1 or -1. A
-union contributes to term i only the branch that holds occurrence i.
+union contributes to term i only the branch that holds occurrence i; its other branches stand there without rows, for
+the types that PostgreSQL gives the columns of a union.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pgtrickle.model.flow import Window
 from pgtrickle.pipeline.nodes import From, Linear, Scan, Select, UnionAll, scans
 from pgtrickle.pipeline.sqltext import quote
 
 W = '"__pgt_w"'
+Role = Literal["delta", "old", "new"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,21 @@ class Rendered:
 
 def buffer_name(relid: int) -> str:
     return f'"pgtrickle_changes"."changes_{relid}"'
+
+
+def role(scan: Scan, term: Term) -> Role:
+    """How term i reads an occurrence: itself as its changes, those before it as they were, those after as they are."""
+    if scan.occurrence == term.delta:
+        return "delta"
+    change = term.changed.get(scan.relation.relid)
+    is_before = term.as_of or (term.delta is not None and scan.occurrence < term.delta)
+    return "old" if change is not None and is_before else "new"
+
+
+def contributing(node: UnionAll, term: Term) -> tuple[Select | UnionAll, ...]:
+    """The branches of a union that have rows in this term."""
+    holding = tuple(b for b in node.branches if any(s.occurrence == term.delta for s in scans(b)))
+    return holding or node.branches
 
 
 def deltas(node: Linear, changed: Mapping[int, Changed]) -> list[Term]:
@@ -98,18 +116,14 @@ def select(items: Sequence[str], source: From | None, where: str | None, term: T
 def _union(node: UnionAll, term: Term, names: Sequence[str] | None) -> Rendered:
     if names is None:
         names = _names(node)
-    branches: Sequence[Linear] = node.branches
-    if term.delta is not None:
-        holding = [b for b in node.branches if any(s.occurrence == term.delta for s in scans(b))]
-        branches = holding or branches
-    rendered = [render(b, term, names) for b in branches]
+    filled = contributing(node, term)
+    rendered = [render(b, term if b in filled else Term(None, {}), names) for b in node.branches]
     weighted = any(r.weighted for r in rendered)
     texts = []
-    for r in rendered:
-        if weighted and not r.weighted:
-            texts.append(f'(SELECT "q".*, 1 AS {W} FROM ({r.sql}) AS "q")')
-        else:
-            texts.append(f"({r.sql})")
+    for branch, r in zip(node.branches, rendered, strict=True):
+        weight = f", 1 AS {W}" if weighted and not r.weighted else ""
+        empty = "" if branch in filled else " WHERE false"
+        texts.append(f'(SELECT "q".*{weight} FROM ({r.sql}) AS "q"{empty})' if weight or empty else f"({r.sql})")
     return Rendered(" UNION ALL ".join(texts), weighted)
 
 
@@ -122,29 +136,34 @@ def _names(node: Linear) -> list[str]:
 
 
 def _scan(scan: Scan, term: Term) -> Rendered:
-    if scan.occurrence == term.delta:
+    reads = role(scan, term)
+    if reads == "delta":
         return Rendered('SELECT * FROM "__pgt_d"', True)
-    change = term.changed.get(scan.relation.relid)
     now = f"{quote(scan.relation.schema)}.{quote(scan.relation.name)}"
     by_number = {c.attnum: c.name for c in scan.relation.columns}
     columns = [f"t.{quote(by_number[attnum])} AS {quote(name)}" for attnum, name in scan.exposes] or ["1 AS __pgt_one"]
-    table = f"SELECT {', '.join(columns)} FROM {now} AS t"
-    if term.as_of and change is not None:
+    if reads == "new":
+        return Rendered(f"SELECT {', '.join(columns)} FROM {now} AS t", False)
+    change = term.changed[scan.relation.relid]
+    if term.as_of:
         return Rendered(_as_of(scan, change, now, columns), False)
-    is_old = term.delta is not None and scan.occurrence < term.delta
-    if change is None or not is_old:
-        return Rendered(table, False)
     table = f"SELECT {', '.join(columns)}, 1 AS {W} FROM {now} AS t"
     return Rendered(f"{table} UNION ALL {_window_rows(scan, change, negate=True)}", True)
 
 
 def _as_of(scan: Scan, change: Changed, now: str, columns: Sequence[str]) -> str:
-    """The table before the window as plain rows: weights summed, what is left repeated."""
-    names = [quote(name) for _, name in scan.exposes] or ["__pgt_one"]
-    listed = ", ".join(names)
+    """The table before the window as plain rows: weights summed, what is left repeated.
+
+    Rows are matched by their text: not every type has an equality, and 1.0 must not stand for 1.00.
+    """
+    types = {c.attnum: c.type for c in scan.relation.columns}
+    named = [(quote(name), types[attnum]) for attnum, name in scan.exposes] or [("__pgt_one", "int4")]
+    texts = ", ".join(f"b.{name}::text" for name, _ in named)
+    listed = ", ".join(name for name, _ in named)
+    typed = ", ".join(f"n.{name}::{type_} AS {name}" for name, type_ in named)
     both = f"SELECT {', '.join(columns)}, 1 AS {W} FROM {now} AS t UNION ALL {_window_rows(scan, change, negate=True)}"
-    net = f"SELECT {listed}, sum({W}) AS {W} FROM ({both}) AS b GROUP BY {listed} HAVING sum({W}) > 0"
-    return f"SELECT {listed} FROM ({net}) AS n, generate_series(1, n.{W})"
+    net = f"SELECT {texts}, sum(b.{W}) FROM ({both}) AS b GROUP BY {texts} HAVING sum(b.{W}) > 0"
+    return f"SELECT {typed} FROM ({net}) AS n({listed}, {W}), generate_series(1, n.{W})"
 
 
 def _window_rows(scan: Scan, change: Changed, *, negate: bool) -> str:
