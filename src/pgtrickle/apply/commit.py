@@ -32,6 +32,7 @@ class Record:
     delta_rows: int
     requested_at: datetime | None
     fingerprints: dict[int, str | None]
+    time_zone: str
 
 
 def fence(conn: Connection, record: Record) -> None:
@@ -40,8 +41,18 @@ def fence(conn: Connection, record: Record) -> None:
         "last_refresh_at = clock_timestamp(), is_populated = true, status = 'ACTIVE', needs_reinit = false, "
         "reinit_reason = NULL, refresh_done_at = coalesce(%s, refresh_done_at), consecutive_errors = 0, "
         "last_error_message = NULL, "
+        "plan = CASE WHEN plan ->> 'time_zone' = %s THEN plan "
+        "ELSE plan || jsonb_build_object('time_zone', %s::text) END, "
         "updated_at = clock_timestamp() WHERE pgt_id = %s AND epoch = %s",
-        (json.dumps(record.frontier), record.data_timestamp, record.requested_at, record.pgt_id, record.epoch),
+        (
+            json.dumps(record.frontier),
+            record.data_timestamp,
+            record.requested_at,
+            record.time_zone,
+            record.time_zone,
+            record.pgt_id,
+            record.epoch,
+        ),
     ).rowcount
     if moved != 1:
         raise FencedError(f"stream table {record.pgt_id} was refreshed or changed by somebody else first")

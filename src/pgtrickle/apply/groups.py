@@ -113,28 +113,29 @@ def replace_groups(conn: Connection, groups: Groups, stage: str) -> tuple[int, i
     sets = ['"n" = d.n', *(f'"{c.name}" = d."{c.name}"::{c.type}' for c in groups.state)]
     state, table = groups.target.state, groups.target.table
     conn.execute(f"DELETE FROM {state} AS s WHERE NOT EXISTS (SELECT FROM {stage} AS d WHERE {_match(groups)})")
-    changed = conn.execute(
-        f"UPDATE {state} AS s SET {', '.join(sets)} FROM {stage} AS d "
-        f"WHERE {_match(groups)} AND ({differs}) RETURNING s.gid"
-    ).fetchall()
-    added = conn.execute(
+    conn.execute(f"UPDATE {state} AS s SET {', '.join(sets)} FROM {stage} AS d WHERE {_match(groups)} AND ({differs})")
+    conn.execute(
         f"INSERT INTO {state} ({_state_list(groups)}) SELECT {_state_row(groups)} FROM {stage} AS d "
-        f"WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE {_match(groups)}) RETURNING gid"
-    ).fetchall()
-    # Also rows of an earlier definition, whose groups are in no state any more.
+        f"WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE {_match(groups)})"
+    )
+    # Rows of groups that are in no state (of an earlier definition, or made by hand), and second rows of one group.
     orphans = conn.execute(
-        f"DELETE FROM {table} AS t WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE s.gid = t.__pgt_row_id)"
+        f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT t.place FROM (SELECT ctid AS place, __pgt_row_id AS gid, "
+        f"row_number() OVER (PARTITION BY __pgt_row_id) AS copy FROM {table}) AS t "
+        f"WHERE t.copy > 1 OR NOT EXISTS (SELECT FROM {state} AS s WHERE s.gid = t.gid)))"
     ).rowcount
     conn.execute(f"ANALYZE {state}")
-    inserted, deleted = _show(conn, groups, [row[0] for row in (*changed, *added)])
+    # All of them, whether or not their state has changed: somebody may have written to the table.
+    inserted, deleted = _show(conn, groups, None)
     return inserted, deleted + orphans
 
 
-def _show(conn: Connection, groups: Groups, gids: list[int]) -> tuple[int, int]:
-    """Replaces the visible rows of these groups where they differ; then forgets groups that have no rows left."""
+def _show(conn: Connection, groups: Groups, gids: list[int] | None) -> tuple[int, int]:
+    """Replaces the visible rows of these groups (None: all) where they differ; forgets groups without rows."""
     target = groups.target
-    alive = "" if not groups.key_types else " AND live.n > 0"
-    state = f"(SELECT live.* FROM {target.state} AS live WHERE live.gid = ANY (%s::int8[]){alive}) AS s"
+    alive = "live.n > 0" if groups.key_types else "true"
+    among = "" if gids is None else " AND live.gid = ANY (%s::int8[])"
+    state = f"(SELECT live.* FROM {target.state} AS live WHERE {alive}{among}) AS s"
     output = escape(groups.output("\x00")).replace("\x00", state)
     identical = "".join(
         f" AND o.c{i}::text IS NOT DISTINCT FROM t.{quote(c.name)}::text" for i, c in enumerate(target.columns)
@@ -143,14 +144,14 @@ def _show(conn: Connection, groups: Groups, gids: list[int]) -> tuple[int, int]:
     typed = ", ".join([*(f"o.c{i}" for i in range(len(target.columns))), "o.gid"])
     row = conn.execute(
         f"WITH o AS MATERIALIZED ({output}), "
-        f"gone AS (DELETE FROM {target.table} AS t WHERE t.__pgt_row_id = ANY (%s::int8[]) "
-        f"AND NOT EXISTS (SELECT FROM o WHERE {same}) RETURNING 1), "
+        f"gone AS (DELETE FROM {target.table} AS t WHERE NOT EXISTS (SELECT FROM o WHERE {same})"
+        f"{'' if gids is None else ' AND t.__pgt_row_id = ANY (%s::int8[])'} RETURNING 1), "
         f"come AS (INSERT INTO {target.table} ({target.column_list()}) SELECT {typed} FROM o "
         f"WHERE NOT EXISTS (SELECT FROM {target.table} AS t WHERE {same}) RETURNING 1) "
         "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone)",
-        (gids, gids),
+        () if gids is None else (gids, gids),
     ).fetchone()
-    if groups.key_types:
+    if groups.key_types and gids is not None:
         conn.execute(f"DELETE FROM {target.state} WHERE gid = ANY (%s::int8[]) AND n = 0", (gids,))
     if row is None:
         raise InvariantError("the apply statement returned nothing")

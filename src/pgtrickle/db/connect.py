@@ -25,6 +25,10 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 # name, value, first server version that has it
 _PINNED: tuple[tuple[str, str, int], ...] = (
+    ("client_encoding", "UTF8", 0),
+    ("array_nulls", "on", 0),  # off turns the NULLs of our array parameters into texts
+    ("default_transaction_isolation", "read committed", 0),
+    ("default_transaction_read_only", "off", 0),
     ("datestyle", "ISO, MDY", 0),
     ("intervalstyle", "postgres", 0),
     ("extra_float_digits", "1", 0),

@@ -17,7 +17,7 @@ from pgtrickle.errors import EngineLostError, FencedError, InvariantError, Pgtri
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.compile import Compiled
-from pgtrickle.runtime.decide import NO_DATA, PREPARE, Limits
+from pgtrickle.runtime.decide import NO_DATA, PREPARE, TRUNCATED, Limits
 from pgtrickle.runtime.failures import record_failure
 from pgtrickle.runtime.prepare import prepare
 from pgtrickle.runtime.refresh import Outcome, Refresher
@@ -134,7 +134,8 @@ class Session:
         for outcome in outcomes:
             if outcome.action == PREPARE:
                 self.owner.compiled.pop(outcome.table.pgt_id, None)
-                if self._reload(outcome):
+                # Altered just now; or, with a reason, a source changed under it: then it is loaded anew.
+                if self._prepare(outcome.table, reload=outcome.reason):
                     again.append(outcome.table.pgt_id)
             elif outcome.error is not None:
                 self._failed(outcome, started)
@@ -151,28 +152,19 @@ class Session:
                         ms=round(sum(outcome.timings.values())),
                     ),
                 )
+                if outcome.reason == TRUNCATED:
+                    # Or a column that only others read is gone, and the capture function can but say "changed".
+                    self._prepare(outcome.table)
         if again:
             for outcome in self.refresher.wave(again):
                 if outcome.error is not None:
                     self._failed(outcome, started)
         return outcomes
 
-    def _reload(self, outcome: Outcome) -> bool:
-        """A source changed under the table: prepare again, then load anew whatever the shape says."""
-        if not self._prepare(outcome.table):
-            return False
-        with translated():
-            self.control.execute(
-                "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, "
-                "reinit_reason = coalesce(reinit_reason, %s) WHERE pgt_id = %s",
-                (outcome.reason, outcome.table.pgt_id),
-            )
-        return True
-
-    def _prepare(self, table: StreamTable) -> bool:
+    def _prepare(self, table: StreamTable, *, reload: str | None = None) -> bool:
         started = datetime.now(UTC)
         try:
-            compiled = prepare(self.control, table)
+            compiled = prepare(self.control, table, reload=reload)
         except PgtrickleError as error:
             if self.control.closed or self.control.broken:
                 raise

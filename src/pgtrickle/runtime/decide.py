@@ -10,6 +10,7 @@ from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Frontier, Instance, Pending
 
 NO_DATA, FULL, DIFFERENTIAL, REINITIALIZE, PREPARE = "NO_DATA", "FULL", "DIFFERENTIAL", "REINITIALIZE", "PREPARE"
+TRUNCATED = "a source was truncated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def decide(
 ) -> Decision:
     for source in table.captured:
         stored, current = table.fingerprints.get(source.relid), fingerprints.get(source.relid)
-        if reload != "first load" and not unchanged(stored, current, source.columns if differentiable else ()):
+        if not unchanged(stored, current, source.columns if differentiable else ()):
             return Decision(PREPARE, "a source's columns, partitions or capture triggers changed")
     if reload is not None:
         return Decision(FULL if reload == "first load" else REINITIALIZE, reload)
@@ -73,7 +74,7 @@ def decide(
             return Decision(FULL, table.mode_reason)
         return Decision(NO_DATA)
     if any(p.truncated for p in pending.values()):
-        return Decision(FULL, "a source was truncated")
+        return Decision(FULL, TRUNCATED)
     if not rows:
         return Decision(NO_DATA)
     if table.refresh_mode == "AUTO":

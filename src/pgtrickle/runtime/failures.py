@@ -36,6 +36,7 @@ def record_failure(
             "status = CASE WHEN NOT %s THEN 'ERROR' WHEN consecutive_errors + 1 >= %s THEN 'SUSPENDED' "
             "ELSE status END, "
             "needs_reinit = needs_reinit OR %s, reinit_reason = CASE WHEN %s THEN %s ELSE reinit_reason END, "
+            "epoch = epoch + %s::int, "
             "refresh_done_at = CASE WHEN %s THEN refresh_done_at ELSE coalesce(%s, refresh_done_at) END, "
             "updated_at = clock_timestamp() WHERE pgt_id = %s AND definition_version = %s RETURNING status",
             (
@@ -45,6 +46,7 @@ def record_failure(
                 isinstance(error, InvariantError),
                 isinstance(error, InvariantError),
                 message,
+                isinstance(error, InvariantError),  # fences whoever still works on the content that is not trusted
                 counts,
                 table.refresh_requested_at,
                 table.pgt_id,

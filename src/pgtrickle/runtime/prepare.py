@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from pgtrickle.apply.groups import create_state
+from pgtrickle.capture.fingerprint import fingerprints
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import translated
 from pgtrickle.model.catalog import StreamTable
@@ -16,19 +17,60 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 
-def prepare(conn: Connection, table: StreamTable) -> Compiled:
+CAPTURE_TRIES = 3
+
+
+def prepare(conn: Connection, table: StreamTable, *, reload: str | None = None) -> Compiled:
     """Idempotent.
 
-    A changed shape (definition, types, state) marks the content for a new load and recreates the state.
+    A changed shape (definition, types, state) marks the content for a new load and recreates the state; `reload` is
+    another reason for that.
     """
     with translated():
         compiled = compile_table(conn, table)
+        found = {}
         for source in table.captured:
-            ensure_capture(conn, source.relid, source.columns if compiled.template is not None else ())
+            columns = source.columns if compiled.template is not None else frozenset()
+            found[source.relid] = _captured(conn, source.relid, columns)
         shape = _shape(table, compiled)
         if (table.plan or {}).get("shape") != shape:
             _record(conn, table, compiled, shape)
+        _expect(conn, table, found, reload)
     return compiled
+
+
+def _captured(conn: Connection, relid: int, columns: frozenset[int]) -> str | None:
+    """The fingerprint of a state that was found in order *after* it was read, so never of one that lacks a trigger."""
+    found: str | None = None
+    for _ in range(CAPTURE_TRIES):
+        found = fingerprints(conn, [relid]).get(relid)
+        if not ensure_capture(conn, relid, columns):
+            break
+    return found
+
+
+def _expect(conn: Connection, table: StreamTable, found: dict[int, str | None], reload: str | None) -> None:
+    """A table that is about to be loaded takes over the sources' present state; its load finds it or prepares again."""
+    with conn.transaction():
+        row = conn.execute(
+            "SELECT needs_reinit OR NOT is_populated FROM pgtrickle.pgt_stream_tables "
+            "WHERE pgt_id = %s AND definition_version = %s FOR UPDATE",
+            (table.pgt_id, table.definition_version),
+        ).fetchone()
+        if row is None or not (row[0] or reload):
+            return
+        if reload:
+            conn.execute(
+                "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, epoch = epoch + 1, "
+                "reinit_reason = coalesce(reinit_reason, %s) WHERE pgt_id = %s",
+                (reload, table.pgt_id),
+            )
+        conn.execute(
+            "UPDATE pgtrickle.pgt_dependencies AS d SET fingerprint = f.fingerprint "
+            "FROM unnest(%s::oid[], %s::text[]) AS f (relid, fingerprint) WHERE d.pgt_id = %s "
+            "AND d.source_relid = f.relid AND d.fingerprint IS DISTINCT FROM f.fingerprint",
+            (list(found), list(found.values()), table.pgt_id),
+        )
 
 
 def _record(conn: Connection, table: StreamTable, compiled: Compiled, shape: str) -> None:

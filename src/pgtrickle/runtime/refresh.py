@@ -55,7 +55,8 @@ SMALL_ROWS = 5_000  # above: leaves are read, and deltas staged, by COPY; below,
 class Outcome:
     """How one table fared.
 
-    `error` is set when it failed; action PREPARE asks the caller to prepare the table and come again.
+    `error` is set when it failed; action PREPARE asks the caller to prepare the table and come again, with a reason
+    when it has to be loaded anew then.
     """
 
     table: StreamTable
@@ -158,7 +159,7 @@ class Refresher:
         for table in tables:
             compiled = self.compiled(table)
             if compiled is None:
-                outcomes.append(Outcome(table, PREPARE, "not compiled yet"))
+                outcomes.append(Outcome(table, PREPARE))
                 continue
             window = windows.get(table.pgt_id)
             pending = {
@@ -272,6 +273,7 @@ class Refresher:
             sum(p.rows for p in job.pending.values()),
             job.table.refresh_requested_at,
             job.fingerprints,
+            moment.time_zone,
         )
         try:
             with translated(), self.writer.transaction():
