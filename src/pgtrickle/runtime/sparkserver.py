@@ -64,7 +64,7 @@ CONF = {
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",
     "spark.ui.retainedTasks": "1",
-    "spark.scheduler.mode": "FAIR",  # a small job beside a bulk job: 0.1-0.6 s; with FIFO it waited 14 s for the bulk to end
+    "spark.scheduler.mode": "FAIR",  # beside a bulk job a small one took 0.1-0.6 s; with FIFO, 14 s
     "spark.connect.grpc.maxInboundMessageSize": str(512 << 20),
     "spark.sql.catalogImplementation": "in-memory",
     "spark.driver.host": "127.0.0.1",
@@ -129,7 +129,7 @@ class SparkServer:
             str(self._java.path),
             *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENS),
             "-XX:+IgnoreUnrecognizedVMOptions",
-            # Java 23 and later refuse Unsafe by and by; without this or noUnsafe=false below Arrow's allocator fails on 25.
+            # Without this or noUnsafe=false below Arrow's allocator fails on Java 25.
             *(("--sun-misc-unsafe-memory-access=allow",) if self._java.version >= 23 else ()),
             "--enable-native-access=ALL-UNNAMED",
             "-Djdk.reflect.useDirectMethodHandle=false",
