@@ -213,9 +213,9 @@ class Fold:
                 del groups[key]
 
     def must_reread(self, measure: Measure, known: State | None, rows: list[tuple[Row, int]]) -> bool:
-        if measure.kind == "recompute":
+        if measure.kind == "reread":
             return True
-        if measure.kind not in ("min", "max"):
+        if measure.kind not in ("least", "greatest"):
             return False
         gone = self.weighted(measure, rows, sign=-1)
         if not gone:
@@ -223,7 +223,7 @@ class Fold:
         extreme = known.values[measure.name("v")] if known is not None else None
         if extreme is None:
             return True
-        return bool(min(gone) <= extreme if measure.kind == "min" else max(gone) >= extreme)
+        return bool(min(gone) <= extreme if measure.kind == "least" else max(gone) >= extreme)
 
     def weighted(self, measure: Measure, rows: list[tuple[Row, int]], sign: int) -> list[Any]:
         place = self.position[self.plan.calls.index(measure.call)]
@@ -233,17 +233,17 @@ class Fold:
         self, measure: Measure, state: State, rows: list[tuple[Row, int]], now: dict[Row, int], again: bool
     ) -> None:
         place = self.position[self.plan.calls.index(measure.call)]
-        if measure.kind in ("count", "sum"):
+        if measure.kind == "add":
             valued = [(row[place], w) for row, w in rows if row[place] is not None]
             state.values[measure.name("n")] += sum(w for _, w in valued)
-            if measure.kind == "sum":
+            if len(measure.state) == 2:
                 state.values[measure.name("s")] += sum(v * w for v, w in valued)
-        elif measure.kind == "recompute" or again:
+        elif measure.kind == "reread" or again:
             state.values[measure.name("v")] = self.loaded(measure, "v", self.values(measure, now))
         else:
             name = measure.name("v")
             seen = [v for v in (state.values[name], *self.weighted(measure, rows, sign=1)) if v is not None]
-            state.values[name] = fold(measure.kind, seen)
+            state.values[name] = fold("min" if measure.kind == "least" else "max", seen)
 
     def visible(self, groups: Groups) -> Bag:
         result: Bag = Counter()
@@ -259,7 +259,7 @@ class Fold:
         if sql == 's."n"':
             return state.n
         measure = next(m for m in self.template.measures.measures if f'"{m.name(m.state[-1][0])}"' in sql)
-        if measure.kind != "sum":
+        if len(measure.state) == 1:
             return state.values[measure.name(measure.state[0][0])]
         count, total = state.values[measure.name("n")], state.values[measure.name("s")]
         if count == 0:

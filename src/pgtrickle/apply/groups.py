@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.target import Target, column_type, escape, quote
+from pgtrickle.apply.target import Target, escape, quote
 from pgtrickle.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -28,47 +28,32 @@ class StateColumn:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What the apply needs of a fold template.
-
-    `output(state)` is the SELECT of visible rows over a state expression.
-    """
+    """What the apply needs of a fold template. `output(state)` selects the visible rows of a state expression."""
 
     target: Target
     key_types: tuple[str, ...]
-    key_carriers: tuple[str, ...]
     state: tuple[StateColumn, ...]
     output: Callable[[str], str]
 
-    def delta_names(self) -> list[str]:
-        """Columns of a delta.
-
-        Identity, weight, keys, then each state column (a value, and for extremes whether it replaces).
-        """
-        names = ["h", "n", *(f"k{i}" for i in range(len(self.key_types)))]
+    def delta_columns(self) -> list[tuple[str, str]]:
+        """(name, type) of a delta: identity, weight, key, then each state column and whether it replaces the old."""
+        columns = [("h", "int8"), ("n", "int8"), ("k", "text")]
         for column in self.state:
-            names.append(column.name)
+            columns.append((column.name, "text"))
             if column.fold in ("least", "greatest"):
-                names.append(f"{column.name}_set")
-        return names
-
-    def delta_types(self) -> list[str]:
-        types = ["int8", "int8", *(column_type(c) for c in self.key_carriers)]
-        for column in self.state:
-            types.append("text")
-            if column.fold in ("least", "greatest"):
-                types.append("bool")
-        return types
+                columns.append((f"{column.name}_set", "bool"))
+        return columns
 
     def load_columns(self) -> list[tuple[str, str]]:
-        """(name, type) of a staged load: keys, number of rows, state, then the identity."""
-        keys = [(f"k{i}", column_type(c)) for i, c in enumerate(self.key_carriers)]
-        return [*keys, ("n", "int8"), *((c.name, "text") for c in self.state), ("h", "int8")]
+        """(name, type) of a staged load: key, number of rows, state, then the identity."""
+        return [("k", "text"), ("n", "int8"), *((c.name, "text") for c in self.state), ("h", "int8")]
 
 
 def create_state(conn: Connection, groups: Groups) -> None:
     columns = [
         '"gid" bigint GENERATED ALWAYS AS IDENTITY',
         '"h" bigint NOT NULL',
+        '"k" text COLLATE "C" NOT NULL',
         '"n" bigint NOT NULL',
         *(f'"k{i}" {t}' for i, t in enumerate(groups.key_types)),
         *(f'"{c.name}" {c.type}' for c in groups.state),
@@ -81,27 +66,29 @@ def create_state(conn: Connection, groups: Groups) -> None:
 
 
 def fold_arrays(conn: Connection, groups: Groups, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
-    """Adds a small delta (arrays in the order of `delta_names`) to the state, then brings the visible rows in line."""
-    arrays = ", ".join(f"%s::{t}[]" for t in groups.delta_types())
-    return _fold(conn, groups, f"unnest({arrays}) AS d({', '.join(groups.delta_names())})", columns)
+    """Adds a small delta (arrays in the order of `delta_columns`) to the state, then updates the visible rows."""
+    arrays = ", ".join(f"%s::{t}[]" for _, t in groups.delta_columns())
+    names = ", ".join(name for name, _ in groups.delta_columns())
+    return _fold(conn, groups, f"unnest({arrays}) AS d({names})", columns)
 
 
 def fold_staged(conn: Connection, groups: Groups, stage: str) -> tuple[int, int]:
-    """The same for a large delta, staged in a table with the columns of `delta_names`."""
+    """The same for a large delta, staged in a table with `delta_columns`."""
     return _fold(conn, groups, stage, None)
 
 
 def _fold(conn: Connection, groups: Groups, source: str, params: Sequence[Sequence[Any]] | None) -> tuple[int, int]:
     sets = ['"n" = s."n" + d.n', *(f'"{c.name}" = {_folded(c)}' for c in groups.state)]
+    state = groups.target.state
     sql = (
-        f"WITH d AS MATERIALIZED (SELECT * FROM {source}), "
-        f"u AS (UPDATE {groups.target.state} AS s SET {', '.join(sets)} FROM d "
-        f"WHERE {_match(groups)} RETURNING s.gid, s.n), "
-        f"i AS (INSERT INTO {groups.target.state} ({_state_list(groups)}) SELECT {_state_row(groups)} FROM d "
-        f"WHERE NOT EXISTS (SELECT FROM {groups.target.state} AS s WHERE {_match(groups)}) RETURNING gid, n) "
+        f"WITH d AS MATERIALIZED (SELECT * FROM \x00), "
+        f"u AS (UPDATE {state} AS s SET {', '.join(sets)} FROM d WHERE {_MATCH} RETURNING s.gid, s.n), "
+        f"i AS (INSERT INTO {state} ({_state_list(groups)}) SELECT {_state_row(groups)} FROM d "
+        f"WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE {_MATCH}) RETURNING gid, n) "
         "SELECT gid, n FROM u UNION ALL SELECT gid, n FROM i"
     )
-    touched = conn.execute(sql, params).fetchall()
+    text = sql if params is None else escape(sql)
+    touched = conn.execute(text.replace("\x00", source), params).fetchall()
     if any(n < 0 for _, n in touched):
         raise InvariantError(f"a group of {groups.target.schema}.{groups.target.name} has fewer than no rows")
     return _show(conn, groups, [gid for gid, _ in touched])
@@ -112,11 +99,11 @@ def replace_groups(conn: Connection, groups: Groups, stage: str) -> tuple[int, i
     differs = " OR ".join(["s.n <> d.n", *(f's."{c.name}"::text IS DISTINCT FROM d."{c.name}"' for c in groups.state)])
     sets = ['"n" = d.n', *(f'"{c.name}" = d."{c.name}"::{c.type}' for c in groups.state)]
     state, table = groups.target.state, groups.target.table
-    conn.execute(f"DELETE FROM {state} AS s WHERE NOT EXISTS (SELECT FROM {stage} AS d WHERE {_match(groups)})")
-    conn.execute(f"UPDATE {state} AS s SET {', '.join(sets)} FROM {stage} AS d WHERE {_match(groups)} AND ({differs})")
+    conn.execute(f"DELETE FROM {state} AS s WHERE NOT EXISTS (SELECT FROM {stage} AS d WHERE {_MATCH})")
+    conn.execute(f"UPDATE {state} AS s SET {', '.join(sets)} FROM {stage} AS d WHERE {_MATCH} AND ({differs})")
     conn.execute(
         f"INSERT INTO {state} ({_state_list(groups)}) SELECT {_state_row(groups)} FROM {stage} AS d "
-        f"WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE {_match(groups)})"
+        f"WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE {_MATCH})"
     )
     # Rows of groups that are in no state (of an earlier definition, or made by hand), and second rows of one group.
     orphans = conn.execute(
@@ -158,27 +145,21 @@ def _show(conn: Connection, groups: Groups, gids: list[int] | None) -> tuple[int
     return int(row[0]), int(row[1])
 
 
-def _match(groups: Groups) -> str:
-    """s and d are the same group.
-
-    The key is compared in the form in which it travels: canonical, so equal text is equal value.
-    """
-    keys = [f"s.k{i} IS NOT DISTINCT FROM d.k{i}::{t}" for i, t in enumerate(groups.key_types)]
-    return " AND ".join(["s.h = d.h", *keys])
+# s and d are the same group: found by the identity, confirmed by the key, whose text decides equality.
+_MATCH = 's.h = d.h AND s.k = d.k COLLATE "C"'
 
 
 def _state_list(groups: Groups) -> str:
-    return ", ".join(
-        ['"h"', '"n"', *(f'"k{i}"' for i in range(len(groups.key_types))), *(f'"{c.name}"' for c in groups.state)]
-    )
+    keys = (f'"k{i}"' for i in range(len(groups.key_types)))
+    return ", ".join(['"h"', '"k"', '"n"', *keys, *(f'"{c.name}"' for c in groups.state)])
 
 
 def _state_row(groups: Groups) -> str:
-    keys = [f"d.k{i}::{t}" for i, t in enumerate(groups.key_types)]
+    keys = [f"(d.k::text[])[{i}]::{t}" for i, t in enumerate(groups.key_types, start=1)]
     values = [
         f'coalesce(d."{c.name}"::{c.type}, 0)' if c.fold == "add" else f'd."{c.name}"::{c.type}' for c in groups.state
     ]
-    return ", ".join(["d.h", "d.n", *keys, *values])
+    return ", ".join(["d.h", "d.k", "d.n", *keys, *values])
 
 
 def _folded(column: StateColumn) -> str:

@@ -1,8 +1,10 @@
-"""Where a refresh writes: the stream table, its state beside it, and how values are cast back to their types."""
+"""Where a refresh writes: the stream table, its state beside it, and how carried rows become stored ones.
+
+A row travels as one text, PostgreSQL's array of its columns' texts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgtrickle.model.catalog import Column
@@ -19,13 +21,12 @@ def escape(sql: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A stream table's storage. `carriers` tell how each column travels (long, bool, string)."""
+    """A stream table's storage."""
 
     pgt_id: int
     schema: str
     name: str
     columns: tuple[Column, ...]
-    carriers: tuple[str, ...]
 
     @property
     def table(self) -> str:
@@ -38,36 +39,14 @@ class Target:
     def column_list(self) -> str:
         return ", ".join([*(quote(c.name) for c in self.columns), '"__pgt_row_id"'])
 
-    def typed(self, alias: str) -> str:
-        """The delta's columns, cast back."""
-        return ", ".join(f"{alias}.c{i}::{c.type}" for i, c in enumerate(self.columns))
+    def decoded(self, array: str) -> str:
+        """The columns of a carried row, cast back to their types."""
+        return "".join(f"{array}[{i}]::{c.type}, " for i, c in enumerate(self.columns, start=1))
 
-    def same(self, table: str, delta: str) -> str:
-        """Exact identity of a stored row and a carried one, byte by byte.
+    def encoded(self, alias: str) -> str:
+        """A stored row in the form in which it travels.
 
-        Finer than equality, so never the wrong row.
+        Equal texts are the same row to the byte, which is finer than equality, so the wrong row is never taken.
         """
-        tests = [
-            f"{carried(f'{table}.{quote(c.name)}', carrier)} IS NOT DISTINCT FROM {delta}.c{i}"
-            for i, (c, carrier) in enumerate(zip(self.columns, self.carriers, strict=True))
-        ]
-        return " AND ".join(tests) or "true"
-
-
-def carried(sql: str, carrier: str) -> str:
-    """A stored value in the form in which it travels."""
-    return {"long": f"{sql}::int8", "bool": f"{sql}::bool"}.get(carrier, f'{sql}::text COLLATE "C"')
-
-
-def array_type(carrier: str) -> str:
-    return {"long": "int8[]", "bool": "bool[]"}.get(carrier, "text[]")
-
-
-def column_type(carrier: str) -> str:
-    return {"long": "int8", "bool": "bool"}.get(carrier, "text")
-
-
-def unnest(names: Sequence[str], carriers: Sequence[str]) -> str:
-    """A delta that travels as one array parameter per column."""
-    arrays = ", ".join(f"%s::{array_type(c)}" for c in carriers)
-    return f"unnest({arrays}) AS d({', '.join(names)})"
+        texts = ", ".join(f"{alias}.{quote(c.name)}::text" for c in self.columns)
+        return f'ARRAY[{texts}]::text[]::text COLLATE "C"'

@@ -13,11 +13,10 @@ from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, Template
 
 _STRATEGY = {
-    "count": "adds weights",
-    "sum": "adds signed values exactly (decimal)",
-    "min": "keeps the least value; a group whose least value was deleted is read again",
-    "max": "keeps the greatest value; a group whose greatest value was deleted is read again",
-    "recompute": "reads each touched group again",
+    "add": "adds signed values and weights exactly (decimal)",
+    "least": "keeps the least value; a group whose least value was deleted is read again",
+    "greatest": "keeps the greatest value; a group whose greatest value was deleted is read again",
+    "reread": "reads each touched group again",
 }
 
 
@@ -26,10 +25,10 @@ def explain(template: Template) -> dict[str, Any]:
     if isinstance(template, FoldTemplate):
         _aggregate(template, tree)
         _node(template.rows, 1, tree)
-        spark = "net changes per group by key, exact sums, row identity (xxhash64 of the key)"
+        spark = "net changes per group by key, exact sums, identity (xxhash64 of the key)"
     else:
         _node(template.plan, 0, tree)
-        spark = "net changes per row, row identity (xxhash64 of all columns)"
+        spark = "net changes per row, identity (xxhash64 of the row)"
     return {
         "mode": "DIFFERENTIAL",
         "tree": tree,

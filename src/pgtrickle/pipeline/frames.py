@@ -1,4 +1,4 @@
-"""Leaf rows as Arrow tables, with the checks that keep them exact."""
+"""Leaf rows as Arrow tables: weight, key, sums, extremes. Numbers are checked; one that does not fit is refused."""
 
 from __future__ import annotations
 
@@ -7,74 +7,78 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.errors import InexactValueError
+from pgtrickle.pipeline.templates import Slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PRECISION = 38
+PRECISION, SCALE = 38, 18
 
 
-def arrow_type(carrier: str) -> pa.DataType:
+def names(slots: Slots) -> list[str]:
+    """Columns of a leaf: w, k, s0.., then o0, x0.. (order and text of each extreme)."""
+    extremes = [f"{kind}{i}" for i in range(slots.extremes) for kind in ("o", "x")]
+    return ["w", "k", *(f"s{i}" for i in range(slots.sums)), *extremes]
+
+
+def from_rows(rows: Sequence[Sequence[Any]], slots: Slots) -> pa.Table:
+    """Rows of a leaf statement as the driver returns them: numbers are text."""
     import pyarrow as pa
 
-    if carrier == "long":
+    columns = names(slots)
+    arrays = [_array([row[position] for row in rows], name) for position, name in enumerate(columns)]
+    return pa.Table.from_arrays(arrays, names=columns)
+
+
+def from_arrow(table: pa.Table, slots: Slots) -> pa.Table:
+    """The same from the Arrow result of a bulk read, whose columns are all text but the weight."""
+    import pyarrow as pa
+
+    columns = names(slots)
+    try:
+        arrays = [column.cast(_type(name)) for name, column in zip(columns, table.columns, strict=True)]
+    except pa.ArrowInvalid as error:
+        raise _inexact(str(error)) from error
+    return pa.Table.from_arrays(arrays, names=columns)
+
+
+def text_types(slots: Slots) -> list[pa.DataType]:
+    """Types in which a bulk read fetches a leaf."""
+    import pyarrow as pa
+
+    return [pa.int64() if name == "w" else pa.string() for name in names(slots)]
+
+
+def padded(table: pa.Table, slots: Slots) -> pa.Table:
+    """The leaf with empty columns for the slots that it does not have, so that different templates share one plan."""
+    import pyarrow as pa
+
+    have = set(table.column_names)
+    arrays = [table.column(n) if n in have else pa.nulls(len(table), _type(n)) for n in names(slots)]
+    return pa.Table.from_arrays(arrays, names=names(slots))
+
+
+def _type(name: str) -> pa.DataType:
+    import pyarrow as pa
+
+    if name == "w":
         return pa.int64()
-    if carrier == "bool":
-        return pa.bool_()
-    if carrier == "string":
-        return pa.string()
-    return pa.decimal128(PRECISION, decimal_scale(carrier))
+    return pa.string() if name[0] in "kx" else pa.decimal128(PRECISION, SCALE)
 
 
-def decimal_scale(carrier: str) -> int:
-    return int(carrier.partition(":")[2])
-
-
-def from_rows(rows: Sequence[Sequence[Any]], carriers: Sequence[str], *, weighted: bool) -> pa.Table:
-    """Rows of a leaf statement: the weight first (if weighted), then the carried columns, named c0, c1, ..."""
+def _array(values: list[Any], name: str) -> pa.Array:
     import pyarrow as pa
 
-    names = [*(["w"] if weighted else []), *(f"c{i}" for i in range(len(carriers)))]
-    types = [*(["long"] if weighted else []), *carriers]
-    arrays = []
-    for position, carrier in enumerate(types):
-        values = [row[position] for row in rows]
-        arrays.append(_array(values, carrier))
-    return pa.Table.from_arrays(arrays, names=names)
-
-
-def from_arrow(table: pa.Table, carriers: Sequence[str], *, weighted: bool) -> pa.Table:
-    """The same from an Arrow result of a bulk read, where decimals arrive as text."""
-    import pyarrow as pa
-
-    types = [*(["long"] if weighted else []), *carriers]
-    names = [*(["w"] if weighted else []), *(f"c{i}" for i in range(len(carriers)))]
-    arrays = []
-    for column, carrier in zip(table.columns, types, strict=False):
-        try:
-            arrays.append(column.cast(arrow_type(carrier)))
-        except pa.ArrowInvalid as error:
-            raise inexact(carrier, str(error)) from error
-    return pa.Table.from_arrays(arrays, names=names)
-
-
-def _array(values: list[Any], carrier: str) -> pa.Array:
-    import pyarrow as pa
-
-    if not carrier.startswith("decimal"):
-        return pa.array(values, arrow_type(carrier))
+    if name[0] not in "so":
+        return pa.array(values, _type(name))
     try:
         numbers = [None if v is None else Decimal(v) for v in values]
         if any(n is not None and not n.is_finite() for n in numbers):
-            raise inexact(carrier, "NaN or infinity")
-        return pa.array(numbers, arrow_type(carrier))
+            raise _inexact("NaN or infinity")
+        return pa.array(numbers, _type(name))
     except (pa.ArrowInvalid, InvalidOperation) as error:
-        raise inexact(carrier, str(error)) from error
+        raise _inexact(str(error)) from error
 
 
-def inexact(carrier: str, detail: str) -> InexactValueError:
-    return InexactValueError(
-        f"a numeric value does not fit decimal({PRECISION},{decimal_scale(carrier)}) exactly ({detail})"
-        if carrier.startswith("decimal")
-        else f"a value cannot be carried exactly ({detail})"
-    )
+def _inexact(detail: str) -> InexactValueError:
+    return InexactValueError(f"a numeric value does not fit decimal({PRECISION},{SCALE}) exactly ({detail})")

@@ -10,23 +10,29 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pgtrickle.pipeline.carriers import INT2, INT4, INTEGERS, NUMERIC, Carried, SqlType, exact, order
+from pgtrickle.pipeline.carriers import INT2, INT4, INTEGERS, NUMERIC, SqlType, exact, order
 from pgtrickle.pipeline.nodes import Aggregate, AggregateCall, CallPlace
 from pgtrickle.pipeline.scales import scale_of
 
-UNKNOWN_SCALE = 18
+MAX_SCALE = 18  # digits after the point that a sum has on its way through Spark
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """One folded quantity.
 
-    `columns` are leaf columns over the row's argument; `state` are (suffix, type) of state columns.
+    kind add: `value` is a number (NULL when the row has none); Spark sums it with its sign and counts its weights.
+    kind least, greatest: `order` is a number that orders the values, `value` their text.
+    kind reread: nothing travels. `state` are (suffix, type) of state columns: n, s (sum), v (value).
+    `slot` is the position among the measures that travel in the same way.
     """
 
     index: int
-    kind: str  # count, sum, min, max, recompute
-    columns: tuple[Carried, ...]
+    kind: str
+    slot: int
+    value: str | None
+    order: str | None
+    scale: int
     state: tuple[tuple[str, str], ...]
     call: AggregateCall
 
@@ -84,45 +90,48 @@ class _Builder:
         if type_ is None:
             return 's."n"'
         if call.distinct and call.function not in ("min", "max"):
-            return self._recompute(i)
+            return self._reread(i)
         if call.function == "count":
             # Not IS NOT NULL, which for a composite value asks for each of its fields.
-            sql = f"pg_catalog.num_nonnulls({self.column(i)})::int8"
-            measure = self._measure(i, "count", (Carried("long", sql),), (("n", "bigint"),))
+            value = f"CASE WHEN pg_catalog.num_nonnulls({self.column(i)}) = 1 THEN '0' END"
+            measure = self._measure(i, "count", "add", value=value, state=(("n", "bigint"),))
             return f's."{measure.name("n")}"'
         if call.function in ("sum", "avg"):
             return self._sum(i, call, type_)
         ordered = order(self.column(i), type_)
         if ordered is None:
-            return self._recompute(i)
+            return self._reread(i)
+        kind = "least" if call.function == "min" else "greatest"
+        sign = "" if kind == "least" else "-"  # Spark looks for the least of either
         measure = self._measure(
-            i,
-            call.function,
-            (ordered, Carried("string", exact(self.column(i), type_).sql + "::text")),
-            (("v", type_.name),),
+            i, kind, kind, value=exact(self.column(i)), order=f"({sign}({ordered}))::text", state=(("v", type_.name),)
         )
         return f's."{measure.name("v")}"'
 
     def _sum(self, i: int, call: AggregateCall, type_: SqlType) -> str:
-        if type_.base in INTEGERS:
-            carried, scale = Carried("long", f"({self.column(i)})::int8"), 0
-        elif type_.base == NUMERIC:
-            known = scale_of(call.argument or "", self.aggregate.source)
-            if known is None and (call.function == "avg" or not self._only_compared(i)):
-                return self._recompute(i)
-            if known is not None and known > UNKNOWN_SCALE:
-                return self._recompute(i)
-            scale = -1 if known is None else known
-            carried = Carried(f"decimal:{UNKNOWN_SCALE if known is None else known}", f"({self.column(i)})::text")
-        else:
-            return self._recompute(i)
-        measure = self._measure(i, "sum", (carried,), (("n", "bigint"), ("s", "numeric")))
+        scale: int | None = 0
+        if type_.base == NUMERIC:
+            scale = scale_of(call.argument or "", self.aggregate.source)
+            if scale is None and (call.function == "avg" or not self._only_compared(i)):
+                return self._reread(i)
+            if scale is not None and scale > MAX_SCALE:
+                return self._reread(i)
+        elif type_.base not in INTEGERS:
+            return self._reread(i)
+        measure = self._measure(
+            i,
+            "sum",
+            "add",
+            value=exact(self.column(i)),
+            scale=MAX_SCALE if scale is None else scale,
+            state=(("n", "bigint"), ("s", "numeric")),
+        )
         count, total = f's."{measure.name("n")}"', f's."{measure.name("s")}"'
         if call.function == "avg":
             return f"(CASE WHEN {count} > 0 THEN {total} / {count}::numeric END)"
         if type_.base in (INT2, INT4):
             total += "::bigint"
-        elif scale < 0:
+        elif scale is None:
             total = f"pg_catalog.trim_scale({total})"
         return f"(CASE WHEN {count} > 0 THEN {total} END)"
 
@@ -140,19 +149,28 @@ class _Builder:
         text = " ".join(p for p in having if isinstance(p, str))
         return place not in having or not re.search(r"[/%^]|\b(?!AND\b|OR\b|NOT\b)\w+\s*\(", text)
 
-    def _recompute(self, i: int) -> str:
-        measure = self._measure(i, "recompute", (), (("v", self.result_types[i].name),), share=False)
+    def _reread(self, i: int) -> str:
+        state = (("v", self.result_types[i].name),)
+        measure = self._measure(i, self.aggregate.calls[i].sql, "reread", state=state)
         return f's."{measure.name("v")}"'
 
     def _measure(
-        self, i: int, kind: str, columns: tuple[Carried, ...], state: tuple[tuple[str, str], ...], *, share: bool = True
+        self,
+        i: int,
+        what: str,
+        kind: str,
+        *,
+        state: tuple[tuple[str, str], ...],
+        value: str | None = None,
+        order: str | None = None,
+        scale: int = 0,
     ) -> Measure:
+        """A new measure, or the one that another call already has: sum(x) and avg(x) share theirs."""
         call = self.aggregate.calls[i]
-        key = (kind, argument(call))
-        if share and key in self.shared:
-            return self.shared[key]
-        measure = Measure(len(self.measures), kind, columns, state, call)
-        self.measures.append(measure)
-        if share:
-            self.shared[key] = measure
-        return measure
+        key = (what, argument(call))
+        if key not in self.shared:
+            travels = "least", "greatest"
+            slot = sum(m.kind == kind or (m.kind in travels and kind in travels) for m in self.measures)
+            self.shared[key] = Measure(len(self.measures), kind, slot, value, order, scale, state, call)
+            self.measures.append(self.shared[key])
+        return self.shared[key]

@@ -1,13 +1,14 @@
-"""The Spark part of a wave: one job for all plans that share a signature.
+"""The Spark part of a wave: one job for all small plans, whatever their queries.
 
-Public DataFrame API over Spark Connect only. Leaves are single partitions, so nothing is shuffled; the session has
-adaptive execution and code generation off, which for tiny plans cost more than they save.
+Every leaf has the layout of `frames`; plans differ only in how many slots they use, and unused slots are empty. Public
+DataFrame API over Spark Connect only. Leaves are single partitions, so nothing is shuffled; the session has adaptive
+execution and code generation off, which for tiny plans cost more than they save.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from pgtrickle.errors import EngineLostError, InexactValueError, InvariantError, PgtrickleError
 from pgtrickle.model.flow import Delta
-from pgtrickle.pipeline.templates import Signature
+from pgtrickle.pipeline.frames import from_rows, padded
+from pgtrickle.pipeline.templates import Slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,21 +32,23 @@ SMALL_CONF = {
     "spark.sql.session.timeZone": "UTC",
 }
 THREADS = 4
+BATCH_ROWS = 20_000  # a larger leaf runs as a job of its own: padding and waiting for it would cost the others more
 _OVERFLOW = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_OVERFLOW")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """One plan of a wave: its Spark part and its leaf rows (w, c0, c1, ...)."""
+    """One plan of a wave: its slots and its leaf."""
 
-    signature: Signature
-    rows: pa.Table
+    slots: Slots
+    leaf: pa.Table
 
 
 class SparkEngine:
     """A warm session. Threads may share it; after the server was replaced the next call connects again."""
 
     def __init__(self, remote: Callable[[], str]) -> None:
+        _import_client()
         self._remote = remote
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
@@ -52,34 +56,33 @@ class SparkEngine:
         self.jobs = 0
 
     def run(self, items: Sequence[WorkItem]) -> list[Delta]:
-        """Runs a wave: items of one signature become one job; different signatures run side by side."""
-        groups: dict[Signature, list[int]] = {}
-        for position, item in enumerate(items):
-            groups.setdefault(item.signature, []).append(position)
-        results: list[Delta | None] = [None] * len(items)
+        """Runs a wave: all small items as one job, each large one as its own, side by side."""
+        batches: list[list[int]] = [[p] for p, item in enumerate(items) if len(item.leaf) > BATCH_ROWS]
+        batches.append([p for p, item in enumerate(items) if 0 < len(item.leaf) <= BATCH_ROWS])
+        results = [Delta({n: [] for n in result_names(item.slots)}) for item in items]
 
-        def job(signature: Signature, positions: list[int]) -> None:
-            deltas = self._job(signature, [items[p].rows for p in positions])
-            for position, delta in zip(positions, deltas, strict=True):
+        def job(positions: list[int]) -> None:
+            for position, delta in zip(positions, self._job([items[p] for p in positions]), strict=True):
                 results[position] = delta
 
-        if len(groups) == 1:
-            job(*next(iter(groups.items())))
+        batches = [b for b in batches if b]
+        if len(batches) == 1:
+            job(batches[0])
         else:
-            for future in [self._threads.submit(job, s, p) for s, p in groups.items()]:
+            for future in [self._threads.submit(job, b) for b in batches]:
                 future.result()
-        return [r for r in results if r is not None]
+        return results
 
-    def identify(self, rows: pa.Table, keys: int) -> pa.Table:
-        """Adds the row identity `h` over the first `keys` columns: the Spark part of a load."""
+    def identify(self, rows: pa.Table) -> pa.Table:
+        """Adds the identity `h` of the first column: the Spark part of a load."""
         import pyarrow as pa
+        from pyspark.sql import functions as f
 
         if not len(rows):
             return rows.append_column("h", pa.array([], pa.int64()))
         with self._errors():
             self.jobs += 1
-            frame = self._frame(rows)
-            return frame.select("*", _identity([f"c{i}" for i in range(keys)]).alias("h")).toArrow()
+            return self._frame(rows).select("*", _identity(f.col("c0")).alias("h")).toArrow()
 
     def trivial(self) -> None:
         """The smallest job that takes Arrow in and gives rows back: the yardstick of the latency benchmark."""
@@ -90,24 +93,10 @@ class SparkEngine:
 
     def warm_up(self, jobs: int) -> Iterator[int]:
         """The first hundred jobs of a JVM are slow; yields after each so that a caller can show progress."""
-        import pyarrow as pa
-
-        bag = Signature("bag", ("long", "string"))
-        fold = Signature(
-            "fold", ("string",), (("sum", ("decimal:2",)), ("count", ("long",)), ("min", ("long", "string")))
-        )
-        rows = {"w": pa.array([1, -1], pa.int64()), "c0": pa.array([1, 2], pa.int64()), "c1": pa.array(["a", "b"])}
-        fold_rows = {
-            "w": pa.array([1, -1], pa.int64()),
-            "c0": pa.array(["a", "b"]),
-            "c1": pa.array([1, 2], pa.decimal128(38, 2)),
-            "c2": pa.array([1, 0], pa.int64()),
-            "c3": pa.array([1, 2], pa.int64()),
-            "c4": pa.array(["1", "2"]),
-        }
-        items = [WorkItem(bag, pa.table(rows)), WorkItem(fold, pa.table(fold_rows))]
+        slots = Slots(2, 1)
+        leaf = from_rows([(1, "{a}", "1.50", None, "1", "1"), (-1, "{b}", "2", "3", "2", "2")], slots)
         for number in range(jobs):
-            self.run([items[number % 2]])
+            self.run([WorkItem(Slots(), leaf.select(["w", "k"])) if number % 2 else WorkItem(slots, leaf)])
             yield number + 1
 
     def close(self) -> None:
@@ -120,25 +109,22 @@ class SparkEngine:
             except Exception:  # noqa: BLE001 - the server may be gone; there is nothing left to release
                 return
 
-    def _job(self, signature: Signature, tables: Sequence[pa.Table]) -> list[Delta]:
+    def _job(self, items: Sequence[WorkItem]) -> list[Delta]:
         import pyarrow as pa
 
+        slots = Slots(max(i.slots.sums for i in items), max(i.slots.extremes for i in items))
         tagged = [
-            table.append_column("t", pa.array([number] * len(table), pa.int32())) for number, table in enumerate(tables)
+            padded(item.leaf, slots).append_column("t", pa.array([number] * len(item.leaf), pa.int32()))
+            for number, item in enumerate(items)
         ]
-        names = result_names(signature)
-        leaf = pa.concat_tables(tagged)
-        if not len(leaf):
-            return [Delta({n: [] for n in names}) for _ in tables]
         with self._errors():
             self.jobs += 1
-            frame = self._frame(leaf)
-            result = _net_rows(frame, signature) if signature.kind == "bag" else _net_groups(frame, signature)
-            collected = result.collect()
-        split: list[list[Sequence[Any]]] = [[] for _ in tables]
+            collected = _net(self._frame(pa.concat_tables(tagged)), slots).collect()
+        columns = result_names(slots)
+        split: list[list[Sequence[Any]]] = [[] for _ in items]
         for row in collected:
             split[row[0]].append(row)
-        return [Delta({n: [r[i + 1] for r in rows] for i, n in enumerate(names)}) for rows in split]
+        return [Delta({n: [r[i + 1] for r in rows] for i, n in enumerate(columns)}) for rows in split]
 
     def _frame(self, table: pa.Table) -> DataFrame:
         return self._connected().createDataFrame(table).coalesce(1)
@@ -178,72 +164,51 @@ class SparkEngine:
             raise EngineLostError(f"Spark did not finish the job: {_first_line(error)}") from error
 
 
+def _import_client() -> None:
+    """Once, before there are threads: two that import Spark's client at the same time may find it half made."""
+    import grpc
+    import pandas
+    import pyarrow
+    import pyspark.errors
+    import pyspark.sql.connect.functions
+    import pyspark.sql.connect.session  # noqa: F401 - imported for their effect, like all above
+
+
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
 
 
-def result_names(signature: Signature) -> tuple[str, ...]:
-    """Columns of a result after the table number, in order."""
-    names = ["h", "n", *(f"k{i}" for i in range(len(signature.keys)))]
-    for number, (kind, _) in enumerate(signature.measures):
-        names += [f"m{number}_{suffix}" for suffix in _SUFFIXES[kind]]
-    return tuple(names)
+def result_names(slots: Slots) -> list[str]:
+    """Columns of a result after the table number.
+
+    h: identity of the key; n: net weight; k: key; per sum its rows with a value and its total; per extreme the text of
+    the one that came and of the one that went.
+    """
+    sums = [f"s{i}_{what}" for i in range(slots.sums) for what in ("n", "s")]
+    return ["h", "n", "k", *sums, *(f"x{i}_{what}" for i in range(slots.extremes) for what in ("i", "d"))]
 
 
-# count: rows with a value. sum: those, and their total. min/max: the extreme that came, the extreme that went (as
-# text).
-_SUFFIXES: Mapping[str, tuple[str, ...]] = {
-    "count": ("n",),
-    "sum": ("n", "s"),
-    "min": ("i", "d"),
-    "max": ("i", "d"),
-    "recompute": (),
-}
-
-
-def _identity(columns: Sequence[str]) -> Column:
+def _identity(key: Column) -> Column:
     from pyspark.sql import functions as f
 
-    return f.xxhash64(*columns) if columns else f.lit(42).cast("long")
+    return f.xxhash64(key)
 
 
-def _net_rows(frame: DataFrame, signature: Signature) -> DataFrame:
+def _net(frame: DataFrame, slots: Slots) -> DataFrame:
     from pyspark.sql import functions as f
 
-    columns = [f"c{i}" for i in range(len(signature.keys))]
-    net = frame.groupBy("t", *columns).agg(f.sum("w").alias("n")).where(f.col("n") != 0)
-    return net.select("t", _identity(columns).alias("h"), "n", *columns)
-
-
-def _net_groups(frame: DataFrame, signature: Signature) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    keys = [f"c{i}" for i in range(len(signature.keys))]
-    folded = [f.sum("w").alias("n")]
-    position = len(keys)
     w = f.col("w")
-    for number, (kind, types) in enumerate(signature.measures):
-        value = f.col(f"c{position}")
-        name = f"m{number}"
-        if kind == "count":
-            folded.append(f.sum(w * value).alias(f"{name}_n"))
-        elif kind == "sum":
-            exact = value.cast("decimal(38,0)") if types[0] == "long" else value
-            folded.append(f.sum(f.when(value.isNotNull(), w).otherwise(f.lit(0))).alias(f"{name}_n"))
-            folded.append(f.sum(f.when(w > 0, exact).otherwise(-exact)).alias(f"{name}_s"))
-        elif kind in ("min", "max"):
-            extreme = f.min if kind == "min" else f.max
-            pair = f.struct(value, f.col(f"c{position + 1}"))
-            for suffix, side in (("i", w > 0), ("d", w < 0)):
-                seen = f.when(side & value.isNotNull(), pair)
-                folded.append(extreme(seen).getField(f"c{position + 1}").alias(f"{name}_{suffix}"))
-        elif kind != "recompute":
-            raise InvariantError(f"no fold for measure kind {kind}")
-        position += len(types)
-    net = frame.groupBy("t", *keys).agg(*folded)
-    return net.select("t", _identity(keys).alias("h"), *_folded_names(signature))
-
-
-def _folded_names(signature: Signature) -> list[str]:
-    names = list(result_names(signature))[1:]
-    return [f"c{n[1:]}" if n.startswith("k") else n for n in names]
+    folded = [f.sum(w).alias("n")]
+    for i in range(slots.sums):
+        value = f.col(f"s{i}")
+        folded.append(f.sum(f.when(value.isNotNull(), w).otherwise(f.lit(0))).alias(f"s{i}_n"))
+        folded.append(f.sum(f.when(w > 0, value).otherwise(-value)).alias(f"s{i}_s"))
+    for i in range(slots.extremes):
+        pair = f.struct(f"o{i}", f"x{i}")
+        for what, side in (("i", w > 0), ("d", w < 0)):
+            seen = f.when(side & f.col(f"o{i}").isNotNull(), pair)
+            folded.append(f.min(seen).getField(f"x{i}").alias(f"x{i}_{what}"))
+    net = frame.groupBy("t", "k").agg(*folded)
+    if not slots.sums and not slots.extremes:
+        net = net.where(f.col("n") != 0)
+    return net.select("t", _identity(f.col("k")).alias("h"), *result_names(slots)[1:])

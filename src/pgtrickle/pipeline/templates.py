@@ -1,8 +1,7 @@
 """A compiled stream table: everything that does not depend on cuts and keys, ready to be filled in.
 
-`signature` is the Spark part with its types. Leaf columns go by position and their expressions are PostgreSQL's
-business, so stream tables that differ only in names, tables, filters and expressions have one signature and run as
-one job.
+Leaf statements of all templates have one layout, whatever the query: the weight, the row or key as one text, then slots
+for sums and for extremes. Expressions and types are PostgreSQL's business, so one Spark plan serves every template.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pgtrickle.model.catalog import Column
-from pgtrickle.pipeline.carriers import Carried, SqlType, exact, key
+from pgtrickle.pipeline.carriers import SqlType, decoded, encoded, exact, key
 from pgtrickle.pipeline.measures import Measure, Measures, argument, plan_measures
 from pgtrickle.pipeline.nodes import Aggregate, CallPlace, Item, KeyPlace, Plan, Select, UnionAll, scans
 from pgtrickle.pipeline.rules import linear
@@ -23,40 +22,37 @@ NOW = Term(None, {})
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
-    """The Spark part. kind `bag`: net rows. kind `fold`: net groups; `measures` are (kind, types of its columns)."""
+class Slots:
+    """How many sums and extremes a leaf carries after weight and key: the shape of the Spark part."""
 
-    kind: str
-    keys: tuple[str, ...]
-    measures: tuple[tuple[str, tuple[str, ...]], ...] = ()
-
-    def leaf_types(self) -> tuple[str, ...]:
-        """Arrow types of the leaf's columns after the weight."""
-        return (*self.keys, *(t for _, types in self.measures for t in types))
+    sums: int = 0
+    extremes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BagTemplate:
-    """Select-project-join-union: the table is a bag of rows."""
+    """Select-project-join-union: the table is a bag of rows. The key of a row is all of it."""
 
     plan: Select | UnionAll
     columns: tuple[Column, ...]
-    carried: tuple[Carried, ...]
-    signature: Signature
     relids: frozenset[int]
+    slots: Slots = Slots()
+
+    @property
+    def row(self) -> str:
+        return encoded([exact(f"q.c{i}") for i in range(len(self.columns))])
 
     def delta_statements(self, changed: Mapping[int, Changed]) -> list[str]:
         statements = []
         for term in linear.deltas(self.plan, changed):
             inner = linear.render(self.plan, term, _positions(self.columns))
-            statements.append(
-                f"{linear.with_clause(self.plan, term)}SELECT q.{W}, {_list(self.carried)} FROM ({inner.sql}) AS q"
-            )
+            clause = linear.with_clause(self.plan, term)
+            statements.append(f"{clause}SELECT q.{W}, {self.row} FROM ({inner.sql}) AS q")
         return statements
 
     def load_statement(self) -> str:
         inner = linear.render(self.plan, NOW, _positions(self.columns))
-        return f"SELECT {_list(self.carried)} FROM ({inner.sql}) AS q"
+        return f"SELECT {self.row} FROM ({inner.sql}) AS q"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,71 +62,75 @@ class FoldTemplate:
     plan: Aggregate
     columns: tuple[Column, ...]
     key_types: tuple[SqlType, ...]
-    keys: tuple[Carried, ...]
+    key: str
     measures: Measures
-    signature: Signature
     relids: frozenset[int]
     rows: Select = field(repr=False)
 
     @property
-    def rereads(self) -> tuple[Measure, ...]:
-        return tuple(m for m in self.measures.measures if m.kind in ("recompute", "min", "max"))
+    def sums(self) -> tuple[Measure, ...]:
+        return tuple(m for m in self.measures.measures if m.kind == "add")
 
     @property
-    def has_extremes(self) -> bool:
-        return any(m.kind in ("min", "max") for m in self.measures.measures)
+    def extremes(self) -> tuple[Measure, ...]:
+        return tuple(m for m in self.measures.measures if m.kind in ("least", "greatest"))
+
+    @property
+    def rereads(self) -> tuple[Measure, ...]:
+        return tuple(m for m in self.measures.measures if m.kind != "add")
+
+    @property
+    def slots(self) -> Slots:
+        return Slots(len(self.sums), len(self.extremes))
 
     def delta_statements(self, changed: Mapping[int, Changed]) -> list[str]:
         statements = []
-        leaf = [*self.keys, *(c for m in self.measures.measures for c in m.columns)]
+        values = [str(m.value) for m in self.sums]
+        values += [sql for m in self.extremes for sql in (str(m.order), str(m.value))]
+        leaf = ", ".join([f"q.{W}", self.key, *values])
         for term in linear.deltas(self.rows, changed):
             inner = linear.render(self.rows, term)
-            sql = f"SELECT q.{W}, {_list(leaf)} FROM ({inner.sql}) AS q"
-            if self.has_extremes:
-                sql = _netted(sql, len(leaf))
+            sql = f"SELECT {leaf} FROM ({inner.sql}) AS q"
+            if self.extremes:
+                sql = _netted(sql, 1 + len(values))
             statements.append(linear.with_clause(self.rows, term) + sql)
         return statements
 
     def load_statement(self) -> str:
-        """The whole state, computed by the database.
-
-        Keys, the count of rows, then each measure's state columns as text.
-        """
+        """The whole state, computed by the database: key, number of rows, then each measure's state columns as text."""
         items = [f"{k} AS {quote(f'k{i}')}" for i, k in enumerate(self.plan.keys)]
         items.append('count(*) AS "n"')
-        outer = [c.sql for c in self.keys] + ['q."n"::int8']
+        outer = [self.key, 'q."n"::int8']
         for m in self.measures.measures:
             for suffix, _ in m.state:
                 items.append(f'{self._state_sql(m, suffix)} AS "{m.name(suffix)}"')
                 outer.append(f'q."{m.name(suffix)}"::text')
         return f"SELECT {', '.join(outer)} FROM ({self._grouped(items, NOW)}) AS q"
 
-    def reread_statement(self, nulls: Sequence[bool]) -> str:
+    def reread_statement(self, *, may_be_null: bool) -> str:
         """Values of the reread measures for given groups, from the tables as the snapshot sees them.
 
-        One array parameter per key (%s, its text form). The `= ANY` filters reach the tables' indexes; the join decides
-        exactly. `nulls[i]`: whether some key i is NULL, which `= ANY` alone would lose.
+        One parameter: the keys of the groups, an array of encoded keys. The `= ANY` filters reach the tables' indexes;
+        the join decides exactly. `may_be_null`: some key may hold a NULL, which `= ANY` alone would lose.
         """
         wanted = [f"{k} AS {quote(f'k{i}')}" for i, k in enumerate(self.plan.keys)]
         wanted += [f'{m.call.sql} AS "{m.name("v")}"' for m in self.rereads]
         filters = []
-        for i, (sql, type_, null) in enumerate(zip(self.plan.keys, self.key_types, nulls, strict=True)):
+        for i, (sql, type_) in enumerate(zip(self.plan.keys, self.key_types, strict=True)):
             if type_.element:  # an array of arrays is one array of more dimensions, so no list of keys
                 among = f'({sql}) IN (SELECT k.k{i} FROM "__pgt_k" AS k)'
             else:
-                among = f'({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM "__pgt_k" AS k)::{_array(type_)})'
-            filters.append(f"({among} OR ({sql}) IS NULL)" if null else f"({among})")
-        grouped = self._grouped(wanted, NOW, filters).replace("%", "%%")
-        names = ", ".join(f"k{i}" for i in range(len(self.keys)))
-        casts = ", ".join(f"u.k{i}::{t.name} AS k{i}".replace("%", "%%") for i, t in enumerate(self.key_types))
-        arrays = ", ".join("%s::text[]" for _ in self.keys)
-        join = " AND ".join(f"q.k{i} IS NOT DISTINCT FROM k.k{i}" for i in range(len(self.keys)))
+                among = f'({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM "__pgt_k" AS k)::{type_.name}[])'
+            filters.append(f"({among} OR ({sql}) IS NULL)" if may_be_null else f"({among})")
+        keys = ", ".join(f"{decoded('u.a', i, t.name)} AS k{i}" for i, t in enumerate(self.key_types))
+        join = " AND ".join(f"q.k{i} IS NOT DISTINCT FROM k.k{i}" for i in range(len(self.key_types)))
         values = ", ".join(f'q."{m.name("v")}"::text' for m in self.rereads)
-        return (
-            f'WITH "__pgt_k" AS MATERIALIZED (SELECT u.ord, {casts} '
-            f"FROM unnest({arrays}) WITH ORDINALITY AS u({names}, ord)) "
-            f'SELECT k.ord, {values} FROM "__pgt_k" AS k JOIN ({grouped}) AS q ON {join}'
+        sql = (
+            f'WITH "__pgt_k" AS MATERIALIZED (SELECT u.ord, {keys} FROM (SELECT p.k::text[] AS a, p.ord '
+            f"FROM unnest(\x00) WITH ORDINALITY AS p(k, ord)) AS u) "
+            f'SELECT k.ord, {values} FROM "__pgt_k" AS k JOIN ({self._grouped(wanted, NOW, filters)}) AS q ON {join}'
         )
+        return sql.replace("%", "%%").replace("\x00", "%s::text[]")
 
     def reread_all_statement(self) -> str:
         """The same for a query without GROUP BY: there is one group."""
@@ -178,13 +178,9 @@ Template = BagTemplate | FoldTemplate
 
 def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe) -> Template:
     """`describe` asks PostgreSQL for the result types of a statement."""
-    if not isinstance(plan, Aggregate):
-        inner = linear.render(plan, NOW, _positions(columns))
-        types = describe(inner.sql)
-        carried = tuple(exact(f"q.c{i}", t) for i, t in enumerate(types))
-        signature = Signature("bag", tuple(c.arrow for c in carried))
-        return BagTemplate(plan, tuple(columns), carried, signature, _relids(plan))
-    return _compile_fold(plan, tuple(columns), describe)
+    if isinstance(plan, Aggregate):
+        return _compile_fold(plan, tuple(columns), describe)
+    return BagTemplate(plan, tuple(columns), _relids(plan))
 
 
 def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Describe) -> FoldTemplate:
@@ -198,14 +194,9 @@ def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Descri
     argument_types = [next(rest) if a is not None else None for a in arguments]
     calls = ", ".join(c.sql for c in plan.calls)
     result_types = describe(linear.select([calls], plan.source, plan.where, NOW).sql) if plan.calls else ()
-    keys = tuple(key(f"q.k{i}", t) for i, t in enumerate(key_types))
+    group_key = encoded([key(f"q.k{i}", t) for i, t in enumerate(key_types)])
     measures = plan_measures(plan, argument_types, result_types, lambda i: f"q.a{i}")
-    signature = Signature(
-        "fold",
-        tuple(k.arrow for k in keys),
-        tuple((m.kind, tuple(c.arrow for c in m.columns)) for m in measures.measures),
-    )
-    return FoldTemplate(plan, columns, key_types, keys, measures, signature, _relids(plan), rows)
+    return FoldTemplate(plan, columns, key_types, group_key, measures, _relids(plan), rows)
 
 
 def _relids(plan: Plan) -> frozenset[int]:
@@ -214,14 +205,6 @@ def _relids(plan: Plan) -> frozenset[int]:
 
 def _positions(columns: Sequence[Column]) -> list[str]:
     return [f"c{i}" for i in range(len(columns))]
-
-
-def _list(carried: Sequence[Carried]) -> str:
-    return ", ".join(c.sql for c in carried) or "NULL::text"
-
-
-def _array(type_: SqlType) -> str:
-    return f"{type_.name}[]"
 
 
 def _netted(sql: str, columns: int) -> str:

@@ -11,7 +11,7 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.errors import DefinitionError, NotDifferentiableError
 from pgtrickle.model.catalog import StreamTable
-from pgtrickle.pipeline.carriers import SqlType, exact
+from pgtrickle.pipeline.carriers import SqlType, encoded, exact
 from pgtrickle.pipeline.explain import explain
 from pgtrickle.pipeline.measures import Measure
 from pgtrickle.pipeline.parse import parse
@@ -39,13 +39,13 @@ class Compiled:
 
 def compile_table(conn: Connection, table: StreamTable) -> Compiled:
     """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE."""
-    target = _target(conn, table)
     try:
         template = _template(conn, table)
     except NotDifferentiableError as error:
         if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
             raise
-        return _full(table, target, error.message)
+        return _full(table, error.message)
+    target = _target(table)
     groups = _groups(template, target) if isinstance(template, FoldTemplate) else None
     return Compiled(target, template, groups, None, template.load_statement(), explain(template))
 
@@ -92,31 +92,20 @@ def _prove(conn: Connection, template: Template) -> None:
     catalog.describe(conn, template.output_statement(f"(SELECT {columns}) AS s"))
 
 
-def _full(table: StreamTable, target: Target, reason: str) -> Compiled:
+def _full(table: StreamTable, reason: str) -> Compiled:
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
-    values = ", ".join(
-        {"long": f"q.c{i}::int8", "bool": f"q.c{i}::bool"}.get(c, f"q.c{i}::text")
-        for i, c in enumerate(target.carriers)
-    )
-    load = f"SELECT {values} FROM ({table.query}) AS q({names})"
-    return Compiled(target, None, None, reason, load, {"mode": "FULL", "reason": reason, "leaves": [load]})
+    row = encoded([exact(f"q.c{i}") for i in range(len(table.columns))])
+    load = f"SELECT {row} FROM ({table.query}) AS q({names})"
+    return Compiled(_target(table), None, None, reason, load, {"mode": "FULL", "reason": reason, "leaves": [load]})
 
 
-def _target(conn: Connection, table: StreamTable) -> Target:
-    columns = ", ".join(f"NULL::{c.type}" for c in table.columns)
-    types = [SqlType(*row) for row in catalog.describe(conn, f"SELECT {columns}")]
-    carriers = tuple(exact("x", t).arrow for t in types)
-    return Target(table.pgt_id, table.schema, table.name, table.columns, carriers)
+def _target(table: StreamTable) -> Target:
+    return Target(table.pgt_id, table.schema, table.name, table.columns)
 
 
 def _groups(template: FoldTemplate, target: Target) -> Groups:
-    return Groups(
-        target,
-        tuple(t.name for t in template.key_types),
-        tuple(k.arrow for k in template.keys),
-        tuple(_state_columns(template)),
-        template.output_statement,
-    )
+    key_types = tuple(t.name for t in template.key_types)
+    return Groups(target, key_types, tuple(_state_columns(template)), template.output_statement)
 
 
 def _state_columns(template: FoldTemplate) -> list[StateColumn]:
@@ -130,4 +119,4 @@ def _state_columns(template: FoldTemplate) -> list[StateColumn]:
 def _fold(measure: Measure, suffix: str) -> str:
     if suffix in ("n", "s"):
         return "add"
-    return {"min": "least", "max": "greatest"}.get(measure.kind, "set")
+    return measure.kind if measure.kind in ("least", "greatest") else "set"

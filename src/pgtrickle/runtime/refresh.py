@@ -188,8 +188,7 @@ class Refresher:
     def _read(self, job: _Job, cut: Cut) -> None:
         with _timed(job, "read"):
             if job.is_load:
-                carriers = _load_carriers(job.compiled)
-                job.load = read_arrow(self.reader, job.compiled.load_sql, [frames.arrow_type(c) for c in carriers])
+                job.load = read_arrow(self.reader, job.compiled.load_sql, _load_types(job.compiled))
             elif job.decision.action == DIFFERENTIAL and job.since is not None:
                 window = Window(job.since, cut)
                 changed = {r: Changed(r, window, p.rows) for r, p in job.pending.items() if p.rows}
@@ -198,17 +197,14 @@ class Refresher:
     def _leaf(self, template: Template, changed: Mapping[int, Changed]) -> pa.Table:
         import pyarrow as pa
 
-        carriers = template.signature.leaf_types()
+        is_small = sum(c.rows for c in changed.values()) <= SMALL_ROWS
         tables = []
         for statement in template.delta_statements(changed):
-            if sum(c.rows for c in changed.values()) <= SMALL_ROWS:
-                tables.append(frames.from_rows(self.reader.execute(statement).fetchall(), carriers, weighted=True))
+            if is_small:
+                tables.append(frames.from_rows(self.reader.execute(statement).fetchall(), template.slots))
             else:
-                texts = [
-                    pa.int64(),
-                    *(pa.string() if c.startswith("decimal") else frames.arrow_type(c) for c in carriers),
-                ]
-                tables.append(frames.from_arrow(read_arrow(self.reader, statement, texts), carriers, weighted=True))
+                texts = read_arrow(self.reader, statement, frames.text_types(template.slots))
+                tables.append(frames.from_arrow(texts, template.slots))
         return pa.concat_tables(tables)
 
     # -- compute
@@ -219,7 +215,7 @@ class Refresher:
         if not jobs:
             return
         begun = time.perf_counter()
-        items = [WorkItem(j.template.signature, j.leaf) for j in jobs]
+        items = [WorkItem(j.template.slots, j.leaf) for j in jobs]
         try:
             for job, delta in zip(jobs, self.engine.run(items), strict=True):
                 job.delta = delta
@@ -244,15 +240,12 @@ class Refresher:
                 assert job.compiled.groups is not None
                 job.arrays = delta_arrays(self.reader, template, job.compiled.groups, job.delta)
             else:
-                columns = job.delta.columns
-                job.arrays = [columns["h"], columns["n"], *(columns[f"k{i}"] for i in range(len(template.columns)))]
+                job.arrays = [job.delta.columns[name] for name, _ in bags.DELTA_COLUMNS]
 
     def _identify(self, job: _Job) -> None:
         assert job.load is not None
         with _timed(job, "spark"):
-            template = job.compiled.template
-            keys = len(template.keys) if isinstance(template, FoldTemplate) else len(job.table.columns)
-            job.load = self.engine.identify(job.load, keys)
+            job.load = self.engine.identify(job.load)
 
     # -- apply
     # ------------------------------------------------------------------------------------------------------------
@@ -286,27 +279,22 @@ class Refresher:
         return Outcome(job.table, action, reason, None, inserted, deleted, job.timings.to_json())
 
     def _apply(self, job: _Job) -> tuple[int, int]:
-        target, groups = job.compiled.target, job.compiled.groups
+        target, groups, conn = job.compiled.target, job.compiled.groups, self.writer
         if job.load is not None:
             if groups is not None:
-                return grouped.replace_groups(
-                    self.writer, groups, stage_arrow(self.writer, groups.load_columns(), job.load)
-                )
-            return bags.replace_staged(
-                self.writer, target, stage_arrow(self.writer, bags.load_columns(target), job.load)
-            )
+                return grouped.replace_groups(conn, groups, stage_arrow(conn, groups.load_columns(), job.load))
+            return bags.replace_staged(conn, target, stage_arrow(conn, bags.LOAD_COLUMNS, job.load))
         arrays = job.arrays
         if not arrays or not arrays[0]:
             return 0, 0
         is_small = len(arrays[0]) <= SMALL_ROWS
         if groups is not None:
             if is_small:
-                return grouped.fold_arrays(self.writer, groups, arrays)
-            columns = list(zip(groups.delta_names(), groups.delta_types(), strict=True))
-            return grouped.fold_staged(self.writer, groups, stage_columns(self.writer, columns, arrays))
+                return grouped.fold_arrays(conn, groups, arrays)
+            return grouped.fold_staged(conn, groups, stage_columns(conn, groups.delta_columns(), arrays))
         if is_small:
-            return bags.apply_arrays(self.writer, target, arrays)
-        return bags.apply_staged(self.writer, target, stage_columns(self.writer, bags.columns(target), arrays))
+            return bags.apply_arrays(conn, target, arrays)
+        return bags.apply_staged(conn, target, stage_columns(conn, bags.DELTA_COLUMNS, arrays))
 
     def _guarded(self, job: _Job, step: Callable[..., None], *args: Any) -> None:
         """Runs one table's step so that its failure leaves the snapshot usable for the others."""
@@ -319,10 +307,13 @@ class Refresher:
             job.error = error
 
 
-def _load_carriers(compiled: Compiled) -> list[str]:
-    if compiled.groups is not None:
-        return [*compiled.groups.key_carriers, "long", *("string" for _ in compiled.groups.state)]
-    return list(compiled.target.carriers)
+def _load_types(compiled: Compiled) -> list[pa.DataType]:
+    """Columns of a load statement: the row; or key, number of rows, state."""
+    import pyarrow as pa
+
+    if compiled.groups is None:
+        return [pa.string()]
+    return [pa.string(), pa.int64(), *(pa.string() for _ in compiled.groups.state)]
 
 
 @contextmanager
