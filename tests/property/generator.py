@@ -168,7 +168,7 @@ class Generator:
     def aggregate(self) -> Aggregate:
         source, scope = self.source(1)
         where = self.condition(scope)
-        types = [self.random.choice(("int", "text", "numeric", "bool")) for _ in range(self.random.randint(0, 2))]
+        types = [self.random.choice(scope).type for _ in range(self.random.randint(0, 2))]
         key_expressions = list({e.sql: e for e in (self.expression(t, scope) for t in types)}.values())
         keys = tuple(self.known(e) for e in key_expressions)
         calls: dict[AggregateCall, str] = {}

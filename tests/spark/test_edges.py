@@ -121,6 +121,11 @@ EDGES = {
         FROM a GROUP BY "group", "Order" """,
         ("INSERT INTO a VALUES (1, 'x', 7, 8, 1)", 'DELETE FROM a WHERE "from" = 1'),
     ),
+    "count_of_everything": Edge(
+        "CREATE TABLE a (k int); INSERT INTO a VALUES (1), (2)",
+        "SELECT count(*) AS n FROM a WHERE k > 0",
+        ("INSERT INTO a VALUES (3), (-1)", "DELETE FROM a"),
+    ),
     "sum_that_returns_to_zero": Edge(
         "CREATE TABLE a (k int, v int); INSERT INTO a VALUES (1, 5), (2, NULL)",
         "SELECT k, sum(v) AS s, avg(v) AS m, count(v) AS n FROM a GROUP BY k",
@@ -143,9 +148,12 @@ EDGES = {
 }
 
 
+@pytest.mark.parametrize("small", [True, False], ids=["arrays", "staged"])
 @pytest.mark.parametrize("name", EDGES)
-def test_table_stays_exact_with(line: Line, name: str) -> None:
+def test_table_stays_exact_with(line: Line, monkeypatch: pytest.MonkeyPatch, name: str, small: bool) -> None:
     edge = EDGES[name]
+    if not small:
+        monkeypatch.setattr("pgtrickle.runtime.refresh.SMALL_ROWS", 0)
     line.sql(edge.setup)
     line.create("st", edge.query, mode="DIFFERENTIAL")
     line.check("st", "FULL")
@@ -168,7 +176,7 @@ def test_rows_of_one_identity_stay_apart(line: Line, monkeypatch: pytest.MonkeyP
     """Every row and group collides with every other one; each is still found by its columns."""
     from pyspark.sql import functions as f
 
-    monkeypatch.setattr(spark, "_identity", lambda columns: f.lit(7).cast("long"))
+    monkeypatch.setattr(spark, "_identity", lambda key: f.lit(7).cast("long"))
     if not small:
         monkeypatch.setattr("pgtrickle.runtime.refresh.SMALL_ROWS", 0)
     line.sql("CREATE TABLE a (k int, v int, t text)")
@@ -194,9 +202,9 @@ def test_rows_of_one_identity_stay_apart(line: Line, monkeypatch: pytest.MonkeyP
 
 
 def test_verify_reads_around_pending_changes_of_types_without_equality(line: Line) -> None:
-    line.sql("CREATE TABLE a (j json, p point, n numeric, c char(4))")
-    line.sql("""INSERT INTO a VALUES ('{"b": 1}', '(1,2)', 1.0, 'x'), ('{"b": 1}', '(1,2)', 1.00, 'x')""")
-    line.create("st", "SELECT j, p, n, n::text AS nt, c FROM a", mode="DIFFERENTIAL")
+    line.sql("CREATE TABLE a (j json, p point, n numeric, c char(4), js json[])")
+    line.sql("""INSERT INTO a VALUES ('{"b": 1}', '(1,2)', 1.0, 'x', '{1}'), ('{"b": 1}', '(1,2)', 1.00, 'x', '{1}')""")
+    line.create("st", "SELECT j, p, n, n::text AS nt, c, js FROM a", mode="DIFFERENTIAL")
     line.sql("INSERT INTO a VALUES ('[]', NULL, 2, NULL); DELETE FROM a WHERE n::text = '1.0'")
     line.equal("st")
     line.tick()

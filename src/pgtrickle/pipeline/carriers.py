@@ -16,6 +16,7 @@ from pgtrickle.errors import NotDifferentiableError
 BOOL, INT8, INT2, INT4, TEXT, OID, FLOAT4, FLOAT8 = 16, 20, 21, 23, 25, 26, 700, 701
 BPCHAR, VARCHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = 1042, 1043, 1082, 1114, 1184, 1700
 
+PRECISION, SCALE = 38, 18  # the decimal in which numbers travel
 INTEGERS = frozenset({INT2, INT4, INT8})
 # Types whose text decides equality. By number: "char", name, bytea, uuid, time, inet, cidr, macaddr, macaddr8, pg_lsn,
 # xid8, bit, varbit, int4range, int8range, daterange.
@@ -56,7 +57,7 @@ def key(sql: str, type_: SqlType) -> str:
         return f"pg_catalog.trim_scale({sql})::text"
     if type_.base in (FLOAT4, FLOAT8):  # -0 and 0 are one group
         return f"(({sql}) + 0::{'float4' if type_.base == FLOAT4 else 'float8'})::text"
-    if type_.base in _COMPARABLE or type_.kind == "e" or type_.element in _COMPARABLE - {OID}:
+    if type_.base in _COMPARABLE or type_.kind == "e" or type_.element in _COMPARABLE - {OID, BPCHAR}:
         return exact(sql)
     raise NotDifferentiableError(
         f"grouping by type {type_.name} is not maintained from changes: its text does not decide equality"
@@ -66,6 +67,8 @@ def key(sql: str, type_: SqlType) -> str:
 def order(sql: str, type_: SqlType) -> str | None:
     """A numeric that is ordered as the value is; None when there is none (text collates, floats have NaN)."""
     zero = "DATE '2000-01-01'"
+    if type_.base == NUMERIC and not _fits(type_.typmod):
+        return None
     if type_.base in INTEGERS or type_.base == NUMERIC:
         return f"({sql})::numeric"
     if type_.base == DATE:
@@ -75,11 +78,17 @@ def order(sql: str, type_: SqlType) -> str | None:
     return None
 
 
+def _fits(typmod: int) -> bool:
+    """Whether every value of a numeric(p,s) fits the decimal in which numbers travel; an unconstrained one is tried."""
+    scale = numeric_scale(typmod)
+    return scale is None or (scale <= SCALE and ((typmod - 4) >> 16) - scale <= PRECISION - SCALE)
+
+
 def _or_infinite(sql: str, finite: str, zero: str) -> str:
     """Infinity has no distance from anything: numbers beyond every finite one stand for it."""
     return (
         f"CASE WHEN pg_catalog.isfinite({sql}) THEN {finite} "
-        f"WHEN ({sql}) > {zero} THEN 9e18 WHEN ({sql}) < {zero} THEN -9e18 END"
+        f"WHEN ({sql}) > {zero} THEN 1e19 WHEN ({sql}) < {zero} THEN -1e19 END"
     )
 
 

@@ -7,12 +7,11 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.errors import InexactValueError
+from pgtrickle.pipeline.carriers import PRECISION, SCALE
 from pgtrickle.pipeline.templates import Slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-PRECISION, SCALE = 38, 18
 
 
 def names(slots: Slots) -> list[str]:

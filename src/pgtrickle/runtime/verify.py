@@ -14,10 +14,22 @@ from dataclasses import dataclass
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import Connection, connect, qualified, quote_ident, translated
-from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableError, TransientError
+from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import Column, StreamTable
 from pgtrickle.model.flow import Pending, Window
-from pgtrickle.pipeline.carriers import FLOAT4, FLOAT8
+from pgtrickle.pipeline.carriers import (
+    BOOL,
+    BPCHAR,
+    DATE,
+    FLOAT4,
+    FLOAT8,
+    INTEGERS,
+    NUMERIC,
+    TEXT,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+)
 from pgtrickle.pipeline.parse import parse
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.whole import query_as_of
@@ -26,6 +38,8 @@ from pgtrickle.runtime.pending import read_pending
 
 # json, xml and the geometric types have no equality to sort or hash by; their text has
 _NO_EQUALITY = frozenset({114, 142, 600, 601, 602, 603, 604, 628, 718})
+
+_PLAIN = INTEGERS | {BOOL, NUMERIC, FLOAT4, FLOAT8, TEXT, VARCHAR, BPCHAR, DATE, TIMESTAMP, TIMESTAMPTZ}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +154,11 @@ def _around(conn: Connection, table: StreamTable, pending: dict[int, Pending], w
 
 
 def _compare(conn: Connection, table: StreamTable, query: str) -> tuple[int, int, str | None]:
-    missing, extra = _differences(conn, table, query, rounded=False)
+    try:
+        with translated(), conn.transaction():
+            missing, extra = _differences(conn, table, query, rounded=False)
+    except SourceChangedError:  # a type, or one inside an array or composite, has no equality
+        return (*_differences(conn, table, query, rounded=False, as_text=True), "some types compared as text")
     if not (missing or extra) or not any(c.typid in (FLOAT4, FLOAT8) for c in table.columns):
         return missing, extra, None
     # A float sum depends on the order of its rows, which PostgreSQL does not promise even to itself.
@@ -148,9 +166,11 @@ def _compare(conn: Connection, table: StreamTable, query: str) -> tuple[int, int
     return (*rounded, "floats compared to 12 digits") if not any(rounded) else (missing, extra, None)
 
 
-def _differences(conn: Connection, table: StreamTable, query: str, *, rounded: bool) -> tuple[int, int]:
+def _differences(
+    conn: Connection, table: StreamTable, query: str, *, rounded: bool, as_text: bool = False
+) -> tuple[int, int]:
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
-    shown = ", ".join(_comparable(f"q.c{i}", c, rounded=rounded) for i, c in enumerate(table.columns))
+    shown = ", ".join(_comparable(f"q.c{i}", c, rounded=rounded, as_text=as_text) for i, c in enumerate(table.columns))
     stored = ", ".join(quote_ident(c.name) for c in table.columns)
     wanted = f"SELECT {shown} FROM ({query}) AS q({names})"
     have = f"SELECT {shown} FROM (SELECT {stored} FROM {qualified(table.schema, table.name)}) AS q({names})"
@@ -162,8 +182,8 @@ def _differences(conn: Connection, table: StreamTable, query: str, *, rounded: b
     return int(row[0]), int(row[1])
 
 
-def _comparable(sql: str, column: Column, *, rounded: bool) -> str:
-    if column.typid in _NO_EQUALITY:
+def _comparable(sql: str, column: Column, *, rounded: bool, as_text: bool) -> str:
+    if column.typid in _NO_EQUALITY or (as_text and column.typid not in _PLAIN):
         return f"{sql}::text"
     if rounded and column.typid in (FLOAT4, FLOAT8):
         special = f"{sql}::float8 IN ('NaN', 'Infinity', '-Infinity')"
