@@ -137,7 +137,8 @@ class _Reader:
         """
         tokens = self.cursor.tokens
         if start > 0 and tokens[start].key == "(" and tokens[start - 1].is_name:
-            return tokens[start - 1].key in _EXPRESSION_WORDS and self._atom_end(start, end) == end
+            if tokens[start - 1].key not in _EXPRESSION_WORDS | {"SELECT", "HAVING"}:
+                return False  # the arguments of a call
         if self._atom_end(start, end) == end and self._type_ends(start, end):
             return True
         before = tokens[start - 1].key if start > 0 else ","
