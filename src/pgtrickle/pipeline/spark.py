@@ -133,12 +133,23 @@ class SparkEngine:
         with self._lock:
             if self._session is None:
                 from pyspark.sql import SparkSession
+                from pyspark.sql.connect.client.retries import DefaultPolicy
 
                 session = SparkSession.builder.remote(self._remote()).create()
+                # The client's own policy holds on to a dead server for ten minutes; the wave is the unit of retrying.
+                policy = DefaultPolicy(max_retries=4, backoff_multiplier=3, max_backoff=1000)
+                session.client.set_retry_policies([policy])
+                self._session = session  # known before its first call, so that a failure discards it
                 for name, value in SMALL_CONF.items():
                     session.conf.set(name, value)
-                self._session = session
             return self._session
+
+    def _discard(self) -> None:
+        """The next call connects anew. Left open, a client would call the dead server again when the process ends."""
+        with self._lock:
+            session, self._session = self._session, None
+        if session is not None:
+            _close(session)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -159,19 +170,25 @@ class SparkEngine:
                 raise InexactValueError("a sum does not fit 38 digits") from error
             if isinstance(error, AnalysisException | PySparkTypeError | PySparkValueError):
                 raise InvariantError(f"Spark refused the plan: {_first_line(error)}") from error
-            with self._lock:
-                self._session = None
+            self._discard()
             raise EngineLostError(f"Spark did not finish the job: {_first_line(error)}") from error
+
+
+def _close(session: SparkSession) -> None:
+    try:
+        session.client.close()
+    except Exception:  # noqa: BLE001 - the server may be gone; there is nothing left to release
+        return
 
 
 def _import_client() -> None:
     """Once, before there are threads: two that import Spark's client at the same time may find it half made."""
-    import grpc
-    import pandas
-    import pyarrow
-    import pyspark.errors
-    import pyspark.sql.connect.functions
-    import pyspark.sql.connect.session  # noqa: F401 - imported for their effect, like all above
+    from importlib import import_module
+
+    for name in ("grpc", "pandas", "pyarrow", "pyspark.errors", "pyspark.sql.connect.session"):
+        import_module(name)
+    for name in ("pyspark.sql.functions", "pyspark.sql.connect.functions", "pyspark.sql.connect.client.retries"):
+        import_module(name)
 
 
 def _first_line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable
 
 from pgtrickle.db.connect import connect, translated
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 DISCOVER_SECONDS = 10.0
 WARM_UP_JOBS = 20
+STOP_SECONDS = 10.0  # for refreshes under way; what is not committed then is done again by the next run
 
 
 def run_forever(settings: Settings, server: str) -> None:
@@ -30,7 +32,7 @@ def run_forever(settings: Settings, server: str) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    host = SparkHost(settings)
+    host = SparkHost(settings, stop)
     try:
         run(settings, server, host.url, stop)
     finally:
@@ -42,8 +44,10 @@ def run(settings: Settings, server: str, spark_url: Callable[[], str], stop: thr
     engine = SparkEngine(spark_url)
     threads: dict[str, threading.Thread] = {}
     log.info("Started", extra=event(RUN_STARTED, server=redact(server)))
+    # Beside the first refreshes, which need not wait for it.
+    warming = threading.Thread(target=_warm_up, args=(engine, stop), name="warm-up", daemon=True)
+    warming.start()
     try:
-        _warm_up(engine, stop)
         while not stop.is_set():
             try:
                 with connect(server, role="launcher", autocommit=True) as conn, translated():
@@ -62,8 +66,9 @@ def run(settings: Settings, server: str, spark_url: Callable[[], str], stop: thr
             stop.wait(DISCOVER_SECONDS if names else 1.0)
     finally:
         stop.set()
-        for thread in threads.values():
-            thread.join(timeout=15)
+        deadline = time.monotonic() + STOP_SECONDS
+        for thread in (warming, *threads.values()):
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
         engine.close()
         log.info("Stopped", extra=event(RUN_STOPPED))
 
@@ -74,6 +79,10 @@ def _kept(loop: DatabaseLoop, stop: threading.Event) -> None:
         loop.run()
     except PgtrickleError as error:
         log.error("Database loop ended", extra=event("runtime.loop_ended", database=loop.name, detail=error.one_line()))
+        stop.wait(1.0)
+    except Exception:
+        # A fault of ours must be seen, and must not take the other databases down.
+        log.exception("Database loop broke", extra=event("runtime.loop_broken", database=loop.name))
         stop.wait(1.0)
 
 

@@ -1,0 +1,90 @@
+"""kill -9 of the process that refreshes, again and again, under load: nothing lost, nothing twice, no manual step."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from tests.fleet.conftest import Run, Shop, wait_for
+
+KILLS = 50
+SEED = 20261115
+
+
+def reader_pids(shop: Shop) -> set[int]:
+    rows = shop.sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'pgtrickle/reader'")
+    return {pid for (pid,) in rows}
+
+
+def is_inside(shop: Shop) -> bool:
+    """Whether some refresh is between its first statement and its commit."""
+    rows = shop.sql(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name IN ('pgtrickle/reader', 'pgtrickle/writer') "
+        "AND xact_start IS NOT NULL"
+    )
+    return int(rows[0][0]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_fifty_kills_under_load_lose_nothing_and_need_nobody(shop: Shop, run: Run) -> None:
+    rng = random.Random(SEED)
+    run.start()
+    shop.wait_loaded()
+    loaded = shop.refreshes()
+    workload = shop.workload()
+    workload.start()
+    inside = 0
+    try:
+        for _ in range(KILLS):
+            time.sleep(rng.uniform(0.1, 1.5))
+            inside += is_inside(shop)
+            before = reader_pids(shop)
+            run.kill()
+            run.start()
+            wait_for(lambda known=before: reader_pids(shop) - known, 30)  # type: ignore[misc]
+        shop.wait_progress(12)
+    finally:
+        workload.stop()
+    assert workload.tally.error is None
+    assert workload.tally.committed > 500
+    assert inside >= 5, "the kills missed the refreshes"
+    assert shop.refreshes() - loaded > KILLS
+    shop.verify()
+    shop.check_history()
+    assert "Traceback" not in run.text()
+    actions = dict(
+        shop.sql(
+            "SELECT action, count(*) FROM pgtrickle.pgt_refresh_history WHERE action <> 'NO_DATA' "
+            "AND status = 'COMPLETED' GROUP BY action"
+        )
+    )
+    assert actions["FULL"] == 6, "a kill must not cost a reload"
+    assert set(actions) == {"FULL", "DIFFERENTIAL"}
+    assert run.end()[0] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_kills_during_first_loads_leave_nothing_behind(shop: Shop, run: Run) -> None:
+    rng = random.Random(SEED)
+    workload = shop.workload()
+    workload.start()
+    try:
+        for _ in range(6):
+            before = reader_pids(shop)
+            run.start()
+            wait_for(lambda known=before: reader_pids(shop) - known, 30)  # type: ignore[misc]
+            time.sleep(rng.uniform(0.0, 0.6))
+            run.kill()
+            shop.sql("SELECT pgtrickle.repair_stream_table(%s)", rng.choice(["sales_by_country", "open_orders"]))
+        run.start()
+        shop.wait_loaded()
+        shop.wait_progress(6)
+    finally:
+        workload.stop()
+    shop.verify()
+    shop.check_history()
+    assert "Traceback" not in run.text()

@@ -1,0 +1,244 @@
+"""What goes wrong is noticed, says so and ends exact: hands in the table, a dead Spark, failures, big deltas."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pgtrickle.errors import EngineLostError, TransientError
+from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime import refresh
+from pgtrickle.runtime.refresh import Outcome
+from pgtrickle.runtime.sparkhost import SparkHost
+from pgtrickle.settings import Settings
+from tests.conftest import Database
+from tests.line import Line
+
+SCHEMA = """
+CREATE TABLE kind (id int PRIMARY KEY, name text);
+CREATE TABLE item (id int PRIMARY KEY, kind int, qty int, note text);
+INSERT INTO kind SELECT i, 'k' || i FROM generate_series(1, 5) AS i;
+INSERT INTO item SELECT i, 1 + i % 5, nullif(i % 4, 0), 'n' || i % 3 FROM generate_series(1, 200) AS i;
+"""
+QUERIES = {
+    "bag": "SELECT kind, qty, note FROM item",
+    "totals": "SELECT kind, count(*) AS n, sum(qty) AS q, min(qty) AS lo FROM item GROUP BY kind",
+    "joined": "SELECT i.id, k.name, i.qty FROM item AS i JOIN kind AS k ON k.id = i.kind",
+    "one_column": "SELECT qty FROM item",
+}
+MakeLine = Callable[..., Line]
+
+
+def turn(line: Line) -> list[Outcome]:
+    outcomes = line.tick()
+    assert [o.error for o in outcomes if o.error] == []
+    return outcomes
+
+
+def status(line: Line, name: str) -> tuple[str, int, str | None]:
+    rows = line.sql(
+        "SELECT status, consecutive_errors, last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = %s",
+        name,
+    )
+    return rows[0][0], int(rows[0][1]), rows[0][2]
+
+
+def create_all(line: Line, mode: str = "DIFFERENTIAL") -> None:
+    line.sql(SCHEMA)
+    for name, query in QUERIES.items():
+        line.sql("SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', %s)", name, query, mode)
+    turn(line)
+    for name in QUERIES:
+        line.check(name, "FULL")
+
+
+@pytest.fixture
+def shop(line: Line) -> Line:
+    create_all(line)
+    return line
+
+
+# -- sizes of work ----------------------------------------------------------------------------------------------------
+
+
+def test_bulk_path_gives_the_same_rows(shop: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refresh, "SMALL_ROWS", 3)
+    changes = (
+        "INSERT INTO item SELECT i, 1 + i % 6, nullif(i % 7, 0), nullif('n' || i % 5, 'n2') "
+        "FROM generate_series(201, 900) AS i",
+        "UPDATE item SET qty = qty + 1, note = NULL WHERE id % 3 = 0; UPDATE kind SET name = NULL WHERE id = 2",
+        "DELETE FROM item WHERE id % 2 = 0",
+        r"UPDATE item SET note = E'a,\"b\"\n\\.' WHERE id % 5 = 0; INSERT INTO item VALUES (0, NULL, NULL, '')",
+        "DELETE FROM item",
+        "INSERT INTO item SELECT i, 1, NULL, NULL FROM generate_series(1, 50) AS i",
+    )
+    for change in changes:
+        shop.sql(change)
+        turn(shop)
+        for name in QUERIES:
+            shop.check(name)
+
+
+def test_auto_takes_full_beyond_the_change_ratio_and_says_so(line: Line) -> None:
+    line.sql(
+        "CREATE TABLE item (id int PRIMARY KEY, kind int, qty int); "
+        "INSERT INTO item SELECT i, i % 9, i % 5 FROM generate_series(1, 20000) AS i; ANALYZE item"
+    )
+    line.create("totals", "SELECT kind, count(*) AS n, sum(qty) AS q FROM item GROUP BY kind")
+    line.sql("UPDATE item SET qty = 7 WHERE id <= 1000")
+    turn(line)
+    line.check("totals")
+    line.sql("UPDATE item SET qty = 8 WHERE id <= 2000")
+    turn(line)
+    line.check("totals", "FULL")
+    reason = line.last("totals")[2] or ""
+    assert "4000 changes in 20000 source rows" in reason
+    assert "differential_max_change_ratio" in reason
+    line.sql("SELECT pgtrickle.alter_stream_table('totals', refresh_mode => 'DIFFERENTIAL')")
+    turn(line)
+    line.sql("UPDATE item SET qty = 9")
+    turn(line)
+    line.check("totals")
+
+
+# -- hands in the table -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("by_hand", "change"),
+    [
+        ("DELETE FROM bag WHERE kind = 2", "DELETE FROM item WHERE kind = 2"),
+        ("UPDATE bag SET qty = 99 WHERE kind = 2", "UPDATE item SET qty = 1 WHERE kind = 2"),
+        ("DELETE FROM bag", "DELETE FROM item WHERE id < 100"),
+        ("UPDATE bag SET __pgt_row_id = 1", "DELETE FROM item WHERE id = 50"),
+        ("INSERT INTO bag SELECT * FROM bag; DELETE FROM bag WHERE kind = 3", "UPDATE item SET kind = 1 WHERE id = 2"),
+    ],
+)
+def test_rows_changed_by_hand_end_in_a_reload(shop: Line, by_hand: str, change: str) -> None:
+    shop.sql(by_hand)
+    shop.sql(change)
+    failed = [o for o in shop.tick() if o.error is not None]
+    assert [o.table.name for o in failed] == ["bag"]
+    now, errors, message = status(shop, "bag")
+    assert (now, errors) == ("ACTIVE", 1)
+    assert "rows were to leave public.bag" in (message or "")
+    for name in ("totals", "joined"):
+        shop.check(name)
+    turn(shop)
+    shop.check("bag", "REINITIALIZE")
+    assert "rows were to leave" in (shop.last("bag")[2] or "")
+    assert status(shop, "bag") == ("ACTIVE", 0, None)
+    shop.sql("INSERT INTO item VALUES (1001, 2, 3, 'x')")
+    turn(shop)
+    shop.check("bag")
+
+
+def test_group_changed_by_hand_is_mended_by_its_next_change_or_by_repair(shop: Line) -> None:
+    shop.sql("UPDATE totals SET n = 999 WHERE kind = 2; DELETE FROM totals WHERE kind = 3")
+    shop.sql("INSERT INTO totals SELECT * FROM totals WHERE kind = 4")
+    shop.sql("UPDATE item SET qty = 5 WHERE id IN (1, 2)")
+    turn(shop)
+    assert shop.sql("SELECT count(*) FROM totals WHERE kind IN (2, 3)") == [(2,)]
+    shop.sql("SELECT pgtrickle.repair_stream_table('totals')")
+    turn(shop)
+    shop.check("totals", "REINITIALIZE")
+
+
+def test_state_that_does_not_fit_is_noticed(shop: Line) -> None:
+    shop.sql("DELETE FROM item WHERE kind = 2 AND id > 20")
+    turn(shop)
+    identity = shop.sql("SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'totals'")[0][0]
+    shop.sql(f"UPDATE pgtrickle_changes.state_{identity} SET n = 0")
+    shop.sql("DELETE FROM item WHERE kind = 2")
+    assert [o.table.name for o in shop.tick() if o.error] == ["totals"]
+    assert "fewer than no rows" in (status(shop, "totals")[2] or "")
+    turn(shop)
+    shop.check("totals", "REINITIALIZE")
+    shop.sql("INSERT INTO item VALUES (1001, 2, 3, 'x')")
+    turn(shop)
+    shop.check("totals")
+
+
+# -- failures in a row ------------------------------------------------------------------------------------------------
+
+
+def test_failures_in_a_row_suspend_and_resume_goes_on(
+    installed: Database, make_line: MakeLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = make_line(installed, Settings(max_consecutive_errors=3))
+    create_all(line)
+    apply = line.session.refresher._apply
+
+    def failing(job: Any) -> tuple[int, int]:
+        if job.table.name == "totals":
+            raise TransientError("no luck today")
+        return apply(job)
+
+    line.sql("INSERT INTO item VALUES (1001, 2, 3, 'x')")
+    with monkeypatch.context() as patched:
+        patched.setattr(line.session.refresher, "_apply", failing)
+        for number in range(1, 4):
+            assert [o.table.name for o in line.tick() if o.error] == ["totals"]
+            assert status(line, "totals")[:2] == ("ACTIVE" if number < 3 else "SUSPENDED", number)
+        for name in ("bag", "joined"):
+            line.check(name)
+        line.sql("DELETE FROM item WHERE id = 7")
+        assert "totals" not in {o.table.name for o in turn(line)}
+    assert "no luck today" in (status(line, "totals")[2] or "")
+    assert line.last("totals")[:2] == ("DIFFERENTIAL", "FAILED")
+    line.session._tidy()
+    line.sql("SELECT pgtrickle.resume_stream_table('totals')")
+    turn(line)
+    line.check("totals")
+    assert status(line, "totals") == ("ACTIVE", 0, None)
+
+
+# -- Spark dies -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_spark() -> Iterator[SparkHost]:
+    host = SparkHost(Settings(spark_driver_memory_mb=1024), threading.Event())
+    yield host
+    host.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+@pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_spark_killed_in_a_wave_leaves_no_partial_effect(
+    installed: Database, own_spark: SparkHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SparkEngine(own_spark.url)
+    line = Line(installed.dsn, engine)
+    try:
+        create_all(line)
+        before = {name: (line.rows(name), line.refreshes(name)) for name in QUERIES}
+        line.sql("INSERT INTO item VALUES (1001, 2, 3, 'x'); DELETE FROM item WHERE kind = 1")
+        run = engine.run
+        killed: list[bool] = []
+
+        def run_without_spark(items: Any) -> Any:
+            if not killed:
+                server = own_spark._server
+                assert server is not None
+                server.kill()
+                killed.append(True)
+            return run(items)
+
+        monkeypatch.setattr(engine, "run", run_without_spark)
+        outcomes = line.tick()
+        assert {o.table.name: type(o.error) for o in outcomes} == dict.fromkeys(QUERIES, EngineLostError)
+        assert {name: (line.rows(name), line.refreshes(name)) for name in QUERIES} == before
+        assert {status(line, name) for name in QUERIES} == {("ACTIVE", 0, None)}  # no table's fault
+        turn(line)
+        for name in QUERIES:
+            line.check(name)
+            assert line.refreshes(name) == before[name][1] + 1
+    finally:
+        line.close()
+        engine.close()

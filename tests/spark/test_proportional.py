@@ -1,0 +1,112 @@
+"""A differential refresh reads what the changes touch, not the tables: counted by PostgreSQL itself, row by row."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.line import Line
+
+FACTS = 300_000
+SCHEMA = f"""
+CREATE TABLE customer (id int PRIMARY KEY, name text, region int);
+CREATE TABLE product (id int PRIMARY KEY, title text, price numeric(10, 2));
+CREATE TABLE fact (id int PRIMARY KEY, customer_id int, product_id int, qty int);
+INSERT INTO customer SELECT i, 'c' || i, i % 50 FROM generate_series(1, 50000) AS i;
+INSERT INTO product SELECT i, 'p' || i, i % 90 FROM generate_series(1, 30000) AS i;
+INSERT INTO fact SELECT i, 1 + i % 50000, 1 + i % 30000, i % 1000 FROM generate_series(1, {FACTS}) AS i;
+CREATE INDEX ON fact (customer_id);
+CREATE INDEX ON fact (product_id);
+ANALYZE customer;
+ANALYZE product;
+ANALYZE fact;
+"""
+JOIN = "FROM fact AS f JOIN customer AS c ON c.id = f.customer_id JOIN product AS p ON p.id = f.product_id"
+TABLES = ("fact", "customer", "product")
+CHANGES = {
+    "fact": "UPDATE fact SET qty = qty + 1 WHERE id BETWEEN 1000 AND 1009",
+    "customer": "UPDATE customer SET region = region + 1 WHERE id IN (17, 4711)",
+    "product": "UPDATE product SET price = price + 1 WHERE id IN (5, 29000)",
+}
+
+
+def create(line: Line, name: str, query: str) -> None:
+    line.sql("SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', 'DIFFERENTIAL')", name, query)
+
+
+def counters(line: Line) -> dict[str, tuple[int, int]]:
+    """Per table: rows read by sequential scans, rows fetched through indexes, since the beginning."""
+    for connection in (line.session.reader, line.session.writer, line.session.control):
+        connection.execute("SELECT pg_stat_force_next_flush()")
+    line.sql("SELECT pg_stat_clear_snapshot()")
+    rows = line.sql(
+        "SELECT relname, seq_tup_read, coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = ANY (%s)",
+        list(TABLES),
+    )
+    return {name: (int(scanned), int(fetched)) for name, scanned, fetched in rows}
+
+
+def cost(line: Line, change: str) -> dict[str, tuple[int, int]]:
+    """What one refresh after `change` reads of each table."""
+    line.sql(change)
+    line.sql("SELECT pg_stat_force_next_flush()")
+    before = counters(line)
+    outcomes = line.tick()
+    assert [o.error for o in outcomes if o.error] == []
+    assert "DIFFERENTIAL" in {o.action for o in outcomes}
+    after = counters(line)
+    return {t: (after[t][0] - before[t][0], after[t][1] - before[t][1]) for t in TABLES}
+
+
+def settle(line: Line) -> None:
+    """First refreshes plan statements anew; counts from here on are those of a refresh and nothing else."""
+    line.tick()
+    line.sql(CHANGES["fact"])
+    line.tick()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_joins_read_only_what_the_changes_touch(line: Line) -> None:
+    line.sql(SCHEMA)
+    create(line, "sums", f"SELECT c.region, count(*) AS n, sum(f.qty * p.price) AS amount {JOIN} GROUP BY c.region")
+    create(line, "joined", f"SELECT f.id, c.name, p.title, f.qty {JOIN} WHERE f.qty > 900")
+    settle(line)
+    steps = {**CHANGES, "two at once": f"{CHANGES['fact']}; {CHANGES['customer']}", "all": "; ".join(CHANGES.values())}
+    for step, change in steps.items():
+        read = cost(line, change)
+        for table, (scanned, fetched) in read.items():
+            assert scanned == 0, f"{step}: {scanned} rows of {table} by sequential scan"
+            assert fetched < 2000, f"{step}: {fetched} rows of {table} through indexes"
+    for name in ("sums", "joined"):
+        line.check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_lost_extremes_are_found_through_the_index_of_their_group(line: Line) -> None:
+    line.sql(SCHEMA)
+    create(line, "extremes", "SELECT customer_id, min(qty) AS lo, max(qty) AS hi FROM fact GROUP BY customer_id")
+    create(
+        line,
+        "of_join",
+        "SELECT c.name, max(f.qty) AS hi FROM fact AS f JOIN customer AS c ON c.id = f.customer_id "
+        "WHERE f.customer_id % 2 = 0 GROUP BY f.customer_id, c.name",
+    )
+    settle(line)
+    read = cost(line, "DELETE FROM fact WHERE customer_id IN (18, 4712) AND qty > 400")
+    assert read["fact"][0] == 0, read
+    assert read["fact"][1] < 500, read
+    assert read["customer"][0] == 0, read
+    for name in ("extremes", "of_join"):
+        line.check(name)
+
+
+@pytest.mark.timeout(120)
+def test_turn_that_finds_nothing_reads_no_table(line: Line) -> None:
+    line.sql(SCHEMA)
+    create(line, "sums", "SELECT customer_id, sum(qty) AS q FROM fact GROUP BY customer_id")
+    line.tick()
+    before = counters(line)
+    for _ in range(5):
+        assert {o.action for o in line.tick()} == {"NO_DATA"}
+    assert counters(line) == before
