@@ -70,12 +70,12 @@ class Bench:
 
 
 @contextmanager
-def bench(*, spark: bool = True, settings: dict[str, str] | None = None) -> Iterator[Bench]:
-    """`shared_buffers` holds the data, so that ratios compare work and not disks."""
+def bench(*, spark: bool = True, durable: bool = False) -> Iterator[Bench]:
+    """`shared_buffers` holds the data; nothing waits for the disk unless `durable`: ratios compare work, not disks."""
     server = SparkServer.start(Settings()) if spark else None
-    defaults = {"shared_buffers": "1GB", "max_wal_size": "8GB", "synchronous_commit": "off", **(settings or {})}
+    settings = {"shared_buffers": "1GB", "max_wal_size": "8GB", "synchronous_commit": "on" if durable else "off"}
     try:
-        with EmbeddedPostgres.create(durable=False, settings=defaults) as postgres:
+        with EmbeddedPostgres.create(durable=durable, settings=settings) as postgres:
             engine = None
             if server is not None:
                 server.wait_ready(180)

@@ -419,3 +419,38 @@ def test_capture_works_under_a_publication_for_all_tables(
     super_conn.execute("CREATE PUBLICATION everything FOR ALL TABLES")
     conn.execute("INSERT INTO t VALUES (1)")
     conn.execute(f"DELETE FROM pgtrickle_changes.changes_{source.relid}")
+
+
+def test_capture_obeys_no_search_path_of_the_writer(conn: Connection, installed: Database) -> None:
+    """The capture function runs with our rights: operators and tables of the writer's own must not be taken."""
+    conn.execute("CREATE TABLE public.t (a int)")
+    source = Source(conn, "public.t")
+    installed.superuser_sql(
+        "CREATE ROLE h_writer; GRANT INSERT, UPDATE, DELETE, SELECT ON public.t TO h_writer;"
+        "CREATE SCHEMA hostile AUTHORIZATION h_writer"
+    )
+    try:
+        with installed.connect(superuser=True) as writer:
+            writer.execute("SET ROLE h_writer")
+            for kind in ("text", "oid", "regclass"):
+                for name, op in (("eq", "="), ("ne", "<>")):
+                    writer.execute(
+                        f"CREATE FUNCTION hostile.{name}({kind}, {kind}) RETURNS bool LANGUAGE plpgsql AS "
+                        "'BEGIN RAISE EXCEPTION ''taken''; END'"
+                    )
+                    writer.execute(
+                        f"CREATE OPERATOR hostile.{op} (FUNCTION = hostile.{name}, LEFTARG = {kind}, RIGHTARG = {kind})"
+                    )
+            writer.execute(
+                "CREATE FUNCTION hostile.pg_current_xact_id() RETURNS xid8 LANGUAGE sql AS 'SELECT ''3''::xid8'"
+            )
+            writer.execute("CREATE TABLE hostile.pgt_new (a int)")
+            writer.execute("CREATE TABLE hostile.changes_1 (a int)")
+            writer.execute("SET search_path = hostile, pg_catalog")
+            writer.execute("INSERT INTO public.t VALUES (1), (2)")
+            writer.execute("UPDATE public.t SET a = 3")
+            writer.execute("DELETE FROM public.t")
+            writer.execute("RESET ROLE")
+        source.check(changes=8)
+    finally:
+        installed.superuser_sql("DROP OWNED BY h_writer CASCADE; DROP ROLE h_writer")

@@ -76,10 +76,7 @@ def test_every_object_has_a_comment(installed: Database) -> None:
 
 
 def test_security_definer_functions_pin_search_path(installed: Database) -> None:
-    installed.sql("CREATE TABLE t (a int)")
-    with connect(installed.dsn, role="test", autocommit=True) as conn:
-        (relid,) = conn.execute("SELECT 'public.t'::regclass::oid::int8").fetchone() or (0,)
-        ensure_capture(conn, relid, [1])
+    """All but capture functions, which qualify every name and operator (test_capture_writes tries a hostile path)."""
     loose = installed.sql(
         """
         SELECT oid::regprocedure::text FROM pg_proc
