@@ -209,3 +209,22 @@ def test_verify_reads_around_pending_changes_of_types_without_equality(line: Lin
     line.equal("st")
     line.tick()
     line.check("st")
+
+
+def test_truncated_source_empties_a_table_that_is_recomputed(line: Line) -> None:
+    line.sql("CREATE TABLE a (k int); INSERT INTO a VALUES (1), (1), (2)")
+    line.create("st", "SELECT DISTINCT k FROM a")
+    line.sql("TRUNCATE a")
+    line.tick()
+    assert line.rows("st") == []
+    line.check("st", "FULL")
+
+
+def test_text_that_cannot_be_cut_is_recomputed_in_auto(line: Line) -> None:
+    """A key named as a word of SQL: PostgreSQL does not accept our cutting of the text, and the reason says so."""
+    line.sql("CREATE TABLE a (at timestamptz, k int); INSERT INTO a VALUES ('2026-01-01', 1)")
+    line.create("st", "SELECT at, (at AT TIME ZONE 'UTC') AS u, count(*) AS n FROM a GROUP BY at")
+    line.sql("INSERT INTO a VALUES ('2026-01-02', 1), ('2026-01-01', 2)")
+    line.tick()
+    assert line.last("st")[1] == "COMPLETED"
+    line.equal("st")

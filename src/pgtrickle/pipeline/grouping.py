@@ -136,9 +136,9 @@ class _Reader:
         around it.
         """
         tokens = self.cursor.tokens
-        if start > 0 and tokens[start].key == "(" and tokens[start - 1].is_name:
-            if tokens[start - 1].key not in _EXPRESSION_WORDS | {"SELECT", "HAVING"}:
-                return False  # the arguments of a call
+        previous = tokens[start - 1] if start > 0 else tokens[start]
+        if tokens[start].key == "(" and previous.is_name and previous.key not in _EXPRESSION_WORDS | _BEFORE_OPERANDS:
+            return False  # the arguments of a call
         if self._atom_end(start, end) == end and self._type_ends(start, end):
             return True
         before = tokens[start - 1].key if start > 0 else ","
@@ -263,6 +263,7 @@ class _Reader:
         return self.calls.index(call)
 
 
+_BEFORE_OPERANDS = frozenset({"SELECT", "HAVING"})
 # Words that follow the first one of a type's name.
 _TYPE_WORDS = frozenset({"VARYING", "PRECISION", "WITH", "WITHOUT", "TIME", "ZONE"})
 # Words that pg_get_viewdef prints unquoted inside expressions and that are not columns. Columns of these names are

@@ -69,11 +69,12 @@ def decide(
     if reload is not None:
         return Decision(FULL if reload == "first load" else REINITIALIZE, reload)
     rows = sum(p.rows for p in pending.values())
+    is_truncated = any(p.truncated for p in pending.values())
     if not differentiable:
-        if rows or any(not s.capturable and s.type != "VIEW" for s in table.sources):
+        if rows or is_truncated or any(not s.capturable and s.type != "VIEW" for s in table.sources):
             return Decision(FULL, table.mode_reason)
         return Decision(NO_DATA)
-    if any(p.truncated for p in pending.values()):
+    if is_truncated:
         return Decision(FULL, TRUNCATED)
     if not rows:
         return Decision(NO_DATA)

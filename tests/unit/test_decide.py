@@ -1,0 +1,161 @@
+"""What a refresh does, from what its read transaction sees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pgtrickle.model.catalog import Source, StreamTable
+from pgtrickle.model.flow import Cut, Instance, Pending
+from pgtrickle.runtime.decide import (
+    DIFFERENTIAL,
+    FULL,
+    NO_DATA,
+    PREPARE,
+    REINITIALIZE,
+    Decision,
+    Limits,
+    decide,
+    reload_reason,
+    since,
+)
+
+HERE = Instance("7001", 5)
+NOW = Cut(100, 100, ())
+LIMITS = Limits(max_change_ratio=0.1, max_buffer_rows=1000)
+
+
+def stream_table(number: int = 1, *, reads: tuple[int, ...] = (900,), **changes: Any) -> StreamTable:
+    table = StreamTable(
+        pgt_id=number,
+        relid=100 + number,
+        schema="public",
+        name=f"t{number}",
+        query="SELECT 1",
+        columns=(),
+        refresh_mode="AUTO",
+        effective_mode="DIFFERENTIAL",
+        mode_reason=None,
+        schedule="1s",
+        status="ACTIVE",
+        is_populated=True,
+        frontier={HERE.key: {"snapshot": "90:90:"}},
+        epoch=1,
+        needs_reinit=False,
+        reinit_reason=None,
+        definition_version=1,
+        plan={"time_zone": "UTC"},
+        refresh_requested_at=None,
+        refresh_done_at=None,
+        last_refresh_at=None,
+        consecutive_errors=0,
+        sources=tuple(Source(r, "TABLE", frozenset({1})) for r in reads),
+        fingerprints=dict.fromkeys(reads, "s 1:int4"),
+    )
+    return replace(table, **changes)
+
+
+def decided(table: StreamTable, **changes: Any) -> Decision:
+    arguments: dict[str, Any] = {
+        "differentiable": True,
+        "reload": None,
+        "fingerprints": dict(table.fingerprints),
+        "pending": {s.relid: Pending(5, truncated=False) for s in table.sources},
+        "source_rows": dict.fromkeys((s.relid for s in table.sources), 100.0),
+        "limits": LIMITS,
+    }
+    return decide(table, **{**arguments, **changes})
+
+
+def test_changes_are_applied() -> None:
+    assert decided(stream_table()) == Decision(DIFFERENTIAL)
+
+
+def test_no_changes_mean_nothing_to_do() -> None:
+    pending = {900: Pending(0, truncated=False)}
+    assert decided(stream_table(), pending=pending) == Decision(NO_DATA)
+    assert decided(stream_table(), pending=pending, differentiable=False) == Decision(NO_DATA)
+
+
+def test_truncated_source_is_recomputed() -> None:
+    decision = decided(stream_table(refresh_mode="DIFFERENTIAL"), pending={900: Pending(0, truncated=True)})
+    assert decision == Decision(FULL, "a source was truncated")
+
+
+def test_truncated_source_of_a_full_table_is_recomputed() -> None:
+    """TRUNCATE leaves a marker and no rows."""
+    table = stream_table(mode_reason="the query uses DISTINCT")
+    pending = {900: Pending(0, truncated=True)}
+    assert decided(table, pending=pending, differentiable=False).action == FULL
+
+
+def test_query_that_cannot_be_differentiated_is_recomputed_with_its_reason() -> None:
+    table = stream_table(mode_reason="the query uses DISTINCT")
+    assert decided(table, differentiable=False) == Decision(FULL, "the query uses DISTINCT")
+
+
+@pytest.mark.parametrize(("kind", "action"), [("FOREIGN_TABLE", FULL), ("MATVIEW", FULL), ("VIEW", NO_DATA)])
+def test_source_whose_changes_are_unknown_is_read_every_time(kind: str, action: str) -> None:
+    table = stream_table(sources=(Source(900, kind, frozenset()),))
+    assert decided(table, differentiable=False, pending={}).action == action
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "action"),
+    [
+        (900, 100.0, DIFFERENTIAL),  # small tables: never mind the ratio
+        (1001, 1e9, FULL),
+        (1000, 9_999.0, DIFFERENTIAL),
+        (1000, 10_000.0, DIFFERENTIAL),
+        (1000, 9_000.0, DIFFERENTIAL),
+    ],
+)
+def test_large_changes_are_recomputed_in_auto(rows: int, size: float, action: str) -> None:
+    decision = decided(stream_table(), pending={900: Pending(rows, truncated=False)}, source_rows={900: size})
+    assert decision.action == action
+
+
+def test_large_share_of_a_large_table_is_recomputed_in_auto_only() -> None:
+    limits = Limits(max_change_ratio=0.1, max_buffer_rows=0)
+    pending, sizes = {900: Pending(2000, truncated=False)}, {900: 15_000.0}
+    auto = decided(stream_table(), pending=pending, source_rows=sizes, limits=limits)
+    assert auto.action == FULL
+    assert "differential_max_change_ratio" in str(auto.reason)
+    declared = decided(stream_table(refresh_mode="DIFFERENTIAL"), pending=pending, source_rows=sizes, limits=limits)
+    assert declared == Decision(DIFFERENTIAL)
+
+
+def test_first_load_and_reloads_are_told_apart() -> None:
+    assert decided(stream_table(), reload="first load") == Decision(FULL, "first load")
+    assert decided(stream_table(), reload="restored") == Decision(REINITIALIZE, "restored")
+
+
+def test_changed_source_is_prepared_again_first() -> None:
+    assert decided(stream_table(), fingerprints={900: None}).action == PREPARE
+    assert decided(stream_table(), fingerprints={900: "s 1:int8"}).action == PREPARE
+    assert decided(stream_table(), fingerprints={900: "other 1:int4"}).action == PREPARE
+    assert decided(stream_table(), fingerprints={900: "s 1:int4 2:text"}) == Decision(DIFFERENTIAL)
+    assert decided(stream_table(), fingerprints={900: "s 1:int8"}, differentiable=False).action == FULL
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"is_populated": False}, "first load"),
+        ({"needs_reinit": True, "reinit_reason": "because"}, "because"),
+        ({"needs_reinit": True}, "reinitialization was asked for"),
+        ({"frontier": None}, "no frontier"),
+        ({"frontier": {"7001/6": {"snapshot": "90:90:"}}}, "another database or server"),
+        ({"frontier": {HERE.key: {"snapshot": "190:190:"}}}, "went backwards"),
+        ({"plan": {"time_zone": "Europe/Berlin"}}, "TimeZone changed from Europe/Berlin to UTC"),
+    ],
+)
+def test_content_that_cannot_be_trusted_is_loaded_anew(changes: dict[str, Any], reason: str) -> None:
+    assert reason in str(reload_reason(stream_table(**changes), HERE, NOW, "UTC"))
+
+
+def test_content_at_a_usable_cut_is_kept() -> None:
+    assert reload_reason(stream_table(), HERE, NOW, "UTC") is None
+    assert since(stream_table(), HERE, NOW) == Cut(90, 90, ())

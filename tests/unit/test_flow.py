@@ -1,0 +1,114 @@
+"""Cuts and windows, against the definition of visibility."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pgtrickle.model.flow import Cut, Delta, Frontier, Timings, Window
+
+
+@st.composite
+def cuts(draw: st.DrawFn, low: int = 1, high: int = 40) -> Cut:
+    xmax = draw(st.integers(low, high))
+    running = draw(st.sets(st.integers(low, xmax - 1), max_size=6)) if xmax > low else set()
+    return Cut(min(running, default=xmax), xmax, tuple(sorted(running)))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Cut, Cut]:
+    """Two snapshots of one server: of what started before the earlier one, the later has open only what that had."""
+    first = draw(cuts())
+    xmax = draw(st.integers(first.xmax, 50))
+    still = draw(st.sets(st.sampled_from(first.open_xids))) if first.open_xids else set()
+    later = draw(st.sets(st.integers(first.xmax, xmax - 1), max_size=6)) if xmax > first.xmax else set()
+    running = still | later
+    return first, Cut(min(running, default=xmax), xmax, tuple(sorted(running)))
+
+
+def visible(xid: int, snapshot: str) -> bool:
+    """pg_visible_in_snapshot, by its definition."""
+    xmin, xmax, running = snapshot.split(":")
+    if xid < int(xmin):
+        return True
+    return xid < int(xmax) and str(xid) not in running.split(",")
+
+
+def holds(predicate: str, xid: int) -> bool:
+    """The SQL of a predicate, evaluated in Python."""
+    python = re.sub(r"pg_catalog\.pg_visible_in_snapshot\(x, '([^']*)'::pg_snapshot\)", r'visible(x, "\1")', predicate)
+    python = re.sub(r"= ANY \('\{([\d,]+)\}'::xid8\[\]\)", r"in (\1,)", python)
+    python = re.sub(r"'(\d+)'::xid8", r"\1", python)
+    python = python.replace(" AND ", " and ").replace(" OR ", " or ")
+    return bool(eval(python, {"visible": visible, "x": xid}))
+
+
+@settings(max_examples=500)
+@given(histories())
+def test_window_is_what_became_visible(history: tuple[Cut, Cut]) -> None:
+    since, upto = history
+    predicate = Window(since, upto).predicate("x")
+    for xid in range(1, 55):
+        became = visible(xid, str(upto)) and not visible(xid, str(since))
+        assert holds(predicate, xid) == became, (xid, since, upto)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_every_transaction_falls_in_exactly_one_window(data: st.DataObject) -> None:
+    chain = [data.draw(cuts(high=10))]
+    for _ in range(4):
+        last = chain[-1]
+        xmax = data.draw(st.integers(last.xmax, last.xmax + 10))
+        still = data.draw(st.sets(st.sampled_from(last.open_xids))) if last.open_xids else set()
+        later = data.draw(st.sets(st.integers(last.xmax, xmax - 1), max_size=4)) if xmax > last.xmax else set()
+        running = still | later
+        chain.append(Cut(min(running, default=xmax), xmax, tuple(sorted(running))))
+    windows = [Window(a, b).predicate("x") for a, b in itertools.pairwise(chain)]
+    for xid in range(1, 60):
+        times = sum(holds(w, xid) for w in windows)
+        assert times == (chain[-1].sees(xid) and not chain[0].sees(xid))
+
+
+@given(cuts())
+def test_cut_reads_what_it_prints_and_sees_what_postgresql_sees(cut: Cut) -> None:
+    assert Cut.parse(str(cut)) == cut
+    assert all(cut.sees(xid) == visible(xid, str(cut)) for xid in range(1, 45))
+
+
+@given(histories())
+def test_earlier_cut_precedes_the_later_one(history: tuple[Cut, Cut]) -> None:
+    assert history[0].precedes(history[1])
+
+
+def test_cut_of_a_restored_server_does_not_precede() -> None:
+    assert not Cut(100, 110, ()).precedes(Cut(90, 95, ()))
+    assert not Cut(100, 110, ()).precedes(Cut(100, 105, ()))
+
+
+def test_predicate_names_the_open_transactions_only_when_there_are_some() -> None:
+    assert "ANY" not in Window(Cut(5, 5, ()), Cut(9, 9, ())).predicate()
+    assert "xid = ANY ('{3,4}'::xid8[])" in Window(Cut(3, 5, (3, 4)), Cut(9, 9, ())).predicate()
+
+
+def test_frontier_survives_the_catalog() -> None:
+    frontier = Frontier({"1/2": Cut(3, 5, (4,))})
+    assert Frontier.from_json(frontier.to_json()) == frontier
+    assert Frontier.from_json(None) is None
+    assert Frontier.from_json({}) is None
+
+
+def test_delta_has_the_length_of_its_columns() -> None:
+    assert len(Delta({})) == 0
+    assert len(Delta({"a": [1, 2], "b": [3, 4]})) == 2
+
+
+def test_timings_add_up() -> None:
+    timings = Timings()
+    timings.add("read", 1.0)
+    timings.add("read", 0.25)
+    assert timings.to_json() == pytest.approx({"read": 1.25})

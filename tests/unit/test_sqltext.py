@@ -1,0 +1,74 @@
+"""Tokens keep their places, so that text can be cut and put back unchanged."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.pipeline.sqltext import Cursor, identifier, keys, quote, strip_parentheses, tokenize
+
+TEXTS = (
+    "SELECT a FROM b",
+    """SELECT "a""b", 'it''s', 'back\\slash', '', 'FROM' FROM "s"."T x" """,
+    "SELECT (a ->> 'k'::text) #>> '{x}'::text[], a @> b, a <@ b, a && b, a -|- b, a ~* 'x', a !~~ 'y', a ?| c FROM t",
+    "SELECT 1.5e10, .5, 1e-3, 0x1F, B'101', U&'\\00e9' FROM t",
+    "SELECT (x)::character varying(10), y::timestamp(3) without time zone, '{}'::text[] FROM t",
+    "SELECT größe, naïve_ü, 名 FROM tabelle",
+    "SELECT a[1:2], ARRAY[1, 2][1], (c).f FROM t WHERE ((a = ANY (b)) AND (NOT c))",
+    "SELECT a AT TIME ZONE 'UTC'::text, EXTRACT(year FROM b), a OPERATOR(public.+) b FROM t",
+)
+
+
+@pytest.mark.parametrize("sql", TEXTS)
+def test_tokens_cover_the_text_but_for_blanks(sql: str) -> None:
+    tokens = tokenize(sql)
+    rest = sql
+    for token in reversed(tokens):
+        assert sql[token.start : token.end].strip()
+        rest = rest[: token.start] + rest[token.end :]
+    assert rest.strip() == ""
+    assert Cursor(sql).text(0, len(tokens)) == sql.strip()
+
+
+def test_keywords_compare_in_upper_case_and_quoted_names_as_written() -> None:
+    assert keys(tokenize("select \"Select\", 'x Y' from T"), 0, 6) == ("SELECT", '"Select"', ",", "'x Y'", "FROM", "T")
+
+
+@pytest.mark.parametrize(("written", "stored"), [("Abc", "abc"), ('"Abc"', "Abc"), ('"a""b"', 'a"b')])
+def test_identifier_is_the_name_that_postgresql_stores(written: str, stored: str) -> None:
+    assert identifier(written) == stored
+    assert identifier(quote(stored)) == stored
+
+
+def test_strings_with_parentheses_and_commas_do_not_count() -> None:
+    cursor = Cursor("f('(,', \"a)\", (b)) , c FROM t")
+    start, stop = cursor.until(",", "FROM")
+    assert cursor.text(start, stop) == "f('(,', \"a)\", (b))"
+    assert cursor.peek() == ","
+
+
+def test_until_stops_where_a_parenthesis_closes_what_it_did_not_open() -> None:
+    cursor = Cursor("a + b) FROM t")
+    assert cursor.text(*cursor.until("FROM")) == "a + b"
+
+
+@pytest.mark.parametrize(
+    ("text", "inner"), [("((a + b))", "a + b"), ("(a) + (b)", "(a) + (b)"), ("a", "a"), ("((a)::int)", "(a)::int")]
+)
+def test_enclosing_parentheses_are_dropped(text: str, inner: str) -> None:
+    tokens = tokenize(text)
+    assert Cursor(text).text(*strip_parentheses(tokens, 0, len(tokens))) == inner
+
+
+def test_unbalanced_text_is_refused() -> None:
+    with pytest.raises(NotDifferentiableError, match="unbalanced"):
+        Cursor("(a").closing(0)
+    with pytest.raises(NotDifferentiableError, match="could not be split"):
+        tokenize("SELECT 'open")
+
+
+def test_cursor_says_what_it_expected() -> None:
+    with pytest.raises(NotDifferentiableError, match="expected FROM but found the end"):
+        Cursor("").expect("FROM")
+    with pytest.raises(NotDifferentiableError, match="ends where more was expected"):
+        Cursor("").next()
