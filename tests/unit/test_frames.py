@@ -1,0 +1,57 @@
+"""Leaf rows as Arrow tables: equal from rows and from a bulk read, and never rounded."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from pgtrickle.errors import InexactValueError
+from pgtrickle.pipeline.frames import from_arrow, from_rows, names, padded, text_types
+from pgtrickle.pipeline.templates import Slots
+
+SLOTS = Slots(1, 1)
+ROWS = [(1, "{a}", "1.50", "2", "two"), (-1, "{NULL}", None, None, None), (1, "{}", "-0.000000000000000001", "0", "")]
+UNFIT = ["NaN", "Infinity", "-Infinity", "0.0000000000000000001", "123456789012345678901"]
+
+
+def as_text(rows: list[tuple[object, ...]]) -> pa.Table:
+    types = text_types(SLOTS)
+    return pa.Table.from_arrays(
+        [pa.array([r[i] for r in rows], t) for i, t in enumerate(types)], names=[f"c{i}" for i in range(len(types))]
+    )
+
+
+def test_both_ways_give_one_table() -> None:
+    table = from_rows(ROWS, SLOTS)
+    assert table.column_names == names(SLOTS) == ["w", "k", "s0", "o0", "x0"]
+    assert table.equals(from_arrow(as_text(list(ROWS)), SLOTS))
+    assert table.column("s0").to_pylist()[0] == Decimal("1.50")
+
+
+def test_trailing_zeros_are_no_digits() -> None:
+    row = (1, "{}", "1." + "0" * 25, "1", "1")
+    assert from_rows([row], SLOTS).column("s0").to_pylist() == [Decimal(1)]
+
+
+@pytest.mark.parametrize("value", UNFIT)
+def test_number_that_does_not_fit_is_refused_both_ways(value: str) -> None:
+    row = (1, "{}", value, None, None)
+    with pytest.raises(InexactValueError, match=r"does not fit decimal\(38,18\)"):
+        from_rows([row], SLOTS)
+    with pytest.raises(InexactValueError, match=r"does not fit decimal\(38,18\)"):
+        from_arrow(as_text([row]), SLOTS)
+
+
+def test_padding_adds_empty_columns() -> None:
+    wide = padded(from_rows(ROWS, SLOTS), Slots(2, 2))
+    assert wide.column_names == names(Slots(2, 2))
+    assert wide.column("s1").null_count == len(ROWS)
+    assert wide.column("x1").type == pa.string()
+
+
+def test_no_rows_keep_their_types() -> None:
+    empty = from_rows([], SLOTS)
+    assert len(empty) == 0
+    assert empty.schema.equals(from_rows(ROWS, SLOTS).schema)

@@ -1,0 +1,78 @@
+"""Which occurrence of a table a term reads as old, changed or new."""
+
+from __future__ import annotations
+
+from pgtrickle.model.flow import Cut, Window
+from pgtrickle.pipeline.nodes import Select, UnionAll, scans
+from pgtrickle.pipeline.rules import linear
+from pgtrickle.pipeline.rules.linear import Changed, Term
+from tests.golden.shop import plan_of
+
+WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))
+SALE, CUSTOMER = Changed(1, WINDOW, 3), Changed(2, WINDOW, 4)
+JOIN = "SELECT s.id FROM ((shop.sale s JOIN shop.customer c ON (true)) JOIN shop.sale z ON (true))"
+
+
+def join() -> Select:
+    plan = plan_of(JOIN)
+    assert isinstance(plan, Select)
+    return plan
+
+
+def roles(changed: dict[int, Changed]) -> list[list[str]]:
+    plan = join()
+    return [[linear.role(s, t) for s in scans(plan)] for t in linear.deltas(plan, changed)]
+
+
+def test_old_stands_left_of_the_change_and_new_right_of_it() -> None:
+    assert roles({1: SALE, 2: CUSTOMER}) == [["delta", "new", "new"], ["old", "delta", "new"], ["old", "old", "delta"]]
+
+
+def test_table_without_changes_is_read_as_it_is_and_has_no_term() -> None:
+    assert roles({1: SALE}) == [["delta", "new", "new"], ["old", "new", "delta"]]
+    assert roles({}) == []
+
+
+def test_as_of_reads_every_changed_table_as_it_was() -> None:
+    term = Term(None, {1: SALE}, as_of=True)
+    assert [linear.role(s, term) for s in scans(join())] == ["old", "new", "old"]
+
+
+def test_union_has_rows_only_in_the_branch_of_the_change() -> None:
+    plan = plan_of("SELECT sale.id FROM shop.sale UNION ALL SELECT customer.id FROM shop.customer")
+    assert isinstance(plan, UnionAll)
+    first, second = linear.deltas(plan, {1: SALE, 2: CUSTOMER})
+    assert linear.contributing(plan, first) == plan.branches[:1]
+    assert linear.contributing(plan, second) == plan.branches[1:]
+    assert linear.contributing(plan, Term(None, {})) == plan.branches
+    sql = linear.render(plan, first).sql
+    assert sql.count("WHERE false") == 1  # for the types of the union
+    assert sql.index("__pgt_d") < sql.index("WHERE false")
+
+
+def test_weight_is_the_product_of_the_weighted_members() -> None:
+    plan = join()
+    terms = linear.deltas(plan, {1: SALE, 2: CUSTOMER})
+    weights = [linear.render(plan, t).sql.partition(" FROM ")[0] for t in terms]
+    assert weights[0].endswith('s."__pgt_w" AS "__pgt_w"')
+    assert weights[1].endswith('s."__pgt_w" * c."__pgt_w" AS "__pgt_w"')
+    assert weights[2].endswith('s."__pgt_w" * c."__pgt_w" * z."__pgt_w" AS "__pgt_w"')
+    assert not linear.render(plan, Term(None, {})).weighted
+
+
+def test_changes_are_limited_to_their_number() -> None:
+    plan = join()
+    (first, _) = linear.deltas(plan, {1: SALE})
+    assert linear.with_clause(plan, first).rstrip().endswith("LIMIT 3)")
+    assert linear.with_clause(plan, Term(None, {})) == ""
+
+
+def test_query_that_needs_no_column_still_counts_rows() -> None:
+    from pgtrickle.pipeline.parse import parse
+    from tests.golden.shop import AGGREGATES, find
+
+    plan = parse("SELECT 1 AS one FROM shop.sale", find, {}, AGGREGATES)
+    assert isinstance(plan, Select)
+    (term,) = linear.deltas(plan, {1: SALE})
+    assert "1 AS __pgt_one" in linear.with_clause(plan, term)
+    assert "1 AS __pgt_one" in linear.render(plan, Term(None, {})).sql

@@ -1,0 +1,61 @@
+"""The display scale of a sum's argument, where it can be known."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgtrickle.pipeline.nodes import Aggregate, Select
+from pgtrickle.pipeline.scales import scale_of
+from tests.golden.shop import plan_of
+
+
+@pytest.mark.parametrize(
+    ("sql", "scale"),
+    [
+        ("qty", 0),
+        ("price", 2),
+        ("(price * (qty)::numeric)", 2),
+        ("(price * price)", 4),
+        ("(price + 1.125)", 3),
+        ("(- price)", 2),
+        ("(price - (1)::numeric)", 2),
+        ("(price * 1.5)", 3),
+        ("(price)::numeric(12,4)", 4),
+        ("(price)::numeric(12)", 0),
+        ("'1.250'::numeric", 3),
+        ("sale.price", 2),
+        ("(note)::numeric", None),
+        ("(price / 2.0)", None),
+        ("round(price, 1)", None),
+        ("COALESCE(price, 0.0)", None),
+        ("CASE WHEN ok THEN price ELSE 0.125 END", None),
+        ("1e3", None),
+        ("gone.price", None),
+        ("missing", None),
+        ("('x' ||", None),
+    ],
+)
+def test_scale_of_an_expression(sql: str, scale: int | None) -> None:
+    plan = plan_of("SELECT id FROM shop.sale")
+    assert isinstance(plan, Select)
+    assert scale_of(sql, plan.source) == scale
+
+
+def test_scale_is_followed_through_subqueries_but_not_through_unions() -> None:
+    nested = plan_of("SELECT q.amount FROM ( SELECT (sale.price * 1.5) AS amount FROM shop.sale) q")
+    assert isinstance(nested, Select)
+    assert scale_of("q.amount", nested.source) == 3
+    united = plan_of(
+        "SELECT q.amount FROM ( SELECT sale.price AS amount FROM shop.sale "
+        "UNION ALL SELECT 1.125 AS amount FROM shop.sale) q"
+    )
+    assert isinstance(united, Select)
+    assert scale_of("q.amount", united.source) is None
+
+
+def test_bare_column_of_a_join_is_unknown() -> None:
+    joined = plan_of("SELECT count(*) AS n FROM (shop.sale s JOIN shop.customer c ON (true))")
+    assert isinstance(joined, Aggregate)
+    assert scale_of("price", joined.source) is None
+    assert scale_of("s.price", joined.source) == 2
+    assert scale_of("price", None) is None

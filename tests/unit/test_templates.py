@@ -1,0 +1,149 @@
+"""Compiled stream tables: how each aggregate is kept, what a refresh sends, what people are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.catalog import Column
+from pgtrickle.model.flow import Cut, Window
+from pgtrickle.pipeline.carriers import SqlType
+from pgtrickle.pipeline.explain import explain
+from pgtrickle.pipeline.nodes import Aggregate
+from pgtrickle.pipeline.parse import output_names
+from pgtrickle.pipeline.rules.linear import Changed
+from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, Template, compile_plan
+from tests.golden.shop import plan_of
+
+INT, TEXT = SqlType(23, -1, "integer", 23, "b"), SqlType(25, -1, "text", 25, "b")
+PRICE, FLOAT = SqlType(1700, 655366, "numeric(10,2)", 1700, "b"), SqlType(701, -1, "double precision", 701, "b")
+BIGINT, JSONB = SqlType(20, -1, "bigint", 20, "b"), SqlType(3802, -1, "jsonb", 3802, "b")
+WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))
+EVERYTHING = {1: Changed(1, WINDOW, 3), 2: Changed(2, WINDOW, 4)}
+
+
+def compiled(query: str, rows: Sequence[SqlType] = (), results: Sequence[SqlType] = ()) -> Template:
+    """`rows` and `results` are what PostgreSQL would answer: types of keys and arguments, then of the calls."""
+    plan = plan_of(query)
+    answers = iter((rows, results))
+    columns = [Column(i, n, "text", 25, -1) for i, n in enumerate(output_names(plan), start=1)]
+    return compile_plan(plan, columns, lambda _: next(answers))
+
+
+def fold(query: str, rows: Sequence[SqlType], results: Sequence[SqlType]) -> FoldTemplate:
+    template = compiled(query, rows, results)
+    assert isinstance(template, FoldTemplate)
+    return template
+
+
+def kinds(template: FoldTemplate) -> list[str]:
+    return [m.kind for m in template.measures.measures]
+
+
+@pytest.mark.parametrize(
+    ("call", "type_", "kind"),
+    [
+        ("count(note)", TEXT, "add"),
+        ("sum(qty)", INT, "add"),
+        ("sum(price)", PRICE, "add"),
+        ("avg(price)", PRICE, "add"),
+        ("min(qty)", INT, "least"),
+        ("max(price)", PRICE, "greatest"),
+        ("min(note)", TEXT, "reread"),
+        ("sum(qty)", FLOAT, "reread"),
+        ("count(DISTINCT qty)", INT, "reread"),
+        ("sum(DISTINCT qty)", INT, "reread"),
+        ("min(DISTINCT qty)", INT, "least"),
+        ("avg(round(price, 1))", PRICE, "reread"),
+        ("sum(round(price, 1))", PRICE, "add"),
+    ],
+)
+def test_each_aggregate_is_kept_in_its_way(call: str, type_: SqlType, kind: str) -> None:
+    template = fold(f"SELECT customer_id, {call} AS v FROM shop.sale GROUP BY customer_id", [INT, type_], [BIGINT])
+    assert kinds(template) == [kind]
+
+
+def test_count_of_rows_needs_no_measure() -> None:
+    template = fold("SELECT customer_id, count(*) AS n FROM shop.sale GROUP BY customer_id", [INT], [BIGINT])
+    assert kinds(template) == []
+    assert template.measures.values == ('s."n"',)
+
+
+def test_sum_and_average_of_one_argument_share_their_state() -> None:
+    template = fold("SELECT sum(qty) AS s, avg(qty) AS a, count(qty) AS n FROM shop.sale", [INT] * 3, [BIGINT] * 3)
+    assert len(template.measures.measures) == 2
+    assert "/" in template.measures.values[1]
+
+
+def test_sum_is_null_where_nothing_was_summed() -> None:
+    template = fold("SELECT sum(qty) AS s FROM shop.sale", [INT], [BIGINT])
+    assert template.measures.values[0].startswith('(CASE WHEN s."m0_n" > 0 THEN')
+
+
+def test_sum_of_unknown_scale_is_read_again_where_its_digits_show() -> None:
+    template = fold("SELECT (sum(round(price, 1)) / 3.0) AS s FROM shop.sale", [PRICE], [PRICE])
+    assert kinds(template) == ["reread"]
+
+
+def test_filter_is_folded_into_the_argument() -> None:
+    template = fold(
+        "SELECT count(*) FILTER (WHERE ok) AS n, sum(qty) FILTER (WHERE ok) AS s FROM shop.sale",
+        [INT] * 2,
+        [BIGINT] * 2,
+    )
+    assert [i.sql for i in template.rows.items] == ["CASE WHEN ok THEN 1 END", "CASE WHEN ok THEN qty END"]
+
+
+def test_key_without_a_canonical_text_is_refused() -> None:
+    with pytest.raises(NotDifferentiableError, match="jsonb"):
+        fold("SELECT note, count(*) AS n FROM shop.sale GROUP BY note", [JSONB], [BIGINT])
+
+
+def test_bag_sends_one_statement_per_changed_occurrence() -> None:
+    query = "SELECT a.id FROM ((shop.sale a JOIN shop.customer b ON (true)) JOIN shop.sale c ON (true))"
+    template = compiled(query)
+    assert isinstance(template, BagTemplate)
+    assert len(template.delta_statements(EVERYTHING)) == 3
+    assert len(template.delta_statements({2: EVERYTHING[2]})) == 1
+    assert template.relids == {1, 2}
+    assert "__pgt_d" not in template.load_statement()
+
+
+def test_extremes_are_netted_by_the_database() -> None:
+    grouped = "SELECT customer_id, {} AS v FROM shop.sale GROUP BY customer_id"
+    with_extreme = fold(grouped.format("min(qty)"), [INT, INT], [INT])
+    assert "HAVING sum(d.w) <> 0" in with_extreme.delta_statements(EVERYTHING)[0]
+    without = fold(grouped.format("sum(qty)"), [INT, INT], [BIGINT])
+    assert "HAVING" not in without.delta_statements(EVERYTHING)[0]
+
+
+def test_visible_rows_pass_having_and_every_layer() -> None:
+    query = (
+        "SELECT k, (n * 2) AS twice FROM ( SELECT sale.customer_id AS k, count(*) AS n FROM shop.sale "
+        "GROUP BY sale.customer_id HAVING (count(*) > 1)) g WHERE (n > 1)"
+    )
+    sql = fold(query, [INT], [BIGINT]).output_statement("state AS s")
+    assert 's."n"' in sql
+    assert "> 1)" in sql.partition("AS g")[0]
+    assert "AS g WHERE (n > 1)" in sql
+
+
+def test_explanation_names_every_operator() -> None:
+    told = explain(
+        fold(
+            "SELECT c.region, min(s.qty) AS lo, count(DISTINCT s.qty) AS d, sum(s.qty) AS q FROM (shop.sale s "
+            "JOIN shop.customer c ON ((c.id = s.customer_id))) GROUP BY c.region HAVING (count(*) > 1)",
+            [TEXT, INT, INT, INT],
+            [INT, BIGINT, BIGINT, BIGINT],
+        )
+    )
+    text = "\n".join(told["tree"])
+    assert told["mode"] == "DIFFERENTIAL"
+    for part in ("Having", "Aggregate by (c.region)", "min(s.qty)", "Join of 2: telescoped", "Scan shop.sale"):
+        assert part in text
+    assert len(told["leaves"]) == 2
+    bag = explain(compiled("SELECT sale.id FROM shop.sale UNION ALL SELECT customer.id FROM shop.customer"))
+    assert bag["tree"][0].startswith("Union all")
+    assert isinstance(plan_of("SELECT count(*) AS n FROM shop.sale"), Aggregate)
