@@ -493,6 +493,31 @@ def test_initial_load_under_writes_has_no_gap_and_no_duplicate(
     assert line.sql("SELECT (SELECT count(*) FROM bag) - (SELECT count(*) FROM item)") == [(0,)]
 
 
+def test_long_writer_on_a_new_source_delays_its_own_reader_only(
+    shop: Line, installed: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Capture has to lock writers out for an instant; until it can, the table waits, with a reason, and nobody else."""
+    monkeypatch.setattr("pgtrickle.runtime.database.BUSY_SECONDS", 0.0)
+    shop.sql("CREATE TABLE fresh (id int, qty int); INSERT INTO fresh VALUES (1, 1)")
+    writer = installed.connect(autocommit=False)
+    writer.execute("INSERT INTO fresh VALUES (2, 2)")
+    shop.sql("SELECT pgtrickle.create_stream_table('late', 'SELECT id, qty FROM fresh', 'calculated', 'DIFFERENTIAL')")
+    for number in range(5):
+        shop.sql(f"INSERT INTO item VALUES ({100 + number}, 2, {number})")
+        began = time.monotonic()
+        turn(shop)
+        assert time.monotonic() - began < 5
+        shop.check("totals")
+    now, message = status(shop, "late")
+    assert now == "INITIALIZING"
+    assert "no lock" in message
+    writer.execute("INSERT INTO fresh VALUES (3, 3)")
+    writer.commit()
+    turn(shop)
+    shop.check("late", "FULL")
+    assert status(shop, "late") == ("ACTIVE", "")
+
+
 def test_trimming_never_takes_what_a_reader_needs(shop: Line, installed: Database) -> None:
     slow = installed.connect(autocommit=False)
     slow.execute("INSERT INTO item VALUES (5000, 1, 1)")

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 TIDY_SECONDS = 5.0
 BACKOFF_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0)
+BUSY_SECONDS = 2.0  # between two tries to prepare a table whose source is locked
 
 
 class DatabaseLoop:
@@ -77,6 +78,7 @@ class Session:
         self.settings = owner.settings
         self.control: Connection
         self.tidied = 0.0
+        self.busy: dict[int, float] = {}
 
     def __enter__(self) -> Session:
         opened: list[Connection] = []
@@ -163,19 +165,39 @@ class Session:
 
     def _prepare(self, table: StreamTable, *, reload: str | None = None) -> bool:
         started = datetime.now(UTC)
+        if self.busy.get(table.pgt_id, 0.0) > time.monotonic():
+            return False
         try:
             compiled = prepare(self.control, table, reload=reload)
         except PgtrickleError as error:
             if self.control.closed or self.control.broken:
                 raise
-            self._failed(Outcome(table, "FULL", None, error), started)
+            if isinstance(error, TransientError):
+                self._postpone(table, error)
+            else:
+                self._failed(Outcome(table, "FULL", None, error), started)
             return False
+        self.busy.pop(table.pgt_id, None)
         self.owner.compiled[table.pgt_id] = (_version(table), compiled)
         log.info(
             "Compiled",
             extra=event(PLAN_COMPILED, database=self.owner.name, table=table.full_name, full_because=compiled.reason),
         )
         return True
+
+    def _postpone(self, table: StreamTable, error: TransientError) -> None:
+        """A long transaction on a source is nobody's fault and may take hours: said, not counted."""
+        self.busy[table.pgt_id] = time.monotonic() + BUSY_SECONDS
+        with translated():
+            self.control.execute(
+                "UPDATE pgtrickle.pgt_stream_tables SET last_error_message = %s "
+                "WHERE pgt_id = %s AND last_error_message IS DISTINCT FROM %s",
+                (error.one_line(), table.pgt_id, error.one_line()),
+            )
+        log.warning(
+            "Not ready yet",
+            extra=event(REFRESH_FAILED, database=self.owner.name, table=table.full_name, detail=error.one_line()),
+        )
 
     def _compiled(self, table: StreamTable) -> Compiled | None:
         entry = self.owner.compiled.get(table.pgt_id)

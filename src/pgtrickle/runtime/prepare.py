@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 CAPTURE_TRIES = 3
+CAPTURE_SECONDS = 0.3  # for a lock on a source; who does not get it tries again, the other tables do not wait for it
 
 
 def prepare(conn: Connection, table: StreamTable, *, reload: str | None = None) -> Compiled:
@@ -44,7 +45,7 @@ def _captured(conn: Connection, relid: int, columns: frozenset[int]) -> str | No
     found: str | None = None
     for _ in range(CAPTURE_TRIES):
         found = fingerprints(conn, [relid]).get(relid)
-        if not ensure_capture(conn, relid, columns):
+        if not ensure_capture(conn, relid, columns, deadline_s=CAPTURE_SECONDS):
             break
     return found
 
