@@ -15,6 +15,8 @@ INSERT INTO product SELECT i, 'p' || i, i * 1.25 FROM generate_series(1, 10) AS 
 INSERT INTO sale SELECT i, 1 + i % 30, 1 + i % 10, nullif(i % 7, 0) FROM generate_series(1, 300) AS i;
 CREATE INDEX ON sale (customer_id);
 CREATE INDEX ON sale (product_id);
+CREATE VIEW by_region AS
+SELECT c.region, count(*) AS n FROM sale s JOIN customer c ON c.id = s.customer_id GROUP BY c.region;
 """
 CHANGES = (
     "INSERT INTO sale SELECT i, 1 + i % 30, 1 + i % 10, i % 5 FROM generate_series(301, 330) AS i",
@@ -65,6 +67,11 @@ QUERIES = {
         WITH big AS (SELECT * FROM sale WHERE qty > 2), named(i, n) AS (SELECT id, name FROM customer) SELECT
         n.n, b.qty FROM big b JOIN named n ON n.i = b.customer_id
     """,
+    "over_groups": """
+        WITH t AS (SELECT product_id, sum(qty) AS q FROM sale GROUP BY product_id) SELECT product_id, q + 1 AS q1
+        FROM t WHERE q > 3
+    """,
+    "over_a_view_of_groups": "SELECT v.n * 2 AS n2, v.region FROM by_region AS v WHERE v.n > 2",
     "union_in_join": """
         SELECT u.k, count(*) AS n FROM (SELECT id, region AS k FROM customer UNION ALL SELECT id, title FROM
         product) u JOIN sale s ON s.customer_id = u.id GROUP BY u.k

@@ -309,18 +309,28 @@ BEGIN
         END IF;
     END LOOP;
 
-    -- 3. aggregates below another operator
-    SELECT 'x' INTO found
+    -- 3. aggregates below another operator, unless all that is above them is projections and filters: then one block
+    -- aggregates, and the outermost block, which does not, has a single item in FROM. (What this cannot tell, a join
+    -- between the two, the control plane finds when it compiles the query.)
+    SELECT CASE WHEN count(*) FILTER (WHERE s.token ~ '^:(has|gro|hav)' AND (r.view_oid <> probe OR s.depth > 1)) > 0
+                 AND NOT (count(*) FILTER (WHERE s.token ~ '^:hasAggs') <= 1
+                          AND count(*) FILTER (WHERE s.token ~ '^:groupClause') <= 1
+                          AND count(*) FILTER (WHERE s.token ~ '^\{SETOP') = 0
+                          AND bool_or(s.token ~ '^:jointree' AND s.depth = 1 AND r.view_oid = probe)
+                          AND NOT bool_or(s.token ~ '^:(has|gro|hav)' AND s.depth = 1 AND r.view_oid = probe))
+                THEN 'x' END
+    INTO found
     FROM pgtrickle._rules(probe) AS r
     CROSS JOIN LATERAL (
         SELECT t.m[1] AS token,
                sum(CASE WHEN t.m[1] ~ '^\{' THEN 1 WHEN t.m[1] = '}' THEN -1 ELSE 0 END) OVER (ORDER BY t.position) AS depth
-        FROM regexp_matches(r.node_tree, '(\\.|\{[A-Z]|\}|:hasAggs true|:groupClause (?=\()|:havingQual (?=\{))', 'g') WITH ORDINALITY AS t(m, position)
-    ) AS s
-    WHERE s.token ~ '^:'
-      -- depth 1 is the outermost query block itself
-      AND (r.view_oid <> probe OR s.depth > 1)
-    LIMIT 1;
+        FROM regexp_matches(
+            r.node_tree,
+            '(\\.|\{SETOP|\{[A-Z]|\}|:hasAggs true|:groupClause (?=\()|:havingQual (?=\{)'
+            '|:jointree (?=\{FROMEXPR :fromlist \(\{RANGETBLREF :rtindex \d+\}\)))',
+            'g'
+        ) WITH ORDINALITY AS t(m, position)
+    ) AS s;
     IF found IS NOT NULL THEN
         RETURN 'the query uses an aggregate below another operator (in a view, CTE, subquery or UNION branch)';
     END IF;
