@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from pgtrickle.capture.trigger import buffer_name
+from pgtrickle.capture.trim import index_long_buffers
 from pgtrickle.errors import FencedError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.refresh import Outcome, Refresher
@@ -553,6 +554,27 @@ def test_reader_that_was_suspended_for_long_goes_on_where_it_stood(shop: Line) -
     turn(shop)
     shop.session._tidy()
     assert pending_rows(shop, "item") == 0
+
+
+def test_buffer_that_a_slow_reader_makes_long_gets_an_index(shop: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "pgtrickle.runtime.database.index_long_buffers", lambda conn: index_long_buffers(conn, long_bytes=100_000)
+    )
+    shop.sql("SELECT pgtrickle.alter_stream_table('totals', status => 'SUSPENDED')")
+    shop.sql("INSERT INTO item SELECT i, 2, i FROM generate_series(1000, 9000) AS i")
+    turn(shop)
+    shop.session._tidy()
+    assert shop.session.indexing is not None
+    shop.session.indexing.join(30)
+    relid = shop.sql("SELECT 'item'::regclass::oid::int8")[0][0]
+    indexed = shop.sql(
+        "SELECT i.indisvalid FROM pg_index AS i WHERE i.indrelid = %s::regclass", f"pgtrickle_changes.changes_{relid}"
+    )
+    assert indexed == [(True,)]
+    shop.sql("SELECT pgtrickle.resume_stream_table('totals'); DELETE FROM item WHERE id = 5")
+    turn(shop)
+    for name in ("bag", "totals", "joined"):
+        shop.check(name)
 
 
 # -- foreign frontiers ------------------------------------------------------------------------------------------------
