@@ -337,6 +337,7 @@ UNFIT = {
     "infinite": ("numeric", "'-Infinity'", "does not fit decimal(38,18) exactly"),
     "thirty_decimals": ("numeric", "0." + "0" * 29 + "1", "does not fit decimal(38,18) exactly"),
     "too_many_digits": ("numeric", "1" + "0" * 25, "does not fit decimal(38,18) exactly"),
+    "digits_that_wrap_around": ("numeric", "721312493602961829630", "does not fit decimal(38,18) exactly"),
     "sum_of_39_digits": ("numeric(20,0)", "9" * 20, "does not fit 38 digits"),
 }
 

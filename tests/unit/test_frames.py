@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,15 @@ from pgtrickle.pipeline.templates import Slots
 
 SLOTS = Slots(1, 1)
 ROWS = [(1, "{a}", "1.50", "2", "two"), (-1, "{NULL}", None, None, None), (1, "{}", "-0.000000000000000001", "0", "")]
-UNFIT = ["NaN", "Infinity", "-Infinity", "0.0000000000000000001", "123456789012345678901"]
+UNFIT = [
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "0.0000000000000000001",
+    "123456789012345678901",
+    "721312493602961829630",
+    "1" + "0" * 30,
+]
 
 
 def as_text(rows: list[tuple[object, ...]]) -> pa.Table:
@@ -31,7 +40,7 @@ def test_both_ways_give_one_table() -> None:
 
 
 def test_trailing_zeros_are_no_digits() -> None:
-    row = (1, "{}", "1." + "0" * 25, "1", "1")
+    row = (1, "{}", "1." + "0" * 100, "1", "1")
     assert from_rows([row], SLOTS).column("s0").to_pylist() == [Decimal(1)]
 
 
@@ -42,6 +51,25 @@ def test_number_that_does_not_fit_is_refused_both_ways(value: str) -> None:
         from_rows([row], SLOTS)
     with pytest.raises(InexactValueError, match=r"does not fit decimal\(38,18\)"):
         from_arrow(as_text([row]), SLOTS)
+
+
+def test_no_number_is_changed_on_its_way() -> None:
+    """Arrow alone turns 721312493602961829630 into 40747759761084902703.25..., without an error."""
+    random = Random(1)
+    for _ in range(3000):
+        digits = "".join(random.choice("0123456789") for _ in range(random.randint(1, 80)))
+        cut = random.randint(1, len(digits))
+        value = random.choice(("", "-")) + digits[:cut] + ("." + digits[cut:] if cut < len(digits) else "")
+        whole, _, fraction = value.lstrip("-").partition(".")
+        fits = len(whole) <= 20 and len(fraction.rstrip("0")) <= 18
+        row = (1, "{}", value, None, None)
+        for is_bulk in (False, True):
+            try:
+                table = from_arrow(as_text([row]), SLOTS) if is_bulk else from_rows([row], SLOTS)
+                assert table.column("s0").to_pylist() == [Decimal(value)]
+                assert fits
+            except InexactValueError:
+                assert not fits
 
 
 def test_padding_adds_empty_columns() -> None:

@@ -1,9 +1,13 @@
-"""Leaf rows as Arrow tables: weight, key, sums, extremes. Numbers are checked; one that does not fit is refused."""
+"""Leaf rows as Arrow tables: weight, key, sums, extremes. Numbers are checked; one that does not fit is refused.
+
+The check is ours: Arrow's conversions to decimal wrap around for some numbers that do not fit, without an error.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.errors import InexactValueError
@@ -12,6 +16,10 @@ from pgtrickle.pipeline.templates import Slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+# For Arrow's regular expressions as well as Python's: zeros that end a fraction, and a number that fits without them.
+_ZEROS = r"(\.(?:[0-9]*[1-9])?)0+$"
+_FITS = rf"^-?[0-9]{{1,{PRECISION - SCALE}}}(?:\.[0-9]{{0,{SCALE}}})?$"
 
 
 def names(slots: Slots) -> list[str]:
@@ -34,10 +42,7 @@ def from_arrow(table: pa.Table, slots: Slots) -> pa.Table:
     import pyarrow as pa
 
     columns = names(slots)
-    try:
-        arrays = [column.cast(_type(name)) for name, column in zip(columns, table.columns, strict=True)]
-    except pa.ArrowInvalid as error:
-        raise _inexact(str(error)) from error
+    arrays = [_cast(column, name) for name, column in zip(columns, table.columns, strict=True)]
     return pa.Table.from_arrays(arrays, names=columns)
 
 
@@ -65,19 +70,30 @@ def _type(name: str) -> pa.DataType:
     return pa.string() if name[0] in "kx" else pa.decimal128(PRECISION, SCALE)
 
 
+def _cast(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    import pyarrow.compute as pc
+
+    if name[0] not in "so":
+        return column.cast(_type(name))
+    trimmed = pc.replace_substring_regex(column, pattern=_ZEROS, replacement=r"\1")
+    misfits = pc.filter(trimmed, pc.invert(pc.match_substring_regex(trimmed, pattern=_FITS)))
+    if len(misfits):
+        raise _inexact(misfits[0].as_py())
+    return trimmed.cast(_type(name))
+
+
 def _array(values: list[Any], name: str) -> pa.Array:
     import pyarrow as pa
 
     if name[0] not in "so":
         return pa.array(values, _type(name))
-    try:
-        numbers = [None if v is None else Decimal(v) for v in values]
-        if any(n is not None and not n.is_finite() for n in numbers):
-            raise _inexact("NaN or infinity")
-        return pa.array(numbers, _type(name))
-    except (pa.ArrowInvalid, InvalidOperation) as error:
-        raise _inexact(str(error)) from error
+    trimmed = [None if v is None else re.sub(_ZEROS, r"\1", v) for v in values]
+    misfit = next((v for v in trimmed if v is not None and not re.match(_FITS, v)), None)
+    if misfit is not None:
+        raise _inexact(misfit)
+    return pa.array([None if v is None else Decimal(v) for v in trimmed], _type(name))
 
 
-def _inexact(detail: str) -> InexactValueError:
-    return InexactValueError(f"a numeric value does not fit decimal({PRECISION},{SCALE}) exactly ({detail})")
+def _inexact(value: str) -> InexactValueError:
+    shown = value if len(value) <= 50 else f"{value[:50]}..."
+    return InexactValueError(f"a numeric value does not fit decimal({PRECISION},{SCALE}) exactly ({shown})")
