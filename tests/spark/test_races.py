@@ -376,6 +376,20 @@ def test_writes_past_disabled_capture_are_found(shop: Line, enabled_again: bool)
         shop.check(name)
 
 
+def test_dropped_buffer_is_made_again_and_its_readers_are_loaded_anew(shop: Line) -> None:
+    relid = shop.sql("SELECT 'item'::regclass::oid::int8")[0][0]
+    shop.sql(f"INSERT INTO item VALUES (100, 2, 9); DROP TABLE {buffer_name(relid)}")
+    shop.sql("UPDATE kind SET name = 'z' WHERE id = 1")
+    turn(shop)
+    shop.check("names")
+    for name in ("bag", "totals", "joined"):
+        shop.check(name, "REINITIALIZE")
+    shop.sql("INSERT INTO item VALUES (101, 2, 10)")
+    turn(shop)
+    for name in ("bag", "totals", "joined"):
+        shop.check(name)
+
+
 def test_column_that_nobody_uses_comes_and_goes_unnoticed(shop: Line) -> None:
     before = {name: shop.refreshes(name) for name in QUERIES}
     shop.sql("ALTER TABLE item ADD COLUMN extra int DEFAULT 5; ALTER TABLE kind DROP COLUMN spare")

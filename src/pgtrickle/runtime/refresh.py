@@ -17,7 +17,7 @@ from pgtrickle.apply import bags
 from pgtrickle.apply import groups as grouped
 from pgtrickle.apply.commit import Record, fence, write_history
 from pgtrickle.apply.stage import stage_arrow, stage_columns
-from pgtrickle.capture.fingerprint import fingerprints
+from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.copy import read_arrow
@@ -151,8 +151,13 @@ class Refresher:
         prints = fingerprints(self.reader, sorted({s.relid for t in tables for s in t.captured}))
         cuts = {t.pgt_id: since(t, moment.instance, moment.cut) for t in tables}
         windows = {t.pgt_id: Window(cut, moment.cut) for t in tables if (cut := cuts[t.pgt_id]) is not None}
+        # Of a source whose structure changed not even the buffer may be there any more; `decide` sees to that.
         wanted = [
-            (s.relid, windows[t.pgt_id]) for t in tables if t.pgt_id in windows for s in t.captured if s.relid in prints
+            (s.relid, windows[t.pgt_id])
+            for t in tables
+            if t.pgt_id in windows
+            for s in t.captured
+            if unchanged(t.fingerprints.get(s.relid), prints.get(s.relid), ())
         ]
         counts, sizes = read_pending(self.reader, wanted)
         jobs = []

@@ -1,7 +1,8 @@
 -- What capture of each source rests on. %(relids)s: oid array.
 -- Returns per source that exists: oid, fingerprint text 'structure' followed by ' attnum:state' of each captured column.
 -- Everything goes by xmin of the catalog rows: a thing that was changed and changed back is still a change. A trigger that is
--- missing is missing in the text. Read at every refresh, so it is one plain query that the driver can prepare: no functions.
+-- missing is missing in the text. The buffer's oid belongs to the structure: rows of one that was dropped are lost to every reader.
+-- Read at every refresh, so it is one plain query that the driver can prepare: no functions.
 WITH RECURSIVE family AS (
     SELECT c.oid AS source, c.oid AS relid, c.relpersistence, ''::text AS parents
     FROM pg_catalog.unnest(%(relids)s::oid[]) AS s(relid)
@@ -43,6 +44,8 @@ WITH RECURSIVE family AS (
     ) AS c
     GROUP BY c.source
 )
-SELECT s.source::int8, s.text || coalesce(c.text, '')
+SELECT
+    s.source::int8,
+    s.text || '.' || coalesce(pg_catalog.to_regclass('pgtrickle_changes.changes_' || s.source)::oid::text, '-') || coalesce(c.text, '')
 FROM structure AS s
 LEFT JOIN columns AS c ON c.source = s.source
