@@ -228,3 +228,19 @@ def test_text_that_cannot_be_cut_is_recomputed_in_auto(line: Line) -> None:
     line.tick()
     assert line.last("st")[1] == "COMPLETED"
     line.equal("st")
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT m, count(*) AS n FROM a GROUP BY m", "SELECT m, v FROM a"], ids=["groups", "bag"]
+)
+def test_renamed_label_of_an_enum_is_a_changed_source(line: Line, query: str) -> None:
+    """Rows and groups are known by their text, which is another one now."""
+    line.sql("CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TABLE a (m mood, v int)")
+    line.sql("INSERT INTO a VALUES ('sad', 1), ('ok', 2)")
+    line.create("st", query, mode="DIFFERENTIAL")
+    line.sql("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'; INSERT INTO a VALUES ('blue', 3)")
+    line.tick()
+    line.check("st", "REINITIALIZE")
+    line.sql("DELETE FROM a WHERE v = 1")
+    line.tick()
+    line.check("st")

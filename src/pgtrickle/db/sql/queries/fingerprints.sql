@@ -32,13 +32,20 @@ WITH RECURSIVE family AS (
             f.source,
             own.attnum,
             pg_catalog.substr(pg_catalog.md5(pg_catalog.string_agg(
-                pg_catalog.concat_ws(',', m.attrelid, m.attnum, m.atttypid, m.attisdropped, m.xmin), ';' ORDER BY m.attrelid
+                pg_catalog.concat_ws(',', m.attrelid, m.attnum, m.atttypid, m.attisdropped, m.xmin, l.labels), ';' ORDER BY m.attrelid
             )), 1, 12) AS state
         FROM pgtrickle.pgt_sources AS p
         CROSS JOIN LATERAL pg_catalog.unnest(p.captured_columns) AS k(attnum)
         JOIN pg_catalog.pg_attribute AS own ON own.attrelid = p.source_relid AND own.attnum = k.attnum
         JOIN (SELECT DISTINCT source, relid FROM family) AS f ON f.source = p.source_relid
         JOIN pg_catalog.pg_attribute AS m ON m.attrelid = f.relid AND m.attname = own.attname
+        LEFT JOIN LATERAL (
+            -- A renamed label is another text for the same value: rows and groups are known by their text.
+            SELECT pg_catalog.string_agg(e.xmin::text, '/' ORDER BY e.oid) AS labels
+            FROM pg_catalog.pg_type AS y
+            JOIN pg_catalog.pg_enum AS e ON e.enumtypid = ANY (ARRAY[y.oid, y.typelem, y.typbasetype])
+            WHERE y.oid = m.atttypid
+        ) AS l ON true
         WHERE p.source_relid = ANY (%(relids)s::oid[])
         GROUP BY f.source, own.attnum
     ) AS c
