@@ -170,8 +170,10 @@ class SparkEngine:
             yield
         except PgtrickleError:
             raise
-        except (PySparkException, RpcError, OSError) as error:
+        except (PySparkException, RpcError, OSError, ValueError) as error:
             text = str(error)
+            if type(error) is ValueError and "Cannot invoke RPC" not in text:  # else: another thread has discarded it
+                raise
             if any(code in text for code in _OVERFLOW):
                 raise InexactValueError("a sum does not fit 38 digits") from error
             if isinstance(error, AnalysisException | PySparkTypeError | PySparkValueError):
