@@ -189,7 +189,7 @@ def test_failures_in_a_row_suspend_and_resume_goes_on(
         assert "totals" not in {o.table.name for o in turn(line)}
     assert "no luck today" in (status(line, "totals")[2] or "")
     assert line.last("totals")[:2] == ("DIFFERENTIAL", "FAILED")
-    line.session._tidy()
+    line.session.tidy()
     line.sql("SELECT pgtrickle.resume_stream_table('totals')")
     turn(line)
     line.check("totals")

@@ -433,7 +433,7 @@ def test_dropped_source_stops_its_readers_and_nobody_else(shop: Line) -> None:
     shop.sql("UPDATE kind SET name = 'z' WHERE id = 1")
     turn(shop)
     shop.check("names")
-    shop.session._tidy()
+    shop.session.tidy()
     turn(shop)
 
 
@@ -539,7 +539,7 @@ def test_trimming_never_takes_what_a_reader_needs(shop: Line, installed: Databas
     with writing(installed.dsn, shuffle_items, threads=2):
         for number in range(15):
             turn(shop)
-            shop.session._tidy()
+            shop.session.tidy()
             equal(shop, ["totals", "joined"])
             if number == 10:
                 slow.commit()
@@ -548,7 +548,7 @@ def test_trimming_never_takes_what_a_reader_needs(shop: Line, installed: Databas
     turn(shop)
     shop.sql("UPDATE item SET qty = 1 WHERE id = 5000; UPDATE kind SET name = 'last' WHERE id = 1")
     turn(shop)  # a cut after the last writer, for every reader
-    shop.session._tidy()
+    shop.session.tidy()
     assert pending_rows(shop, "item") == pending_rows(shop, "kind") == 0
     for name in QUERIES:
         shop.check(name)
@@ -559,14 +559,14 @@ def test_reader_that_was_suspended_for_long_goes_on_where_it_stood(shop: Line) -
     for number in range(10):
         shop.sql(f"INSERT INTO item VALUES ({100 + number}, 2, {number}); DELETE FROM item WHERE id = {1 + number}")
         turn(shop)
-        shop.session._tidy()
+        shop.session.tidy()
         equal(shop, ["bag", "joined"])
     assert pending_rows(shop, "item") == 20
     shop.sql("SELECT pgtrickle.resume_stream_table('totals')")
     turn(shop)
     shop.check("totals")
     turn(shop)
-    shop.session._tidy()
+    shop.session.tidy()
     assert pending_rows(shop, "item") == 0
 
 
@@ -577,7 +577,7 @@ def test_buffer_that_a_slow_reader_makes_long_gets_an_index(shop: Line, monkeypa
     shop.sql("SELECT pgtrickle.alter_stream_table('totals', status => 'SUSPENDED')")
     shop.sql("INSERT INTO item SELECT i, 2, i FROM generate_series(1000, 9000) AS i")
     turn(shop)
-    shop.session._tidy()
+    shop.session.tidy()
     assert shop.session.indexing is not None
     shop.session.indexing.join(30)
     relid = shop.sql("SELECT 'item'::regclass::oid::int8")[0][0]

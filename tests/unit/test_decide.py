@@ -159,3 +159,12 @@ def test_content_that_cannot_be_trusted_is_loaded_anew(changes: dict[str, Any], 
 def test_content_at_a_usable_cut_is_kept() -> None:
     assert reload_reason(stream_table(), HERE, NOW, "UTC") is None
     assert since(stream_table(), HERE, NOW) == Cut(90, 90, ())
+
+
+def test_decide_recomputes_when_the_changes_are_predicted_to_take_longer() -> None:
+    """10,000 changes at 0.01 ms are 100 ms: more than 1.5 x 50, less than 1.5 x 80."""
+    limits = Limits(max_change_ratio=1.0, max_buffer_rows=0, prediction_ratio=1.5)
+    pending = {900: Pending(10_000, truncated=False)}
+    for last_full_ms, action in ((50.0, "FULL"), (80.0, "DIFFERENTIAL"), (None, "DIFFERENTIAL")):
+        decision = decided(stream_table(last_full_ms=last_full_ms), pending=pending, limits=limits)
+        assert decision.action == action, decision

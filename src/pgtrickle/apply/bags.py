@@ -45,6 +45,8 @@ def replace_staged(conn: Connection, target: Target, stage: str) -> tuple[int, i
             f"INSERT INTO {target.table} ({target.column_list()}) SELECT {target.decoded('d.a')}d.h "
             f"FROM (SELECT s.h, s.k::text[] AS a FROM {stage} AS s) AS d"
         ).rowcount
+        # Without it the next refresh would look its rows up by reading all of them.
+        conn.execute(f"ANALYZE {target.table}")
         return inserted, 0
     conn.execute('CREATE TEMP TABLE __pgt_difference (h int8, n int8, k text COLLATE "C") ON COMMIT DROP')
     conn.execute(

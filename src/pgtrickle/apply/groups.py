@@ -114,6 +114,7 @@ def replace_groups(conn: Connection, groups: Groups, stage: str) -> tuple[int, i
     conn.execute(f"ANALYZE {state}")
     # All of them, whether or not their state has changed: somebody may have written to the table.
     inserted, deleted = _show(conn, groups, None)
+    conn.execute(f"ANALYZE {table}")
     return inserted, deleted + orphans
 
 

@@ -76,6 +76,7 @@ class StreamTable:
     consecutive_errors: int
     sources: tuple[Source, ...]
     fingerprints: dict[int, str | None]
+    last_full_ms: float | None = None
 
     @property
     def full_name(self) -> str:

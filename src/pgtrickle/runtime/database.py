@@ -98,7 +98,9 @@ class Session:
             for conn in opened:
                 conn.close()
             raise
-        limits = Limits(self.settings.differential_max_change_ratio, self.settings.max_buffer_rows)
+        limits = Limits(
+            self.settings.differential_max_change_ratio, self.settings.max_buffer_rows, self.settings.prediction_ratio
+        )
         self.refresher = Refresher(self.reader, self.writer, self.owner.engine, self._compiled, limits)
         return self
 
@@ -111,7 +113,7 @@ class Session:
             begun = time.monotonic()
             self.tick()
             if begun - self.tidied >= TIDY_SECONDS:
-                self._tidy()
+                self.tidy()
                 self.tidied = begun
             self._sleep(begun)
 
@@ -244,7 +246,8 @@ class Session:
             ),
         )
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
+        """Buffers behind their readers, capture that nobody needs, old history."""
         with translated():
             trim_all(self.control)
             index_long_buffers(self.control)

@@ -33,7 +33,8 @@ SELECT
         )), '[]')
         FROM pgtrickle.pgt_dependencies AS d
         WHERE d.pgt_id = st.pgt_id
-    )
+    ),
+    st.last_full_ms
 FROM pgtrickle.pgt_stream_tables AS st
 WHERE %(ids)s::int8[] IS NULL OR st.pgt_id = ANY (%(ids)s::int8[])
 ORDER BY st.pgt_id
