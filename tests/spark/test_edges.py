@@ -126,6 +126,11 @@ EDGES = {
         "SELECT count(*) AS n FROM a WHERE k > 0",
         ("INSERT INTO a VALUES (3), (-1)", "DELETE FROM a"),
     ),
+    "change_that_only_a_reread_measure_sees": Edge(
+        "CREATE TABLE a (k int, v int, t text); INSERT INTO a VALUES (1, 5, 'x'), (1, 6, 'y')",
+        "SELECT k, max(v) AS hi, min(t) AS lo, count(DISTINCT t) AS d FROM a GROUP BY k",
+        ("UPDATE a SET t = 'a' WHERE v = 5", "UPDATE a SET t = 'a'"),
+    ),
     "sum_that_returns_to_zero": Edge(
         "CREATE TABLE a (k int, v int); INSERT INTO a VALUES (1, 5), (2, NULL)",
         "SELECT k, sum(v) AS s, avg(v) AS m, count(v) AS n FROM a GROUP BY k",

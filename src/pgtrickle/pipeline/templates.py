@@ -91,7 +91,8 @@ class FoldTemplate:
         for term in linear.deltas(self.rows, changed):
             inner = linear.render(self.rows, term)
             sql = f"SELECT {leaf} FROM ({inner.sql}) AS q"
-            if self.extremes:
+            # A change that only a reread measure sees is no change of the leaf: netted, its group would look untouched.
+            if self.extremes and len(self.extremes) == len(self.rereads):
                 sql = _netted(sql, 1 + len(values))
             statements.append(linear.with_clause(self.rows, term) + sql)
         return statements
