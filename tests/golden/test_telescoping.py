@@ -39,7 +39,7 @@ def generated(query: str) -> str:
         rendered = linear.render(node, term)
         assert rendered.weighted
         sql = f"{linear.with_clause(node, term)}{rendered.sql}"
-        parts.append(f"{TERM}{number}: {tables[term.delta or 0]}\n{_lines(sql)};")
+        parts.append(f"{TERM}{number}: {' and '.join(tables[o] for o in sorted(term.deltas))}\n{_lines(sql)};")
     parts.append(f"{AROUND}\n{_lines(query_as_of(plan, changed))};")
     return "\n\n".join(parts) + "\n"
 

@@ -50,7 +50,7 @@ def _create(db: Database, query: str, **arguments: Any) -> tuple[str, str | None
     given = {"name": "s", "query": query, **arguments}
     db.sql(f"SELECT pgtrickle.create_stream_table({', '.join(f'{k} => %s' for k in given)})", *given.values())
     ((mode, reason),) = db.sql(
-        "SELECT effective_refresh_mode, mode_reason FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 's'"
+        "SELECT effective_refresh_mode, mode_reason FROM pgtrickle.pgt_stream_tables WHERE pgt_name = %s", given["name"]
     )
     return mode, reason
 
@@ -235,6 +235,9 @@ def test_nondeterministic_collation_is_an_obstacle(db: Database) -> None:
     db.superuser_sql("UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'loose'")
     db.sql("CREATE TABLE n (a text COLLATE loose)")
     assert "nondeterministic" in (_create(db, "SELECT a FROM n")[1] or "")
+    assert _create(db, "SELECT region, count(*) AS n FROM customers GROUP BY region", name="plain")[0] == "DIFFERENTIAL"
+    query = "SELECT region COLLATE loose AS r, count(*) AS n FROM customers GROUP BY region COLLATE loose"
+    assert "nondeterministic collation loose" in (_create(db, query, name="expression")[1] or "")
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,6 @@ def test_joins_read_only_what_the_changes_touch(line: Line) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.xfail(
-    strict=False, reason="the planner overrates how many rows of an old state match, and hashes the rest"
-)
 def test_several_changed_tables_read_little_of_the_small_ones(line: Line) -> None:
     line.sql(SCHEMA)
     create(line, "sums", f"SELECT c.region, count(*) AS n, sum(f.qty * p.price) AS amount {JOIN} GROUP BY c.region")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.nodes import Select, UnionAll, scans
 from pgtrickle.pipeline.rules import linear
@@ -24,17 +26,27 @@ def roles(changed: dict[int, Changed]) -> list[list[str]]:
     return [[linear.role(s, t) for s in scans(plan)] for t in linear.deltas(plan, changed)]
 
 
-def test_old_stands_left_of_the_change_and_new_right_of_it() -> None:
-    assert roles({1: SALE, 2: CUSTOMER}) == [["delta", "new", "new"], ["old", "delta", "new"], ["old", "old", "delta"]]
-
-
-def test_table_without_changes_is_read_as_it_is_and_has_no_term() -> None:
-    assert roles({1: SALE}) == [["delta", "new", "new"], ["old", "new", "delta"]]
+def test_each_set_of_changed_occurrences_is_a_term_with_its_sign() -> None:
+    assert roles({1: SALE}) == [["delta", "new", "new"], ["new", "new", "delta"], ["delta", "new", "delta"]]
+    assert len(roles({1: SALE, 2: CUSTOMER})) == 7
+    assert [linear.sign(t) for t in linear.deltas(join(), {1: SALE})] == [1, 1, -1]
     assert roles({}) == []
 
 
+def test_sign_is_carried_by_one_delta_of_the_set() -> None:
+    plan = join()
+    clauses = [linear.with_clause(plan, t) for t in linear.deltas(plan, {1: SALE})]
+    assert [c.count("WHEN 'I' THEN 1") for c in clauses] == [1, 1, 1]
+    assert [c.count("WHEN 'D' THEN 1") for c in clauses] == [0, 0, 1]
+
+
+def test_old_stands_left_of_the_change_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "MAX_TOGETHER", 2)
+    assert roles({1: SALE, 2: CUSTOMER}) == [["delta", "new", "new"], ["old", "delta", "new"], ["old", "old", "delta"]]
+
+
 def test_as_of_reads_every_changed_table_as_it_was() -> None:
-    term = Term(None, {1: SALE}, as_of=True)
+    term = Term(frozenset(), {1: SALE}, as_of=True)
     assert [linear.role(s, term) for s in scans(join())] == ["old", "new", "old"]
 
 
@@ -44,7 +56,7 @@ def test_union_has_rows_only_in_the_branch_of_the_change() -> None:
     first, second = linear.deltas(plan, {1: SALE, 2: CUSTOMER})
     assert linear.contributing(plan, first) == plan.branches[:1]
     assert linear.contributing(plan, second) == plan.branches[1:]
-    assert linear.contributing(plan, Term(None, {})) == plan.branches
+    assert linear.contributing(plan, Term(frozenset(), {})) == plan.branches
     sql = linear.render(plan, first).sql
     assert sql.count("WHERE false") == 1  # for the types of the union
     assert sql.index("__pgt_d") < sql.index("WHERE false")
@@ -55,16 +67,16 @@ def test_weight_is_the_product_of_the_weighted_members() -> None:
     terms = linear.deltas(plan, {1: SALE, 2: CUSTOMER})
     weights = [linear.render(plan, t).sql.partition(" FROM ")[0] for t in terms]
     assert weights[0].endswith('s."__pgt_w" AS "__pgt_w"')
-    assert weights[1].endswith('s."__pgt_w" * c."__pgt_w" AS "__pgt_w"')
-    assert weights[2].endswith('s."__pgt_w" * c."__pgt_w" * z."__pgt_w" AS "__pgt_w"')
-    assert not linear.render(plan, Term(None, {})).weighted
+    assert weights[3].endswith('s."__pgt_w" * c."__pgt_w" AS "__pgt_w"')
+    assert weights[6].endswith('s."__pgt_w" * c."__pgt_w" * z."__pgt_w" AS "__pgt_w"')
+    assert not linear.render(plan, Term(frozenset(), {})).weighted
 
 
 def test_changes_are_limited_to_their_number() -> None:
     plan = join()
-    (first, _) = linear.deltas(plan, {1: SALE})
+    first, *_ = linear.deltas(plan, {1: SALE})
     assert linear.with_clause(plan, first).rstrip().endswith("LIMIT 3)")
-    assert linear.with_clause(plan, Term(None, {})) == ""
+    assert linear.with_clause(plan, Term(frozenset(), {})) == ""
 
 
 def test_query_that_needs_no_column_still_counts_rows() -> None:
@@ -75,4 +87,4 @@ def test_query_that_needs_no_column_still_counts_rows() -> None:
     assert isinstance(plan, Select)
     (term,) = linear.deltas(plan, {1: SALE})
     assert "1 AS __pgt_one" in linear.with_clause(plan, term)
-    assert "1 AS __pgt_one" in linear.render(plan, Term(None, {})).sql
+    assert "1 AS __pgt_one" in linear.render(plan, Term(frozenset(), {})).sql

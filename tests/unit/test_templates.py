@@ -101,11 +101,11 @@ def test_key_without_a_canonical_text_is_refused() -> None:
         fold("SELECT note, count(*) AS n FROM shop.sale GROUP BY note", [JSONB], [BIGINT])
 
 
-def test_bag_sends_one_statement_per_changed_occurrence() -> None:
+def test_bag_sends_one_statement_per_set_of_changed_occurrences() -> None:
     query = "SELECT a.id FROM ((shop.sale a JOIN shop.customer b ON (true)) JOIN shop.sale c ON (true))"
     template = compiled(query)
     assert isinstance(template, BagTemplate)
-    assert len(template.delta_statements(EVERYTHING)) == 3
+    assert len(template.delta_statements(EVERYTHING)) == 7
     assert len(template.delta_statements({2: EVERYTHING[2]})) == 1
     assert template.relids == {1, 2}
     assert "__pgt_d" not in template.load_statement()
@@ -141,9 +141,9 @@ def test_explanation_names_every_operator() -> None:
     )
     text = "\n".join(told["tree"])
     assert told["mode"] == "DIFFERENTIAL"
-    for part in ("Having", "Aggregate by (c.region)", "min(s.qty)", "Join of 2: telescoped", "Scan shop.sale"):
+    for part in ("Having", "Aggregate by (c.region)", "min(s.qty)", "Join of 2", "Scan shop.sale"):
         assert part in text
-    assert len(told["leaves"]) == 2
+    assert len(told["leaves"]) == 3  # either table changed, or both
     bag = explain(compiled("SELECT sale.id FROM shop.sale UNION ALL SELECT customer.id FROM shop.customer"))
     assert bag["tree"][0].startswith("Union all")
     assert isinstance(plan_of("SELECT count(*) AS n FROM shop.sale"), Aggregate)

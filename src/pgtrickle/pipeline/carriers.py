@@ -98,3 +98,9 @@ def numeric_scale(typmod: int) -> int | None:
         return None
     scale = (typmod - 4) & 0x7FF
     return scale if scale < 1024 else None  # a negative scale rounds left of the point: treated as unknown
+
+
+def whole_digits(typmod: int) -> int:
+    """Digits before the point that a numeric(p,s) may have; 0 for an unconstrained one, where nothing is declared."""
+    scale = numeric_scale(typmod)
+    return 0 if scale is None else ((typmod - 4) >> 16) - scale

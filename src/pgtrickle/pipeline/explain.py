@@ -65,7 +65,11 @@ def _node(node: Linear, depth: int, tree: list[str]) -> None:
             _node(branch, depth + 1, tree)
         return
     members = node.source.members if node.source is not None else ()
-    label = f"Join of {len(members)}: telescoped, one term per changed table" if len(members) > 1 else "Project"
+    label = (
+        f"Join of {len(members)}: one term per set of changed tables, joined by PostgreSQL from the changes"
+        if len(members) > 1
+        else "Project"
+    )
     tree.append(f"{indent}{label}{f' where {node.where}' if node.where else ''}")
     for member in members:
         _node(member.node, depth + 1, tree)

@@ -10,11 +10,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pgtrickle.pipeline.carriers import INT2, INT4, INTEGERS, NUMERIC, SqlType, exact, order
+from pgtrickle.pipeline.carriers import INT2, INT4, INTEGERS, NUMERIC, SqlType, exact, order, whole_digits
 from pgtrickle.pipeline.nodes import Aggregate, AggregateCall, CallPlace
 from pgtrickle.pipeline.scales import scale_of
 
-MAX_SCALE = 18  # digits after the point that a sum has on its way through Spark
+# Digits of a sum's values on their way through Spark, after the point and before it. A declared type that has more is
+# read again; a value that has more, without having been declared so, sends its refresh to FULL.
+MAX_SCALE = 18
+MAX_WHOLE_DIGITS = 18  # leaves room for the sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ class _Builder:
             scale = scale_of(call.argument or "", self.aggregate.source)
             if scale is None and (call.function == "avg" or not self._only_compared(i)):
                 return self._reread(i)
-            if scale is not None and scale > MAX_SCALE:
+            if (scale is not None and scale > MAX_SCALE) or whole_digits(type_.typmod) > MAX_WHOLE_DIGITS:
                 return self._reread(i)
         elif type_.base not in INTEGERS:
             return self._reread(i)

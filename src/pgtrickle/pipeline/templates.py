@@ -14,11 +14,10 @@ from pgtrickle.pipeline.carriers import SqlType, decoded, encoded, exact, key
 from pgtrickle.pipeline.measures import Measure, Measures, argument, plan_measures
 from pgtrickle.pipeline.nodes import Aggregate, CallPlace, Item, KeyPlace, Plan, Select, UnionAll, scans
 from pgtrickle.pipeline.rules import linear
-from pgtrickle.pipeline.rules.linear import Changed, Term, W
+from pgtrickle.pipeline.rules.linear import NOW, Changed, Term, W
 from pgtrickle.pipeline.sqltext import quote
 
 Describe = Callable[[str], Sequence[SqlType]]
-NOW = Term(None, {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pgtrickle.pipeline.sqltext import quote
 
 
 def query_as_of(plan: Plan, changed: Mapping[int, Changed]) -> str:
-    term = Term(None, changed, as_of=True)
+    term = Term(frozenset(), changed, as_of=True)
     if not isinstance(plan, Aggregate):
         return linear.render(plan, term).sql
     items = [f"{_text(plan, o.parts)} AS {quote(o.name)}" for o in plan.outputs]

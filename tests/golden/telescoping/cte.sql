@@ -14,13 +14,13 @@ WITH a AS (
      JOIN b z ON ((z.x = b.y)))
 
 -- term 1: sale
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_1" AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT b.x AS "x", z.y AS "y", b."__pgt_w" AS "__pgt_w"
   FROM ((SELECT a.id AS "x", a.qty AS "y", a."__pgt_w" AS "__pgt_w"
   FROM (SELECT sale.id AS "id", sale.qty AS "qty", sale."__pgt_w" AS "__pgt_w"
   FROM (SELECT *
-  FROM "__pgt_d") AS sale) AS a
+  FROM "__pgt_d0") AS sale) AS a
   WHERE (a.qty > 1)) AS b
   JOIN (SELECT a.id AS "x", a.qty AS "y"
   FROM (SELECT sale.id AS "id", sale.qty AS "qty"
@@ -29,21 +29,35 @@ WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3
   WHERE (a.qty > 1)) AS z ON ((z.x = b.y)));
 
 -- term 2: sale
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_1" AS c
-  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT b.x AS "x", z.y AS "y", b."__pgt_w" * z."__pgt_w" AS "__pgt_w"
-  FROM ((SELECT a.id AS "x", a.qty AS "y", a."__pgt_w" AS "__pgt_w"
-  FROM (SELECT sale.id AS "id", sale.qty AS "qty", sale."__pgt_w" AS "__pgt_w"
-  FROM (SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok", 1 AS "__pgt_w"
-  FROM "shop"."sale" AS t
-  UNION ALL SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
-  FROM "pgtrickle_changes"."changes_1" AS c
-  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T') AS sale) AS a
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT b.x AS "x", z.y AS "y", z."__pgt_w" AS "__pgt_w"
+  FROM ((SELECT a.id AS "x", a.qty AS "y"
+  FROM (SELECT sale.id AS "id", sale.qty AS "qty"
+  FROM (SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok"
+  FROM "shop"."sale" AS t) AS sale) AS a
   WHERE (a.qty > 1)) AS b
   JOIN (SELECT a.id AS "x", a.qty AS "y", a."__pgt_w" AS "__pgt_w"
   FROM (SELECT sale.id AS "id", sale.qty AS "qty", sale."__pgt_w" AS "__pgt_w"
   FROM (SELECT *
-  FROM "__pgt_d") AS sale) AS a
+  FROM "__pgt_d1") AS sale) AS a
+  WHERE (a.qty > 1)) AS z ON ((z.x = b.y)));
+
+-- term 3: sale and sale
+WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
+  FROM "pgtrickle_changes"."changes_1" AS c
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7), "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+  FROM "pgtrickle_changes"."changes_1" AS c
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT b.x AS "x", z.y AS "y", b."__pgt_w" * z."__pgt_w" AS "__pgt_w"
+  FROM ((SELECT a.id AS "x", a.qty AS "y", a."__pgt_w" AS "__pgt_w"
+  FROM (SELECT sale.id AS "id", sale.qty AS "qty", sale."__pgt_w" AS "__pgt_w"
+  FROM (SELECT *
+  FROM "__pgt_d0") AS sale) AS a
+  WHERE (a.qty > 1)) AS b
+  JOIN (SELECT a.id AS "x", a.qty AS "y", a."__pgt_w" AS "__pgt_w"
+  FROM (SELECT sale.id AS "id", sale.qty AS "qty", sale."__pgt_w" AS "__pgt_w"
+  FROM (SELECT *
+  FROM "__pgt_d1") AS sale) AS a
   WHERE (a.qty > 1)) AS z ON ((z.x = b.y)));
 
 -- around pending changes

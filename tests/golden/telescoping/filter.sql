@@ -4,11 +4,11 @@ SELECT id,
   WHERE ((qty > 2) AND (note ~~ 'a%'::text))
 
 -- term 1: sale
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_1" AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT id AS "id", (qty * 2) AS "d", sale."__pgt_w" AS "__pgt_w"
   FROM (SELECT *
-  FROM "__pgt_d") AS sale
+  FROM "__pgt_d0") AS sale
   WHERE ((qty > 2) AND (note ~~ 'a%'::text));
 
 -- around pending changes

@@ -4,25 +4,33 @@ SELECT s.id,
      JOIN shop.customer c ON (((c.id = s.customer_id) AND (s.qty > 1))))
 
 -- term 1: sale
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_1" AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT s.id AS "id", c.name AS "name", s."__pgt_w" AS "__pgt_w"
   FROM ((SELECT *
-  FROM "__pgt_d") AS s
+  FROM "__pgt_d0") AS s
   JOIN (SELECT t."id" AS "id", t."name" AS "name", t."region" AS "region"
   FROM "shop"."customer" AS t) AS c ON (((c.id = s.customer_id) AND (s.qty > 1))));
 
 -- term 2: customer
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+  FROM "pgtrickle_changes"."changes_2" AS c
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT s.id AS "id", c.name AS "name", c."__pgt_w" AS "__pgt_w"
+  FROM ((SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok"
+  FROM "shop"."sale" AS t) AS s
+  JOIN (SELECT *
+  FROM "__pgt_d1") AS c ON (((c.id = s.customer_id) AND (s.qty > 1))));
+
+-- term 3: sale and customer
+WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
+  FROM "pgtrickle_changes"."changes_1" AS c
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7), "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_2" AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT s.id AS "id", c.name AS "name", s."__pgt_w" * c."__pgt_w" AS "__pgt_w"
-  FROM ((SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok", 1 AS "__pgt_w"
-  FROM "shop"."sale" AS t
-  UNION ALL SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
-  FROM "pgtrickle_changes"."changes_1" AS c
-  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T') AS s
+  FROM ((SELECT *
+  FROM "__pgt_d0") AS s
   JOIN (SELECT *
-  FROM "__pgt_d") AS c ON (((c.id = s.customer_id) AND (s.qty > 1))));
+  FROM "__pgt_d1") AS c ON (((c.id = s.customer_id) AND (s.qty > 1))));
 
 -- around pending changes
 SELECT s.id AS "id", c.name AS "name"

@@ -6,11 +6,11 @@ SELECT "group",
   WHERE ("Mixed Case" <> 'it''s; FROM'::text)
 
 -- term 1: Odd Table
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "group", c.c2 AS "Mixed Case", c.c3 AS "quo""te", c.c4 AS "select", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "group", c.c2 AS "Mixed Case", c.c3 AS "quo""te", c.c4 AS "select", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_3" AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT "group" AS "group", "Mixed Case" AS "AS", "quo""te" AS "quo""te", "select" AS "from", o."__pgt_w" AS "__pgt_w"
   FROM (SELECT *
-  FROM "__pgt_d") AS o
+  FROM "__pgt_d0") AS o
   WHERE ("Mixed Case" <> 'it''s; FROM'::text);
 
 -- around pending changes

@@ -11,11 +11,11 @@ UNION ALL (
 )
 
 -- term 1: customer
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_2" AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) (SELECT customer.id AS "id", customer.name AS "name", customer."__pgt_w" AS "__pgt_w"
   FROM (SELECT *
-  FROM "__pgt_d") AS customer)
+  FROM "__pgt_d0") AS customer)
   UNION ALL (SELECT "q".*, 1 AS "__pgt_w"
   FROM ((SELECT sale.id AS "id", sale.note AS "name"
   FROM (SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok"
@@ -24,7 +24,7 @@ WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "re
   WHERE false);
 
 -- term 2: sale
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_1" AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) (SELECT "q".*, 1 AS "__pgt_w"
   FROM (SELECT customer.id AS "id", customer.name AS "name"
@@ -33,7 +33,7 @@ WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3
   WHERE false)
   UNION ALL ((SELECT sale.id AS "id", sale.note AS "name", sale."__pgt_w" AS "__pgt_w"
   FROM (SELECT *
-  FROM "__pgt_d") AS sale)
+  FROM "__pgt_d1") AS sale)
   UNION ALL (SELECT "q".*, 1 AS "__pgt_w"
   FROM (SELECT 1 AS "id", 'x'::text AS "name") AS "q"
   WHERE false));

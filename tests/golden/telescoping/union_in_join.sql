@@ -8,12 +8,12 @@ SELECT u.k,
      JOIN shop.sale s ON ((s.customer_id = u.k)))
 
 -- term 1: customer
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_2" AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT u.k AS "k", s.qty AS "qty", u."__pgt_w" AS "__pgt_w"
   FROM (((SELECT customer.id AS "k", customer."__pgt_w" AS "__pgt_w"
   FROM (SELECT *
-  FROM "__pgt_d") AS customer)
+  FROM "__pgt_d0") AS customer)
   UNION ALL (SELECT "q".*, 1 AS "__pgt_w"
   FROM (SELECT sale.id AS "k"
   FROM (SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok"
@@ -23,7 +23,7 @@ WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "re
   FROM "shop"."sale" AS t) AS s ON ((s.customer_id = u.k)));
 
 -- term 2: sale
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_1" AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT u.k AS "k", s.qty AS "qty", u."__pgt_w" AS "__pgt_w"
   FROM (((SELECT "q".*, 1 AS "__pgt_w"
@@ -33,28 +33,56 @@ WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3
   WHERE false)
   UNION ALL (SELECT sale.id AS "k", sale."__pgt_w" AS "__pgt_w"
   FROM (SELECT *
-  FROM "__pgt_d") AS sale)) AS u
+  FROM "__pgt_d1") AS sale)) AS u
   JOIN (SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok"
   FROM "shop"."sale" AS t) AS s ON ((s.customer_id = u.k)));
 
 -- term 3: sale
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d2" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+  FROM "pgtrickle_changes"."changes_1" AS c
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT u.k AS "k", s.qty AS "qty", s."__pgt_w" AS "__pgt_w"
+  FROM (((SELECT customer.id AS "k"
+  FROM (SELECT t."id" AS "id", t."name" AS "name", t."region" AS "region"
+  FROM "shop"."customer" AS t) AS customer)
+  UNION ALL (SELECT sale.id AS "k"
+  FROM (SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok"
+  FROM "shop"."sale" AS t) AS sale)) AS u
+  JOIN (SELECT *
+  FROM "__pgt_d2") AS s ON ((s.customer_id = u.k)));
+
+-- term 4: customer and sale
+WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
+  FROM "pgtrickle_changes"."changes_2" AS c
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7), "__pgt_d2" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_1" AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT u.k AS "k", s.qty AS "qty", u."__pgt_w" * s."__pgt_w" AS "__pgt_w"
   FROM (((SELECT customer.id AS "k", customer."__pgt_w" AS "__pgt_w"
-  FROM (SELECT t."id" AS "id", t."name" AS "name", t."region" AS "region", 1 AS "__pgt_w"
-  FROM "shop"."customer" AS t
-  UNION ALL SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
-  FROM "pgtrickle_changes"."changes_2" AS c
-  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T') AS customer)
-  UNION ALL (SELECT sale.id AS "k", sale."__pgt_w" AS "__pgt_w"
-  FROM (SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok", 1 AS "__pgt_w"
-  FROM "shop"."sale" AS t
-  UNION ALL SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
-  FROM "pgtrickle_changes"."changes_1" AS c
-  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T') AS sale)) AS u
+  FROM (SELECT *
+  FROM "__pgt_d0") AS customer)
+  UNION ALL (SELECT "q".*, 1 AS "__pgt_w"
+  FROM (SELECT sale.id AS "k"
+  FROM (SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok"
+  FROM "shop"."sale" AS t) AS sale) AS "q"
+  WHERE false)) AS u
   JOIN (SELECT *
-  FROM "__pgt_d") AS s ON ((s.customer_id = u.k)));
+  FROM "__pgt_d2") AS s ON ((s.customer_id = u.k)));
+
+-- term 5: sale and sale
+WITH "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
+  FROM "pgtrickle_changes"."changes_1" AS c
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7), "__pgt_d2" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+  FROM "pgtrickle_changes"."changes_1" AS c
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT u.k AS "k", s.qty AS "qty", u."__pgt_w" * s."__pgt_w" AS "__pgt_w"
+  FROM (((SELECT "q".*, 1 AS "__pgt_w"
+  FROM (SELECT customer.id AS "k"
+  FROM (SELECT t."id" AS "id", t."name" AS "name", t."region" AS "region"
+  FROM "shop"."customer" AS t) AS customer) AS "q"
+  WHERE false)
+  UNION ALL (SELECT sale.id AS "k", sale."__pgt_w" AS "__pgt_w"
+  FROM (SELECT *
+  FROM "__pgt_d1") AS sale)) AS u
+  JOIN (SELECT *
+  FROM "__pgt_d2") AS s ON ((s.customer_id = u.k)));
 
 -- around pending changes
 SELECT u.k AS "k", s.qty AS "qty"

@@ -3,33 +3,45 @@ SELECT n,
    FROM shop.nested n
 
 -- term 1: sale
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_1" AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT n AS "n", (amount + 1) AS "more", n."__pgt_w" AS "__pgt_w"
   FROM (SELECT b.amount AS "amount", n.n AS "n", b."__pgt_w" AS "__pgt_w"
   FROM ((SELECT id AS "id", qty AS "amount", customer_id AS "customer_id", sale."__pgt_w" AS "__pgt_w"
   FROM (SELECT *
-  FROM "__pgt_d") AS sale
+  FROM "__pgt_d0") AS sale
   WHERE (qty > 10)) AS b
   JOIN (SELECT id AS "c", name AS "n"
   FROM (SELECT t."id" AS "id", t."name" AS "name", t."region" AS "region"
   FROM "shop"."customer" AS t) AS customer) AS n ON ((n.c = b.customer_id)))) AS n;
 
 -- term 2: customer
-WITH "__pgt_d" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
+  FROM "pgtrickle_changes"."changes_2" AS c
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT n AS "n", (amount + 1) AS "more", n."__pgt_w" AS "__pgt_w"
+  FROM (SELECT b.amount AS "amount", n.n AS "n", n."__pgt_w" AS "__pgt_w"
+  FROM ((SELECT id AS "id", qty AS "amount", customer_id AS "customer_id"
+  FROM (SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok"
+  FROM "shop"."sale" AS t) AS sale
+  WHERE (qty > 10)) AS b
+  JOIN (SELECT id AS "c", name AS "n", customer."__pgt_w" AS "__pgt_w"
+  FROM (SELECT *
+  FROM "__pgt_d1") AS customer) AS n ON ((n.c = b.customer_id)))) AS n;
+
+-- term 3: sale and customer
+WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
+  FROM "pgtrickle_changes"."changes_1" AS c
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7), "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
   FROM "pgtrickle_changes"."changes_2" AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T' LIMIT 7) SELECT n AS "n", (amount + 1) AS "more", n."__pgt_w" AS "__pgt_w"
   FROM (SELECT b.amount AS "amount", n.n AS "n", b."__pgt_w" * n."__pgt_w" AS "__pgt_w"
   FROM ((SELECT id AS "id", qty AS "amount", customer_id AS "customer_id", sale."__pgt_w" AS "__pgt_w"
-  FROM (SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok", 1 AS "__pgt_w"
-  FROM "shop"."sale" AS t
-  UNION ALL SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
-  FROM "pgtrickle_changes"."changes_1" AS c
-  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T') AS sale
+  FROM (SELECT *
+  FROM "__pgt_d0") AS sale
   WHERE (qty > 10)) AS b
   JOIN (SELECT id AS "c", name AS "n", customer."__pgt_w" AS "__pgt_w"
   FROM (SELECT *
-  FROM "__pgt_d") AS customer) AS n ON ((n.c = b.customer_id)))) AS n;
+  FROM "__pgt_d1") AS customer) AS n ON ((n.c = b.customer_id)))) AS n;
 
 -- around pending changes
 SELECT n AS "n", (amount + 1) AS "more"

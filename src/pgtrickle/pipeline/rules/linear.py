@@ -1,12 +1,18 @@
 """Scan, filter, project, inner join, UNION ALL: linear in every table occurrence.
 
-Telescoping, for occurrences 1..n of the query Q:
+With `old` = `new` - d for each changed occurrence, the change of a query is a sum over the non-empty sets S of changed
+occurrences, where Q_S is what the query yields from combinations in which all of S take part:
+
+    dQ = sum over S of (-1)^(|S|+1) * Q_S(d for the members of S, new for all others)
+
+No old state is read, so PostgreSQL plans joins with the statistics of its own tables. One changed table is one term,
+two are three, three are seven. Where more occurrences changed, there would be too many and the sum telescopes instead:
 
     dQ = sum over i of Q(old_1, .., old_i-1, d_i, new_i+1, .., new_n)
 
 `new` is the table as the refresh's snapshot sees it. `old` is as_of the last frontier: new minus the window, as rows
 with weights. The weight of a joined row is the product of its members' weights; every row here has weight +1 or -1. A
-union contributes to term i only the branch that holds occurrence i; its other branches stand there without rows, for
+union contributes to a term only the branch that holds its deltas; its other branches stand there without rows, for
 the types that PostgreSQL gives the columns of a union.
 """
 
@@ -14,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal
 
 from pgtrickle.model.flow import Window
@@ -22,6 +29,7 @@ from pgtrickle.pipeline.sqltext import quote
 
 W = '"__pgt_w"'
 Role = Literal["delta", "old", "new"]
+MAX_TOGETHER = 3  # changed occurrences whose sets are taken one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +46,19 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Which occurrence is the delta (None: evaluate everything new), and what has changed.
+    """Which occurrences are read as their changes (none: evaluate everything new), and what has changed.
 
-    `as_of`: evaluate everything old instead, each table as the plain bag of rows that it was before the windows.
+    `old_before`: changed occurrences left of this one are read as they were. `as_of`: all are, each table as the plain
+    bag of rows that it was before the windows.
     """
 
-    delta: int | None
+    deltas: frozenset[int]
     changed: Mapping[int, Changed]
+    old_before: int = 0
     as_of: bool = False
+
+
+NOW = Term(frozenset(), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +72,61 @@ def buffer_name(relid: int) -> str:
 
 
 def role(scan: Scan, term: Term) -> Role:
-    """How term i reads an occurrence: itself as its changes, those before it as they were, those after as they are."""
-    if scan.occurrence == term.delta:
+    """How a term reads an occurrence: as its changes, as it was, or as it is."""
+    if scan.occurrence in term.deltas:
         return "delta"
-    change = term.changed.get(scan.relation.relid)
-    is_before = term.as_of or (term.delta is not None and scan.occurrence < term.delta)
-    return "old" if change is not None and is_before else "new"
+    is_changed = scan.relation.relid in term.changed
+    return "old" if is_changed and (term.as_of or scan.occurrence < term.old_before) else "new"
+
+
+def sign(term: Term) -> int:
+    """Sets of an even number of deltas were counted too often by the smaller ones."""
+    return -1 if term.deltas and len(term.deltas) % 2 == 0 else 1
 
 
 def contributing(node: UnionAll, term: Term) -> tuple[Select | UnionAll, ...]:
-    """The branches of a union that have rows in this term."""
-    holding = tuple(b for b in node.branches if any(s.occurrence == term.delta for s in scans(b)))
-    return holding or node.branches
+    """The branches of a union that have rows in this term: none, when its deltas are in different ones."""
+    holding = tuple(b for b in node.branches if any(s.occurrence in term.deltas for s in scans(b)))
+    if not holding:
+        return node.branches
+    return holding if len(holding) == 1 else ()
 
 
 def deltas(node: Linear, changed: Mapping[int, Changed]) -> list[Term]:
-    """One term for each occurrence of a changed table."""
-    return [Term(s.occurrence, changed) for s in scans(node) if s.relation.relid in changed]
+    """The terms whose sum is the change of the query."""
+    occurrences = [s.occurrence for s in scans(node) if s.relation.relid in changed]
+    if len(occurrences) > MAX_TOGETHER:
+        return [Term(frozenset({o}), changed, old_before=o) for o in occurrences]
+    sets = [frozenset(c) for size in range(1, len(occurrences) + 1) for c in combinations(occurrences, size)]
+    return [Term(s, changed) for s in sets if _meet(node, s)]
+
+
+def _meet(node: Linear, together: frozenset[int]) -> bool:
+    """Whether some combination of rows takes in all these occurrences: not when they are in different branches."""
+    if isinstance(node, UnionAll):
+        holding = [b for b in node.branches if any(s.occurrence in together for s in scans(b))]
+        return len(holding) <= 1 and all(_meet(b, together) for b in holding)
+    if isinstance(node, Scan) or node.source is None:
+        return True
+    return all(_meet(m.node, together) for m in node.source.members)
 
 
 def with_clause(node: Linear, term: Term) -> str:
-    """The changed rows of the term's delta, materialised, with their number as a limit: joins start from them."""
-    if term.delta is None:
+    """The changed rows of the term, materialised, with their number as a limit: joins start from them."""
+    if not term.deltas:
         return ""
-    scan = next(s for s in scans(node) if s.occurrence == term.delta)
-    change = term.changed[scan.relation.relid]
-    return f'WITH "__pgt_d" AS MATERIALIZED ({_window_rows(scan, change, negate=False)} LIMIT {change.rows}) '
+    first = min(term.deltas)
+    parts = []
+    for scan in scans(node):
+        if scan.occurrence in term.deltas:
+            change = term.changed[scan.relation.relid]
+            rows = _window_rows(scan, change, negate=scan.occurrence == first and sign(term) < 0)
+            parts.append(f"{_delta_name(scan)} AS MATERIALIZED ({rows} LIMIT {change.rows})")
+    return f"WITH {', '.join(parts)} "
+
+
+def _delta_name(scan: Scan) -> str:
+    return f'"__pgt_d{scan.occurrence}"'
 
 
 def render(node: Linear, term: Term, names: Sequence[str] | None = None) -> Rendered:
@@ -117,7 +159,7 @@ def _union(node: UnionAll, term: Term, names: Sequence[str] | None) -> Rendered:
     if names is None:
         names = _names(node)
     filled = contributing(node, term)
-    rendered = [render(b, term if b in filled else Term(None, {}), names) for b in node.branches]
+    rendered = [render(b, term if b in filled else NOW, names) for b in node.branches]
     weighted = any(r.weighted for r in rendered)
     texts = []
     for branch, r in zip(node.branches, rendered, strict=True):
@@ -138,7 +180,7 @@ def _names(node: Linear) -> list[str]:
 def _scan(scan: Scan, term: Term) -> Rendered:
     reads = role(scan, term)
     if reads == "delta":
-        return Rendered('SELECT * FROM "__pgt_d"', True)
+        return Rendered(f"SELECT * FROM {_delta_name(scan)}", True)
     now = f"{quote(scan.relation.schema)}.{quote(scan.relation.name)}"
     by_number = {c.attnum: c.name for c in scan.relation.columns}
     columns = [f"t.{quote(by_number[attnum])} AS {quote(name)}" for attnum, name in scan.exposes] or ["1 AS __pgt_one"]
@@ -148,7 +190,9 @@ def _scan(scan: Scan, term: Term) -> Rendered:
     if term.as_of:
         return Rendered(_as_of(scan, change, now, columns), False)
     table = f"SELECT {', '.join(columns)}, 1 AS {W} FROM {now} AS t"
-    return Rendered(f"{table} UNION ALL {_window_rows(scan, change, negate=True)}", True)
+    # The limit, their exact number, tells the planner how few rows the second arm has.
+    window = f"SELECT * FROM ({_window_rows(scan, change, negate=True)} LIMIT {change.rows}) AS w"
+    return Rendered(f"{table} UNION ALL {window}", True)
 
 
 def _as_of(scan: Scan, change: Changed, now: str, columns: Sequence[str]) -> str:

@@ -263,6 +263,16 @@ BEGIN
         RETURN found;
     END IF;
 
+    -- also a collation that only an expression has: GROUP BY name COLLATE loose
+    SELECT format('the query uses the nondeterministic collation %I', l.collname) INTO found
+    FROM pg_collation AS l
+    JOIN pgtrickle._rules(probe) AS r ON r.node_tree ~ ('coll[a-zA-Z]* ' || l.oid || '\M')
+    WHERE NOT l.collisdeterministic
+    LIMIT 1;
+    IF found IS NOT NULL THEN
+        RETURN found;
+    END IF;
+
     -- 2. constructs, in any query block of the query, its CTEs, subqueries and views
     FOR tree IN SELECT r.node_tree FROM pgtrickle._rules(probe) AS r LOOP
         FOR construct IN
