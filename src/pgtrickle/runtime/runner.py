@@ -43,6 +43,7 @@ def run(settings: Settings, server: str, spark_url: Callable[[], str], stop: thr
     """The loop without its surroundings, for callers that bring their own Spark and their own way to stop."""
     engine = SparkEngine(spark_url)
     threads: dict[str, threading.Thread] = {}
+    is_told = False
     log.info("Started", extra=event(RUN_STARTED, server=redact(server)))
     # Beside the first refreshes, which need not wait for it.
     warming = threading.Thread(target=_warm_up, args=(engine, stop), name="warm-up", daemon=True)
@@ -63,6 +64,12 @@ def run(settings: Settings, server: str, spark_url: Callable[[], str], stop: thr
                         target=_kept, args=(loop, stop), name=f"database {name}", daemon=True
                     )
                     threads[name].start()
+            if not names and not is_told:
+                log.warning(
+                    "No database of this server has pgtrickle: run `pgtrickle install DSN`; it is noticed at once",
+                    extra=event("runtime.nothing_installed", server=redact(server)),
+                )
+                is_told = True
             stop.wait(DISCOVER_SECONDS if names else 1.0)
     finally:
         stop.set()
