@@ -128,14 +128,15 @@ def _show(conn: Connection, groups: Groups, gids: list[int] | None) -> tuple[int
     identical = "".join(
         f" AND o.c{i}::text IS NOT DISTINCT FROM t.{quote(c.name)}::text" for i, c in enumerate(target.columns)
     )
-    same = f"o.gid = t.__pgt_row_id{identical}"
+    same = escape(f"o.gid = t.__pgt_row_id{identical}")
+    table, columns = escape(target.table), escape(target.column_list())
     typed = ", ".join([*(f"o.c{i}" for i in range(len(target.columns))), "o.gid"])
     row = conn.execute(
         f"WITH o AS MATERIALIZED ({output}), "
-        f"gone AS (DELETE FROM {target.table} AS t WHERE NOT EXISTS (SELECT FROM o WHERE {same})"
+        f"gone AS (DELETE FROM {table} AS t WHERE NOT EXISTS (SELECT FROM o WHERE {same})"
         f"{'' if gids is None else ' AND t.__pgt_row_id = ANY (%s::int8[])'} RETURNING 1), "
-        f"come AS (INSERT INTO {target.table} ({target.column_list()}) SELECT {typed} FROM o "
-        f"WHERE NOT EXISTS (SELECT FROM {target.table} AS t WHERE {same}) RETURNING 1) "
+        f"come AS (INSERT INTO {table} ({columns}) SELECT {typed} FROM o "
+        f"WHERE NOT EXISTS (SELECT FROM {table} AS t WHERE {same}) RETURNING 1) "
         "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone)",
         () if gids is None else (gids, gids),
     ).fetchone()

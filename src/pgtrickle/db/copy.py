@@ -7,7 +7,8 @@ and in the one transaction (and so the one snapshot) that the refresh already ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Generator, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from pgtrickle.db.connect import Connection
 
+BATCH_BYTES = 32 << 20
 _BATCH_ROWS = 65536
 _BLOCK_BYTES = 1 << 20
 
@@ -23,26 +25,39 @@ _BLOCK_BYTES = 1 << 20
 def read_arrow(conn: Connection, query: str, types: Sequence[pa.DataType]) -> pa.Table:
     """The rows of a query (no parameters), with columns named c0, c1, ... of the given Arrow types."""
     import pyarrow as pa
-    from pyarrow import csv
 
-    buffer = BytesIO()
-    longest = 0
+    tables = list(read_batches(conn, query, types, batch_bytes=sys.maxsize))
+    return tables[0] if tables else pa.schema(list(zip(_names(types), types, strict=True))).empty_table()
+
+
+def read_batches(
+    conn: Connection, query: str, types: Sequence[pa.DataType], *, batch_bytes: int = BATCH_BYTES
+) -> Generator[pa.Table, None, None]:
+    """The same in tables of about `batch_bytes`, so that a result of any size needs little memory."""
+    buffer, longest = BytesIO(), 0
     with conn.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)") as copy:
         for block in copy:  # the server sends a row per block
             buffer.write(block)
             longest = max(longest, len(block))
-    names = [f"c{i}" for i in range(len(types))]
-    if buffer.tell() == 0:
-        return pa.schema(list(zip(names, types, strict=True))).empty_table()
+            if buffer.tell() >= batch_bytes:
+                yield _parsed(buffer, longest, types)
+                buffer, longest = BytesIO(), 0
+    if buffer.tell():
+        yield _parsed(buffer, longest, types)
+
+
+def _parsed(buffer: BytesIO, longest: int, types: Sequence[pa.DataType]) -> pa.Table:
+    from pyarrow import csv
+
     buffer.seek(0)
     return csv.read_csv(
         buffer,
         # Arrow refuses a row that is longer than its block.
-        read_options=csv.ReadOptions(column_names=names, block_size=max(_BLOCK_BYTES, 2 * longest)),
+        read_options=csv.ReadOptions(column_names=_names(types), block_size=max(_BLOCK_BYTES, 2 * longest)),
         # A row of one NULL column is an empty line.
         parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=csv.ConvertOptions(
-            column_types=dict(zip(names, types, strict=True)),
+            column_types=dict(zip(_names(types), types, strict=True)),
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
@@ -50,6 +65,10 @@ def read_arrow(conn: Connection, query: str, types: Sequence[pa.DataType]) -> pa
             false_values=["f"],
         ),
     )
+
+
+def _names(types: Sequence[pa.DataType]) -> list[str]:
+    return [f"c{i}" for i in range(len(types))]
 
 
 def write_arrow(conn: Connection, target: str, table: pa.Table) -> None:

@@ -7,8 +7,8 @@ table that fails does not hold back the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from pgtrickle.apply.stage import stage_arrow, stage_columns
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
-from pgtrickle.db.copy import read_arrow
+from pgtrickle.db.copy import read_arrow, read_batches
 from pgtrickle.errors import InexactValueError, InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Delta, Frontier, Pending, Timings, Window
@@ -81,7 +81,6 @@ class _Job:
     started_at: datetime
     timings: Timings
     leaf: pa.Table | None = None
-    load: pa.Table | None = None
     delta: Delta | None = None
     arrays: list[Sequence[Any]] | None = None
     error: PgtrickleError | None = None
@@ -125,12 +124,11 @@ class Refresher:
             for job in jobs:
                 if job.delta is not None:
                     self._guarded(job, self._arrange)
-                if isinstance(job.error, InexactValueError) and job.table.refresh_mode == "AUTO" and not job.is_load:
+                if isinstance(job.error, InexactValueError) and job.table.refresh_mode == "AUTO":
                     job.decision, job.error = Decision(FULL, job.error.message), None
-                    self._guarded(job, self._read, moment.cut)
-                if job.load is not None:
-                    self._guarded(job, self._identify)
-        outcomes += [self._finish(job, moment, initiated_by) for job in jobs]
+            # Loads last: they may be long, and they still read from the snapshot while they write.
+            for job in sorted(jobs, key=lambda j: j.is_load):
+                outcomes.append(self._finish(job, moment, initiated_by))
         return outcomes
 
     # -- read
@@ -192,9 +190,7 @@ class Refresher:
 
     def _read(self, job: _Job, cut: Cut) -> None:
         with _timed(job, "read"):
-            if job.is_load:
-                job.load = read_arrow(self.reader, job.compiled.load_sql, _load_types(job.compiled))
-            elif job.decision.action == DIFFERENTIAL and job.since is not None:
+            if job.decision.action == DIFFERENTIAL and job.since is not None:
                 window = Window(job.since, cut)
                 changed = {r: Changed(r, window, p.rows) for r, p in job.pending.items() if p.rows}
                 job.leaf = self._leaf(job.template, changed)
@@ -247,11 +243,6 @@ class Refresher:
             else:
                 job.arrays = [job.delta.columns[name] for name, _ in bags.DELTA_COLUMNS]
 
-    def _identify(self, job: _Job) -> None:
-        assert job.load is not None
-        with _timed(job, "spark"):
-            job.load = self.engine.identify(job.load)
-
     # -- apply
     # ------------------------------------------------------------------------------------------------------------
 
@@ -275,21 +266,43 @@ class Refresher:
         )
         try:
             with translated(), self.writer.transaction():
+                stage = self._stage(job) if job.is_load else None
                 with _timed(job, "apply"):
+                    # Only now: a long load must not lock the catalog row while it is read.
                     fence(self.writer, record)
-                    inserted, deleted = self._apply(job)
+                    inserted, deleted = self._apply(job) if stage is None else self._replace(job, stage)
                 write_history(self.writer, record, inserted=inserted, deleted=deleted, timings=job.timings.to_json())
         except PgtrickleError as error:
             return Outcome(job.table, action, reason, error)
         return Outcome(job.table, action, reason, None, inserted, deleted, job.timings.to_json())
 
+    def _stage(self, job: _Job) -> str:
+        """The table's whole content from the snapshot, batch by batch: read, given its identity by Spark, staged."""
+        groups = job.compiled.groups
+        columns = groups.load_columns() if groups is not None else bags.LOAD_COLUMNS
+        # Closed inside the savepoint: a COPY that was left half-way has to end before the connection is used again.
+        with self.reader.transaction(), closing(self._identified(job)) as batches:
+            return stage_arrow(self.writer, columns, batches)
+
+    def _identified(self, job: _Job) -> Generator[pa.Table, None, None]:
+        with closing(read_batches(self.reader, job.compiled.load_sql, _load_types(job.compiled))) as batches:
+            while True:
+                with _timed(job, "read"):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                with _timed(job, "spark"):
+                    identified = self.engine.identify(batch)
+                with _timed(job, "stage"):
+                    yield identified
+
+    def _replace(self, job: _Job, stage: str) -> tuple[int, int]:
+        if job.compiled.groups is not None:
+            return grouped.replace_groups(self.writer, job.compiled.groups, stage)
+        return bags.replace_staged(self.writer, job.compiled.target, stage)
+
     def _apply(self, job: _Job) -> tuple[int, int]:
-        target, groups, conn = job.compiled.target, job.compiled.groups, self.writer
-        if job.load is not None:
-            if groups is not None:
-                return grouped.replace_groups(conn, groups, stage_arrow(conn, groups.load_columns(), job.load))
-            return bags.replace_staged(conn, target, stage_arrow(conn, bags.LOAD_COLUMNS, job.load))
-        arrays = job.arrays
+        target, groups, conn, arrays = job.compiled.target, job.compiled.groups, self.writer, job.arrays
         if not arrays or not arrays[0]:
             return 0, 0
         is_small = len(arrays[0]) <= SMALL_ROWS
