@@ -34,3 +34,31 @@ def test_percent_signs_in_names_of_a_grouped_table(line: Line) -> None:
     line.sql("INSERT INTO t VALUES (4, 2)")
     line.tick()
     line.check("50%s")
+
+
+def test_a_group_is_shown_by_the_collation_of_its_key(line: Line) -> None:
+    """The test database's own collation knows that É is the upper case of é; "C" does not."""
+    line.sql("CREATE TABLE t (name text COLLATE \"C\"); INSERT INTO t VALUES ('é')")
+    line.create("keys", "SELECT name, upper(name) AS upper, count(*) AS n FROM t GROUP BY name")
+    line.create("extremes", "SELECT upper(max(name)) AS upper FROM t")
+    line.sql("INSERT INTO t VALUES ('ö')")
+    line.tick()
+    for name in ("keys", "extremes"):
+        line.check(name)
+    assert line.rows("extremes") == [("ö",)]
+
+
+def test_digits_of_a_numeric_key_are_not_lost_where_they_show(line: Line) -> None:
+    line.sql("CREATE TABLE t (n numeric, s numeric(8,2)); INSERT INTO t VALUES (1.00, 1)")
+    line.create("shown", "SELECT n::text AS text, count(*) AS rows FROM t GROUP BY n")
+    line.create("declared", "SELECT s::text AS text, count(*) AS rows FROM t GROUP BY s")
+    line.create("compared", "SELECT n, count(*) AS rows FROM t GROUP BY n HAVING n > 0.5")
+    line.create("having", "SELECT s, sum(n) AS n FROM t GROUP BY s HAVING sum(n)::text = '1.00'")
+    for name in ("shown", "declared", "compared", "having"):
+        line.check(name, "FULL")
+    line.sql("INSERT INTO t VALUES (2.000, 2), (1.00, 3)")
+    line.tick()
+    line.check("shown", "FULL")
+    for name in ("declared", "compared", "having"):
+        line.check(name)
+    assert line.rows("shown") == [("1.00", 2), ("2.000", 1)]

@@ -61,8 +61,11 @@ def aggregate_names(conn: Connection) -> frozenset[str]:
     return frozenset(row[0] for row in conn.execute(statement("aggregates")).fetchall())
 
 
-def describe(conn: Connection, query: str) -> list[tuple[int, int, str, int, str, int]]:
-    """(typid, typmod, name, base type, kind of the base, element type) of each column of a query, which is not run."""
+def describe(conn: Connection, query: str) -> list[tuple[int, int, str, int, str, int, str | None]]:
+    """(typid, typmod, name, base type, kind of the base, element type, collation) of each column of a query.
+
+    The query is not run. The collation is None where it is the database's, or where the type has none.
+    """
     with conn.cursor() as cursor:
         cursor.execute(f"SELECT * FROM ({query}) AS described LIMIT 0")
         result = cursor.pgresult
@@ -71,4 +74,18 @@ def describe(conn: Connection, query: str) -> list[tuple[int, int, str, int, str
     rows = conn.execute(
         statement("types"), {"typids": [t for t, _ in found], "typmods": [m for _, m in found]}
     ).fetchall()
-    return [(typid, typmod, *row) for (typid, typmod), row in zip(found, rows, strict=True)]
+    collations = _collations(conn, query, [row[-1] for row in rows])
+    return [(*pair, *row[:-1], c) for pair, row, c in zip(found, rows, collations, strict=True)]
+
+
+def _collations(conn: Connection, query: str, collatable: Sequence[bool]) -> list[str | None]:
+    if not any(collatable):
+        return [None] * len(collatable)
+    names = ", ".join(f"c{i}" for i in range(len(collatable)))
+    asked = ", ".join(
+        f"pg_collation_for((SELECT q.c{i} FROM described AS q LIMIT 0))" if yes else "NULL"
+        for i, yes in enumerate(collatable)
+    )
+    row = conn.execute(f"WITH described({names}) AS NOT MATERIALIZED ({query}) SELECT {asked}").fetchone()
+    assert row is not None
+    return [None if c == '"default"' else c for c in row]

@@ -34,6 +34,12 @@ class SqlType:
     base: int
     kind: str
     element: int = 0  # the element type of an array
+    collation: str | None = None  # quoted, where it is not the database's
+
+    @property
+    def declared(self) -> str:
+        """The type as a column of ours is declared; also good in a cast."""
+        return f"{self.name} COLLATE {self.collation}" if self.collation else self.name
 
 
 def encoded(texts: Sequence[str]) -> str:

@@ -61,6 +61,16 @@ def argument(call: AggregateCall) -> str | None:
     return call.argument if call.filter is None else f"CASE WHEN {call.filter} THEN {call.argument} END"
 
 
+_SHOWS_SCALE = re.compile(
+    r"[/%^]|\|\||\b(?!AND\b|OR\b|NOT\b)\w+\s*\(|::(?!numeric\b|bigint\b|integer\b|smallint\b|double\b|real\b)"
+)
+
+
+def shows_scale(text: str) -> bool:
+    """Whether the text around a number does more than compare, add or multiply: divides, calls, casts to a text."""
+    return bool(_SHOWS_SCALE.search(text))
+
+
 def plan_measures(
     aggregate: Aggregate,
     argument_types: Sequence[SqlType | None],
@@ -150,10 +160,10 @@ class _Builder:
             return False
         having = self.aggregate.having or ()
         text = " ".join(p for p in having if isinstance(p, str))
-        return place not in having or not re.search(r"[/%^]|\b(?!AND\b|OR\b|NOT\b)\w+\s*\(", text)
+        return place not in having or not shows_scale(text)
 
     def _reread(self, i: int) -> str:
-        state = (("v", self.result_types[i].name),)
+        state = (("v", self.result_types[i].declared),)
         measure = self._measure(i, self.aggregate.calls[i].sql, "reread", state=state)
         return f's."{measure.name("v")}"'
 

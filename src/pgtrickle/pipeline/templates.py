@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Column
-from pgtrickle.pipeline.carriers import SqlType, decoded, encoded, exact, key
-from pgtrickle.pipeline.measures import Measure, Measures, argument, plan_measures
+from pgtrickle.pipeline.carriers import FLOAT4, FLOAT8, NUMERIC, SqlType, decoded, encoded, exact, key, numeric_scale
+from pgtrickle.pipeline.measures import Measure, Measures, argument, plan_measures, shows_scale
 from pgtrickle.pipeline.nodes import Aggregate, CallPlace, Item, KeyPlace, Plan, Select, UnionAll, scans
 from pgtrickle.pipeline.rules import linear
 from pgtrickle.pipeline.rules.linear import NOW, Changed, Term, W
@@ -194,9 +195,28 @@ def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Descri
     argument_types = [next(rest) if a is not None else None for a in arguments]
     calls = ", ".join(c.sql for c in plan.calls)
     result_types = describe(linear.select([calls], plan.source, plan.where, NOW).sql) if plan.calls else ()
+    _refuse_lossy_keys(plan, key_types)
     group_key = encoded([key(f"q.k{i}", t) for i, t in enumerate(key_types)])
     measures = plan_measures(plan, argument_types, result_types, lambda i: f"q.a{i}")
     return FoldTemplate(plan, columns, key_types, group_key, measures, _relids(plan), rows)
+
+
+def _refuse_lossy_keys(plan: Aggregate, key_types: Sequence[SqlType]) -> None:
+    """A key is kept without trailing zeros and without the sign of zero: equal, but not where somebody looks closer."""
+    lossy = {
+        KeyPlace(i)
+        for i, t in enumerate(key_types)
+        if t.base in (FLOAT4, FLOAT8) or (t.base == NUMERIC and numeric_scale(t.typmod) is None)
+    }
+    shown = [*(o.parts for o in plan.outputs), plan.having or ()]
+    around = [" ".join(p for p in parts if isinstance(p, str)) for parts in shown if lossy.intersection(parts)]
+    if lossy and plan.layers:
+        around += [text for layer in plan.layers for text in (*(i.sql for i in layer.items), layer.where or "")]
+    if any(shows_scale(text) for text in around):
+        raise NotDifferentiableError(
+            "an expression over a grouping key that is a float, or a numeric without declared scale, is not maintained "
+            "from changes: it may show digits that equal keys do not share"
+        )
 
 
 def _relids(plan: Plan) -> frozenset[int]:

@@ -9,7 +9,7 @@ from pgtrickle.apply.groups import Groups, StateColumn
 from pgtrickle.apply.target import Target
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
-from pgtrickle.errors import DefinitionError, NotDifferentiableError
+from pgtrickle.errors import DataError, DefinitionError, NotDifferentiableError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.pipeline.carriers import SqlType, encoded, exact
 from pgtrickle.pipeline.explain import explain
@@ -65,7 +65,7 @@ def _template(conn: Connection, table: StreamTable) -> Template:
                 plan, table.columns, lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)]
             )
             _prove(conn, template)
-    except DefinitionError as error:
+    except (DefinitionError, DataError) as error:
         _still_valid(conn, table)
         raise NotDifferentiableError(error.message, hint=error.hint) from error
     return template
@@ -85,7 +85,7 @@ def _prove(conn: Connection, template: Template) -> None:
         [
             "NULL::int8 AS gid",
             "NULL::int8 AS n",
-            *(f"NULL::{t.name} AS k{i}" for i, t in enumerate(template.key_types)),
+            *(f"NULL::{t.declared} AS k{i}" for i, t in enumerate(template.key_types)),
             *(f"NULL::{c.type} AS {c.name}" for c in _state_columns(template)),
         ]
     )
@@ -104,7 +104,7 @@ def _target(table: StreamTable) -> Target:
 
 
 def _groups(template: FoldTemplate, target: Target) -> Groups:
-    key_types = tuple(t.name for t in template.key_types)
+    key_types = tuple(t.declared for t in template.key_types)
     return Groups(target, key_types, tuple(_state_columns(template)), template.output_statement)
 
 

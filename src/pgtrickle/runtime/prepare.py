@@ -98,6 +98,8 @@ def _mode(table: StreamTable, compiled: Compiled) -> str:
 
 def _shape(table: StreamTable, compiled: Compiled) -> str:
     """What the stored content and state depend on besides the data."""
-    state = [(c.name, c.type, c.fold) for c in compiled.groups.state] if compiled.groups is not None else []
+    state: list[object] = []
+    if compiled.groups is not None:
+        state = [*compiled.groups.key_types, *((c.name, c.type, c.fold) for c in compiled.groups.state)]
     parts = [table.definition_version, table.relid, compiled.load_sql, state, compiled.reason]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
