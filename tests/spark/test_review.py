@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.line import Line
 
 
@@ -62,3 +64,89 @@ def test_digits_of_a_numeric_key_are_not_lost_where_they_show(line: Line) -> Non
     for name in ("declared", "compared", "having"):
         line.check(name)
     assert line.rows("shown") == [("1.00", 2), ("2.000", 1)]
+
+
+def status(line: Line, name: str) -> tuple[str, str]:
+    rows = line.sql("SELECT status, coalesce(last_error_message, '') FROM pgtrickle.pgt_status() WHERE name = %s", name)
+    return rows[0][0], rows[0][1]
+
+
+@pytest.mark.parametrize("query", ["SELECT a, sum(b) AS b FROM t GROUP BY a", "SELECT DISTINCT a, b FROM t"])
+def test_another_table_under_the_same_name_stops_the_stream_table(line: Line, query: str) -> None:
+    line.sql("CREATE TABLE t (a int, b int); INSERT INTO t VALUES (1, 1)")
+    line.create("st", query)
+    line.sql(
+        "BEGIN; CREATE TABLE successor (a int, b int); INSERT INTO successor VALUES (7, 7); "
+        "ALTER TABLE t RENAME TO t_old; ALTER TABLE successor RENAME TO t; COMMIT"
+    )
+    line.tick()
+    state, message = status(line, "public.st")
+    assert state == "ERROR"
+    assert "now reads public.t, which it did not" in message
+    line.sql("SELECT pgtrickle.alter_stream_table('st', query => %s)", query)
+    line.tick()
+    line.sql("INSERT INTO t VALUES (8, 8)")
+    line.tick()
+    line.equal("st")
+    assert line.rows("st") == [(7, 7), (8, 8)]
+
+
+def test_a_source_that_moves_away_and_back_loses_nothing(line: Line) -> None:
+    line.sql("CREATE SCHEMA elsewhere; CREATE TABLE t (a int)")
+    line.create("st", "SELECT a FROM t")
+    line.sql("ALTER TABLE t SET SCHEMA elsewhere; INSERT INTO elsewhere.t VALUES (1)")
+    line.tick()
+    assert status(line, "public.st")[0] == "ERROR"
+    line.sql("ALTER TABLE elsewhere.t SET SCHEMA public; SELECT pgtrickle.resume_stream_table('st')")
+    line.tick()
+    line.equal("st")
+    assert line.rows("st") == [(1,)]
+
+
+@pytest.mark.parametrize("query", ["SELECT a, b FROM outer_view", "SELECT DISTINCT a, b FROM outer_view"])
+def test_a_replaced_view_is_followed_while_it_reads_the_same_columns(line: Line, query: str) -> None:
+    line.sql("CREATE TABLE t (a int, b int); INSERT INTO t VALUES (1, 1), (2, 2); CREATE TABLE other (a int, b int)")
+    line.sql("CREATE VIEW v AS SELECT a, b FROM t; CREATE VIEW outer_view AS SELECT a, b FROM v")
+    line.create("st", query)
+    line.sql("CREATE OR REPLACE VIEW v AS SELECT a, b * 10 AS b FROM t WHERE a <> 2")
+    line.tick()
+    line.equal("st")
+    assert line.rows("st") == [(1, 10)]
+    line.sql("INSERT INTO t VALUES (3, 3)")
+    line.tick()
+    line.equal("st")
+    line.sql("CREATE OR REPLACE VIEW v AS SELECT a, b FROM other")
+    line.tick()
+    state, message = status(line, "public.st")
+    assert state == "ERROR"
+    assert "now reads public.other" in message
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("random() < 2", "volatile"),
+        ("now() > '2020-01-01'::timestamptz", "stable function pg_catalog.now()"),
+        ("b > 0", "a column of public.t"),
+    ],
+)
+def test_a_replaced_view_that_could_not_have_been_used_stops_the_stream_table(
+    line: Line, condition: str, message: str
+) -> None:
+    line.sql("CREATE TABLE t (a int, b int); INSERT INTO t VALUES (1, 1); CREATE VIEW v AS SELECT a FROM t")
+    line.create("st", "SELECT a FROM v")
+    line.sql(f"CREATE OR REPLACE VIEW v AS SELECT a FROM t WHERE {condition}")
+    line.tick()
+    state, error = status(line, "public.st")
+    assert state == "ERROR"
+    assert message in error
+
+
+def test_row_security_that_holds_for_the_owner_stops_the_stream_table(line: Line) -> None:
+    line.sql("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
+    line.create("st", "SELECT a FROM t")
+    line.sql("ALTER TABLE t ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
+    line.tick()
+    state, message = status(line, "public.st")
+    assert state == "ERROR"
+    assert "row security of public.t is active" in message

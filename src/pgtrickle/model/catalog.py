@@ -87,6 +87,11 @@ class StreamTable:
         return tuple(s for s in self.sources if s.capturable)
 
     @property
+    def watched(self) -> tuple[Source, ...]:
+        """What a fingerprint is kept of: captured tables, and views, which may get another definition."""
+        return tuple(s for s in self.sources if s.capturable or s.type == "VIEW")
+
+    @property
     def refresh_requested(self) -> bool:
         if self.refresh_requested_at is None:
             return False

@@ -65,9 +65,9 @@ def decide(
     source_rows: Mapping[int, float],
     limits: Limits,
 ) -> Decision:
-    for source in table.captured:
+    for source in table.watched:
         stored, current = table.fingerprints.get(source.relid), fingerprints.get(source.relid)
-        if not unchanged(stored, current, source.columns if differentiable else ()):
+        if not unchanged(stored, current, source.columns if differentiable and source.capturable else ()):
             return Decision(PREPARE, "a source's columns, partitions or capture triggers changed")
     if reload is not None:
         return Decision(FULL if reload == "first load" else REINITIALIZE, reload)

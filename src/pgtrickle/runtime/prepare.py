@@ -10,6 +10,8 @@ from pgtrickle.apply.groups import create_state
 from pgtrickle.capture.fingerprint import fingerprints
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import translated
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import SourceChangedError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.runtime.compile import Compiled, compile_table
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 
+_ANEW = "define it anew with pgtrickle.alter_stream_table(name, query => ...)"
 CAPTURE_TRIES = 3
 CAPTURE_SECONDS = 0.3  # for a lock on a source; who does not get it tries again, the other tables do not wait for it
 
@@ -28,16 +31,43 @@ def prepare(conn: Connection, table: StreamTable, *, reload: str | None = None) 
     another reason for that.
     """
     with translated():
+        # Views before they are compiled, names after: what changes in between does not have the fingerprint noted here.
+        found: dict[int, str | None] = dict.fromkeys(s.relid for s in table.watched if not s.capturable)
+        found |= fingerprints(conn, found)
         compiled = compile_table(conn, table)
-        found = {}
         for source in table.captured:
             columns = source.columns if compiled.template is not None else frozenset()
             found[source.relid] = _captured(conn, source.relid, columns)
+        _same_meaning(conn, table, compiled)
         shape = _shape(table, compiled)
         if (table.plan or {}).get("shape") != shape:
             _record(conn, table, compiled, shape)
         _expect(conn, table, found, reload)
     return compiled
+
+
+def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> None:
+    """Raises when the query's text reads other tables or columns than it did when the table was defined.
+
+    Whoever asked for those had the right to read them; nobody has asked for these. A view that was replaced may also do
+    what a definition must not, or what only FULL can follow.
+    """
+    known = {s.relid: s.columns for s in table.sources}
+    with conn.transaction(force_rollback=True):
+        conn.execute(f"CREATE TEMPORARY VIEW __pgt_reads AS {table.query}")
+        probe = {"probe": "pg_temp.__pgt_reads"}
+        rows = conn.execute(statement("reads"), probe).fetchall()
+        obstacle = conn.execute(statement("still_usable"), probe).fetchone()
+    for relid, name, columns in rows:
+        if relid not in known or not known[relid].issuperset(columns):
+            what = "a column of " if relid in known else ""
+            raise SourceChangedError(
+                f"the query now reads {what}{name}, which it did not when it was defined: "
+                "a table was renamed or a view replaced",
+                hint=_ANEW,
+            )
+    if compiled.template is not None and obstacle is not None and obstacle[0] is not None:
+        raise SourceChangedError(f"{obstacle[0]}, which it did not when it was defined", hint=_ANEW)
 
 
 def _captured(conn: Connection, relid: int, columns: frozenset[int]) -> str | None:

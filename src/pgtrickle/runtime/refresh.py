@@ -146,7 +146,7 @@ class Refresher:
     def _plan(self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome]) -> list[_Job]:
         started, begun = datetime.now(UTC), time.perf_counter()
         tables = catalog.load_stream_tables(self.reader, ids)
-        prints = fingerprints(self.reader, sorted({s.relid for t in tables for s in t.captured}))
+        prints = fingerprints(self.reader, sorted({s.relid for t in tables for s in t.watched}))
         cuts = {t.pgt_id: since(t, moment.instance, moment.cut) for t in tables}
         windows = {t.pgt_id: Window(cut, moment.cut) for t in tables if (cut := cuts[t.pgt_id]) is not None}
         # Of a source whose structure changed not even the buffer may be there any more; `decide` sees to that.
@@ -184,7 +184,7 @@ class Refresher:
                 continue
             timings = Timings()
             timings.add("plan", (time.perf_counter() - begun) * 1000)
-            own = {s.relid: prints.get(s.relid) for s in table.captured}
+            own = {s.relid: prints.get(s.relid) for s in table.watched}
             jobs.append(_Job(table, compiled, decision, cuts[table.pgt_id], pending, own, started, timings))
         return jobs
 

@@ -1,14 +1,19 @@
 -- What capture of each source rests on. %(relids)s: oid array.
 -- Returns per source that exists: oid, fingerprint text 'structure' followed by ' attnum:state' of each captured column.
+-- Its name belongs to the structure, because queries are kept as text: under the same name there may be another table now; so
+-- does row security that holds for its owner. Of a view the structure is its name and its rule.
 -- Everything goes by xmin of the catalog rows: a thing that was changed and changed back is still a change. A trigger that is
 -- missing is missing in the text. The buffer's oid belongs to the structure: rows of one that was dropped are lost to every reader.
 -- Read at every refresh, so it is one plain query that the driver can prepare: no functions.
 WITH RECURSIVE family AS (
-    SELECT c.oid AS source, c.oid AS relid, c.relpersistence, ''::text AS parents
+    SELECT c.oid AS source, c.oid AS relid, c.relpersistence, ''::text AS parents,
+           pg_catalog.concat_ws('.', n.nspname, c.relname, r.xmin, c.relrowsecurity AND c.relforcerowsecurity) AS identity
     FROM pg_catalog.unnest(%(relids)s::oid[]) AS s(relid)
     JOIN pg_catalog.pg_class AS c ON c.oid = s.relid
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    LEFT JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = c.oid AND r.ev_type = '1' AND c.relkind = 'v'
     UNION
-    SELECT f.source, i.inhrelid, c.relpersistence, i.inhparent || '@' || i.xmin
+    SELECT f.source, i.inhrelid, c.relpersistence, i.inhparent || '@' || i.xmin, ''
     FROM family AS f
     JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.relid
     JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
@@ -16,7 +21,7 @@ WITH RECURSIVE family AS (
     SELECT
         f.source,
         pg_catalog.md5(pg_catalog.string_agg(
-            pg_catalog.concat_ws(',', f.relid, f.relpersistence, f.parents, t.triggers), ';' ORDER BY f.relid, f.parents
+            pg_catalog.concat_ws(',', f.relid, f.relpersistence, f.parents, f.identity, t.triggers), ';' ORDER BY f.relid, f.parents
         )) AS text
     FROM family AS f
     LEFT JOIN LATERAL (
