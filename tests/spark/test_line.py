@@ -96,3 +96,16 @@ def test_all_first_shapes_stay_exact_through_changes(line: Line) -> None:
             assert line.last(name)[0] == "DIFFERENTIAL" or line.refreshes(name) == 1, line.last(name)
     for name in QUERIES:
         line.check(name)
+
+
+def test_immediate_table_is_refreshed_in_the_next_turn_whatever_its_schedule(line: Line) -> None:
+    line.sql(SHOP)
+    line.create("slow", "SELECT id, qty FROM sale", schedule="1h", mode="DIFFERENTIAL")
+    line.create("quick", "SELECT id, qty FROM sale", schedule="1h", mode="IMMEDIATE")
+    line.sql("UPDATE sale SET qty = 77 WHERE id = 1")
+    line.tick()
+    line.check("quick")
+    assert line.refreshes("slow") == 1
+    assert line.sql("SELECT effective_refresh_mode FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'quick'") == [
+        ("IMMEDIATE",)
+    ]

@@ -288,4 +288,8 @@ def _version(table: StreamTable) -> tuple[object, ...]:
 def _wants_refresh(table: StreamTable, now: datetime) -> bool:
     if table.refresh_requested:
         return True
-    return table.is_populated and (table.needs_reinit or is_due(table.schedule, table.last_refresh_at, now))
+    if not table.is_populated:
+        return False
+    # IMMEDIATE looks at every turn, whatever its schedule.
+    is_now = table.needs_reinit or table.refresh_mode == "IMMEDIATE"
+    return is_now or is_due(table.schedule, table.last_refresh_at, now)
