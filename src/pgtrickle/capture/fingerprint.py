@@ -29,6 +29,13 @@ def unchanged(stored: str | None, current: str | None, attnums: Collection[int])
     return was[""] == is_now[""] and all(str(a) in is_now and was.get(str(a)) == is_now[str(a)] for a in attnums)
 
 
+def same_identity(stored: str | None, current: str | None) -> bool:
+    """Whether the text of a query still means the same source: by name, or by the rule of a view."""
+    if stored is None or current is None:
+        return False
+    return _parts(stored).get("identity") == _parts(current).get("identity")
+
+
 def _parts(fingerprint: str) -> dict[str, str]:
     structure, *columns = fingerprint.split(" ")
     return {"": structure, **dict(c.split(":", 1) for c in columns)}

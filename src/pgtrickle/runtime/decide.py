@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pgtrickle.capture.fingerprint import unchanged
+from pgtrickle.capture.fingerprint import same_identity, unchanged
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Frontier, Instance, Pending
 
@@ -67,7 +67,8 @@ def decide(
 ) -> Decision:
     for source in table.watched:
         stored, current = table.fingerprints.get(source.relid), fingerprints.get(source.relid)
-        if not unchanged(stored, current, source.columns if differentiable and source.capturable else ()):
+        columns = source.columns if differentiable and source.capturable else ()
+        if not (unchanged(stored, current, columns) and same_identity(stored, current)):
             return Decision(PREPARE, "a source's columns, partitions or capture triggers changed")
     if reload is not None:
         return Decision(FULL if reload == "first load" else REINITIALIZE, reload)

@@ -1,19 +1,16 @@
 -- What capture of each source rests on. %(relids)s: oid array.
--- Returns per source that exists: oid, fingerprint text 'structure' followed by ' attnum:state' of each captured column.
--- Its name belongs to the structure, because queries are kept as text: under the same name there may be another table now; so
--- does row security that holds for its owner. Of a view the structure is its name and its rule.
+-- Returns per source that exists: oid, fingerprint text 'structure', then ' identity:state', then ' attnum:state' of each captured
+-- column. The identity is what the text of a query rests on: the name, under which there may be another table now, row security that
+-- holds for the owner, the rule of a view. Capture does not mind it.
 -- Everything goes by xmin of the catalog rows: a thing that was changed and changed back is still a change. A trigger that is
 -- missing is missing in the text. The buffer's oid belongs to the structure: rows of one that was dropped are lost to every reader.
 -- Read at every refresh, so it is one plain query that the driver can prepare: no functions.
 WITH RECURSIVE family AS (
-    SELECT c.oid AS source, c.oid AS relid, c.relpersistence, ''::text AS parents,
-           pg_catalog.concat_ws('.', n.nspname, c.relname, r.xmin, c.relrowsecurity AND c.relforcerowsecurity) AS identity
+    SELECT c.oid AS source, c.oid AS relid, c.relpersistence, ''::text AS parents
     FROM pg_catalog.unnest(%(relids)s::oid[]) AS s(relid)
     JOIN pg_catalog.pg_class AS c ON c.oid = s.relid
-    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-    LEFT JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = c.oid AND r.ev_type = '1' AND c.relkind = 'v'
     UNION
-    SELECT f.source, i.inhrelid, c.relpersistence, i.inhparent || '@' || i.xmin, ''
+    SELECT f.source, i.inhrelid, c.relpersistence, i.inhparent || '@' || i.xmin
     FROM family AS f
     JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.relid
     JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
@@ -21,7 +18,7 @@ WITH RECURSIVE family AS (
     SELECT
         f.source,
         pg_catalog.md5(pg_catalog.string_agg(
-            pg_catalog.concat_ws(',', f.relid, f.relpersistence, f.parents, f.identity, t.triggers), ';' ORDER BY f.relid, f.parents
+            pg_catalog.concat_ws(',', f.relid, f.relpersistence, f.parents, t.triggers), ';' ORDER BY f.relid, f.parents
         )) AS text
     FROM family AS f
     LEFT JOIN LATERAL (
@@ -58,6 +55,12 @@ WITH RECURSIVE family AS (
 )
 SELECT
     s.source::int8,
-    s.text || '.' || coalesce(pg_catalog.to_regclass('pgtrickle_changes.changes_' || s.source)::oid::text, '-') || coalesce(c.text, '')
+    s.text || '.' || coalesce(pg_catalog.to_regclass('pgtrickle_changes.changes_' || s.source)::oid::text, '-')
+        || ' identity:' || pg_catalog.substr(pg_catalog.md5(pg_catalog.concat_ws(
+            '.', n.nspname, o.relname, o.relrowsecurity AND o.relforcerowsecurity, r.xmin)), 1, 12)
+        || coalesce(c.text, '')
 FROM structure AS s
+JOIN pg_catalog.pg_class AS o ON o.oid = s.source
+JOIN pg_catalog.pg_namespace AS n ON n.oid = o.relnamespace
+LEFT JOIN pg_catalog.pg_rewrite AS r ON r.ev_class = o.oid AND r.ev_type = '1' AND o.relkind = 'v'
 LEFT JOIN columns AS c ON c.source = s.source
