@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pgtrickle.capture.install import collect_garbage
-from pgtrickle.capture.trim import index_long_buffers, trim_all
+from pgtrickle.capture.trim import trim_all
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import Connection, connect, translated
 from pgtrickle.db.notify import wait_for_notify
+from pgtrickle.db.statements import statement
 from pgtrickle.errors import EngineLostError, FencedError, InvariantError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.pipeline.spark import SparkEngine
@@ -250,29 +251,8 @@ class Session:
         """Buffers behind their readers, capture that nobody needs, old history."""
         with translated():
             trim_all(self.control)
-            index_long_buffers(self.control)
             collect_garbage(self.control)
-            self.control.execute(
-                "DELETE FROM pgtrickle.pgt_refresh_history WHERE refresh_id = ANY (ARRAY("
-                "SELECT refresh_id FROM pgtrickle.pgt_refresh_history "
-                "WHERE start_time < now() - make_interval(days => %s) LIMIT 10000))",
-                (self.settings.history_retention_days,),
-            )
-
-        if self.indexing is None or not self.indexing.is_alive():
-            self.indexing = threading.Thread(target=self._index, name=f"index {self.owner.name}", daemon=True)
-            self.indexing.start()
-
-    def _index(self) -> None:
-        """On a connection of its own: to build an index beside writers means to wait for them."""
-        try:
-            with connect(self.owner.dsn, role="index", autocommit=True) as conn, translated():
-                index_long_buffers(conn)
-        except PgtrickleError as error:
-            log.warning(
-                "Buffers were not looked after",
-                extra=event("capture.index_failed", database=self.owner.name, detail=error.one_line()),
-            )
+            self.control.execute(statement("history_expire"), {"days": self.settings.history_retention_days})
 
     def _sleep(self, begun: float) -> None:
         left = self.settings.scheduler_interval_ms / 1000 - (time.monotonic() - begun)
