@@ -150,3 +150,13 @@ def test_row_security_that_holds_for_the_owner_stops_the_stream_table(line: Line
     state, message = status(line, "public.st")
     assert state == "ERROR"
     assert "row security of public.t is active" in message
+
+
+def test_a_source_column_that_is_named_like_the_weight_means_full(line: Line) -> None:
+    line.sql('CREATE TABLE t ("__pgt_w" int, a int); INSERT INTO t VALUES (1, 1)')
+    line.create("st", 'SELECT "__pgt_w" AS w, a FROM t')
+    line.create("unused", "SELECT a FROM t")
+    line.sql("INSERT INTO t VALUES (2, 2)")
+    line.tick()
+    line.check("st", "FULL")
+    line.check("unused")

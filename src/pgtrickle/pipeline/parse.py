@@ -326,7 +326,10 @@ def _exposed(relation: Relation, renamed: tuple[str, ...] | None, used: frozense
     names = [c.name for c in relation.columns]
     if renamed is not None:
         names[: len(renamed)] = renamed
-    return tuple((c.attnum, n) for c, n in zip(relation.columns, names, strict=True) if c.attnum in used)
+    exposed = tuple((c.attnum, n) for c, n in zip(relation.columns, names, strict=True) if c.attnum in used)
+    if any(n == "__pgt_w" for _, n in exposed):
+        raise NotDifferentiableError(f"{relation.name} has a column __pgt_w, a name that changes need for their weight")
+    return exposed
 
 
 def output_names(plan: Plan) -> tuple[str, ...]:
