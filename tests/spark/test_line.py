@@ -109,3 +109,16 @@ def test_immediate_table_is_refreshed_in_the_next_turn_whatever_its_schedule(lin
     assert line.sql("SELECT effective_refresh_mode FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'quick'") == [
         ("IMMEDIATE",)
     ]
+
+
+def test_long_buffer_gets_its_index_while_the_loop_tidies_up(line: Line) -> None:
+    line.sql(SHOP)
+    line.create("st", "SELECT id, qty FROM sale")
+    line.sql("INSERT INTO sale SELECT i, 1, 1, 1 FROM generate_series(1000, 400000) AS i")  # more than 16 MiB
+    line.session.tidy()
+    assert line.session.indexing is not None
+    line.session.indexing.join(timeout=30)
+    buffer = line.sql("SELECT 'pgtrickle_changes.changes_' || 'sale'::regclass::oid")[0][0]
+    assert line.sql("SELECT indisvalid FROM pg_index WHERE indrelid = %s::regclass", buffer) == [(True,)]
+    line.tick()
+    line.equal("st")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pgtrickle.db.statements import statement
 from pgtrickle.errors import FencedError
 
 if TYPE_CHECKING:
@@ -37,56 +38,42 @@ class Record:
 
 def fence(conn: Connection, record: Record) -> None:
     moved = conn.execute(
-        "UPDATE pgtrickle.pgt_stream_tables SET epoch = epoch + 1, frontier = %s::jsonb, data_timestamp = %s, "
-        "last_refresh_at = clock_timestamp(), is_populated = true, status = 'ACTIVE', needs_reinit = false, "
-        "reinit_reason = NULL, refresh_done_at = coalesce(%s, refresh_done_at), consecutive_errors = 0, "
-        "last_error_message = NULL, "
-        "plan = CASE WHEN plan ->> 'time_zone' = %s THEN plan "
-        "ELSE plan || jsonb_build_object('time_zone', %s::text) END, "
-        "updated_at = clock_timestamp() WHERE pgt_id = %s AND epoch = %s",
-        (
-            json.dumps(record.frontier),
-            record.data_timestamp,
-            record.requested_at,
-            record.time_zone,
-            record.time_zone,
-            record.pgt_id,
-            record.epoch,
-        ),
+        statement("refresh_fence"),
+        {
+            "frontier": json.dumps(record.frontier),
+            "data_timestamp": record.data_timestamp,
+            "requested_at": record.requested_at,
+            "time_zone": record.time_zone,
+            "pgt_id": record.pgt_id,
+            "epoch": record.epoch,
+        },
     ).rowcount
     if moved != 1:
         raise FencedError(f"stream table {record.pgt_id} was refreshed or changed by somebody else first")
     if record.fingerprints:
         conn.execute(
-            "UPDATE pgtrickle.pgt_dependencies AS d SET fingerprint = f.fingerprint "
-            "FROM unnest(%s::oid[], %s::text[]) AS f (relid, fingerprint) "
-            "WHERE d.pgt_id = %s AND d.source_relid = f.relid AND d.fingerprint IS DISTINCT FROM f.fingerprint",
-            (list(record.fingerprints), list(record.fingerprints.values()), record.pgt_id),
+            statement("refresh_fingerprints"),
+            {
+                "pgt_id": record.pgt_id,
+                "relids": list(record.fingerprints),
+                "fingerprints": list(record.fingerprints.values()),
+            },
         )
 
 
 def write_history(conn: Connection, record: Record, *, inserted: int, deleted: int, timings: dict[str, float]) -> None:
     conn.execute(
-        "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, data_timestamp, start_time, end_time, action, reason, "
-        "rows_inserted, rows_deleted, delta_row_count, status, initiated_by, timings) "
-        "VALUES (%s, %s, %s, clock_timestamp(), %s, %s, %s, %s, %s, 'COMPLETED', %s, %s::jsonb)",
-        (
-            record.pgt_id,
-            record.data_timestamp,
-            record.started_at,
-            record.action,
-            record.reason,
-            inserted,
-            deleted,
-            record.delta_rows,
-            record.initiated_by,
-            json.dumps(timings),
-        ),
+        statement("refresh_completed"),
+        {
+            "pgt_id": record.pgt_id,
+            "data_timestamp": record.data_timestamp,
+            "started_at": record.started_at,
+            "action": record.action,
+            "reason": record.reason,
+            "inserted": inserted,
+            "deleted": deleted,
+            "delta_rows": record.delta_rows,
+            "initiated_by": record.initiated_by,
+            "timings": json.dumps(timings),
+        },
     )
-    column = "last_diff_ms" if record.action == "DIFFERENTIAL" else "last_full_ms"
-    if record.action != "NO_DATA":
-        conn.execute(
-            f"UPDATE pgtrickle.pgt_stream_tables SET {column} = extract(epoch FROM clock_timestamp() - %s) * 1000 "
-            "WHERE pgt_id = %s",
-            (record.started_at, record.pgt_id),
-        )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pgtrickle.capture.install import collect_garbage
-from pgtrickle.capture.trim import trim_all
+from pgtrickle.capture.trim import index_long_buffers, trim_all
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import Connection, connect, translated
 from pgtrickle.db.notify import wait_for_notify
@@ -253,6 +253,20 @@ class Session:
             trim_all(self.control)
             collect_garbage(self.control)
             self.control.execute(statement("history_expire"), {"days": self.settings.history_retention_days})
+        if self.indexing is None or not self.indexing.is_alive():
+            self.indexing = threading.Thread(target=self._index, name=f"index {self.owner.name}", daemon=True)
+            self.indexing.start()
+
+    def _index(self) -> None:
+        """On a connection of its own: to build an index beside writers means to wait for them."""
+        try:
+            with connect(self.owner.dsn, role="index", autocommit=True) as conn, translated():
+                index_long_buffers(conn)
+        except PgtrickleError as error:
+            log.warning(
+                "Buffers were not looked after",
+                extra=event("capture.index_failed", database=self.owner.name, detail=error.one_line()),
+            )
 
     def _sleep(self, begun: float) -> None:
         left = self.settings.scheduler_interval_ms / 1000 - (time.monotonic() - begun)

@@ -6,6 +6,7 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from pgtrickle.db.statements import statement
 from pgtrickle.errors import InvariantError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable
 
@@ -31,43 +32,27 @@ def record_failure(
     message = error.one_line()
     with conn.transaction():
         row = conn.execute(
-            "UPDATE pgtrickle.pgt_stream_tables SET consecutive_errors = consecutive_errors + 1, "
-            "last_error_message = %s, "
-            "status = CASE WHEN NOT %s THEN 'ERROR' WHEN consecutive_errors + 1 >= %s THEN 'SUSPENDED' "
-            "ELSE status END, "
-            "needs_reinit = needs_reinit OR %s, reinit_reason = CASE WHEN %s THEN %s ELSE reinit_reason END, "
-            "epoch = epoch + %s::int, "
-            "refresh_done_at = CASE WHEN %s THEN refresh_done_at ELSE coalesce(%s, refresh_done_at) END, "
-            "updated_at = clock_timestamp() WHERE pgt_id = %s AND definition_version = %s RETURNING status",
-            (
-                message,
-                counts,
-                max_consecutive,
-                isinstance(error, InvariantError),
-                isinstance(error, InvariantError),
-                message,
-                isinstance(error, InvariantError),  # fences whoever still works on the content that is not trusted
-                counts,
-                table.refresh_requested_at,
-                table.pgt_id,
-                table.definition_version,
-            ),
+            statement("refresh_failed"),
+            {
+                "message": message,
+                "action": action,
+                "started_at": started_at,
+                "initiated_by": "INITIAL"
+                if not table.is_populated
+                else "MANUAL"
+                if table.refresh_requested
+                else "SCHEDULER",
+                "counts": counts,
+                "max_consecutive": max_consecutive,
+                "reload": isinstance(error, InvariantError),
+                "requested_at": table.refresh_requested_at,
+                "pgt_id": table.pgt_id,
+                "definition_version": table.definition_version,
+            },
         ).fetchone()
         if row is None:  # dropped or redefined meanwhile: nobody is waiting for this error
             return table.status
         status = str(row[0])
-        conn.execute(
-            "INSERT INTO pgtrickle.pgt_refresh_history "
-            "(pgt_id, start_time, end_time, action, status, initiated_by, error_message) "
-            "VALUES (%s, %s, clock_timestamp(), %s, 'FAILED', %s, %s)",
-            (
-                table.pgt_id,
-                started_at,
-                action,
-                "INITIAL" if not table.is_populated else "MANUAL" if table.refresh_requested else "SCHEDULER",
-                message,
-            ),
-        )
         alert = {"event": "refresh_failed", "table": table.full_name, "status": status, "detail": message}
         conn.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(alert)[:7900],))
     return status

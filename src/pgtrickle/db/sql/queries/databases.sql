@@ -1,0 +1,6 @@
+-- Databases that this role may enter.
+-- Returns: name.
+SELECT datname
+FROM pg_database
+WHERE datallowconn AND NOT datistemplate AND has_database_privilege(oid, 'CONNECT')
+ORDER BY datname
