@@ -72,12 +72,6 @@ class InexactValueError(PgtrickleError):
     code = "PGT400"
 
 
-class DataError(InexactValueError):
-    """The query fails on some row: AUTO tries FULL, which sees only rows that are still there, then the author acts."""
-
-    code = "PGT401"
-
-
 class InvariantError(PgtrickleError):
     """We have to act: a guarantee did not hold. The table is reinitialised and the event is recorded."""
 

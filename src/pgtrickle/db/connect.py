@@ -13,7 +13,6 @@ import psycopg
 
 from pgtrickle.errors import (
     ConfigError,
-    DataError,
     DefinitionError,
     InexactValueError,
     InvariantError,
@@ -133,12 +132,10 @@ def translate(exc: psycopg.Error) -> PgtrickleError:
         kind = SourceChangedError
     elif state in _OUT_OF_RANGE:
         kind = InexactValueError
-    elif state[:2] in ("22", "23") or state == "P0001":
-        kind = DataError  # what the query does with its rows
     elif state[:2] in ("XX", "26", "34", "24", "25", "2D", "3B"):
         kind = InvariantError
     else:
-        # 42* and 0A: the text; 54*: its size
+        # 42* and 0A: the text; 22*, 23*, 54*, P0001: what the query does with its data
         kind = DefinitionError
     return kind(message, hint=hint)
 

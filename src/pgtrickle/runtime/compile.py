@@ -9,7 +9,7 @@ from pgtrickle.apply.groups import Groups, StateColumn
 from pgtrickle.apply.target import Target
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
-from pgtrickle.errors import DataError, DefinitionError, NotDifferentiableError
+from pgtrickle.errors import DefinitionError, NotDifferentiableError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.pipeline.carriers import SqlType, encoded, exact
 from pgtrickle.pipeline.explain import explain
@@ -65,7 +65,7 @@ def _template(conn: Connection, table: StreamTable) -> Template:
                 plan, table.columns, lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)]
             )
             _prove(conn, template)
-    except (DefinitionError, DataError) as error:
+    except DefinitionError as error:
         _still_valid(conn, table)
         raise NotDifferentiableError(error.message, hint=error.hint) from error
     return template

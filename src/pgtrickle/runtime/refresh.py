@@ -21,7 +21,7 @@ from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.copy import read_arrow, read_batches
-from pgtrickle.errors import InexactValueError, InvariantError, PgtrickleError
+from pgtrickle.errors import DefinitionError, InexactValueError, InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Delta, Frontier, Pending, Timings, Window
 from pgtrickle.pipeline import frames
@@ -124,7 +124,10 @@ class Refresher:
             for job in jobs:
                 if job.delta is not None:
                     self._guarded(job, self._arrange)
-                if isinstance(job.error, InexactValueError) and job.table.refresh_mode == "AUTO":
+                # A row on which the query fails (no other kind of DefinitionError) may have come and gone: FULL sees
+                # only what is there now.
+                is_value = isinstance(job.error, InexactValueError) or type(job.error) is DefinitionError
+                if job.error is not None and is_value and job.table.refresh_mode == "AUTO":
                     job.decision, job.error = Decision(FULL, job.error.message), None
             # Loads last: they may be long, and they still read from the snapshot while they write.
             for job in sorted(jobs, key=lambda j: j.is_load):
