@@ -182,7 +182,13 @@ BEGIN
     LOOP
         EXECUTE format('DROP TABLE pgtrickle_changes.%I', private);
     END LOOP;
-    IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = st.pgt_relid) THEN
+    -- In a database restored from a dump the oid may be that of any other table.
+    IF EXISTS (SELECT FROM pg_class AS c
+               JOIN pg_namespace AS n ON n.oid = c.relnamespace
+               JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = '__pgt_row_id'
+               WHERE c.oid = st.pgt_relid AND c.relkind = 'r'
+                 AND NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS t
+                                 WHERE t.pgt_id <> id AND t.pgt_name = c.relname AND t.pgt_schema = n.nspname)) THEN
         BEGIN
             EXECUTE format('DROP TABLE %s %s', st.pgt_relid::regclass, CASE WHEN cascade THEN 'CASCADE' ELSE '' END);
         EXCEPTION WHEN dependent_objects_still_exist THEN
