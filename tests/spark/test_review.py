@@ -174,3 +174,17 @@ def test_dropping_a_stream_table_takes_no_table_that_only_has_its_oid(line: Line
     line.sql("UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = 'three'::regclass WHERE pgt_name = 'two'")
     line.sql("SELECT pgtrickle.drop_stream_table('two')")
     assert line.sql("SELECT to_regclass('three') IS NOT NULL") == [(True,)]
+
+
+def test_table_put_under_the_name_of_a_renamed_stream_table_is_not_written_to(line: Line) -> None:
+    line.sql("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
+    line.create("st", "SELECT a FROM t")
+    line.sql("ALTER TABLE st RENAME TO kept; CREATE TABLE st (a int, __pgt_row_id bigint); INSERT INTO t VALUES (2)")
+    line.tick()
+    assert line.sql("SELECT count(*) FROM st") == [(0,)]
+    ((status, message),) = line.sql("SELECT status, last_error_message FROM pgtrickle.pgt_stream_tables")
+    assert status == "ERROR"
+    assert "was dropped, renamed or moved" in message
+    line.sql("DROP TABLE st; ALTER TABLE kept RENAME TO st; SELECT pgtrickle.resume_stream_table('st')")
+    line.tick()
+    line.check("st")

@@ -77,6 +77,7 @@ class StreamTable:
     sources: tuple[Source, ...]
     fingerprints: dict[int, str | None]
     last_full_ms: float | None = None
+    is_in_place: bool = True  # the storage table is there, under the name that the catalog has for it
 
     @property
     def full_name(self) -> str:

@@ -21,7 +21,7 @@ from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.copy import read_arrow, read_batches
-from pgtrickle.errors import DefinitionError, InexactValueError, InvariantError, PgtrickleError
+from pgtrickle.errors import DefinitionError, InexactValueError, InvariantError, PgtrickleError, SourceChangedError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Delta, Frontier, Pending, Timings, Window
 from pgtrickle.pipeline import frames
@@ -163,6 +163,9 @@ class Refresher:
         counts, sizes = read_pending(self.reader, wanted)
         jobs = []
         for table in tables:
+            if not table.is_in_place:
+                outcomes.append(Outcome(table, FULL, None, _moved(table)))
+                continue
             compiled = self.compiled(table)
             if compiled is None:
                 outcomes.append(Outcome(table, PREPARE))
@@ -326,6 +329,14 @@ class Refresher:
                 step(job, *args)
         except PgtrickleError as error:
             job.error = error
+
+
+def _moved(table: StreamTable) -> SourceChangedError:
+    """Rows are written by name: what stands under the name of a table that was renamed is somebody else's."""
+    return SourceChangedError(
+        f"the table {table.full_name} was dropped, renamed or moved to another schema",
+        hint=f"put it back and resume, or SELECT pgtrickle.repair_stream_table('{table.full_name}')",
+    )
 
 
 def _load_types(compiled: Compiled) -> list[pa.DataType]:

@@ -34,7 +34,13 @@ SELECT
         FROM pgtrickle.pgt_dependencies AS d
         WHERE d.pgt_id = st.pgt_id
     ),
-    st.last_full_ms
+    st.last_full_ms,
+    EXISTS (
+        SELECT
+        FROM pg_class AS c
+        JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE c.oid = st.pgt_relid AND n.nspname = st.pgt_schema AND c.relname = st.pgt_name
+    )
 FROM pgtrickle.pgt_stream_tables AS st
 WHERE %(ids)s::int8[] IS NULL OR st.pgt_id = ANY (%(ids)s::int8[])
 ORDER BY st.pgt_id
