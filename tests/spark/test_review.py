@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pgtrickle.pipeline.rules import linear
 from tests.line import Line
 
 
@@ -188,3 +189,22 @@ def test_table_put_under_the_name_of_a_renamed_stream_table_is_not_written_to(li
     line.sql("DROP TABLE st; ALTER TABLE kept RENAME TO st; SELECT pgtrickle.resume_stream_table('st')")
     line.tick()
     line.check("st")
+
+
+@pytest.mark.parametrize("mode", ["AUTO", "DIFFERENTIAL"])
+def test_leaf_that_postgresql_refuses_is_found_before_the_first_refresh(
+    line: Line, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    line.sql("CREATE TABLE t (a int, b int); INSERT INTO t VALUES (1, 1)")
+    monkeypatch.setattr(linear, "W", '"__pgt_w" +')  # as if the query had been cut in the wrong place
+    line.create("st", "SELECT a, sum(b) AS b FROM t GROUP BY a", mode=mode)
+    ((status, effective, reason, message),) = line.sql(
+        "SELECT status, effective_refresh_mode, mode_reason, last_error_message FROM pgtrickle.pgt_stream_tables"
+    )
+    if mode == "AUTO":
+        assert (status, effective) == ("ACTIVE", "FULL")
+        assert "syntax error" in reason
+        line.check("st", "FULL")
+    else:
+        assert status == "ERROR"
+        assert "syntax error" in message

@@ -50,6 +50,29 @@ def compile_table(conn: Connection, table: StreamTable) -> Compiled:
     return Compiled(target, template, groups, None, template.load_statement(), explain(template))
 
 
+def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Compiled:
+    """The same table after PostgreSQL has planned the statements that read buffers, which capture has made by now.
+
+    One that it refuses means that the query was cut in the wrong place: FULL, or the error, as for any other obstacle.
+    """
+    template = compiled.template
+    if template is None:
+        return compiled
+    statements = list(compiled.explanation["leaves"])
+    if isinstance(template, FoldTemplate) and template.rereads and template.key_types:
+        reread = template.reread_statement(may_be_null=True)
+        statements.append(reread.replace("%s::text[]", "NULL::text[]").replace("%%", "%"))
+    try:
+        with translated(), conn.transaction():
+            for sql in statements:
+                conn.execute(f"EXPLAIN {sql}")
+    except DefinitionError as error:
+        if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
+            raise NotDifferentiableError(error.message, hint=error.hint) from error
+        return _full(table, error.message)
+    return compiled
+
+
 def _template(conn: Connection, table: StreamTable) -> Template:
     if table.refresh_mode == "FULL":
         raise NotDifferentiableError("refresh_mode is FULL")
@@ -77,7 +100,7 @@ def _still_valid(conn: Connection, table: StreamTable) -> None:
 
 
 def _prove(conn: Connection, template: Template) -> None:
-    """PostgreSQL plans every statement that the template will send, so that a text which does not fit is found now."""
+    """PostgreSQL plans the load and the visible rows, so that a text which does not fit is found now."""
     catalog.describe(conn, template.load_statement())
     if isinstance(template, BagTemplate):
         return

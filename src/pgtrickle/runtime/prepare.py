@@ -13,7 +13,7 @@ from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import SourceChangedError
 from pgtrickle.model.catalog import StreamTable
-from pgtrickle.runtime.compile import Compiled, compile_table
+from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -38,6 +38,7 @@ def prepare(conn: Connection, table: StreamTable, *, reload: str | None = None) 
         for source in table.captured:
             columns = source.columns if compiled.template is not None else frozenset()
             found[source.relid] = _captured(conn, source.relid, columns)
+        compiled = prove_leaves(conn, table, compiled)
         _same_meaning(conn, table, compiled)
         shape = _shape(table, compiled)
         if (table.plan or {}).get("shape") != shape:
