@@ -123,6 +123,8 @@ def _attempt(conn: Connection, pgt_id: int, waiting_since: float | None) -> Veri
             if around is None:
                 return None
             query, how = around, "around"
+            # Tables read as of a cut have no statistics; taken for tiny, they would be joined row by row.
+            conn.execute("SET LOCAL enable_nestloop = off")
         waited = 0.0
         if waiting_since is not None:
             how, waited = "waited", round(time.monotonic() - waiting_since, 3)
@@ -175,8 +177,9 @@ def _differences(
     wanted = f"SELECT {shown} FROM ({query}) AS q({names})"
     have = f"SELECT {shown} FROM (SELECT {stored} FROM {qualified(table.schema, table.name)}) AS q({names})"
     row = conn.execute(
-        f"SELECT (SELECT count(*) FROM (({wanted}) EXCEPT ALL ({have})) AS m), "
-        f"(SELECT count(*) FROM (({have}) EXCEPT ALL ({wanted})) AS e)"
+        f"WITH wanted AS MATERIALIZED ({wanted}), have AS MATERIALIZED ({have}) "
+        "SELECT (SELECT count(*) FROM (TABLE wanted EXCEPT ALL TABLE have) AS m), "
+        "(SELECT count(*) FROM (TABLE have EXCEPT ALL TABLE wanted) AS e)"
     ).fetchone()
     assert row is not None
     return int(row[0]), int(row[1])
