@@ -28,7 +28,7 @@ check: $(STAMP)  ## format, lint, types, import contracts, unit tests: under a m
 	$(BIN)/lint-imports --no-logo && $(BIN)/python -m pytest -q tests/unit $(wildcard tests/golden)
 
 bench: $(STAMP)  ## every benchmark; each prints one JSON line last
-	@for b in $(sort $(wildcard benchmarks/*.py)); do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+	@status=0; for b in $(sort $(wildcard benchmarks/*.py)); do echo "== $$b"; $(BIN)/python $$b || status=1; done; exit $$status
 
 golden: $(STAMP)  ## rewrite the golden files; review the difference before you commit it
 	UPDATE_GOLDEN=1 $(BIN)/python -m pytest -q tests/golden

@@ -1,8 +1,8 @@
 """What capture costs the writers: no trigger, our statement-level triggers, row-level triggers with the same rows.
 
 Bars: inserting 100k rows in one statement <= 2.0 x no trigger; single-row transactions >= 70 % of no trigger's
-throughput with PostgreSQL's own settings, where a commit reaches the disk. The same with synchronous_commit off, where
-nothing hides the trigger, is reported. The variants take short turns, so that a noisy moment falls on all; medians.
+throughput with synchronous_commit off, where no flush hides the trigger. The same with flushed commits is reported;
+there the disk's noise is larger than what is measured. The variants take short turns; medians.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def main() -> None:
         {w: {v: round(tps[v] / tps["none"], 2) for v in VARIANTS[1:]} for w, tps in measured.items()}
         for measured in (rates, unflushed)
     )
-    ok = ratios["insert"]["statement"] <= 2.0 and shares["insert"]["statement"] >= 0.7
+    ok = ratios["insert"]["statement"] <= 2.0 and unflushed_shares["insert"]["statement"] >= 0.7
     report(
         "capture",
         ok,

@@ -11,7 +11,7 @@ from typing import Any
 
 from common.harness import Bench, bench, note, report
 
-ROWS = 2_000_000
+ROWS = 1_000_000
 SHARES = (0.0001, 0.001, 0.01, 0.1)
 SCHEMA = f"""
 CREATE TABLE customer (id int PRIMARY KEY, region text NOT NULL);
