@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 SOURCES := src tests $(wildcard benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench golden docs
+.PHONY: help setup demo test check bench golden docs fuzz
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -35,3 +35,6 @@ golden: $(STAMP)  ## rewrite the golden files; review the difference before you 
 
 docs: $(STAMP)  ## generate the reference pages
 	$(BIN)/python scripts/docs.py
+
+fuzz: $(STAMP)  ## N random queries x random changes against PostgreSQL (SEED=1 to begin elsewhere); failures end up minimised in OUT
+	$(BIN)/python -m tests.fuzz -n $(or $(N),1000) --seed $(or $(SEED),1) --out $(or $(OUT),/tmp/fuzz-failures)

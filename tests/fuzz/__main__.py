@@ -1,0 +1,123 @@
+"""`make fuzz N=5000 [SEED=..]`: many random queries, a progress bar, a summary; failures are minimised and written."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+import psycopg
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from pgtrickle.db.install import install
+from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.runtime.sparkserver import SparkServer
+from pgtrickle.settings import Settings
+from tests.conftest import create_database, prepare_server
+from tests.fuzz import wave
+from tests.fuzz.case import QUERIES, Case, Wave, generate, script
+from tests.fuzz.lines import Lines
+from tests.fuzz.minimise import minimise
+from tests.fuzz.report import Report
+
+TEMPLATE = "template_installed"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("-n", type=int, default=1000, help="how many queries")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed; each stands for 25 queries")
+    parser.add_argument("--only", help="only this query of the seed, for example q7")
+    parser.add_argument("--out", type=Path, default=Path("/tmp/fuzz-failures"), help="where failing cases are written")
+    parser.add_argument("--minimise", type=float, default=60.0, help="seconds for each failure; 0 writes it as it is")
+    parser.add_argument("--show", action="store_true", help="print the generated SQL and end")
+    options = parser.parse_args()
+    seeds = range(options.seed, options.seed + -(-options.n // QUERIES))
+    if options.show:
+        for seed in seeds:
+            print(script(_only(generate(seed), options.only).case, f"seed {seed}"))
+        return 0
+    console = Console(stderr=True)
+    report, causes = Report(), Counter[str]()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+    )
+    with _engine(console) as lines, bar:
+        task = bar.add_task("queries", total=len(seeds) * QUERIES)
+        for seed in seeds:
+            made = _only(generate(seed), options.only)
+            verdicts = wave.run(lines.open, made.case)
+            report.add(seed, verdicts)
+            report.features.update(f for g in made.trees.values() for f in g.used)
+            for name, verdict in verdicts.items():
+                if verdict.failed:
+                    cause = verdict.cause()
+                    causes[cause] += 1
+                    bar.console.print(f"seed {seed} {name}: {verdict.status} {verdict.detail[:300]}", markup=False)
+                    _write(lines, made, name, verdict, options.out, options.minimise if causes[cause] <= 5 else 0.0)
+            bar.update(
+                task,
+                advance=QUERIES,
+                description=f"queries, {report.share:.0%} differential, {len(report.failures)} failed",
+            )
+    print("\n".join(report.lines()))
+    return 1 if report.failures or report.rejected_share > 0.02 else 0
+
+
+def _only(made: Wave, name: str | None) -> Wave:
+    if name is None:
+        return made
+    case = Case(made.case.setup, made.case.views, tuple(q for q in made.case.queries if q[0] == name), made.case.rounds)
+    return Wave(made.seed, case, {name: made.trees[name]})
+
+
+def _write(lines: Lines, made: Wave, name: str, verdict: wave.Verdict, out: Path, seconds: float) -> None:
+    case = Case(made.case.setup, made.case.views, ((name, dict(made.case.queries)[name]),), made.case.rounds)
+    if seconds:
+        small = minimise(lambda c: wave.run(lines.open, c), case, made.trees[name].query, verdict, seconds=seconds)
+        case, verdict = small.case, small.verdict
+    note = f"seed {made.seed} {name}: {verdict.status} in round {verdict.round} ({verdict.mode}): {verdict.detail}"
+    out.mkdir(parents=True, exist_ok=True)
+    text = script(case, note)
+    (out / f"{verdict.status}-{made.seed}-{name}.sql").write_text(text)
+    if seconds:
+        print(text, flush=True)
+
+
+class _engine:  # noqa: N801 - used as a context manager only
+    """PostgreSQL and Spark for as long as the run takes."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def __enter__(self) -> Lines:
+        self.console.print("starting PostgreSQL and Spark")
+        self.spark = SparkServer.start(Settings(spark_driver_memory_mb=2048))
+        self.postgres = EmbeddedPostgres.create(durable=False, settings={"max_connections": "200"})
+        self.postgres.__enter__()
+        prepare_server(self.postgres)
+        database = create_database(self.postgres, TEMPLATE)
+        with psycopg.connect(database.dsn) as connection:
+            install(connection)
+        self.spark.wait_ready(180)
+        self.engine = SparkEngine(lambda: self.spark.url)
+        for _ in self.engine.warm_up(20):
+            pass
+        return Lines(self.postgres, TEMPLATE, self.engine)
+
+    def __exit__(self, *_: object) -> None:
+        self.engine.close()
+        self.spark.stop()
+        self.postgres.__exit__(None, None, None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

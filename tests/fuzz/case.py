@@ -1,0 +1,103 @@
+"""A schema, queries over it and rounds of changes; made from a seed, or read from and written as one SQL script."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tests.fuzz.queries import Generated, Generator, Relation, base_relations
+from tests.fuzz.schema import ROLLBACK, Changes, Round, setup, tables
+from tests.fuzz.tree import outputs
+
+ROUNDS = 4
+QUERIES = 25
+VIEWS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One database: `setup` makes the tables, `views` the views in order, each round is a tuple of transactions."""
+
+    setup: tuple[str, ...]
+    views: tuple[str, ...]
+    queries: tuple[tuple[str, str], ...]  # name, SQL
+    rounds: tuple[Round, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """What a seed stands for: the case, and the trees of its queries by name."""
+
+    seed: int
+    case: Case
+    trees: dict[str, Generated]
+
+
+def generate(seed: int, count: int = QUERIES) -> Wave:
+    random = Random(seed)
+    made = tables(random)
+    statements = tuple(setup(random, made))
+    changes = Changes(random, made)
+    rounds = tuple(changes.round() for _ in range(ROUNDS))
+    relations = base_relations(made)
+    views = []
+    for i in range(VIEWS):
+        query = Generator(Random(f"{seed}/view/{i}"), relations).view()
+        views.append(f"CREATE VIEW v{i + 1} AS {query.sql()}")
+        shape = tuple((o.name, o.expr.type) for o in outputs(query))
+        relations = [*relations, Relation(f"v{i + 1}", shape, query.rows)]
+    trees = {}
+    for i in range(count):
+        # A generator of its own each: a query stays the same when the others change.
+        trees[f"q{i}"] = Generator(Random(f"{seed}/{i}"), relations).case()
+    queries = tuple((name, g.query.sql()) for name, g in trees.items())
+    return Wave(seed, Case(statements, tuple(views), queries, rounds), trees)
+
+
+# -- scripts
+# ------------------------------------------------------------------------------------------------------------------
+
+
+def script(case: Case, note: str) -> str:
+    """Self-contained: `setup`, `query` and `round` sections are what `read` looks for."""
+    lines = [f"-- {line}" for line in note.splitlines()]
+    lines += ["-- setup", *(f"{s};" for s in (*case.setup, *case.views))]
+    for name, query in case.queries:
+        lines += [f"-- query {name}", f"{query};"]
+    for i, transactions in enumerate(case.rounds):
+        lines.append(f"-- round {i + 1}")
+        for statements in transactions:
+            end = "ROLLBACK" if ROLLBACK in statements else "COMMIT"
+            lines += ["BEGIN;", *(f"{s};" for s in statements if s != ROLLBACK), f"{end};"]
+    return "\n".join(lines) + "\n"
+
+
+def read(path: Path) -> Case:
+    sections = re.split(r"^-- (setup|query \w+|round \d+)$", path.read_text(), flags=re.MULTILINE)
+    setup_: tuple[str, ...] = ()
+    queries: list[tuple[str, str]] = []
+    rounds: list[Round] = []
+    for title, text in zip(sections[1::2], sections[2::2], strict=True):
+        statements = tuple(s.strip() for s in re.split(r";\s*$", text, flags=re.MULTILINE) if s.strip())
+        if title == "setup":
+            setup_ = statements
+        elif title.startswith("query"):
+            queries.append((title.split()[1], statements[0]))
+        else:
+            rounds.append(_transactions(statements))
+    return Case(setup_, (), tuple(queries), tuple(rounds))
+
+
+def _transactions(statements: tuple[str, ...]) -> Round:
+    made: list[tuple[str, ...]] = []
+    current: list[str] = []
+    for statement in statements:
+        if statement == "BEGIN":
+            current = []
+        elif statement in ("COMMIT", ROLLBACK):
+            made.append((*current, ROLLBACK) if statement == ROLLBACK else tuple(current))
+        else:
+            current.append(statement)
+    return tuple(made)

@@ -1,0 +1,68 @@
+"""Collects verdicts over many seeds: how many were differential, why others were not, what failed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.fuzz.wave import HEAVY, REJECTED, Verdict
+
+
+@dataclass
+class Report:
+    queries: int = 0
+    differential: int = 0
+    refreshes: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    heavy: int = 0
+    features: Counter[str] = field(default_factory=Counter)
+    failures: list[tuple[int, str, Verdict]] = field(default_factory=list)
+
+    def add(self, seed: int, verdicts: Mapping[str, Verdict]) -> None:
+        for name, verdict in verdicts.items():
+            self.queries += 1
+            if verdict.status == REJECTED:
+                self.rejected[verdict.detail.splitlines()[0]] += 1
+            elif verdict.status == HEAVY:
+                self.heavy += 1
+            else:
+                self.refreshes.update(verdict.actions)
+                if verdict.mode == "DIFFERENTIAL":
+                    self.differential += 1
+                elif verdict.mode:
+                    self.reasons[shortened(verdict.reason)] += 1
+            if verdict.failed:
+                self.failures.append((seed, name, verdict))
+
+    @property
+    def judged(self) -> int:
+        return self.queries - self.heavy - sum(self.rejected.values())
+
+    @property
+    def share(self) -> float:
+        return self.differential / max(self.judged, 1)
+
+    @property
+    def rejected_share(self) -> float:
+        return sum(self.rejected.values()) / max(self.queries, 1)
+
+    def lines(self) -> list[str]:
+        text = [
+            f"{self.queries} queries, {self.judged} judged ({self.heavy} too heavy, "
+            f"{sum(self.rejected.values())} rejected by PostgreSQL)",
+            f"DIFFERENTIAL {self.share:.1%}; refreshes {dict(self.refreshes)}; {len(self.failures)} failures",
+        ]
+        text += [f"  FULL {count:5}  {reason}" for reason, count in self.reasons.most_common(25)]
+        text += [f"  rejected {count:3}  {reason}" for reason, count in self.rejected.most_common(10)]
+        for seed, name, verdict in self.failures:
+            what = f"{verdict.status} {verdict.detail[:160]}"
+            text.append(f"  FAILED seed {seed} {name} ({verdict.mode}, round {verdict.round}): {what}")
+        return text
+
+
+def shortened(reason: str | None) -> str:
+    """Without the names, so that equal reasons meet."""
+    return re.sub(r"\b[a-z]+\d+\b(\.\w+)?", "..", " ".join((reason or "no reason").split()))[:120]

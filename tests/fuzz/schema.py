@@ -1,0 +1,175 @@
+"""Small tables with many equal values and NULLs, and random changes to them, as SQL text. Pure: nothing but a seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from tests.fuzz.tree import BOOL, DATE, INT, NUM, TEXT
+
+INTS, ARRAY, JSON = (0, 1, 2, 3, 4), "int[]", "jsonb"
+TEXTS = ("a", "b", "c", "ab", "", "B c")
+NUMS = ("0.00", "0.50", "1.25", "-1.25", "10.00")
+DATES = ("2024-01-01", "2024-01-02", "2024-02-28", "2024-02-29", "2023-12-31")
+DECLARED = {
+    INT: "int",
+    NUM: "numeric(10,2)",
+    TEXT: "text",
+    DATE: "date",
+    BOOL: "boolean",
+    ARRAY: "int[]",
+    JSON: "jsonb",
+}
+NULLS = 0.2
+IDS = 14  # values of primary keys: few, so that a row comes back
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`key`: the first column is the primary key. `required`: NOT NULL."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    key: bool
+    required: frozenset[str]
+
+    @property
+    def shape(self) -> tuple[tuple[str, str], ...]:
+        return self.columns
+
+    def ddl(self) -> str:
+        lines = []
+        for i, (name, type_) in enumerate(self.columns):
+            rule = " PRIMARY KEY" if self.key and i == 0 else " NOT NULL" if name in self.required else ""
+            lines.append(f"{name} {DECLARED[type_]}{rule}")
+        return f"CREATE TABLE {self.name} ({', '.join(lines)})"
+
+
+SHAPES: dict[str, tuple[tuple[str, str], ...]] = {
+    "t1": (("id", INT), ("a", INT), ("b", INT), ("s", TEXT), ("n", NUM), ("d", DATE), ("f", BOOL)),
+    "t2": (("a", INT), ("b", INT), ("s", TEXT), ("n", NUM)),
+    "t3": (("id", INT), ("t1_id", INT), ("s", TEXT), ("d", DATE), ("xs", ARRAY), ("js", JSON)),
+    "t4": (("a", INT), ("s", TEXT), ("n", NUM), ("f", BOOL)),
+    "edge": (("src", INT), ("dst", INT)),
+}
+EMPTY_AT_FIRST = "t4"
+KEYED = frozenset({"t1", "t3"})
+
+Transaction = tuple[str, ...]
+Round = tuple[Transaction, ...]
+ROLLBACK = "ROLLBACK"
+
+
+def tables(random: Random) -> dict[str, Table]:
+    made = {}
+    for name, columns in SHAPES.items():
+        required = frozenset(c for c, _ in columns if random.random() < 0.15)
+        key = name in KEYED and (name == "t1" or random.random() < 0.7)
+        made[name] = Table(name, columns, key, required)
+    return made
+
+
+def literal(random: Random, type_: str, *, null: bool = True) -> str:
+    """A value as SQL that needs no context to have its type."""
+    if null and random.random() < NULLS:
+        return f"NULL::{DECLARED[type_]}"
+    match type_:
+        case "int":
+            return str(random.choice(INTS))
+        case "numeric":
+            return random.choice(NUMS)
+        case "text":
+            return f"'{random.choice(TEXTS)}'::text"
+        case "date":
+            return f"DATE '{random.choice(DATES)}'"
+        case "boolean":
+            return random.choice(("true", "false"))
+        case "int[]":
+            items = [random.choice(("0", "1", "2", "3", "NULL")) for _ in range(random.randrange(4))]
+            return f"ARRAY[{', '.join(items)}]::int[]"
+    items = [random.choice(("1", "2", "null", '"x"', '"y"')) for _ in range(random.randrange(4))]
+    return f"'[{', '.join(items)}]'::jsonb"
+
+
+def setup(random: Random, made: dict[str, Table]) -> list[str]:
+    statements = [t.ddl() for t in made.values()]
+    for table in made.values():
+        if table.name != EMPTY_AT_FIRST:
+            rows = [_row(random, table) for _ in range(random.randint(4, 9))]
+            statements.append(_insert(table, rows + random.sample(rows, 2)))
+    return statements
+
+
+def _row(random: Random, table: Table) -> tuple[str, ...]:
+    values = [literal(random, type_, null=name not in table.required) for name, type_ in table.columns]
+    if table.key:
+        values[0] = str(random.randrange(IDS))
+    return tuple(values)
+
+
+def _insert(table: Table, rows: list[tuple[str, ...]]) -> str:
+    values = ", ".join(f"({', '.join(row)})" for row in rows)
+    conflict = " ON CONFLICT DO NOTHING" if table.key else ""
+    return f"INSERT INTO {table.name} VALUES {values}{conflict}"
+
+
+class Changes:
+    """Rounds of transactions. Rows that were deleted or inserted once come again later."""
+
+    def __init__(self, random: Random, made: dict[str, Table]) -> None:
+        self._random = random
+        self._tables = made
+        self._seen: list[tuple[str, tuple[str, ...]]] = []
+
+    def round(self) -> Round:
+        random = self._random
+        return tuple(self._transaction() for _ in range(random.choice((1, 1, 2, 3))))
+
+    def _transaction(self) -> Transaction:
+        statements = [self._statement() for _ in range(self._random.randint(1, 8))]
+        if self._random.random() < 0.08:
+            statements.append(ROLLBACK)
+        return tuple(statements)
+
+    def _statement(self) -> str:
+        random = self._random
+        table = random.choice(list(self._tables.values()))
+        way = random.random()
+        if way < 0.42:
+            return self._some_rows(table)
+        if way < 0.50 and self._seen:
+            name, row = random.choice(self._seen)
+            return _insert(self._tables[name], [row])
+        if way < 0.75:
+            sets = random.sample(table.columns, random.choice((1, 1, 2)))
+            values = ", ".join(f"{name} = {self._new_value(table, name, type_)}" for name, type_ in sets)
+            return f"UPDATE {table.name} SET {values} WHERE {self._which(table, unique=self._moves_key(table, sets))}"
+        if way < 0.97:
+            return f"DELETE FROM {table.name} WHERE {self._which(table)}"
+        return f"DELETE FROM {table.name}"
+
+    def _some_rows(self, table: Table) -> str:
+        rows = [_row(self._random, table) for _ in range(self._random.choice((1, 1, 2, 3)))]
+        self._seen += [(table.name, row) for row in rows]
+        return _insert(table, rows)
+
+    def _moves_key(self, table: Table, sets: list[tuple[str, str]]) -> bool:
+        return table.key and table.columns[0] in sets
+
+    def _new_value(self, table: Table, name: str, type_: str) -> str:
+        if table.key and name == table.columns[0][0]:
+            # A value that nobody has, whatever happened before.
+            return f"(SELECT max({name}) + 1 FROM {table.name})"
+        if type_ == INT and self._random.random() < 0.3:
+            return f"coalesce({name}, 0) + 1"
+        return literal(self._random, type_, null=name not in table.required)
+
+    def _which(self, table: Table, *, unique: bool = False) -> str:
+        random = self._random
+        if table.key and (unique or random.random() < 0.5):
+            return f"{table.columns[0][0]} = {random.randrange(IDS)}"
+        name, type_ = random.choice([c for c in table.columns if c[1] not in (ARRAY, JSON)])
+        test = f"{name} IS NOT DISTINCT FROM {literal(random, type_)}"
+        if table.key or random.random() < 0.5:
+            return test
+        return f"ctid = (SELECT min(ctid) FROM {table.name} WHERE {test})"

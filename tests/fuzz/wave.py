@@ -1,0 +1,225 @@
+"""Runs a case through the line: all its queries as stream tables of one database, one turn per round of changes.
+
+After each turn every table is compared with its query, both ways, by PostgreSQL itself; and its history with the mode
+that it claims. A table is created DIFFERENTIAL; when that is refused the reason is kept and AUTO takes over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from pgtrickle.errors import NotDifferentiableError, PgtrickleError
+from tests.fuzz.case import Case
+from tests.fuzz.schema import ROLLBACK, Round
+from tests.line import Line
+
+HEAVY_MS = 1500  # a query that PostgreSQL itself takes so long for says nothing about us
+HEAVY_ROWS = 5000
+STATEMENT_MS = 20_000  # a refresh statement that takes this long over tables of a dozen rows has failed
+
+OK, MISMATCH, ERROR, UNFAITHFUL = "ok", "mismatch", "error", "unfaithful"
+REJECTED, HEAVY = "rejected", "heavy"
+FAILURES = frozenset({MISMATCH, ERROR, UNFAITHFUL})
+
+OpenLine = Callable[[], "contextlib.AbstractContextManager[Line]"]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """How one query fared: the first thing that went wrong, in which round (0: the first load)."""
+
+    status: str = OK
+    mode: str = ""
+    reason: str | None = None
+    detail: str = ""
+    round: int = 0
+    actions: list[str] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        return self.status in FAILURES
+
+    def cause(self) -> str:
+        """Short, and the same for the same trouble."""
+        return f"{self.status} {self.detail.splitlines()[0] if self.status == ERROR and self.detail else ''}".strip()
+
+    def fail(self, status: str, detail: str, turn: int) -> None:
+        if self.status == OK:
+            self.status, self.detail, self.round = status, detail, turn
+
+
+class WaveBroken(Exception):
+    """A turn raised instead of reporting the failure of a table."""
+
+
+def run(open_line: OpenLine, case: Case) -> dict[str, Verdict]:
+    """Every query of the case. When a turn itself raises, halves are run until one query stands alone."""
+    try:
+        with open_line() as line:
+            return _Run(line, case).run()
+    except WaveBroken as broken:
+        if len(case.queries) == 1:
+            verdict = Verdict()
+            verdict.fail(ERROR, f"the turn raised {broken}", 0)
+            return {case.queries[0][0]: verdict}
+        middle = len(case.queries) // 2
+        halves = (case.queries[:middle], case.queries[middle:])
+        found: dict[str, Verdict] = {}
+        for queries in halves:
+            found |= run(open_line, Case(case.setup, case.views, queries, case.rounds))
+        return found
+
+
+class _Run:
+    def __init__(self, line: Line, case: Case) -> None:
+        self.line = line
+        self.case = case
+        self.verdicts = {name: Verdict() for name, _ in case.queries}
+        self.queries = dict(case.queries)
+
+    def run(self) -> dict[str, Verdict]:
+        for statement in (*self.case.setup, *self.case.views):
+            self.line.sql(statement)
+        usable = [name for name in self.queries if self._usable(name)]
+        for name in usable:
+            self._create(name)
+        self._turn(0)
+        self._fall_back(usable)
+        self._judge(usable, 0)
+        for number, changes in enumerate(self.case.rounds, 1):
+            apply(self.line.conn, changes)
+            self._turn(number)
+            self._judge(usable, number)
+        return self.verdicts
+
+    def _usable(self, name: str) -> bool:
+        try:
+            with _timeout(self.line.conn, HEAVY_MS):
+                ((count,),) = self.line.sql(f"SELECT count(*) FROM ({self.queries[name]}) AS q")
+        except psycopg.errors.QueryCanceled:
+            self.verdicts[name].fail(HEAVY, "slow", 0)
+            return False
+        except psycopg.Error as error:
+            self.verdicts[name].fail(REJECTED, str(error), 0)
+            return False
+        if count > HEAVY_ROWS:
+            self.verdicts[name].fail(HEAVY, f"{count} rows", 0)
+            return False
+        return True
+
+    def _create(self, name: str) -> None:
+        verdict = self.verdicts[name]
+        for mode in ("DIFFERENTIAL", "AUTO"):
+            try:
+                self.line.sql(
+                    "SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', %s)", name, self.queries[name], mode
+                )
+            except psycopg.Error as error:
+                if mode == "AUTO" or "is not possible" not in str(error):
+                    verdict.fail(ERROR, f"create: {error}", 0)
+                    return
+                verdict.reason = (error.diag.message_primary or "").partition(": ")[2]
+            else:
+                return
+
+    def _turn(self, number: int) -> None:
+        try:
+            outcomes = self.line.tick()
+        except PgtrickleError as error:
+            raise WaveBroken(error.one_line()) from error
+        except Exception as error:  # whatever it is, it is what we look for
+            raise WaveBroken(f"{type(error).__name__}: {error}") from error
+        for outcome in outcomes:
+            verdict = self.verdicts[outcome.table.name]
+            if outcome.error is not None:
+                verdict.fail(ERROR, outcome.error.one_line(), number)
+            elif number and outcome.action != "NO_DATA":
+                verdict.actions.append(outcome.action)
+                if verdict.mode == "DIFFERENTIAL" and outcome.action != "DIFFERENTIAL":
+                    verdict.fail(UNFAITHFUL, f"{outcome.action}: {outcome.reason}", number)
+
+    def _fall_back(self, names: Sequence[str]) -> None:
+        """Tables that the control plane refused to maintain differentially become AUTO."""
+        again = []
+        for name, status, message in self.line.sql(
+            "SELECT pgt_name, status, last_error_message FROM pgtrickle.pgt_stream_tables WHERE status <> 'ACTIVE'"
+        ):
+            if name in names and NotDifferentiableError.code in (message or ""):
+                self.verdicts[name].reason = message
+                again.append(name)
+            elif name in names:
+                self.verdicts[name].fail(ERROR, f"status {status}: {message}", 0)
+        for name in again:
+            self.line.sql("SELECT pgtrickle.drop_stream_table(%s)", name)
+            self.line.sql("SELECT pgtrickle.create_stream_table(%s, %s)", name, self.queries[name])
+        if again:
+            self._turn(0)
+        rows = self.line.sql("SELECT pgt_name, effective_refresh_mode, mode_reason FROM pgtrickle.pgt_stream_tables")
+        for name, mode, reason in rows:
+            self.verdicts[name].mode = mode
+            self.verdicts[name].reason = self.verdicts[name].reason or reason
+
+    def _judge(self, names: Sequence[str], number: int) -> None:
+        for name in names:
+            verdict = self.verdicts[name]
+            if verdict.status in FAILURES or verdict.status == REJECTED:
+                # The turn's error may be the query's own: then PostgreSQL raises it as well.
+                if verdict.status == ERROR and verdict.round == number and (own := self._raises(name)):
+                    verdict.status, verdict.detail = REJECTED, own
+                continue
+            try:
+                missing, extra = self._difference(name)
+            except psycopg.Error as error:
+                own = self._raises(name)
+                verdict.fail(REJECTED if own else ERROR, own or str(error), number)
+                continue
+            if missing or extra:
+                verdict.fail(MISMATCH, f"{missing} rows missing, {extra} too many", number)
+
+    def _raises(self, name: str) -> str | None:
+        try:
+            with _timeout(self.line.conn, STATEMENT_MS):
+                self.line.sql(f"SELECT count(*) FROM (SELECT * FROM ({self.queries[name]}) AS q OFFSET 0) AS q")
+        except psycopg.Error as error:
+            return str(error)
+        return None
+
+    def _difference(self, name: str) -> tuple[int, int]:
+        columns = self.line.sql(
+            "SELECT array_agg(attname::text ORDER BY attnum) FROM pg_attribute "
+            "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+            name,
+        )[0][0]
+        visible = [c for c in columns if not c.startswith("__pgt_")]
+        assert columns[: len(visible)] == visible, columns
+        listed = ", ".join(visible)
+        ((missing, extra),) = self.line.sql(
+            f"WITH wanted AS MATERIALIZED ({self.queries[name]}), have AS MATERIALIZED (SELECT {listed} FROM {name}) "
+            "SELECT (SELECT count(*) FROM (TABLE wanted EXCEPT ALL TABLE have) AS m), "
+            "(SELECT count(*) FROM (TABLE have EXCEPT ALL TABLE wanted) AS e)"
+        )
+        return missing, extra
+
+
+def apply(conn: psycopg.Connection[Any], changes: Round) -> None:
+    for statements in changes:
+        with conn.transaction():
+            for statement in statements:
+                if statement == ROLLBACK:
+                    raise psycopg.Rollback
+                conn.execute(statement)
+
+
+@contextlib.contextmanager
+def _timeout(conn: psycopg.Connection[Any], milliseconds: int) -> Iterator[None]:
+    conn.execute(sql.SQL("SET statement_timeout = {}").format(sql.Literal(milliseconds)))
+    try:
+        yield
+    finally:
+        conn.execute("RESET statement_timeout")
