@@ -53,7 +53,7 @@ def main() -> int:
     with _engine(console) as lines, bar:
         task = bar.add_task("queries", total=len(seeds) * QUERIES)
         for seed in seeds:
-            made = _only(generate(seed), options.only)
+            made = _only(lines.wave(seed), options.only)
             verdicts = wave.run(lines.open, made.case)
             report.add(seed, verdicts)
             report.features.update(f for g in made.trees.values() for f in g.used)
@@ -65,7 +65,7 @@ def main() -> int:
                     _write(lines, made, name, verdict, options.out, options.minimise if causes[cause] <= 5 else 0.0)
             bar.update(
                 task,
-                advance=QUERIES,
+                advance=len(verdicts),
                 description=f"queries, {report.share:.0%} differential, {len(report.failures)} failed",
             )
     print("\n".join(report.lines()))

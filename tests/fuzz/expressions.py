@@ -24,6 +24,7 @@ CONVERSIONS = {
     (BOOL, INT): "{}::int",
     (BOOL, TEXT): "{}::text",
 }
+MOSTLY_TRUE = ("<>", "<>", "<", ">", "<=", ">=", "=")
 COMPARISONS = ("=", "=", "=", "<>", "<", "<=", ">", ">=")
 
 
@@ -77,6 +78,10 @@ class Expressions:
         if not own and random.random() < 0.8:
             return self._converted(type_, scope)
         return Expr(literal(random, type_), type_)
+
+    def _varying(self, type_: str, scope: Scope, otherwise: Expr) -> Expr:
+        own = [c for c in scope.own if c.type == type_]
+        return column(self.random.choice(own)) if own and not scope.atoms else otherwise
 
     def _converted(self, type_: str, scope: Scope) -> Expr:
         """A column of another type: constants alone would hide what happens to the rows."""
@@ -178,16 +183,20 @@ class Expressions:
             return Expr(random.choice(("{}", "({} IS TRUE)", "({} IS NOT FALSE)")), BOOL, (operand,))
         left = self.any(type_, scope, depth - 1, queries=queries)
         way = random.random()
+        if way < 0.3:
+            # Few NULLs and constants: conditions that never hold make empty tables, and those show nothing.
+            left = self._varying(type_, scope, left)
+            return Expr(f"({{}} {random.choice(MOSTLY_TRUE)} {literal(random, type_, null=False)})", BOOL, (left,))
         if way < 0.6:
             right = self.any(type_, scope, depth - 1, queries=queries)
             return Expr(f"({{}} {random.choice(COMPARISONS)} {{}})", BOOL, (left, right))
         if way < 0.75:
-            return Expr(random.choice(("({} IS NULL)", "({} IS NOT NULL)")), BOOL, (left,))
+            return Expr(random.choice(("({} IS NULL)", "({} IS NOT NULL)", "({} IS NOT NULL)")), BOOL, (left,))
         if way < 0.85:
             right = self.leaf(type_, scope)
             return Expr(f"({{}} IS {random.choice(('', 'NOT '))}DISTINCT FROM {{}})", BOOL, (left, right))
         if way < 0.95 or type_ != TEXT:
-            values = ", ".join(literal(random, type_, null=random.random() < 0.3) for _ in range(3))
+            values = ", ".join(literal(random, type_, null=random.random() < 0.2) for _ in range(3))
             return Expr(f"({{}} {random.choice(('IN', 'IN', 'NOT IN'))} ({values}))", BOOL, (left,))
         return Expr("({} LIKE '%b%')", BOOL, (left,))
 
@@ -201,7 +210,7 @@ class Expressions:
             case "exists":
                 word = random.choice(("EXISTS", "NOT EXISTS"))
                 self.used.add(word)
-                return Expr(f"{word} ({{}})", BOOL, (rows([INT], scope, depth),))
+                return Expr(f"({word} ({{}}))", BOOL, (rows([INT], scope, depth),))
             case "in" | "not in":
                 self.used.add(way.upper())
                 return Expr(

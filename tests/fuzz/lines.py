@@ -12,6 +12,8 @@ from psycopg import sql
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.embedded import EmbeddedPostgres
 from tests.conftest import create_database, drop_database
+from tests.fuzz.case import Wave
+from tests.fuzz.lively import chosen
 from tests.fuzz.wave import STATEMENT_MS
 from tests.line import Line
 
@@ -23,6 +25,17 @@ class Lines:
         self.server = server
         self.template = template
         self.engine = engine
+
+    def wave(self, seed: int) -> Wave:
+        """The seed's lively queries."""
+        name = f"fuzz_{next(_numbers)}"
+        database = create_database(self.server, name)
+        try:
+            with psycopg.connect(database.dsn, autocommit=True) as conn:
+                conn.execute(sql.SQL("SET statement_timeout = {}").format(sql.Literal(STATEMENT_MS // 20)))
+                return chosen(conn, seed)
+        finally:
+            drop_database(self.server, name)
 
     @contextmanager
     def open(self) -> Iterator[Line]:

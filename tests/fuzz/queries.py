@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from tests.fuzz.aggregates import Aggregates
 from tests.fuzz.expressions import Expressions, Scope, column
-from tests.fuzz.schema import ARRAY, JSON, Table, literal
+from tests.fuzz.schema import ARRAY, EMPTY_AT_FIRST, JSON, Table, literal
 from tests.fuzz.tree import (
-    ALL,
     BOOL,
     DATE,
     INT,
@@ -40,6 +40,7 @@ from tests.fuzz.tree import (
     levels,
     outputs,
 )
+from tests.fuzz.windows import Windows
 
 MOST_ROWS = 300.0
 NO_SCOPE = Scope(())
@@ -66,10 +67,13 @@ class Generator:
     random: Random
     relations: list[Relation]
     used: set[str] = field(default_factory=set)
+    filters: float = 0.35  # how often a SELECT has a WHERE
     _number: int = 0
 
     def __post_init__(self) -> None:
         self.expressions = Expressions(self.random, self, self.used)
+        self.aggregates = Aggregates(self.random, self.expressions, self.used)
+        self.windows = Windows(self.random, self.expressions, self.used)
 
     def case(self, depth: int = 3) -> Generated:
         """A query of at least `depth` levels."""
@@ -81,6 +85,7 @@ class Generator:
                 return Generated(query, frozenset(self.used))
 
     def view(self) -> Query:
+        self.filters /= 3
         return self.query(self.random.choice((1, 2)), self._types(), NO_SCOPE)
 
     def _types(self) -> list[str]:
@@ -108,7 +113,7 @@ class Generator:
     def _aggregated(self, depth: int, type_: str, scope: Scope) -> Select:
         """One row, whatever there is."""
         source, inner = self._from(depth, scope)
-        value = self._aggregate(type_, inner)
+        value = self.aggregates.any(type_, inner)
         return Select((Output("c1", value),), source, self._where(inner, depth), rows=1.0)
 
     # -- queries
@@ -130,15 +135,21 @@ class Generator:
         self.used.add(kind + (" ALL" if every else ""))
         inner = depth - random.choice((0, 1, 1))
         left = self._select(inner, types, scope)
-        right = (
-            self._set_operation(depth - 1, types, scope)
-            if random.random() < 0.15
-            else self._select(depth - 1, types, scope)
-        )
+        right: Query
+        if random.random() < 0.6:
+            # The same rows under another condition, so that the sides have something in common.
+            right = replace(left, where=self._where(self._inside(left, scope), depth - 1))
+        elif random.random() < 0.3:
+            right = self._set_operation(depth - 1, types, scope)
+        else:
+            right = self._select(depth - 1, types, scope)
         limit = None
         if random.random() < 0.1:
             limit = self._limit()
         return SetOp(kind, every, left, right, limit, rows=left.rows + right.rows)
+
+    def _inside(self, select: Select, scope: Scope) -> Scope:
+        return Scope(select.source.columns() if select.source is not None else (), scope.outer, ctes=scope.ctes)
 
     def _with(self, depth: int, types: Sequence[str], scope: Scope) -> With:
         random = self.random
@@ -264,7 +275,7 @@ class Generator:
         random = self.random
         ties = random.random() < 0.15
         self.used.add("WITH TIES" if ties else "LIMIT")
-        return Limit(random.randint(1, 6), random.choice((0, 0, 1, 3)), self._directions(), ties)
+        return Limit(random.randint(1, 6), random.choice((0, 0, 0, 1, 3)), self._directions(), ties)
 
     def _directions(self) -> tuple[str, ...]:
         return tuple(self.random.choice(DIRECTIONS) for _ in range(4))
@@ -281,7 +292,7 @@ class Generator:
                 if random.random() < 0.6:
                     return test
                 return Expr("({} AND {})", BOOL, (test, self.expressions.condition(scope, 1)))
-        if random.random() < 0.5:
+        if random.random() < self.filters:
             return self.expressions.condition(scope, 2, queries=max(depth - 1, 0))
         return None
 
@@ -331,6 +342,8 @@ class Generator:
                 (("x", INT),),
             )
         relation = random.choice(self.relations)
+        if relation.name == EMPTY_AT_FIRST:
+            relation = random.choice(self.relations)
         if relation.name.startswith("v"):
             self.used.add("view")
         return Named(relation.name, self._alias("t"), relation.shape, rows=relation.rows)
@@ -450,7 +463,7 @@ class Generator:
         keys = tuple(self._key(scope) for _ in range(random.choice((0, 1, 1, 1, 2, 2, 3))))
         grouping, sets = self._grouping(keys)
         atoms = [Expr(k.token, k.expr.type, reads=True) for k in keys]
-        atoms += [self._aggregate(t, scope) for t in types for _ in range(random.choice((1, 1, 2)))]
+        atoms += [self.aggregates.any(t, scope) for t in types for _ in range(random.choice((1, 1, 2)))]
         if grouping:
             some = random.sample(keys, random.randint(1, len(keys)))
             atoms.append(Expr(f"GROUPING({', '.join(k.token for k in some)})", INT))
@@ -499,74 +512,6 @@ class Generator:
         sets += [tuple(random.sample(numbers, random.randint(0, len(numbers)))) for _ in range(random.randint(1, 2))]
         return kind, tuple(sets)
 
-    def _aggregate(self, type_: str, scope: Scope) -> Expr:
-        """Its arguments are columns of this SELECT only, else it would belong to one around it."""
-        random = self.random
-        own = Scope(tuple(c for c in scope.own if c.type in TYPES))
-
-        def value(wanted: str) -> Expr:
-            return self.expressions.any(wanted, own, random.choice((0, 0, 1)))
-
-        distinct = random.choice(("", "", "", "DISTINCT "))
-        type_of = random.choice((INT, NUM))
-        other = random.choice((INT, TEXT, DATE))
-        choices: tuple[tuple[str, tuple[str, ...]], ...]
-        match type_:
-            case "int":
-                choices = (
-                    ("count(*)", ()),
-                    (f"count({distinct}{{}})", (other,)),
-                    (f"sum({distinct}{{}})::bigint", (INT,)),
-                    ("min({})", (INT,)),
-                    ("max({})", (INT,)),
-                    (random.choice(("bit_and({})", "bit_or({})", "bit_xor({})")), (INT,)),
-                    ("percentile_disc(0.5) WITHIN GROUP (ORDER BY {})", (INT,)),
-                    ("mode() WITHIN GROUP (ORDER BY {})", (INT,)),
-                    ("rank(2) WITHIN GROUP (ORDER BY {})", (INT,)),
-                    ("cardinality(array_agg({}))", (other,)),
-                )
-            case "numeric":
-                choices = (
-                    (f"sum({distinct}{{}})", (type_of,)),
-                    (f"sum({distinct}{{}})", (NUM,)),
-                    (f"avg({distinct}{{}})", (type_of,)),
-                    ("min({})", (NUM,)),
-                    ("max({})", (NUM,)),
-                    (random.choice(("variance({})", "var_pop({})", "stddev({})", "stddev_pop({})")), (type_of,)),
-                )
-            case "text":
-                choices = (
-                    ("min({})", (TEXT,)),
-                    ("max({})", (TEXT,)),
-                    ("string_agg(<1>, ',' ORDER BY <1>)", (TEXT,)),
-                    ("string_agg(DISTINCT <1>, '|' ORDER BY <1> DESC)", (TEXT,)),
-                    ("array_to_string(array_agg(<1> ORDER BY <1>), ',', '*')", (other,)),
-                    ("jsonb_agg(<1> ORDER BY <1>)::text", (random.choice((INT, TEXT)),)),
-                    ("percentile_disc(0.25) WITHIN GROUP (ORDER BY {})", (TEXT,)),
-                )
-            case "date":
-                choices = (("min({})", (DATE,)), ("max({})", (DATE,)), ("mode() WITHIN GROUP (ORDER BY {})", (DATE,)))
-            case _:
-                choices = (
-                    ("bool_and({})", (BOOL,)),
-                    ("bool_or({})", (BOOL,)),
-                    ("every({})", (BOOL,)),
-                    ("(count(*) > 2)", ()),
-                )
-        template, wants = random.choice(choices)
-        self.used.add(template.partition("(")[0].strip("(") or "count")
-        args = tuple(value(t) for t in wants)
-        if "<1>" in template:
-            args *= template.count("<1>")
-            template = template.replace("<1>", "{}")
-        if "DISTINCT" in template:
-            self.used.add("DISTINCT aggregate")
-        if random.random() < 0.15 and template.endswith(")") and not template.startswith(("(", "array_to", "cardin")):
-            self.used.add("FILTER")
-            condition = self.expressions.condition(own, 1)
-            return Expr(template + " FILTER (WHERE {})", type_, (*args, condition))
-        return Expr(template, type_, args)
-
     def _over_groups(self, exprs: list[Expr], types: Sequence[str], keys: tuple[Key, ...], scope: Scope) -> list[Expr]:
         """Windows over the groups."""
         random = self.random
@@ -574,7 +519,7 @@ class Generator:
         made = []
         for expr, type_ in zip(exprs, types, strict=True):
             if type_ == INT and random.random() < 0.7:
-                over = self._aggregate(INT, scope)
+                over = self.aggregates.any(INT, scope)
                 template = random.choice(
                     ("rank() OVER (ORDER BY {})", "sum({}) OVER (PARTITION BY " + keys[0].token + ")::bigint")
                 )
@@ -583,16 +528,14 @@ class Generator:
                 made.append(expr)
         return made
 
-    # -- windows
-
     def _windowed(self, types: Sequence[str], source: Source, where: Expr | None, scope: Scope) -> Select:
         random = self.random
         self.used.add("window")
-        named = self._window_named(scope) if random.random() < 0.25 else None
+        named = self.windows.named(scope, self._alias("win")) if random.random() < 0.25 else None
         exprs = []
         for i, type_ in enumerate(types):
             if i == 0 or random.random() < 0.5:
-                expr = self._window(type_, scope, named)
+                expr = self.windows.any(type_, scope, named)
                 if random.random() < 0.3 and type_ in (INT, TEXT):
                     self.used.add("window in expression")
                     other = self.expressions.leaf(type_, scope)
@@ -604,98 +547,6 @@ class Generator:
                 exprs.append(self.expressions.any(type_, scope, 1))
         windows = (named,) if named is not None else ()
         return Select(_named(exprs), source, where, windows=windows)
-
-    def _window_named(self, scope: Scope) -> tuple[str, Expr]:
-        self.used.add("WINDOW clause")
-        return (self._alias("win"), Expr(f"{{}} ORDER BY {ALL}", "", (self._partition(scope),)))
-
-    def _partition(self, scope: Scope) -> Expr:
-        own = [c for c in scope.own if c.type in TYPES]
-        count = self.random.choice((0, 1, 1, 1, 2))
-        if not own or not count:
-            self.used.add("window without PARTITION BY")
-            return Expr("", "")
-        args = tuple(column(c) for c in self.random.sample(own, min(count, len(own))))
-        return Expr("PARTITION BY " + ", ".join(["{}"] * len(args)), "", args)
-
-    def _window(self, type_: str, scope: Scope, named: tuple[str, Expr] | None) -> Expr:
-        random = self.random
-        own = Scope(tuple(c for c in scope.own if c.type in TYPES))
-        value = self.expressions.leaf(type_, own)
-        functions: list[tuple[str, tuple[Expr, ...], bool | None]]
-        if type_ == INT and random.random() < 0.5:
-            functions = [
-                ("rank()", (), False),
-                ("dense_rank()", (), False),
-                ("row_number()", (), True),
-                ("ntile(3)", (), True),
-                ("count(*)", (), None),
-                ("count({})", (self.expressions.leaf(TEXT, own),), None),
-                ("sum({})", (value,), None),
-            ]
-        else:
-            functions = [
-                ("lag({})", (value,), True),
-                (f"lead({{}}, {random.randint(1, 3)})", (value,), True),
-                ("lag({}, 1, {})", (value, self.expressions.leaf(type_, own)), True),
-                ("first_value({})", (value,), True),
-                ("last_value({})", (value,), True),
-                ("nth_value({}, 2)", (value,), True),
-            ]
-            if type_ != BOOL:
-                functions += [("min({})", (value,), None), ("max({})", (value,), None)]
-            else:
-                functions += [("bool_or({})", (value,), None)]
-            if type_ == NUM:
-                functions += [("sum({})", (value,), None), ("avg({})", (value,), None)]
-            if type_ == TEXT:
-                functions += [("string_agg({}, ',')", (value,), True)]
-        function, args, total = random.choice(functions)
-        type_cast = "::bigint" if type_ == INT and function.startswith("sum") else ""
-        self.used.add(function.partition("(")[0] + " OVER")
-        framed = function.startswith(
-            ("count", "sum", "min", "max", "avg", "first", "last", "nth", "string_agg", "bool")
-        )
-        if function.startswith("count") and random.random() < 0.2:
-            function += " FILTER (WHERE {})"
-            args = (*args, self.expressions.condition(own, 0))
-        if named is not None and random.random() < 0.5:
-            return Expr(f"{function} OVER {named[0]}{type_cast}", type_, args)
-        over, over_args = self._over(own, total, framed)
-        return Expr(f"{function} OVER ({over}){type_cast}", type_, (*args, *over_args))
-
-    def _over(self, own: Scope, total: bool | None, framed: bool) -> tuple[str, tuple[Expr, ...]]:
-        """`total`: the function needs a total order; None: only if its frame counts rows."""
-        random = self.random
-        partition = self._partition(own)
-        ints = [c for c in own.own if c.type == INT]
-        order_by = [column(c) for c in random.sample(own.own, min(len(own.own), random.randint(1, 2)))]
-        direction = random.choice(("", " DESC", " DESC NULLS LAST", " NULLS FIRST"))
-        frame = random.choice(("", "", "ROWS", "RANGE", "GROUPS")) if framed else ""
-        exclude = (
-            random.choice(("", "", "", " EXCLUDE CURRENT ROW", " EXCLUDE GROUP", " EXCLUDE TIES")) if frame else ""
-        )
-        if frame == "ROWS" or total:
-            first = f"{{}}{direction}, " if order_by else ""
-            args = (partition, *order_by[:1])
-            bounds = f" {frame} {self._bounds(offsets=frame != 'RANGE')}{exclude}" if frame else ""
-            return f"{{}} ORDER BY {first}{ALL}{bounds}", args
-        if not order_by or (total is None and not frame and random.random() < 0.4):
-            return "{}", (partition,)
-        if frame == "RANGE" and ints and random.random() < 0.6:
-            return f"{{}} ORDER BY {{}}{direction} RANGE {self._bounds(offsets=True)}{exclude}", (
-                partition,
-                column(random.choice(ints)),
-            )
-        listed = ", ".join(f"{{}}{direction}" for _ in order_by)
-        bounds = f" {frame} {self._bounds(offsets=frame == 'GROUPS')}{exclude}" if frame else ""
-        return f"{{}} ORDER BY {listed}{bounds}", (partition, *order_by)
-
-    def _bounds(self, *, offsets: bool) -> str:
-        starts = ["UNBOUNDED PRECEDING", "CURRENT ROW"] + (["1 PRECEDING", "2 PRECEDING"] if offsets else [])
-        ends = ["UNBOUNDED FOLLOWING", "CURRENT ROW"] + (["1 FOLLOWING", "2 FOLLOWING"] if offsets else [])
-        self.used.add("frame")
-        return f"BETWEEN {self.random.choice(starts)} AND {self.random.choice(ends)}"
 
 
 TRUE, FALSE = Expr("true", BOOL), Expr("false", BOOL)

@@ -20,7 +20,7 @@ DECLARED = {
     ARRAY: "int[]",
     JSON: "jsonb",
 }
-NULLS = 0.2
+NULLS = 0.15
 IDS = 14  # values of primary keys: few, so that a row comes back
 
 
@@ -95,7 +95,7 @@ def setup(random: Random, made: dict[str, Table]) -> list[str]:
     statements = [t.ddl() for t in made.values()]
     for table in made.values():
         if table.name != EMPTY_AT_FIRST:
-            rows = [_row(random, table) for _ in range(random.randint(4, 9))]
+            rows = [_row(random, table) for _ in range(random.randint(6, 12))]
             statements.append(_insert(table, rows + random.sample(rows, 2)))
     return statements
 
@@ -121,9 +121,11 @@ class Changes:
         self._tables = made
         self._seen: list[tuple[str, tuple[str, ...]]] = []
 
-    def round(self) -> Round:
-        random = self._random
-        return tuple(self._transaction() for _ in range(random.choice((1, 1, 2, 3))))
+    def round(self, *, first: bool = False) -> Round:
+        made = [self._transaction() for _ in range(self._random.choice((1, 1, 2, 3)))]
+        if first:
+            made.append((self._some_rows(self._tables[EMPTY_AT_FIRST]),))
+        return tuple(made)
 
     def _transaction(self) -> Transaction:
         statements = [self._statement() for _ in range(self._random.randint(1, 8))]

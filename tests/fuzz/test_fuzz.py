@@ -32,7 +32,7 @@ def test_random_queries_equal_postgresql_after_random_changes(lines: Lines) -> N
     report = Report()
     scripts: list[str] = []
     for seed in range(FIRST_SEED, FIRST_SEED + COUNT // QUERIES):
-        made = generate(seed)
+        made = lines.wave(seed)
         verdicts = wave.run(lines.open, made.case)
         report.add(seed, verdicts)
         for name, verdict in verdicts.items():
