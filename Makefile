@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 SOURCES := src tests $(wildcard benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench golden docs fuzz
+.PHONY: help setup demo test check bench golden docs fuzz tpch
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -38,3 +38,6 @@ docs: $(STAMP)  ## generate the reference pages
 
 fuzz: $(STAMP)  ## N random queries x random changes against PostgreSQL (SEED=1 to begin elsewhere); failures end up minimised in OUT
 	$(BIN)/python -m tests.fuzz -n $(or $(N),1000) --seed $(or $(SEED),1) --out $(or $(OUT),/tmp/fuzz-failures)
+
+tpch: $(STAMP)  ## the 22 TPC-H queries as stream tables, at once and one by one
+	$(BIN)/python -m pytest -q tests/tpch
