@@ -5,7 +5,7 @@ from __future__ import annotations
 from pgtrickle.errors import SourceChangedError
 from pgtrickle.model.catalog import Column, Relation
 from pgtrickle.pipeline.nodes import Plan
-from pgtrickle.pipeline.parse import parse
+from pgtrickle.pipeline.parse import Functions, parse
 
 _OIDS = {
     "integer": 23,
@@ -16,12 +16,24 @@ _OIDS = {
     "boolean": 16,
 }
 _MODS = {"numeric(10,2)": ((10 << 16) | 2) + 4}
-AGGREGATES = frozenset({"count", "sum", "avg", "min", "max", "string_agg", "array_agg", "bool_and"})
+FUNCTIONS = Functions(
+    frozenset({"count", "sum", "avg", "min", "max", "string_agg", "array_agg", "bool_and"}),
+    frozenset({"unnest", "generate_series"}),
+)
 
 
-def _relation(relid: int, name: str, *columns: tuple[str, str], kind: str = "r", query: str | None = None) -> Relation:
-    described = tuple(Column(i, n, t, _OIDS[t], _MODS.get(t, -1)) for i, (n, t) in enumerate(columns, start=1))
-    return Relation(relid, "shop", name, kind, described, query)
+def _relation(
+    relid: int,
+    name: str,
+    *columns: tuple[str, str],
+    kind: str = "r",
+    query: str | None = None,
+    key: tuple[int, ...] = (),
+) -> Relation:
+    described = tuple(
+        Column(i, n, t, _OIDS[t], _MODS.get(t, -1), not_null=i in key) for i, (n, t) in enumerate(columns, start=1)
+    )
+    return Relation(relid, "shop", name, kind, described, query, key=key)
 
 
 RELATIONS = {
@@ -38,6 +50,7 @@ RELATIONS = {
             ("note", "text"),
             ("tags", "text[]"),
             ("ok", "boolean"),
+            key=(1,),
         ),
         _relation(2, "customer", ("id", "integer"), ("name", "text"), ("region", "text")),
         _relation(
@@ -82,4 +95,4 @@ def find(schema: str, name: str) -> Relation:
 def plan_of(text: str) -> Plan:
     """The plan of a text, with every column of every table captured."""
     used = {r.relid: frozenset(c.attnum for c in r.columns) for r in RELATIONS.values()}
-    return parse(text, find, used, AGGREGATES)
+    return parse(text, find, used, FUNCTIONS)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.nodes import Aggregate, Item, Linear, Select, scans
+from pgtrickle.pipeline.nodes import Aggregate, Item, Select, UnionAll, scans
 from pgtrickle.pipeline.rules import linear
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.whole import query_as_of
@@ -31,17 +31,24 @@ def query_in(text: str) -> str:
 
 def generated(query: str) -> str:
     plan = plan_of(query)
-    node: Linear = plan if not isinstance(plan, Aggregate) else _rows(plan)
+    node = _rows(plan) if isinstance(plan, Aggregate) else plan
+    assert isinstance(node, Select | UnionAll)
     changed = {s.relation.relid: Changed(s.relation.relid, WINDOW, 7) for s in scans(node)}
+    tables = {s.occurrence: s.relation.name for s in scans(node)}
     parts = [query]
     for number, term in enumerate(linear.deltas(node, changed), start=1):
-        tables = {s.occurrence: s.relation.name for s in scans(node)}
         rendered = linear.render(node, term)
         assert rendered.weighted
-        sql = f"{linear.with_clause(node, term)}{rendered.sql}"
+        shared = ", ".join(f"{n} AS MATERIALIZED ({s})" for n, s in linear.shared(node, term).items())
+        sql = _numbered(f"WITH {shared} {rendered.sql}", list(tables))
         parts.append(f"{TERM}{number}: {' and '.join(tables[o] for o in sorted(term.deltas))}\n{_lines(sql)};")
     parts.append(f"{AROUND}\n{_lines(query_as_of(plan, changed))};")
     return "\n\n".join(parts) + "\n"
+
+
+def _numbered(sql: str, occurrences: list[int]) -> str:
+    """Occurrences from 0 on, whatever numbers the parser has given out in between."""
+    return re.sub(r'(?<="__pgt_[dn])\d+(?=")', lambda m: str(occurrences.index(int(m[0]))), sql)
 
 
 def _lines(sql: str) -> str:
@@ -52,7 +59,9 @@ def _lines(sql: str) -> str:
 def _rows(plan: Aggregate) -> Select:
     arguments = [c.argument for c in plan.calls if c.argument is not None]
     items = [Item(f"k{i}", k) for i, k in enumerate(plan.keys)]
-    return Select((*items, *(Item(f"a{i}", a) for i, a in enumerate(arguments))), plan.source, plan.where)
+    rows = plan.input.rows((*items, *(Item(f"a{i}", a) for i, a in enumerate(arguments))))
+    assert isinstance(rows, Select)
+    return rows
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -19,18 +19,18 @@ from pgtrickle.pipeline.nodes import (
     AggregateCall,
     CallPlace,
     From,
+    Input,
     Item,
     KeyPlace,
     Layer,
     Linear,
     Member,
     Output,
-    Plan,
     Scan,
     Select,
     UnionAll,
 )
-from tests.property.interpreter import Bag, Environment, Row, place_text
+from tests.property.interpreter import Bag, Environment, Row, linear_rows, place_text
 
 COLUMNS = (("k", "int"), ("v", "int"), ("t", "text"), ("n", "numeric"), ("b", "bool"))
 OIDS = {"int": (23, -1), "text": (25, -1), "numeric": (1700, ((8 << 16) | 2) + 4), "bool": (16, -1)}
@@ -46,6 +46,7 @@ DDL = "; ".join(f"CREATE TABLE {t} (k int, v int, t text, n numeric(8, 2), b boo
 MAX_OCCURRENCES = 4
 
 Tables = dict[int, Bag]  # by relid
+Shape = Linear | Aggregate  # what is drawn here
 
 
 def relation(number: int) -> Relation:
@@ -64,7 +65,7 @@ class Expression:
 class Case:
     """A plan and the meaning of every text in it."""
 
-    plan: Plan
+    plan: Shape
     meaning: dict[str, Callable[[Environment], Any]]
 
 
@@ -95,7 +96,7 @@ class Generator:
 
     def case(self) -> Case:
         shape = self.random.choice(("bag", "bag", "aggregate", "aggregate"))
-        plan: Plan = self.aggregate() if shape == "aggregate" else self.linear(self.types(), depth=2)
+        plan: Shape = self.aggregate() if shape == "aggregate" else self.linear(self.types(), depth=2)
         return Case(plan, self.meaning)
 
     def types(self) -> list[str]:
@@ -181,7 +182,8 @@ class Generator:
         for output in outputs:
             self.know_places(output.parts)
         having = self.having(list(calls.values())) if self.random.random() < 0.4 else None
-        plan = Aggregate(source, where, keys, tuple(calls), tuple(outputs), having)
+        condition = (where,) if where is not None else None
+        plan = Aggregate(Input(source, condition), keys, tuple(calls), tuple(outputs), having)
         if self.random.random() < 0.3:
             plan = self.layered(plan, [e.type for e in key_expressions] + list(calls.values()))
         return plan
@@ -242,8 +244,7 @@ class Generator:
         tested = [c for c in scope if c.type != "avg"]
         where = self.known(self.predicate(tested, 1)) if tested and self.random.random() < 0.5 else None
         return Aggregate(
-            plan.source,
-            plan.where,
+            plan.input,
             plan.keys,
             plan.calls,
             plan.outputs,
@@ -358,7 +359,7 @@ def random_changes(random: Random, old: Tables, most: int = 4) -> tuple[Tables, 
 # -- as SQL
 
 
-def sql_of(plan: Plan | Linear) -> str:
+def sql_of(plan: Shape) -> str:
     if isinstance(plan, Scan):
         return f"{plan.relation.schema}.{plan.relation.name}"
     if isinstance(plan, UnionAll):
@@ -367,7 +368,8 @@ def sql_of(plan: Plan | Linear) -> str:
         items = ", ".join(f"{i.sql} AS {i.name}" for i in plan.items)
         return f"SELECT {items}{_clauses(plan.source, plan.where)}"
     items = ", ".join(f"{_filled(plan, o.parts)} AS {o.name}" for o in plan.outputs)
-    sql = f"SELECT {items}{_clauses(plan.source, plan.where)}"
+    below = linear_rows(plan)
+    sql = f"SELECT {items}{_clauses(below.source, below.where)}"
     if plan.keys:
         sql += f" GROUP BY {', '.join(f'({k})' for k in plan.keys)}"
     if plan.having is not None:

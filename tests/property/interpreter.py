@@ -86,7 +86,8 @@ def output_names(node: Linear) -> list[str]:
 def aggregated(plan: Aggregate, content: Content, meaning: Meaning) -> Bag:
     """The visible rows of an aggregate, computed from nothing: groups are lists of rows."""
     groups: dict[Row, list[Environment]] = {} if plan.keys else {(): []}
-    for environment, weight in environments(plan.source, plan.where, content, meaning, all_branches):
+    below = linear_rows(plan)
+    for environment, weight in environments(below.source, below.where, content, meaning, all_branches):
         key = tuple(meaning[k](environment) for k in plan.keys)
         groups.setdefault(key, []).extend([environment] * weight)
     result: Bag = Counter()
@@ -144,7 +145,13 @@ def rows_below(plan: Aggregate) -> Select:
     """What an aggregate reads: its keys, then the argument of each call with the filter folded in."""
     arguments = [(f"a{i}", argument(c)) for i, c in enumerate(plan.calls)]
     items = [Item(f"k{i}", k) for i, k in enumerate(plan.keys)]
-    return Select((*items, *(Item(n, a) for n, a in arguments if a is not None)), plan.source, plan.where)
+    return linear_rows(plan, (*items, *(Item(n, a) for n, a in arguments if a is not None)))
+
+
+def linear_rows(plan: Aggregate, items: tuple[Item, ...] = ()) -> Select:
+    rows = plan.input.rows(items)
+    assert isinstance(rows, Select)
+    return rows
 
 
 def reader(tables: Mapping[int, Bag]) -> Content:

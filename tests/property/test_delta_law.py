@@ -30,6 +30,7 @@ from pgtrickle.pipeline.nodes import (
     AggregateCall,
     CallPlace,
     From,
+    Input,
     Item,
     KeyPlace,
     Linear,
@@ -133,7 +134,7 @@ def compiled(plan: Aggregate, types: dict[str, SqlType]) -> FoldTemplate:
     below = rows_below(plan)
     answers = iter([[types[item.sql] for item in below.items], [TEXT for _ in plan.calls]])
     columns = [Column(i, o.name, "text", 25, -1) for i, o in enumerate(plan.outputs, start=1)]
-    template = compile_plan(plan, columns, lambda _: next(answers))
+    template = compile_plan(plan, columns, lambda _: next(answers), "shop.stored")
     assert isinstance(template, FoldTemplate)
     return template
 
@@ -149,7 +150,8 @@ def sql_types(plan: Aggregate, meaning: Meaning, tables: Sequence[Tables]) -> di
     for item in rows_below(plan).items:
         found[item.sql] = INT
         for content in tables:
-            for environment, _ in environments(plan.source, plan.where, reader(content), meaning, all_branches):
+            below = rows_below(plan)
+            for environment, _ in environments(below.source, below.where, reader(content), meaning, all_branches):
                 value = meaning[item.sql](environment)
                 if value is not None:
                     found[item.sql] = by_value[type(value)]
@@ -162,16 +164,18 @@ class Fold:
     def __init__(self, template: FoldTemplate, meaning: Meaning, dies: Dies | None = None) -> None:
         self.template = template
         self.plan = template.plan
-        self.meaning = meaning
+        self.meaning = {**meaning, "1": lambda _: 1}  # what is selected for count(*) without keys
         self.dies = dies or (lambda state: state.n == 0)
         self.width = len(self.plan.keys)
-        arguments = [i.name for i in template.rows.items[self.width :]]
+        assert isinstance(template.rows, Select)
+        self.rows = template.rows
+        arguments = [i.name for i in self.rows.items[self.width :] if i.name != "none"]
         self.position = {int(name[1:]): self.width + at for at, name in enumerate(arguments)}
         self.rereads = 0
 
     def load(self, tables: Tables) -> Groups:
         groups: Groups = {} if self.plan.keys else {(): State(0, self.empty())}
-        rows = recomputed(self.template.rows, tables, self.meaning)
+        rows = recomputed(self.rows, tables, self.meaning)
         for key in {row[: self.width] for row in rows} | set(groups):
             of_group = {row: w for row, w in rows.items() if row[: self.width] == key}
             state = State(sum(of_group.values()))
@@ -201,7 +205,7 @@ class Fold:
 
     def apply(self, groups: Groups, deltas: list[Bag], new: Tables) -> None:
         """Folds the terms into the state. Terms are not netted against each other, as in the product's leaves."""
-        now = recomputed(self.template.rows, new, self.meaning)
+        now = recomputed(self.rows, new, self.meaning)
         for key in {row[: self.width] for term in deltas for row in term}:
             rows = [(row, w) for term in deltas for row, w in term.items() if row[: self.width] == key]
             known = groups.get(key)
@@ -281,7 +285,7 @@ def folded(case: Case, random: Random, dies: Dies | None = None, rounds: int = 3
     groups = keeper.load(content[0])
     pairs = []
     for old, new in itertools.pairwise(content):
-        keeper.apply(groups, terms(keeper.template.rows, old, new, meaning), new)
+        keeper.apply(groups, terms(keeper.rows, old, new, keeper.meaning), new)
         pairs.append((keeper.visible(groups), aggregated(plan, reader(new), meaning)))
     return pairs
 
@@ -356,7 +360,7 @@ def test_trusting_a_minimum_of_a_group_unknown_to_the_state_breaks_the_law(monke
 
     def visible() -> Bag:
         groups = keeper.load(old)
-        keeper.apply(groups, terms(keeper.template.rows, old, new, meaning), new)
+        keeper.apply(groups, terms(keeper.rows, old, new, keeper.meaning), new)
         return keeper.visible(groups)
 
     assert visible() == Counter({(7, 9): 1})
@@ -380,8 +384,7 @@ def small_aggregate(function: str) -> tuple[Aggregate, dict[str, Callable[[Envir
     alias = member.alias
     call = AggregateCall(function, f"{alias}.v", None, distinct=False, sql=f"{function}({alias}.v)")
     plan = Aggregate(
-        From((0,), (member,)),
-        None,
+        Input(From((0,), (member,)), None),
         (f"{alias}.t",),
         (call,),
         (Output("t", (KeyPlace(0),)), Output("v", (CallPlace(0),))),
@@ -401,8 +404,7 @@ def joined_minimum() -> tuple[Aggregate, dict[str, Callable[[Environment], Any]]
     b = Member(Scan(1, two_columns(2, "b", "k", "g"), ((1, "k"), (2, "g"))), "b")
     call = AggregateCall("min", "a.v", None, distinct=False, sql="min(a.v)")
     plan = Aggregate(
-        From((0, " JOIN ", 1, " ON (a.k = b.k)"), (a, b)),
-        None,
+        Input(From((0, " JOIN ", 1, " ON (a.k = b.k)"), (a, b)), None),
         ("b.g",),
         (call,),
         (Output("g", (KeyPlace(0),)), Output("lo", (CallPlace(0),))),
@@ -419,7 +421,7 @@ def joined_minimum() -> tuple[Aggregate, dict[str, Callable[[Environment], Any]]
 
 def test_interpreter_multiplies_weights_and_keeps_nulls_apart() -> None:
     plan, meaning = joined_minimum()
-    rows = Select((Item("v", "a.v"),), plan.source, None)
+    rows = Select((Item("v", "a.v"),), rows_below(plan).source, None)
     tables: Tables = {1: Counter({(1, 5): 2, (None, 6): 1}), 2: Counter({(1, 0): 3, (None, 0): 1})}
     meaning["(a.k = b.k)"] = lambda e: None if e["a.k"] is None or e["b.k"] is None else e["a.k"] == e["b.k"]
     assert recomputed(rows, tables, meaning) == Counter({(5,): 6})
@@ -427,6 +429,6 @@ def test_interpreter_multiplies_weights_and_keeps_nulls_apart() -> None:
 
 def test_interpreter_gives_one_group_without_keys_even_over_nothing() -> None:
     plan, meaning = joined_minimum()
-    whole = Aggregate(plan.source, None, (), plan.calls, (Output("lo", (CallPlace(0),)),), None)
+    whole = Aggregate(plan.input, (), plan.calls, (Output("lo", (CallPlace(0),)),), None)
     assert aggregated(whole, lambda _: Counter(), meaning) == Counter({(None,): 1})
     assert aggregated(plan, lambda _: Counter(), meaning) == Counter()

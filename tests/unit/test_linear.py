@@ -35,9 +35,12 @@ def test_each_set_of_changed_occurrences_is_a_term_with_its_sign() -> None:
 
 def test_sign_is_carried_by_one_delta_of_the_set() -> None:
     plan = join()
-    clauses = [linear.with_clause(plan, t) for t in linear.deltas(plan, {1: SALE})]
+    clauses = [" ".join(linear.shared(plan, t).values()) for t in linear.deltas(plan, {1: SALE})]
     assert [c.count("WHEN 'I' THEN 1") for c in clauses] == [1, 1, 1]
     assert [c.count("WHEN 'D' THEN 1") for c in clauses] == [0, 0, 1]
+    names = {n for t in linear.deltas(plan, {1: SALE}) for n in linear.shared(plan, t)}
+    first, _, last = (s.occurrence for s in scans(plan))
+    assert names == {f'"__pgt_d{first}"', f'"__pgt_d{last}"', f'"__pgt_n{first}"'}  # one statement may hold all terms
 
 
 def test_old_stands_left_of_the_change_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +49,7 @@ def test_old_stands_left_of_the_change_where_there_are_many(monkeypatch: pytest.
 
 
 def test_as_of_reads_every_changed_table_as_it_was() -> None:
-    term = Term(frozenset(), {1: SALE}, as_of=True)
+    term = Term(frozenset(), {1: SALE}, as_of=lambda _: "")
     assert [linear.role(s, term) for s in scans(join())] == ["old", "new", "old"]
 
 
@@ -75,16 +78,16 @@ def test_weight_is_the_product_of_the_weighted_members() -> None:
 def test_changes_are_limited_to_their_number() -> None:
     plan = join()
     first, *_ = linear.deltas(plan, {1: SALE})
-    assert linear.with_clause(plan, first).rstrip().endswith("LIMIT 3)")
-    assert linear.with_clause(plan, Term(frozenset(), {})) == ""
+    assert [s.endswith("LIMIT 3") for s in linear.shared(plan, first).values()] == [True]
+    assert linear.shared(plan, Term(frozenset(), {})) == {}
 
 
 def test_query_that_needs_no_column_still_counts_rows() -> None:
     from pgtrickle.pipeline.parse import parse
-    from tests.golden.shop import AGGREGATES, find
+    from tests.golden.shop import FUNCTIONS, find
 
-    plan = parse("SELECT 1 AS one FROM shop.sale", find, {}, AGGREGATES)
+    plan = parse("SELECT 1 AS one FROM shop.sale", find, {}, FUNCTIONS)
     assert isinstance(plan, Select)
     (term,) = linear.deltas(plan, {1: SALE})
-    assert "1 AS __pgt_one" in linear.with_clause(plan, term)
+    assert "1 AS __pgt_one" in "".join(linear.shared(plan, term).values())
     assert "1 AS __pgt_one" in linear.render(plan, Term(frozenset(), {})).sql

@@ -56,6 +56,6 @@ def test_scale_is_followed_through_subqueries_but_not_through_unions() -> None:
 def test_bare_column_of_a_join_is_unknown() -> None:
     joined = plan_of("SELECT count(*) AS n FROM (shop.sale s JOIN shop.customer c ON (true))")
     assert isinstance(joined, Aggregate)
-    assert scale_of("price", joined.source) is None
-    assert scale_of("s.price", joined.source) == 2
+    assert scale_of("price", joined.input.source) is None
+    assert scale_of("s.price", joined.input.source) == 2
     assert scale_of("price", None) is None

@@ -11,10 +11,10 @@ from pgtrickle.model.catalog import Column
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.carriers import SqlType
 from pgtrickle.pipeline.explain import explain
-from pgtrickle.pipeline.nodes import Aggregate
-from pgtrickle.pipeline.parse import output_names
+from pgtrickle.pipeline.nodes import Aggregate, Block, Select
 from pgtrickle.pipeline.rules.linear import Changed
-from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, Template, compile_plan
+from pgtrickle.pipeline.shapes import output_names
+from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
 from tests.golden.shop import plan_of
 
 INT, TEXT = SqlType(23, -1, "integer", 23, "b"), SqlType(25, -1, "text", 25, "b")
@@ -29,7 +29,7 @@ def compiled(query: str, rows: Sequence[SqlType] = (), results: Sequence[SqlType
     plan = plan_of(query)
     answers = iter((rows, results))
     columns = [Column(i, n, "text", 25, -1) for i, n in enumerate(output_names(plan), start=1)]
-    return compile_plan(plan, columns, lambda _: next(answers))
+    return compile_plan(plan, columns, lambda _: next(answers), "shop.stored")
 
 
 def fold(query: str, rows: Sequence[SqlType], results: Sequence[SqlType]) -> FoldTemplate:
@@ -93,6 +93,7 @@ def test_filter_is_folded_into_the_argument() -> None:
         [INT] * 2,
         [BIGINT] * 2,
     )
+    assert isinstance(template.rows, Select)
     assert [i.sql for i in template.rows.items] == ["CASE WHEN ok THEN 1 END", "CASE WHEN ok THEN qty END"]
 
 
@@ -101,22 +102,69 @@ def test_key_without_a_canonical_text_is_refused() -> None:
         fold("SELECT note, count(*) AS n FROM shop.sale GROUP BY note", [JSONB], [BIGINT])
 
 
-def test_bag_sends_one_statement_per_set_of_changed_occurrences() -> None:
+def test_bag_sends_one_term_per_set_of_changed_occurrences() -> None:
     query = "SELECT a.id FROM ((shop.sale a JOIN shop.customer b ON (true)) JOIN shop.sale c ON (true))"
     template = compiled(query)
     assert isinstance(template, BagTemplate)
-    assert len(template.delta_statements(EVERYTHING)) == 7
-    assert len(template.delta_statements({2: EVERYTHING[2]})) == 1
+    assert template.delta_statement(EVERYTHING).count(" UNION ALL ") + 1 == 7
+    assert template.delta_statement({2: EVERYTHING[2]}).count(" UNION ALL ") + 1 == 1
     assert template.relids == {1, 2}
     assert "__pgt_d" not in template.load_statement()
+
+
+def region(query: str) -> RegionTemplate:
+    template = compiled(query)
+    assert isinstance(template, RegionTemplate)
+    return template
+
+
+def test_outer_join_is_a_bag_of_signed_rows() -> None:
+    template = compiled("SELECT s.id, c.name FROM (shop.sale s LEFT JOIN shop.customer c ON ((c.id = s.customer_id)))")
+    assert isinstance(template, BagTemplate)
+    assert template.relids == {1, 2}
+    assert "shop.stored" not in template.delta_statement(EVERYTHING)
+
+
+def test_region_replaces_what_is_stored_of_it() -> None:
+    template = region("SELECT id, rank() OVER (PARTITION BY customer_id ORDER BY qty) AS r FROM shop.sale")
+    sql = template.delta_statement(EVERYTHING)
+    assert template.has_column
+    assert 'FROM shop.stored WHERE pg_catalog.hashtextextended("__pgt_region", 0) IN' in sql
+    assert "PARTITION BY customer_id" in sql
+    assert '"__pgt_region"' in template.load_statement()
+
+
+def test_region_of_everything_is_stored_without_a_key() -> None:
+    template = region("SELECT id FROM shop.sale ORDER BY qty LIMIT 3")
+    sql = template.delta_statement(EVERYTHING)
+    assert not template.has_column
+    assert 'SELECT "id" FROM shop.stored' in sql
+    assert "__pgt_region" not in sql + template.load_statement()
+
+
+def test_projection_over_a_region_carries_its_key() -> None:
+    template = region(
+        "SELECT q.id FROM ( SELECT sale.id, rank() OVER (PARTITION BY sale.customer_id ORDER BY sale.qty) AS r "
+        "FROM shop.sale) q WHERE (q.r = 1)"
+    )
+    assert isinstance(template.plan, Block)
+    assert template.plan is not template.core
+    assert template.core.region == ("sale.customer_id",)
+    assert 'q."__pgt_region"' in template.load_statement()
+
+
+def test_distinct_is_a_fold_of_rows() -> None:
+    template = fold("SELECT DISTINCT qty FROM shop.sale", [INT], [])
+    assert kinds(template) == []
+    assert template.slots.sums == template.slots.extremes == 0
 
 
 def test_extremes_are_netted_by_the_database() -> None:
     grouped = "SELECT customer_id, {} AS v FROM shop.sale GROUP BY customer_id"
     with_extreme = fold(grouped.format("min(qty)"), [INT, INT], [INT])
-    assert "HAVING sum(d.w) <> 0" in with_extreme.delta_statements(EVERYTHING)[0]
+    assert "HAVING sum(d.w) <> 0" in with_extreme.delta_statement(EVERYTHING)
     without = fold(grouped.format("sum(qty)"), [INT, INT], [BIGINT])
-    assert "HAVING" not in without.delta_statements(EVERYTHING)[0]
+    assert "HAVING" not in without.delta_statement(EVERYTHING)
 
 
 def test_visible_rows_pass_having_and_every_layer() -> None:
@@ -143,7 +191,23 @@ def test_explanation_names_every_operator() -> None:
     assert told["mode"] == "DIFFERENTIAL"
     for part in ("Having", "Aggregate by (c.region)", "min(s.qty)", "Join of 2", "Scan shop.sale"):
         assert part in text
-    assert len(told["leaves"]) == 3  # either table changed, or both
+    (leaf,) = told["leaves"]
+    assert leaf.count(") UNION ALL (") + 1 == 3  # either table changed, or both
     bag = explain(compiled("SELECT sale.id FROM shop.sale UNION ALL SELECT customer.id FROM shop.customer"))
     assert bag["tree"][0].startswith("Union all")
     assert isinstance(plan_of("SELECT count(*) AS n FROM shop.sale"), Aggregate)
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("SELECT s.id FROM (shop.sale s LEFT JOIN shop.customer c ON (true))", "LEFT JOIN"),
+        ("SELECT id FROM shop.sale s WHERE (EXISTS ( SELECT 1 FROM shop.customer c))", "Subquery (exists)"),
+        ("SELECT id FROM shop.sale ORDER BY id LIMIT 3", "Replace by (nothing: all rows belong together)"),
+        ("SELECT sum(qty) OVER (PARTITION BY note) AS s FROM shop.sale", "Replace by (note)"),
+        ("SELECT sale.id FROM shop.sale EXCEPT SELECT customer.id FROM shop.customer", "EXCEPT"),
+        ("SELECT s.id, t.x FROM shop.sale s, LATERAL unnest(s.tags) t(x)", "Function unnest(s.tags) t(x)"),
+    ],
+)
+def test_explanation_names_what_is_not_linear(query: str, told: str) -> None:
+    assert told in "\n".join(explain(compiled(query))["tree"])

@@ -6,8 +6,12 @@ A row travels as one text, PostgreSQL's array of its columns' texts.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pgtrickle.model.catalog import Column
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
 
 
 def quote(name: str) -> str:
@@ -17,6 +21,9 @@ def quote(name: str) -> str:
 def escape(sql: str) -> str:
     """SQL text with no parameters of its own, made safe to stand in a statement that has some."""
     return sql.replace("%", "%%")
+
+
+REGION = "__pgt_region"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +57,20 @@ class Target:
         """
         texts = ", ".join(f"{alias}.{quote(c.name)}::text" for c in self.columns)
         return f'ARRAY[{texts}]::text[]::text COLLATE "C"'
+
+
+def shape_target(conn: Connection, target: Target) -> None:
+    """Gives the stream table the hidden column that its regions need, or takes it away."""
+    wanted = any(c.name == REGION for c in target.columns)
+    row = conn.execute(
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = %s::pg_catalog.regclass AND attname = %s)",
+        (target.table, REGION),
+    ).fetchone()
+    if row is None or bool(row[0]) == wanted:
+        return
+    if not wanted:
+        conn.execute(f"ALTER TABLE {target.table} DROP COLUMN {quote(REGION)}")
+        return
+    conn.execute(f'ALTER TABLE {target.table} ADD COLUMN {quote(REGION)} text COLLATE "C"')
+    # By hash: the text of a key may be too long for an index.
+    conn.execute(f"CREATE INDEX ON {target.table} (pg_catalog.hashtextextended({quote(REGION)}, 0))")

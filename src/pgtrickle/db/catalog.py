@@ -54,11 +54,13 @@ def find_relation(conn: Connection, schema: str, name: str) -> Relation:
     if row is None:
         raise SourceChangedError(f"relation {schema}.{name} does not exist any more")
     columns = tuple(Column(c["attnum"], c["name"], c["type"], c["typid"], c["typmod"], c["not_null"]) for c in row[4])
-    return Relation(row[0], schema, name, row[1], columns, row[2], row[3])
+    return Relation(row[0], schema, name, row[1], columns, row[2], row[3], tuple(row[5] or ()))
 
 
-def aggregate_names(conn: Connection) -> frozenset[str]:
-    return frozenset(row[0] for row in conn.execute(statement("aggregates")).fetchall())
+def function_names(conn: Connection) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of all aggregates and of all set-returning functions of the database."""
+    rows = conn.execute(statement("functions")).fetchall()
+    return frozenset(n for n, is_set in rows if not is_set), frozenset(n for n, is_set in rows if is_set)
 
 
 def describe(conn: Connection, query: str) -> list[tuple[int, int, str, int, str, int, str | None]]:

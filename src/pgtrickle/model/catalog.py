@@ -30,6 +30,7 @@ class Relation:
     columns: tuple[Column, ...]
     query: str | None = None
     has_children: bool = False
+    key: tuple[int, ...] = ()  # columns of a unique index that are all NOT NULL
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)

@@ -8,9 +8,27 @@ from __future__ import annotations
 from typing import Any
 
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.nodes import Aggregate, Linear, Scan, UnionAll, scans
+from pgtrickle.pipeline.nodes import (
+    Aggregate,
+    Block,
+    Concat,
+    Constant,
+    Distinct,
+    Node,
+    Recursive,
+    Scan,
+    SetOperation,
+    Sub,
+    Text,
+    UnionAll,
+    children,
+    joins,
+    parts,
+    subs,
+    texts,
+)
 from pgtrickle.pipeline.rules.linear import Changed
-from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, Template
+from pgtrickle.pipeline.templates import FoldTemplate, RegionTemplate, Template
 
 _STRATEGY = {
     "add": "adds signed values and weights exactly (decimal)",
@@ -27,13 +45,16 @@ def explain(template: Template) -> dict[str, Any]:
         _node(template.rows, 1, tree)
         spark = "net changes per group by key, exact sums, identity (xxhash64 of the key)"
     else:
-        _node(template.plan, 0, tree)
+        if isinstance(template, RegionTemplate):
+            what = ", ".join(template.core.region or ()) or "nothing: all rows belong together"
+            tree.append(f"Replace by ({what}): what is stored of a touched region goes, what the query yields comes")
+        _node(template.plan, int(bool(tree)), tree)
         spark = "net changes per row, identity (xxhash64 of the row)"
     return {
         "mode": "DIFFERENTIAL",
         "tree": tree,
         "spark": spark,
-        "leaves": _leaves(template),
+        "leaves": sample_statements(template)[:1],
         "load": template.load_statement(),
     }
 
@@ -47,37 +68,75 @@ def _aggregate(template: FoldTemplate, tree: list[str]) -> None:
         )
     if plan.having is not None:
         tree.append("Having: evaluated by PostgreSQL in the apply; groups that fail it are kept as state")
+    if not plan.calls and all(len(o.parts) == 1 for o in plan.outputs):
+        tree.append("Distinct: the number of equal rows is kept as state")
+        return
     tree.append(
         f"Aggregate by ({', '.join(plan.keys) or 'nothing: one group'}): folded into the state beside the table"
     )
     tree.extend(f"  {m.call.sql}: {_STRATEGY[m.kind]}" for m in template.measures.measures)
 
 
-def _node(node: Linear, depth: int, tree: list[str]) -> None:
-    indent = "  " * depth
+def _node(node: Node, depth: int, tree: list[str]) -> None:
+    tree.append("  " * depth + _label(node))
+    if isinstance(node, Block):
+        for part in parts(node):
+            if part.node is not None:
+                _node(part.node, depth + 1, tree)
+            else:
+                tree.append("  " * (depth + 1) + f"Function {_shown(part.call)}: evaluated with each row")
+        for sub in (s for text in texts(node) for s in subs(text)):
+            tree.append(
+                "  " * (depth + 1) + f"Subquery ({sub.kind}): rows that its change connects with, before and after"
+            )
+            _node(sub.node, depth + 2, tree)
+        return
+    for child in children(node):
+        _node(child, depth + 1, tree)
+
+
+def _label(node: Node) -> str:
     if isinstance(node, Scan):
-        relation = node.relation
-        tree.append(f"{indent}Scan {relation.schema}.{relation.name}: its changes, or itself as of a cut")
-        return
-    if isinstance(node, UnionAll):
-        tree.append(f"{indent}Union all: the changes of each branch")
-        for branch in node.branches:
-            _node(branch, depth + 1, tree)
-        return
+        return f"Scan {node.relation.schema}.{node.relation.name}: its changes, or itself as of a cut"
+    if isinstance(node, UnionAll | Concat):
+        return "Union all: the changes of each branch"
+    if isinstance(node, Distinct):
+        return "Distinct: rows equal to a changed one, before and after"
+    if isinstance(node, SetOperation):
+        return f"{node.word}: rows equal to a changed one, before and after"
+    if isinstance(node, Recursive):
+        return "Recursive: evaluated whole, before and after"
+    if isinstance(node, Constant):
+        return "Values"
+    if isinstance(node, Block):
+        return _block(node)
     members = node.source.members if node.source is not None else ()
     label = (
         f"Join of {len(members)}: one term per set of changed tables, joined by PostgreSQL from the changes"
         if len(members) > 1
         else "Project"
     )
-    tree.append(f"{indent}{label}{f' where {node.where}' if node.where else ''}")
-    for member in members:
-        _node(member.node, depth + 1, tree)
+    return f"{label}{f' where {node.where}' if node.where else ''}"
 
 
-def _leaves(template: Template) -> list[str]:
-    """The statements of a refresh in which every source has changed, with sample cuts."""
+def _block(node: Block) -> str:
+    where = f" where {_shown(node.where)}" if node.where is not None else ""
+    if node.region is not None:
+        if not node.region:
+            return f"Whole{_shown(node.tail)}: evaluated whole, before and after{where}"
+        return f"By ({', '.join(node.region)}){_shown(node.tail)}: the touched of these, before and after{where}"
+    kinds = sorted({j.kind for tree in node.trees for j in joins(tree)})
+    label = " and ".join(kinds) if kinds else "Project"
+    return f"{label}: the changes of preserved rows, then rows that the others' changes connect with{where}"
+
+
+def _shown(text: Text) -> str:
+    return "".join("..." if isinstance(p, Sub) else p for p in text)
+
+
+def sample_statements(template: Template) -> list[str]:
+    """What a refresh sends when every source has changed, and when each has changed alone, with sample cuts."""
     window = Window(Cut(100, 100, ()), Cut(200, 200, ()))
-    node: Linear = template.plan if isinstance(template, BagTemplate) else template.rows
-    changed = {s.relation.relid: Changed(s.relation.relid, window, 1) for s in scans(node)}
-    return template.delta_statements(changed)
+    changed = {relid: Changed(relid, window, 1) for relid in sorted(template.relids)}
+    alone = [template.delta_statement({r: c}) for r, c in changed.items()] if len(changed) > 1 else []
+    return [template.delta_statement(changed), *alone]

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from pgtrickle.errors import NotDifferentiableError
-from pgtrickle.pipeline.nodes import Aggregate, AggregateCall, CallPlace, From, KeyPlace, Output
+from pgtrickle.pipeline.nodes import Aggregate, AggregateCall, CallPlace, Input, KeyPlace, Output
 from pgtrickle.pipeline.sqltext import Cursor, keys, strip_parentheses
-
-SUPPORTED = frozenset({"count", "sum", "avg", "min", "max"})
 
 Range = tuple[int, int]
 
@@ -33,7 +31,26 @@ def is_aggregated(
 ) -> bool:
     if group or having is not None:
         return True
-    return any(aggregate_at(cursor, i, aggregates) for _, start, stop in items for i in range(start, stop))
+    return any(_aggregates_here(cursor, start, stop, aggregates) for _, start, stop in items)
+
+
+def _aggregates_here(cursor: Cursor, start: int, stop: int, aggregates: Set[str]) -> bool:
+    """An aggregate call in an expression: not one of a subquery, and not one that is a window function."""
+    index = start
+    while index < stop:
+        if cursor.tokens[index].key == "(" and cursor.is_query(index + 1, cursor.closing(index)):
+            index = cursor.closing(index)
+        elif aggregate_at(cursor, index, aggregates) and not _is_windowed(cursor, index, stop):
+            return True
+        index += 1
+    return False
+
+
+def _is_windowed(cursor: Cursor, index: int, stop: int) -> bool:
+    end = cursor.closing(index + 1) + 1
+    if end < stop and cursor.tokens[end].key == "FILTER":
+        end = cursor.closing(end + 1) + 1
+    return end < stop and cursor.tokens[end].key == "OVER"
 
 
 def parse_aggregate(
@@ -41,8 +58,7 @@ def parse_aggregate(
     items: Sequence[tuple[str, int, int]],
     group: Sequence[Range],
     having: Range | None,
-    source: From | None,
-    where: str | None,
+    source: Input,
     aggregates: Set[str],
 ) -> Aggregate:
     reader = _Reader(cursor, aggregates)
@@ -50,7 +66,7 @@ def parse_aggregate(
         reader.add_group_key(start, stop)
     outputs = tuple(Output(name, reader.parts(start, stop)) for name, start, stop in items)
     having_parts = reader.parts(*having) if having is not None else None
-    return Aggregate(source, where, tuple(reader.keys), tuple(reader.calls), outputs, having_parts)
+    return Aggregate(source, tuple(reader.keys), tuple(reader.calls), outputs, having_parts)
 
 
 class _Reader:
@@ -137,7 +153,7 @@ class _Reader:
         """
         tokens = self.cursor.tokens
         previous = tokens[start - 1] if start > 0 else tokens[start]
-        if tokens[start].key == "(" and previous.is_name and previous.key not in _EXPRESSION_WORDS | _BEFORE_OPERANDS:
+        if tokens[start].key == "(" and previous.is_name and previous.key not in EXPRESSION_WORDS | _BEFORE_OPERANDS:
             return False  # the arguments of a call
         if self._atom_end(start, end) == end and self._type_ends(start, end):
             return True
@@ -218,7 +234,7 @@ class _Reader:
         following = cursor.tokens[index + 1].key if index + 1 < stop else ""
         if following == ".":
             return True
-        return token.key.startswith('"') or (following != "(" and token.key not in _EXPRESSION_WORDS)
+        return token.key.startswith('"') or (following != "(" and token.key not in EXPRESSION_WORDS)
 
     def _column_end(self, index: int, stop: int) -> int:
         end = index + 1
@@ -232,18 +248,21 @@ class _Reader:
 
     def _call(self, index: int, stop: int) -> tuple[AggregateCall, int]:
         cursor = self.cursor
+        start = index
+        while start >= 2 and cursor.tokens[start - 1].key == ".":
+            start -= 2
+        if start < index:
+            raise NotDifferentiableError("an aggregate of another schema over other aggregates' groups")
         name = cursor.tokens[index].key.strip('"').lower()
-        if name not in SUPPORTED or (index > 0 and cursor.tokens[index - 1].key == "."):
-            raise NotDifferentiableError(f"the aggregate {name} is not maintained from changes yet")
         closing = cursor.closing(index + 1)
         first = index + 2
         distinct = cursor.tokens[first].key == "DISTINCT"
         if distinct:
             first += 1
         argument = cursor.text(first, closing)
-        if cursor.has_at_depth_0(first, closing, "ORDER BY", ","):
-            raise NotDifferentiableError(f"ORDER BY inside {name}() is not maintained from changes yet")
         end = closing + 1
+        if end + 1 < stop and cursor.tokens[end].key == "WITHIN":
+            end = cursor.closing(end + 2) + 1
         filter_text = None
         if end + 1 < stop and cursor.tokens[end].key == "FILTER":
             filter_end = cursor.closing(end + 1)
@@ -251,8 +270,8 @@ class _Reader:
                 raise NotDifferentiableError("FILTER without WHERE")
             filter_text = cursor.text(end + 3, filter_end)
             end = filter_end + 1
-        if end < stop and cursor.tokens[end].key in ("OVER", "WITHIN GROUP", "WITHIN"):
-            raise NotDifferentiableError("window functions are not maintained from changes yet")
+        if cursor.has_at_depth_0(first, closing, "ORDER BY", ","):
+            name = f"{name} of several"  # known by its text alone
         return AggregateCall(
             name, None if argument == "*" else argument, filter_text, distinct, cursor.text(index, end)
         ), end
@@ -269,7 +288,7 @@ _TYPE_WORDS = frozenset({"VARYING", "PRECISION", "WITH", "WITHOUT", "TIME", "ZON
 # Words that pg_get_viewdef prints unquoted inside expressions and that are not columns. Columns of these names are
 # quoted there when they are reserved; for the others (type names and the like) the preceding `::` or the query's own
 # keys decide.
-_EXPRESSION_WORDS = frozenset(
+EXPRESSION_WORDS = frozenset(
     """
     AND OR NOT IS NULL TRUE FALSE CASE WHEN THEN ELSE END IN ANY ALL SOME BETWEEN SYMMETRIC LIKE ILIKE SIMILAR
     TO ESCAPE PLACING VARIADIC DISTINCT FROM COLLATE AT TIME ZONE AS ARRAY ROW CAST OPERATOR UNKNOWN ISNULL NOTNULL

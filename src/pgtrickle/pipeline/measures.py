@@ -20,6 +20,9 @@ MAX_SCALE = 18
 MAX_WHOLE_DIGITS = 18  # leaves room for the sum
 
 
+FOLDED = frozenset({"count", "sum", "avg", "min", "max"})  # all others are read again
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """One folded quantity.
@@ -54,8 +57,11 @@ class Measures:
 def argument(call: AggregateCall) -> str | None:
     """The argument with FILTER folded in.
 
-    A row that fails the filter contributes NULL, which every aggregate here skips.
+    A row that fails the filter contributes NULL, which every folded aggregate skips; the others are read again, and
+    nothing of theirs travels.
     """
+    if call.function not in FOLDED:
+        return None
     if call.argument is None:
         return None if call.filter is None else f"CASE WHEN {call.filter} THEN 1 END"
     return call.argument if call.filter is None else f"CASE WHEN {call.filter} THEN {call.argument} END"
@@ -100,6 +106,8 @@ class _Builder:
 
     def value(self, i: int) -> str:
         call, type_ = self.aggregate.calls[i], self.argument_types[i]
+        if call.function not in FOLDED:
+            return self._reread(i)
         if type_ is None:
             return 's."n"'
         if call.distinct and call.function not in ("min", "max"):
@@ -124,7 +132,7 @@ class _Builder:
     def _sum(self, i: int, call: AggregateCall, type_: SqlType) -> str:
         scale: int | None = 0
         if type_.base == NUMERIC:
-            scale = scale_of(call.argument or "", self.aggregate.source)
+            scale = scale_of(call.argument or "", self.aggregate.input.source)
             if scale is None and (call.function == "avg" or not self._only_compared(i)):
                 return self._reread(i)
             if (scale is not None and scale > MAX_SCALE) or whole_digits(type_.typmod) > MAX_WHOLE_DIGITS:

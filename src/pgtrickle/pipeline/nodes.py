@@ -1,7 +1,9 @@
 """The plan: immutable nodes of a query. Scalar expressions stay PostgreSQL's own text.
 
-Scan, Select and UnionAll are linear in every table occurrence, so one rule (telescoping) differentiates any nesting of
-them. Aggregate stands at the top, under any number of projections and filters over its groups.
+Scan, Select and UnionAll are linear in every table occurrence, so one rule (`rules.linear`) differentiates any nesting
+of them. Aggregate stands at the top, under any number of projections and filters over its groups. Everything else is a
+Block, Distinct, SetOperation, Recursive or Constant: `rules.general` differentiates any nesting of these and of the
+linear ones.
 """
 
 from __future__ import annotations
@@ -19,12 +21,18 @@ class Scan:
     relation: Relation
     exposes: tuple[tuple[int, str], ...]
 
+    @property
+    def key(self) -> tuple[int, ...]:
+        """The columns of a unique index without NULLs, where the changes have them too."""
+        exposed = {attnum for attnum, _ in self.exposes}
+        return self.relation.key if exposed.issuperset(self.relation.key) else ()
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
     """An item of FROM: a plan under an alias (as written, quoted where PostgreSQL quotes it)."""
 
-    node: Scan | Select | UnionAll
+    node: Linear
     alias: str
 
 
@@ -106,11 +114,24 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
-    """GROUP BY over a linear input. `rows` computes the keys, then one column per call's argument and filter."""
+class Input:
+    """FROM and WHERE of an Aggregate: as a Select has them where that is linear, else as a Block has them."""
 
-    source: From | None
-    where: str | None
+    source: From | tuple[Tree, ...] | None
+    where: Text | None
+
+    def rows(self, items: tuple[Item, ...]) -> Select | Block:
+        """What the input yields when these expressions are selected from it."""
+        if isinstance(self.source, tuple):
+            return Block(tuple(Named(i.name, (i.sql,)) for i in items), self.source, self.where)
+        return Select(items, self.source, plain(self.where) if self.where else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """GROUP BY at the top of a query, over any input."""
+
+    input: Input
     keys: tuple[str, ...]
     calls: tuple[AggregateCall, ...]
     outputs: tuple[Output, ...]
@@ -118,16 +139,199 @@ class Aggregate:
     layers: tuple[Layer, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A VALUES list: rows that no table has a part in."""
+
+    sql: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sub:
+    """A subquery in an expression.
+
+    `kind`: exists, in, any, all, array or scalar. `test`: what stands left of IN, where that is plain text.
+    """
+
+    node: Node
+    kind: str
+    test: str | None = None
+
+
+Text = tuple[str | Sub, ...]  # SQL text with places for subqueries
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An item of a Block's FROM.
+
+    A plan under an alias; or `call`, a function with its alias as written. `is_lateral`: it may name items left of it.
+    """
+
+    number: int
+    node: Node | None
+    alias: str
+    call: Text = ()
+    is_lateral: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """`kind`: JOIN, LEFT JOIN, RIGHT JOIN, FULL JOIN, CROSS JOIN. `using` is the parenthesised list."""
+
+    kind: str
+    left: Tree
+    right: Tree
+    on: Text | None = None
+    using: str | None = None
+
+
+Tree = Part | Join
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An output column of a Block."""
+
+    name: str
+    text: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A SELECT that is not linear in all that it reads.
+
+    `region`: None when each combination of FROM's rows yields its output by itself. Otherwise the texts (over FROM)
+    whose equal values make rows of FROM belong together (groups, partitions of windows, DISTINCT ON); empty when all
+    do. `undetermined` says why the same tables may give two answers (ties in an order), if so.
+    """
+
+    columns: tuple[Named, ...]
+    trees: tuple[Tree, ...]
+    where: Text | None
+    region: tuple[str, ...] | None = None
+    tail: Text = ()  # GROUP BY, HAVING, WINDOW, ORDER BY, LIMIT: verbatim, after WHERE
+    distinct_on: Text | None = None
+    undetermined: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """SELECT DISTINCT over a plan; UNION is one over UNION ALL."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Concat:
+    """UNION ALL over plans that are not all linear."""
+
+    branches: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetOperation:
+    """INTERSECT or EXCEPT, with or without ALL."""
+
+    word: str
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Recursive:
+    """WITH RECURSIVE name(names) AS (first UNION [ALL] step) SELECT names AS shown FROM name.
+
+    `step` names itself in a part that is a call.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    shown: tuple[str, ...]
+    word: str
+    first: Node
+    step: Node
+
+
 Linear = Scan | Select | UnionAll
-Plan = Select | UnionAll | Aggregate
+General = Block | Distinct | Concat | SetOperation | Recursive | Constant
+Node = Linear | General
+Plan = Node | Aggregate
 
 
-def scans(node: Linear | Aggregate) -> tuple[Scan, ...]:
+def scans(node: Plan) -> tuple[Scan, ...]:
     """All table occurrences, left to right."""
     if isinstance(node, Scan):
         return (node,)
-    if isinstance(node, UnionAll):
-        return tuple(s for branch in node.branches for s in scans(branch))
-    if node.source is None:
-        return ()
-    return tuple(s for member in node.source.members for s in scans(member.node))
+    return tuple(s for child in children(node) for s in scans(child))
+
+
+def children(node: Plan) -> tuple[Node, ...]:
+    """The plans directly below."""
+    if isinstance(node, UnionAll | Concat):
+        return node.branches
+    if isinstance(node, Aggregate):
+        return children(node.input.rows(()))
+    if isinstance(node, Select):
+        return tuple(m.node for m in node.source.members) if node.source is not None else ()
+    if isinstance(node, Block):
+        found: list[Node] = []
+        for part in parts(node):
+            found += [part.node] if part.node is not None else [s.node for s in subs(part.call)]
+        return (*found, *(s.node for text in texts(node) for s in subs(text)))
+    if isinstance(node, Distinct):
+        return (node.node,)
+    if isinstance(node, SetOperation):
+        return (node.left, node.right)
+    if isinstance(node, Recursive):
+        return (node.first, node.step)
+    return ()
+
+
+def parts(node: Block) -> tuple[Part, ...]:
+    """The items of FROM, left to right."""
+    return tuple(p for tree in node.trees for p in leaves(tree))
+
+
+def leaves(tree: Tree) -> tuple[Part, ...]:
+    return (tree,) if isinstance(tree, Part) else (*leaves(tree.left), *leaves(tree.right))
+
+
+def joins(tree: Tree) -> tuple[Join, ...]:
+    return () if isinstance(tree, Part) else (*joins(tree.left), *joins(tree.right), tree)
+
+
+def texts(node: Block) -> tuple[Text, ...]:
+    """Every text of a block that may hold subqueries, but for functions in FROM."""
+    conditions = [j.on for tree in node.trees for j in joins(tree) if j.on is not None]
+    single = [t for t in (node.where, node.distinct_on) if t is not None]
+    return (*(c.text for c in node.columns), *conditions, *single, node.tail)
+
+
+def plain(text: Text) -> str:
+    """A text that has no subqueries."""
+    if subs(text):
+        raise ValueError("the text holds a subquery")
+    return "".join(p for p in text if isinstance(p, str))
+
+
+def subs(text: Text) -> tuple[Sub, ...]:
+    return tuple(p for p in text if isinstance(p, Sub))
+
+
+def names(node: Node) -> tuple[str, ...]:
+    """The names of a plan's output columns."""
+    if isinstance(node, Scan):
+        return tuple(name for _, name in node.exposes)
+    if isinstance(node, UnionAll | Concat):
+        return names(node.branches[0])
+    if isinstance(node, Select):
+        return tuple(i.name for i in node.items)
+    if isinstance(node, Block):
+        return tuple(c.name for c in node.columns)
+    if isinstance(node, Distinct):
+        return names(node.node)
+    if isinstance(node, SetOperation):
+        return names(node.left)
+    return node.shown if isinstance(node, Recursive) else node.names

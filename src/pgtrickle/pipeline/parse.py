@@ -2,377 +2,230 @@
 
 The input is what pg_get_viewdef prints with an empty search path: names are qualified, stars expanded, set operations
 and joins parenthesised. What these rules do not recognise raises NotDifferentiableError with a reason that a person
-reads.
+reads. `selects` reads one SELECT, `fromclause` its FROM; this module reads what stands around them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Relation
-from pgtrickle.pipeline.grouping import is_aggregated, parse_aggregate
-from pgtrickle.pipeline.nodes import Aggregate, From, Item, Layer, Linear, Member, Plan, Scan, Select, UnionAll
-from pgtrickle.pipeline.sqltext import Cursor, Token, identifier, quote
+from pgtrickle.pipeline import regions, selects
+from pgtrickle.pipeline.nodes import (
+    Aggregate,
+    Block,
+    Constant,
+    Distinct,
+    Named,
+    Node,
+    Part,
+    Plan,
+    Recursive,
+    Scan,
+    SetOperation,
+    Sub,
+    Text,
+    names,
+    subs,
+)
+from pgtrickle.pipeline.shapes import positional, united
+from pgtrickle.pipeline.sqltext import Cursor, quote
 
 FindRelation = Callable[[str, str], Relation]
 
-_CLAUSE_ENDS = (
-    "FROM",
-    "WHERE",
-    "GROUP BY",
-    "HAVING",
-    "WINDOW",
-    "UNION",
-    "INTERSECT",
-    "EXCEPT",
-    "ORDER BY",
-    "LIMIT",
-    "OFFSET",
-    "FETCH",
-    "FOR",
-)
-_JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL")
+
+@dataclass(frozen=True, slots=True)
+class Cte:
+    """A WITH item: its text, its own column names, what it may name in turn."""
+
+    body: str
+    columns: tuple[str, ...] | None
+    scope: Mapping[str, Cte]
+    is_recursive: bool = False
+    is_self: bool = False  # the name of a recursive query inside itself
 
 
-@dataclass(slots=True)
-class _Context:
-    find: FindRelation
-    used_columns: Mapping[int, frozenset[int]]
-    aggregates: frozenset[str]
-    occurrences: list[int] = field(default_factory=list)
-
-
-Ctes = Mapping[str, tuple[str, tuple[str, ...] | None, "Ctes"]]
-
-
-def parse(sql: str, find: FindRelation, used_columns: Mapping[int, frozenset[int]], aggregates: frozenset[str]) -> Plan:
-    """`used_columns`: attribute numbers that the query needs of each relation, by PostgreSQL's own record of
-    dependencies.
-
-    `aggregates`: the names of all aggregate functions of the database, so that none is taken for a scalar function.
-    """
-    context = _Context(find, used_columns, aggregates)
-    return _query(Cursor(sql.strip().rstrip(";")), {}, context)
-
-
-def _query(cursor: Cursor, ctes: Ctes, context: _Context) -> Plan:
-    if cursor.take("WITH"):
-        ctes = _with(cursor, ctes)
-    branches = [_branch(cursor, ctes, context)]
-    while cursor.peek() in ("UNION", "INTERSECT", "EXCEPT"):
-        word = cursor.next().key
-        if word != "UNION" or not cursor.take("ALL"):
-            raise NotDifferentiableError(f"{word} without ALL is not maintained from changes yet")
-        branches.append(_branch(cursor, ctes, context))
-    if cursor.take("ORDER BY"):  # a bag has no order
-        cursor.until("LIMIT", "OFFSET", "FETCH", "FOR")
-    if cursor.peek() in ("LIMIT", "OFFSET", "FETCH", "FOR"):
-        raise NotDifferentiableError(f"{cursor.peek()} is not maintained from changes yet")
-    if cursor.at != cursor.stop:
-        raise NotDifferentiableError(f"unexpected {cursor.peek()} in the query's text")
-    if len(branches) == 1:
-        return branches[0]
-    linear = []
-    for branch in branches:
-        if isinstance(branch, Aggregate):
-            raise NotDifferentiableError("UNION ALL over aggregates is not maintained from changes yet")
-        linear.append(branch)
-    return UnionAll(tuple(linear))
-
-
-def _with(cursor: Cursor, ctes: Ctes) -> Ctes:
-    if cursor.take("RECURSIVE"):
-        raise NotDifferentiableError("WITH RECURSIVE is not maintained from changes yet")
-    known = dict(ctes)
-    while True:
-        name = _name(cursor)
-        columns = _name_list(cursor) if cursor.peek() == "(" else None
-        cursor.expect("AS")
-        if cursor.take("NOT"):
-            pass
-        cursor.take("MATERIALIZED")
-        opening = cursor.at
-        closing = cursor.closing(opening)
-        known[name] = (cursor.text(opening + 1, closing), columns, dict(known))
-        cursor.at = closing + 1
-        if not cursor.take(","):
-            return known
-
-
-def _branch(cursor: Cursor, ctes: Ctes, context: _Context) -> Plan:
-    if cursor.peek() == "(":
-        closing = cursor.closing(cursor.at)
-        inner = Cursor(cursor.sql, cursor.tokens, cursor.at + 1, closing)
-        cursor.at = closing + 1
-        return _query(inner, ctes, context)
-    if cursor.peek() == "VALUES":
-        raise NotDifferentiableError("VALUES is not maintained from changes yet")
-    cursor.expect("SELECT")
-    if cursor.peek() == "DISTINCT":
-        raise NotDifferentiableError("SELECT DISTINCT is not maintained from changes yet")
-    items = _items(cursor)
-    source = _from(cursor, ctes, context) if cursor.take("FROM") else None
-    where = cursor.text(*cursor.until(*_CLAUSE_ENDS)) if cursor.take("WHERE") else None
-    group = _comma_list(cursor) if cursor.take("GROUP BY") else []
-    having = cursor.until(*_CLAUSE_ENDS) if cursor.take("HAVING") else None
-    if cursor.peek() == "WINDOW":
-        raise NotDifferentiableError("window functions are not maintained from changes yet")
-    if not is_aggregated(cursor, items, group, having, context.aggregates):
-        select_items = tuple(Item(name, cursor.text(start, stop)) for name, start, stop in items)
-        return _select(select_items, source, where)
-    if source is not None and isinstance(source, _OverAggregate):
-        raise NotDifferentiableError("an aggregate over an aggregate is not maintained from changes yet")
-    return parse_aggregate(cursor, items, group, having, source, where, context.aggregates)
-
-
-def _select(items: tuple[Item, ...], source: From | _OverAggregate | None, where: str | None) -> Plan:
-    if isinstance(source, _OverAggregate):
-        return replace(source.aggregate, layers=(*source.aggregate.layers, Layer(items, source.alias, where)))
-    return Select(items, source, where)
-
-
-def _items(cursor: Cursor) -> list[tuple[str, int, int]]:
-    """(name, first token, end) of each output column."""
-    found = []
-    for start, stop in _comma_list(cursor):
-        if stop - start >= 3 and cursor.tokens[stop - 2].key == "AS" and cursor.tokens[stop - 1].is_name:
-            found.append((_identifier(cursor, stop - 1), start, stop - 2))
-        elif cursor.tokens[stop - 1].is_name:
-            found.append((_identifier(cursor, stop - 1), start, stop))
-        elif cursor.tokens[stop - 1].key == "*":
-            raise NotDifferentiableError("whole-row references are not maintained from changes yet")
-        else:
-            found.append(("?column?", start, stop))
-    return found
-
-
-def _comma_list(cursor: Cursor) -> list[tuple[int, int]]:
-    ranges = []
-    while True:
-        start, stop = cursor.until(",", *_CLAUSE_ENDS)
-        if start < stop:
-            ranges.append((start, stop))
-        if not cursor.take(","):
-            return ranges
+Ctes = Mapping[str, Cte]
 
 
 @dataclass(frozen=True, slots=True)
-class _OverAggregate:
-    """FROM with an aggregate as its only member: the outer query is a layer over the groups."""
+class Functions:
+    """Names of functions that are not plain scalar ones, so that none is taken for one."""
 
-    aggregate: Aggregate
-    alias: str
-
-
-def _from(cursor: Cursor, ctes: Ctes, context: _Context) -> From | _OverAggregate:
-    builder = _FromBuilder(cursor, ctes, context)
-    builder.list()
-    return builder.finish()
+    aggregates: frozenset[str]
+    sets: frozenset[str] = frozenset()  # set-returning
 
 
-class _FromBuilder:
-    """Copies the FROM clause verbatim, but for the places where its members stand."""
+def parse(sql: str, find: FindRelation, used_columns: Mapping[int, frozenset[int]], functions: Functions) -> Plan:
+    """`used_columns`: attribute numbers that the query needs of each relation, by PostgreSQL's own record of
+    dependencies."""
+    return Reader(find, used_columns, functions).query(Cursor(sql.strip().rstrip(";")), {}, top=True)
 
-    def __init__(self, cursor: Cursor, ctes: Ctes, context: _Context) -> None:
-        self.cursor = cursor
-        self.ctes = ctes
-        self.context = context
-        self.parts: list[str | int] = []
-        self.members: list[tuple[Linear | Aggregate, str]] = []
 
-    def finish(self) -> From | _OverAggregate:
-        if len(self.members) == 1 and isinstance(self.members[0][0], Aggregate):
-            return _OverAggregate(self.members[0][0], self.members[0][1])
-        members = []
-        for node, alias in self.members:
-            if isinstance(node, Aggregate):
-                raise NotDifferentiableError("a join with an aggregated subquery is not maintained from changes yet")
-            members.append(Member(node, alias))
-        return From(tuple(self.parts), tuple(members))
+@dataclass(slots=True)
+class Reader:
+    """Reads one query: what it needs to know of the database, and how many numbers it has given out."""
 
-    def list(self) -> None:
-        self.join_tree()
-        while self.cursor.take(","):
-            self.parts.append(", ")
-            self.join_tree()
+    find: FindRelation
+    used_columns: Mapping[int, frozenset[int]]
+    functions: Functions
+    numbers: list[int] = field(default_factory=lambda: [0])
 
-    def join_tree(self) -> None:
-        cursor = self.cursor
-        self.primary()
-        while cursor.peek() in _JOIN_WORDS:
-            word = cursor.peek()
-            if word in ("LEFT", "RIGHT", "FULL"):
-                raise NotDifferentiableError(f"{word} JOIN is not maintained from changes yet")
-            if word == "NATURAL":
-                raise NotDifferentiableError("NATURAL JOIN is not maintained from changes yet")
-            cursor.next()
-            if word != "JOIN":
-                cursor.expect("JOIN")
-            self.parts.append(" CROSS JOIN " if word == "CROSS" else " JOIN ")
-            self.primary()
-            if cursor.take("ON"):
-                self.parts.append(" ON " + cursor.text(*cursor.until(",", *_JOIN_WORDS, *_CLAUSE_ENDS)))
-            elif cursor.take("USING"):
-                closing = cursor.closing(cursor.at)
-                self.parts.append(" USING " + cursor.text(cursor.at, closing + 1))
-                cursor.at = closing + 1
-                if cursor.peek() == "AS":
-                    raise NotDifferentiableError("an alias for USING columns is not maintained from changes yet")
+    def number(self) -> int:
+        self.numbers[0] += 1
+        return self.numbers[0] - 1
 
-    def primary(self) -> None:
-        cursor = self.cursor
-        if cursor.take("LATERAL"):
-            raise NotDifferentiableError("LATERAL is not maintained from changes yet")
-        only = cursor.take("ONLY")
+    def query(self, cursor: Cursor, ctes: Ctes, *, top: bool = False, open_: bool = False) -> Plan:
+        """`top`: nothing stands above but projections and filters, so that groups here can be folded.
+
+        `open_`: the query may name columns of one around it, so what it reads must stay visible: no Select, a Block.
+        """
+        if cursor.take("WITH"):
+            ctes = self._with(cursor, ctes)
+        if not cursor.has_at_depth_0(cursor.at, cursor.stop, "UNION", "INTERSECT", "EXCEPT"):
+            plan = self._branch(cursor, ctes, top=top, open_=open_)
+        else:
+            plan = self._set_operations(cursor, ctes, open_=open_)
+            order = cursor.until("LIMIT", "OFFSET", "FETCH", "FOR") if cursor.take("ORDER BY") else None
+            if cursor.peek() in ("LIMIT", "OFFSET", "FETCH"):
+                plan = self._limited(cursor, ctes, plan, order)
+            elif top and isinstance(plan, Distinct):
+                plan = selects.folded_rows(self, plan.node)
+        if cursor.at != cursor.stop:
+            raise NotDifferentiableError(f"unexpected {cursor.peek()} in the query's text")
+        return plan
+
+    def _set_operations(self, cursor: Cursor, ctes: Ctes, *, open_: bool) -> Node:
+        """Left to right: PostgreSQL puts parentheses where another order is meant."""
+        left = _node(self._branch(cursor, ctes, open_=open_, is_member=True))
+        while cursor.peek() in ("UNION", "INTERSECT", "EXCEPT"):
+            word = cursor.next().key
+            every = cursor.take("ALL")
+            right = _node(self._branch(cursor, ctes, open_=open_, is_member=True))
+            if word == "UNION":
+                left = united(left, right) if every else Distinct(united(left, right))
+            else:
+                left = SetOperation(f"{word} ALL" if every else word, left, right)
+        return left
+
+    def _branch(
+        self, cursor: Cursor, ctes: Ctes, *, top: bool = False, open_: bool = False, is_member: bool = False
+    ) -> Plan:
+        """`is_member`: of a set operation, to which an ORDER BY and LIMIT after it belong."""
         if cursor.peek() == "(":
             closing = cursor.closing(cursor.at)
-            if self._is_query(cursor.at + 1, closing):
-                text = cursor.text(cursor.at + 1, closing)
-                cursor.at = closing + 1
-                self._subquery(text, self.ctes)
-                return
-            cursor.next()
-            self.parts.append("(")
-            self.join_tree()
-            cursor.expect(")")
-            self.parts.append(")")
-            if cursor.peek() == "AS" or self._alias_follows():
-                raise NotDifferentiableError("an alias for a whole join is not maintained from changes yet")
-            return
-        self._relation(only)
+            inner = cursor.inside(cursor.at + 1, closing)
+            cursor.at = closing + 1
+            return self.query(inner, ctes, top=top, open_=open_)
+        if cursor.peek() == "VALUES":
+            return self._values(cursor, ctes)
+        return selects.read(self, cursor, ctes, top=top, open_=open_, is_member=is_member)
 
-    def _is_query(self, start: int, stop: int) -> bool:
-        cursor = self.cursor
-        if cursor.has_at_depth_0(start, stop, "JOIN"):
-            return False
-        first = cursor.tokens[start].key
-        return first in ("SELECT", "WITH", "VALUES") or cursor.has_at_depth_0(
-            start, stop, "UNION", "INTERSECT", "EXCEPT"
-        )
+    def _limited(self, cursor: Cursor, ctes: Ctes, plan: Node, order: tuple[int, int] | None) -> Block:
+        """ORDER BY and LIMIT over a set operation; there PostgreSQL prints the order as numbers of columns."""
+        limit = self.text(cursor, ctes, *cursor.until("FOR"))
+        columns = tuple(Named(n, (f'"u"."c{i}"',)) for i, n in enumerate(names(plan)))
+        plan = positional(plan)
+        is_total = order is not None and len(cursor.split(*order, ",")) >= len(columns)
+        is_total = is_total or cursor.tokens[cursor.stop - 1].key == "TIES"
+        reason = None if is_total else regions.TIES_OF_LIMIT
+        tail: Text = (*([f" ORDER BY {cursor.text(*order)}"] if order is not None else []), " ", *limit)
+        return Block(columns, (Part(self.number(), plan, '"u"'),), None, (), tail, undetermined=reason)
 
-    def _alias_follows(self) -> bool:
-        if self.cursor.at >= self.cursor.stop:
-            return False
-        token = self.cursor.tokens[self.cursor.at]
-        return token.is_name and token.key not in (*_JOIN_WORDS, *_CLAUSE_ENDS, "ON", "USING", "TABLESAMPLE")
+    def _values(self, cursor: Cursor, ctes: Ctes) -> Constant:
+        start, stop = cursor.until("UNION", "INTERSECT", "EXCEPT", "ORDER BY", "LIMIT", "OFFSET", "FETCH")
+        if subs(self.text(cursor, ctes, start, stop)):
+            raise NotDifferentiableError("a subquery in VALUES is not maintained from changes")
+        width = len(cursor.split(start + 2, cursor.closing(start + 1), ","))
+        return Constant(cursor.text(start, stop), tuple(f"column{i + 1}" for i in range(width)))
 
-    def _alias(self, default: str | None) -> tuple[str, tuple[str, ...] | None]:
-        cursor = self.cursor
-        cursor.take("AS")
-        if self._alias_follows():
-            token = cursor.next()
-            alias = cursor.sql[token.start : token.end]
-        elif default is None:
-            raise NotDifferentiableError("a subquery in FROM has no alias")
-        else:
-            alias = default
-        columns = _name_list(cursor) if cursor.peek() == "(" else None
-        if cursor.peek() == "TABLESAMPLE":
-            raise NotDifferentiableError("TABLESAMPLE is not maintained from changes yet")
-        return alias, columns
-
-    def _relation(self, only: bool) -> None:
-        cursor = self.cursor
-        names = [cursor.next()]
-        while cursor.take("."):
-            names.append(cursor.next())
-        if any(not n.is_name for n in names) or cursor.peek() == "(":
-            raise NotDifferentiableError("a function in FROM is not maintained from changes yet")
-        texts = [cursor.sql[n.start : n.end] for n in names]
-        if len(texts) == 1:
-            name = identifier(texts[0])
-            if name not in self.ctes:
-                raise NotDifferentiableError(f"{texts[0]} in FROM is neither a table nor a common table expression")
-            body, columns, scope = self.ctes[name]
-            self._subquery(body, scope, columns, default=texts[0])
-            return
-        relation = self.context.find(identifier(texts[-2]), identifier(texts[-1]))
-        if relation.kind == "v":
-            if relation.query is None:
-                raise NotDifferentiableError(f"the definition of view {relation.name} cannot be read")
-            self._subquery(relation.query, {}, tuple(c.name for c in relation.columns), default=texts[-1])
-            return
-        if only and relation.has_children:
-            raise NotDifferentiableError(
-                f"ONLY {relation.name}: the table has children, whose changes share its buffer"
+    def _with(self, cursor: Cursor, ctes: Ctes) -> Ctes:
+        is_recursive = cursor.take("RECURSIVE")
+        known = dict(ctes)
+        while True:
+            name = cursor.name()
+            columns = cursor.names() if cursor.peek() == "(" else None
+            cursor.expect("AS")
+            cursor.take("NOT")
+            cursor.take("MATERIALIZED")
+            opening, closing = cursor.at, cursor.closing(cursor.at)
+            names_itself = is_recursive and any(
+                cursor.tokens[i].is_name
+                and cursor.name_at(i) == name
+                and cursor.tokens[i - 1].key in ("FROM", ",", "JOIN", "(")
+                for i in range(opening + 1, closing)
             )
-        alias, renamed = self._alias(texts[-1])
-        exposes = _exposed(relation, renamed, self.context.used_columns.get(relation.relid, frozenset()))
-        occurrence = len(self.context.occurrences)
-        self.context.occurrences.append(relation.relid)
-        self._add(Scan(occurrence, relation, exposes), alias)
+            known[name] = Cte(cursor.text(opening + 1, closing), columns, dict(known), names_itself)
+            cursor.at = closing + 1
+            if cursor.peek() in ("SEARCH", "CYCLE"):
+                raise NotDifferentiableError(f"{cursor.peek()} of WITH RECURSIVE is not maintained from changes yet")
+            if not cursor.take(","):
+                return known
 
-    def _subquery(
-        self, body: str, scope: Ctes, columns: tuple[str, ...] | None = None, *, default: str | None = None
-    ) -> None:
-        plan = _query(Cursor(body.strip().rstrip(";")), scope, self.context)
-        alias, renamed = self._alias(default)
-        names = columns
+    def cte(self, name: str, cte: Cte, *, top: bool) -> Plan:
+        cursor = Cursor(cte.body.strip())
+        if not cte.is_recursive:
+            return self.query(cursor, cte.scope, top=top)
+        scope = {**cte.scope, name: Cte("", None, {}, is_self=True)}
+        first = _node(self._branch(cursor, scope, is_member=True))
+        cursor.expect("UNION")
+        word = "UNION ALL" if cursor.take("ALL") else "UNION"
+        step = _node(self._branch(cursor, scope, is_member=True))
+        if cursor.at != cursor.stop:
+            raise NotDifferentiableError(
+                "a recursive query of more than two branches is not maintained from changes yet"
+            )
+        columns = cte.columns or names(first)
+        return Recursive(quote(name), columns, columns, word, first, step)
+
+    def text(self, cursor: Cursor, ctes: Ctes, start: int, stop: int) -> Text:
+        """An expression with its subqueries read."""
+        found: list[str | Sub] = []
+        opened: list[int] = []
+        begin = index = start
+        while index < stop:
+            key = cursor.tokens[index].key
+            if key == "(" and cursor.is_query(index + 1, closing := cursor.closing(index)):
+                found.append(cursor.text(begin, index + 1))
+                kind, test = self._use(cursor, ctes, index, opened[-1] if opened else None)
+                found.append(Sub(_node(self.query(cursor.inside(index + 1, closing), ctes, open_=True)), kind, test))
+                begin = index = closing
+                opened.append(index)  # closed at once by the parenthesis that comes next
+                continue
+            if key == "(":
+                opened.append(index)
+            elif key == ")" and opened:
+                opened.pop()
+            index += 1
+        if begin < stop:
+            found.append(cursor.text(begin, stop))
+        return tuple(found)
+
+    def _use(self, cursor: Cursor, ctes: Ctes, opening: int, outer: int | None) -> tuple[str, str | None]:
+        """How a subquery is used. PostgreSQL prints `(test IN (query))` with both pairs of parentheses."""
+        word = cursor.tokens[opening - 1].key if opening > 0 else ""
+        kind = {"EXISTS": "exists", "IN": "in", "ANY": "any", "ALL": "all", "ARRAY": "array"}.get(word, "scalar")
+        if kind != "in" or outer is None:
+            return kind, None
+        test = self.text(cursor, ctes, outer + 1, opening - 1)
+        return kind, None if subs(test) else cursor.text(outer + 1, opening - 1)
+
+    def scan(self, relation: Relation, renamed: tuple[str, ...] | None) -> Scan:
+        column_names = [c.name for c in relation.columns]
         if renamed is not None:
-            rest = (names or output_names(plan))[len(renamed) :]
-            names = (*renamed, *rest)
-        if names is not None:
-            plan = _renamed(plan, names)
-        self._add(plan, alias)
-
-    def _add(self, node: Linear | Aggregate, alias: str) -> None:
-        self.parts.append(len(self.members))
-        self.members.append((node, alias))
-
-
-def _exposed(relation: Relation, renamed: tuple[str, ...] | None, used: frozenset[int]) -> tuple[tuple[int, str], ...]:
-    names = [c.name for c in relation.columns]
-    if renamed is not None:
-        names[: len(renamed)] = renamed
-    exposed = tuple((c.attnum, n) for c, n in zip(relation.columns, names, strict=True) if c.attnum in used)
-    if any(n == "__pgt_w" for _, n in exposed):
-        raise NotDifferentiableError(f"{relation.name} has a column __pgt_w, a name that changes need for their weight")
-    return exposed
+            column_names[: len(renamed)] = renamed
+        used = self.used_columns.get(relation.relid, frozenset())
+        exposed = tuple((c.attnum, n) for c, n in zip(relation.columns, column_names, strict=True) if c.attnum in used)
+        if any(n == "__pgt_w" for _, n in exposed):
+            raise NotDifferentiableError(
+                f"{relation.name} has a column __pgt_w, a name that changes need for their weight"
+            )
+        return Scan(self.number(), relation, exposed)
 
 
-def output_names(plan: Plan) -> tuple[str, ...]:
-    if isinstance(plan, UnionAll):
-        return output_names(plan.branches[0])
-    if isinstance(plan, Select):
-        return tuple(i.name for i in plan.items)
-    if plan.layers:
-        return tuple(i.name for i in plan.layers[-1].items)
-    return tuple(o.name for o in plan.outputs)
-
-
-def _renamed(plan: Plan, names: tuple[str, ...]) -> Plan:
-    """The same plan with these output names (a view's or a CTE's own column names win over those of its query)."""
-    if isinstance(plan, UnionAll):
-        first = _renamed(plan.branches[0], names)
-        if isinstance(first, Aggregate):
-            raise ValueError("a union has linear branches")
-        return UnionAll((first, *plan.branches[1:]))
-    if isinstance(plan, Select):
-        return replace(plan, items=tuple(replace(i, name=n) for i, n in zip(plan.items, names, strict=True)))
-    if plan.layers:
-        last = plan.layers[-1]
-        items = tuple(replace(i, name=n) for i, n in zip(last.items, names, strict=True))
-        return replace(plan, layers=(*plan.layers[:-1], replace(last, items=items)))
-    return replace(plan, outputs=tuple(replace(o, name=n) for o, n in zip(plan.outputs, names, strict=True)))
-
-
-def _name(cursor: Cursor) -> str:
-    token = cursor.next()
-    return identifier(cursor.sql[token.start : token.end])
-
-
-def _identifier(cursor: Cursor, index: int) -> str:
-    token: Token = cursor.tokens[index]
-    return identifier(cursor.sql[token.start : token.end])
-
-
-def _name_list(cursor: Cursor) -> tuple[str, ...]:
-    closing = cursor.closing(cursor.at)
-    names = tuple(_identifier(cursor, i) for i in range(cursor.at + 1, closing) if cursor.tokens[i].key != ",")
-    cursor.at = closing + 1
-    return names
-
-
-__all__ = ["Item", "output_names", "parse", "quote"]
+def _node(plan: Plan) -> Node:
+    if isinstance(plan, Aggregate):
+        raise TypeError("only the outermost query is folded")
+    return plan

@@ -12,11 +12,13 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from pgtrickle.pipeline.carriers import INTEGERS, NUMERIC, numeric_scale
-from pgtrickle.pipeline.nodes import From, Linear, Scan, Select
+from pgtrickle.pipeline.nodes import Block, From, Node, Scan, Select, Tree, leaves, subs
 from pgtrickle.pipeline.sqltext import identifier
 
+Source = From | tuple[Tree, ...] | None
 
-def scale_of(sql: str, source: From | None) -> int | None:
+
+def scale_of(sql: str, source: Source) -> int | None:
     try:
         tree = sqlglot.parse_one(sql, read="postgres")
     except SqlglotError:
@@ -24,7 +26,7 @@ def scale_of(sql: str, source: From | None) -> int | None:
     return _scale(tree, source)
 
 
-def _scale(tree: exp.Expr, source: From | None) -> int | None:
+def _scale(tree: exp.Expr, source: Source) -> int | None:
     match tree:
         case exp.Paren() | exp.Neg():
             return _scale(tree.this, source)
@@ -44,7 +46,7 @@ def _scale(tree: exp.Expr, source: From | None) -> int | None:
     return None
 
 
-def _cast_scale(tree: exp.Cast, source: From | None) -> int | None:
+def _cast_scale(tree: exp.Cast, source: Source) -> int | None:
     target = tree.to
     if target.this != exp.DType.DECIMAL:
         return None
@@ -59,25 +61,30 @@ def _cast_scale(tree: exp.Cast, source: From | None) -> int | None:
     return 0
 
 
-def _column_scale(column: exp.Column, source: From | None) -> int | None:
-    if source is None:
-        return None
+def _column_scale(column: exp.Column, source: Source) -> int | None:
     name = _identifier(column.this)
     table = column.args.get("table")
-    for member in source.members:
-        if table is not None and identifier(member.alias) != _identifier(table):
+    members = _members(source)
+    for alias, node in members:
+        if table is not None and identifier(alias) != _identifier(table):
             continue
-        if table is None and len(source.members) > 1:
+        if table is None and len(members) > 1:
             return None
-        return _output_scale(member.node, name)
+        return _output_scale(node, name) if node is not None else None
     return None
+
+
+def _members(source: Source) -> list[tuple[str, Node | None]]:
+    if isinstance(source, From):
+        return [(m.alias, m.node) for m in source.members]
+    return [(p.alias, p.node) for tree in source or () for p in leaves(tree)]
 
 
 def _identifier(node: exp.Expr) -> str:
     return str(node.this) if node.args.get("quoted") else str(node.this).lower()
 
 
-def _output_scale(node: Linear, name: str) -> int | None:
+def _output_scale(node: Node, name: str) -> int | None:
     if isinstance(node, Scan):
         attnum = next((a for a, n in node.exposes if n == name), None)
         column = next((c for c in node.relation.columns if c.attnum == attnum), None)
@@ -89,5 +96,9 @@ def _output_scale(node: Linear, name: str) -> int | None:
     if isinstance(node, Select):
         item = next((i for i in node.items if i.name == name), None)
         return scale_of(item.sql, node.source) if item is not None else None
-    scales = {_output_scale(b, name) for b in node.branches[:1]}
-    return scales.pop() if len(node.branches) == 1 and len(scales) == 1 else None
+    if isinstance(node, Block):
+        shown = next((c for c in node.columns if c.name == name), None)
+        if shown is None or subs(shown.text):
+            return None
+        return scale_of("".join(str(p) for p in shown.text), node.trees)
+    return None

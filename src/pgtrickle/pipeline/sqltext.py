@@ -14,6 +14,23 @@ from sqlglot.errors import TokenError
 
 from pgtrickle.errors import NotDifferentiableError
 
+CLAUSE_ENDS = (
+    "FROM",
+    "WHERE",
+    "GROUP BY",
+    "HAVING",
+    "WINDOW",
+    "UNION",
+    "INTERSECT",
+    "EXCEPT",
+    "ORDER BY",
+    "LIMIT",
+    "OFFSET",
+    "FETCH",
+    "FOR",
+)
+JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL")
+
 _WORD = re.compile(r"[A-Za-z_\x80-\U0010ffff][\w$\x80-\U0010ffff]*\Z")
 
 
@@ -79,6 +96,25 @@ class Cursor:
         self.at += 1
         return token
 
+    def name(self) -> str:
+        """The next token as the name that PostgreSQL stores."""
+        token = self.next()
+        return identifier(self.sql[token.start : token.end])
+
+    def names(self) -> tuple[str, ...]:
+        """A parenthesised list of names."""
+        closing = self.closing(self.at)
+        found = tuple(self.name_at(i) for i in range(self.at + 1, closing) if self.tokens[i].key != ",")
+        self.at = closing + 1
+        return found
+
+    def name_at(self, index: int) -> str:
+        return identifier(self.sql[self.tokens[index].start : self.tokens[index].end])
+
+    def inside(self, start: int, stop: int) -> Cursor:
+        """Another cursor over a part of the same text."""
+        return Cursor(self.sql, self.tokens, start, stop)
+
     def take(self, *keys: str) -> bool:
         if self.peek() in keys:
             self.at += 1
@@ -136,6 +172,32 @@ class Cursor:
             elif depth == 0 and key in keys:
                 return True
         return False
+
+    def split(self, start: int, stop: int, *separators: str) -> list[tuple[int, int]]:
+        """The ranges between separators at depth 0."""
+        ranges, depth, begin = [], 0, start
+        for index in range(start, stop):
+            key = self.tokens[index].key
+            if key in ("(", "["):
+                depth += 1
+            elif key in (")", "]"):
+                depth -= 1
+            elif depth == 0 and key in separators:
+                ranges.append((begin, index))
+                begin = index + 1
+        return [r for r in (*ranges, (begin, stop)) if r[0] < r[1]]
+
+    def is_query(self, start: int, stop: int) -> bool:
+        """Whether what stands in these parentheses is a query, not an expression or a join."""
+        if start >= stop:
+            return False
+        if self.tokens[start].key in ("SELECT", "WITH", "VALUES"):
+            return True
+        return (
+            self.tokens[start].key == "("
+            and not self.has_at_depth_0(start, stop, "JOIN")
+            and self.has_at_depth_0(start, stop, "UNION", "INTERSECT", "EXCEPT")
+        )
 
 
 def strip_parentheses(tokens: tuple[Token, ...], start: int, stop: int) -> tuple[int, int]:

@@ -7,15 +7,31 @@ for sums and for extremes. Expressions and types are PostgreSQL's business, so o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.errors import InvariantError, NotDifferentiableError
 from pgtrickle.model.catalog import Column
 from pgtrickle.pipeline.carriers import FLOAT4, FLOAT8, NUMERIC, SqlType, decoded, encoded, exact, key, numeric_scale
 from pgtrickle.pipeline.measures import Measure, Measures, argument, plan_measures, shows_scale
-from pgtrickle.pipeline.nodes import Aggregate, CallPlace, Item, KeyPlace, Plan, Select, UnionAll, scans
-from pgtrickle.pipeline.rules import linear
-from pgtrickle.pipeline.rules.linear import NOW, Changed, Term, W
+from pgtrickle.pipeline.nodes import (
+    Aggregate,
+    Block,
+    CallPlace,
+    Item,
+    KeyPlace,
+    Named,
+    Node,
+    Plan,
+    Select,
+    children,
+    names,
+    parts,
+    scans,
+    subs,
+)
+from pgtrickle.pipeline.rules import general, linear
+from pgtrickle.pipeline.rules.linear import NOW, Changed, W
+from pgtrickle.pipeline.rules.states import ALL_NEW, Statement
 from pgtrickle.pipeline.sqltext import quote
 
 Describe = Callable[[str], Sequence[SqlType]]
@@ -31,9 +47,9 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class BagTemplate:
-    """Select-project-join-union: the table is a bag of rows. The key of a row is all of it."""
+    """Rows that are the sum of signed changes: the table is a bag. The key of a row is all of it."""
 
-    plan: Select | UnionAll
+    plan: Node
     columns: tuple[Column, ...]
     relids: frozenset[int]
     slots: Slots = Slots()
@@ -42,17 +58,114 @@ class BagTemplate:
     def row(self) -> str:
         return encoded([exact(f"q.c{i}") for i in range(len(self.columns))])
 
-    def delta_statements(self, changed: Mapping[int, Changed]) -> list[str]:
-        statements = []
-        for term in linear.deltas(self.plan, changed):
-            inner = linear.render(self.plan, term, _positions(self.columns))
-            clause = linear.with_clause(self.plan, term)
-            statements.append(f"{clause}SELECT q.{W}, {self.row} FROM ({inner.sql}) AS q")
-        return statements
+    def delta_statement(self, changed: Mapping[int, Changed]) -> str:
+        return _signed_rows(changed, self.plan, self.row, len(self.columns))
 
     def load_statement(self) -> str:
-        inner = linear.render(self.plan, NOW, _positions(self.columns))
-        return f"SELECT {self.row} FROM ({inner.sql}) AS q"
+        names = ", ".join(f"c{i}" for i in range(len(self.columns)))
+        return f"SELECT {self.row} FROM ({_now(self.plan)}) AS q({names})"
+
+
+@dataclass(frozen=True, slots=True)
+class RegionTemplate:
+    """Rows that belong to regions, each replaced as a whole: what is stored of it goes, what the query yields comes.
+
+    `core` is the block with regions, `plan` it with any number of projections and filters above. A stored row knows its
+    region by a hidden last column, the encoded key; without keys there is one region and no such column.
+    """
+
+    plan: Node
+    core: Block
+    columns: tuple[Column, ...]
+    relids: frozenset[int]
+    stored: str
+    slots: Slots = Slots()
+
+    @property
+    def has_column(self) -> bool:
+        return bool(self.core.region)
+
+    @property
+    def row(self) -> str:
+        width = len(self.columns) + self.has_column
+        return encoded([exact(f"q.c{i}") for i in range(width)])
+
+    def load_statement(self) -> str:
+        return f"SELECT {self.row} FROM ({self._rows(Statement({}, _no_delta), [None])[0]}) AS q({self._names()})"
+
+    def delta_statement(self, changed: Mapping[int, Changed]) -> str:
+        into = general.statement(changed)
+        keys = general.region_keys(into, self.core)
+        listed = ", ".join([*(quote(c.name) for c in self.columns), *([quote(REGION)] if self.has_column else [])])
+        old = f"SELECT {listed} FROM {self.stored}"
+        conditions: Sequence[str | None] = [None]
+        if keys is not None:
+            region = encoded([exact(f"k.__pgt_k{i}") for i in range(len(self.core.region or ()))])
+            among = into.share(f"SELECT {region} AS r FROM {keys} AS k", "r")
+            index = f"{region_hash(quote(REGION))} IN (SELECT {region_hash('k.r')} FROM {among} AS k)"
+            old += f" WHERE {index} AND {quote(REGION)} IN (SELECT k.r FROM {among} AS k)"
+            conditions = general.among(self.core, keys)
+        new = self._rows(into, conditions)
+        terms = [f"SELECT q.*, 1 FROM ({sql}) AS q" for sql in new] + [f"SELECT q.*, -1 FROM ({old}) AS q"]
+        union = " UNION ALL ".join(terms)
+        return f"{into.with_clause()}SELECT q.{W}, {self.row} FROM ({union}) AS q({self._names()}, {W})"
+
+    def _names(self) -> str:
+        return ", ".join(f"c{i}" for i in range(len(self.columns) + self.has_column))
+
+    def _rows(self, into: Statement, conditions: Sequence[str | None]) -> list[str]:
+        """The rows of these regions (of all, without conditions), their region last."""
+        return [into.render(_with_region(self.plan, self.core, c), ALL_NEW) for c in conditions]
+
+
+REGION = "__pgt_region"
+
+
+def region_hash(sql: str) -> str:
+    """What the index over regions holds: their texts may be too long for one."""
+    return f"pg_catalog.hashtextextended({sql}, 0)"
+
+
+def _with_region(plan: Node, core: Block, condition: str | None) -> Node:
+    """The plan over its core with a condition, with the region of each row as its last column."""
+    if plan is core:
+        columns = core.columns
+        if core.region:
+            key = encoded([exact(f"({k})") for k in core.region])
+            columns = (*columns, Named(REGION, (key,)))
+        where = core.where
+        if condition is not None:
+            where = (*(("(", *where, ") AND ") if where is not None else ()), condition)
+        return replace(core, columns=columns, where=where)
+    assert isinstance(plan, Block | Select)
+    block = _as_block(plan)
+    (part,) = parts(block)
+    assert part.node is not None
+    below = replace(part, node=_with_region(part.node, core, condition))
+    extra = (Named(REGION, (f"{part.alias}.{quote(REGION)}",)),) if core.region else ()
+    return replace(block, columns=(*block.columns, *extra), trees=(below,))
+
+
+def _as_block(plan: Block | Select) -> Block:
+    if isinstance(plan, Block):
+        return plan
+    raise InvariantError("a Select over a block with regions")
+
+
+def _signed_rows(changed: Mapping[int, Changed], plan: Node, shown: str, width: int, names: str | None = None) -> str:
+    """One statement for the change of a plan: the weight, then `shown` over q(c0, c1, ...)."""
+    into = general.statement(changed)
+    union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, plan))
+    listed = names or ", ".join(f"c{i}" for i in range(width))
+    return f"{into.with_clause()}SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
+
+
+def _now(plan: Node) -> str:
+    return Statement({}, _no_delta).render(plan, ALL_NEW)
+
+
+def _no_delta(_into: Statement, _node: Node) -> str:
+    raise InvariantError("changes were asked for where nothing has changed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +178,7 @@ class FoldTemplate:
     key: str
     measures: Measures
     relids: frozenset[int]
-    rows: Select = field(repr=False)
+    rows: Select | Block = field(repr=False)
 
     @property
     def sums(self) -> tuple[Measure, ...]:
@@ -83,19 +196,18 @@ class FoldTemplate:
     def slots(self) -> Slots:
         return Slots(len(self.sums), len(self.extremes))
 
-    def delta_statements(self, changed: Mapping[int, Changed]) -> list[str]:
-        statements = []
+    def delta_statement(self, changed: Mapping[int, Changed]) -> str:
         values = [str(m.value) for m in self.sums]
         values += [sql for m in self.extremes for sql in (str(m.order), str(m.value))]
-        leaf = ", ".join([f"q.{W}", self.key, *values])
-        for term in linear.deltas(self.rows, changed):
-            inner = linear.render(self.rows, term)
-            sql = f"SELECT {leaf} FROM ({inner.sql}) AS q"
-            # A change that only a reread measure sees is no change of the leaf: netted, its group would look untouched.
-            if self.extremes and len(self.extremes) == len(self.rereads):
-                sql = _netted(sql, 1 + len(values))
-            statements.append(linear.with_clause(self.rows, term) + sql)
-        return statements
+        listed = ", ".join(quote(n) for n in names(self.rows))
+        shown = ", ".join([self.key, *values])
+        # A change that only a reread measure sees is no change of the leaf: netted, its group would look untouched.
+        if not self.extremes or len(self.extremes) != len(self.rereads):
+            return _signed_rows(changed, self.rows, shown, 0, listed or "none")
+        into = general.statement(changed)
+        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.rows))
+        sql = f"SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
+        return into.with_clause() + _netted(sql, 1 + len(values))
 
     def load_statement(self) -> str:
         """The whole state, computed by the database: key, number of rows, then each measure's state columns as text."""
@@ -106,7 +218,7 @@ class FoldTemplate:
             for suffix, _ in m.state:
                 items.append(f'{self._state_sql(m, suffix)} AS "{m.name(suffix)}"')
                 outer.append(f'q."{m.name(suffix)}"::text')
-        return f"SELECT {', '.join(outer)} FROM ({self._grouped(items, NOW)}) AS q"
+        return f"SELECT {', '.join(outer)} FROM ({self._grouped(items)}) AS q"
 
     def reread_statement(self, *, may_be_null: bool) -> str:
         """Values of the reread measures for given groups, from the tables as the snapshot sees them.
@@ -129,7 +241,7 @@ class FoldTemplate:
         sql = (
             f'WITH "__pgt_k" AS MATERIALIZED (SELECT u.ord, {keys} FROM (SELECT p.k::text[] AS a, p.ord '
             f"FROM unnest(\x00) WITH ORDINALITY AS p(k, ord)) AS u) "
-            f'SELECT k.ord, {values} FROM "__pgt_k" AS k JOIN ({self._grouped(wanted, NOW, filters)}) AS q ON {join}'
+            f'SELECT k.ord, {values} FROM "__pgt_k" AS k JOIN ({self._grouped(wanted, filters)}) AS q ON {join}'
         )
         return sql.replace("%", "%%").replace("\x00", "%s::text[]")
 
@@ -137,7 +249,7 @@ class FoldTemplate:
         """The same for a query without GROUP BY: there is one group."""
         items = [f'{m.call.sql} AS "{m.name("v")}"' for m in self.rereads]
         values = ", ".join(f'q."{m.name("v")}"::text' for m in self.rereads)
-        return f"SELECT 1, {values} FROM ({self._grouped(items, NOW)}) AS q"
+        return f"SELECT 1, {values} FROM ({self._grouped(items)}) AS q"
 
     def output_statement(self, state: str) -> str:
         """The visible rows (c0.., then "gid") of the state rows in `state`, a table expression aliased s."""
@@ -167,34 +279,79 @@ class FoldTemplate:
         value = argument(measure.call)
         return {"n": f"count({value})", "s": f"sum({value})::numeric", "v": measure.call.sql}[suffix]
 
-    def _grouped(self, items: Sequence[str], term: Term, filters: Sequence[str] = ()) -> str:
-        conditions = [f"({self.plan.where})"] if self.plan.where is not None else []
-        where = " AND ".join([*conditions, *filters]) or None
+    def _grouped(self, items: Sequence[str], filters: Sequence[str] = ()) -> str:
         group = f" GROUP BY {', '.join(f'({k})' for k in self.plan.keys)}" if self.plan.keys else ""
-        return linear.select(items, self.plan.source, where, term).sql + group
+        return selected(self.plan, items, filters) + group
 
 
-Template = BagTemplate | FoldTemplate
+def selected(plan: Aggregate, items: Sequence[str], filters: Sequence[str] = ()) -> str:
+    """These expressions over the rows that an aggregate groups, as things are."""
+    rows = plan.input.rows(())
+    if isinstance(rows, Select):
+        conditions = [f"({rows.where})"] if rows.where is not None else []
+        return linear.select(items, rows.source, " AND ".join([*conditions, *filters]) or None, NOW).sql
+    into = Statement({}, _no_delta)
+    source = ", ".join(into.tree(t, ALL_NEW, []) for t in rows.trees)
+    conditions = [f"({into.text(rows.where, ALL_NEW)})"] if rows.where is not None else []
+    where = " AND ".join([*conditions, *filters])
+    return f"SELECT {', '.join(items)} FROM {source}{f' WHERE {where}' if where else ''}"
 
 
-def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe) -> Template:
-    """`describe` asks PostgreSQL for the result types of a statement."""
+Template = BagTemplate | FoldTemplate | RegionTemplate
+
+
+def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str) -> Template:
+    """`describe` asks PostgreSQL for the result types of a statement; `stored` names the stream table."""
     if isinstance(plan, Aggregate):
+        for child in children(plan):
+            _refuse_undetermined(child)
         return _compile_fold(plan, tuple(columns), describe)
-    return BagTemplate(plan, tuple(columns), _relids(plan))
+    core = _core(plan)
+    if core is None:
+        _refuse_undetermined(plan)
+        return BagTemplate(plan, tuple(columns), _relids(plan))
+    for child in children(core):
+        _refuse_undetermined(child)
+    return RegionTemplate(plan, core, tuple(columns), _relids(plan), stored)
+
+
+def _core(plan: Node) -> Block | None:
+    """The block with regions that stands at the top, under nothing but projections and filters of its rows."""
+    if not isinstance(plan, Block):
+        return None
+    if plan.region is not None:
+        return plan
+    own = parts(plan)
+    if len(own) != 1 or own[0].is_lateral or any(subs(c.text) for c in plan.columns):
+        return None
+    if plan.where is not None and subs(plan.where):
+        return None
+    return _core(own[0].node) if own[0].node is not None else None
+
+
+def _refuse_undetermined(node: Node) -> None:
+    """Below the top a plan is evaluated as it was, again, and must give what it gave."""
+    if isinstance(node, Block) and node.undetermined is not None:
+        raise NotDifferentiableError(
+            f"{node.undetermined}, below another operator, is not maintained from changes: "
+            "evaluated twice it may give two answers",
+            hint="add a unique column to that ORDER BY",
+        )
+    for child in children(node):
+        _refuse_undetermined(child)
 
 
 def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Describe) -> FoldTemplate:
     arguments = [argument(c) for c in plan.calls]
     items = [Item(f"k{i}", k) for i, k in enumerate(plan.keys)]
     items += [Item(f"a{i}", a) for i, a in enumerate(arguments) if a is not None]
-    rows = Select(tuple(items), plan.source, plan.where)
-    types = list(describe(linear.render(rows, NOW).sql))
+    # A SELECT of nothing cannot be given names: count(*) without keys.
+    rows = plan.input.rows(tuple(items) or (Item("none", "1"),))
+    types = list(describe(_now(rows)))
     key_types = tuple(types[: len(plan.keys)])
     rest = iter(types[len(plan.keys) :])
     argument_types = [next(rest) if a is not None else None for a in arguments]
-    calls = ", ".join(c.sql for c in plan.calls)
-    result_types = describe(linear.select([calls], plan.source, plan.where, NOW).sql) if plan.calls else ()
+    result_types = describe(selected(plan, [c.sql for c in plan.calls])) if plan.calls else ()
     _refuse_lossy_keys(plan, key_types)
     group_key = encoded([key(f"q.k{i}", t) for i, t in enumerate(key_types)])
     measures = plan_measures(plan, argument_types, result_types, lambda i: f"q.a{i}")
@@ -221,10 +378,6 @@ def _refuse_lossy_keys(plan: Aggregate, key_types: Sequence[SqlType]) -> None:
 
 def _relids(plan: Plan) -> frozenset[int]:
     return frozenset(s.relation.relid for s in scans(plan))
-
-
-def _positions(columns: Sequence[Column]) -> list[str]:
-    return [f"c{i}" for i in range(len(columns))]
 
 
 def _netted(sql: str, columns: int) -> str:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pgtrickle.pipeline.nodes import Aggregate, CallPlace, KeyPlace, Plan
-from pgtrickle.pipeline.rules import linear
-from pgtrickle.pipeline.rules.linear import Changed, Term
+from pgtrickle.pipeline.nodes import Aggregate, CallPlace, Item, KeyPlace, Plan
+from pgtrickle.pipeline.rules import general
+from pgtrickle.pipeline.rules.linear import Changed
+from pgtrickle.pipeline.rules.states import ALL_OLD
 from pgtrickle.pipeline.sqltext import quote
 
 
 def query_as_of(plan: Plan, changed: Mapping[int, Changed]) -> str:
-    term = Term(frozenset(), changed, as_of=True)
+    into = general.statement(changed)
     if not isinstance(plan, Aggregate):
-        return linear.render(plan, term).sql
-    items = [f"{_text(plan, o.parts)} AS {quote(o.name)}" for o in plan.outputs]
-    sql = linear.select(items, plan.source, plan.where, term).sql
+        sql = into.render(plan, ALL_OLD)
+        return into.with_clause() + sql
+    items = tuple(Item(o.name, _text(plan, o.parts)) for o in plan.outputs)
+    sql = into.render(plan.input.rows(items), ALL_OLD)
     if plan.keys:
         sql += f" GROUP BY {', '.join(f'({k})' for k in plan.keys)}"
     if plan.having is not None:
@@ -23,7 +25,7 @@ def query_as_of(plan: Plan, changed: Mapping[int, Changed]) -> str:
     for layer in plan.layers:
         outer = ", ".join(f"{i.sql} AS {quote(i.name)}" for i in layer.items)
         sql = f"SELECT {outer} FROM ({sql}) AS {layer.alias}" + (f" WHERE {layer.where}" if layer.where else "")
-    return sql
+    return into.with_clause() + sql
 
 
 def _text(plan: Aggregate, parts: Sequence[str | KeyPlace | CallPlace]) -> str:

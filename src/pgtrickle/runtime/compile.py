@@ -10,12 +10,13 @@ from pgtrickle.apply.target import Target
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.errors import DefinitionError, NotDifferentiableError
-from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.catalog import Column, StreamTable
 from pgtrickle.pipeline.carriers import SqlType, encoded, exact
-from pgtrickle.pipeline.explain import explain
+from pgtrickle.pipeline.explain import explain, sample_statements
 from pgtrickle.pipeline.measures import Measure
-from pgtrickle.pipeline.parse import parse
-from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, Template, compile_plan
+from pgtrickle.pipeline.nodes import Plan
+from pgtrickle.pipeline.parse import Functions, parse
+from pgtrickle.pipeline.templates import REGION, FoldTemplate, RegionTemplate, Template, compile_plan
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -45,7 +46,7 @@ def compile_table(conn: Connection, table: StreamTable) -> Compiled:
         if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
             raise
         return _full(table, error.message)
-    target = _target(table)
+    target = _target(table, template)
     groups = _groups(template, target) if isinstance(template, FoldTemplate) else None
     return Compiled(target, template, groups, None, template.load_statement(), explain(template))
 
@@ -58,7 +59,7 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     template = compiled.template
     if template is None:
         return compiled
-    statements = list(compiled.explanation["leaves"])
+    statements = sample_statements(template)
     if isinstance(template, FoldTemplate) and template.rereads and template.key_types:
         reread = template.reread_statement(may_be_null=True)
         statements.append(reread.replace("%s::text[]", "NULL::text[]").replace("%%", "%"))
@@ -78,20 +79,26 @@ def _template(conn: Connection, table: StreamTable) -> Template:
         raise NotDifferentiableError("refresh_mode is FULL")
     if table.effective_mode == "FULL" and table.mode_reason:
         raise NotDifferentiableError(table.mode_reason)
-    used = {s.relid: s.columns for s in table.sources}
-    plan = parse(
-        table.query, lambda schema, name: catalog.find_relation(conn, schema, name), used, catalog.aggregate_names(conn)
-    )
+    plan = parse_table(conn, table)
     try:
         with translated(), conn.transaction():
             template = compile_plan(
-                plan, table.columns, lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)]
+                plan,
+                table.columns,
+                lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)],
+                _target(table).table,
             )
             _prove(conn, template)
     except DefinitionError as error:
         _still_valid(conn, table)
         raise NotDifferentiableError(error.message, hint=error.hint) from error
     return template
+
+
+def parse_table(conn: Connection, table: StreamTable) -> Plan:
+    used = {s.relid: s.columns for s in table.sources}
+    functions = Functions(*catalog.function_names(conn))
+    return parse(table.query, lambda schema, name: catalog.find_relation(conn, schema, name), used, functions)
 
 
 def _still_valid(conn: Connection, table: StreamTable) -> None:
@@ -102,7 +109,7 @@ def _still_valid(conn: Connection, table: StreamTable) -> None:
 def _prove(conn: Connection, template: Template) -> None:
     """PostgreSQL plans the load and the visible rows, so that a text which does not fit is found now."""
     catalog.describe(conn, template.load_statement())
-    if isinstance(template, BagTemplate):
+    if not isinstance(template, FoldTemplate):
         return
     columns = ", ".join(
         [
@@ -122,8 +129,11 @@ def _full(table: StreamTable, reason: str) -> Compiled:
     return Compiled(_target(table), None, None, reason, load, {"mode": "FULL", "reason": reason, "leaves": [load]})
 
 
-def _target(table: StreamTable) -> Target:
-    return Target(table.pgt_id, table.schema, table.name, table.columns)
+def _target(table: StreamTable, template: Template | None = None) -> Target:
+    columns = table.columns
+    if isinstance(template, RegionTemplate) and template.has_column:
+        columns = (*columns, Column(0, REGION, 'text COLLATE "C"', 25, -1))
+    return Target(table.pgt_id, table.schema, table.name, columns)
 
 
 def _groups(template: FoldTemplate, target: Target) -> Groups:

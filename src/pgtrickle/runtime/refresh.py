@@ -202,17 +202,14 @@ class Refresher:
                 job.leaf = self._leaf(job.template, changed)
 
     def _leaf(self, template: Template, changed: Mapping[int, Changed]) -> pa.Table:
-        import pyarrow as pa
-
-        is_small = sum(c.rows for c in changed.values()) <= SMALL_ROWS
-        tables = []
-        for statement in template.delta_statements(changed):
-            if is_small:
-                tables.append(frames.from_rows(self.reader.execute(statement).fetchall(), template.slots))
-            else:
-                texts = read_arrow(self.reader, statement, frames.text_types(template.slots))
-                tables.append(frames.from_arrow(texts, template.slots))
-        return pa.concat_tables(tables)
+        changed = {r: c for r, c in changed.items() if r in template.relids}
+        if not changed:  # a source that the query names and does not use, as an unused WITH item does
+            return frames.from_rows([], template.slots)
+        statement = template.delta_statement(changed)
+        if sum(c.rows for c in changed.values()) <= SMALL_ROWS:
+            return frames.from_rows(self.reader.execute(statement).fetchall(), template.slots)
+        texts = read_arrow(self.reader, statement, frames.text_types(template.slots))
+        return frames.from_arrow(texts, template.slots)
 
     # -- compute
     # ----------------------------------------------------------------------------------------------------------

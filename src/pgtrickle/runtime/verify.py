@@ -30,9 +30,9 @@ from pgtrickle.pipeline.carriers import (
     TIMESTAMPTZ,
     VARCHAR,
 )
-from pgtrickle.pipeline.parse import parse
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.whole import query_as_of
+from pgtrickle.runtime.compile import parse_table
 from pgtrickle.runtime.decide import since
 from pgtrickle.runtime.pending import read_pending
 
@@ -147,9 +147,8 @@ def _snapshot(conn: Connection) -> Iterator[None]:
 def _around(conn: Connection, table: StreamTable, pending: dict[int, Pending], window: Window) -> str | None:
     if table.effective_mode == "FULL" or any(p.truncated for p in pending.values()):
         return None
-    used = {s.relid: s.columns for s in table.sources}
     try:
-        plan = parse(table.query, lambda s, n: catalog.find_relation(conn, s, n), used, catalog.aggregate_names(conn))
+        plan = parse_table(conn, table)
     except NotDifferentiableError:
         return None
     return query_as_of(plan, {relid: Changed(relid, window, p.rows) for relid, p in pending.items() if p.rows})

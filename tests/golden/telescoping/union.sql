@@ -39,24 +39,44 @@ WITH "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c
   WHERE false));
 
 -- around pending changes
-(SELECT customer.id AS "id", customer.name AS "name"
-  FROM (SELECT n."id"::integer AS "id", n."name"::text AS "name", n."region"::text AS "region"
-  FROM (SELECT b."id"::text, b."name"::text, b."region"::text, sum(b."__pgt_w")
-  FROM (SELECT t."id" AS "id", t."name" AS "name", t."region" AS "region", 1 AS "__pgt_w"
-  FROM "shop"."customer" AS t
-  UNION ALL SELECT c.c1 AS "id", c.c2 AS "name", c.c3 AS "region", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
+WITH "__pgt_sw0" AS MATERIALIZED (SELECT ARRAY[c.c1::text, c.c2::text, c.c3::text]::text[]::text AS r, sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END) AS n
   FROM "pgtrickle_changes"."changes_2" AS c
-  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T') AS b
-  GROUP BY b."id"::text, b."name"::text, b."region"::text
-  HAVING sum(b."__pgt_w") > 0) AS n("id", "name", "region", "__pgt_w"), generate_series(1, n."__pgt_w")) AS customer)
-  UNION ALL ((SELECT sale.id AS "id", sale.note AS "name"
-  FROM (SELECT n."id"::integer AS "id", n."customer_id"::integer AS "customer_id", n."qty"::integer AS "qty", n."price"::numeric(10,2) AS "price", n."at"::timestamp with time zone AS "at", n."note"::text AS "note", n."tags"::text[] AS "tags", n."ok"::boolean AS "ok"
-  FROM (SELECT b."id"::text, b."customer_id"::text, b."qty"::text, b."price"::text, b."at"::text, b."note"::text, b."tags"::text, b."ok"::text, sum(b."__pgt_w")
-  FROM (SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok", 1 AS "__pgt_w"
-  FROM "shop"."sale" AS t
-  UNION ALL SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T'
+  GROUP BY 1
+  HAVING sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END) <> 0), "__pgt_sb1" AS MATERIALIZED (SELECT (b.r::text[])[1]::integer AS c1, (b.r::text[])[2]::text AS c2, (b.r::text[])[3]::text AS c3
+  FROM (SELECT w.r, -w.n AS n
+  FROM "__pgt_sw0" AS w
+  WHERE w.n < 0
+  UNION ALL SELECT w.r, count(*) - w.n AS n
+  FROM "__pgt_sw0" AS w
+  JOIN "shop"."customer" AS t ON ARRAY[t."id"::text, t."name"::text, t."region"::text]::text[]::text = w.r
+  WHERE w.n > 0
+  GROUP BY w.r, w.n) AS b, generate_series(1, b.n)), "__pgt_sw2" AS MATERIALIZED (SELECT ARRAY[c.c1::text, c.c2::text, c.c3::text, c.c4::text, c.c5::text, c.c6::text, c.c7::text, c.c8::text]::text[]::text AS r, sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END) AS n
   FROM "pgtrickle_changes"."changes_1" AS c
-  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T') AS b
-  GROUP BY b."id"::text, b."customer_id"::text, b."qty"::text, b."price"::text, b."at"::text, b."note"::text, b."tags"::text, b."ok"::text
-  HAVING sum(b."__pgt_w") > 0) AS n("id", "customer_id", "qty", "price", "at", "note", "tags", "ok", "__pgt_w"), generate_series(1, n."__pgt_w")) AS sale)
+  WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND pg_catalog.pg_visible_in_snapshot(c.xid, '200:200:'::pg_snapshot) AND c.action <> 'T'
+  GROUP BY 1
+  HAVING sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END) <> 0), "__pgt_sb3" AS MATERIALIZED (SELECT (b.r::text[])[1]::integer AS c1, (b.r::text[])[2]::integer AS c2, (b.r::text[])[3]::integer AS c3, (b.r::text[])[4]::numeric(10,2) AS c4, (b.r::text[])[5]::timestamp with time zone AS c5, (b.r::text[])[6]::text AS c6, (b.r::text[])[7]::text[] AS c7, (b.r::text[])[8]::boolean AS c8
+  FROM (SELECT w.r, -w.n AS n
+  FROM "__pgt_sw2" AS w
+  WHERE w.n < 0
+  UNION ALL SELECT w.r, count(*) - w.n AS n
+  FROM "__pgt_sw2" AS w
+  JOIN "shop"."sale" AS t ON t."id" = (w.r::text[])[1]::integer AND ARRAY[t."id"::text, t."customer_id"::text, t."qty"::text, t."price"::text, t."at"::text, t."note"::text, t."tags"::text, t."ok"::text]::text[]::text = w.r
+  WHERE w.n > 0
+  GROUP BY w.r, w.n) AS b, generate_series(1, b.n)) (SELECT customer.id AS "id", customer.name AS "name"
+  FROM (SELECT t."id" AS "id", t."name" AS "name", t."region" AS "region"
+  FROM "shop"."customer" AS t
+  WHERE NOT (ARRAY[t."id"::text, t."name"::text, t."region"::text]::text[]::text IN (SELECT w.r
+  FROM "__pgt_sw0" AS w
+  WHERE w.n > 0))
+  UNION ALL SELECT b.c1 AS "id", b.c2 AS "name", b.c3 AS "region"
+  FROM "__pgt_sb1" AS b) AS customer)
+  UNION ALL ((SELECT sale.id AS "id", sale.note AS "name"
+  FROM (SELECT t."id" AS "id", t."customer_id" AS "customer_id", t."qty" AS "qty", t."price" AS "price", t."at" AS "at", t."note" AS "note", t."tags" AS "tags", t."ok" AS "ok"
+  FROM "shop"."sale" AS t
+  WHERE NOT (ARRAY[t."id"::text, t."customer_id"::text, t."qty"::text, t."price"::text, t."at"::text, t."note"::text, t."tags"::text, t."ok"::text]::text[]::text IN (SELECT w.r
+  FROM "__pgt_sw2" AS w
+  WHERE w.n > 0))
+  UNION ALL SELECT b.c1 AS "id", b.c2 AS "customer_id", b.c3 AS "qty", b.c4 AS "price", b.c5 AS "at", b.c6 AS "note", b.c7 AS "tags", b.c8 AS "ok"
+  FROM "__pgt_sb3" AS b) AS sale)
   UNION ALL (SELECT 1 AS "id", 'x'::text AS "name"));

@@ -18,7 +18,7 @@ the types that PostgreSQL gives the columns of a union.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
@@ -48,14 +48,14 @@ class Changed:
 class Term:
     """Which occurrences are read as their changes (none: evaluate everything new), and what has changed.
 
-    `old_before`: changed occurrences left of this one are read as they were. `as_of`: all are, each table as the plain
-    bag of rows that it was before the windows.
+    `old_before`: changed occurrences left of this one are read as they were. `as_of`: all are, each by the statement
+    that this gives for it, the plain bag of rows that the table was before the windows.
     """
 
     deltas: frozenset[int]
     changed: Mapping[int, Changed]
     old_before: int = 0
-    as_of: bool = False
+    as_of: Callable[[Scan], str] | None = None
 
 
 NOW = Term(frozenset(), {})
@@ -111,22 +111,24 @@ def _meet(node: Linear, together: frozenset[int]) -> bool:
     return all(_meet(m.node, together) for m in node.source.members)
 
 
-def with_clause(node: Linear, term: Term) -> str:
-    """The changed rows of the term, materialised, with their number as a limit: joins start from them."""
-    if not term.deltas:
-        return ""
-    first = min(term.deltas)
-    parts = []
+def shared(node: Linear, term: Term) -> dict[str, str]:
+    """The changed rows of the term, by name, with their number as a limit: joins start from them."""
+    found = {}
     for scan in scans(node):
         if scan.occurrence in term.deltas:
             change = term.changed[scan.relation.relid]
-            rows = _window_rows(scan, change, negate=scan.occurrence == first and sign(term) < 0)
-            parts.append(f"{_delta_name(scan)} AS MATERIALIZED ({rows} LIMIT {change.rows})")
-    return f"WITH {', '.join(parts)} "
+            rows = window_rows(scan, change, negate=_is_negated(scan, term))
+            found[_delta_name(scan, term)] = f"{rows} LIMIT {change.rows}"
+    return found
 
 
-def _delta_name(scan: Scan) -> str:
-    return f'"__pgt_d{scan.occurrence}"'
+def _is_negated(scan: Scan, term: Term) -> bool:
+    """The sign of a term is that of its first delta."""
+    return scan.occurrence == min(term.deltas) and sign(term) < 0
+
+
+def _delta_name(scan: Scan, term: Term) -> str:
+    return f'"__pgt_{"n" if _is_negated(scan, term) else "d"}{scan.occurrence}"'
 
 
 def render(node: Linear, term: Term, names: Sequence[str] | None = None) -> Rendered:
@@ -180,37 +182,22 @@ def _names(node: Linear) -> list[str]:
 def _scan(scan: Scan, term: Term) -> Rendered:
     reads = role(scan, term)
     if reads == "delta":
-        return Rendered(f"SELECT * FROM {_delta_name(scan)}", True)
+        return Rendered(f"SELECT * FROM {_delta_name(scan, term)}", True)
     now = f"{quote(scan.relation.schema)}.{quote(scan.relation.name)}"
     by_number = {c.attnum: c.name for c in scan.relation.columns}
     columns = [f"t.{quote(by_number[attnum])} AS {quote(name)}" for attnum, name in scan.exposes] or ["1 AS __pgt_one"]
     if reads == "new":
         return Rendered(f"SELECT {', '.join(columns)} FROM {now} AS t", False)
     change = term.changed[scan.relation.relid]
-    if term.as_of:
-        return Rendered(_as_of(scan, change, now, columns), False)
+    if term.as_of is not None:
+        return Rendered(term.as_of(scan), False)
     table = f"SELECT {', '.join(columns)}, 1 AS {W} FROM {now} AS t"
     # The limit, their exact number, tells the planner how few rows the second arm has.
-    window = f"SELECT * FROM ({_window_rows(scan, change, negate=True)} LIMIT {change.rows}) AS w"
+    window = f"SELECT * FROM ({window_rows(scan, change, negate=True)} LIMIT {change.rows}) AS w"
     return Rendered(f"{table} UNION ALL {window}", True)
 
 
-def _as_of(scan: Scan, change: Changed, now: str, columns: Sequence[str]) -> str:
-    """The table before the window as plain rows: weights summed, what is left repeated.
-
-    Rows are matched by their text: not every type has an equality, and 1.0 must not stand for 1.00.
-    """
-    types = {c.attnum: c.type for c in scan.relation.columns}
-    named = [(quote(name), types[attnum]) for attnum, name in scan.exposes] or [("__pgt_one", "int4")]
-    texts = ", ".join(f"b.{name}::text" for name, _ in named)
-    listed = ", ".join(name for name, _ in named)
-    typed = ", ".join(f"n.{name}::{type_} AS {name}" for name, type_ in named)
-    both = f"SELECT {', '.join(columns)}, 1 AS {W} FROM {now} AS t UNION ALL {_window_rows(scan, change, negate=True)}"
-    net = f"SELECT {texts}, sum(b.{W}) FROM ({both}) AS b GROUP BY {texts} HAVING sum(b.{W}) > 0"
-    return f"SELECT {typed} FROM ({net}) AS n({listed}, {W}), generate_series(1, n.{W})"
-
-
-def _window_rows(scan: Scan, change: Changed, *, negate: bool) -> str:
+def window_rows(scan: Scan, change: Changed, *, negate: bool) -> str:
     columns = [f"c.c{attnum} AS {quote(name)}" for attnum, name in scan.exposes] or ["1 AS __pgt_one"]
     plus = "D" if negate else "I"
     columns.append(f"CASE c.action WHEN '{plus}' THEN 1 ELSE -1 END AS {W}")

@@ -278,23 +278,7 @@ BEGIN
         FOR construct IN
             SELECT *
             FROM (VALUES
-                ('a window function', ':hasWindowFuncs true'),
-                ('WITH RECURSIVE', ':hasRecursive true'),
-                ('a subquery in an expression', ':hasSubLinks true'),
-                ('a set-returning function in the select list', ':hasTargetSRFs true'),
-                ('DISTINCT ON', ':hasDistinctOn true'),
-                ('DISTINCT', ':distinctClause \('),
-                ('LIMIT or OFFSET', ':limit(?:Count|Offset) \{'),
-                ('GROUPING SETS, CUBE or ROLLUP', ':groupingSets \('),
-                ('an outer join', '\{JOINEXPR :jointype [1-9]'),
-                ('UNION, INTERSECT or EXCEPT (only UNION ALL is incremental so far)', '\{SETOPERATIONSTMT :op (?:[^1]|1 :all false)'),
-                ('a LATERAL item in FROM', ':lateral true'),
-                ('a function in FROM', ':rtekind 3 '),
-                ('XMLTABLE or JSON_TABLE', ':rtekind 4 '),
-                ('a VALUES list', ':rtekind 5 '),
                 ('TABLESAMPLE', '\{TABLESAMPLECLAUSE '),
-                ('an ordered-set aggregate', ':aggkind [oh]'),
-                ('ORDER BY inside an aggregate', ':aggorder \('),
                 ('a column that is neither grouped nor aggregated (it follows from a primary key)', ':constraintDeps \('),
                 ('a whole row as a value', '\{VAR :varno \d+ :varattno 0 '),
                 ('a system column such as ctid or xmin', '\{VAR :varno \d+ :varattno -'),
@@ -319,41 +303,7 @@ BEGIN
         END IF;
     END LOOP;
 
-    -- 3. aggregates below another operator, unless all that is above them is projections and filters: then one block
-    -- aggregates, and the outermost block, which does not, has a single item in FROM. (What this cannot tell, a join
-    -- between the two, the control plane finds when it compiles the query.)
-    SELECT CASE WHEN count(*) FILTER (WHERE s.token ~ '^:(has|gro|hav)' AND (r.view_oid <> probe OR s.depth > 1)) > 0
-                 AND NOT (count(*) FILTER (WHERE s.token ~ '^:hasAggs') <= 1
-                          AND count(*) FILTER (WHERE s.token ~ '^:groupClause') <= 1
-                          AND count(*) FILTER (WHERE s.token ~ '^\{SETOP') = 0
-                          AND bool_or(s.token ~ '^:jointree' AND s.depth = 1 AND r.view_oid = probe)
-                          AND NOT bool_or(s.token ~ '^:(has|gro|hav)' AND s.depth = 1 AND r.view_oid = probe))
-                THEN 'x' END
-    INTO found
-    FROM pgtrickle._rules(probe) AS r
-    CROSS JOIN LATERAL (
-        SELECT t.m[1] AS token,
-               sum(CASE WHEN t.m[1] ~ '^\{' THEN 1 WHEN t.m[1] = '}' THEN -1 ELSE 0 END) OVER (ORDER BY t.position) AS depth
-        FROM regexp_matches(
-            r.node_tree,
-            '(\\.|\{SETOP|\{[A-Z]|\}|:hasAggs true|:groupClause (?=\()|:havingQual (?=\{)'
-            '|:jointree (?=\{FROMEXPR :fromlist \(\{RANGETBLREF :rtindex \d+\}\)))',
-            'g'
-        ) WITH ORDINALITY AS t(m, position)
-    ) AS s;
-    IF found IS NOT NULL THEN
-        RETURN 'the query uses an aggregate below another operator (in a view, CTE, subquery or UNION branch)';
-    END IF;
-    SELECT format('the query uses the aggregate %s', f.signature) INTO found
-    FROM pgtrickle._functions_called(probe) AS f
-    WHERE f.kind = 'a' AND NOT (f.is_system AND f.proname IN ('count', 'sum', 'avg', 'min', 'max'))
-    ORDER BY f.signature
-    LIMIT 1;
-    IF found IS NOT NULL THEN
-        RETURN found;
-    END IF;
-
-    -- 4. results that can change while no source does
+    -- 3. results that can change while no source does
     SELECT format('the query calls the stable function %s', f.signature) INTO found
     FROM pgtrickle._functions_called(probe) AS f
     WHERE f.volatility = 's' AND f.kind <> 'a' AND NOT (f.is_system AND pgtrickle._is_steady(f.proname, f.argtypes))
@@ -382,6 +332,17 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._differential_obstacle(oid) IS
 'Internal. Why a query cannot be maintained from changes; NULL when it can. AUTO stores this as the reason for FULL, DIFFERENTIAL raises it.';
+
+-- Whether a refresh may have to know a table as it was: then the changes carry a key of it, to find its rows by.
+CREATE OR REPLACE FUNCTION pgtrickle._looks_back(probe oid) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT bool_or(r.node_tree ~ concat_ws('|', ':has(?:WindowFuncs|SubLinks|DistinctOn|Recursive) true', '\{JOINEXPR :jointype [1-9]',
+                                           ':limit(?:Count|Offset) \{', '\{SETOPERATIONSTMT :op [^1]', ':lateral true'))
+           OR sum((SELECT count(*)
+                   FROM regexp_matches(r.node_tree, ':hasAggs true|:groupClause \(|:distinctClause \(|:op 1 :all false', 'g'))) > 1
+    FROM pgtrickle._rules(probe) AS r
+$$;
+COMMENT ON FUNCTION pgtrickle._looks_back(oid) IS 'Internal. Whether maintaining a query may read its tables as they were.';
 
 -- What the owner of the query may see; raises for the first relation or function that the owner of the probe may not use.
 CREATE OR REPLACE FUNCTION pgtrickle._check_rights(probe oid, keeper oid) RETURNS void

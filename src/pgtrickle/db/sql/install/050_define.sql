@@ -170,8 +170,24 @@ $$;
 COMMENT ON FUNCTION pgtrickle._column_definitions(jsonb) IS
 'Internal. The columns of a storage table as CREATE TABLE wants them: same types, modifiers and collations, then __pgt_row_id.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._key(source oid) RETURNS int2[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT i.indkey::int2[]
+    FROM pg_index AS i
+    JOIN pg_class AS c ON c.oid = i.indrelid AND c.relkind IN ('r', 'p')
+    WHERE i.indrelid = source AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+      AND i.indnkeyatts = i.indnatts
+      AND NOT EXISTS (SELECT FROM pg_attribute AS a
+                      WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) AND NOT a.attnotnull)
+    ORDER BY NOT i.indisprimary, i.indnatts, i.indexrelid
+    LIMIT 1
+$$;
+COMMENT ON FUNCTION pgtrickle._key(oid) IS 'Internal. The columns of a unique index of a table that hold no NULLs, the primary key first; NULL when there is none.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._store_dependencies(id bigint, probe oid) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    looks_back bool := pgtrickle._looks_back(probe);
 BEGIN
     DELETE FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = id;
     INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, columns_used)
@@ -185,7 +201,7 @@ BEGIN
     FROM (
         SELECT x.relid, coalesce(array_agg(DISTINCT a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum IS NOT NULL), '{}') AS columns
         FROM pgtrickle._columns_read(probe) AS x
-        LEFT JOIN LATERAL unnest(x.columns) AS a(attnum) ON true
+        LEFT JOIN LATERAL unnest(x.columns || CASE WHEN looks_back THEN pgtrickle._key(x.relid) END) AS a(attnum) ON true
         GROUP BY x.relid
     ) AS r
     JOIN pg_class AS c ON c.oid = r.relid;

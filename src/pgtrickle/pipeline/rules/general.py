@@ -1,0 +1,281 @@
+"""The change of any plan, as signed rows.
+
+Three rules carry all of SQL. L stands for parts of FROM in which a SELECT is linear (inner joined, or on the preserved
+side of an outer join), N for what it reads otherwise: the other side of an outer join, subqueries in expressions,
+LATERAL items.
+
+* Row by row: Q(L; N) is linear in L. Its change is that of L with N as it was, then, for each N in turn, what the rows
+  of L that the change of N touches yield with the new N, minus what they yield with the old one.
+* By region (groups, partitions, DISTINCT, set operations): the regions that changed rows belong to, evaluated as things
+  are, minus as they were.
+* Neither (LIMIT, no keys): all of it, as it is minus as it was.
+
+Every rule is exact for any rows; a condition that says which rows are touched may let too many pass, never too few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from pgtrickle.pipeline.nodes import (
+    Block,
+    Concat,
+    Distinct,
+    Named,
+    Node,
+    Part,
+    Scan,
+    Select,
+    SetOperation,
+    Sub,
+    Tree,
+    UnionAll,
+    joins,
+    names,
+    parts,
+    subs,
+)
+from pgtrickle.pipeline.rules import linear
+from pgtrickle.pipeline.rules.linear import MAX_TOGETHER, Changed, W
+from pgtrickle.pipeline.rules.names import below, free
+from pgtrickle.pipeline.rules.states import ALL_NEW, ALL_OLD, BEFORE, DELTA, NEW, OLD, Statement, View
+from pgtrickle.pipeline.rules.touch import touched_by_part, touched_by_sub
+from pgtrickle.pipeline.shapes import simplest
+from pgtrickle.pipeline.sqltext import identifier, quote
+
+
+def statement(changed: Mapping[int, Changed]) -> Statement:
+    return Statement(changed, _shared_delta)
+
+
+def delta(into: Statement, node: Node) -> list[str]:
+    """Queries whose rows together are the change: the plan's columns in order, then the weight."""
+    if not into.is_changed(node):
+        return []
+    if isinstance(node, Scan | Select | UnionAll):
+        return _linear(into, node)
+    if isinstance(node, Block):
+        return _row_by_row(into, node) if node.region is None else _by_region(into, node)
+    if isinstance(node, Concat):
+        return [sql for branch in node.branches for sql in delta(into, branch)]
+    if isinstance(node, Distinct | SetOperation):
+        return _by_row_value(into, node)
+    return _whole(into, node)
+
+
+def _shared_delta(into: Statement, node: Node) -> str:
+    if isinstance(node, Scan):
+        change = into.changed[node.relation.relid]
+        return into.share(f"{linear.window_rows(node, change, negate=False)} LIMIT {change.rows}", "d")
+    listed = ", ".join(quote(n) for n in (*names(node), "__pgt_w"))
+    union = " UNION ALL ".join(f"({sql})" for sql in delta(into, node))
+    return into.share(f"SELECT * FROM ({union}) AS q({listed})", "d")
+
+
+def _linear(into: Statement, node: Scan | Select | UnionAll) -> list[str]:
+    found = []
+    for term in linear.deltas(node, into.changed):
+        into.shared.update(linear.shared(node, term))
+        found.append(linear.render(node, term).sql)
+    return found
+
+
+def _whole(into: Statement, node: Node) -> list[str]:
+    return [
+        f"SELECT q.*, 1 AS {W} FROM ({into.render(node, ALL_NEW)}) AS q",
+        f"SELECT q.*, -1 AS {W} FROM ({into.render(node, ALL_OLD)}) AS q",
+    ]
+
+
+# -- row by row
+# --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Something that a block reads and is not linear in: a part of FROM here, or one in a subquery of an expression."""
+
+    part: Part
+    condition: Sub | None  # the subquery that holds the part
+    in_where: bool = False
+
+
+def _row_by_row(into: Statement, node: Block) -> list[str]:
+    straight, units = _split(into, node)
+    old = {u.part.number: OLD for u in units}
+    found = [into.block(node, View(NEW, {**old, **roles}), sign=sign).sql for roles, sign in _terms(straight)]
+    for position, unit in enumerate(units):
+        before = {u.part.number: NEW for u in units[:position]} | {u.part.number: OLD for u in units[position + 1 :]}
+        conditions = _touched(into, node, unit, View(NEW, before))
+        for state, sign in ((NEW, 1), (OLD, -1)):
+            view = View(NEW, {**before, unit.part.number: state})
+            found.append(into.block(node, view, conditions=conditions, sign=sign).sql)
+    return found
+
+
+def _split(into: Statement, node: Block) -> tuple[list[Part], list[Unit]]:
+    """The changed parts in which the block is linear, and what else it reads that has changed."""
+    preserved = [p for tree in node.trees for p in _preserved(tree)]
+    straight, units = [], []
+    for part in parts(node):
+        if part.node is None or not into.is_changed(part.node):
+            continue
+        if part in preserved and not part.is_lateral and not free(part.node):
+            straight.append(part)
+        else:
+            units.append(Unit(part, None))
+    for text, in_where in _expressions(node):
+        for sub in subs(text):
+            units += [Unit(p, sub, in_where) for p in below(sub.node) if p.node is not None and into.is_changed(p.node)]
+    return straight, units
+
+
+def _expressions(node: Block) -> list[tuple[tuple[str | Sub, ...], bool]]:
+    """Texts with subqueries; True where a condition on the rows of FROM can stand for them."""
+    conditions = [(j.on, j.kind == "JOIN") for tree in node.trees for j in joins(tree) if j.on is not None]
+    found = [*((c.text, True) for c in node.columns), *conditions]
+    if node.where is not None:
+        found.append((node.where, True))
+    found += [(p.call, False) for p in parts(node)]
+    return found
+
+
+def _preserved(tree: Tree) -> tuple[Part, ...]:
+    """The parts whose rows a join tree is linear in."""
+    if isinstance(tree, Part):
+        return (tree,)
+    if tree.kind == "FULL JOIN":
+        return ()
+    left = _preserved(tree.left) if tree.kind != "RIGHT JOIN" else ()
+    right = _preserved(tree.right) if tree.kind != "LEFT JOIN" else ()
+    return (*left, *right)
+
+
+def _terms(straight: Sequence[Part]) -> list[tuple[dict[int, str], int]]:
+    """Which of the changed parts a term reads as their changes, and its sign: each set of them, or one by one."""
+    numbers = [p.number for p in straight]
+    if len(numbers) > MAX_TOGETHER:
+        return [({**dict.fromkeys(numbers[:i], BEFORE), n: DELTA}, 1) for i, n in enumerate(numbers)]
+    return [
+        (dict.fromkeys(chosen, DELTA), 1 if size % 2 else -1)
+        for size in range(1, len(numbers) + 1)
+        for chosen in combinations(numbers, size)
+    ]
+
+
+def _touched(into: Statement, node: Block, unit: Unit, view: View) -> list[str]:
+    if unit.condition is None:
+        condition = touched_by_part(into, node, unit.part, view)
+    elif unit.in_where:
+        condition = touched_by_sub(into, node, unit.condition, unit.part, view)
+    else:
+        condition = None
+    return [condition] if condition is not None else []
+
+
+# -- by region
+# --------------------------------------------------------------------------------------------------------------
+
+
+def _by_region(into: Statement, node: Block) -> list[str]:
+    keys = region_keys(into, node)
+    if keys is None:
+        return _whole(into, node)
+    found = []
+    for view, sign in ((ALL_NEW, 1), (ALL_OLD, -1)):
+        for condition in among(node, keys):
+            inner = into.block(node, view, conditions=[condition]).sql
+            found.append(f"SELECT q.*, {sign} AS {W} FROM ({inner}) AS q")
+    return found
+
+
+def region_keys(into: Statement, node: Block) -> str | None:
+    """The name of the regions' keys (__pgt_k0, ...) that changed rows belong to; None when it may be any."""
+    assert node.region is not None
+    if not node.region or _reads_beside(into, node):
+        return None
+    columns = tuple(Named(f"__pgt_k{i}", (k,)) for i, k in enumerate(node.region))
+    rows = simplest(Block(columns, node.trees, node.where))
+    listed = ", ".join(c.name for c in columns)
+    union = " UNION ALL ".join(f"({sql})" for sql in delta(into, rows))
+    return into.share(f"SELECT DISTINCT {listed} FROM ({union}) AS q({listed}, w)", "k")
+
+
+def _reads_beside(into: Statement, node: Block) -> bool:
+    """Whether a subquery over the regions (in the select list, HAVING, LIMIT) has changed."""
+    over = [*(c.text for c in node.columns), node.tail, node.distinct_on or ()]
+    return any(into.is_changed(s.node) for text in over for s in subs(text))
+
+
+def among(node: Block, keys: str) -> list[str]:
+    """Conditions that together let exactly the rows of these regions pass, each row once.
+
+    A region with a NULL in its key needs a condition that no index serves; when there is none, PostgreSQL finds that
+    before it reads anything.
+    """
+    assert node.region is not None
+    texts = [f"({k})" for k in node.region]
+    # The names are ours alone: the query's own must stay visible beside them.
+    listed = ", ".join(f'"__pgt_k".__pgt_k{i}' for i in range(len(texts)))
+    source = f'{keys} AS "__pgt_k"'
+    found = [f"({', '.join(texts)}) IN (SELECT {listed} FROM {source})"]
+    nullable = [i for i, k in enumerate(node.region) if not _is_not_null(node, k)]
+    if nullable:
+        missing = " OR ".join(f"{texts[i]} IS NULL" for i in nullable)
+        some = " OR ".join(f'"__pgt_k".__pgt_k{i} IS NULL' for i in nullable)
+        same = " AND ".join(f'"__pgt_k".__pgt_k{i} IS NOT DISTINCT FROM {t}' for i, t in enumerate(texts))
+        exists = f"EXISTS (SELECT FROM {source} WHERE {same})"
+        found.append(f"(SELECT bool_or({some}) FROM {source}) AND ({missing}) AND {exists}")
+    return found
+
+
+def _is_not_null(node: Block, key: str) -> bool:
+    """Whether a key is a NOT NULL column of a table that no outer join fills up."""
+    alias, _, column = key.rpartition(".")
+    preserved = {p for tree in node.trees for p in _preserved(tree)}
+    for part in parts(node):
+        if not isinstance(part.node, Scan) or part not in preserved:
+            continue
+        if (alias and identifier(alias) != identifier(part.alias)) or (not alias and len(parts(node)) > 1):
+            continue
+        exposed = {name: attnum for attnum, name in part.node.exposes}
+        attnum = exposed.get(identifier(column))
+        found = next((c for c in part.node.relation.columns if c.attnum == attnum), None)
+        if found is not None:
+            return found.not_null
+    return False
+
+
+def _by_row_value(into: Statement, node: Distinct | SetOperation) -> list[str]:
+    """DISTINCT, INTERSECT, EXCEPT: what becomes of a row depends on the rows that are equal to it."""
+    width = len(names(node))
+    listed = ", ".join(f"c{i}" for i in range(width))
+    changes = [sql for child in _children(node) for sql in delta(into, child)]
+    union = " UNION ALL ".join(f"({sql})" for sql in changes)
+    keys = into.share(f"SELECT DISTINCT {listed} FROM ({union}) AS q({listed}, w)", "k")
+    columns = [f"q.c{i}" for i in range(width)]
+    some = " OR ".join(f"k.c{i} IS NULL" for i in range(width))
+    missing = " OR ".join(f"{c} IS NULL" for c in columns)
+    same = " AND ".join(f"k.c{i} IS NOT DISTINCT FROM {c}" for i, c in enumerate(columns))
+    conditions = (
+        f"({', '.join(columns)}) IN (SELECT {', '.join(f'k.c{i}' for i in range(width))} FROM {keys} AS k)",
+        f"(SELECT bool_or({some}) FROM {keys} AS k) AND ({missing}) AND EXISTS (SELECT FROM {keys} AS k WHERE {same})",
+    )
+    found = []
+    for view, sign in ((ALL_NEW, 1), (ALL_OLD, -1)):
+        for condition in conditions:
+            sides = [
+                f"SELECT q.* FROM ({into.render(c, view)}) AS q({listed}) WHERE {condition}" for c in _children(node)
+            ]
+            if isinstance(node, Distinct):
+                sql = f"SELECT DISTINCT q.* FROM ({sides[0]}) AS q"
+            else:
+                sql = f"({sides[0]}) {node.word} ({sides[1]})"
+            found.append(f"SELECT q.*, {sign} AS {W} FROM ({sql}) AS q")
+    return found
+
+
+def _children(node: Distinct | SetOperation) -> tuple[Node, ...]:
+    return (node.node,) if isinstance(node, Distinct) else (node.left, node.right)

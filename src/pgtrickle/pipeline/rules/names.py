@@ -1,0 +1,138 @@
+"""Which names a text uses: what an expression takes from where, and what a subquery takes from around it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from pgtrickle.pipeline.nodes import (
+    Aggregate,
+    Block,
+    From,
+    Node,
+    Part,
+    Plan,
+    Scan,
+    Select,
+    Sub,
+    Text,
+    children,
+    leaves,
+    parts,
+    subs,
+    texts,
+)
+from pgtrickle.pipeline.sqltext import Cursor, identifier, strip_parentheses, tokenize
+
+_PLACE = "__pgt_sub_"
+
+
+@lru_cache(maxsize=4096)
+def aliases(sql: str) -> frozenset[str]:
+    """The names before a dot: aliases of items of FROM (schemas of functions and types are left out)."""
+    tokens = tokenize(sql)
+    found = set()
+    for index, token in enumerate(tokens[:-2]):
+        if not token.is_name or tokens[index + 1].key != "." or (index and tokens[index - 1].key in (".", "::")):
+            continue
+        if index + 3 < len(tokens) and tokens[index + 3].key == "(":
+            continue
+        found.add(identifier(sql[token.start : token.end]))
+    return frozenset(found)
+
+
+def with_alias(sql: str, alias: str, columns: frozenset[str]) -> str:
+    """The text with `alias.` before each bare name that is one of these columns."""
+    tokens, found, begin = tokenize(sql), "", 0
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1].key if index else ""
+        after = tokens[index + 1].key if index + 1 < len(tokens) else ""
+        if not token.is_name or before in (".", "::") or after in (".", "("):
+            continue
+        if identifier(sql[token.start : token.end]) in columns:
+            found += f"{sql[begin : token.start]}{alias}."
+            begin = token.start
+    return found + sql[begin:]
+
+
+def aliases_of(text: Text) -> frozenset[str]:
+    """The same for a text with subqueries, of which only what they take from around them counts."""
+    found: set[str] = set()
+    for part in text:
+        found |= free(part.node) if isinstance(part, Sub) else aliases(part)
+    return frozenset(found)
+
+
+def own(part: Part) -> str:
+    return identifier(part.alias)
+
+
+def free(node: Plan) -> frozenset[str]:
+    """The aliases that a plan takes from the query around it."""
+    if isinstance(node, Scan | Aggregate):
+        return frozenset()
+    if isinstance(node, Block):
+        used: set[str] = set()
+        for text in (*texts(node), *(p.call for p in parts(node))):
+            used |= aliases_of(text)
+        for part in parts(node):
+            if part.node is not None:
+                used |= free(part.node)
+        return frozenset(used - {own(p) for p in parts(node)})
+    if isinstance(node, Select):
+        return frozenset(_of_select(node))
+    return frozenset().union(*(free(c) for c in children(node)))
+
+
+def _of_select(node: Select) -> set[str]:
+    used: set[str] = set()
+    for text in (*(i.sql for i in node.items), node.where or ""):
+        used |= aliases(text)
+    if isinstance(node.source, From):
+        for piece in node.source.parts:
+            used |= aliases(piece) if isinstance(piece, str) else set()
+        for member in node.source.members:
+            used |= free(member.node)
+        used -= {identifier(m.alias) for m in node.source.members}
+    return used
+
+
+def conjuncts(text: Text) -> list[Text]:
+    """The conditions that AND joins. PostgreSQL prints BETWEEN as two comparisons, so every AND is one."""
+    holders = list(subs(text))
+    sql, number = "", 0
+    for piece in text:
+        if isinstance(piece, Sub):
+            sql += f" {_PLACE}{number} "
+            number += 1
+        else:
+            sql += piece
+    cursor = Cursor(sql)
+    start, stop = strip_parentheses(cursor.tokens, 0, len(cursor.tokens))
+    return [_filled(cursor.text(a, b), holders) for a, b in cursor.split(start, stop, "AND")]
+
+
+def _filled(sql: str, holders: list[Sub]) -> Text:
+    found: list[str | Sub] = []
+    while _PLACE in sql:
+        before, _, rest = sql.partition(_PLACE)
+        digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+        found += [before, holders[int(digits)]]
+        sql = rest[len(digits) :]
+    return (*found, sql)
+
+
+def below(node: Node) -> tuple[Part, ...]:
+    """The parts of FROM of a query and of the subqueries in its expressions: what can be read in another state."""
+    if isinstance(node, Block):
+        own_parts = parts(node)
+        inner = tuple(
+            p for text in (*texts(node), *(p.call for p in own_parts)) for s in subs(text) for p in below(s.node)
+        )
+        lateral = tuple(q for p in own_parts if p.is_lateral and p.node is not None for q in below(p.node))
+        return (*own_parts, *lateral, *inner)
+    if isinstance(node, Scan | Select):
+        return ()
+    return tuple(p for c in children(node) for p in below(c))
+
+
+__all__ = ["aliases", "aliases_of", "below", "conjuncts", "free", "leaves", "own"]

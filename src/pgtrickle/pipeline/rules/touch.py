@@ -1,0 +1,261 @@
+"""Which rows of a SELECT the change of something that it is not linear in touches.
+
+The answer is a condition on the rows of FROM: there is a changed row that the query's own conditions connect with this
+one. It lets too many rows pass where a condition cannot be kept, never too few; None means that any row may be touched.
+"""
+
+from __future__ import annotations
+
+from pgtrickle.pipeline.nodes import (
+    Block,
+    Concat,
+    Distinct,
+    Node,
+    Part,
+    Scan,
+    SetOperation,
+    Sub,
+    Text,
+    Tree,
+    children,
+    leaves,
+    names,
+    parts,
+    subs,
+    texts,
+)
+from pgtrickle.pipeline.rules.names import aliases_of, below, conjuncts, free, own, with_alias
+from pgtrickle.pipeline.rules.states import DELTA, NEW, OLD, Statement, View, joined
+from pgtrickle.pipeline.sqltext import identifier
+
+
+def touched_by_part(into: Statement, node: Block, part: Part, view: View) -> str | None:
+    """For a part of FROM on the side of an outer join that may stay empty, or a LATERAL one."""
+    if part.node is None:
+        return None
+    if part.is_lateral or free(part.node):
+        return _touched_inside(into, part.node, view)
+    for tree in node.trees:
+        if part in leaves(tree):
+            return _through_join(into, tree, part, view)
+    return None
+
+
+def _through_join(into: Statement, tree: Tree, part: Part, view: View) -> str | None:
+    """Down to the outer join that the part is on the other side of: the condition is about its preserved side."""
+    if isinstance(tree, Part) or tree.kind == "FULL JOIN":
+        return None
+    is_left = part in leaves(tree.left)
+    if (tree.kind == "LEFT JOIN" and not is_left) or (tree.kind == "RIGHT JOIN" and is_left):
+        if tree.using is not None:
+            conditions = _using(tree.left, tree.right, tree.using)
+            if conditions is None:
+                return None
+        else:
+            conditions = conjuncts(tree.on) if tree.on is not None else []
+        return _exists(into, (tree.right if not is_left else tree.left,), part, conditions, view)
+    return _through_join(into, tree.left if is_left else tree.right, part, view)
+
+
+def _using(left: Tree, right: Tree, using: str) -> list[Text] | None:
+    """The equalities of USING, where both sides are single items."""
+    if not isinstance(left, Part) or not isinstance(right, Part):
+        return None
+    found = [n.strip() for n in using.strip("() ").split(",")]
+    if any('"' in n for n in found):
+        return None
+    return [(f"({left.alias}.{n} = {right.alias}.{n})",) for n in found]
+
+
+def touched_by_sub(into: Statement, node: Block, sub: Sub, part: Part, view: View) -> str | None:
+    """For a part of a subquery in an expression over this block's rows."""
+    if not free(sub.node) and sub.kind in ("scalar", "exists", "array"):
+        return _is_another(into, sub, part, view)
+    if sub.kind == "in" and sub.test is not None:
+        is_certain = _is_required(node, sub) or (
+            _is_never_null(node, sub.test) and all(_yields_no_null(b, into) for b in _branches(sub.node))
+        )
+        test = (_qualified(node, sub.test), is_certain)
+    else:
+        test = None
+    return _touched(into, sub.node, part, view, test)
+
+
+def _qualified(node: Block, test: str) -> str:
+    """The test as it can stand inside a subquery: the columns of a single item of FROM are printed without alias."""
+    for part in parts(node):
+        if part.node is not None:
+            test = with_alias(test, part.alias, frozenset(names(part.node)))
+    return test
+
+
+def _is_another(into: Statement, sub: Sub, part: Part, view: View) -> str:
+    """A subquery that takes nothing from the row touches all rows when it gives another answer, otherwise none."""
+    answers = []
+    for state in (NEW, OLD):
+        sql = into.render(sub.node, View(view.default, {**view.special, part.number: state}))
+        answers.append({"exists": f"EXISTS ({sql})", "array": f"ARRAY({sql})"}.get(sub.kind, f"({sql})"))
+    return f"({answers[0]} IS DISTINCT FROM {answers[1]})"
+
+
+def _is_required(node: Block, sub: Sub) -> bool:
+    """Whether the block keeps only rows for which IN is true, so that its being unknown is as good as false."""
+    if node.where is None:
+        return False
+    for condition in conjuncts(node.where):
+        if len(condition) == 3 and condition[1] is sub:
+            before, after = str(condition[0]).strip(), str(condition[2]).strip()
+            return not after.strip(")") and before.lstrip("(").startswith((sub.test or "").lstrip("("))
+    return False
+
+
+def _is_never_null(node: Block, test: str) -> bool:
+    pieces = [t.strip() for t in test.strip("() ").split(",")]
+    return all(_column_is_never_null(node, p) for p in pieces)
+
+
+def _column_is_never_null(node: Block, text: str) -> bool:
+    alias, _, column = text.rpartition(".")
+    candidates = [p for p in parts(node) if not alias or identifier(alias) == own(p)]
+    if len(candidates) != 1 or not isinstance(candidates[0].node, Scan):
+        return False
+    if any(j != "JOIN" and j != "CROSS JOIN" for j in _kinds(node)):
+        return False
+    exposed = {name: attnum for attnum, name in candidates[0].node.exposes}
+    attnum = exposed.get(identifier(column)) if column else None
+    return any(c.attnum == attnum and c.not_null for c in candidates[0].node.relation.columns)
+
+
+def _kinds(node: Block) -> list[str]:
+    def walk(tree: Tree) -> list[str]:
+        return [] if isinstance(tree, Part) else [tree.kind, *walk(tree.left), *walk(tree.right)]
+
+    return [k for tree in node.trees for k in walk(tree)]
+
+
+def _branches(node: Node) -> tuple[Node, ...]:
+    return tuple(b for c in children(node) for b in _branches(c)) if isinstance(node, Concat | Distinct) else (node,)
+
+
+def _yields_no_null(node: Node, into: Statement) -> bool:
+    del into
+    if not isinstance(node, Block):
+        return False
+    return all(len(c.text) == 1 and _column_is_never_null(node, str(c.text[0])) for c in node.columns)
+
+
+# -- inside a query that may name columns from around it
+# --------------------------------------------------------------------------------------------------------------
+
+
+def _touched_inside(into: Statement, node: Node, view: View) -> str | None:
+    """For a query that is read as a whole: where exactly one part in it has changed, the rows that it connects with."""
+    changed = [p for p in below(node) if p.node is not None and into.is_changed(p.node)]
+    if len(changed) != 1:
+        return None
+    return _touched(into, node, changed[0], view, None)
+
+
+def _touched(into: Statement, node: Node, part: Part, view: View, test: tuple[str, bool] | None) -> str | None:
+    if isinstance(node, Concat | SetOperation | Distinct):
+        for child in children(node):
+            if part in below(child):
+                return _touched(into, child, part, view, test)
+        return None
+    if not isinstance(node, Block) or part.node is None:
+        return None
+    conditions = conjuncts(node.where) if node.where is not None else []
+    if part in parts(node):
+        if part.is_lateral or free(part.node):
+            return None
+        if test is not None and (compared := _compared(node, *test)) is not None:
+            conditions.append((compared,))
+        return _exists(into, node.trees, part, conditions, view)
+    return _touched_deeper(into, node, part, view, conditions)
+
+
+def _touched_deeper(into: Statement, node: Block, part: Part, view: View, conditions: list[Text]) -> str | None:
+    """The part belongs to a subquery of this one: rows connect with rows here that it touches."""
+    if any(part in below(s.node) for s in subs(node.tail)):
+        return None
+    if any(p.is_lateral or p.call for p in parts(node)):
+        return None
+    for text in texts(node):
+        for sub in subs(text):
+            if part not in below(sub.node):
+                continue
+            test = (_qualified(node, sub.test), False) if sub.kind == "in" and sub.test is not None else None
+            inner = _touched(into, sub.node, part, view, test)
+            if inner is None:
+                return None
+            kept = [into.text(c, view) for c in conditions if sub not in subs(c)]
+            if node.trees and any(j not in ("JOIN", "CROSS JOIN") for j in _kinds(node)):
+                return None  # the subquery may belong to the condition of an outer join
+            source = ", ".join(into.tree(t, view, []) for t in node.trees)
+            return f"EXISTS (SELECT FROM {source} WHERE {' AND '.join([*(f'({k})' for k in kept), inner])})"
+    return None
+
+
+def _compared(node: Block, test: str, is_certain: bool) -> str | None:
+    """The comparison of IN with a changed row; None where the subquery's rows are not made one by one."""
+    columns = [c.text for c in node.columns]
+    if any(subs(c) for c in columns):
+        return None
+    listed = ["".join(str(p) for p in c) for c in columns]
+    if node.region is not None and any(text not in node.region for text in listed):
+        return None
+    equal = f"({test}) = ({', '.join(listed)})"
+    return f"({equal})" if is_certain else f"(({equal}) IS NOT FALSE)"
+
+
+def _exists(into: Statement, trees: tuple[Tree, ...], part: Part, conditions: list[Text], view: View) -> str:
+    walk = _Walk(into, part, view)
+    source = ", ".join(walk.source(t) for t in trees)
+    where = " AND ".join(f"({into.text(c, view)})" for c in walk.kept(conditions))
+    return f"EXISTS (SELECT FROM {source}{f' WHERE {where}' if where else ''})"
+
+
+class _Walk:
+    """FROM with a part's changes in its place, and joins so that each of them is met.
+
+    `weak` are aliases whose columns may be NULL where this sees values, or the other way round: conditions on them say
+    nothing and are left out.
+    """
+
+    def __init__(self, into: Statement, part: Part, view: View) -> None:
+        self.into = into
+        self.part = part
+        self.view = view
+        self.weak: set[str] = set()
+
+    def kept(self, conditions: list[Text]) -> list[Text]:
+        if not self.weak:
+            return conditions
+        return [c for c in conditions if not (self.weak & aliases_of(c)) and not subs(c)]
+
+    def source(self, tree: Tree) -> str:
+        if self.part not in leaves(tree):
+            return self.into.tree(tree, self.view, [])
+        if isinstance(tree, Part):
+            return self.into.part(tree, View(self.view.default, {**self.view.special, tree.number: DELTA}), [])
+        is_left = self.part in leaves(tree.left)
+        left, right = self.source(tree.left), self.source(tree.right)
+        here, there = (tree.left, tree.right) if is_left else (tree.right, tree.left)
+        conditions = conjuncts(tree.on) if tree.on is not None else []
+        kept = self.kept(conditions)
+        on = " AND ".join(f"({self.into.text(c, self.view)})" for c in kept) if kept else None
+        using = tree.using
+        if self.weak and using is not None:
+            using, conditions = None, [()]
+        if len(kept) < len(conditions) and tree.kind not in ("JOIN", "CROSS JOIN"):
+            self.weak |= {own(p) for p in leaves(there)}
+        kind = tree.kind
+        if kind == "FULL JOIN":
+            kind = "LEFT JOIN" if is_left else "RIGHT JOIN"
+            self.weak |= {own(p) for p in leaves(here)}
+        elif (kind == "LEFT JOIN" and not is_left) or (kind == "RIGHT JOIN" and is_left):
+            kind = "JOIN"
+            self.weak |= {own(p) for p in leaves(here)}
+        if on is None and using is None and kind != "CROSS JOIN":
+            on = "true"
+        return joined(kind, left, right, on, using)

@@ -1,0 +1,243 @@
+"""One SELECT: which node it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.pipeline import groupingsets, regions
+from pgtrickle.pipeline.fromclause import Builder
+from pgtrickle.pipeline.grouping import is_aggregated, parse_aggregate
+from pgtrickle.pipeline.nodes import (
+    Aggregate,
+    Block,
+    Concat,
+    Constant,
+    Distinct,
+    Item,
+    KeyPlace,
+    Layer,
+    Named,
+    Node,
+    Output,
+    Part,
+    Plan,
+    Sub,
+    Text,
+    Tree,
+    names,
+    plain,
+    subs,
+)
+from pgtrickle.pipeline.regions import Clauses
+from pgtrickle.pipeline.shapes import input_of, positional, simplest
+from pgtrickle.pipeline.sqltext import CLAUSE_ENDS, Cursor, strip_parentheses
+
+if TYPE_CHECKING:
+    from pgtrickle.pipeline.parse import Ctes, Reader
+
+
+def read(reader: Reader, cursor: Cursor, ctes: Ctes, *, top: bool, open_: bool, is_member: bool) -> Plan:
+    return _SelectReader(reader, cursor, ctes, open_=open_).read(top=top, is_member=is_member)
+
+
+def folded_rows(reader: Reader, node: Node) -> Aggregate:
+    """DISTINCT at the top: groups of equal rows, of which only their number is kept."""
+    columns = names(node)
+    below = positional(node)
+    keys = tuple(f'"u"."c{i}"' for i in range(len(columns)))
+    outputs = tuple(Output(n, (KeyPlace(i),)) for i, n in enumerate(columns))
+    return Aggregate(input_of((Part(reader.number(), below, '"u"'),), None), keys, (), outputs, None)
+
+
+class _SelectReader:
+    def __init__(self, reader: Reader, cursor: Cursor, ctes: Ctes, *, open_: bool) -> None:
+        self.open = open_
+        self.reader = reader
+        self.cursor = cursor
+        self.ctes = ctes
+        self.aggregates = reader.functions.aggregates
+
+    def read(self, *, top: bool, is_member: bool) -> Plan:
+        cursor = self.cursor
+        cursor.expect("SELECT")
+        distinct, on = cursor.take("DISTINCT"), None
+        if distinct and cursor.take("ON"):
+            closing = cursor.closing(cursor.at)
+            on = (cursor.at + 1, closing)
+            cursor.at = closing + 1
+            distinct = False
+        clauses = Clauses(_items(cursor), on=on)
+        source = cursor.until(*CLAUSE_ENDS) if cursor.take("FROM") else None
+        where = self._text(cursor.until(*CLAUSE_ENDS)) if cursor.take("WHERE") else None
+        if cursor.take("GROUP BY"):
+            clauses.group = cursor.split(*cursor.until(*CLAUSE_ENDS), ",")
+        if cursor.take("HAVING"):
+            clauses.having = cursor.until(*CLAUSE_ENDS)
+        if cursor.take("WINDOW"):
+            clauses.window = cursor.until(*CLAUSE_ENDS)
+        if not is_member and cursor.take("ORDER BY"):
+            clauses.order = cursor.until("LIMIT", "OFFSET", "FETCH", "FOR", "UNION", "INTERSECT", "EXCEPT")
+        if not is_member and cursor.peek() in ("LIMIT", "OFFSET", "FETCH"):
+            clauses.limit = cursor.until("FOR", "UNION", "INTERSECT", "EXCEPT")
+        if cursor.peek() == "FOR":
+            raise NotDifferentiableError("the query locks rows")
+        clauses.is_grouped = is_aggregated(
+            cursor, clauses.items, clauses.group, clauses.having, self.reader.functions.aggregates
+        )
+        clauses.windows = regions.windows(cursor, clauses)
+        return self._plan(clauses, source, where, distinct=distinct, top=top)
+
+    def _plan(
+        self, clauses: Clauses, source: tuple[int, int] | None, where: Text | None, *, distinct: bool, top: bool
+    ) -> Plan:
+        is_plain = not (clauses.is_regional or distinct)
+        if top and is_plain and source is not None and (layered := self._layered(clauses, source, where)) is not None:
+            return layered
+        trees = self._builder(source, top=False).trees() if source is not None else ()
+        if groupingsets.is_used(self.cursor, clauses.group):
+            plan = self._grouping_sets(clauses, trees, where, distinct=distinct)
+        else:
+            is_foldable = top and clauses.is_grouped and not distinct
+            if is_foldable and (folded := self._fold(clauses, trees, where)) is not None:
+                return folded
+            plan = self._block(clauses, trees, where, distinct=distinct)
+        if not distinct:
+            return plan
+        if clauses.limit is not None:
+            return self._limited(clauses, Distinct(plan))
+        return folded_rows(self.reader, plan) if top else Distinct(plan)
+
+    def _builder(self, source: tuple[int, int], *, top: bool) -> Builder:
+        return Builder(self.reader, self.cursor.inside(*source), self.ctes, top=top)
+
+    def _layered(self, clauses: Clauses, source: tuple[int, int], where: Text | None) -> Aggregate | None:
+        """Projections and filters over groups that are folded."""
+        if self.cursor.has_at_depth_0(*source, ",", "JOIN", "LATERAL"):
+            return None
+        texts = [self._text((a, b)) for _, a, b in clauses.items]
+        if any(subs(t) for t in texts) or (where is not None and subs(where)) or self._returns_sets(clauses):
+            return None
+        builder = self._builder(source, top=True)
+        builder.trees()
+        if builder.folded is None:
+            return None
+        aggregate, alias = builder.folded
+        items = tuple(Item(n, plain(t)) for (n, _, _), t in zip(clauses.items, texts, strict=True))
+        layer = Layer(items, alias, plain(where) if where is not None else None)
+        return replace(aggregate, layers=(*aggregate.layers, layer))
+
+    def _fold(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None) -> Aggregate | None:
+        """Groups with their state beside the table; None when an expression over them needs more than that."""
+        passages = [*((a, b) for _, a, b in clauses.items), *clauses.group]
+        if clauses.having is not None:
+            passages.append(clauses.having)
+        if clauses.windows or clauses.on or clauses.limit is not None or self._returns_sets(clauses):
+            return None
+        if any(subs(self._text(p)) for p in passages):
+            return None
+        try:
+            source = input_of(trees, where)
+            return parse_aggregate(self.cursor, clauses.items, clauses.group, clauses.having, source, self.aggregates)
+        except NotDifferentiableError:
+            return None
+
+    def _block(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None, *, distinct: bool) -> Node:
+        columns = tuple(Named(n, self._text((a, b))) for n, a, b in clauses.items)
+        if not clauses.is_regional or (distinct and not (clauses.is_grouped or clauses.windows)):
+            block = Block(columns, trees, where)
+            return block if self.open else simplest(block)
+        return self._regional(clauses, trees, where, distinct=distinct)
+
+    def _regional(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None, *, distinct: bool) -> Block:
+        columns = tuple(Named(n, self._text((a, b))) for n, a, b in clauses.items)
+        region = regions.keys(self.cursor, clauses, self.aggregates)
+        if any(subs(self._text(p)) for p in region):
+            region = []
+        reason = regions.undetermined(self.cursor, clauses, self.aggregates, trees)
+        on = self._text(clauses.on) if clauses.on else None
+        texts = tuple(self.cursor.text(a, b) for a, b in region)
+        return Block(columns, trees, where, texts, self._tail(clauses, limited=not distinct), on, reason)
+
+    def _tail(self, clauses: Clauses, *, limited: bool) -> Text:
+        tail: list[str | Sub] = []
+        if clauses.group:
+            tail.append(f" GROUP BY {', '.join(self.cursor.text(a, b) for a, b in clauses.group)}")
+        for word, passage in (("HAVING", clauses.having), ("WINDOW", clauses.window)):
+            if passage is not None:
+                tail += [f" {word} ", *self._text(passage)]
+        if clauses.order is not None and (clauses.on or (clauses.limit is not None and limited)):
+            tail += [" ORDER BY ", *self._text(clauses.order)]
+        if clauses.limit is not None and limited:
+            tail += [" ", *self._text(clauses.limit)]
+        return tuple(tail)
+
+    def _limited(self, clauses: Clauses, plan: Node) -> Block:
+        """LIMIT over SELECT DISTINCT, whose order can only name what it selects."""
+        assert clauses.limit is not None
+        cursor = self.cursor
+        shown = names(plan)
+        plan = positional(plan)
+        columns = tuple(Named(n, (f'"u"."c{i}"',)) for i, n in enumerate(shown))
+        expressions = [_tokens(cursor, a, b) for _, a, b in clauses.items]
+        order = []
+        for passage in cursor.split(*clauses.order, ",") if clauses.order is not None else []:
+            bare = regions.without_direction(cursor, passage)
+            wanted = _tokens(cursor, *bare)
+            if wanted not in expressions:
+                raise NotDifferentiableError("LIMIT over DISTINCT with an order that could not be matched")
+            order.append(f'"u"."c{expressions.index(wanted)}" {cursor.text(bare[1], passage[1])}')
+        reason = None if len(order) >= len(columns) else regions.TIES_OF_LIMIT
+        tail: list[str | Sub] = [f" ORDER BY {', '.join(order)}"] if order else []
+        tail += [" ", *self._text(clauses.limit)]
+        part = Part(self.reader.number(), plan, '"u"')
+        return Block(columns, (part,), None, (), tuple(tail), undetermined=reason)
+
+    def _grouping_sets(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None, *, distinct: bool) -> Node:
+        passages = [*((a, b) for _, a, b in clauses.items), *clauses.group]
+        if clauses.having is not None:
+            passages.append(clauses.having)
+        is_more = clauses.windows or clauses.on or clauses.limit is not None
+        if is_more or any(subs(self._text(p)) for p in passages):
+            return replace(self._regional(clauses, trees, where, distinct=distinct), region=())
+        reason = regions.undetermined(self.cursor, clauses, self.aggregates, trees)
+        blocks: list[Node] = []
+        for grouped in groupingsets.expand(self.cursor, clauses, self.aggregates):
+            below = trees
+            if grouped.sets is not None:
+                sets = Constant(grouped.sets, grouped.names)
+                below = (*trees, Part(self.reader.number(), sets, groupingsets.ALIAS))
+            columns = tuple(Named(n, (t,)) for n, t in grouped.columns)
+            blocks.append(Block(columns, below, where, grouped.keys, (grouped.tail,), None, reason))
+        return blocks[0] if len(blocks) == 1 else Concat(tuple(blocks))
+
+    def _returns_sets(self, clauses: Clauses) -> bool:
+        return any(
+            regions.is_call(self.cursor, i, self.reader.functions.sets)
+            for _, start, stop in clauses.items
+            for i in range(start, stop)
+        )
+
+    def _text(self, passage: tuple[int, int]) -> Text:
+        return self.reader.text(self.cursor, self.ctes, *passage)
+
+
+def _items(cursor: Cursor) -> list[tuple[str, int, int]]:
+    """(name, first token, end) of each output column."""
+    found = []
+    for start, stop in cursor.split(*cursor.until(*CLAUSE_ENDS), ","):
+        if stop - start >= 3 and cursor.tokens[stop - 2].key == "AS" and cursor.tokens[stop - 1].is_name:
+            found.append((cursor.name_at(stop - 1), start, stop - 2))
+        elif cursor.tokens[stop - 1].is_name:
+            found.append((cursor.name_at(stop - 1), start, stop))
+        elif cursor.tokens[stop - 1].key == "*":
+            raise NotDifferentiableError("whole-row references are not maintained from changes yet")
+        else:
+            found.append(("?column?", start, stop))
+    return found
+
+
+def _tokens(cursor: Cursor, start: int, stop: int) -> tuple[str, ...]:
+    start, stop = strip_parentheses(cursor.tokens, start, stop)
+    return tuple(t.key for t in cursor.tokens[start:stop])
