@@ -1,0 +1,100 @@
+"""The TPC-H database of tests/tpch at any scale, and changes of a given share in the manner of RF1 and RF2."""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from common.harness import Bench, note
+
+# A benchmark is started from anywhere; what it shares with the tests lies below the project's root.
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.tpch.database import QUERIES as ALL_QUERIES
+from tests.tpch.database import generate, load
+
+QUERIES = {name: query for name, query in ALL_QUERIES.items() if name != "q15_view"}
+
+KEYS = "(SELECT 32 * b + i FROM unnest(%s::bigint[]) AS b, generate_series(0, 7) AS i)"
+INSERT_ORDERS = f"""
+INSERT INTO orders
+SELECT o_orderkey + 8, o_custkey, o_orderstatus, o_totalprice + 0.01 * (1 + o_orderkey %% 89),
+       o_orderdate + (o_orderkey / 32 %% 29)::int - 14, o_orderpriority, o_clerk, o_shippriority, o_comment
+FROM orders
+WHERE o_orderkey IN {KEYS}
+"""
+INSERT_ITEMS = f"""
+INSERT INTO lineitem
+SELECT l_orderkey + 8, l_partkey, l_suppkey, l_linenumber, l_quantity, l_extendedprice + 0.01 * (1 + l_orderkey %% 97),
+       l_discount, l_tax, l_returnflag, l_linestatus, l_shipdate + (l_orderkey / 32 %% 29)::int - 14, l_commitdate,
+       l_receiptdate + (l_orderkey / 32 %% 29)::int - 14, l_shipinstruct, l_shipmode, l_comment
+FROM lineitem
+WHERE l_orderkey IN {KEYS}
+"""
+DELETES = (f"DELETE FROM lineitem WHERE l_orderkey IN {KEYS}", f"DELETE FROM orders WHERE o_orderkey IN {KEYS}")
+UPDATES = (
+    f"UPDATE orders SET o_totalprice = o_totalprice + 0.01, o_shippriority = 1 WHERE o_orderkey IN {KEYS}",
+    f"UPDATE lineitem SET l_quantity = l_quantity %% 50 + 1, l_extendedprice = l_extendedprice + 1 "
+    f"WHERE l_orderkey IN {KEYS}",
+)
+# Queries that read neither orders nor lineitem have changes as well.
+SMALL_UPDATES = (
+    ("customer", "UPDATE customer SET c_acctbal = c_acctbal + 1 WHERE c_custkey = ANY(%s)"),
+    ("part", "UPDATE part SET p_retailprice = p_retailprice + 1, p_size = p_size %% 50 + 1 WHERE p_partkey = ANY(%s)"),
+    ("supplier", "UPDATE supplier SET s_acctbal = s_acctbal + 1 WHERE s_suppkey = ANY(%s)"),
+    (
+        "partsupp",
+        "UPDATE partsupp SET ps_supplycost = ps_supplycost + 0.25, ps_availqty = ps_availqty + 1 "
+        "WHERE ps_partkey = ANY(%s)",
+    ),
+)
+
+
+class Tpch:
+    """Loaded; hands out blocks of eight orders, each once, so that new keys are free and old ones are there."""
+
+    def __init__(self, line: Bench, scale: float) -> None:
+        self.line = line
+        with tempfile.TemporaryDirectory(prefix="tpch") as folder:
+            note(f"generating scale {scale}")
+            generate(Path(folder), scale)
+            note("loading")
+            load(line.conn, Path(folder))
+        self.rows = {t: int(line.sql(f"SELECT count(*) FROM {t}")[0][0]) for t in ("orders", "lineitem", "part")}
+        self.rows |= {t: int(line.sql(f"SELECT count(*) FROM {t}")[0][0]) for t in ("customer", "supplier", "partsupp")}
+        self._random = random.Random(1)
+        self._blocks: list[int] = []
+
+    def _take(self, count: int) -> list[int]:
+        if len(self._blocks) < count:
+            # Whole blocks only, and none whose copies are there already.
+            self._blocks = [
+                row[0]
+                for row in self.line.sql(
+                    "SELECT o_orderkey / 32 FROM orders GROUP BY 1 HAVING bool_and(o_orderkey % 32 < 8) ORDER BY 1"
+                )
+            ]
+            self._random.shuffle(self._blocks)
+        return [self._blocks.pop() for _ in range(count)]
+
+    def change(self, share: float) -> int:
+        """A third new orders with their items, a third deleted, a third updated; and some rows of the other tables."""
+        count = max(1, round(self.rows["orders"] / 8 * share / 3))
+        new, old, changed = self._take(count), self._take(count), self._take(count)
+        conn = self.line.conn
+        rows = 0
+        with conn.transaction():
+            rows += conn.execute(INSERT_ORDERS.encode(), (new,)).rowcount
+            rows += conn.execute(INSERT_ITEMS.encode(), (new,)).rowcount
+        with conn.transaction():
+            rows += sum(conn.execute(s.encode(), (old,)).rowcount for s in DELETES)
+        with conn.transaction():
+            rows += sum(conn.execute(s.encode(), (changed,)).rowcount for s in UPDATES)
+            for table, statement in SMALL_UPDATES:
+                per_key = 4 if table == "partsupp" else 1
+                keys = self.rows["part"] if table == "partsupp" else self.rows[table]
+                some = self._random.sample(range(1, keys + 1), max(1, round(self.rows[table] * share / per_key)))
+                rows += conn.execute(statement.encode(), (some,)).rowcount
+        return rows

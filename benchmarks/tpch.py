@@ -1,0 +1,237 @@
+"""TPC-H: each of the 22 queries by PostgreSQL, by FULL refresh, and by DIFFERENTIAL refresh at three shares of changes.
+
+Each query has three stream tables, one for each mode, that are refreshed on request only, one at a time, over the same
+changes. Bars: DIFFERENTIAL at most 1.2 x FULL wherever AUTO chooses it; AUTO chooses the faster one (or one within
+10 %) in 90 % of the cases; at 0.1 % DIFFERENTIAL ahead of FULL for 18 of 22; no query takes more than 50 ms to compile.
+
+    python benchmarks/tpch.py [--scale 1] [--queries q01,q02] [--rounds 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import psycopg
+from common.harness import Bench, bench, note, report
+from common.tpch import QUERIES, Tpch
+from rich.console import Console
+from rich.table import Table
+
+from pgtrickle.db import catalog
+from pgtrickle.runtime.compile import compile_table
+
+SHARES = (0.0001, 0.001, 0.01)
+JUDGED_SHARE = 0.001
+SLOWER_AT_MOST = 1.2
+AUTO_RIGHT = 0.9
+AS_GOOD = 1.1
+AHEAD = 18
+COMPILE_MS = 50.0
+STATEMENT_MS = 300_000  # a differential refresh may lose, but not for hours
+MODES = ("FULL", "DIFFERENTIAL", "AUTO")
+
+
+@dataclass
+class Measured:
+    """Milliseconds. `differential` is None where it was refused (`reason`) or failed (`errors`)."""
+
+    query_ms: float = 0.0
+    compile_ms: float | None = None
+    reason: str | None = None
+    full: dict[float, float] = field(default_factory=dict)
+    differential: dict[float, float] = field(default_factory=dict)
+    auto: dict[float, str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def ahead(self, share: float) -> bool:
+        return share in self.differential and self.differential[share] < self.full[share]
+
+    def is_right(self, share: float) -> bool:
+        """AUTO took the faster way; where only FULL is possible there is nothing to choose."""
+        if share not in self.differential:
+            return self.auto.get(share) == "FULL"
+        both = {"FULL": self.full[share], "DIFFERENTIAL": self.differential[share]}
+        return both.get(self.auto.get(share, ""), float("inf")) <= AS_GOOD * min(both.values())
+
+    def loses(self, share: float) -> bool:
+        """AUTO chose DIFFERENTIAL where it is much slower."""
+        chosen = self.auto.get(share) == "DIFFERENTIAL"
+        return chosen and self.differential.get(share, 0.0) > SLOWER_AT_MOST * self.full[share]
+
+
+def milliseconds_of(line: Bench, query: str, repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        line.sql(query)
+        times.append((time.perf_counter() - begun) * 1000)
+    return median(times)
+
+
+def refreshed(line: Bench, name: str) -> tuple[float, str, str | None]:
+    """Milliseconds, action and error of one refresh of this table alone."""
+    line.sql(
+        "UPDATE pgtrickle.pgt_stream_tables SET refresh_requested_at = clock_timestamp() WHERE pgt_name = %s", name
+    )
+    begun = time.perf_counter()
+    outcomes = [o for o in line.session.tick() if o.table.name == name]
+    took = (time.perf_counter() - begun) * 1000
+    if len(outcomes) != 1:
+        return took, "", f"{len(outcomes)} outcomes"
+    error = outcomes[0].error
+    return took, outcomes[0].action, error.one_line() if error is not None else None
+
+
+def created(line: Bench, name: str, query: str) -> tuple[list[str], str | None]:
+    """The modes in which the table can be kept, and why DIFFERENTIAL is not one of them."""
+    modes, reason = [], None
+    for mode in MODES:
+        try:
+            line.sql("SELECT pgtrickle.create_stream_table(%s, %s, '24h', %s)", f"{name}_{mode.lower()}", query, mode)
+            modes.append(mode)
+        except psycopg.Error as error:
+            reason = error.diag.message_primary
+    line.session.tick()
+    for table, status, message in line.sql(
+        "SELECT pgt_name, status, last_error_message FROM pgtrickle.pgt_stream_tables WHERE status <> 'ACTIVE'"
+    ):
+        mode = table.removeprefix(f"{name}_").upper()
+        modes.remove(mode)
+        reason = f"{status}: {message}"
+        line.sql("SELECT pgtrickle.drop_stream_table(%s)", table)
+    return modes, reason
+
+
+def compile_milliseconds(line: Bench, name: str) -> float:
+    with psycopg.connect(line.dsn, autocommit=True) as conn:
+        (table,) = [t for t in catalog.load_stream_tables(conn) if t.name == name]
+        times = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            compile_table(conn, table)
+            times.append((time.perf_counter() - begun) * 1000)
+    return median(times)
+
+
+def measured(line: Bench, tpch: Tpch, name: str, query: str, rounds: int) -> Measured:
+    found = Measured()
+    found.query_ms = milliseconds_of(line, query, rounds)
+    modes, found.reason = created(line, name, query)
+    if "DIFFERENTIAL" in modes:
+        found.compile_ms = compile_milliseconds(line, f"{name}_differential")
+    for share in SHARES:
+        times: dict[str, list[float]] = {mode: [] for mode in modes}
+        actions = []
+        for _ in range(rounds if share < max(SHARES) else max(rounds - 1, 1)):
+            line.session.tidy()
+            tpch.change(share)
+            for mode in modes:
+                took, action, error = refreshed(line, f"{name}_{mode.lower()}")
+                if error is not None:
+                    found.errors.append(f"{mode} at {share:.2%}: {error}")
+                    continue
+                if mode == "AUTO":
+                    actions.append(action)
+                elif action == mode:
+                    times[mode].append(took)
+        if times["FULL"]:
+            found.full[share] = median(times["FULL"])
+        if times.get("DIFFERENTIAL"):
+            found.differential[share] = median(times["DIFFERENTIAL"])
+        if actions:
+            found.auto[share] = max(set(actions), key=actions.count)
+        note(f"{name} at {share:.2%}: { ({m: [round(t) for t in ts] for m, ts in times.items()}) } AUTO {actions}")
+    for mode in modes:
+        if not found.errors:
+            line.verify(f"{name}_{mode.lower()}")
+        line.sql("SELECT pgtrickle.drop_stream_table(%s)", f"{name}_{mode.lower()}")
+    return found
+
+
+def show(results: dict[str, Measured]) -> None:
+    table = Table(title="milliseconds; * = AUTO's choice was not the faster one", title_justify="left")
+    for title in ("query", "PostgreSQL", "FULL", *(f"DIFF {s:.2%}" for s in SHARES), "AUTO", "compile", "note"):
+        table.add_column(title, justify="left" if title in ("query", "AUTO", "note") else "right")
+    for name, r in results.items():
+        full = median(r.full.values()) if r.full else None
+        choices = " ".join(r.auto.get(s, "-")[:4] + ("" if r.is_right(s) else "*") for s in SHARES)
+        table.add_row(
+            name,
+            _shown(r.query_ms),
+            _shown(full),
+            *(_shown(r.differential.get(s)) for s in SHARES),
+            choices,
+            _shown(r.compile_ms),
+            "; ".join([*r.errors[:1], *([r.reason] if r.reason else [])])[:60],
+        )
+    Console(width=180).print(table)
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=float, default=0.1)
+    parser.add_argument("--queries", help="some of them, separated by commas")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    wanted = options.queries.split(",") if options.queries else list(QUERIES)
+    results: dict[str, Measured] = {}
+    with bench() as line:
+        line.sql(f"ALTER DATABASE {line.conn.info.dbname} SET statement_timeout = {STATEMENT_MS}")
+        tpch = Tpch(line, options.scale)
+        for name in wanted:
+            results[name] = measured(line, tpch, name, QUERIES[name], options.rounds)
+    show(results)
+    report("tpch", **judged(results, options.scale, tpch.rows["lineitem"]))
+
+
+def judged(results: dict[str, Measured], scale: float, items: int) -> dict[str, Any]:
+    cases = [(name, share) for name, r in results.items() for share in r.full]
+    loses = [f"{name} at {share:.2%}" for name, share in cases if results[name].loses(share)]
+    right = sum(results[name].is_right(share) for name, share in cases) / max(len(cases), 1)
+    ahead = [name for name, r in results.items() if r.ahead(JUDGED_SHARE)]
+    compiled = {name: r.compile_ms for name, r in results.items() if r.compile_ms is not None}
+    slowest = max(compiled.values(), default=0.0)
+    bars = {
+        "differential_not_slower": not loses,
+        "auto_right": right >= AUTO_RIGHT,
+        "ahead_at_0.1%": len(ahead) >= AHEAD * len(results) / len(QUERIES),
+        "compile": slowest <= COMPILE_MS,
+        "all_differential": len(compiled) == len(results),
+        "no_errors": not any(r.errors for r in results.values()),
+    }
+    return {
+        "ok": all(bars.values()),
+        "scale": scale,
+        "line_items": items,
+        "queries": len(results),
+        "bars": bars,
+        "differential_slower_where_auto_chooses_it": loses,
+        "auto_right_share": round(right, 3),
+        "ahead_at_0.1%": len(ahead),
+        "behind_at_0.1%": sorted(set(results) - set(ahead)),
+        "compile_ms_largest": round(slowest, 1),
+        "per_query": {
+            name: {
+                "postgresql_ms": round(r.query_ms, 1),
+                "full_ms": {f"{s:.2%}": round(t, 1) for s, t in r.full.items()},
+                "differential_ms": {f"{s:.2%}": round(t, 1) for s, t in r.differential.items()},
+                "auto": {f"{s:.2%}": a for s, a in r.auto.items()},
+                "compile_ms": round(r.compile_ms, 1) if r.compile_ms is not None else None,
+                "full_because": r.reason,
+                "errors": r.errors,
+            }
+            for name, r in results.items()
+        },
+    }
+
+
+if __name__ == "__main__":
+    main()
