@@ -8,7 +8,7 @@ and in the one transaction (and so the one snapshot) that the refresh already ha
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -73,11 +73,16 @@ def _names(types: Sequence[pa.DataType]) -> list[str]:
 
 def write_arrow(conn: Connection, target: str, table: pa.Table) -> None:
     """Appends the table's rows to `target`, an SQL table name with its column list."""
+    write_batches(conn, target, table.to_batches(max_chunksize=_BATCH_ROWS))
+
+
+def write_batches(conn: Connection, target: str, batches: Iterable[pa.RecordBatch]) -> None:
+    """The same for rows that come in batches, by one COPY."""
     from pyarrow import csv
 
     options = csv.WriteOptions(include_header=False, quoting_style="all_valid")
     with conn.cursor() as cursor, cursor.copy(f"COPY {target} FROM STDIN (FORMAT csv)") as copy:
-        for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+        for batch in batches:
             buffer = BytesIO()
             csv.write_csv(batch, buffer, options)
             copy.write(buffer.getvalue())

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.errors import EngineLostError, InexactValueError, InvariantError, PgtrickleError
 from pgtrickle.model.flow import Delta
 from pgtrickle.pipeline.frames import from_rows, padded
+from pgtrickle.pipeline.reported import reported
 from pgtrickle.pipeline.templates import Slots
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from pgtrickle.db.handover import Handover
 
 _CONF = {
     "spark.sql.adaptive.enabled": "false",
@@ -91,6 +94,35 @@ class SparkEngine:
             self.jobs += 1
             frame = self._frame(rows, bulk=len(rows) > BATCH_ROWS)
             return frame.select("*", _identity(f.col("c0")).alias("h")).toArrow()
+
+    def parallelism(self) -> int:
+        """Tasks that Spark runs at once, asked anew each time: a cluster may have grown."""
+        from pgtrickle.pipeline import bulk
+
+        with self._errors():
+            return bulk.parallelism(self._connected(bulk=True))
+
+    def stage_by_executors(
+        self, session: Handover, statements: Sequence[str], columns: Sequence[tuple[str, str]], stage: str
+    ) -> None:
+        """Executors run the statements, identify the rows and make the staging table of them.
+
+        `columns`: (name, int8 or text) of what the statements return, the identity last, which they do not return.
+        """
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions as f
+
+        from pgtrickle.pipeline import bulk
+
+        with self._errors():
+            self.jobs += 1
+            try:
+                load = bulk.BulkLoad(session, statements, columns, stage)
+                bulk.run(self._connected(bulk=True), load, _identity(f.col("c0")))
+            except PySparkException as error:
+                if (ours := reported(str(error))) is not None:
+                    raise ours from error
+                raise
 
     def trivial(self) -> None:
         """The smallest job that takes Arrow in and gives rows back: the yardstick of the latency benchmark."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from pgtrickle.apply.stage import sweep_stages
 from pgtrickle.capture.install import collect_garbage
 from pgtrickle.capture.trim import index_long_buffers, trim_all
 from pgtrickle.db import catalog
@@ -248,10 +249,11 @@ class Session:
         )
 
     def tidy(self) -> None:
-        """Buffers behind their readers, capture that nobody needs, old history."""
+        """Buffers behind their readers, capture that nobody needs, what broken loads left, old history."""
         with translated():
             trim_all(self.control)
             collect_garbage(self.control)
+            sweep_stages(self.control)
             self.control.execute(statement("history_expire"), {"days": self.settings.history_retention_days})
         if self.indexing is None or not self.indexing.is_alive():
             self.indexing = threading.Thread(target=self._index, name=f"index {self.owner.name}", daemon=True)

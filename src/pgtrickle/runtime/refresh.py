@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.apply import bags
 from pgtrickle.apply import groups as grouped
 from pgtrickle.apply.commit import Record, fence, write_history
-from pgtrickle.apply.stage import stage_arrow, stage_columns
+from pgtrickle.apply.stage import drop_stage, stage_arrow, stage_columns
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
@@ -28,6 +28,7 @@ from pgtrickle.pipeline import frames
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.spark import SparkEngine, WorkItem
 from pgtrickle.pipeline.templates import FoldTemplate, Template
+from pgtrickle.runtime.bulkload import BULK_BYTES, stage_by_executors
 from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.decide import (
     DIFFERENTIAL,
@@ -106,12 +107,14 @@ class Refresher:
         engine: SparkEngine,
         compiled: Callable[[StreamTable], Compiled | None],
         limits: Limits,
+        bulk_bytes: int = BULK_BYTES,
     ) -> None:
         self.reader = reader
         self.writer = writer
         self.engine = engine
         self.compiled = compiled
         self.limits = limits
+        self.bulk_bytes = bulk_bytes
 
     def wave(self, ids: Sequence[int], *, initiated_by: str = "SCHEDULER") -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -280,9 +283,19 @@ class Refresher:
         return Outcome(job.table, action, reason, None, inserted, deleted, job.timings.to_json())
 
     def _stage(self, job: _Job) -> str:
-        """The table's whole content from the snapshot, batch by batch: read, given its identity by Spark, staged."""
+        """The table's whole content from the snapshot: read, given its identity by Spark, staged.
+
+        By executors where the sources are large; else here, batch by batch.
+        """
         groups = job.compiled.groups
         columns = groups.load_columns() if groups is not None else bags.LOAD_COLUMNS
+        begun = time.perf_counter()
+        stage = stage_by_executors(
+            self.reader, self.writer, self.engine, job.table, job.compiled, columns, at_least_bytes=self.bulk_bytes
+        )
+        if stage is not None:
+            job.timings.add("executors", (time.perf_counter() - begun) * 1000)
+            return stage
         # Closed inside the savepoint: a COPY that was left half-way has to end before the connection is used again.
         with self.reader.transaction(), closing(self._identified(job)) as batches:
             return stage_arrow(self.writer, columns, batches)
@@ -301,8 +314,11 @@ class Refresher:
 
     def _replace(self, job: _Job, stage: str) -> tuple[int, int]:
         if job.compiled.groups is not None:
-            return grouped.replace_groups(self.writer, job.compiled.groups, stage)
-        return bags.replace_staged(self.writer, job.compiled.target, stage)
+            rows = grouped.replace_groups(self.writer, job.compiled.groups, stage)
+        else:
+            rows = bags.replace_staged(self.writer, job.compiled.target, stage)
+        drop_stage(self.writer, stage)
+        return rows
 
     def _apply(self, job: _Job) -> tuple[int, int]:
         target, groups, conn, arrays = job.compiled.target, job.compiled.groups, self.writer, job.arrays

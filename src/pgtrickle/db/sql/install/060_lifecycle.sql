@@ -179,6 +179,7 @@ BEGIN
         SELECT c.relname
         FROM pg_class AS c
         WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relkind = 'r' AND c.relname ~ ('^(state|stage)_' || id || '(_|$)')
+        ORDER BY c.relname DESC  -- the parts of a staged load before their parent
     LOOP
         EXECUTE format('DROP TABLE pgtrickle_changes.%I', private);
     END LOOP;

@@ -1,0 +1,84 @@
+"""What another process needs to read and write in a session's place: where it stands, its settings, its snapshot.
+
+The executors of a bulk load are such processes. The address comes from the open connection, not from the DSN that made
+it: environment variables, password files and services of this machine are not on theirs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from psycopg.conninfo import make_conninfo
+
+from pgtrickle.db.connect import connect, translated
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+_HERE_ONLY = ("passfile", "service", "servicefile", "application_name", "connect_timeout")
+# Who waits for a lock behind DDL that waits for the session which handed over waits for itself, unseen by PostgreSQL.
+LOCK_TIMEOUT_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """`server`: when the server was started, to the microsecond; another one at the same address is found out."""
+
+    dsn: str = field(repr=False)
+    server: str
+    snapshot: str
+    settings: dict[str, str]
+
+    def to_json(self) -> str:
+        """With the password: for an option that Spark redacts, never for a log."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Handover:
+        return cls(**json.loads(text))
+
+
+def hand_over(conn: Connection) -> Handover:
+    """Exports the snapshot of `conn`, which is in a REPEATABLE READ transaction (and in no savepoint: PostgreSQL
+    refuses that). It is good until that transaction ends.
+    """
+    info = conn.info
+    parts = {name: value for name, value in info.get_parameters().items() if name not in _HERE_ONLY}
+    # One of several hosts has answered; the others may be standbys.
+    parts |= {"host": info.host, "port": str(info.port), "dbname": info.dbname, "user": info.user}
+    if "hostaddr" in parts:
+        parts["hostaddr"] = info.hostaddr
+    if info.password:
+        parts["password"] = info.password
+    row = conn.execute(statement("handover")).fetchone()
+    assert row is not None
+    return Handover(make_conninfo("", **parts), row[0], row[1], row[2])
+
+
+def take_over(handover: Handover, *, role: str, in_snapshot: bool) -> Connection:
+    """A session like the one that handed over; `in_snapshot`: in a read-only transaction that sees what it sees.
+
+    Otherwise in a transaction of its own.
+    """
+    conn = connect(handover.dsn, role=role, autocommit=True)
+    try:
+        with translated():
+            row = conn.execute("SELECT EXTRACT(EPOCH FROM pg_catalog.pg_postmaster_start_time())::text").fetchone()
+            if row is None or row[0] != handover.server:
+                raise ConfigError("another PostgreSQL server answers at this address")
+            for name, value in handover.settings.items():
+                conn.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
+            conn.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
+            if in_snapshot:
+                conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                conn.execute(f"SET TRANSACTION SNAPSHOT '{handover.snapshot}'")
+            else:
+                conn.autocommit = False
+    except BaseException:
+        conn.close()
+        raise
+    return conn

@@ -1,0 +1,12 @@
+-- What a session of another process needs to stand where this one stands. Run in a REPEATABLE READ transaction, outside savepoints.
+-- Returns: start of the server, an exported snapshot, json {name: value} of the settings that this session has not from its defaults.
+SELECT
+    EXTRACT(EPOCH FROM pg_catalog.pg_postmaster_start_time())::text,
+    pg_catalog.pg_export_snapshot(),
+    (
+        SELECT pg_catalog.json_object_agg(s.name, s.setting)
+        FROM pg_catalog.pg_settings AS s
+        WHERE s.source IN ('client', 'session')
+          AND s.context IN ('user', 'superuser')
+          AND s.name NOT IN ('application_name', 'transaction_isolation', 'transaction_read_only', 'transaction_deferrable')
+    )
