@@ -28,6 +28,7 @@ LOCK_TIMEOUT_MS = 100
 def stage_arrow(conn: Connection, columns: Sequence[tuple[str, str]], tables: Iterable[pa.Table]) -> str:
     """`columns`: (name, SQL type) in the order of the Arrow tables' columns. Returns the staging table's name."""
     defined = ", ".join(f'"{name}" {type_}' for name, type_ in columns)
+    conn.execute(f"DROP TABLE IF EXISTS {STAGE}")  # of another table of the same transaction
     conn.execute(f"CREATE TEMP TABLE __pgt_stage ({defined}) ON COMMIT DROP")
     for table in tables:
         write_arrow(conn, STAGE, table)

@@ -27,6 +27,13 @@ class Cut:
     def __str__(self) -> str:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.open_xids))}"
 
+    def with_own(self, xid: int) -> Cut:
+        """This cut and, besides, what the transaction `xid` has written, which began after it.
+
+        All that began in between counts as still in progress, as it is to whoever looks through this snapshot.
+        """
+        return Cut(self.xmin, xid + 1, (*self.open_xids, *range(self.xmax, xid)))
+
     def sees(self, xid: int) -> bool:
         return xid < self.xmin or (xid < self.xmax and xid not in self.open_xids)
 

@@ -23,7 +23,7 @@ from pgtrickle.runtime.decide import NO_DATA, PREPARE, TRUNCATED, Limits
 from pgtrickle.runtime.failures import record_failure
 from pgtrickle.runtime.prepare import prepare
 from pgtrickle.runtime.refresh import Outcome, Refresher
-from pgtrickle.scheduler.graph import levels
+from pgtrickle.scheduler.graph import levels, together
 from pgtrickle.scheduler.schedule import is_due
 from pgtrickle.settings import Settings
 from pgtrickle.telemetry import (
@@ -120,7 +120,7 @@ class Session:
             self._sleep(begun)
 
     def tick(self) -> list[Outcome]:
-        """One turn: every table that is due, level by level."""
+        """One turn: every table that is due. Those that read one another move at one instant, the others in a wave."""
         with translated():
             tables = [t for t in catalog.load_stream_tables(self.control) if t.status in ("INITIALIZING", "ACTIVE")]
         for gone in set(self.owner.compiled) - {t.pgt_id for t in tables}:
@@ -128,15 +128,31 @@ class Session:
         ready = [t for t in tables if self._compiled(t) is not None or self._prepare(t)]
         now = datetime.now(UTC)
         outcomes: list[Outcome] = []
-        for level in levels(ready):
-            due = [t for t in level if _wants_refresh(t, now)]
-            if due:
-                outcomes += self._wave(due)
+        groups = together([t for t in ready if _wants_refresh(t, now)])
+        alone = [group[0] for group in groups if len(group) == 1]
+        if alone:
+            outcomes += self._wave(alone)
+        for group in groups:
+            if len(group) > 1:
+                outcomes += self._chain(group)
+        return outcomes
+
+    def _chain(self, tables: Sequence[StreamTable]) -> list[Outcome]:
+        started = datetime.now(UTC)
+        depths = levels(tables)
+        outcomes, later = self.refresher.chain([[t.pgt_id for t in level] for level in depths])
+        outcomes = self._handled(outcomes, started)
+        for level in depths:  # what had to be loaded, and what reads that
+            loaded = [t for t in level if t.pgt_id in later]
+            if loaded:
+                outcomes += self._wave(loaded)
         return outcomes
 
     def _wave(self, tables: Sequence[StreamTable]) -> list[Outcome]:
         started = datetime.now(UTC)
-        outcomes = self.refresher.wave([t.pgt_id for t in tables])
+        return self._handled(self.refresher.wave([t.pgt_id for t in tables]), started)
+
+    def _handled(self, outcomes: list[Outcome], started: datetime) -> list[Outcome]:
         again = []
         for outcome in outcomes:
             if outcome.action == PREPARE:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
 
 from pgtrickle.apply import bags
 from pgtrickle.apply import groups as grouped
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 
     from pgtrickle.db.connect import Connection
 
+# Transactions that may have begun between a chain's snapshot and its own: they are listed in its frontier.
+MAX_BETWEEN = 5_000
 SMALL_ROWS = 5_000  # above: leaves are read, and deltas staged, by COPY; below, rows and array parameters are quicker
 
 
@@ -121,21 +125,87 @@ class Refresher:
         with translated(), self._snapshot():
             moment = catalog.read_moment(self.reader)
             jobs = self._plan(ids, moment, outcomes)
-            for job in jobs:
-                self._guarded(job, self._read, moment.cut)
-            self._spark([j for j in jobs if j.leaf is not None and j.error is None])
-            for job in jobs:
-                if job.delta is not None:
-                    self._guarded(job, self._arrange)
-                # A row on which the query fails (no other kind of DefinitionError) may have come and gone: FULL sees
-                # only what is there now.
-                is_value = isinstance(job.error, InexactValueError) or type(job.error) is DefinitionError
-                if job.error is not None and is_value and job.table.refresh_mode == "AUTO":
-                    job.decision, job.error = Decision(FULL, job.error.message), None
+            self._compute(jobs, moment)
             # Loads last: they may be long, and they still read from the snapshot while they write.
             for job in sorted(jobs, key=lambda j: j.is_load):
                 outcomes.append(self._finish(job, moment, initiated_by))
         return outcomes
+
+    def chain(self, levels: Sequence[Sequence[int]]) -> tuple[list[Outcome], list[int]]:
+        """Stream tables that read one another, at one instant: refreshed and committed together, upstream first.
+
+        The applying transaction takes over the snapshot, so that it sees all base tables as of it and, besides, what it
+        has itself written upstream. A table that fails is undone alone and holds what reads it. Returns outcomes, and
+        the tables that have to be loaded, which is done afterwards, each by itself.
+        """
+        outcomes: list[Outcome] = []
+        later: list[int] = []
+        with translated(), self._snapshot():
+            moment = catalog.read_moment(self.reader)
+            exported = self.reader.execute("SELECT pg_export_snapshot()").fetchone()
+            assert exported is not None
+            with self._joined(exported[0]) as xid:
+                if xid - moment.cut.xmax > MAX_BETWEEN:
+                    return [], [i for ids in levels for i in ids]
+                inner = Refresher(self.writer, self.writer, self.engine, self.compiled, self.limits)
+                moment = replace(moment, cut=moment.cut.with_own(xid))
+                held: set[int] = set()
+                for ids in levels:
+                    inner.level(ids, moment, outcomes, later, held)
+        return outcomes, later
+
+    def level(
+        self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome], later: list[int], held: set[int]
+    ) -> None:
+        """One level of a chain, inside its transaction. `held` are the tables that did not move, or will move later."""
+        waiting = [t for t in catalog.load_stream_tables(self.reader, ids) if held & {s.relid for s in t.sources}]
+        held |= {t.relid for t in waiting}
+        later += [t.pgt_id for t in waiting if later]
+        found: list[Outcome] = []
+        jobs = self._plan([i for i in ids if i not in {t.pgt_id for t in waiting}], moment, found)
+        loads = [j.table for j in jobs if j.is_load] + [o.table for o in found if o.action == PREPARE]
+        later += [t.pgt_id for t in loads]
+        held |= {t.relid for t in loads} | {o.table.relid for o in found if o.error is not None}
+        outcomes += [o for o in found if o.action != PREPARE]
+        moving = [j for j in jobs if not j.is_load]
+        self._compute(moving, moment)
+        for job in moving:
+            if job.is_load:  # a value sent it to FULL
+                later.append(job.table.pgt_id)
+                held.add(job.table.relid)
+                continue
+            outcome = self._finish(job, moment, "SCHEDULER")
+            outcomes.append(outcome)
+            if outcome.error is not None:
+                held.add(job.table.relid)
+
+    def _compute(self, jobs: Sequence[_Job], moment: catalog.Moment) -> None:
+        """Reads, runs and arranges the changes of these tables; what AUTO cannot do from changes turns to FULL."""
+        for job in jobs:
+            self._guarded(job, self._read, moment.cut)
+        self._spark([j for j in jobs if j.leaf is not None and j.error is None])
+        for job in jobs:
+            if job.delta is not None:
+                self._guarded(job, self._arrange)
+            # A row on which the query fails (no other kind of DefinitionError) may have come and gone: FULL sees
+            # only what is there now.
+            is_value = isinstance(job.error, InexactValueError) or type(job.error) is DefinitionError
+            if job.error is not None and is_value and job.table.refresh_mode == "AUTO":
+                job.decision, job.error = Decision(FULL, job.error.message), None
+
+    @contextmanager
+    def _joined(self, snapshot: str) -> Iterator[int]:
+        """A transaction of the writer that sees what the snapshot sees; gives its own id."""
+        self.writer.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        try:
+            self.writer.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+            row = self.writer.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
+            assert row is not None
+            yield row[0]
+            self.writer.execute("COMMIT")
+        finally:
+            if not self.writer.closed:
+                self.writer.rollback()
 
     # -- read
     # -------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,26 @@ from pgtrickle.errors import DefinitionError
 from pgtrickle.model.catalog import StreamTable
 
 
+def together(tables: Sequence[StreamTable]) -> list[list[StreamTable]]:
+    """Tables that read one another, directly or through others of these: what has to move at one instant."""
+    by_relid = {t.relid: t for t in tables}
+    group = {t.relid: t.relid for t in tables}
+
+    def root(relid: int) -> int:
+        while group[relid] != relid:
+            relid = group[relid]
+        return relid
+
+    for table in tables:
+        for source in table.sources:
+            if source.relid in by_relid:
+                group[root(source.relid)] = root(table.relid)
+    found: dict[int, list[StreamTable]] = {}
+    for table in tables:
+        found.setdefault(root(table.relid), []).append(table)
+    return list(found.values())
+
+
 def levels(tables: Sequence[StreamTable]) -> list[list[StreamTable]]:
     """Tables by depth: those of one level do not read one another and can share a wave."""
     by_relid = {t.relid: t for t in tables}
