@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -18,7 +19,7 @@ from pgtrickle.runtime.sparkserver import SparkServer
 from pgtrickle.settings import Settings
 from tests.conftest import create_database, prepare_server
 from tests.fuzz import wave
-from tests.fuzz.case import QUERIES, Case, Wave, generate, script
+from tests.fuzz.case import QUERIES, Wave, generate, script
 from tests.fuzz.lines import Lines
 from tests.fuzz.minimise import minimise
 from tests.fuzz.report import Report
@@ -56,7 +57,6 @@ def main() -> int:
             made = _only(lines.wave(seed), options.only)
             verdicts = wave.run(lines.open, made.case)
             report.add(seed, verdicts)
-            report.features.update(f for g in made.trees.values() for f in g.used)
             for name, verdict in verdicts.items():
                 if verdict.failed:
                     cause = verdict.cause()
@@ -75,14 +75,14 @@ def main() -> int:
 def _only(made: Wave, name: str | None) -> Wave:
     if name is None:
         return made
-    case = Case(made.case.setup, made.case.views, tuple(q for q in made.case.queries if q[0] == name), made.case.rounds)
-    return Wave(made.seed, case, {name: made.trees[name]})
+    case = replace(made.case, queries=tuple(q for q in made.case.queries if q[0] == name))
+    return replace(made, case=case)
 
 
 def _write(lines: Lines, made: Wave, name: str, verdict: wave.Verdict, out: Path, seconds: float) -> None:
-    case = Case(made.case.setup, made.case.views, ((name, dict(made.case.queries)[name]),), made.case.rounds)
+    case = replace(made.case, queries=((name, made.trees[name].query.sql()),))
     if seconds:
-        small = minimise(lambda c: wave.run(lines.open, c), case, made.trees[name].query, verdict, seconds=seconds)
+        small = minimise(lambda c: wave.run(lines.open, c), made, name, verdict, seconds=seconds)
         case, verdict = small.case, small.verdict
     note = f"seed {made.seed} {name}: {verdict.status} in round {verdict.round} ({verdict.mode}): {verdict.detail}"
     out.mkdir(parents=True, exist_ok=True)

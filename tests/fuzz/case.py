@@ -9,7 +9,7 @@ from random import Random
 
 from tests.fuzz.queries import Generated, Generator, Relation, base_relations
 from tests.fuzz.schema import ROLLBACK, Changes, Round, setup, tables
-from tests.fuzz.tree import outputs
+from tests.fuzz.tree import Query, outputs
 
 ROUNDS = 4
 QUERIES = 25
@@ -18,12 +18,16 @@ VIEWS = 2
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One database: `setup` makes the tables, `views` the views in order, each round is a tuple of transactions."""
+    """One database: `setup` makes the tables, `views` the views in order, each round is a tuple of transactions.
+
+    `bases` are stream tables that the queries may read; they are made first.
+    """
 
     setup: tuple[str, ...]
     views: tuple[str, ...]
     queries: tuple[tuple[str, str], ...]  # name, SQL
     rounds: tuple[Round, ...]
+    bases: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class Wave:
     seed: int
     case: Case
     trees: dict[str, Generated]
+    views: dict[str, Query]
 
 
 def generate(seed: int, count: int = QUERIES) -> Wave:
@@ -42,18 +47,24 @@ def generate(seed: int, count: int = QUERIES) -> Wave:
     changes = Changes(random, made)
     rounds = tuple(changes.round(first=i == 0) for i in range(ROUNDS))
     relations = base_relations(made)
-    views = []
+    views: dict[str, Query] = {}
     for i in range(VIEWS):
         query = Generator(Random(f"{seed}/view/{i}"), relations).view()
-        views.append(f"CREATE VIEW v{i + 1} AS {query.sql()}")
+        views[f"v{i + 1}"] = query
         shape = tuple((o.name, o.expr.type) for o in outputs(query))
         relations = [*relations, Relation(f"v{i + 1}", shape, query.rows)]
     trees = {}
+    if random.random() < 0.5:
+        query = Generator(Random(f"{seed}/base"), relations).view()
+        trees["s1"] = Generated(query, frozenset())
+        relations = [*relations, Relation("s1", tuple((o.name, o.expr.type) for o in outputs(query)), query.rows)]
+    bases = tuple((name, g.query.sql()) for name, g in trees.items())
     for i in range(count):
         # A generator of its own each: a query stays the same when the others change.
         trees[f"q{i}"] = Generator(Random(f"{seed}/{i}"), relations).case()
-    queries = tuple((name, g.query.sql()) for name, g in trees.items())
-    return Wave(seed, Case(statements, tuple(views), queries, rounds), trees)
+    queries = tuple((name, g.query.sql()) for name, g in trees.items() if name not in dict(bases))
+    created = tuple(f"CREATE VIEW {name} AS {query.sql()}" for name, query in views.items())
+    return Wave(seed, Case(statements, created, queries, rounds, bases), trees, views)
 
 
 # -- scripts
@@ -61,11 +72,12 @@ def generate(seed: int, count: int = QUERIES) -> Wave:
 
 
 def script(case: Case, note: str) -> str:
-    """Self-contained: `setup`, `query` and `round` sections are what `read` looks for."""
+    """Self-contained: `setup`, `base`, `query` and `round` sections are what `read` looks for."""
     lines = [f"-- {line}" for line in note.splitlines()]
     lines += ["-- setup", *(f"{s};" for s in (*case.setup, *case.views))]
-    for name, query in case.queries:
-        lines += [f"-- query {name}", f"{query};"]
+    for word, tables_ in (("base", case.bases), ("query", case.queries)):
+        for name, query in tables_:
+            lines += [f"-- {word} {name}", f"{query};"]
     for i, transactions in enumerate(case.rounds):
         lines.append(f"-- round {i + 1}")
         for statements in transactions:
@@ -75,19 +87,20 @@ def script(case: Case, note: str) -> str:
 
 
 def read(path: Path) -> Case:
-    sections = re.split(r"^-- (setup|query \w+|round \d+)$", path.read_text(), flags=re.MULTILINE)
+    sections = re.split(r"^-- (setup|base \w+|query \w+|round \d+)$", path.read_text(), flags=re.MULTILINE)
     setup_: tuple[str, ...] = ()
-    queries: list[tuple[str, str]] = []
+    stream_tables: dict[str, list[tuple[str, str]]] = {"base": [], "query": []}
     rounds: list[Round] = []
     for title, text in zip(sections[1::2], sections[2::2], strict=True):
         statements = tuple(s.strip() for s in re.split(r";\s*$", text, flags=re.MULTILINE) if s.strip())
         if title == "setup":
             setup_ = statements
-        elif title.startswith("query"):
-            queries.append((title.split()[1], statements[0]))
+        elif title.startswith(("base", "query")):
+            word, name = title.split()
+            stream_tables[word].append((name, statements[0]))
         else:
             rounds.append(_transactions(statements))
-    return Case(setup_, (), tuple(queries), tuple(rounds))
+    return Case(setup_, (), tuple(stream_tables["query"]), tuple(rounds), tuple(stream_tables["base"]))
 
 
 def _transactions(statements: tuple[str, ...]) -> Round:

@@ -33,12 +33,13 @@ def chosen(conn: psycopg.Connection[Any], seed: int, count: int = QUERIES) -> Wa
     names = {*rejected, *moving[: count - STILL], *still[:STILL]}
     names |= set([*moving[count - STILL :], *still[STILL:]][: max(count - len(names), 0)])
     queries = tuple(q for q in made.case.queries if q[0] in names)
-    return Wave(seed, replace(made.case, queries=queries), {n: t for n, t in made.trees.items() if n in names})
+    return replace(made, case=replace(made.case, queries=queries))
 
 
 def _moves(conn: psycopg.Connection[Any], made: Wave) -> dict[str, int]:
     """In how many rounds the answer changed."""
-    for statement in (*made.case.setup, *made.case.views):
+    views = (f"CREATE VIEW {name} AS {query}" for name, query in made.case.bases)
+    for statement in (*made.case.setup, *made.case.views, *views):
         conn.execute(statement)
     moves = {name: 0 for name, _ in made.case.queries}
     last = {name: _answer(conn, query, name, moves) for name, query in made.case.queries}

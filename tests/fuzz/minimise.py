@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from tests.fuzz.case import Case
-from tests.fuzz.schema import Round
-from tests.fuzz.tree import Query, simpler
+from tests.fuzz.case import Case, Wave
+from tests.fuzz.schema import ROLLBACK, Round
+from tests.fuzz.tree import Query, inlined, simpler
 from tests.fuzz.wave import Verdict
 
-BATCH = 30
+BATCH = 16
+QUERY = "q"  # the name of the table that fails
 Runner = Callable[[Case], dict[str, Verdict]]
 
 
@@ -25,21 +26,25 @@ class Minimal:
     verdict: Verdict
 
 
-def minimise(run: Runner, case: Case, query: Query, verdict: Verdict, *, seconds: float = 60.0) -> Minimal:
-    """`case` with only this query, as small as the time allows."""
-    return _Minimiser(run, case, query, verdict, time.monotonic() + seconds).run()
+def minimise(run: Runner, made: Wave, name: str, verdict: Verdict, *, seconds: float = 60.0) -> Minimal:
+    """The case with only this query, as small as the time allows."""
+    return _Minimiser(run, made, made.trees[name].query, verdict, time.monotonic() + seconds).run()
 
 
 class _Minimiser:
-    def __init__(self, run: Runner, case: Case, query: Query, verdict: Verdict, deadline: float) -> None:
+    def __init__(self, run: Runner, made: Wave, query: Query, verdict: Verdict, deadline: float) -> None:
+        case = made.case
         self.runner = run
         self.query = query
+        self.views = made.views
         self.verdict = verdict
         self.deadline = deadline
         rounds = case.rounds[: verdict.round] if verdict.status != "unfaithful" else case.rounds
-        self.case = replace(case, rounds=rounds, queries=(("q", query.sql()),))
+        self.case = replace(case, rounds=rounds, queries=((QUERY, query.sql()),))
 
     def run(self) -> Minimal:
+        self._begin_late()
+        self._inline_views()
         self._shrink_query()
         self._shrink_changes()
         self._shrink_query()
@@ -56,7 +61,7 @@ class _Minimiser:
     def _holds(self, case: Case) -> bool:
         if self._time_is_up():
             return False
-        (verdict,) = self._try(case).values()
+        verdict = self._try(case)[QUERY]
         if self._same(verdict):
             self.case, self.verdict = case, verdict
             return True
@@ -68,13 +73,25 @@ class _Minimiser:
         except Exception:  # noqa: BLE001 - a change that does not fit the schema any more, for one
             return {name: Verdict() for name, _ in case.queries}
 
+    def _begin_late(self) -> None:
+        """All rounds but the last before the table is made: most failures need only one."""
+        *early, last = self.case.rounds or ((),)
+        before = tuple(s for changes in early for t in changes if ROLLBACK not in t for s in t)
+        if before:
+            self._holds(replace(self.case, setup=(*self.case.setup, *before), rounds=(last,)))
+
+    def _inline_views(self) -> None:
+        query = inlined(self.query, self.views)
+        if self._holds(replace(self.case, queries=((QUERY, query.sql()),))):
+            self.query = query
+
     def _shrink_query(self) -> None:
         while not self._time_is_up():
             smaller = self._smaller_query()
             if smaller is None:
                 return
             self.query = smaller
-            self.case = replace(self.case, queries=(("q", smaller.sql()),))
+            self.case = replace(self.case, queries=((QUERY, smaller.sql()),))
 
     def _smaller_query(self) -> Query | None:
         """The smallest of the first batch of simpler trees that has one which fails."""
@@ -103,6 +120,7 @@ class _Minimiser:
 
     def _shrink_setup(self) -> None:
         """Views and rows that do not matter."""
+        self._holds(replace(self.case, bases=()))
         for view in reversed(self.case.views):
             self._holds(replace(self.case, views=tuple(v for v in self.case.views if v != view)))
         for i in range(len(self.case.setup) - 1, -1, -1):

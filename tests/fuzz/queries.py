@@ -19,6 +19,7 @@ from tests.fuzz.tree import (
     DATE,
     INT,
     NUM,
+    ORDER,
     TEXT,
     TYPES,
     Column,
@@ -346,6 +347,8 @@ class Generator:
             relation = random.choice(self.relations)
         if relation.name.startswith("v"):
             self.used.add("view")
+        elif relation.name.startswith("s"):
+            self.used.add("stream table")
         return Named(relation.name, self._alias("t"), relation.shape, rows=relation.rows)
 
     def _values(self) -> Rows:
@@ -531,7 +534,8 @@ class Generator:
     def _windowed(self, types: Sequence[str], source: Source, where: Expr | None, scope: Scope) -> Select:
         random = self.random
         self.used.add("window")
-        named = self.windows.named(scope, self._alias("win")) if random.random() < 0.25 else None
+        order = self.windows.order(scope)
+        named = self._alias("win") if random.random() < 0.25 else None
         exprs = []
         for i, type_ in enumerate(types):
             if i == 0 or random.random() < 0.5:
@@ -545,8 +549,10 @@ class Generator:
                 exprs.append(expr)
             else:
                 exprs.append(self.expressions.any(type_, scope, 1))
-        windows = (named,) if named is not None else ()
-        return Select(_named(exprs), source, where, windows=windows)
+        if named is not None:
+            self.used.add("WINDOW clause")
+        windows = ((named, Expr(ORDER, "")),) if named is not None else ()
+        return Select(_named(exprs), source, where, windows=windows, order=order)
 
 
 TRUE, FALSE = Expr("true", BOOL), Expr("false", BOOL)

@@ -18,7 +18,6 @@ class Report:
     reasons: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
     heavy: int = 0
-    features: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[int, str, Verdict]] = field(default_factory=list)
 
     def add(self, seed: int, verdicts: Mapping[str, Verdict]) -> None:

@@ -26,23 +26,34 @@ IDS = 14  # values of primary keys: few, so that a row comes back
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`key`: the first column is the primary key. `required`: NOT NULL."""
+    """`key`: the first column is the primary key. `required`: NOT NULL. `partitions`: by hash of the first column."""
 
     name: str
     columns: tuple[tuple[str, str], ...]
     key: bool
     required: frozenset[str]
+    partitions: int = 0
 
     @property
     def shape(self) -> tuple[tuple[str, str], ...]:
         return self.columns
 
-    def ddl(self) -> str:
+    def ddl(self) -> list[str]:
         lines = []
         for i, (name, type_) in enumerate(self.columns):
             rule = " PRIMARY KEY" if self.key and i == 0 else " NOT NULL" if name in self.required else ""
             lines.append(f"{name} {DECLARED[type_]}{rule}")
-        return f"CREATE TABLE {self.name} ({', '.join(lines)})"
+        columns = f"CREATE TABLE {self.name} ({', '.join(lines)})"
+        if not self.partitions:
+            return [columns]
+        return [
+            f"{columns} PARTITION BY HASH ({self.columns[0][0]})",
+            *(
+                f"CREATE TABLE {self.name}_{i} PARTITION OF {self.name} "
+                f"FOR VALUES WITH (MODULUS {self.partitions}, REMAINDER {i})"
+                for i in range(self.partitions)
+            ),
+        ]
 
 
 SHAPES: dict[str, tuple[tuple[str, str], ...]] = {
@@ -65,7 +76,8 @@ def tables(random: Random) -> dict[str, Table]:
     for name, columns in SHAPES.items():
         required = frozenset(c for c, _ in columns if random.random() < 0.15)
         key = name in KEYED and (name == "t1" or random.random() < 0.7)
-        made[name] = Table(name, columns, key, required)
+        partitions = 2 if name == "t2" and random.random() < 0.3 else 0
+        made[name] = Table(name, columns, key, required, partitions)
     return made
 
 
@@ -92,7 +104,7 @@ def literal(random: Random, type_: str, *, null: bool = True) -> str:
 
 
 def setup(random: Random, made: dict[str, Table]) -> list[str]:
-    statements = [t.ddl() for t in made.values()]
+    statements = [s for t in made.values() for s in t.ddl()]
     for table in made.values():
         if table.name != EMPTY_AT_FIRST:
             rows = [_row(random, table) for _ in range(random.randint(6, 12))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fuzz import wave
-from tests.fuzz.case import QUERIES, Case, generate, script
+from tests.fuzz.case import QUERIES, generate, script
 from tests.fuzz.lines import Lines
 from tests.fuzz.minimise import minimise
 from tests.fuzz.report import Report
@@ -37,13 +37,7 @@ def test_random_queries_equal_postgresql_after_random_changes(lines: Lines) -> N
         report.add(seed, verdicts)
         for name, verdict in verdicts.items():
             if verdict.failed and len(scripts) < 3:
-                small = minimise(
-                    lambda case: wave.run(lines.open, case),
-                    made.case,
-                    made.trees[name].query,
-                    verdict,
-                    seconds=MINIMISE_SECONDS,
-                )
+                small = minimise(lambda case: wave.run(lines.open, case), made, name, verdict, seconds=MINIMISE_SECONDS)
                 scripts.append(
                     script(small.case, f"seed {seed} {name}: {small.verdict.cause()} {small.verdict.detail}")
                 )
@@ -59,7 +53,8 @@ def test_generator_is_determined_by_its_seed() -> None:
 
 
 def test_queries_are_three_levels_deep_and_reach_every_operator() -> None:
-    trees = [g for seed in range(FIRST_SEED, FIRST_SEED + 12) for g in generate(seed).trees.values()]
+    made = [generate(seed) for seed in range(FIRST_SEED, FIRST_SEED + 12)]
+    trees = [m.trees[name] for m in made for name, _ in m.case.queries]
     assert all(levels(g.query) >= 3 for g in trees)
     used = frozenset().union(*(g.used for g in trees))
     wanted = {
@@ -80,7 +75,7 @@ def test_queries_are_three_levels_deep_and_reach_every_operator() -> None:
         *("GROUP BY", "HAVING", "ROLLUP", "CUBE", "GROUPING SETS", "FILTER", "DISTINCT aggregate", "string_agg"),
         *("window", "frame", "WINDOW clause", "window in expression", "window over groups", "row_number OVER"),
         *("window without PARTITION BY", "lag OVER", "CTE", "RECURSIVE", "view", "LATERAL", "unnest"),
-        *("jsonb_array_elements", "generate_series", "WITH ORDINALITY", "VALUES", "LIMIT", "WITH TIES"),
+        *("jsonb_array_elements", "generate_series", "WITH ORDINALITY", "VALUES", "LIMIT", "WITH TIES", "stream table"),
     }
     assert wanted <= used, wanted - used
 
@@ -98,10 +93,7 @@ def test_a_line_that_does_nothing_is_found_and_minimised(lines: Lines, monkeypat
     verdicts = wave.run(lines.open, made.case)
     wrong = [name for name, verdict in verdicts.items() if verdict.status == wave.MISMATCH]
     assert wrong
-    case = Case(made.case.setup, made.case.views, made.case.queries, made.case.rounds)
-    small = minimise(
-        lambda c: wave.run(lines.open, c), case, made.trees[wrong[0]].query, verdicts[wrong[0]], seconds=25
-    )
+    small = minimise(lambda c: wave.run(lines.open, c), made, wrong[0], verdicts[wrong[0]], seconds=25)
     assert small.verdict.status == wave.MISMATCH
-    assert len(small.case.queries[0][1]) < len(dict(case.queries)[wrong[0]]) / 2
+    assert len(small.case.queries[0][1]) < len(dict(made.case.queries)[wrong[0]]) / 2
     assert sum(len(t) for r in small.case.rounds for t in r) == 1

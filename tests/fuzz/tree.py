@@ -1,19 +1,20 @@
 """Random queries as immutable trees: rendered as SQL, and cut down by the minimiser.
 
-Two things are filled in when a SELECT is rendered, so that they stay right while the tree shrinks: `<<all>>`, the
-columns of its FROM (a total order: rows that tie in it are equal), and `<<k7>>`, the text of its grouping key 7.
+Three things are filled in when a SELECT is rendered, so that they stay right while the tree shrinks: `<<all>>`, the
+columns of its FROM (a total order: rows that tie in it are equal), `<<order>>`, the window of all functions that depend
+on the order of rows (two such windows could put equal rows in two orders), and `<<k7>>`, the text of grouping key 7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TypeAlias, TypeVar, cast
 
 INT, NUM, TEXT, DATE, BOOL = "int", "numeric", "text", "date", "boolean"
 TYPES = (INT, NUM, TEXT, DATE, BOOL)
 CONSTANTS = {INT: "1", NUM: "1.50", TEXT: "'a'::text", DATE: "DATE '2024-01-02'", BOOL: "true"}
-ALL = "<<all>>"
+ALL, ORDER = "<<all>>", "<<order>>"
 
 T = TypeVar("T")
 
@@ -193,6 +194,7 @@ class Select:
     distinct_on: int = 0  # how many leading outputs
     limit: Limit | None = None
     windows: tuple[tuple[str, Expr], ...] = ()
+    order: Expr | None = None
     directions: tuple[str, ...] = ("",)
     rows: float = 8.0
 
@@ -221,6 +223,8 @@ class Select:
         return self._filled(text)
 
     def _filled(self, text: str) -> str:
+        if self.order is not None:
+            text = text.replace(ORDER, self.order.sql())
         if ALL in text:
             if self.keys:
                 columns = [key.token for key in self.keys]
@@ -389,6 +393,8 @@ def _simpler_select(select: Select) -> Iterator[Query]:
     for i, key in enumerate(select.keys):
         for e in _simpler_expr(key.expr):
             yield replace(select, keys=_with(select.keys, i, replace(key, expr=e)))
+    if select.order is not None:
+        yield from (replace(select, order=e) for e in _simpler_expr(select.order))
     if select.where is not None:
         yield from (replace(select, where=e) for e in _simpler_expr(select.where))
     if select.having is not None:
@@ -424,6 +430,21 @@ def _simpler_expr(expr: Expr) -> Iterator[Expr]:
             yield from (replace(expr, args=_with(expr.args, i, e)) for e in _simpler_expr(arg))
         else:
             yield from (replace(expr, args=_with(expr.args, i, q)) for q in simpler(arg))
+
+
+def inlined(query: Query, views: Mapping[str, Query]) -> Query:
+    """The query with its views as subqueries."""
+    return cast("Query", _inlined(query, views))
+
+
+def _inlined(node: object, views: Mapping[str, Query]) -> object:
+    if isinstance(node, Named):
+        return Derived(inlined(views[node.name], views), node.alias) if node.name in views else node
+    if isinstance(node, tuple):
+        return tuple(_inlined(item, views) for item in node)
+    if is_dataclass(node) and not isinstance(node, type):
+        return replace(node, **{f.name: _inlined(getattr(node, f.name), views) for f in fields(node)})
+    return node
 
 
 def _without_output(query: SetOp) -> Iterator[Query]:

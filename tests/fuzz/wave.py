@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -72,7 +72,7 @@ def run(open_line: OpenLine, case: Case) -> dict[str, Verdict]:
         halves = (case.queries[:middle], case.queries[middle:])
         found: dict[str, Verdict] = {}
         for queries in halves:
-            found |= run(open_line, Case(case.setup, case.views, queries, case.rounds))
+            found |= run(open_line, replace(case, queries=queries))
         return found
 
 
@@ -80,23 +80,30 @@ class _Run:
     def __init__(self, line: Line, case: Case) -> None:
         self.line = line
         self.case = case
-        self.verdicts = {name: Verdict() for name, _ in case.queries}
-        self.queries = dict(case.queries)
+        self.queries = dict((*case.bases, *case.queries))
+        self.verdicts = {name: Verdict() for name in self.queries}
 
     def run(self) -> dict[str, Verdict]:
         for statement in (*self.case.setup, *self.case.views):
             self.line.sql(statement)
-        usable = [name for name in self.queries if self._usable(name)]
-        for name in usable:
-            self._create(name)
-        self._turn(0)
-        self._fall_back(usable)
+        bases = self._made([name for name, _ in self.case.bases])
+        usable = bases + self._made([name for name, _ in self.case.queries])
         self._judge(usable, 0)
         for number, changes in enumerate(self.case.rounds, 1):
             apply(self.line.conn, changes)
             self._turn(number)
             self._judge(usable, number)
         return self.verdicts
+
+    def _made(self, names: Sequence[str]) -> list[str]:
+        """Those of these tables that could be made, loaded for the first time."""
+        usable = [name for name in names if self._usable(name)]
+        for name in usable:
+            self._create(name)
+        if usable:
+            self._turn(0)
+            self._fall_back(usable)
+        return usable
 
     def _usable(self, name: str) -> bool:
         try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.fuzz.expressions import Expressions, Scope, column
-from tests.fuzz.tree import ALL, BOOL, INT, NUM, TEXT, TYPES, Expr
+from tests.fuzz.tree import ALL, BOOL, INT, NUM, ORDER, TEXT, TYPES, Expr
 
 
 @dataclass
@@ -15,9 +15,13 @@ class Windows:
     expressions: Expressions
     used: set[str]
 
-    def named(self, scope: Scope, name: str) -> tuple[str, Expr]:
-        self.used.add("WINDOW clause")
-        return (name, Expr(f"{{}} ORDER BY {ALL}", "", (self._partition(scope),)))
+    def order(self, scope: Scope) -> Expr:
+        """Of all functions in one SELECT that depend on the order of rows."""
+        own = [column(c) for c in scope.own if c.type in TYPES]
+        first = self.random.sample(own, min(1, len(own)))
+        direction = self.random.choice(("", " DESC", " DESC NULLS LAST", " NULLS FIRST"))
+        listed = "".join(f"{{}}{direction}, " for _ in first)
+        return Expr(f"{{}} ORDER BY {listed}{ALL}", "", (self._partition(scope), *first))
 
     def _partition(self, scope: Scope) -> Expr:
         own = [c for c in scope.own if c.type in TYPES]
@@ -28,7 +32,7 @@ class Windows:
         args = tuple(column(c) for c in self.random.sample(own, min(count, len(own))))
         return Expr("PARTITION BY " + ", ".join(["{}"] * len(args)), "", args)
 
-    def any(self, type_: str, scope: Scope, named: tuple[str, Expr] | None) -> Expr:
+    def any(self, type_: str, scope: Scope, named: str | None) -> Expr:
         random = self.random
         own = Scope(tuple(c for c in scope.own if c.type in TYPES))
         value = self.expressions.leaf(type_, own)
@@ -70,7 +74,7 @@ class Windows:
             function += " FILTER (WHERE {})"
             args = (*args, self.expressions.condition(own, 0))
         if named is not None and random.random() < 0.5:
-            return Expr(f"{function} OVER {named[0]}{type_cast}", type_, args)
+            return Expr(f"{function} OVER {named}{type_cast}", type_, args)
         over, over_args = self._over(own, total, framed)
         return Expr(f"{function} OVER ({over}){type_cast}", type_, (*args, *over_args))
 
@@ -86,10 +90,8 @@ class Windows:
             random.choice(("", "", "", " EXCLUDE CURRENT ROW", " EXCLUDE GROUP", " EXCLUDE TIES")) if frame else ""
         )
         if frame == "ROWS" or total:
-            first = f"{{}}{direction}, " if order_by else ""
-            args = (partition, *order_by[:1])
             bounds = f" {frame} {self._bounds(offsets=frame != 'RANGE')}{exclude}" if frame else ""
-            return f"{{}} ORDER BY {first}{ALL}{bounds}", args
+            return f"{ORDER}{bounds}", ()
         if not order_by or (total is None and not frame and random.random() < 0.4):
             return "{}", (partition,)
         if frame == "RANGE" and ints and random.random() < 0.6:
