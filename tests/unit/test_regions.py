@@ -6,13 +6,20 @@ import pytest
 
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Column
-from pgtrickle.pipeline.nodes import Block, names
+from pgtrickle.pipeline.nodes import Aggregate, Block, Node, names, parts
 from pgtrickle.pipeline.templates import RegionTemplate, compile_plan
 from tests.golden.shop import plan_of
 
 
 def block(text: str) -> Block:
+    """The block of a text; below another operator, where nothing is folded."""
     plan = plan_of(text)
+    if isinstance(plan, Aggregate):
+        plan = plan_of(f"SELECT c.id FROM (( {text}) q JOIN shop.customer c ON (true))")
+        assert isinstance(plan, Block)
+        below: Node | None = parts(plan)[0].node
+        assert isinstance(below, Block)
+        return below
     assert isinstance(plan, Block)
     return plan
 

@@ -34,6 +34,7 @@ class Groups:
     key_types: tuple[str, ...]
     state: tuple[StateColumn, ...]
     output: Callable[[str], str]
+    is_limited: bool = False  # which groups show depends on the others
 
     def delta_columns(self) -> list[tuple[str, str]]:
         """(name, type) of a delta: identity, weight, key, then each state column and whether it replaces the old."""
@@ -91,7 +92,11 @@ def _fold(conn: Connection, groups: Groups, source: str, params: Sequence[Sequen
     touched = conn.execute(text.replace("\x00", source), params).fetchall()
     if any(n < 0 for _, n in touched):
         raise InvariantError(f"a group of {groups.target.schema}.{groups.target.name} has fewer than no rows")
-    return _show(conn, groups, [gid for gid, _ in touched])
+    gids = [gid for gid, _ in touched]
+    shown = _show(conn, groups, None if groups.is_limited else gids)
+    if groups.key_types:
+        conn.execute(f"DELETE FROM {groups.target.state} WHERE gid = ANY (%s::int8[]) AND n = 0", (gids,))
+    return shown
 
 
 def replace_groups(conn: Connection, groups: Groups, stage: str) -> tuple[int, int]:
@@ -119,7 +124,7 @@ def replace_groups(conn: Connection, groups: Groups, stage: str) -> tuple[int, i
 
 
 def _show(conn: Connection, groups: Groups, gids: list[int] | None) -> tuple[int, int]:
-    """Replaces the visible rows of these groups (None: all) where they differ; forgets groups without rows."""
+    """Replaces the visible rows of these groups (None: all) where they differ."""
     target = groups.target
     alive = "live.n > 0" if groups.key_types else "true"
     among = "" if gids is None else " AND live.gid = ANY (%s::int8[])"
@@ -140,8 +145,6 @@ def _show(conn: Connection, groups: Groups, gids: list[int] | None) -> tuple[int
         "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone)",
         () if gids is None else (gids, gids),
     ).fetchone()
-    if groups.key_types and gids is not None:
-        conn.execute(f"DELETE FROM {target.state} WHERE gid = ANY (%s::int8[]) AND n = 0", (gids,))
     if row is None:
         raise InvariantError("the apply statement returned nothing")
     return int(row[0]), int(row[1])

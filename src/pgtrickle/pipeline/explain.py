@@ -66,6 +66,8 @@ def _aggregate(template: FoldTemplate, tree: list[str]) -> None:
             f"Project/Filter over groups{f' where {layer.where}' if layer.where else ''}: "
             "evaluated by PostgreSQL in the apply"
         )
+    if plan.is_limited:
+        tree.append("Limit: chosen among all groups of the state in the apply")
     if plan.having is not None:
         tree.append("Having: evaluated by PostgreSQL in the apply; groups that fail it are kept as state")
     if not plan.calls and all(len(o.parts) == 1 for o in plan.outputs):

@@ -6,10 +6,14 @@ Everything else in the expression stays text that PostgreSQL evaluates from the 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from typing import TYPE_CHECKING
 
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.pipeline.nodes import Aggregate, AggregateCall, CallPlace, Input, KeyPlace, Output
 from pgtrickle.pipeline.sqltext import Cursor, keys, strip_parentheses
+
+if TYPE_CHECKING:
+    from pgtrickle.pipeline.regions import Clauses
 
 Range = tuple[int, int]
 
@@ -53,20 +57,19 @@ def _is_windowed(cursor: Cursor, index: int, stop: int) -> bool:
     return end < stop and cursor.tokens[end].key == "OVER"
 
 
-def parse_aggregate(
-    cursor: Cursor,
-    items: Sequence[tuple[str, int, int]],
-    group: Sequence[Range],
-    having: Range | None,
-    source: Input,
-    aggregates: Set[str],
-) -> Aggregate:
+def parse_aggregate(cursor: Cursor, clauses: Clauses, source: Input, aggregates: Set[str]) -> Aggregate:
     reader = _Reader(cursor, aggregates)
-    for start, stop in group:
+    for start, stop in clauses.group:
         reader.add_group_key(start, stop)
-    outputs = tuple(Output(name, reader.parts(start, stop)) for name, start, stop in items)
-    having_parts = reader.parts(*having) if having is not None else None
-    return Aggregate(source, tuple(reader.keys), tuple(reader.calls), outputs, having_parts)
+    outputs = tuple(Output(name, reader.parts(start, stop)) for name, start, stop in clauses.items)
+    having = reader.parts(*clauses.having) if clauses.having is not None else None
+    tail: list[str | KeyPlace | CallPlace] = []
+    if clauses.limit is not None:
+        for number, passage in enumerate(cursor.split(*clauses.order, ",") if clauses.order is not None else []):
+            bare = cursor.without_direction(passage)
+            tail += [", " if number else " ORDER BY ", *reader.parts(*bare), f" {cursor.text(bare[1], passage[1])}"]
+        tail.append(f" {cursor.text(*clauses.limit)}")
+    return Aggregate(source, tuple(reader.keys), tuple(reader.calls), outputs, having, (), tuple(tail))
 
 
 class _Reader:

@@ -111,6 +111,7 @@ class Layer:
     items: tuple[Item, ...]
     alias: str
     where: str | None
+    tail: str = ""  # ORDER BY and LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,12 @@ class Aggregate:
     outputs: tuple[Output, ...]
     having: tuple[str | KeyPlace | CallPlace, ...] | None
     layers: tuple[Layer, ...] = ()
+    tail: tuple[str | KeyPlace | CallPlace, ...] = ()  # ORDER BY and LIMIT
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether which groups show depends on the others."""
+        return bool(self.tail) or any(layer.tail for layer in self.layers)
 
 
 @dataclass(frozen=True, slots=True)

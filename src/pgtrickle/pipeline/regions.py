@@ -231,7 +231,7 @@ def _unordered_aggregate(cursor: Cursor, clauses: Clauses, aggregates: Set[str],
                 if cursor.tokens[first].key == "DISTINCT":
                     continue
                 return f"{name}() without an ORDER BY that decides the order of its values"
-            ordered = {_tokens(cursor, without_direction(cursor, r)) for r in cursor.split(inner.at, last, ",")}
+            ordered = {_tokens(cursor, cursor.without_direction(r)) for r in cursor.split(inner.at, last, ",")}
             wanted = [_tokens(cursor, r) for r in cursor.split(*arguments, ",")]
             # A constant, such as the separator of string_agg, orders nothing.
             if any(w not in ordered for w in wanted if _columns_in(w)):
@@ -241,7 +241,7 @@ def _unordered_aggregate(cursor: Cursor, clauses: Clauses, aggregates: Set[str],
 
 def _decides(cursor: Cursor, order: Iterable[Range], clauses: Clauses, trees: tuple[Tree, ...]) -> bool:
     """Whether rows that this order does not tell apart are alike in all that is selected, or cannot be two."""
-    ordered = {_tokens(cursor, without_direction(cursor, r)) for r in order}
+    ordered = {_tokens(cursor, cursor.without_direction(r)) for r in order}
     # A key tells rows apart, and groups that are made by it, but not the sets of GROUPING SETS.
     has_sets = any(
         cursor.tokens[i].key in ("GROUPING SETS", "CUBE", "ROLLUP") for r in clauses.group for i in range(*r)
@@ -322,14 +322,6 @@ def _columns_in(tokens: tuple[str, ...]) -> list[tuple[str, ...]]:
 _WORDS = EXPRESSION_WORDS | {"PARTITION BY", "ORDER BY", "ROWS", "RANGE", "GROUPS", "PRECEDING", "FOLLOWING", "CURRENT"}
 _WORDS |= {"UNBOUNDED", "EXCLUDE", "TIES", "OTHERS", "GROUP", "NO", "OVER", "FILTER", "WHERE", "WITHIN", "ASC", "DESC"}
 _WORDS |= {"NULLS", "FIRST", "LAST", "USING", "SELECT"}
-
-
-def without_direction(cursor: Cursor, passage: Range) -> Range:
-    """An element of ORDER BY without ASC, DESC, NULLS FIRST and USING."""
-    start, stop = passage
-    inner = cursor.inside(start, stop)
-    inner.until("ASC", "DESC", "NULLS", "NULLS FIRST", "NULLS LAST", "USING")
-    return start, inner.at
 
 
 def _tokens(cursor: Cursor, passage: Range) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ class _SelectReader:
     def _plan(
         self, clauses: Clauses, source: tuple[int, int] | None, where: Text | None, *, distinct: bool, top: bool
     ) -> Plan:
-        is_plain = not (clauses.is_regional or distinct)
+        is_plain = not (clauses.is_grouped or clauses.windows or clauses.on or distinct)
         if top and is_plain and source is not None and (layered := self._layered(clauses, source, where)) is not None:
             return layered
         trees = self._builder(source, top=False).trees() if source is not None else ()
@@ -125,7 +125,14 @@ class _SelectReader:
             return None
         aggregate, alias = builder.folded
         items = tuple(Item(n, plain(t)) for (n, _, _), t in zip(clauses.items, texts, strict=True))
-        layer = Layer(items, alias, plain(where) if where is not None else None)
+        tail = ""
+        if clauses.limit is not None:
+            ordered = [clauses.limit, *([clauses.order] if clauses.order is not None else [])]
+            if any(subs(self._text(p)) for p in ordered):
+                return None
+            order = f" ORDER BY {self.cursor.text(*clauses.order)}" if clauses.order is not None else ""
+            tail = f"{order} {self.cursor.text(*clauses.limit)}"
+        layer = Layer(items, alias, plain(where) if where is not None else None, tail)
         return replace(aggregate, layers=(*aggregate.layers, layer))
 
     def _fold(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None) -> Aggregate | None:
@@ -133,13 +140,14 @@ class _SelectReader:
         passages = [*((a, b) for _, a, b in clauses.items), *clauses.group]
         if clauses.having is not None:
             passages.append(clauses.having)
-        if clauses.windows or clauses.on or clauses.limit is not None or self._returns_sets(clauses):
+        if clauses.windows or clauses.on or self._returns_sets(clauses):
             return None
+        passages += [p for p in (clauses.order, clauses.limit) if p is not None]
         if any(subs(self._text(p)) for p in passages):
             return None
         try:
             source = input_of(trees, where)
-            return parse_aggregate(self.cursor, clauses.items, clauses.group, clauses.having, source, self.aggregates)
+            return parse_aggregate(self.cursor, clauses, source, self.aggregates)
         except NotDifferentiableError:
             return None
 
@@ -183,7 +191,7 @@ class _SelectReader:
         expressions = [_tokens(cursor, a, b) for _, a, b in clauses.items]
         order = []
         for passage in cursor.split(*clauses.order, ",") if clauses.order is not None else []:
-            bare = regions.without_direction(cursor, passage)
+            bare = cursor.without_direction(passage)
             wanted = _tokens(cursor, *bare)
             if wanted not in expressions:
                 raise NotDifferentiableError("LIMIT over DISTINCT with an order that could not be matched")

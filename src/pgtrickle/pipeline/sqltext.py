@@ -187,6 +187,12 @@ class Cursor:
                 begin = index + 1
         return [r for r in (*ranges, (begin, stop)) if r[0] < r[1]]
 
+    def without_direction(self, passage: tuple[int, int]) -> tuple[int, int]:
+        """An element of ORDER BY without ASC, DESC, NULLS FIRST and USING."""
+        inner = self.inside(*passage)
+        inner.until("ASC", "DESC", "NULLS", "NULLS FIRST", "NULLS LAST", "USING")
+        return passage[0], inner.at
+
     def is_query(self, start: int, stop: int) -> bool:
         """Whether what stands in these parentheses is a query, not an expression or a join."""
         if start >= stop:

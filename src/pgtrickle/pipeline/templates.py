@@ -255,11 +255,12 @@ class FoldTemplate:
         """The visible rows (c0.., then "gid") of the state rows in `state`, a table expression aliased s."""
         items = [f"{self._fill(o.parts)} AS {quote(o.name)}" for o in self.plan.outputs]
         where = f" WHERE {self._fill(self.plan.having)}" if self.plan.having is not None else ""
-        sql = f"SELECT {', '.join([*items, 's.gid AS __pgt_gid'])} FROM {state}{where}"
+        sql = f"SELECT {', '.join([*items, 's.gid AS __pgt_gid'])} FROM {state}{where}{self._fill(self.plan.tail)}"
         for layer in self.plan.layers:
             outer = [f"{i.sql} AS {quote(i.name)}" for i in layer.items]
             condition = f" WHERE {layer.where}" if layer.where is not None else ""
-            sql = f"SELECT {', '.join([*outer, f'{layer.alias}.__pgt_gid'])} FROM ({sql}) AS {layer.alias}{condition}"
+            shown = ", ".join([*outer, f"{layer.alias}.__pgt_gid"])
+            sql = f"SELECT {shown} FROM ({sql}) AS {layer.alias}{condition}{layer.tail}"
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
         casts = ", ".join(f"o.c{i}::{c.type} AS c{i}" for i, c in enumerate(self.columns))
         return f"SELECT {casts}, o.gid FROM ({sql}) AS o({names}, gid)"

@@ -22,9 +22,11 @@ def query_as_of(plan: Plan, changed: Mapping[int, Changed]) -> str:
         sql += f" GROUP BY {', '.join(f'({k})' for k in plan.keys)}"
     if plan.having is not None:
         sql += f" HAVING {_text(plan, plan.having)}"
+    sql += _text(plan, plan.tail)
     for layer in plan.layers:
         outer = ", ".join(f"{i.sql} AS {quote(i.name)}" for i in layer.items)
-        sql = f"SELECT {outer} FROM ({sql}) AS {layer.alias}" + (f" WHERE {layer.where}" if layer.where else "")
+        where = f" WHERE {layer.where}" if layer.where else ""
+        sql = f"SELECT {outer} FROM ({sql}) AS {layer.alias}{where}{layer.tail}"
     return into.with_clause() + sql
 
 

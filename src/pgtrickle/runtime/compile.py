@@ -138,7 +138,8 @@ def _target(table: StreamTable, template: Template | None = None) -> Target:
 
 def _groups(template: FoldTemplate, target: Target) -> Groups:
     key_types = tuple(t.declared for t in template.key_types)
-    return Groups(target, key_types, tuple(_state_columns(template)), template.output_statement)
+    state = tuple(_state_columns(template))
+    return Groups(target, key_types, state, template.output_statement, template.plan.is_limited)
 
 
 def _state_columns(template: FoldTemplate) -> list[StateColumn]:
