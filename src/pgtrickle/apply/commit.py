@@ -33,7 +33,7 @@ class Record:
     delta_rows: int
     requested_at: datetime | None
     fingerprints: dict[int, str | None]
-    time_zone: str
+    settled: dict[str, str | None]  # what the content rests on besides the sources
 
 
 def fence(conn: Connection, record: Record) -> None:
@@ -43,7 +43,7 @@ def fence(conn: Connection, record: Record) -> None:
             "frontier": json.dumps(record.frontier),
             "data_timestamp": record.data_timestamp,
             "requested_at": record.requested_at,
-            "time_zone": record.time_zone,
+            "settled": json.dumps(record.settled),
             "pgt_id": record.pgt_id,
             "epoch": record.epoch,
         },

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pgtrickle.model.catalog import Column
+from pgtrickle.model.catalog import REGION, Column
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -21,9 +21,6 @@ def quote(name: str) -> str:
 def escape(sql: str) -> str:
     """SQL text with no parameters of its own, made safe to stand in a statement that has some."""
     return sql.replace("%", "%%")
-
-
-REGION = "__pgt_region"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,9 @@ class Target:
         return f'ARRAY[{texts}]::text[]::text COLLATE "C"'
 
 
-def shape_target(conn: Connection, target: Target) -> None:
-    """Gives the stream table the hidden column that its regions need, or takes it away."""
+def reshape(conn: Connection, target: Target) -> None:
+    """Before a load is written: the columns of the definition, and the hidden one that regions need."""
+    conn.execute("SELECT pgtrickle._reshape(%s)", (target.pgt_id,))
     wanted = any(c.name == REGION for c in target.columns)
     row = conn.execute(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = %s::pg_catalog.regclass AND attname = %s)",

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+REGION = "__pgt_region"  # the hidden column of tables that are replaced region by region
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -79,6 +81,7 @@ class StreamTable:
     fingerprints: dict[int, str | None]
     last_full_ms: float | None = None
     is_in_place: bool = True  # the storage table is there, under the name that the catalog has for it
+    functions: str | None = None  # which versions of the database's own functions the query calls
 
     @property
     def full_name(self) -> str:

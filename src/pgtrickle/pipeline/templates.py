@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pgtrickle.errors import InvariantError, NotDifferentiableError
-from pgtrickle.model.catalog import Column
+from pgtrickle.model.catalog import REGION, Column
 from pgtrickle.pipeline.carriers import FLOAT4, FLOAT8, NUMERIC, SqlType, decoded, encoded, exact, key, numeric_scale
 from pgtrickle.pipeline.measures import Measure, Measures, argument, plan_measures, shows_scale
 from pgtrickle.pipeline.nodes import (
@@ -116,9 +116,6 @@ class RegionTemplate:
     def _rows(self, into: Statement, conditions: Sequence[str | None]) -> list[str]:
         """The rows of these regions (of all, without conditions), their region last."""
         return [into.render(_with_region(self.plan, self.core, c), ALL_NEW) for c in conditions]
-
-
-REGION = "__pgt_region"
 
 
 def region_hash(sql: str) -> str:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.apply.groups import Groups, StateColumn
-from pgtrickle.apply.target import Target
+from pgtrickle.apply.target import Target, quote
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.errors import DefinitionError, NotDifferentiableError
-from pgtrickle.model.catalog import Column, StreamTable
+from pgtrickle.model.catalog import REGION, Column, StreamTable
 from pgtrickle.pipeline.carriers import SqlType, encoded, exact
 from pgtrickle.pipeline.explain import explain, sample_statements
 from pgtrickle.pipeline.measures import Measure
 from pgtrickle.pipeline.nodes import Plan
 from pgtrickle.pipeline.parse import Functions, parse
-from pgtrickle.pipeline.templates import REGION, FoldTemplate, RegionTemplate, Template, compile_plan
+from pgtrickle.pipeline.templates import FoldTemplate, RegionTemplate, Template, compile_plan
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -59,7 +59,7 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     template = compiled.template
     if template is None:
         return compiled
-    statements = sample_statements(template)
+    statements = sample_statements(_without_storage(template))
     if isinstance(template, FoldTemplate) and template.rereads and template.key_types:
         reread = template.reread_statement(may_be_null=True)
         statements.append(reread.replace("%s::text[]", "NULL::text[]").replace("%%", "%"))
@@ -72,6 +72,15 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
             raise NotDifferentiableError(error.message, hint=error.hint) from error
         return _full(table, error.message)
     return compiled
+
+
+def _without_storage(template: Template) -> Template:
+    """The same over an empty relation: the table gets its new columns only when its load is ready."""
+    if not isinstance(template, RegionTemplate):
+        return template
+    columns = [f"NULL::{c.type} AS {quote(c.name)}" for c in template.columns]
+    columns += [f'NULL::text AS "{REGION}"'] if template.has_column else []
+    return replace(template, stored=f"(SELECT {', '.join(columns)} WHERE false) AS stored")
 
 
 def _template(conn: Connection, table: StreamTable) -> Template:

@@ -70,6 +70,8 @@ def decide(
         columns = source.columns if differentiable and source.capturable else ()
         if not (unchanged(stored, current, columns) and same_identity(stored, current)):
             return Decision(PREPARE, "a source's columns, partitions or capture triggers changed")
+    if reload is None and "functions" in (table.plan or {}) and (table.plan or {})["functions"] != table.functions:
+        return Decision(PREPARE, "a function that the query calls was replaced")
     if reload is not None:
         return Decision(FULL if reload == "first load" else REINITIALIZE, reload)
     rows = sum(p.rows for p in pending.values())

@@ -7,7 +7,6 @@ import json
 from typing import TYPE_CHECKING
 
 from pgtrickle.apply.groups import create_state
-from pgtrickle.apply.target import shape_target
 from pgtrickle.capture.fingerprint import fingerprints
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import translated
@@ -41,7 +40,6 @@ def prepare(conn: Connection, table: StreamTable, *, reload: str | None = None) 
             found[source.relid] = _captured(conn, source.relid, columns)
         stored = (table.plan or {}).get("shape")
         if reload is not None or stored != _shape(table, compiled):
-            shape_target(conn, compiled.target)
             # After a restart of ours nothing has to be proven again: changed sources show in their fingerprints.
             compiled = prove_leaves(conn, table, compiled)
             _same_meaning(conn, table, compiled)
@@ -124,8 +122,6 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, shape: str
         ).rowcount
         if moved and compiled.groups is not None:
             create_state(conn, compiled.groups)
-        if moved:
-            shape_target(conn, compiled.target)
 
 
 def _mode(table: StreamTable, compiled: Compiled) -> str:

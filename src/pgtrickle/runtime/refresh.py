@@ -19,6 +19,7 @@ from pgtrickle.apply import bags
 from pgtrickle.apply import groups as grouped
 from pgtrickle.apply.commit import Record, fence, write_history
 from pgtrickle.apply.stage import drop_stage, stage_arrow, stage_columns
+from pgtrickle.apply.target import reshape
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
@@ -338,7 +339,7 @@ class Refresher:
             sum(p.rows for p in job.pending.values()),
             job.table.refresh_requested_at,
             job.fingerprints,
-            moment.time_zone,
+            {"time_zone": moment.time_zone, "functions": job.table.functions},
         )
         try:
             with translated(), self.writer.transaction():
@@ -383,6 +384,7 @@ class Refresher:
                     yield identified
 
     def _replace(self, job: _Job, stage: str) -> tuple[int, int]:
+        reshape(self.writer, job.compiled.target)
         if job.compiled.groups is not None:
             rows = grouped.replace_groups(self.writer, job.compiled.groups, stage)
         else:

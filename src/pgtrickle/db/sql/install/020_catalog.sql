@@ -52,6 +52,9 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_stream_tables (
     UNIQUE (pgt_schema, pgt_name),
     UNIQUE (pgt_relid)
 ) WITH (fillfactor = 50);
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS functions_used oid[] NOT NULL DEFAULT '{}';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.functions_used IS
+'Functions of the database, not of PostgreSQL itself, that the query calls. When one is replaced, the content is computed anew.';
 COMMENT ON TABLE pgtrickle.pgt_stream_tables IS 'One row per stream table: definition, state, frontier.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pgt_relid IS 'The storage table.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defining_query IS

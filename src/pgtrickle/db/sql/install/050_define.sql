@@ -205,9 +205,42 @@ BEGIN
         GROUP BY x.relid
     ) AS r
     JOIN pg_class AS c ON c.oid = r.relid;
+    UPDATE pgtrickle.pgt_stream_tables AS st
+    SET functions_used = coalesce((SELECT array_agg(f.funcid ORDER BY f.funcid) FROM pgtrickle._functions_called(probe) AS f
+                                   WHERE NOT f.is_system), '{}')
+    WHERE st.pgt_id = id;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._store_dependencies(bigint, oid) IS 'Internal. Replaces the dependency rows of a stream table.';
+COMMENT ON FUNCTION pgtrickle._store_dependencies(bigint, oid) IS 'Internal. Replaces what is known of what a stream table reads and calls.';
+
+-- The storage table gets the columns that the catalog has for it, when the load that fills them is about to be committed: until
+-- then whoever reads sees the old content in the old columns. The same relation, so that grants, publications and the oid stay.
+CREATE OR REPLACE FUNCTION pgtrickle._reshape(id bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    st pgtrickle.pgt_stream_tables;
+    drops text;
+    present jsonb;
+BEGIN
+    SELECT * INTO STRICT st FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id;
+    SELECT jsonb_agg(jsonb_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'typid', a.atttypid::int8,
+                                        'typmod', a.atttypmod, 'collation', a.attcollation::int8) ORDER BY a.attnum)
+               FILTER (WHERE a.attname !~ '^__pgt_'),
+           string_agg(format('DROP COLUMN %I', a.attname), ', ')
+    INTO present, drops
+    FROM pg_attribute AS a
+    WHERE a.attrelid = st.pgt_relid AND a.attnum > 0 AND NOT a.attisdropped;
+    IF present = st.output_columns THEN
+        RETURN;
+    END IF;
+    EXECUTE format('TRUNCATE %I.%I', st.pgt_schema, st.pgt_name);
+    EXECUTE format('ALTER TABLE %I.%I %s', st.pgt_schema, st.pgt_name, drops);
+    EXECUTE format('ALTER TABLE %I.%I ADD COLUMN %s', st.pgt_schema, st.pgt_name,
+                   array_to_string(pgtrickle._column_definitions(st.output_columns), ', ADD COLUMN '));
+    EXECUTE format('CREATE INDEX ON %I.%I (__pgt_row_id)', st.pgt_schema, st.pgt_name);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._reshape(bigint) IS 'Internal. Gives a storage table the columns of its definition.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._check_probe(probe oid) RETURNS oid
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -339,7 +372,6 @@ DECLARE
     effective text := st.effective_refresh_mode;
     reason text := st.mode_reason;
     reader text;
-    drops text;
 BEGIN
     IF probe IS NOT NULL THEN
         PERFORM pgtrickle._check_probe(probe);
@@ -377,21 +409,11 @@ BEGIN
                     MESSAGE = format('the new query changes the columns of %s, which stream table %s reads', qualified, reader),
                     HINT = 'Drop the reader first, or keep the columns.';
             END IF;
-            -- The same relation with other columns: grants, publications and the oid stay.
-            SELECT string_agg(format('DROP COLUMN %I', a.attname), ', ') INTO drops
-            FROM pg_attribute AS a
-            WHERE a.attrelid = st.pgt_relid AND a.attnum > 0 AND NOT a.attisdropped;
-            EXECUTE format('TRUNCATE %s', qualified);
-            EXECUTE format('ALTER TABLE %s %s', qualified, drops);
-            EXECUTE format('ALTER TABLE %s ADD COLUMN %s', qualified,
-                           array_to_string(pgtrickle._column_definitions(d.output_columns), ', ADD COLUMN '));
-            EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
         END IF;
         PERFORM pgtrickle._store_dependencies(id, probe);
         UPDATE pgtrickle.pgt_stream_tables AS t
         SET defining_query = d.defining_query, original_query = _alter.original_query, output_columns = d.output_columns,
             plan = NULL, definition_version = t.definition_version + 1, needs_reinit = true, reinit_reason = 'the query was altered',
-            is_populated = t.is_populated AND d.output_columns = st.output_columns,
             status = CASE t.status WHEN 'SUSPENDED' THEN 'SUSPENDED' ELSE 'INITIALIZING' END,
             consecutive_errors = 0, last_error_message = NULL, refresh_requested_at = clock_timestamp()
         WHERE t.pgt_id = id;

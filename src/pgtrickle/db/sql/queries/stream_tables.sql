@@ -40,6 +40,11 @@ SELECT
         FROM pg_class AS c
         JOIN pg_namespace AS n ON n.oid = c.relnamespace
         WHERE c.oid = st.pgt_relid AND n.nspname = st.pgt_schema AND c.relname = st.pgt_name
+    ),
+    (
+        SELECT md5(string_agg(p.oid || ':' || p.xmin, ',' ORDER BY p.oid))
+        FROM pg_proc AS p
+        WHERE p.oid = ANY (st.functions_used)
     )
 FROM pgtrickle.pgt_stream_tables AS st
 WHERE %(ids)s::int8[] IS NULL OR st.pgt_id = ANY (%(ids)s::int8[])

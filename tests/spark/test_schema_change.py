@@ -1,0 +1,112 @@
+"""What happens to stream tables when what they rest on is changed: functions, columns, names, partitions, the query."""
+
+from __future__ import annotations
+
+from tests.line import Line
+
+TABLES = """
+CREATE TABLE item (id int PRIMARY KEY, price numeric(8, 2), kind text, unused int);
+INSERT INTO item SELECT i, i * 1.5, 'k' || i % 3, i FROM generate_series(1, 20) AS i;
+CREATE FUNCTION taxed(numeric) RETURNS numeric LANGUAGE sql IMMUTABLE AS 'SELECT $1 * 1.2';
+"""
+
+
+def reason_of(line: Line, name: str) -> str | None:
+    return line.last(name)[2]
+
+
+def test_replaced_function_is_noticed_and_the_content_computed_anew(line: Line) -> None:
+    line.sql(TABLES)
+    line.create("gross", "SELECT id, taxed(price) AS p FROM item")
+    line.create("net", "SELECT id, price FROM item")
+    line.sql("CREATE OR REPLACE FUNCTION taxed(numeric) RETURNS numeric LANGUAGE sql IMMUTABLE AS 'SELECT $1 * 1.19'")
+    line.tick()
+    line.check("gross", "REINITIALIZE")
+    assert reason_of(line, "gross") == "a function that the query calls was replaced"
+    assert line.refreshes("net") == 1
+    line.sql("UPDATE item SET price = price + 1 WHERE id = 3")
+    line.tick()
+    line.check("gross")
+
+
+def test_function_that_became_volatile_stops_its_table_with_a_reason(line: Line) -> None:
+    line.sql(TABLES)
+    line.create("gross", "SELECT id, taxed(price) AS p FROM item")
+    line.sql(
+        "CREATE OR REPLACE FUNCTION taxed(numeric) RETURNS numeric LANGUAGE sql VOLATILE AS 'SELECT $1 * random()'"
+    )
+    line.tick()
+    ((status, message),) = line.sql("SELECT status, last_error_message FROM pgtrickle.pgt_stream_tables")
+    assert status == "ERROR"
+    assert "volatile" in message
+
+
+def test_added_column_changes_nothing_and_a_dropped_one_stops_only_who_reads_it(line: Line) -> None:
+    line.sql(TABLES)
+    line.create("kinds", "SELECT kind, count(*) AS n FROM item GROUP BY kind")
+    line.create("prices", "SELECT id, price FROM item")
+    line.sql("ALTER TABLE item ADD COLUMN more int DEFAULT 7; UPDATE item SET kind = 'k9' WHERE id = 1")
+    line.tick()
+    for name in ("kinds", "prices"):
+        line.equal(name)
+    line.check("kinds")
+    line.sql("ALTER TABLE item DROP COLUMN price; UPDATE item SET kind = 'k8' WHERE id = 2")
+    line.tick()
+    line.tick()
+    line.equal("kinds")
+    ((status, message),) = line.sql(
+        "SELECT status, last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'prices'"
+    )
+    assert status == "ERROR"
+    assert "price" in message or "column" in message
+    assert len(line.rows("prices")) == 20
+
+
+def test_new_query_with_other_columns_leaves_the_old_content_until_it_is_ready(line: Line) -> None:
+    line.sql(TABLES)
+    line.create("st", "SELECT kind, count(*) AS n FROM item GROUP BY kind")
+    line.sql("GRANT SELECT ON st TO PUBLIC")
+    ((oid,),) = line.sql("SELECT 'st'::regclass::oid::int8")
+    line.sql(
+        "SELECT pgtrickle.alter_stream_table('st', query => 'SELECT id, kind, rank() OVER (PARTITION BY kind ORDER BY price) AS r FROM item')"
+    )
+    assert line.rows("st") == [("k0", 6), ("k1", 7), ("k2", 7)]
+    line.tick()
+    assert len(line.rows("st")) == 20
+    line.check("st", "REINITIALIZE")
+    line.sql("DELETE FROM item WHERE id = 4")
+    line.tick()
+    line.check("st")
+    assert line.sql("SELECT 'st'::regclass::oid::int8, has_table_privilege('public', 'st', 'SELECT')") == [(oid, True)]
+    line.sql("SELECT pgtrickle.alter_stream_table('st', query => 'SELECT count(*) AS n FROM item')")
+    line.tick()
+    line.check("st", "REINITIALIZE")
+    assert line.rows("st") == [(19,)]
+    line.sql("DELETE FROM item WHERE id = 5")
+    line.tick()
+    line.check("st")
+    assert [
+        c
+        for (c,) in line.sql(
+            "SELECT attname FROM pg_attribute WHERE attrelid = 'st'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
+        )
+    ] == ["n", "__pgt_row_id"]
+
+
+def test_attached_partition_is_read_and_a_detached_one_is_not(line: Line) -> None:
+    line.sql(
+        "CREATE TABLE part (id int, v int) PARTITION BY RANGE (id); "
+        "CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (10); "
+        "INSERT INTO part SELECT i, i FROM generate_series(0, 9) AS i; "
+        "CREATE TABLE part_2 (id int, v int); INSERT INTO part_2 SELECT i, i FROM generate_series(10, 19) AS i"
+    )
+    line.create("st", "SELECT count(*) AS n, sum(p.v) AS s FROM part p LEFT JOIN part q ON q.id = p.v + 1")
+    line.sql("ALTER TABLE part ATTACH PARTITION part_2 FOR VALUES FROM (10) TO (20)")
+    line.tick()
+    line.tick()
+    line.equal("st")
+    line.sql("UPDATE part SET v = v + 1 WHERE id = 12; ALTER TABLE part DETACH PARTITION part_1")
+    line.tick()
+    line.tick()
+    line.equal("st")
+    assert line.rows("st") == [(10, 146)]
