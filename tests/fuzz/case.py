@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -38,6 +38,12 @@ class Wave:
     case: Case
     trees: dict[str, Generated]
     views: dict[str, Query]
+
+
+def alone(made: Wave) -> tuple[str, Case]:
+    """One of the queries by itself: what 24 others need can hide what it lacks."""
+    name, query = Random(made.seed).choice(made.case.queries)
+    return name, replace(made.case, queries=((name, query),))
 
 
 def generate(seed: int, count: int = QUERIES) -> Wave:

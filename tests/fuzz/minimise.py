@@ -123,8 +123,11 @@ class _Minimiser:
         self._holds(replace(self.case, bases=()))
         for view in reversed(self.case.views):
             self._holds(replace(self.case, views=tuple(v for v in self.case.views if v != view)))
-        for i in range(len(self.case.setup) - 1, -1, -1):
-            self._holds(replace(self.case, setup=self.case.setup[:i] + self.case.setup[i + 1 :]))
+        size = len(self.case.setup) // 2
+        while size:
+            for start in range(len(self.case.setup) - size, -1, -size):
+                self._holds(replace(self.case, setup=self.case.setup[:start] + self.case.setup[start + size :]))
+            size //= 2
         for i in range(len(self.case.setup)):
             for shorter in _fewer_rows(self.case.setup[i]):
                 if self._holds(replace(self.case, setup=(*self.case.setup[:i], shorter, *self.case.setup[i + 1 :]))):
