@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a query is easier to read on one line
 """What happens to stream tables when what they rest on is changed: functions, columns, names, partitions, the query."""
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def test_old_stands_left_of_the_change_where_there_are_many(monkeypatch: pytest.
 
 
 def test_as_of_reads_every_changed_table_as_it_was() -> None:
-    term = Term(frozenset(), {1: SALE}, as_of=lambda _: "")
+    term = Term(frozenset(), {1: SALE}, as_of=lambda _, alias: (alias, "true"))
     assert [linear.role(s, term) for s in scans(join())] == ["old", "new", "old"]
 
 

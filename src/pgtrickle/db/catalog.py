@@ -45,7 +45,7 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
     dependencies = row[22]
     sources = tuple(Source(int(d["relid"]), d["type"], frozenset(d["columns"] or ())) for d in dependencies)
     fingerprints = {int(d["relid"]): d["fingerprint"] for d in dependencies}
-    fields = [*row[:5], columns, *row[6:22], sources, fingerprints, row[23], row[24], row[25]]
+    fields = [*row[:5], columns, *row[6:22], sources, fingerprints, *row[23:28]]
     return StreamTable(*fields)
 
 
@@ -54,7 +54,7 @@ def find_relation(conn: Connection, schema: str, name: str) -> Relation:
     if row is None:
         raise SourceChangedError(f"relation {schema}.{name} does not exist any more")
     columns = tuple(Column(c["attnum"], c["name"], c["type"], c["typid"], c["typmod"], c["not_null"]) for c in row[4])
-    return Relation(row[0], schema, name, row[1], columns, row[2], row[3], tuple(row[5] or ()))
+    return Relation(row[0], schema, name, row[1], columns, row[2], row[3], tuple(row[5] or ()), frozenset(row[6]))
 
 
 def function_names(conn: Connection) -> tuple[frozenset[str], frozenset[str]]:

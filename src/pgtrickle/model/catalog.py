@@ -33,6 +33,7 @@ class Relation:
     query: str | None = None
     has_children: bool = False
     key: tuple[int, ...] = ()  # columns of a unique index that are all NOT NULL
+    indexed: frozenset[int] = frozenset()  # columns that an index leads with
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)
@@ -82,6 +83,8 @@ class StreamTable:
     last_full_ms: float | None = None
     is_in_place: bool = True  # the storage table is there, under the name that the catalog has for it
     functions: str | None = None  # which versions of the database's own functions the query calls
+    last_diff_ms: float | None = None
+    last_diff_rows: int | None = None
 
     @property
     def full_name(self) -> str:

@@ -59,7 +59,11 @@ class Window:
         if self.since.open_xids:
             xids = ",".join(map(str, self.since.open_xids))
             arms = f"({arms} OR {xid} = ANY ('{{{xids}}}'::xid8[]))"
-        return f"{arms} AND pg_catalog.pg_visible_in_snapshot({xid}, '{self.upto}'::pg_snapshot)"
+        # Visible in `upto`: below its xmax and not in progress then. As comparisons, which the planner can estimate.
+        if not self.upto.open_xids:
+            return arms
+        xids = ",".join(map(str, self.upto.open_xids))
+        return f"{arms} AND {xid} <> ALL ('{{{xids}}}'::xid8[])"
 
 
 @dataclass(frozen=True, slots=True)

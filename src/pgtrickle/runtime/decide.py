@@ -9,8 +9,9 @@ from pgtrickle.capture.fingerprint import same_identity, unchanged
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Frontier, Instance, Pending
 
-# What a changed row costs in bulk (read, netted by Spark, applied): 0.01 to 0.015 ms in benchmarks/incremental.py.
-CHANGE_MS = 0.01
+# What a changed row costs at least (read, netted by Spark, applied): 0.01 to 0.015 ms in benchmarks/incremental.py. And
+# what a refresh of hardly any costs, mostly Spark's job.
+CHANGE_MS, SMALLEST_MS = 0.01, 40.0
 NO_DATA, FULL, DIFFERENTIAL, REINITIALIZE, PREPARE = "NO_DATA", "FULL", "DIFFERENTIAL", "REINITIALIZE", "PREPARE"
 TRUNCATED = "a source was truncated"
 
@@ -89,6 +90,14 @@ def decide(
     return Decision(DIFFERENTIAL)
 
 
+def _predicted_ms(table: StreamTable, rows: int) -> float:
+    """What so many changes would take, by what those of the latest refresh have taken."""
+    rate = CHANGE_MS
+    if table.last_diff_ms is not None and table.last_diff_rows:
+        rate = max(rate, (table.last_diff_ms - SMALLEST_MS) / table.last_diff_rows)
+    return rows * rate
+
+
 def _auto(
     table: StreamTable, pending: Mapping[int, Pending], rows: int, source_rows: Mapping[int, float], limits: Limits
 ) -> Decision:
@@ -102,7 +111,7 @@ def _auto(
             f"{rows} changes in {total:.0f} source rows exceed "
             f"differential_max_change_ratio ({limits.max_change_ratio})",
         )
-    predicted = rows * CHANGE_MS
+    predicted = _predicted_ms(table, rows)
     if table.last_full_ms is not None and predicted > limits.prediction_ratio * table.last_full_ms:
         return Decision(
             FULL,

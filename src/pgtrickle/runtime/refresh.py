@@ -25,7 +25,7 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.copy import read_arrow, read_batches
 from pgtrickle.errors import DefinitionError, InexactValueError, InvariantError, PgtrickleError, SourceChangedError
-from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.flow import Cut, Delta, Frontier, Pending, Timings, Window
 from pgtrickle.pipeline import frames
 from pgtrickle.pipeline.rules.linear import Changed
@@ -44,7 +44,7 @@ from pgtrickle.runtime.decide import (
     reload_reason,
     since,
 )
-from pgtrickle.runtime.pending import read_pending
+from pgtrickle.runtime.pending import analyse_buffers, read_pending
 from pgtrickle.runtime.rereads import delta_arrays
 
 if TYPE_CHECKING:
@@ -227,14 +227,15 @@ class Refresher:
         cuts = {t.pgt_id: since(t, moment.instance, moment.cut) for t in tables}
         windows = {t.pgt_id: Window(cut, moment.cut) for t in tables if (cut := cuts[t.pgt_id]) is not None}
         # Of a source whose structure changed not even the buffer may be there any more; `decide` sees to that.
-        wanted = [
-            (s.relid, windows[t.pgt_id])
+        wanted = {
+            (t.pgt_id, s.relid): (s.relid, windows[t.pgt_id], _columns(t, s, self.compiled(t)))
             for t in tables
             if t.pgt_id in windows
             for s in t.captured
             if unchanged(t.fingerprints.get(s.relid), prints.get(s.relid), ())
-        ]
-        counts, sizes = read_pending(self.reader, wanted)
+        }
+        counts, sizes = read_pending(self.reader, wanted.values())
+        analyse_buffers(self.writer, counts)
         jobs = []
         for table in tables:
             if not table.is_in_place:
@@ -244,12 +245,7 @@ class Refresher:
             if compiled is None:
                 outcomes.append(Outcome(table, PREPARE))
                 continue
-            window = windows.get(table.pgt_id)
-            pending = {
-                s.relid: counts[s.relid, window]
-                for s in table.captured
-                if window is not None and (s.relid, window) in counts
-            }
+            pending = {relid: counts[w] for (pgt_id, relid), w in wanted.items() if pgt_id == table.pgt_id}
             decision = decide(
                 table,
                 differentiable=compiled.template is not None,
@@ -422,6 +418,13 @@ def _moved(table: StreamTable) -> SourceChangedError:
         f"the table {table.full_name} was dropped, renamed or moved to another schema",
         hint=f"put it back and resume, or SELECT pgtrickle.repair_stream_table('{table.full_name}')",
     )
+
+
+def _columns(table: StreamTable, source: Source, compiled: Compiled | None) -> frozenset[int] | None:
+    """The columns whose changes matter; None where all do, because the table is recomputed."""
+    if compiled is None or compiled.template is None or table.effective_mode == "FULL":
+        return None
+    return source.columns
 
 
 def _load_types(compiled: Compiled) -> list[pa.DataType]:

@@ -116,10 +116,10 @@ def _attempt(conn: Connection, pgt_id: int, waiting_since: float | None) -> Veri
         if cut is None or not table.is_populated or table.needs_reinit:
             return None
         window = Window(cut, moment.cut)
-        pending, _ = read_pending(conn, [(s.relid, window) for s in table.captured])
+        pending, _ = read_pending(conn, [(s.relid, window, None) for s in table.captured])
         query, how = table.query, "quiet"
         if any(p.rows or p.truncated for p in pending.values()):
-            around = _around(conn, table, {relid: p for (relid, _), p in pending.items()}, window)
+            around = _around(conn, table, {relid: p for (relid, _, _), p in pending.items()}, window)
             if around is None:
                 return None
             query, how = around, "around"

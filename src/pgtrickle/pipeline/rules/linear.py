@@ -48,14 +48,14 @@ class Changed:
 class Term:
     """Which occurrences are read as their changes (none: evaluate everything new), and what has changed.
 
-    `old_before`: changed occurrences left of this one are read as they were. `as_of`: all are, each by the statement
-    that this gives for it, the plain bag of rows that the table was before the windows.
+    `old_before`: changed occurrences left of this one are read as they were. `as_of`: all are; for a table and
+    its alias it gives rows and a condition on them, which together are the table before the windows.
     """
 
     deltas: frozenset[int]
     changed: Mapping[int, Changed]
     old_before: int = 0
-    as_of: Callable[[Scan], str] | None = None
+    as_of: Callable[[Scan, str], tuple[str, str]] | None = None
 
 
 NOW = Term(frozenset(), {})
@@ -115,10 +115,11 @@ def shared(node: Linear, term: Term) -> dict[str, str]:
     """The changed rows of the term, by name, with their number as a limit: joins start from them."""
     found = {}
     for scan in scans(node):
-        if scan.occurrence in term.deltas:
+        reads = role(scan, term)
+        if reads == "delta" or (reads == "old" and term.as_of is None):
             change = term.changed[scan.relation.relid]
-            rows = window_rows(scan, change, negate=_is_negated(scan, term))
-            found[_delta_name(scan, term)] = f"{rows} LIMIT {change.rows}"
+            rows = window_rows(scan, change, negate=reads == "old" or _is_negated(scan, term))
+            found[_rows_name(scan, term)] = f"{rows} LIMIT {change.rows}"
     return found
 
 
@@ -127,8 +128,10 @@ def _is_negated(scan: Scan, term: Term) -> bool:
     return scan.occurrence == min(term.deltas) and sign(term) < 0
 
 
-def _delta_name(scan: Scan, term: Term) -> str:
-    return f'"__pgt_{"n" if _is_negated(scan, term) else "d"}{scan.occurrence}"'
+def _rows_name(scan: Scan, term: Term) -> str:
+    """The rows of the window, as they are or negated: to take them back is what makes new old."""
+    is_negated = scan.occurrence not in term.deltas or _is_negated(scan, term)
+    return f'"__pgt_{"n" if is_negated else "d"}{scan.occurrence}"'
 
 
 def render(node: Linear, term: Term, names: Sequence[str] | None = None) -> Rendered:
@@ -145,7 +148,14 @@ def select(items: Sequence[str], source: From | None, where: str | None, term: T
     """A SELECT over these members; its weight is the product of theirs."""
     text, weights = "", []
     if source is not None:
-        rendered = [render(m.node, term) for m in source.members]
+        rendered = []
+        for m in source.members:
+            if isinstance(m.node, Scan) and term.as_of is not None and role(m.node, term) == "old":
+                rows, condition = term.as_of(m.node, m.alias)
+                rendered.append(Rendered(rows, False))
+                where = f"({where}) AND {condition}" if where is not None else condition
+            else:
+                rendered.append(render(m.node, term))
         aliases = [m.alias for m in source.members]
         weights = [f"{a}.{W}" for a, r in zip(aliases, rendered, strict=True) if r.weighted]
         places = [p if isinstance(p, str) else f"({rendered[p].sql}) AS {aliases[p]}" for p in source.parts]
@@ -182,18 +192,15 @@ def _names(node: Linear) -> list[str]:
 def _scan(scan: Scan, term: Term) -> Rendered:
     reads = role(scan, term)
     if reads == "delta":
-        return Rendered(f"SELECT * FROM {_delta_name(scan, term)}", True)
+        return Rendered(f"SELECT * FROM {_rows_name(scan, term)}", True)
     now = f"{quote(scan.relation.schema)}.{quote(scan.relation.name)}"
     by_number = {c.attnum: c.name for c in scan.relation.columns}
     columns = [f"t.{quote(by_number[attnum])} AS {quote(name)}" for attnum, name in scan.exposes] or ["1 AS __pgt_one"]
     if reads == "new":
         return Rendered(f"SELECT {', '.join(columns)} FROM {now} AS t", False)
-    change = term.changed[scan.relation.relid]
-    if term.as_of is not None:
-        return Rendered(term.as_of(scan), False)
     table = f"SELECT {', '.join(columns)}, 1 AS {W} FROM {now} AS t"
-    # The limit, their exact number, tells the planner how few rows the second arm has.
-    window = f"SELECT * FROM ({window_rows(scan, change, negate=True)} LIMIT {change.rows}) AS w"
+    # As a subquery of its own: PostgreSQL reads both arms by the keys of a join only then.
+    window = f"SELECT * FROM (SELECT * FROM {_rows_name(scan, term)} OFFSET 0) AS w"
     return Rendered(f"{table} UNION ALL {window}", True)
 
 

@@ -7,7 +7,7 @@ has to give back to be as it was, keys, the change of a subquery.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pgtrickle.pipeline.carriers import encoded
 from pgtrickle.pipeline.nodes import (
@@ -26,13 +26,17 @@ from pgtrickle.pipeline.nodes import (
     Tree,
     UnionAll,
     names,
+    parts,
     scans,
+    subs,
 )
 from pgtrickle.pipeline.rules import linear
 from pgtrickle.pipeline.rules.linear import NOW, Changed, Rendered, Term, W
-from pgtrickle.pipeline.sqltext import quote
+from pgtrickle.pipeline.rules.names import conjuncts
+from pgtrickle.pipeline.sqltext import identifier, quote
 
 NEW, OLD = "new", "old"
+NOW_MARK = '"__pgt_now"'  # of a row of a table as it was: whether it is there now
 DELTA, BEFORE = "delta", "before"  # of a part: its change; what it was, as what it is minus its change
 
 
@@ -107,14 +111,15 @@ class Statement:
     def block(self, node: Block, view: View, *, conditions: Sequence[str] = (), sign: int | None = None) -> Rendered:
         """`conditions` are added to WHERE; `sign` is a factor of the weight, or all of it where no part has one."""
         weights: list[str] = []
-        source = ", ".join(self.tree(t, view, weights) for t in node.trees)
+        open_conditions: list[str] = []
+        source = ", ".join(self.tree(t, view, weights, open_conditions) for t in node.trees)
         columns = [f"{self.text(c.text, view)} AS {quote(c.name)}" for c in node.columns]
         if sign == -1 or (sign is not None and not weights):
             weights.append(str(sign))
         if weights:
             columns.append(f"{' * '.join(weights)} AS {W}")
-        where = [f"({self.text(node.where, view)})"] if node.where is not None else []
-        where += conditions
+        where = [f"({self.condition(c, view)})" for c in conjuncts(node.where)] if node.where is not None else []
+        where += [*conditions, *open_conditions]
         head = "SELECT "
         if node.distinct_on is not None:
             head += f"DISTINCT ON ({self.text(node.distinct_on, view)}) "
@@ -123,13 +128,29 @@ class Statement:
         sql += f" WHERE {' AND '.join(where)}" if where else ""
         return Rendered(sql + self.text(node.tail, view), bool(weights))
 
-    def tree(self, tree: Tree, view: View, weights: list[str]) -> str:
+    def tree(self, tree: Tree, view: View, weights: list[str], where: list[str] | None = None) -> str:
+        """`where` takes conditions that belong to parts, if a condition there is as good as one on the part itself."""
         if isinstance(tree, Part):
-            return self.part(tree, view, weights)
-        left, right = self.tree(tree.left, view, weights), self.tree(tree.right, view, weights)
-        return joined(tree.kind, left, right, self.text(tree.on, view) if tree.on is not None else None, tree.using)
+            return self.part(tree, view, weights, where)
+        sides = []
+        on: list[str] | None = None if tree.on is None and tree.kind != "CROSS JOIN" else []
+        for side, is_preserved in ((tree.left, tree.kind != "RIGHT JOIN"), (tree.right, tree.kind != "LEFT JOIN")):
+            if tree.kind == "FULL JOIN":
+                place = None
+            elif tree.kind in ("JOIN", "CROSS JOIN"):
+                place = where if where is not None else on
+            elif is_preserved:
+                place = where
+            else:
+                place = on if isinstance(side, Part) else None
+            sides.append(self.tree(side, view, weights, place))
+        condition = self.text(tree.on, view) if tree.on is not None else None
+        if on:
+            condition = " AND ".join([*([f"({condition})"] if condition is not None else []), *on])
+        kind = "JOIN" if tree.kind == "CROSS JOIN" and condition is not None else tree.kind
+        return joined(kind, sides[0], sides[1], condition, tree.using)
 
-    def part(self, part: Part, view: View, weights: list[str]) -> str:
+    def part(self, part: Part, view: View, weights: list[str], where: list[str] | None = None) -> str:
         if part.node is None:
             return self.text(part.call, view)
         role = view.of(part)
@@ -142,9 +163,28 @@ class Statement:
         if role == BEFORE:
             listed = ", ".join(f"q.{quote(n)}" for n in names(part.node))
             now = f"SELECT {listed}, 1 AS {W} FROM ({self.render(part.node, ALL_NEW)}) AS q"
-            gone = f"SELECT {listed}, -q.{W} FROM {self.delta_of(part.node)} AS q"
+            gone = f"SELECT {listed}, -q.{W} FROM {_apart(self.delta_of(part.node))} AS q"
             return f"({now} UNION ALL {gone}) AS {part.alias}"
-        return f"({self.render(part.node, ALL_NEW if role == NEW else ALL_OLD)}) AS {part.alias}"
+        is_old = role == OLD and self.is_changed(part.node)
+        if is_old and where is not None and isinstance(part.node, Scan):
+            rows, condition = self.scan_as_of(part.node, part.alias)
+            where.append(condition)
+            return f"({rows}) AS {part.alias}"
+        return f"({self.render(part.node, ALL_OLD if is_old else ALL_NEW)}) AS {part.alias}"
+
+    def condition(self, condition: Text, view: View) -> str:
+        """A condition that must hold. `x IN (groups)` is asked for x alone where an index finds its rows.
+
+        PostgreSQL would compute all groups; a refresh asks for few rows.
+        """
+        if self.changed and len(condition) == 3 and isinstance(sub := condition[1], Sub):
+            keyed = _keyed(sub) if is_all(condition, sub) else None
+            if keyed is not None:
+                block, key = keyed
+                equal = f"({key} = {sub.test})"
+                where = ("(", *block.where, f") AND {equal}") if block.where is not None else (equal,)
+                return f"EXISTS ({self.render(replace(block, where=where), view)})"
+        return self.text(condition, view)
 
     def text(self, text: Text, view: View) -> str:
         return "".join(self.render(p.node, view) if isinstance(p, Sub) else p for p in text)
@@ -154,44 +194,82 @@ class Statement:
 
     def _scan(self, scan: Scan, state: str) -> str:
         if state == OLD and scan.relation.relid in self.changed:
-            return self.scan_as_of(scan)
+            rows, condition = self.scan_as_of(scan, "o")
+            listed = ", ".join(f"o.{quote(n)}" for _, n in scan.exposes) or "1 AS __pgt_one"
+            return f"SELECT {listed} FROM ({rows}) AS o WHERE {condition}"
         return linear.render(scan, NOW).sql
 
-    def scan_as_of(self, scan: Scan) -> str:
-        """The table before the window: what it has now but for what came, and what went.
+    def scan_as_of(self, scan: Scan, alias: str) -> tuple[str, str]:
+        """The table before the window, under an alias: rows, and the condition that belongs to them.
 
-        Rows are matched by their text: not every type has an equality, and 1.0 must not stand for 1.00. A key of the
-        table helps to find rows, but nothing rests on it: of equal rows of which some came, the others are given back.
+        The rows are those that the table has, and for what the window touched what there was. The condition leaves out
+        of the former what the window touched. It stands beside the rows, not in them: PostgreSQL reads a UNION ALL by
+        the keys of a join only where its arms have no conditions of their own.
+
+        Rows are touched that share their key with a changed one, where changes have a key of the table, else that are
+        equal to one. What there was of them is what there is minus what came plus what went, row by row as texts: not
+        every type has an equality, and 1.0 must not stand for 1.00. So the key need not be unique.
         """
         change = self.changed[scan.relation.relid]
         by_number = {c.attnum: c for c in scan.relation.columns}
         columns = [a for a, _ in scan.exposes]
-        texts = encoded([f"c.c{a}::text" for a in columns])
-        signed = "sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END)"
         window = f"{change.window.predicate('c.xid')} AND c.action <> 'T'"
         buffer = f"{linear.buffer_name(scan.relation.relid)} AS c WHERE {window}"
-        net = self.share(f"SELECT {texts} AS r, {signed} AS n FROM {buffer} GROUP BY 1 HAVING {signed} <> 0", "w")
-        now = f"{quote(scan.relation.schema)}.{quote(scan.relation.name)} AS t"
-        row = encoded([f"t.{quote(by_number[a].name)}::text" for a in columns])
+        table = f"{quote(scan.relation.schema)}.{quote(scan.relation.name)} AS t"
+        stored = {a: f"t.{quote(by_number[a].name)}" for a in columns}
+        row = encoded([f"{s}::text" for s in stored.values()])
+        image = encoded([f"c.c{a}::text" for a in columns])
+        changed = [f"c.c{a}" for a in scan.key] or [image]
+        names = [f"k{i}" for i in range(len(changed))]
+        listed = ", ".join(f"{c} AS {n}" for c, n in zip(changed, names, strict=True))
+        keys = self.share(f"SELECT DISTINCT {listed} FROM {buffer}", "w")
+        touched = f"IN (SELECT {', '.join(f'w.{n}' for n in names)} FROM {keys} AS w)"
+        place = ", ".join([stored[a] for a in scan.key] or [row])
+        now = f"SELECT {row} AS r, 1 AS n FROM {table} WHERE ({place}) {touched}"
+        undone = f"SELECT {image}, CASE c.action WHEN 'I' THEN -1 ELSE 1 END FROM {buffer}"
+        net = f"SELECT b.r, sum(b.n) AS n FROM ({now} UNION ALL {undone}) AS b GROUP BY b.r HAVING sum(b.n) > 0"
+        copies = "unnest(array_fill(1, ARRAY[b.n::int4]))"  # which the planner takes for 10, generate_series for 1000
         typed = [f"(b.r::text[])[{i}]::{by_number[a].type} AS c{a}" for i, a in enumerate(columns, start=1)]
-        match = [
-            f"t.{quote(by_number[a].name)} = (w.r::text[])[{columns.index(a) + 1}]::{by_number[a].type}"
-            for a in scan.key
-        ]
-        kept = (
-            f"SELECT w.r, count(*) - w.n AS n FROM {net} AS w JOIN {now} ON {' AND '.join([*match, f'{row} = w.r'])} "
-            f"WHERE w.n > 0 GROUP BY w.r, w.n"
-        )
-        gone = f"SELECT w.r, -w.n AS n FROM {net} AS w WHERE w.n < 0"
-        back = self.share(
-            f"SELECT {', '.join(typed) or '1 AS one'} FROM ({gone} UNION ALL {kept}) AS b, generate_series(1, b.n)", "b"
-        )
-        shown = [f"t.{quote(by_number[a].name)} AS {quote(n)}" for a, n in scan.exposes] or ["1 AS __pgt_one"]
-        given = [f"b.c{a} AS {quote(n)}" for a, n in scan.exposes] or ["1 AS __pgt_one"]
+        back = self.share(f"SELECT {', '.join(typed) or '1 AS one'} FROM ({net}) AS b, {copies}", "b")
+        shown = [*(f"{stored[a]} AS {quote(n)}" for a, n in scan.exposes), f"true AS {NOW_MARK}"]
+        given = [*(f"b.c{a} AS {quote(n)}" for a, n in scan.exposes), f"false AS {NOW_MARK}"]
+        exposed = {a: f"{alias}.{quote(n)}" for a, n in scan.exposes}
+        value = [exposed[a] for a in scan.key] or [encoded([f"{e}::text" for e in exposed.values()])]
         return (
-            f"SELECT {', '.join(shown)} FROM {now} WHERE NOT ({row} IN (SELECT w.r FROM {net} AS w WHERE w.n > 0)) "
-            f"UNION ALL SELECT {', '.join(given)} FROM {back} AS b"
+            f"SELECT {', '.join(shown)} FROM {table} UNION ALL SELECT {', '.join(given)} FROM {_apart(back)} AS b",
+            f"(NOT {alias}.{NOW_MARK} OR NOT (({', '.join(value)}) {touched}))",
         )
+
+
+def is_all(condition: Text, sub: Sub) -> bool:
+    """Whether a condition is nothing but `(test IN (subquery))`."""
+    if len(condition) != 3 or condition[1] is not sub or sub.kind != "in" or sub.test is None:
+        return False
+    before, after = str(condition[0]), str(condition[2])
+    return (
+        not after.strip(" )") and before.lstrip(" (").startswith(sub.test.lstrip(" (")) and before.split()[-2] == "IN"
+    )
+
+
+def _keyed(sub: Sub) -> tuple[Block, str] | None:
+    """The block of groups behind IN and the key that it returns, where an index of its table leads with that."""
+    node = sub.node
+    if not isinstance(node, Block) or node.region is None or len(node.columns) != 1 or subs(node.columns[0].text):
+        return None
+    key = "".join(str(p) for p in node.columns[0].text)
+    if key not in node.region or node.distinct_on is not None:
+        return None
+    alias, _, column = key.rpartition(".")
+    for part in parts(node):
+        if isinstance(part.node, Scan) and identifier(part.alias) == identifier(alias or part.alias):
+            attnum = {name: a for a, name in part.node.exposes}.get(identifier(column))
+            return (node, key) if attnum in part.node.relation.indexed else None
+    return None
+
+
+def _apart(name: str) -> str:
+    """A WITH item as an arm of a UNION ALL that a join may read by key, which PostgreSQL does with subqueries alone."""
+    return f"(SELECT * FROM {name} OFFSET 0)"
 
 
 def joined(kind: str, left: str, right: str, on: str | None, using: str | None) -> str:

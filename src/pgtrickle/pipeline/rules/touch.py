@@ -25,7 +25,7 @@ from pgtrickle.pipeline.nodes import (
     texts,
 )
 from pgtrickle.pipeline.rules.names import aliases_of, below, conjuncts, free, own, with_alias
-from pgtrickle.pipeline.rules.states import DELTA, NEW, OLD, Statement, View, joined
+from pgtrickle.pipeline.rules.states import DELTA, NEW, OLD, Statement, View, is_all, joined
 from pgtrickle.pipeline.sqltext import identifier
 
 
@@ -102,11 +102,7 @@ def _is_required(node: Block, sub: Sub) -> bool:
     """Whether the block keeps only rows for which IN is true, so that its being unknown is as good as false."""
     if node.where is None:
         return False
-    for condition in conjuncts(node.where):
-        if len(condition) == 3 and condition[1] is sub:
-            before, after = str(condition[0]).strip(), str(condition[2]).strip()
-            return not after.strip(")") and before.lstrip("(").startswith((sub.test or "").lstrip("("))
-    return False
+    return any(is_all(condition, sub) for condition in conjuncts(node.where))
 
 
 def _is_never_null(node: Block, test: str) -> bool:
@@ -171,6 +167,8 @@ def _touched(into: Statement, node: Node, part: Part, view: View, test: tuple[st
         if test is not None and (compared := _compared(node, *test)) is not None:
             conditions.append((compared,))
         return _exists(into, node.trees, part, conditions, view)
+    if test is not None and node.region is None and (compared := _compared(node, *test)) is not None:
+        conditions.append((compared,))
     return _touched_deeper(into, node, part, view, conditions)
 
 

@@ -52,6 +52,8 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_stream_tables (
     UNIQUE (pgt_schema, pgt_name),
     UNIQUE (pgt_relid)
 ) WITH (fillfactor = 50);
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS last_diff_rows bigint;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.last_diff_rows IS 'Changes that the refresh of last_diff_ms has processed.';
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS functions_used oid[] NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.functions_used IS
 'Functions of the database, not of PostgreSQL itself, that the query calls. When one is replaced, the content is computed anew.';

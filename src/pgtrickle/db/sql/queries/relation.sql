@@ -1,7 +1,7 @@
 -- A relation by name, with what the planner needs of it. Run with an empty search_path, so that a view's text is qualified.
 -- %(schema)s, %(name)s: its name.
 -- Returns one row: relid, relkind, query (views only), has_children, columns json [{attnum, name, type, typid, typmod, not_null}],
--- key: attribute numbers of a unique index without NULLs, the primary key first.
+-- key: attribute numbers of a unique index without NULLs, the primary key first; indexed: those that an index leads with.
 SELECT
     c.oid,
     c.relkind::text,
@@ -19,7 +19,8 @@ SELECT
         FROM pg_attribute AS a
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     ),
-    pgtrickle._key(c.oid)
+    pgtrickle._key(c.oid),
+    ARRAY(SELECT DISTINCT i.indkey[0] FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL)
 FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = %(name)s

@@ -45,7 +45,9 @@ SELECT
         SELECT md5(string_agg(p.oid || ':' || p.xmin, ',' ORDER BY p.oid))
         FROM pg_proc AS p
         WHERE p.oid = ANY (st.functions_used)
-    )
+    ),
+    st.last_diff_ms,
+    st.last_diff_rows
 FROM pgtrickle.pgt_stream_tables AS st
 WHERE %(ids)s::int8[] IS NULL OR st.pgt_id = ANY (%(ids)s::int8[])
 ORDER BY st.pgt_id
