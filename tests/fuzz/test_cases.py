@@ -14,9 +14,7 @@ from tests.fuzz.lines import Lines
 CASES = sorted((Path(__file__).parent / "cases").glob("*.sql"))
 
 # Known and not yet mended.
-OPEN: frozenset[str] = frozenset(
-    {"distinct-aggregate-over-limit", "update-leaves-reread-group-stale", "using-merged-column-in-order-by"}
-)
+OPEN: frozenset[str] = frozenset()
 
 
 @pytest.mark.spark

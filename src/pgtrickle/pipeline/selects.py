@@ -130,7 +130,7 @@ class _SelectReader:
             ordered = [clauses.limit, *([clauses.order] if clauses.order is not None else [])]
             if any(subs(self._text(p)) for p in ordered):
                 return None
-            order = f" ORDER BY {self.cursor.text(*clauses.order)}" if clauses.order is not None else ""
+            order = f" ORDER BY {plain(self._order(clauses))}" if clauses.order is not None else ""
             tail = f"{order} {self.cursor.text(*clauses.limit)}"
         layer = Layer(items, alias, plain(where) if where is not None else None, tail)
         return replace(aggregate, layers=(*aggregate.layers, layer))
@@ -176,10 +176,28 @@ class _SelectReader:
             if passage is not None:
                 tail += [f" {word} ", *self._text(passage)]
         if clauses.order is not None and (clauses.on or (clauses.limit is not None and limited)):
-            tail += [" ORDER BY ", *self._text(clauses.order)]
+            tail += [" ORDER BY ", *self._order(clauses)]
         if clauses.limit is not None and limited:
             tail += [" ", *self._text(clauses.limit)]
         return tuple(tail)
+
+    def _order(self, clauses: Clauses) -> Text:
+        """ORDER BY, where a bare name means a column of FROM: read again as it stands, it may mean an output column.
+
+        PostgreSQL prints a column that USING has merged bare, whatever the output columns are called.
+        """
+        assert clauses.order is not None
+        outputs = {name: _tokens(self.cursor, a, b) for name, a, b in clauses.items}
+        found: list[str | Sub] = []
+        for start, stop in self.cursor.split(*clauses.order, ","):
+            bare = self.cursor.without_direction((start, stop))
+            text, tokens = self._text(bare), _tokens(self.cursor, *bare)
+            name = self.cursor.name_at(start)
+            if len(tokens) == 1 and self.cursor.tokens[start].is_name and outputs.get(name, tokens) != tokens:
+                text = ("COALESCE(", *text, ")")
+            direction = self.cursor.text(bare[1], stop)
+            found += [", ", *text, *([f" {direction}"] if direction else [])]
+        return tuple(found[1:])
 
     def _limited(self, clauses: Clauses, plan: Node) -> Block:
         """LIMIT over SELECT DISTINCT, whose order can only name what it selects."""

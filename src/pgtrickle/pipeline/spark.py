@@ -149,7 +149,11 @@ class SparkEngine:
     def _job(self, items: Sequence[WorkItem]) -> list[Delta]:
         import pyarrow as pa
 
-        slots = Slots(max(i.slots.sums for i in items), max(i.slots.extremes for i in items))
+        slots = Slots(
+            max(i.slots.sums for i in items),
+            max(i.slots.extremes for i in items),
+            any(i.slots.every for i in items),
+        )
         tagged = [
             padded(item.leaf, slots).append_column("t", pa.array([number] * len(item.leaf), pa.int32()))
             for number, item in enumerate(items)
@@ -279,6 +283,6 @@ def _net(frame: DataFrame, slots: Slots) -> DataFrame:
             seen = f.when(side & f.col(f"o{i}").isNotNull(), pair)
             folded.append(f.min(seen).getField(f"x{i}").alias(f"x{i}_{what}"))
     net = frame.groupBy("t", "k").agg(*folded)
-    if not slots.sums and not slots.extremes:
+    if slots == Slots():
         net = net.where(f.col("n") != 0)
     return net.select("t", _identity(f.col("k")).alias("h"), *result_names(slots)[1:])

@@ -43,6 +43,9 @@ class Slots:
 
     sums: int = 0
     extremes: int = 0
+    every: bool = (
+        False  # also keys whose weights cancel out: what is read again may be another though none came or went
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +194,7 @@ class FoldTemplate:
 
     @property
     def slots(self) -> Slots:
-        return Slots(len(self.sums), len(self.extremes))
+        return Slots(len(self.sums), len(self.extremes), any(m.kind == "reread" for m in self.measures.measures))
 
     def delta_statement(self, changed: Mapping[int, Changed]) -> str:
         values = [str(m.value) for m in self.sums]
