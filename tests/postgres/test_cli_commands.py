@@ -92,3 +92,29 @@ def test_database_settings_read_what_the_server_was_started_with(database: Datab
         found = database_settings(connection)
     assert found == {"pg_trickle.enabled": "off"}
     assert load(database=found).settings.enabled is False
+
+
+def test_plan_says_how_a_table_is_maintained_and_how_a_query_would_be(installed: Database) -> None:
+    installed.sql("CREATE TABLE t (a int PRIMARY KEY, b int)")
+    query = "SELECT x.a, y.b FROM t x LEFT JOIN t y ON y.a = x.b WHERE NOT EXISTS (SELECT 1 FROM t z WHERE z.b = x.a)"
+    installed.sql("SELECT pgtrickle.create_stream_table('s', %s, initialize => false)", query)
+    of_table = pgtrickle("plan", "s", "--server", installed.dsn)
+    assert (of_table.returncode, of_table.stderr) == (0, "")
+    for part in ("Mode: DIFFERENTIAL", "LEFT JOIN", "Subquery (exists)", "Scan public.t", "In Spark:", "was truncated"):
+        assert part in of_table.stdout
+    of_query = pgtrickle("plan", "--query", query, "--server", installed.dsn, "--json")
+    assert (of_query.returncode, of_query.stderr) == (0, "")
+    assert (
+        json.loads(of_query.stdout)["tree"]
+        == json.loads(pgtrickle("plan", "s", "--server", installed.dsn, "--json").stdout)["tree"]
+    )
+    assert installed.sql("SELECT count(*) FROM pgtrickle.pgt_stream_tables") == [(1,)]
+    full = pgtrickle("plan", "--query", "SELECT a, current_date AS d FROM t", "--server", installed.dsn)
+    assert "Mode: FULL" in full.stdout
+    assert "CURRENT_DATE" in full.stdout
+
+
+def test_plan_of_what_is_not_there_is_one_line(installed: Database) -> None:
+    done = pgtrickle("plan", "nothing", "--server", installed.dsn)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1

@@ -127,6 +127,29 @@ def verify(
 
 
 @app.command()
+def plan(
+    server: Server,
+    name: Annotated[str | None, typer.Argument(help="A stream table, with its schema if not public.")] = None,
+    query: Annotated[str | None, typer.Option("--query", help="A query instead: nothing is created.")] = None,
+    statements: Annotated[bool, typer.Option("--statements", help="Also the SQL that a refresh sends.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show how a stream table is maintained, or how a query would be: operators, what runs where, what forces FULL."""
+    if (name is None) == (query is None):
+        raise typer.BadParameter("give the name of a stream table, or --query")
+    from pgtrickle.runtime.plan import plan_of
+
+    found = plan_of(server, name, query)
+    if as_json:
+        _print_json(found)
+        return
+    from pgtrickle.cli.render import plan_lines
+
+    for line in plan_lines(found, statements=statements):
+        typer.echo(line)
+
+
+@app.command()
 def status(server: Server, as_json: Json = False) -> None:
     """Show the stream tables of a database and how they are doing."""
     from pgtrickle.db.connect import connect
