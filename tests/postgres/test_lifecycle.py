@@ -143,6 +143,33 @@ def test_schedules_that_are_fine(db: Database, schedule: str) -> None:
         "SELECT id, CASE WHEN amount > 1 THEN 'x' ELSE note END AS k, coalesce(note, '') || 'z' AS z FROM orders "
         "WHERE (id, customer) > (1, 2) AND customer = ANY (ARRAY[1, 2]) AND note LIKE 'a%%'",
         "SELECT note::int AS n, note::numeric AS m, note::jsonb AS j FROM orders",
+        "SELECT id, row_number() OVER () AS n FROM customers",
+        "SELECT DISTINCT region FROM customers",
+        "SELECT DISTINCT ON (region) region, id FROM customers ORDER BY 1, 2",
+        "SELECT o.id FROM orders o LEFT JOIN customers c ON c.id = o.customer",
+        "SELECT o.id FROM orders o FULL JOIN customers c ON c.id = o.customer",
+        "SELECT id FROM orders ORDER BY id LIMIT 3",
+        "SELECT id FROM orders OFFSET 3",
+        "SELECT id FROM orders UNION SELECT id FROM customers",
+        "SELECT id FROM orders EXCEPT ALL SELECT id FROM customers",
+        "SELECT id FROM orders INTERSECT SELECT id FROM customers",
+        "SELECT region, count(*) AS n FROM customers GROUP BY ROLLUP (region)",
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r, customers",
+        "SELECT id FROM orders o WHERE EXISTS (SELECT FROM customers c WHERE c.id = o.customer)",
+        "SELECT id FROM orders WHERE customer IN (SELECT id FROM customers)",
+        "SELECT id, (SELECT max(id) FROM customers) AS m FROM orders",
+        "SELECT o.id, x.n FROM orders o, LATERAL (SELECT o.id + 1 AS n) x",
+        "SELECT g FROM customers, generate_series(1, 3) AS g",
+        "SELECT generate_series(1, id) AS g FROM customers",
+        "SELECT c.id FROM customers c JOIN (VALUES (1)) AS v(x) ON v.x = c.id",
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY id) AS p FROM customers",
+        "SELECT string_agg(region, ',' ORDER BY id) AS s FROM customers",
+        "SELECT string_agg(region, ',') AS s FROM customers",
+        "SELECT last_of(id) AS s FROM customers",
+        "SELECT t.total FROM totals t JOIN customers c ON c.id = t.customer",
+        "SELECT q.n FROM (SELECT count(*) AS n FROM customers) q, orders",
+        "SELECT max(q.n) FROM (SELECT count(*) AS n FROM customers GROUP BY region) q",
+        "SELECT count(*) AS n FROM customers UNION ALL SELECT id FROM customers",
         "SELECT a FROM ONLY kid",
         "SELECT a FROM parent",
     ],
@@ -154,45 +181,16 @@ def test_query_is_differential(db: Database, query: str) -> None:
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ("SELECT id, row_number() OVER () AS n FROM customers", "window function"),
-        ("SELECT DISTINCT region FROM customers", "uses DISTINCT"),
-        ("SELECT DISTINCT ON (region) region, id FROM customers ORDER BY 1, 2", "DISTINCT ON"),
-        ("SELECT o.id FROM orders o LEFT JOIN customers c ON c.id = o.customer", "outer join"),
-        ("SELECT o.id FROM orders o FULL JOIN customers c ON c.id = o.customer", "outer join"),
-        ("SELECT id FROM orders ORDER BY id LIMIT 3", "LIMIT"),
-        ("SELECT id FROM orders OFFSET 3", "LIMIT or OFFSET"),
-        ("SELECT id FROM orders UNION SELECT id FROM customers", "UNION"),
-        ("SELECT id FROM orders EXCEPT ALL SELECT id FROM customers", "EXCEPT"),
-        ("SELECT id FROM orders INTERSECT SELECT id FROM customers", "INTERSECT"),
-        ("SELECT region, count(*) AS n FROM customers GROUP BY ROLLUP (region)", "GROUPING SETS"),
-        ("WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n "
-        "FROM r, customers", "WITH RECURSIVE"),
-        ("SELECT id FROM orders o WHERE EXISTS (SELECT FROM customers c WHERE c.id = "
-        "o.customer)", "subquery in an expression"),
-        ("SELECT id FROM orders WHERE customer IN (SELECT id FROM customers)", "subquery in an expression"),
-        ("SELECT id, (SELECT max(id) FROM customers) AS m FROM orders", "subquery in an expression"),
-        ("SELECT o.id, x.n FROM orders o, LATERAL (SELECT o.id + 1 AS n) x", "LATERAL"),
-        ("SELECT g FROM customers, generate_series(1, 3) AS g", "function in FROM"),
-        ("SELECT generate_series(1, id) AS g FROM customers", "set-returning"),
         ("SELECT id FROM customers TABLESAMPLE system (10) REPEATABLE (1)", "TABLESAMPLE"),
-        ("SELECT c.id FROM customers c JOIN (VALUES (1)) AS v(x) ON v.x = c.id", "VALUES"),
-        ("SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY id) AS p FROM customers", "ordered-set aggregate"),
-        ("SELECT string_agg(region, ',' ORDER BY id) AS s FROM customers", "ORDER BY inside an aggregate"),
-        ("SELECT string_agg(region, ',') AS s FROM customers", "aggregate pg_catalog.string_agg"),
-        ("SELECT last_of(id) AS s FROM customers", "aggregate public.last_of"),
         ("SELECT c.id, c.region, count(*) AS n FROM customers c JOIN orders o ON o.customer = c.id "
         "GROUP BY c.id", "neither grouped"),
-        ("SELECT t.total FROM totals t JOIN customers c ON c.id = t.customer", "aggregate below another operator"),
-        ("SELECT q.n FROM (SELECT count(*) AS n FROM customers) q, orders", "aggregate below another operator"),
-        ("SELECT max(q.n) FROM (SELECT count(*) AS n FROM customers GROUP BY region) q", "aggregate below another"),
-        ("SELECT count(*) AS n FROM customers UNION ALL SELECT id FROM customers", "aggregate below another operator"),
         ("SELECT c AS whole FROM customers c", "whole row"),
         ("SELECT ctid AS c, id FROM customers", "system column"),
         ("SELECT id, now() AS n FROM customers", "pg_catalog.now()"),
         ("SELECT id, age(placed) AS n FROM orders", "pg_catalog.age(timestamp with time zone)"),
         ("SELECT id, current_date AS d FROM customers", "CURRENT_DATE"),
         ("SELECT id, current_user AS d FROM customers", "CURRENT_DATE, CURRENT_USER"),
-        ("SELECT id, current_setting('datestyle') AS d FROM customers", "current_setting"),
+        ("SELECT id, current_setting('datestyle') AS d FROM customers", 'current_setting'),
         ("SELECT id, reads() AS r FROM customers", "public.reads()"),
         ("SELECT note::timestamptz AS t FROM orders", "casts text to timestamp with time zone"),
         ("SELECT note::date[] AS t FROM orders", "casts text to date[]"),
@@ -326,7 +324,7 @@ def test_alter_query_with_the_same_columns_keeps_content(db: Database) -> None:
     assert db.sql("SELECT id FROM s") == [(1,)]
     db.sql("GRANT SELECT ON s TO PUBLIC")
     db.sql("SELECT pgtrickle.alter_stream_table('s', query => 'SELECT region, v FROM customers, orders')")
-    assert db.sql("SELECT * FROM s") == []
+    assert db.sql("SELECT id FROM s") == [(1,)]  # until the new content is ready
     assert db.sql("SELECT 's'::regclass::oid") == relid
     assert db.sql("SELECT has_table_privilege('pg_monitor', 's', 'SELECT')") == [(True,)]
     rows = db.sql("SELECT definition_version, epoch, needs_reinit, status, schedule FROM pgtrickle.pgt_stream_tables")
@@ -335,7 +333,7 @@ def test_alter_query_with_the_same_columns_keeps_content(db: Database) -> None:
 
 
 def test_alter_mode_checks_the_stored_query(db: Database) -> None:
-    _create(db, "SELECT DISTINCT region FROM customers")
+    _create(db, "SELECT region, current_date AS d FROM customers")
     with pytest.raises(psycopg.errors.FeatureNotSupported):
         db.sql("SELECT pgtrickle.alter_stream_table('s', refresh_mode => 'DIFFERENTIAL')")
     db.sql("SELECT pgtrickle.alter_stream_table('s', refresh_mode => 'FULL', tier => 'cold', status => 'SUSPENDED')")

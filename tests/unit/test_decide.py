@@ -168,3 +168,10 @@ def test_decide_recomputes_when_the_changes_are_predicted_to_take_longer() -> No
     for last_full_ms, action in ((50.0, "FULL"), (80.0, "DIFFERENTIAL"), (None, "DIFFERENTIAL")):
         decision = decided(stream_table(last_full_ms=last_full_ms), pending=pending, limits=limits)
         assert decision.action == action, decision
+
+
+def test_query_that_looks_at_the_clock_is_recomputed_by_its_schedule_though_no_source_changed() -> None:
+    reason = "the query uses CURRENT_DATE, CURRENT_USER or the like"
+    for schedule, action in (("1h", "FULL"), ("calculated", "NO_DATA")):
+        table = stream_table(schedule=schedule, mode_reason=reason, effective_mode="FULL")
+        assert decided(table, differentiable=False, pending={}).action == action

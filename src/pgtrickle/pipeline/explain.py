@@ -129,6 +129,8 @@ def _block(node: Block) -> str:
         return f"By ({', '.join(node.region)}){_shown(node.tail)}: the touched of these, before and after{where}"
     kinds = sorted({j.kind for tree in node.trees for j in joins(tree)})
     label = " and ".join(kinds) if kinds else "Project"
+    if "FULL JOIN" in kinds:
+        return f"{label}: evaluated whole, before and after the change of each side{where}"
     return f"{label}: the changes of preserved rows, then rows that the others' changes connect with{where}"
 
 

@@ -336,7 +336,7 @@ def _refuse_undetermined(node: Node) -> None:
         raise NotDifferentiableError(
             f"{node.undetermined}, below another operator, is not maintained from changes: "
             "evaluated twice it may give two answers",
-            hint="add a unique column to that ORDER BY",
+            hint="add a unique column to the ORDER BY in question, or use numeric instead of float",
         )
     for child in children(node):
         _refuse_undetermined(child)

@@ -14,6 +14,8 @@ from pgtrickle.model.flow import Cut, Frontier, Instance, Pending
 CHANGE_MS, SMALLEST_MS = 0.01, 40.0
 NO_DATA, FULL, DIFFERENTIAL, REINITIALIZE, PREPARE = "NO_DATA", "FULL", "DIFFERENTIAL", "REINITIALIZE", "PREPARE"
 TRUNCATED = "a source was truncated"
+# In the reasons of _differential_obstacle: what makes a result change while no source does.
+_MOVES_BY_ITSELF = ("the stable function", "CURRENT_DATE", "reads the clock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,9 @@ def decide(
     rows = sum(p.rows for p in pending.values())
     is_truncated = any(p.truncated for p in pending.values())
     if not differentiable:
+        # The clock moves without a source: whoever gave such a query a schedule wants it recomputed by that.
+        if table.schedule != "calculated" and any(w in (table.mode_reason or "") for w in _MOVES_BY_ITSELF):
+            return Decision(FULL, table.mode_reason)
         if rows or is_truncated or any(not s.capturable and s.type != "VIEW" for s in table.sources):
             return Decision(FULL, table.mode_reason)
         return Decision(NO_DATA)

@@ -24,7 +24,7 @@ def plan_of(dsn: str, name: str | None, query: str | None) -> dict[str, Any]:
     with connect(dsn, role="plan", autocommit=True) as conn, translated(), conn.transaction(force_rollback=True):
         if query is not None:
             # Names in it mean what they mean in a fresh session; afterwards nothing may be found by accident again.
-            conn.execute("SET LOCAL search_path = \"$user\", public")
+            conn.execute('SET LOCAL search_path = "$user", public')
             conn.execute("SELECT pgtrickle.create_stream_table(%s, %s)", (f"public.{_PROBE}", query))
             conn.execute("SET LOCAL search_path = ''")
             name = f"public.{_PROBE}"

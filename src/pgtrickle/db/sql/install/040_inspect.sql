@@ -338,8 +338,9 @@ CREATE OR REPLACE FUNCTION pgtrickle._looks_back(probe oid) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT bool_or(r.node_tree ~ concat_ws('|', ':has(?:WindowFuncs|SubLinks|DistinctOn|Recursive) true', '\{JOINEXPR :jointype [1-9]',
                                            ':limit(?:Count|Offset) \{', '\{SETOPERATIONSTMT :op [^1]', ':lateral true'))
-           OR sum((SELECT count(*)
-                   FROM regexp_matches(r.node_tree, ':hasAggs true|:groupClause \(|:distinctClause \(|:op 1 :all false', 'g'))) > 1
+           OR sum((SELECT greatest(count(*) FILTER (WHERE m[1] ~ '^:has'), count(*) FILTER (WHERE m[1] ~ '^:gro'))
+                          + count(*) FILTER (WHERE m[1] ~ '^:(dis|op)')
+                   FROM regexp_matches(r.node_tree, '(:hasAggs true|:groupClause \(|:distinctClause \(|:op 1 :all false)', 'g') AS m)) > 1
     FROM pgtrickle._rules(probe) AS r
 $$;
 COMMENT ON FUNCTION pgtrickle._looks_back(oid) IS 'Internal. Whether maintaining a query may read its tables as they were.';

@@ -149,7 +149,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.alter_stream_table(text, text, text, text, text, text, text, text, bool, bool, text, text, int, float8) IS
-'Changes what is not NULL. status is ACTIVE or SUSPENDED. A new query is checked as in create_stream_table and loaded anew; while its columns stay the same readers keep seeing the old content until then, otherwise the table is emptied in the call (its grants and oid stay).';
+'Changes what is not NULL. status is ACTIVE or SUSPENDED. A new query is checked as in create_stream_table and loaded anew; readers keep seeing the old content, in the old columns, until the new is ready. Grants and oid stay.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._drop(id bigint, cascade bool) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
