@@ -98,8 +98,9 @@ class Frontier:
 class Pending:
     """What one source has in a window."""
 
-    rows: int
+    rows: int  # that matter to the reader, if any does: all of them
     truncated: bool
+    is_seen: bool = True  # nothing at all is there; else the reader's frontier has to move
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,10 +58,17 @@ class Functions:
     sets: frozenset[str] = frozenset()  # set-returning
 
 
-def parse(sql: str, find: FindRelation, used_columns: Mapping[int, frozenset[int]], functions: Functions) -> Plan:
+def parse(
+    sql: str,
+    find: FindRelation,
+    used_columns: Mapping[int, frozenset[int]],
+    functions: Functions,
+    *,
+    folded: bool = True,
+) -> Plan:
     """`used_columns`: attribute numbers that the query needs of each relation, by PostgreSQL's own record of
-    dependencies."""
-    return Reader(find, used_columns, functions).query(Cursor(sql.strip().rstrip(";")), {}, top=True)
+    dependencies. `folded`: groups at the top become an Aggregate, with state beside the table."""
+    return Reader(find, used_columns, functions).query(Cursor(sql.strip().rstrip(";")), {}, top=folded)
 
 
 @dataclass(slots=True)

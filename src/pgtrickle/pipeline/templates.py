@@ -82,6 +82,7 @@ class RegionTemplate:
     columns: tuple[Column, ...]
     relids: frozenset[int]
     stored: str
+    key_types: tuple[SqlType, ...]
     slots: Slots = Slots()
 
     @property
@@ -103,7 +104,7 @@ class RegionTemplate:
         old = f"SELECT {listed} FROM {self.stored}"
         conditions: Sequence[str | None] = [None]
         if keys is not None:
-            region = encoded([exact(f"k.__pgt_k{i}") for i in range(len(self.core.region or ()))])
+            region = encoded([key(f"k.__pgt_k{i}", t) for i, t in enumerate(self.key_types)])
             among = into.share(f"SELECT {region} AS r FROM {keys} AS k", "r")
             index = f"{region_hash(quote(REGION))} IN (SELECT {region_hash('k.r')} FROM {among} AS k)"
             old += f" WHERE {index} AND {quote(REGION)} IN (SELECT k.r FROM {among} AS k)"
@@ -118,7 +119,7 @@ class RegionTemplate:
 
     def _rows(self, into: Statement, conditions: Sequence[str | None]) -> list[str]:
         """The rows of these regions (of all, without conditions), their region last."""
-        return [into.render(_with_region(self.plan, self.core, c), ALL_NEW) for c in conditions]
+        return [into.render(_with_region(self.plan, self.core, self.key_types, c), ALL_NEW) for c in conditions]
 
 
 def region_hash(sql: str) -> str:
@@ -126,13 +127,13 @@ def region_hash(sql: str) -> str:
     return f"pg_catalog.hashtextextended({sql}, 0)"
 
 
-def _with_region(plan: Node, core: Block, condition: str | None) -> Node:
+def _with_region(plan: Node, core: Block, types: Sequence[SqlType], condition: str | None) -> Node:
     """The plan over its core with a condition, with the region of each row as its last column."""
     if plan is core:
         columns = core.columns
         if core.region:
-            key = encoded([exact(f"({k})") for k in core.region])
-            columns = (*columns, Named(REGION, (key,)))
+            text = encoded([key(f"({k})", t) for k, t in zip(core.region, types, strict=True)])
+            columns = (*columns, Named(REGION, (text,)))
         where = core.where
         if condition is not None:
             where = (*(("(", *where, ") AND ") if where is not None else ()), condition)
@@ -141,7 +142,7 @@ def _with_region(plan: Node, core: Block, condition: str | None) -> Node:
     block = _as_block(plan)
     (part,) = parts(block)
     assert part.node is not None
-    below = replace(part, node=_with_region(part.node, core, condition))
+    below = replace(part, node=_with_region(part.node, core, types, condition))
     extra = (Named(REGION, (f"{part.alias}.{quote(REGION)}",)),) if core.region else ()
     return replace(block, columns=(*block.columns, *extra), trees=(below,))
 
@@ -313,7 +314,31 @@ def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stor
         return BagTemplate(plan, tuple(columns), _relids(plan))
     for child in children(core):
         _refuse_undetermined(child)
-    return RegionTemplate(plan, core, tuple(columns), _relids(plan), stored)
+    return _compile_region(plan, core, tuple(columns), describe, stored)
+
+
+def _compile_region(
+    plan: Node, core: Block, columns: tuple[Column, ...], describe: Describe, stored: str
+) -> RegionTemplate:
+    """A stored row knows its region by the text of its key, so equal keys need equal texts; else all is one region."""
+    rows = Block(tuple(Named(f"k{i}", (k,)) for i, k in enumerate(core.region or ())), core.trees, core.where)
+    types = tuple(describe(_now(rows))) if core.region else ()
+    try:
+        for type_ in types:
+            key("", type_)
+    except NotDifferentiableError:
+        types, whole = (), replace(core, region=())
+        plan, core = _replaced(plan, core, whole), whole
+    return RegionTemplate(plan, core, columns, _relids(plan), stored, types)
+
+
+def _replaced(plan: Node, old: Block, new: Block) -> Node:
+    if plan is old:
+        return new
+    assert isinstance(plan, Block)
+    (part,) = parts(plan)
+    assert part.node is not None
+    return replace(plan, trees=(replace(part, node=_replaced(part.node, old, new)),))
 
 
 def _core(plan: Node) -> Block | None:

@@ -14,7 +14,7 @@ from pgtrickle.model.catalog import REGION, Column, StreamTable
 from pgtrickle.pipeline.carriers import SqlType, encoded, exact
 from pgtrickle.pipeline.explain import explain, sample_statements
 from pgtrickle.pipeline.measures import Measure
-from pgtrickle.pipeline.nodes import Plan
+from pgtrickle.pipeline.nodes import Aggregate, Plan
 from pgtrickle.pipeline.parse import Functions, parse
 from pgtrickle.pipeline.templates import FoldTemplate, RegionTemplate, Template, compile_plan
 
@@ -91,12 +91,13 @@ def _template(conn: Connection, table: StreamTable) -> Template:
     plan = parse_table(conn, table)
     try:
         with translated(), conn.transaction():
-            template = compile_plan(
-                plan,
-                table.columns,
-                lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)],
-                _target(table).table,
-            )
+            try:
+                template = _compiled_plan(conn, table, plan)
+            except NotDifferentiableError:
+                if not isinstance(plan, Aggregate):
+                    raise
+                # Groups whose state cannot be kept are replaced as they stand in the table.
+                template = _compiled_plan(conn, table, parse_table(conn, table, folded=False))
             _prove(conn, template)
     except DefinitionError as error:
         _still_valid(conn, table)
@@ -104,10 +105,18 @@ def _template(conn: Connection, table: StreamTable) -> Template:
     return template
 
 
-def parse_table(conn: Connection, table: StreamTable) -> Plan:
+def _compiled_plan(conn: Connection, table: StreamTable, plan: Plan) -> Template:
+    return compile_plan(
+        plan, table.columns, lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)], _target(table).table
+    )
+
+
+def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) -> Plan:
     used = {s.relid: s.columns for s in table.sources}
     functions = Functions(*catalog.function_names(conn))
-    return parse(table.query, lambda schema, name: catalog.find_relation(conn, schema, name), used, functions)
+    return parse(
+        table.query, lambda schema, name: catalog.find_relation(conn, schema, name), used, functions, folded=folded
+    )
 
 
 def _still_valid(conn: Connection, table: StreamTable) -> None:

@@ -38,12 +38,12 @@ def read_pending(conn: Connection, wanted: Iterable[Wanted]) -> tuple[dict[Wante
             matters = f"p.n > {MOST_NETTED} OR EXISTS (SELECT FROM {net})"
         size = f"(SELECT greatest(r.reltuples, 0)::float8 FROM pg_class AS r WHERE r.oid = {relid})"
         arms.append(
-            f"SELECT {number}, CASE WHEN {matters} THEN p.n ELSE 0 END, p.t, {size} "
+            f"SELECT {number}, CASE WHEN {matters} THEN p.n ELSE 0 END, p.t, {size}, p.n = 0 "
             f"FROM (SELECT {number_of} FROM {rows}) AS p"
         )
     found = conn.execute(" UNION ALL ".join(arms)).fetchall()
-    pending = {asked[number]: Pending(count, truncated) for number, count, truncated, _ in found}
-    sizes = {asked[number][0]: size or 0.0 for number, _, _, size in found}
+    pending = {asked[number]: Pending(count, truncated, none) for number, count, truncated, _, none in found}
+    sizes = {asked[number][0]: size or 0.0 for number, _, _, size, _ in found}
     return pending, sizes
 
 

@@ -255,7 +255,9 @@ class Refresher:
                 source_rows=sizes,
                 limits=self.limits,
             )
-            if decision.action == PREPARE or (decision.action == NO_DATA and not table.refresh_requested):
+            # Changes that do not matter to the table are behind it all the same: its frontier lets their buffer go.
+            is_quiet = not table.refresh_requested and all(p.is_seen for p in pending.values())
+            if decision.action == PREPARE or (decision.action == NO_DATA and is_quiet):
                 outcomes.append(Outcome(table, decision.action, decision.reason))
                 continue
             timings = Timings()

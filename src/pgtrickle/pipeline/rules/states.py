@@ -36,6 +36,7 @@ from pgtrickle.pipeline.rules.names import conjuncts
 from pgtrickle.pipeline.sqltext import identifier, quote
 
 NEW, OLD = "new", "old"
+FEW_ROWS = 2_000  # changes up to which groups behind IN are asked for one by one
 NOW_MARK = '"__pgt_now"'  # of a row of a table as it was: whether it is there now
 DELTA, BEFORE = "delta", "before"  # of a part: its change; what it was, as what it is minus its change
 
@@ -177,7 +178,7 @@ class Statement:
 
         PostgreSQL would compute all groups; a refresh asks for few rows.
         """
-        if self.changed and len(condition) == 3 and isinstance(sub := condition[1], Sub):
+        if self._asks_for_few() and len(condition) == 3 and isinstance(sub := condition[1], Sub):
             keyed = _keyed(sub) if is_all(condition, sub) else None
             if keyed is not None:
                 block, key = keyed
@@ -185,6 +186,9 @@ class Statement:
                 where = ("(", *block.where, f") AND {equal}") if block.where is not None else (equal,)
                 return f"EXISTS ({self.render(replace(block, where=where), view)})"
         return self.text(condition, view)
+
+    def _asks_for_few(self) -> bool:
+        return 0 < sum(c.rows for c in self.changed.values()) <= FEW_ROWS
 
     def text(self, text: Text, view: View) -> str:
         return "".join(self.render(p.node, view) if isinstance(p, Sub) else p for p in text)
