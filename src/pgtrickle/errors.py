@@ -72,6 +72,12 @@ class InexactValueError(PgtrickleError):
     code = "PGT400"
 
 
+class TooManyRowsError(PgtrickleError):
+    """Few changes touch so many rows that the table is computed anew instead."""
+
+    code = "PGT401"
+
+
 class InvariantError(PgtrickleError):
     """We have to act: a guarantee did not hold. The table is reinitialised and the event is recorded."""
 

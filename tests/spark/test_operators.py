@@ -4,6 +4,8 @@ changes each time."""
 
 from __future__ import annotations
 
+import pytest
+
 from tests.line import Line
 
 TABLES = """
@@ -181,3 +183,21 @@ def test_changes_that_do_not_matter_move_the_frontier_and_nothing_else(line: Lin
     line.tick()
     line.session.tidy()
     assert line.sql(f"SELECT count(*) FROM {buffer} WHERE xid < pg_snapshot_xmin(pg_current_snapshot())")[0][0] <= 4
+
+
+def test_few_changes_that_touch_very_many_rows_are_computed_anew(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row asks for the average: when it moves, all rows are another. Only AUTO may give up."""
+    monkeypatch.setattr("pgtrickle.runtime.refresh.MOST_ROWS", 100)
+    line.sql("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 300) AS i")
+    query = "SELECT id, v - (SELECT avg(v) FROM t) AS off FROM t"
+    line.create("auto", query)
+    line.create("bound", query, mode="DIFFERENTIAL")
+    line.sql("UPDATE t SET v = 10000 WHERE id = 7")
+    line.tick()
+    line.check("auto", "FULL")
+    assert line.last("auto")[2] == "the changes touch more than 100 rows"
+    line.check("bound")
+    line.sql("UPDATE t SET v = v + 1")  # 600 changes: the other way to read them
+    line.tick()
+    line.equal("auto")
+    line.check("bound")

@@ -7,7 +7,6 @@ and in the one transaction (and so the one snapshot) that the refresh already ha
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Iterable, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
@@ -22,18 +21,13 @@ _BATCH_ROWS = 65536
 _BLOCK_BYTES = 1 << 20
 
 
-def read_arrow(conn: Connection, query: str, types: Sequence[pa.DataType]) -> pa.Table:
-    """The rows of a query (no parameters), with columns named c0, c1, ... of the given Arrow types."""
-    import pyarrow as pa
-
-    tables = list(read_batches(conn, query, types, batch_bytes=sys.maxsize))
-    return tables[0] if tables else pa.schema(list(zip(_names(types), types, strict=True))).empty_table()
-
-
 def read_batches(
     conn: Connection, query: str, types: Sequence[pa.DataType], *, batch_bytes: int = BATCH_BYTES
 ) -> Generator[pa.Table, None, None]:
-    """The same in tables of about `batch_bytes`, so that a result of any size needs little memory."""
+    """The rows of a query (no parameters), with columns named c0, c1, ... of the given Arrow types.
+
+    In tables of about `batch_bytes`, so that a result of any size needs little memory.
+    """
     buffer, longest = BytesIO(), 0
     with conn.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)") as copy:
         for block in copy:  # the server sends a row per block

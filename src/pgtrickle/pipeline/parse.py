@@ -33,6 +33,8 @@ from pgtrickle.pipeline.nodes import (
 from pgtrickle.pipeline.shapes import positional, united
 from pgtrickle.pipeline.sqltext import Cursor, quote
 
+MOST_PARTS = 500  # a WITH item is written out wherever it is named, which may multiply from one to the next
+
 FindRelation = Callable[[str, str], Relation]
 
 
@@ -82,6 +84,10 @@ class Reader:
 
     def number(self) -> int:
         self.numbers[0] += 1
+        if self.numbers[0] > MOST_PARTS:
+            raise NotDifferentiableError(
+                f"the query has more than {MOST_PARTS} items in FROM once its views and WITH items are written out"
+            )
         return self.numbers[0] - 1
 
     def query(self, cursor: Cursor, ctes: Ctes, *, top: bool = False, open_: bool = False) -> Plan:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from psycopg import sql
 
@@ -23,8 +23,15 @@ from pgtrickle.apply.target import reshape
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
-from pgtrickle.db.copy import read_arrow, read_batches
-from pgtrickle.errors import DefinitionError, InexactValueError, InvariantError, PgtrickleError, SourceChangedError
+from pgtrickle.db.copy import read_batches
+from pgtrickle.errors import (
+    DefinitionError,
+    InexactValueError,
+    InvariantError,
+    PgtrickleError,
+    SourceChangedError,
+    TooManyRowsError,
+)
 from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.flow import Cut, Delta, Frontier, Pending, Timings, Window
 from pgtrickle.pipeline import frames
@@ -54,6 +61,9 @@ if TYPE_CHECKING:
 
 # Transactions that may have begun between a chain's snapshot and its own: they are listed in its frontier.
 MAX_BETWEEN = 5_000
+# Rows that a few changes may bring (all of them twice, where a subquery that every row asks has another answer) before
+# AUTO computes the table anew instead. They are held in memory.
+MOST_ROWS = 500_000
 SMALL_ROWS = 5_000  # above: leaves are read, and deltas staged, by COPY; below, rows and array parameters are quicker
 
 
@@ -190,7 +200,7 @@ class Refresher:
                 self._guarded(job, self._arrange)
             # A row on which the query fails (no other kind of DefinitionError) may have come and gone: FULL sees
             # only what is there now.
-            is_value = isinstance(job.error, InexactValueError) or type(job.error) is DefinitionError
+            is_value = isinstance(job.error, InexactValueError | TooManyRowsError) or type(job.error) is DefinitionError
             if job.error is not None and is_value and job.table.refresh_mode == "AUTO":
                 job.decision, job.error = Decision(FULL, job.error.message), None
 
@@ -271,17 +281,27 @@ class Refresher:
             if job.decision.action == DIFFERENTIAL and job.since is not None:
                 window = Window(job.since, cut)
                 changed = {r: Changed(r, window, p.rows) for r, p in job.pending.items() if p.rows}
-                job.leaf = self._leaf(job.template, changed)
+                most = MOST_ROWS if job.table.refresh_mode == "AUTO" else None
+                job.leaf = self._leaf(job.template, changed, most)
 
-    def _leaf(self, template: Template, changed: Mapping[int, Changed]) -> pa.Table:
+    def _leaf(self, template: Template, changed: Mapping[int, Changed], most: int | None) -> pa.Table:
+        """The signed rows that changes bring. Raises when they are more than `most`: then all is computed anew."""
+        import pyarrow as pa
+
         changed = {r: c for r, c in changed.items() if r in template.relids}
         if not changed:  # a source that the query names and does not use, as an unused WITH item does
             return frames.from_rows([], template.slots)
         statement = template.delta_statement(changed)
         if sum(c.rows for c in changed.values()) <= SMALL_ROWS:
-            return frames.from_rows(self.reader.execute(statement).fetchall(), template.slots)
-        texts = read_arrow(self.reader, statement, frames.text_types(template.slots))
-        return frames.from_arrow(texts, template.slots)
+            # Row by row: a result is otherwise in memory before the first of its rows can be counted.
+            with self.reader.cursor() as cursor:
+                stream = cast("Generator[tuple[Any, ...]]", cursor.stream(statement))
+                with closing(stream):  # left open, it would hold the connection
+                    rows = list(_at_most(most, stream, lambda _: 1))
+            return frames.from_rows(rows, template.slots)
+        with closing(read_batches(self.reader, statement, frames.text_types(template.slots))) as batches:
+            tables = [frames.from_arrow(t, template.slots) for t in _at_most(most, batches, len)]
+        return pa.concat_tables(tables) if tables else frames.from_rows([], template.slots)
 
     # -- compute
     # ----------------------------------------------------------------------------------------------------------
@@ -412,6 +432,15 @@ class Refresher:
                 step(job, *args)
         except PgtrickleError as error:
             job.error = error
+
+
+def _at_most(most: int | None, parts: Iterator[Any], size: Callable[[Any], int]) -> Iterator[Any]:
+    found = 0
+    for part in parts:
+        found += size(part)
+        if most is not None and found > most:
+            raise TooManyRowsError(f"the changes touch more than {most} rows")
+        yield part
 
 
 def _moved(table: StreamTable) -> SourceChangedError:

@@ -16,7 +16,6 @@ from pgtrickle.pipeline.nodes import (
     Sub,
     Text,
     children,
-    leaves,
     parts,
     subs,
     texts,
@@ -133,6 +132,3 @@ def below(node: Node) -> tuple[Part, ...]:
     if isinstance(node, Scan | Select):
         return ()
     return tuple(p for c in children(node) for p in below(c))
-
-
-__all__ = ["aliases", "aliases_of", "below", "conjuncts", "free", "leaves", "own"]
