@@ -115,5 +115,5 @@ def test_random_queries_stay_exact_through_random_changes(
         assert not failed
         for name, case in cases.items():
             line.equal(name)
-            assert line.last(name)[0] == "DIFFERENTIAL" or line.refreshes(name) == 1, line.last(name)
+            assert line.last(name)[0] in ("DIFFERENTIAL", "NO_DATA") or line.refreshes(name) == 1, line.last(name)
             assert comparable(Counter(line.rows(name))) == interpreted(case, content), sql_of(case.plan)
