@@ -175,3 +175,10 @@ def test_query_that_looks_at_the_clock_is_recomputed_by_its_schedule_though_no_s
     for schedule, action in (("1h", "FULL"), ("calculated", "NO_DATA")):
         table = stream_table(schedule=schedule, mode_reason=reason, effective_mode="FULL")
         assert decided(table, differentiable=False, pending={}).action == action
+
+
+def test_auto_learns_from_the_latest_refresh_that_had_enough_changes_to_tell() -> None:
+    pending = {900: Pending(1000, truncated=False)}
+    for took, rows, action in ((2040.0, 500, "FULL"), (2040.0, 5, "DIFFERENTIAL"), (90.0, 500, "DIFFERENTIAL")):
+        table = stream_table(last_full_ms=300.0, last_diff_ms=took, last_diff_rows=rows)
+        assert decided(table, pending=pending).action == action

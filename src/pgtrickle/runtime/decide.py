@@ -12,6 +12,7 @@ from pgtrickle.model.flow import Cut, Frontier, Instance, Pending
 # What a changed row costs at least (read, netted by Spark, applied): 0.01 to 0.015 ms in benchmarks/incremental.py. And
 # what a refresh of hardly any costs, mostly Spark's job.
 CHANGE_MS, SMALLEST_MS = 0.01, 40.0
+SAMPLE_ROWS = 200
 NO_DATA, FULL, DIFFERENTIAL, REINITIALIZE, PREPARE = "NO_DATA", "FULL", "DIFFERENTIAL", "REINITIALIZE", "PREPARE"
 TRUNCATED = "a source was truncated"
 # In the reasons of _differential_obstacle: what makes a result change while no source does.
@@ -98,8 +99,9 @@ def decide(
 def _predicted_ms(table: StreamTable, rows: int) -> float:
     """What so many changes would take, by what those of the latest refresh have taken."""
     rate = CHANGE_MS
-    if table.last_diff_ms is not None and table.last_diff_rows:
-        rate = max(rate, (table.last_diff_ms - SMALLEST_MS) / table.last_diff_rows)
+    # The time of a few changes is that of the machine's mood: a restart, a cold cache.
+    if table.last_diff_ms is not None and (table.last_diff_rows or 0) >= SAMPLE_ROWS:
+        rate = max(rate, (table.last_diff_ms - SMALLEST_MS) / (table.last_diff_rows or 1))
     return rows * rate
 
 
