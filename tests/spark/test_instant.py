@@ -52,7 +52,7 @@ def test_readers_never_see_two_instants_of_one_chain(line: Line) -> None:
                 number += 1
                 with conn.transaction():  # money moves between branches and never appears or vanishes
                     conn.execute("UPDATE account SET balance = balance - 7 WHERE id = %s", (number % 100 + 1,))
-                    conn.execute("UPDATE account SET balance = balance + 7 WHERE id = %s", (number * 13 % 100 + 1,))
+                    conn.execute("UPDATE account SET balance = balance + 7 WHERE id = %s", ((number + 37) % 100 + 1,))
 
     def look() -> None:
         with psycopg.connect(line.dsn, autocommit=True) as conn:
@@ -73,7 +73,8 @@ def test_readers_never_see_two_instants_of_one_chain(line: Line) -> None:
     assert torn == []
     line.tick()
     for name in TABLES:
-        line.check(name)
+        line.equal(name)
+        assert line.last(name)[:2] in (("DIFFERENTIAL", "COMPLETED"), ("NO_DATA", "COMPLETED"))
 
 
 def test_chain_shares_its_frontier_and_reads_nothing_twice(line: Line) -> None:
