@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from psycopg import sql
-
 from pgtrickle.apply import bags
 from pgtrickle.apply import groups as grouped
 from pgtrickle.apply.commit import Record, fence, write_history
@@ -209,7 +207,7 @@ class Refresher:
         """A transaction of the writer that sees what the snapshot sees; gives its own id."""
         self.writer.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         try:
-            self.writer.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+            self.writer.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")  # takes no parameter; the server named it
             row = self.writer.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
             assert row is not None
             yield row[0]
