@@ -138,19 +138,12 @@ def _with_region(plan: Node, core: Block, types: Sequence[SqlType], condition: s
         if condition is not None:
             where = (*(("(", *where, ") AND ") if where is not None else ()), condition)
         return replace(core, columns=columns, where=where)
-    assert isinstance(plan, Block | Select)
-    block = _as_block(plan)
-    (part,) = parts(block)
+    assert isinstance(plan, Block)  # a Select has none with regions below it
+    (part,) = parts(plan)
     assert part.node is not None
     below = replace(part, node=_with_region(part.node, core, types, condition))
     extra = (Named(REGION, (f"{part.alias}.{quote(REGION)}",)),) if core.region else ()
-    return replace(block, columns=(*block.columns, *extra), trees=(below,))
-
-
-def _as_block(plan: Block | Select) -> Block:
-    if isinstance(plan, Block):
-        return plan
-    raise InvariantError("a Select over a block with regions")
+    return replace(plan, columns=(*plan.columns, *extra), trees=(below,))
 
 
 def _signed_rows(changed: Mapping[int, Changed], plan: Node, shown: str, width: int, names: str | None = None) -> str:
