@@ -164,11 +164,13 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._check_schedule(text) IS 'Internal. The schedule in its stored form; raises when it is none.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._wake(detail text) RETURNS void
+DROP FUNCTION IF EXISTS pgtrickle._wake(text);
+CREATE OR REPLACE FUNCTION pgtrickle._wake(what text, id bigint DEFAULT NULL) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_notify('pgtrickle_wake', detail)
+    INSERT INTO pgtrickle.pgt_events (pgt_id, what) VALUES (id, what);
+    SELECT pg_notify('pgtrickle_wake', concat_ws(' ', what, id))
 $$;
-COMMENT ON FUNCTION pgtrickle._wake(text) IS 'Internal. Tells the control plane at commit that the catalog changed.';
+COMMENT ON FUNCTION pgtrickle._wake(text, bigint) IS 'Internal. Tells the control plane at commit that a stream table, or the whole catalog, is to be looked at anew.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._alert(event text, table_name text, detail text) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$

@@ -331,7 +331,7 @@ BEGIN
          (o ->> 'max_differential_joins')::int, (o ->> 'max_delta_fraction')::float8, pg_get_userbyid(creator))
     RETURNING pgt_id INTO id;
     PERFORM pgtrickle._store_dependencies(id, probe);
-    PERFORM pgtrickle._wake('create ' || id);
+    PERFORM pgtrickle._wake('create', id);
     RETURN id;
 END
 $$;
@@ -441,7 +441,7 @@ BEGIN
         epoch = t.epoch + 1,
         updated_at = clock_timestamp()
     WHERE t.pgt_id = id;
-    PERFORM pgtrickle._wake('alter ' || id);
+    PERFORM pgtrickle._wake('alter', id);
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._alter(bigint, oid, text, jsonb) IS 'Internal. Changes definition and options of a stream table, fences running refreshes.';

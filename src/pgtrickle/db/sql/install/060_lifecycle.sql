@@ -198,7 +198,7 @@ BEGIN
                 HINT = 'Drop them first, or use cascade => true.';
         END;
     END IF;
-    PERFORM pgtrickle._wake('drop ' || id);
+    PERFORM pgtrickle._wake('drop', id);
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._drop(bigint, bool) IS 'Internal. Removes storage, hidden state and catalog rows.';

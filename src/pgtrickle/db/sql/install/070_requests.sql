@@ -24,7 +24,7 @@ BEGIN
         epoch = t.epoch + CASE WHEN what = 'repair' THEN 1 ELSE 0 END,
         updated_at = CASE WHEN what = 'refresh' THEN t.updated_at ELSE asked END
     WHERE t.pgt_id = id;
-    PERFORM pgtrickle._wake(what || ' ' || id);
+    PERFORM pgtrickle._wake(what, id);
     RETURN asked;
 END
 $$;

@@ -7,3 +7,4 @@ REVOKE ALL ON FUNCTION pgtrickle._store_dependencies(bigint, oid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._authorize(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._column_definitions(jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._alert(text, text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._wake(text, bigint) FROM PUBLIC;

@@ -1,0 +1,57 @@
+-- What the control plane keeps in a database besides the catalog: events for its scheduler, units of work, its own state.
+
+-- Append-only, so that two sessions that define stream tables in long transactions do not wait for one another. Read by snapshot, as
+-- change buffers are.
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_events (
+    xid xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
+    pgt_id bigint,
+    what text NOT NULL,
+    at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+CREATE INDEX IF NOT EXISTS pgt_events_xid ON pgtrickle.pgt_events (xid);
+COMMENT ON TABLE pgtrickle.pgt_events IS
+'What the scheduler has to look at anew: stream tables that were created, altered, dropped, or are to be refreshed now. Kept for a while only.';
+COMMENT ON COLUMN pgtrickle.pgt_events.pgt_id IS 'NULL: all of them.';
+
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_scheduler_jobs (
+    job_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    unit_key text NOT NULL,
+    unit_kind text NOT NULL
+        CHECK (unit_kind IN ('singleton', 'atomic_group', 'repeatable_read_group', 'immediate_closure', 'fused_chain', 'cyclic_scc')),
+    members bigint[] NOT NULL,
+    tier text NOT NULL DEFAULT 'hot',
+    status text NOT NULL DEFAULT 'QUEUED'
+        CHECK (status IN ('QUEUED', 'RUNNING', 'SUCCEEDED', 'RETRYABLE_FAILED', 'PERMANENT_FAILED', 'CANCELLED')),
+    attempt_no int NOT NULL DEFAULT 1,
+    scheduler_pid int,
+    worker_pid int,
+    enqueued_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    started_at timestamptz,
+    finished_at timestamptz,
+    detail text
+) WITH (fillfactor = 70);
+CREATE INDEX IF NOT EXISTS pgt_scheduler_jobs_time ON pgtrickle.pgt_scheduler_jobs (enqueued_at);
+CREATE INDEX IF NOT EXISTS pgt_scheduler_jobs_open ON pgtrickle.pgt_scheduler_jobs (job_id) WHERE finished_at IS NULL;
+COMMENT ON TABLE pgtrickle.pgt_scheduler_jobs IS 'Units of stream tables that were refreshed together, from the moment that they were queued. Kept for a day.';
+COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.members IS 'pgt_id of each, upstream first.';
+COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.scheduler_pid IS 'The backend of the scheduler''s session, as in pg_stat_activity.';
+COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.worker_pid IS 'The backend of the session that writes, as in pg_stat_activity.';
+COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.detail IS 'Why it failed or was cancelled.';
+
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_refresh_groups (
+    group_name text PRIMARY KEY,
+    isolation text NOT NULL DEFAULT 'read_committed' CHECK (isolation IN ('read_committed', 'repeatable_read')),
+    members bigint[] NOT NULL,
+    created_by name NOT NULL DEFAULT current_user,
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+COMMENT ON TABLE pgtrickle.pgt_refresh_groups IS 'Stream tables that are refreshed together.';
+
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_runtime (
+    one bool PRIMARY KEY DEFAULT true CHECK (one),
+    state jsonb NOT NULL,
+    updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+) WITH (fillfactor = 20);
+COMMENT ON TABLE pgtrickle.pgt_runtime IS 'What the control plane last said about itself. Written by this database''s scheduler when it changed; the status functions show it.';
+COMMENT ON COLUMN pgtrickle.pgt_runtime.state IS
+'{"pool": {"active", "max", "per_db_cap", "mode"}, "databases": [{"name", "used", "quota", "queued"}], "processes": [{"kind", "database", "pid", "state", "since", "memory"}], "cache": {"hits", "misses", "entries"}, "tick"}';

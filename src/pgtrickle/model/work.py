@@ -1,0 +1,63 @@
+"""What is handed from the scheduler to the pipeline: units of stream tables that move together, and how they fared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SINGLETON, CHAIN, ATOMIC = "singleton", "fused_chain", "atomic_group"
+REPEATABLE_READ, IMMEDIATE, CYCLIC = "repeatable_read_group", "immediate_closure", "cyclic_scc"
+# A lower band goes first.
+BANDS: Mapping[str, int] = {IMMEDIATE: 0, ATOMIC: 1, REPEATABLE_READ: 1, CHAIN: 1, SINGLETON: 2, CYCLIC: 3}
+
+TIERS = ("hot", "warm", "cold", "frozen")
+MULTIPLIERS: Mapping[str, int] = {"hot": 1, "warm": 2, "cold": 10}
+
+QUEUED, RUNNING, SUCCEEDED = "QUEUED", "RUNNING", "SUCCEEDED"
+RETRYABLE, PERMANENT, CANCELLED = "RETRYABLE_FAILED", "PERMANENT_FAILED", "CANCELLED"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A stream table as scheduling sees it."""
+
+    pgt_id: int
+    relid: int  # of its storage table: what its readers name as a source
+    sources: tuple[int, ...]  # relations that it reads and whose changes are captured, stream tables among them
+    schedule: str
+    refresh_mode: str
+    tier: str = "hot"
+    diamond_consistency: str | None = None  # None = atomic
+    diamond_schedule_policy: str | None = None  # None = fastest
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Stream tables that the user wants refreshed together."""
+
+    name: str
+    members: tuple[int, ...]
+    isolation: str  # read_committed or repeatable_read
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Stream tables that are refreshed by one worker, at one instant. `levels`: upstream first."""
+
+    kind: str
+    levels: tuple[tuple[int, ...], ...]
+    tier: int = 0  # the hottest of its members, as a position in TIERS
+    order: int = 0  # position of its first member in topological order
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return tuple(i for level in self.levels for i in level)
+
+    @property
+    def key(self) -> str:
+        """Names the unit to people, and to whoever has to know whether it is already under way."""
+        return f"{self.kind}:{'-'.join(map(str, self.members))}"
+
+    @property
+    def priority(self) -> tuple[int, int, int]:
+        return BANDS[self.kind], self.tier, self.order
