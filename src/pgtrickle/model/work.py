@@ -54,6 +54,10 @@ class Unit:
         return tuple(i for level in self.levels for i in level)
 
     @property
+    def size(self) -> int:
+        return sum(map(len, self.levels))
+
+    @property
     def key(self) -> str:
         """Names the unit to people, and to whoever has to know whether it is already under way."""
         return f"{self.kind}:{'-'.join(map(str, self.members))}"
@@ -61,3 +65,11 @@ class Unit:
     @property
     def priority(self) -> tuple[int, int, int]:
         return BANDS[self.kind], self.tier, self.order
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A unit that was queued; `job_id` is its row of pgt_scheduler_jobs."""
+
+    job_id: int
+    unit: Unit

@@ -1,0 +1,1 @@
+"""Units of all databases, and which of them get the next worker."""

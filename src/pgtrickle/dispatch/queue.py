@@ -1,0 +1,222 @@
+"""Units that wait for a worker, of all databases, and which of them the next free worker gets. Pure; not thread-safe.
+
+A worker gets a *lease*: one database and units of one band of it, so that they can be read at one snapshot and share
+a wave. Which database is decided in this order:
+
+1. IMMEDIATE units, whoever's they are;
+2. databases that have fewer workers than they are guaranteed;
+3. the band;
+4. workers in use relative to the guarantee;
+5. whose oldest unit waits longest.
+
+Within a band of a database: tier, topological order, age. So that nobody waits for ever behind a stream of better
+units, every eighth lease begins with the unit that has waited longest, if eight leases have passed it by: a unit
+with k older ones ahead of it is taken within about 8 (k + 1) leases that its database may have.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from pgtrickle.dispatch.quota import Limit, cap
+from pgtrickle.model.work import BANDS, IMMEDIATE, Job
+
+MOST_MEMBERS = 50  # stream tables of a lease: they share snapshots and transactions, which should stay short
+FEWEST_MEMBERS = 10  # below it, a Spark job's fixed cost outweighs what working side by side gains
+OLDEST_EVERY = 8
+
+_FIRST = BANDS[IMMEDIATE]
+_SPARE = 64  # stale entries that a heap may have besides as many as it has live ones
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What one worker does next."""
+
+    database: str
+    jobs: tuple[Job, ...]
+
+
+@dataclass(slots=True)
+class _Line:
+    """The waiting units of one band of one database. `number` counts all units that were ever put: their age."""
+
+    database: str
+    band: int
+    jobs: OrderedDict[int, tuple[Job, int]] = field(default_factory=OrderedDict)  # number -> job, leases before it
+    heap: list[tuple[int, int, int]] = field(default_factory=list)  # tier, order, number; taken ones leave late
+    tables: int = 0
+
+    @property
+    def oldest(self) -> int:
+        return next(iter(self.jobs))
+
+    def put(self, number: int, job: Job, turn: int) -> None:
+        self.jobs[number] = job, turn
+        self.tables += job.unit.size
+        heappush(self.heap, (job.unit.tier, job.unit.order, number))
+
+    def remove(self, number: int) -> Job:
+        job, _ = self.jobs.pop(number)
+        self.tables -= job.unit.size
+        if len(self.heap) > 2 * len(self.jobs) + _SPARE:
+            self.heap = [entry for entry in self.heap if entry[2] in self.jobs]
+            heapify(self.heap)
+        return job
+
+    def best(self) -> int:
+        while self.heap[0][2] not in self.jobs:
+            heappop(self.heap)
+        return self.heap[0][2]
+
+
+class Queue:
+    """All units that wait. Each operation costs O(log units), `take` also O(workers * log databases)."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, dict[int, _Line]] = {}  # no empty ones
+        self._where: dict[str, dict[int, tuple[int, int]]] = {}  # database -> job_id -> band, number
+        # Per band: lines by their oldest unit. An entry whose unit is no longer its line's oldest is stale.
+        self._ages: dict[int, list[tuple[int, str]]] = {band: [] for band in sorted(set(BANDS.values()))}
+        self._live: dict[int, int] = dict.fromkeys(self._ages, 0)
+        self._numbers = 0
+        self._leases = 0
+
+    def put(self, database: str, job: Job) -> None:
+        where = self._where.setdefault(database, {})
+        if job.job_id in where:
+            raise ValueError(f"job {job.job_id} of {database} waits already")
+        band = BANDS[job.unit.kind]
+        number = self._numbers = self._numbers + 1
+        lines = self._lines.setdefault(database, {})
+        if band not in lines:
+            lines[band] = _Line(database, band)
+            self._live[band] += 1
+        line = lines[band]
+        line.put(number, job, self._leases)
+        if line.oldest == number:
+            self._note_age(line)
+        where[job.job_id] = band, number
+
+    def cancel(self, database: str, job_id: int) -> Job | None:
+        """Takes a unit back. None: it does not wait, or no longer."""
+        found = self._where.get(database, {}).get(job_id)
+        return None if found is None else self._remove(self._lines[database][found[0]], found[1])
+
+    def drop(self, database: str) -> tuple[Job, ...]:
+        """Takes all units of a database back, oldest first."""
+        numbered = {n: job for line in self._lines.pop(database, {}).values() for n, (job, _) in self._gone(line)}
+        self._where.pop(database, None)
+        return tuple(numbered[n] for n in sorted(numbered))
+
+    def waiting(self, database: str) -> int:
+        return len(self._where.get(database, ()))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._where.values()))
+
+    def take(self, running: Mapping[str, int], limits: Mapping[str, Limit], max_workers: int) -> Lease | None:
+        """The next lease, or None when no worker is free or no database with waiting units may have one more.
+
+        running: workers in use by each database that has any. limits: of each database that has units here.
+        """
+        active = sum(running.values())
+        if active >= max_workers:
+            return None
+        busy = {d: n for d, n in running.items() if n > 0}
+        full = {d for d, n in busy.items() if d in self._lines and n >= cap(limits[d], active, max_workers)}
+        line = self._longest_waiting(full)
+        first = line.oldest if line is not None else None
+        if line is None:
+            line = self._most_deserving(busy, full, limits)
+        if line is None:
+            return None
+        self._leases += 1
+        used = busy.get(line.database, 0)
+        # Each other database that waits may want one of the free workers.
+        free = min(cap(limits[line.database], active, max_workers) - used, max_workers - active - len(self._lines) + 1)
+        return Lease(line.database, self._cut(line, first, max(1, free)))
+
+    def _cut(self, line: _Line, first: int | None, workers: int) -> tuple[Job, ...]:
+        """The best units of a line up to its share; at least one, however large."""
+        room = min(MOST_MEMBERS, max(FEWEST_MEMBERS, -(-line.tables // workers)))
+        taken: list[Job] = []
+        while line.jobs:
+            number = first if first is not None else line.best()
+            first = None
+            size = line.jobs[number][0].unit.size
+            if taken and size > room:
+                break
+            room -= size
+            taken.append(self._remove(line, number))
+        return tuple(taken)
+
+    def _longest_waiting(self, full: set[str]) -> _Line | None:
+        """Where the unit waits whose turn it is by age, whatever else waits."""
+        if (self._leases + 1) % OLDEST_EVERY:
+            return None
+        lines = [line for band in self._ages if (line := self._oldest(band, full)) is not None]
+        line = min(lines, key=lambda each: each.oldest, default=None)
+        if line is None or self._leases - line.jobs[line.oldest][1] < OLDEST_EVERY:
+            return None
+        return line
+
+    def _most_deserving(self, busy: Mapping[str, int], full: set[str], limits: Mapping[str, Limit]) -> _Line | None:
+        found: list[tuple[tuple[bool, bool, int, float, int], _Line]] = []
+        for database, used in busy.items():
+            if database in self._lines and database not in full:
+                line = self._lines[database][min(self._lines[database])]
+                base = limits[database].guaranteed
+                found.append(((line.band != _FIRST, used >= base, line.band, used / base, line.oldest), line))
+        for band in self._ages:  # databases without a worker: the one of the best band that waits longest
+            idle = self._oldest(band, busy)
+            if idle is not None:
+                found.append(((band != _FIRST, False, band, 0.0, idle.oldest), idle))
+                break
+        return min(found, key=lambda each: each[0])[1] if found else None
+
+    def _oldest(self, band: int, without: Mapping[str, int] | set[str]) -> _Line | None:
+        """The line of this band with the oldest unit, some databases (no more than there are workers) aside."""
+        heap = self._ages[band]
+        aside: list[tuple[int, str]] = []
+        found = None
+        while heap and found is None:
+            number, database = heap[0]
+            line = self._lines.get(database, {}).get(band)
+            if line is None or line.oldest != number:
+                heappop(heap)
+            elif database in without:
+                aside.append(heappop(heap))
+            else:
+                found = line
+        for entry in aside:
+            heappush(heap, entry)
+        return found
+
+    def _remove(self, line: _Line, number: int) -> Job:
+        was_oldest = number == line.oldest
+        job = line.remove(number)
+        del self._where[line.database][job.job_id]
+        if not line.jobs:
+            self._live[line.band] -= 1
+            del self._lines[line.database][line.band]
+            if not self._lines[line.database]:
+                del self._lines[line.database], self._where[line.database]
+        elif was_oldest:
+            self._note_age(line)
+        return job
+
+    def _gone(self, line: _Line) -> list[tuple[int, tuple[Job, int]]]:
+        self._live[line.band] -= 1
+        return list(line.jobs.items())
+
+    def _note_age(self, line: _Line) -> None:
+        heap = self._ages[line.band]
+        heappush(heap, (line.oldest, line.database))
+        if len(heap) > 2 * self._live[line.band] + _SPARE:
+            lines = [each[line.band] for each in self._lines.values() if line.band in each]
+            self._ages[line.band] = [(each.oldest, each.database) for each in lines]
+            heapify(self._ages[line.band])
