@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,15 +17,16 @@ from pgtrickle.runtime.decide import (
     PREPARE,
     REINITIALIZE,
     Decision,
-    Limits,
     decide,
     reload_reason,
     since,
 )
+from pgtrickle.scheduler.cost import Limits, Past, Sample
 
 HERE = Instance("7001", 5)
 NOW = Cut(100, 100, ())
 LIMITS = Limits(max_change_ratio=0.1, max_buffer_rows=1000)
+TODAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def stream_table(number: int = 1, *, reads: tuple[int, ...] = (900,), **changes: Any) -> StreamTable:
@@ -65,12 +67,15 @@ def decided(table: StreamTable, **changes: Any) -> Decision:
         "pending": {s.relid: Pending(5, truncated=False) for s in table.sources},
         "source_rows": dict.fromkeys((s.relid for s in table.sources), 100.0),
         "limits": LIMITS,
+        "past": Past(),
+        "now": TODAY,
     }
     return decide(table, **{**arguments, **changes})
 
 
 def test_changes_are_applied() -> None:
-    assert decided(stream_table()) == Decision(DIFFERENTIAL)
+    assert decided(stream_table(refresh_mode="DIFFERENTIAL")) == Decision(DIFFERENTIAL)
+    assert decided(stream_table()) == Decision(DIFFERENTIAL, "5 changes, no prediction: no full refresh is known")
 
 
 def test_no_changes_mean_nothing_to_do() -> None:
@@ -136,7 +141,7 @@ def test_changed_source_is_prepared_again_first() -> None:
     assert decided(stream_table(), fingerprints={900: None}).action == PREPARE
     assert decided(stream_table(), fingerprints={900: "s 1:int8"}).action == PREPARE
     assert decided(stream_table(), fingerprints={900: "other 1:int4"}).action == PREPARE
-    assert decided(stream_table(), fingerprints={900: "s 1:int4 2:text"}) == Decision(DIFFERENTIAL)
+    assert decided(stream_table(), fingerprints={900: "s 1:int4 2:text"}).action == DIFFERENTIAL
     assert decided(stream_table(), fingerprints={900: "s 1:int8"}, differentiable=False).action == FULL
 
 
@@ -177,8 +182,10 @@ def test_query_that_looks_at_the_clock_is_recomputed_by_its_schedule_though_no_s
         assert decided(table, differentiable=False, pending={}).action == action
 
 
-def test_auto_learns_from_the_latest_refresh_that_had_enough_changes_to_tell() -> None:
-    pending = {900: Pending(1000, truncated=False)}
-    for took, rows, action in ((2040.0, 500, "FULL"), (2040.0, 5, "DIFFERENTIAL"), (90.0, 500, "DIFFERENTIAL")):
-        table = stream_table(last_full_ms=300.0, last_diff_ms=took, last_diff_rows=rows)
-        assert decided(table, pending=pending).action == action
+def test_auto_chooses_by_what_refreshes_have_taken_once_the_table_is_a_minute_old() -> None:
+    past = Past.of([Sample(TODAY.timestamp() - 10, "DIFFERENTIAL", 5, 900.0) for _ in range(5)])
+    for seconds, action in ((59, DIFFERENTIAL), (61, FULL)):
+        table = stream_table(last_full_ms=300.0, created_at=TODAY - timedelta(seconds=seconds))
+        assert decided(table, past=past).action == action
+    declared = stream_table(refresh_mode="DIFFERENTIAL", last_full_ms=300.0, created_at=TODAY - timedelta(days=1))
+    assert decided(declared, past=past) == Decision(DIFFERENTIAL)

@@ -75,5 +75,6 @@ def write_history(conn: Connection, record: Record, *, inserted: int, deleted: i
             "delta_rows": record.delta_rows,
             "initiated_by": record.initiated_by,
             "timings": json.dumps(timings),
+            "ms": sum(timings.values()),
         },
     )

@@ -45,7 +45,7 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
     dependencies = row[22]
     sources = tuple(Source(int(d["relid"]), d["type"], frozenset(d["columns"] or ())) for d in dependencies)
     fingerprints = {int(d["relid"]): d["fingerprint"] for d in dependencies}
-    fields = [*row[:5], columns, *row[6:22], sources, fingerprints, *row[23:28]]
+    fields = [*row[:5], columns, *row[6:22], sources, fingerprints, *row[23:27]]
     return StreamTable(*fields)
 
 

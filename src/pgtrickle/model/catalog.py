@@ -83,8 +83,7 @@ class StreamTable:
     last_full_ms: float | None = None
     is_in_place: bool = True  # the storage table is there, under the name that the catalog has for it
     functions: str | None = None  # which versions of the database's own functions the query calls
-    last_diff_ms: float | None = None
-    last_diff_rows: int | None = None
+    created_at: datetime | None = None
 
     @property
     def full_name(self) -> str:

@@ -19,10 +19,11 @@ from pgtrickle.errors import EngineLostError, FencedError, InvariantError, Pgtri
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.compile import Compiled
-from pgtrickle.runtime.decide import NO_DATA, PREPARE, TRUNCATED, Limits
+from pgtrickle.runtime.decide import NO_DATA, PREPARE, TRUNCATED
 from pgtrickle.runtime.failures import record_failure
 from pgtrickle.runtime.prepare import prepare
 from pgtrickle.runtime.refresh import Outcome, Refresher
+from pgtrickle.scheduler.cost import Limits
 from pgtrickle.scheduler.graph import levels, together
 from pgtrickle.scheduler.schedule import is_due
 from pgtrickle.settings import Settings
@@ -101,7 +102,11 @@ class Session:
                 conn.close()
             raise
         limits = Limits(
-            self.settings.differential_max_change_ratio, self.settings.max_buffer_rows, self.settings.prediction_ratio
+            self.settings.differential_max_change_ratio,
+            self.settings.max_buffer_rows,
+            self.settings.prediction_ratio,
+            self.settings.prediction_window * 60.0,
+            self.settings.prediction_min_samples,
         )
         self.refresher = Refresher(self.reader, self.writer, self.owner.engine, self._compiled, limits)
         return self
@@ -125,6 +130,7 @@ class Session:
             tables = [t for t in catalog.load_stream_tables(self.control) if t.status in ("INITIALIZING", "ACTIVE")]
         for gone in set(self.owner.compiled) - {t.pgt_id for t in tables}:
             del self.owner.compiled[gone]
+            self.refresher.costs.forget(gone)
         ready = [t for t in tables if self._compiled(t) is not None or self._prepare(t)]
         now = datetime.now(UTC)
         outcomes: list[Outcome] = []

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from pgtrickle.capture.fingerprint import same_identity, unchanged
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Frontier, Instance, Pending
+from pgtrickle.scheduler import cost
 
-# What a changed row costs at least (read, netted by Spark, applied): 0.01 to 0.015 ms in benchmarks/incremental.py. And
-# what a refresh of hardly any costs, mostly Spark's job.
-CHANGE_MS, SMALLEST_MS = 0.01, 40.0
-SAMPLE_ROWS = 200
 NO_DATA, FULL, DIFFERENTIAL, REINITIALIZE, PREPARE = "NO_DATA", "FULL", "DIFFERENTIAL", "REINITIALIZE", "PREPARE"
 TRUNCATED = "a source was truncated"
 # In the reasons of _differential_obstacle: what makes a result change while no source does.
 _MOVES_BY_ITSELF = ("the stable function", "CURRENT_DATE", "reads the clock")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Above these a recomputation is taken to be cheaper (AUTO only)."""
-
-    max_change_ratio: float
-    max_buffer_rows: int
-    prediction_ratio: float = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +56,9 @@ def decide(
     fingerprints: Mapping[int, str | None],
     pending: Mapping[int, Pending],
     source_rows: Mapping[int, float],
-    limits: Limits,
+    limits: cost.Limits,
+    past: cost.Past,
+    now: datetime,
 ) -> Decision:
     for source in table.watched:
         stored, current = table.fingerprints.get(source.relid), fingerprints.get(source.relid)
@@ -92,36 +83,9 @@ def decide(
     if not rows:
         return Decision(NO_DATA)
     if table.refresh_mode == "AUTO":
-        return _auto(table, pending, rows, source_rows, limits)
-    return Decision(DIFFERENTIAL)
-
-
-def _predicted_ms(table: StreamTable, rows: int) -> float:
-    """What so many changes would take, by what those of the latest refresh have taken."""
-    rate = CHANGE_MS
-    # The time of a few changes is that of the machine's mood: a restart, a cold cache.
-    if table.last_diff_ms is not None and (table.last_diff_rows or 0) >= SAMPLE_ROWS:
-        rate = max(rate, (table.last_diff_ms - SMALLEST_MS) / (table.last_diff_rows or 1))
-    return rows * rate
-
-
-def _auto(
-    table: StreamTable, pending: Mapping[int, Pending], rows: int, source_rows: Mapping[int, float], limits: Limits
-) -> Decision:
-    if limits.max_buffer_rows and rows > limits.max_buffer_rows:
-        return Decision(FULL, f"{rows} changes exceed max_buffer_rows ({limits.max_buffer_rows})")
-    # Compared with all sources together: a small table that changes wholly is still a small change of a large join.
-    total = sum(max(source_rows.get(relid, 0.0), 0.0) for relid in pending)
-    if total >= 10_000 and rows > limits.max_change_ratio * total:
-        return Decision(
-            FULL,
-            f"{rows} changes in {total:.0f} source rows exceed "
-            f"differential_max_change_ratio ({limits.max_change_ratio})",
-        )
-    predicted = _predicted_ms(table, rows)
-    if table.last_full_ms is not None and predicted > limits.prediction_ratio * table.last_full_ms:
-        return Decision(
-            FULL,
-            f"{rows} changes would take about {predicted:.0f} ms, the last full refresh took {table.last_full_ms:.0f}",
-        )
+        # Compared with all sources together: a small table that changes wholly is still a small change of a large join.
+        total = sum(max(source_rows.get(relid, 0.0), 0.0) for relid in pending)
+        age = (now - table.created_at).total_seconds() if table.created_at is not None else 0.0
+        choice = cost.choose(past, cost.Asked(rows, total, age, now.timestamp(), table.last_full_ms), limits)
+        return Decision(choice.kind, choice.reason)
     return Decision(DIFFERENTIAL)

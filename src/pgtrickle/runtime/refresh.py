@@ -38,19 +38,20 @@ from pgtrickle.pipeline.spark import SparkEngine, WorkItem
 from pgtrickle.pipeline.templates import FoldTemplate, Template
 from pgtrickle.runtime.bulkload import BULK_BYTES, stage_by_executors
 from pgtrickle.runtime.compile import Compiled
+from pgtrickle.runtime.costs import CostMemory
 from pgtrickle.runtime.decide import (
     DIFFERENTIAL,
     FULL,
     NO_DATA,
     PREPARE,
     Decision,
-    Limits,
     decide,
     reload_reason,
     since,
 )
 from pgtrickle.runtime.pending import analyse_buffers, read_pending
 from pgtrickle.runtime.rereads import delta_arrays
+from pgtrickle.scheduler.cost import LOAD, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,6 +122,7 @@ class Refresher:
         compiled: Callable[[StreamTable], Compiled | None],
         limits: Limits,
         bulk_bytes: int = BULK_BYTES,
+        costs: CostMemory | None = None,
     ) -> None:
         self.reader = reader
         self.writer = writer
@@ -128,6 +130,7 @@ class Refresher:
         self.compiled = compiled
         self.limits = limits
         self.bulk_bytes = bulk_bytes
+        self.costs = costs if costs is not None else CostMemory()
 
     def wave(self, ids: Sequence[int], *, initiated_by: str = "SCHEDULER") -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -156,7 +159,8 @@ class Refresher:
             with self._joined(exported[0]) as xid:
                 if xid - moment.cut.xmax > MAX_BETWEEN:
                     return [], [i for ids in levels for i in ids]
-                inner = Refresher(self.writer, self.writer, self.engine, self.compiled, self.limits)
+                limits = replace(self.limits, may_try_full=False)
+                inner = Refresher(self.writer, self.writer, self.engine, self.compiled, limits, costs=self.costs)
                 moment = replace(moment, cut=moment.cut.with_own(xid))
                 held: set[int] = set()
                 for ids in levels:
@@ -200,6 +204,8 @@ class Refresher:
             # only what is there now.
             is_value = isinstance(job.error, InexactValueError | TooManyRowsError) or type(job.error) is DefinitionError
             if job.error is not None and is_value and job.table.refresh_mode == "AUTO":
+                if isinstance(job.error, TooManyRowsError):  # the time until it gave up is what it takes at least
+                    self._learn(job, DIFFERENTIAL, moment)
                 job.decision, job.error = Decision(FULL, job.error.message), None
 
     @contextmanager
@@ -244,6 +250,7 @@ class Refresher:
         }
         counts, sizes = read_pending(self.reader, wanted.values())
         analyse_buffers(self.writer, counts)
+        self.costs.read(self.reader, (t for t in tables if t.refresh_mode == "AUTO" and t.is_populated))
         jobs = []
         for table in tables:
             if not table.is_in_place:
@@ -262,6 +269,8 @@ class Refresher:
                 pending=pending,
                 source_rows=sizes,
                 limits=self.limits,
+                past=self.costs.past(table),
+                now=moment.time,
             )
             # Changes that do not matter to the table are behind it all the same: its frontier lets their buffer go.
             is_quiet = not table.refresh_requested and all(p.is_seen for p in pending.values())
@@ -367,7 +376,14 @@ class Refresher:
                 write_history(self.writer, record, inserted=inserted, deleted=deleted, timings=job.timings.to_json())
         except PgtrickleError as error:
             return Outcome(job.table, action, reason, error)
+        if action != NO_DATA:
+            is_load = action not in (FULL, DIFFERENTIAL) or not job.table.is_populated
+            self._learn(job, LOAD if is_load else action, moment)
         return Outcome(job.table, action, reason, None, inserted, deleted, job.timings.to_json())
+
+    def _learn(self, job: _Job, kind: str, moment: catalog.Moment) -> None:
+        rows = sum(p.rows for p in job.pending.values())
+        self.costs.learn(job.table, kind, rows, sum(job.timings.parts.values()), moment.time)
 
     def _stage(self, job: _Job) -> str:
         """The table's whole content from the snapshot: read, given its identity by Spark, staged.

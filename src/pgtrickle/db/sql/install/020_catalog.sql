@@ -52,8 +52,6 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_stream_tables (
     UNIQUE (pgt_schema, pgt_name),
     UNIQUE (pgt_relid)
 ) WITH (fillfactor = 50);
-ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS last_diff_rows bigint;
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.last_diff_rows IS 'Changes that the refresh of last_diff_ms has processed.';
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS functions_used oid[] NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.functions_used IS
 'Functions of the database, not of PostgreSQL itself, that the query calls. When one is replaced, the content is computed anew.';
@@ -69,6 +67,8 @@ COMMENT ON COLUMN pgtrickle.pgt_stream_tables.frontier IS 'Per source database (
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.epoch IS 'The fence: each committed refresh, each alter and each trim past an unloaded reader adds 1; a refresh that read another epoch does not commit.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.refresh_requested_at IS 'When a refresh was last asked for. Pending while later than refresh_done_at.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.refresh_done_at IS 'The refresh_requested_at that the last finished refresh had seen before it took its cut.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.last_full_ms IS 'What the last full refresh took by itself, without those that ran beside it.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.last_diff_ms IS 'The same of the last differential one.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.definition_version IS 'Bumped whenever the query changes.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_dependencies (

@@ -46,8 +46,7 @@ SELECT
         FROM pg_proc AS p
         WHERE p.oid = ANY (st.functions_used)
     ),
-    st.last_diff_ms,
-    st.last_diff_rows
+    st.created_at
 FROM pgtrickle.pgt_stream_tables AS st
 WHERE %(ids)s::int8[] IS NULL OR st.pgt_id = ANY (%(ids)s::int8[])
 ORDER BY st.pgt_id

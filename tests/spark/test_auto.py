@@ -1,0 +1,76 @@
+"""AUTO's choice in the line: what it learns from, what it says, what it forgets."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.line import Line
+
+
+@pytest.fixture
+def auto(line: Line) -> Line:
+    """A table that AUTO keeps, past its first minute."""
+    line.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, a int); INSERT INTO t SELECT i, i % 5 FROM generate_series(1, 500) AS i"
+    )
+    line.create("st", "SELECT a, count(*) AS n FROM t GROUP BY a")
+    line.sql("UPDATE pgtrickle.pgt_stream_tables SET created_at = created_at - interval '1 h'")
+    return line
+
+
+def remembered(line: Line, ms: float, times: int = 5) -> None:
+    """Differential refreshes of some changes that another process has done."""
+    line.sql(
+        "INSERT INTO pgtrickle.pgt_refresh_history "
+        "(pgt_id, start_time, end_time, action, delta_row_count, status, timings) "
+        "SELECT pgt_id, now(), now(), 'DIFFERENTIAL', 2, 'COMPLETED', "
+        "jsonb_build_object('read', %s::float8, 'apply', 1) "
+        "FROM pgtrickle.pgt_stream_tables, generate_series(1, %s)",
+        ms,
+        times,
+    )
+
+
+def test_auto_says_why_it_has_no_prediction(auto: Line) -> None:
+    auto.sql("INSERT INTO t VALUES (1000, 1)")
+    auto.tick()
+    auto.check("st")
+    assert auto.last("st")[2] == "1 changes, no prediction: 1 of 5 refreshes are known"
+
+
+def test_auto_decides_by_the_history_of_another_process_and_tells_the_numbers(auto: Line) -> None:
+    remembered(auto, 60_000.0)
+    auto.sql("INSERT INTO t VALUES (1000, 1)")
+    auto.tick()
+    auto.check("st", "FULL")
+    assert str(auto.last("st")[2]).startswith(
+        "1 changes: differential about 60001 ms (median of 5 like it), full about "
+    )
+    auto.sql("INSERT INTO t VALUES (1001, 1)")
+    auto.tick()
+    auto.check("st", "FULL")
+    assert "(by one)" in str(auto.last("st")[2])  # its own full refresh, and no longer the first load
+
+
+def test_auto_stays_differential_where_that_is_quicker(auto: Line) -> None:
+    remembered(auto, 0.1)
+    for number in range(8):
+        auto.sql("INSERT INTO t VALUES (%s, 1)", 1000 + number)
+        auto.tick()
+        assert auto.last("st")[0] in ("DIFFERENTIAL", "FULL")
+        assert "differential about" in str(auto.last("st")[2])
+    auto.equal("st")
+
+
+def test_another_query_starts_with_nothing_learned(auto: Line) -> None:
+    remembered(auto, 60_000.0)
+    auto.sql("INSERT INTO t VALUES (1000, 1)")
+    auto.tick()
+    auto.check("st", "FULL")
+    auto.sql("SELECT pgtrickle.alter_stream_table('st', query => 'SELECT a, sum(id) AS n FROM t GROUP BY a')")
+    auto.tick()
+    auto.check("st", "REINITIALIZE")
+    auto.sql("INSERT INTO t VALUES (1001, 1)")
+    auto.tick()
+    auto.check("st")
+    assert "1 of 5 refreshes are known" in str(auto.last("st")[2])

@@ -1,0 +1,349 @@
+"""AUTO's choice, over refreshes whose true costs the tests know."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+
+from pgtrickle.scheduler.cost import (
+    DIFFERENTIAL,
+    FULL,
+    KEPT,
+    KEPT_FULL,
+    LOAD,
+    Asked,
+    Choice,
+    Limits,
+    Past,
+    Sample,
+    choose,
+    differential_cost,
+    full_cost,
+)
+
+LIMITS = Limits(max_change_ratio=0.15, max_buffer_rows=1_000_000)
+NOW = 100_000.0
+
+
+def asked(rows: int = 100, **changes: object) -> Asked:
+    return replace(Asked(rows, 1e9, 1e6, NOW), **changes)  # type: ignore[arg-type]
+
+
+def past(differential: Iterable[tuple[int, float]] = (), full: Iterable[float] = (), *, kind: str = FULL) -> Past:
+    """Full refreshes first, a second apart, the last one just now."""
+    done = [(kind, 100, ms) for ms in full] + [(DIFFERENTIAL, rows, ms) for rows, ms in differential]
+    return Past.of([Sample(NOW - len(done) + i, *what) for i, what in enumerate(done)])
+
+
+class Table:
+    """A stream table with known costs, refreshed again and again as AUTO chooses."""
+
+    def __init__(self, differential: Callable[[int], float], full: float, limits: Limits = LIMITS) -> None:
+        self.differential, self.full, self.limits = differential, full, limits
+        self.past = Past().with_sample(Sample(NOW, LOAD, 0, full))
+        self.now = NOW
+
+    def refresh(self, rows: int, *, slower: float = 1.0) -> Choice:
+        self.now += 1
+        choice = choose(self.past, asked(rows, now=self.now, last_full_ms=self.full), self.limits)
+        ms = (self.differential(rows) if choice.kind == DIFFERENTIAL else self.full) * slower
+        self.past = self.past.with_sample(Sample(self.now, choice.kind, rows, ms))
+        return choice
+
+    def kinds(self, rows: Iterable[int]) -> list[str]:
+        return [self.refresh(r).kind for r in rows]
+
+
+# -- limits
+# --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "sources", "limits", "reason"),
+    [
+        (1001, 1e9, Limits(0.15, 1000), "1001 changes exceed max_buffer_rows (1000)"),
+        (1000, 1e9, Limits(0.15, 1000), None),
+        (10**8, 1e12, Limits(0.15, 0), None),
+        (2001, 20_000.0, Limits(0.1, 0), "exceed differential_max_change_ratio (0.1)"),
+        (2000, 20_000.0, Limits(0.1, 0), None),
+        (5000, 9_999.0, Limits(0.1, 0), None),  # of small sources any share is small
+        (1, 20_000.0, Limits(0.0, 0), "exceed differential_max_change_ratio"),
+        (20_000, 20_000.0, Limits(1.0, 0), None),
+    ],
+)
+def test_limits_decide_before_any_prediction(rows: int, sources: float, limits: Limits, reason: str | None) -> None:
+    choice = choose(Past(), asked(rows, source_rows=sources), limits)
+    assert choice.kind == (FULL if reason else DIFFERENTIAL)
+    assert reason is None or reason in choice.reason
+
+
+def test_more_changes_than_can_be_read_in_the_time_of_a_full_refresh_are_recomputed_without_prediction() -> None:
+    for last_full_ms, kind in ((50.0, FULL), (80.0, DIFFERENTIAL), (None, DIFFERENTIAL)):
+        choice = choose(Past(), asked(10_000, last_full_ms=last_full_ms, age_s=0.0), LIMITS)
+        assert choice.kind == kind, choice
+
+
+# -- when the model is silent
+# --------------------------------------------------------------------------------------------------------------
+
+SLOW = [(100, 900.0)] * 6
+
+
+@pytest.mark.parametrize(
+    ("known", "changes", "why"),
+    [
+        (past(SLOW), {}, "no full refresh is known"),
+        (past(SLOW, [100.0]), {"age_s": 59.9}, "created less than 60 s ago"),
+        (past(SLOW[:3], [100.0]), {}, "4 of 5 refreshes are known"),
+        (past([(100_000, 900.0)] * 6, [100.0]), {"rows": 100}, "none of 6 differential refreshes was like it"),
+        (past([], [100.0] * 6), {}, "none of 0 differential refreshes"),
+    ],
+)
+def test_without_a_prediction_changes_are_applied(known: Past, changes: dict[str, object], why: str) -> None:
+    choice = choose(known, asked(**changes), LIMITS)  # type: ignore[arg-type]
+    assert choice.kind == DIFFERENTIAL
+    assert choice.reason.startswith("100 changes, no prediction: ")
+    assert why in choice.reason
+    assert choice.predicted_ms is None
+
+
+def test_settings_of_the_prediction_act() -> None:
+    known = past(SLOW[:3], [100.0])
+    assert choose(known, asked(), replace(LIMITS, prediction_min_samples=4)).kind == FULL
+    assert choose(known, asked(), replace(LIMITS, prediction_min_samples=5)).kind == DIFFERENTIAL
+    guessed = past([(10, 100.0), (10, 100.0), (5000, 140.0), (5000, 140.0)], [100.0])
+    # 20,000 changes: 100 + 0.01 x 20,000 = 300 ms by the line
+    assert choose(guessed, asked(20_000, last_full_ms=150.0), replace(LIMITS, prediction_ratio=2.0)).kind == FULL
+    assert (
+        choose(guessed, asked(20_000, last_full_ms=150.0), replace(LIMITS, prediction_ratio=3.5)).kind == DIFFERENTIAL
+    )
+    # Five slow ones two hours ago, five quick ones now.
+    old = [Sample(NOW - 7200 + i, DIFFERENTIAL, 100, 900.0) for i in range(20)]
+    new = [Sample(NOW - 10 + i, DIFFERENTIAL, 100, 20.0) for i in range(3)]
+    known = Past.of([Sample(NOW - 9000, FULL, 0, 100.0), *old, *new])
+    assert (
+        choose(known, asked(), replace(LIMITS, prediction_window_s=3600, prediction_min_samples=3)).kind == DIFFERENTIAL
+    )
+    assert choose(known, asked(), replace(LIMITS, prediction_window_s=10_000, prediction_min_samples=3)).kind == FULL
+
+
+def test_where_the_window_has_too_few_the_latest_ones_count_whatever_their_age() -> None:
+    """A table that is due once a day learns as well."""
+    known = Past.of([Sample(NOW - 86_400 * i, DIFFERENTIAL, 100, 900.0) for i in range(6, 0, -1)])
+    choice = choose(known, asked(last_full_ms=100.0), LIMITS)
+    assert choice.kind == FULL
+    assert "differential about 900 ms (median of 5 like it)" in choice.reason
+
+
+# -- estimates
+# --------------------------------------------------------------------------------------------------------------
+
+
+def samples(*pairs: tuple[int, float]) -> list[Sample]:
+    return [Sample(NOW, DIFFERENTIAL, rows, ms) for rows, ms in pairs]
+
+
+def test_differential_is_the_median_of_those_that_had_about_as_many_changes() -> None:
+    found = differential_cost(samples((100, 50.0), (120, 52.0), (90, 54.0), (110, 5000.0), (9000, 800.0)), 100)
+    assert found is not None
+    assert (found.ms, found.is_measured, found.basis) == (52.0, True, "median of 4 like it")
+    assert found.noise == pytest.approx(2.0)
+
+
+def test_few_changes_are_all_alike() -> None:
+    found = differential_cost(samples((1, 40.0), (3, 42.0), (50, 44.0)), 2)
+    assert found is not None
+    assert found.is_measured
+
+
+def test_other_sizes_are_judged_by_a_line_that_outliers_do_not_bend() -> None:
+    known = samples((10, 41.0), (10, 3000.0), (100, 50.0), (1000, 140.0), (400, 80.0), (4000, 440.0))
+    found = differential_cost(known, 20_000)
+    assert found is not None
+    assert not found.is_measured
+    assert found.ms == pytest.approx(2040.0, rel=0.05)
+
+
+def test_one_or_two_that_are_alike_correct_the_line_downwards_at_once_and_upwards_when_they_agree() -> None:
+    known = samples((10, 39.0), (10, 39.0), (1000, 138.0), (1000, 138.0))
+    far = differential_cost(known, 10_000)
+    assert far is not None
+    assert far.ms == pytest.approx(1039.0, rel=0.05)
+    for more, wanted in (([90.0], 90.0), ([5000.0], far.ms), ([5000.0, 5200.0], 5000.0)):
+        found = differential_cost([*known, *samples(*((10_000, ms) for ms in more))], 10_000)
+        assert found is not None
+        assert found.ms == pytest.approx(wanted, rel=0.2)
+
+
+def test_without_variance_more_changes_cost_no_less_and_fewer_are_unknown() -> None:
+    known = samples(*[(1000, 900.0)] * 5)
+    found = differential_cost(known, 100_000)
+    assert found is not None
+    assert (found.ms, found.basis) == (900.0, "as much as 5 with fewer changes")
+    assert differential_cost(known, 100) is None
+
+
+def test_line_never_falls_with_more_changes() -> None:
+    found = differential_cost(samples((100, 500.0), (100, 500.0), (1000, 100.0), (1000, 100.0)), 50_000)
+    assert found is not None
+    assert found.ms >= 500.0
+
+
+def test_full_is_the_median_in_the_window_and_a_first_load_counts_only_alone() -> None:
+    first = past([], [900.0], kind=LOAD)
+    assert full_cost(Past(), asked(), LIMITS) is None
+    assert full_cost(Past(), asked(last_full_ms=70.0), LIMITS).ms == 70.0  # type: ignore[union-attr]
+    assert full_cost(first, asked(), LIMITS).ms == 900.0  # type: ignore[union-attr]
+    for ms in (100.0, 110.0, 4000.0):
+        first = first.with_sample(Sample(NOW, FULL, 0, ms))
+    assert full_cost(first, asked(), LIMITS).ms == 110.0  # type: ignore[union-attr]
+    later = asked(now=NOW + 7200)
+    assert full_cost(first, later, LIMITS).ms == 4000.0  # type: ignore[union-attr]
+
+
+def test_prediction_is_held_between_half_and_four_times_full() -> None:
+    for ms, held in ((1.0, 50.0), (80.0, 80.0), (9000.0, 400.0)):
+        assert choose(past([(100, ms)] * 5, [100.0]), asked(), LIMITS).predicted_ms == held
+
+
+# -- choices
+# --------------------------------------------------------------------------------------------------------------
+
+
+def test_reason_has_the_numbers() -> None:
+    choice = choose(past([(100, 400.0)] * 5, [100.0, 102.0]), asked(), LIMITS)
+    assert choice.reason == (
+        "100 changes: differential about 400 ms (median of 5 like it), full about 100 ms (median of 2)"
+    )
+    assert (choice.kind, choice.predicted_ms, choice.full_ms) == (FULL, 400.0, 100.0)
+
+
+def test_hysteresis_keeps_the_way_while_both_cost_about_the_same() -> None:
+    for ms in (92.0, 105.0):
+        known = past([(100, ms)] * 5, [100.0])
+        assert choose(known, asked(), LIMITS).kind == DIFFERENTIAL
+        assert choose(known.with_sample(Sample(NOW, FULL, 100, 100.0)), asked(), LIMITS).kind == FULL
+
+
+def test_a_little_slower_is_enough_only_when_it_is_no_noise() -> None:
+    steady = past([(100, 130.0)] * 5, [100.0])
+    assert choose(steady, asked(), LIMITS).kind == FULL
+    noisy = past([(100, ms) for ms in (90.0, 130.0, 180.0, 85.0, 190.0)], [100.0])
+    assert choose(noisy, asked(), LIMITS).kind == DIFFERENTIAL
+
+
+def test_wrong_way_is_left_after_the_fewest_samples_that_can_tell() -> None:
+    table = Table(lambda _: 500.0, 100.0)
+    assert table.kinds([100] * 10) == [DIFFERENTIAL] * 4 + [FULL] * 6
+
+
+def test_sawtooth_each_size_gets_its_own_way() -> None:
+    """Few changes are quick, many are slow, in turn."""
+    table = Table(lambda rows: 30.0 + rows * 0.2, 200.0)
+    chosen = table.kinds([10, 5000] * 30)
+    settled = list(zip(chosen[20::2], chosen[21::2], strict=True))
+    assert all(few == DIFFERENTIAL for few, _ in settled)
+    assert [many for _, many in settled].count(FULL) >= len(settled) - 3  # but for tries
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("slower", [10.0, 1000.0])
+@pytest.mark.parametrize("outliers", [1, 2, 3])
+def test_back_to_the_right_choice_within_five_samples_after_an_outlier(
+    quick: bool, slower: float, outliers: int
+) -> None:
+    table = Table(lambda _: 20.0 if quick else 400.0, 100.0)
+    table.kinds([100] * 12)
+    for _ in range(outliers):
+        table.refresh(100, slower=slower)
+    chosen = table.kinds([100] * 20)
+    right = DIFFERENTIAL if quick else FULL
+    assert right in chosen[:5]
+    assert chosen[5:].count(right) >= 13, chosen
+
+
+def test_outlier_among_the_first_samples_does_not_settle_the_choice() -> None:
+    for position in range(6):
+        table = Table(lambda _: 20.0, 100.0)
+        for number in range(40):
+            table.refresh(100, slower=50.0 if number == position else 1.0)
+        assert table.kinds([100] * 20).count(DIFFERENTIAL) >= 19, position
+
+
+def test_full_is_not_for_ever_when_differential_becomes_quick() -> None:
+    """An index was added: found out by trying, soon and for good."""
+    table = Table(lambda _: 300.0, 100.0)
+    assert table.kinds([100] * 30)[-1] == FULL
+    table.differential = lambda _: 10.0
+    chosen = table.kinds([100] * 60)
+    assert DIFFERENTIAL in chosen[:25]
+    assert chosen[40:] == [DIFFERENTIAL] * 20
+
+
+def test_differential_is_left_when_it_becomes_slow() -> None:
+    table = Table(lambda _: 20.0, 100.0)
+    table.kinds([100] * 30)
+    table.differential = lambda _: 700.0
+    assert table.kinds([100] * 20)[8:].count(FULL) >= 11
+
+
+@pytest.mark.parametrize("ratio", [1.5, 3.0, 20.0, 300.0])
+def test_trying_the_slower_way_costs_at_most_a_tenth(ratio: float) -> None:
+    table = Table(lambda _: 100.0 * ratio, 100.0)
+    table.kinds([100] * 10)
+    spent = sum(100.0 * ratio if kind == DIFFERENTIAL else 100.0 for kind in table.kinds([100] * 5000))
+    assert spent <= 5000 * 100.0 * 1.11 + 100.0 * ratio
+
+
+def test_tries_say_so() -> None:
+    table = Table(lambda _: 300.0, 100.0)
+    choices = [table.refresh(100) for _ in range(60)]
+    tried = [c for c in choices[6:] if c.kind == DIFFERENTIAL]
+    assert tried
+    assert all(c.reason.startswith("tried again after ") for c in tried)
+
+
+def test_first_load_that_was_slow_is_doubted_once() -> None:
+    table = Table(lambda _: 120.0, 50.0)
+    table.past = Past().with_sample(Sample(NOW, LOAD, 0, 300.0))
+    chosen = [table.refresh(100) for _ in range(30)]
+    tried = next(c for c in chosen if c.kind == FULL)
+    assert tried.reason.startswith("tried after ")
+    assert [c.kind for c in chosen[-10:]].count(FULL) >= 9
+
+
+def test_full_is_not_tried_where_it_cannot_win_nor_in_a_chain() -> None:
+    for cost, limits in ((10.0, LIMITS), (120.0, replace(LIMITS, may_try_full=False))):
+        table = Table(lambda _, cost=cost: cost, 300.0, limits)  # type: ignore[misc]
+        assert table.kinds([100] * 100) == [DIFFERENTIAL] * 100
+
+
+def test_noise_of_a_shared_machine_does_not_make_it_flap() -> None:
+    for seed in range(20):
+        generator = random.Random(seed)
+        table = Table(lambda _, g=generator: g.choice((15.0, 60.0, 70.0, 80.0, 160.0)), 200.0)  # type: ignore[misc]
+        chosen = table.kinds([100] * 200)
+        assert chosen.count(DIFFERENTIAL) >= 190, seed
+
+
+def test_costs_that_grow_faster_than_the_changes_are_learned_at_each_size() -> None:
+    table = Table(lambda rows: 20.0 + rows * 0.01 + (rows / 500) ** 2, 300.0)
+    for rows in (60, 600, 6000, 30_000):
+        for _ in range(6):
+            table.refresh(rows)
+    for rows, kind in ((60, DIFFERENTIAL), (600, DIFFERENTIAL), (6000, DIFFERENTIAL), (30_000, FULL)):
+        assert table.kinds([rows] * 3).count(kind) >= 2, rows
+
+
+def test_load_forgets_what_was_before_it() -> None:
+    known = past([(100, 50.0)] * 5, [100.0]).with_sample(Sample(NOW, LOAD, 0, 80.0))
+    assert known == Past(full=(Sample(NOW, LOAD, 0, 80.0),), latest=FULL, in_row=1)
+
+
+def test_memory_is_bounded() -> None:
+    known = past([(100, 50.0)] * 1000, [100.0] * 1000)
+    assert (len(known.differential), len(known.full)) == (KEPT, KEPT_FULL)
+    assert known.in_row == 1000
