@@ -1,13 +1,15 @@
-"""One frozen Settings, its sources and their precedence: flag, environment, file, database, default.
+"""One frozen Settings, its sources and their precedence: flag, profile, environment, file, database, default.
 
-`load` is pure: it takes what the sources said and remembers where each value came from. Reading files and
-environments is the caller's business. The reference page and `pgtrickle config` are made from the fields below.
+`load` is pure: it takes what the sources said and remembers where each value came from. Reading files, environments
+and databases is the caller's business. The reference page, `pgtrickle config` and the checks of
+`pgtrickle.set_option()` are made from the fields below.
 """
 
 from __future__ import annotations
 
+import copyreg
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
@@ -21,15 +23,75 @@ DATABASE_PREFIX = "pg_trickle."
 COMMAND_VARIABLES = frozenset({"SERVER", "CONFIG", "DEBUG"})
 ALIASES: Mapping[str, str] = {"publication_lag_warn_bytes": "publication_lag_warn_lsn"}
 
+# Where a value of the database's level can come from, lowest first. The order of the last four is PostgreSQL's.
+OPTION, SERVER, ALL_ROLES, DATABASE, ROLE, ROLE_IN_DATABASE, CONNECTION = (
+    "set_option",
+    "postgresql.conf",
+    "all roles",
+    "database",
+    "role",
+    "role in database",
+    "connection",
+)
+DATABASE_ORIGINS = (OPTION, SERVER, ALL_ROLES, DATABASE, ROLE, ROLE_IN_DATABASE, CONNECTION)
+
+# Who a setting is for. Each scheduler reads PER_DATABASE from its own database; the others are read once, when
+# `pgtrickle run` starts, from the database that --server names. HOST settings decide what is executed on our machine:
+# whoever may write to a database must not reach them through it.
+PER_DATABASE, FLEET, HOST = "database", "fleet", "host"
+
+# As the scaling guide has them: the same lines work in postgresql.conf, each behind "pg_trickle.".
+PROFILES: Mapping[str, Mapping[str, str]] = {
+    "low-latency": {
+        "scheduler_interval_ms": "200",
+        "event_driven_wake": "on",
+        "parallel_refresh_mode": "on",
+        "max_dynamic_refresh_workers": "8",
+        "tiered_scheduling": "on",
+    },
+    "high-throughput": {
+        "scheduler_interval_ms": "500",
+        "parallel_refresh_mode": "on",
+        "max_dynamic_refresh_workers": "16",
+        "max_concurrent_refreshes": "8",
+        "per_database_worker_quota": "8",
+        "tiered_scheduling": "on",
+        "merge_work_mem_mb": "128",
+    },
+    "resource-constrained": {
+        "scheduler_interval_ms": "2000",
+        "parallel_refresh_mode": "on",
+        "max_dynamic_refresh_workers": "2",
+        "max_concurrent_refreshes": "2",
+        "tiered_scheduling": "on",
+        "delta_work_mem_cap_mb": "256",
+        "merge_work_mem_mb": "32",
+    },
+}
+
 _TRUE = frozenset({"on", "true", "yes", "1"})
 _FALSE = frozenset({"off", "false", "no", "0"})
 
 
+def _proxy(items: dict[str, str]) -> MappingProxyType[str, str]:
+    return MappingProxyType(items)
+
+
+# Settings travel to the schedulers' processes.
+copyreg.pickle(MappingProxyType, lambda mapping: (_proxy, (dict(mapping),)))
+
+
 def _setting(
-    default: Any, doc: str, *, low: float | None = None, high: float | None = None, choices: tuple[str, ...] = ()
+    default: Any,
+    doc: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    scope: str = PER_DATABASE,
 ) -> Any:
     """A field with its documentation and its range."""
-    metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "kind": type(default)}
+    metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "kind": type(default), "scope": scope}
     if isinstance(default, Mapping):
         return field(default_factory=lambda: default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -50,16 +112,16 @@ class Settings:
     parallel_refresh_mode: str = _setting(
         "on", "Whether independent refreshes run side by side.", choices=("off", "dry_run", "on")
     )
-    max_dynamic_refresh_workers: int = _setting(4, "Refresh workers of the whole fleet.", low=1, high=64)
+    max_dynamic_refresh_workers: int = _setting(4, "Refresh workers of the whole fleet.", low=1, high=64, scope=FLEET)
     max_concurrent_refreshes: int = _setting(4, "Refreshes at once in a database that has no quota.", low=1, high=32)
     per_database_worker_quota: int = _setting(0, "Guaranteed workers of a database; 0 = none.", low=0, high=64)
-    worker_pool_size: int = _setting(0, "Persistent workers; 0 = started per task.", low=0, high=64)
+    worker_pool_size: int = _setting(0, "Persistent workers; 0 = started per task.", low=0, high=64, scope=FLEET)
     tiered_scheduling: bool = _setting(True, "Refresh rarely changing tables less often.")
-    enable_refresh_broker: bool = _setting(False, "One scan of a shared source answers for all databases.")
+    enable_refresh_broker: bool = _setting(False, "One scan of a shared source answers for all databases.", scope=FLEET)
     adaptive_batch_coalescing: bool = _setting(True, "Use the broker's answers when they are fresh.")
-    max_databases: int = _setting(0, "Expected number of databases; informational, 0 = not stated.", low=0)
+    max_databases: int = _setting(0, "Expected number of databases; informational, 0 = not stated.", low=0, scope=FLEET)
     template_cache_max_entries: int = _setting(
-        256, "Compiled templates kept in memory; the least recently used goes.", low=0, high=65_536
+        256, "Compiled templates kept in memory; the least recently used goes.", low=0, high=65_536, scope=FLEET
     )
     differential_max_change_ratio: float = _setting(
         0.15, "Changed rows / rows of the source above which a refresh is FULL.", low=0, high=1
@@ -91,18 +153,36 @@ class Settings:
         100, "Rounds of a cyclic component before it is an error.", low=1, high=10_000
     )
     history_retention_days: int = _setting(90, "How long the refresh history is kept, in days.", low=1, high=36_500)
-    spark_master: str = _setting("local[*]", "Master of the Spark Connect server that pgtrickle starts itself.")
-    spark_remote: str = _setting("", "sc://host:port of a running Spark Connect server to use instead.")
+    spark_master: str = _setting(
+        "local[*]", "Master of the Spark Connect server that pgtrickle starts itself.", scope=HOST
+    )
+    spark_remote: str = _setting("", "sc://host:port of a running Spark Connect server to use instead.", scope=HOST)
     spark_conf: Mapping[str, str] = _setting(
-        MappingProxyType({}), "Further Spark settings for the server that pgtrickle starts (spark_conf.<name>)."
+        MappingProxyType({}),
+        "Further Spark settings for the server that pgtrickle starts (spark_conf.<name>).",
+        scope=HOST,
     )
     spark_driver_memory_mb: int = _setting(
-        2048, "Heap of the Spark Connect server that pgtrickle starts, in MB.", low=512, high=1_048_576
+        2048, "Heap of the Spark Connect server that pgtrickle starts, in MB.", low=512, high=1_048_576, scope=HOST
     )
-    spark_start_timeout_s: int = _setting(120, "How long Spark may take to start, in seconds.", low=5, high=3600)
-    java_home: str = _setting("", "Java 17 or later to use for Spark; default: JAVA_HOME, then the one in the wheel.")
-    log_level: str = _setting("info", "What is logged.", choices=("debug", "info", "warning", "error"))
-    log_format: str = _setting("text", "How it is logged.", choices=("text", "json"))
+    spark_start_timeout_s: int = _setting(
+        120, "How long Spark may take to start, in seconds.", low=5, high=3600, scope=HOST
+    )
+    java_home: str = _setting(
+        "", "Java 17 or later to use for Spark; default: JAVA_HOME, then the one in the wheel.", scope=HOST
+    )
+    log_level: str = _setting("info", "What is logged.", choices=("debug", "info", "warning", "error"), scope=HOST)
+    log_format: str = _setting("text", "How it is logged.", choices=("text", "json"), scope=HOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A value of the database's level that is wrong: said, and not used."""
+
+    name: str
+    value: str
+    origin: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,49 +191,93 @@ class Loaded:
 
     settings: Settings
     origins: Mapping[str, str]
+    problems: tuple[Problem, ...] = ()
 
 
-def load(
-    *,
-    flags: Mapping[str, object] | None = None,
-    environ: Mapping[str, str] | None = None,
-    file: Mapping[str, object] | None = None,
-    file_name: str = "pgtrickle.toml",
-    database: Mapping[str, str] | None = None,
-) -> Loaded:
-    """Merges the sources. `flags` leaves out what was not given; `database` has the names of pg_settings."""
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    conf: dict[str, str] = {}
-    sources = (
-        [("database", name, DATABASE_PREFIX + name, value) for name, value in _from_database(database or {}).items()],
-        [("file", name, f"{name} in {file_name}", value) for name, value in (file or {}).items()],
-        [("env", name, ENV_PREFIX + name.upper(), value) for name, value in _from_environment(environ or {}).items()],
-        [("flag", name, f"--set {name}", value) for name, value in (flags or {}).items()],
-    )
-    for source in sources:  # lowest precedence first
-        for origin, given, where, value in source:
-            name, _, key = given.partition(".")
-            name = ALIASES.get(name, name)
-            if name == "spark_conf":
-                conf.update({key: str(value)} if key else _conf(value, where))
-                origins[name] = origin
-                continue
-            values[name] = _check(name if not key else given, value, where)
-            origins[name] = origin
-    if conf:
-        values["spark_conf"] = MappingProxyType(conf)
-    return Loaded(
-        Settings(**values), MappingProxyType({f.name: origins.get(f.name, "default") for f in fields(Settings)})
-    )
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What `pgtrickle run` was given from outside; together with what a database says, that is its settings."""
+
+    flags: Mapping[str, object] = field(default_factory=dict)
+    profile: str | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    file: Mapping[str, object] = field(default_factory=dict)
+    file_name: str = "pgtrickle.toml"
+
+    def load(
+        self, database: Mapping[str, tuple[str, str]] | None = None, *, previous: Settings | None = None
+    ) -> Loaded:
+        """Merges the sources. `database` has (value, one of DATABASE_ORIGINS) by name without its prefix.
+
+        What is wrong in flags, environment or file raises: whoever starts us can mend it. What is wrong in a database
+        becomes a problem and `previous` or the default stays, so that one database cannot stop the others.
+        """
+        values: dict[str, Any] = {}
+        origins: dict[str, str] = {}
+        conf: dict[str, str] = {}
+        problems: list[Problem] = []
+        for name, (value, origin) in (database or {}).items():
+            try:
+                where = f"{DATABASE_PREFIX}{name}, {origin}"
+                if origin == OPTION and _scope(name) == HOST:
+                    raise ConfigError(
+                        f"{name} ({where}) belongs to the machine that pgtrickle runs on",
+                        hint="use the environment, the TOML file or a flag",
+                    )
+                _take(values, origins, conf, origin, name, where, value)
+            except ConfigError as error:
+                problems.append(Problem(name, value, origin, error.one_line()))
+                if previous is not None and name in Settings.__dataclass_fields__:
+                    values[name], origins[name] = getattr(previous, name), "previous"
+        for origin, given in self._outside():  # lowest precedence first
+            for name, where, said in given:
+                _take(values, origins, conf, origin, name, where, said)
+        if conf:
+            values["spark_conf"] = MappingProxyType(conf)
+        named = {f.name: origins.get(f.name, "default") for f in fields(Settings)}
+        return Loaded(Settings(**values), MappingProxyType(named), tuple(problems))
+
+    def _outside(self) -> Iterator[tuple[str, list[tuple[str, str, object]]]]:
+        if self.profile is not None and self.profile not in PROFILES:
+            raise ConfigError(f"there is no profile {self.profile}", hint=f"the profiles are {', '.join(PROFILES)}")
+        profile = PROFILES[self.profile] if self.profile is not None else {}
+        environ = _from_environment(self.environ)
+        yield "file", [(name, f"{name} in {self.file_name}", value) for name, value in self.file.items()]
+        yield "env", [(name, ENV_PREFIX + name.upper(), value) for name, value in environ.items()]
+        yield "profile", [(name, f"--profile {self.profile}", value) for name, value in profile.items()]
+        yield "flag", [(name, f"--set {name}", value) for name, value in self.flags.items()]
+
+
+def _take(
+    values: dict[str, Any],
+    origins: dict[str, str],
+    conf: dict[str, str],
+    origin: str,
+    given: str,
+    where: str,
+    value: object,
+) -> None:
+    name, _, key = given.partition(".")
+    name = ALIASES.get(name, name)
+    if name == "spark_conf":
+        conf.update({key: str(value)} if key else _conf(value, where))
+    else:
+        values[name] = _check(name if not key else given, value, where)
+    origins[name] = origin
+
+
+def _scope(given: str) -> str | None:
+    name = given.partition(".")[0]
+    found = Settings.__dataclass_fields__.get(ALIASES.get(name, name))
+    return None if found is None else str(found.metadata["scope"])
 
 
 def describe() -> list[dict[str, Any]]:
-    """Every setting with its default, range and documentation, for the reference page."""
+    """Every setting with its default, range and documentation."""
     rows = []
     for f in fields(Settings):
         default = f.default_factory() if f.default_factory is not MISSING else f.default
-        rows.append({"name": f.name, "default": default, "range": _range(f.metadata), "doc": f.metadata["doc"]})
+        rows.append({"name": f.name, "default": default, "range": _range(f.metadata), **f.metadata})
     return rows
 
 
@@ -163,10 +287,6 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, str]:
         if variable.startswith(ENV_PREFIX) and variable.removeprefix(ENV_PREFIX) not in COMMAND_VARIABLES:
             found[variable.removeprefix(ENV_PREFIX).lower()] = value
     return found
-
-
-def _from_database(database: Mapping[str, str]) -> dict[str, str]:
-    return {n.removeprefix(DATABASE_PREFIX): v for n, v in database.items() if n.startswith(DATABASE_PREFIX)}
 
 
 def _range(metadata: Mapping[str, Any]) -> str:

@@ -8,9 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from pgtrickle.db.connect import connect
-from pgtrickle.runtime.configure import database_settings
-from pgtrickle.settings import load
 from tests.conftest import Database
 
 
@@ -69,7 +66,6 @@ def test_doctor_looks_at_the_server(installed: Database, make_database: Callable
 
 
 def test_config_takes_the_databases_own_settings(database: Database) -> None:
-    # PostgreSQL itself wants a superuser, or GRANT SET ON PARAMETER, for parameters that no library has defined.
     database.superuser_sql(f"ALTER DATABASE {database.name} SET pg_trickle.scheduler_interval_ms = 750")
     database.superuser_sql(f"ALTER DATABASE {database.name} SET pg_trickle.spark_conf.spark_x = 'y'")
     done = pgtrickle("config", "--server", database.dsn, "--json")
@@ -78,20 +74,22 @@ def test_config_takes_the_databases_own_settings(database: Database) -> None:
     assert rows["spark_conf"]["value"] == {"spark_x": "y"}
 
 
-def test_an_unknown_setting_of_the_database_is_refused(database: Database) -> None:
-    database.superuser_sql(f"ALTER DATABASE {database.name} SET pg_trickle.scheduler_intervall_ms = 750")
+def test_config_shows_what_is_wrong_in_a_database_beside_the_rest(database: Database) -> None:
+    database.superuser_sql(
+        f"ALTER DATABASE {database.name} SET pg_trickle.scheduler_intervall_ms = 750; "
+        f"ALTER DATABASE {database.name} SET pg_trickle.wake_debounce_ms = 9000; "
+        f"ALTER DATABASE {database.name} SET pg_trickle.max_databases = 9"
+    )
     done = pgtrickle("config", "--server", database.dsn)
     assert done.returncode == 1
-    assert "pg_trickle.scheduler_intervall_ms" in done.stderr
+    assert "pg_trickle.scheduler_intervall_ms, database" in done.stderr
     assert "did you mean scheduler_interval_ms?" in done.stderr
-
-
-def test_database_settings_read_what_the_server_was_started_with(database: Database) -> None:
-    database.superuser_sql(f"ALTER ROLE app IN DATABASE {database.name} SET pg_trickle.enabled = off")
-    with connect(database.dsn, role="test", autocommit=True) as connection:
-        found = database_settings(connection)
-    assert found == {"pg_trickle.enabled": "off"}
-    assert load(database=found).settings.enabled is False
+    assert "it must be 1..5000" in done.stderr
+    rows = {row["name"]: row for row in json.loads(pgtrickle("config", "--server", database.dsn, "--json").stdout)}
+    assert (rows["wake_debounce_ms"]["value"], rows["wake_debounce_ms"]["origin"]) == (10, "default")
+    assert "it must be 1..5000" in rows["wake_debounce_ms"]["problem"]
+    assert "unknown setting" in rows["scheduler_intervall_ms"]["problem"]
+    assert (rows["max_databases"]["value"], rows["max_databases"]["problem"]) == (9, None)
 
 
 def test_plan_says_how_a_table_is_maintained_and_how_a_query_would_be(installed: Database) -> None:

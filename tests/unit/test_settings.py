@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+from typing import Any
+
 import pytest
 
 from pgtrickle.errors import ConfigError
-from pgtrickle.settings import Settings, describe, load
+from pgtrickle.settings import DATABASE_ORIGINS, PROFILES, Loaded, Settings, Sources, describe
+
+
+def load(database: dict[str, tuple[str, str]] | None = None, **sources: Any) -> Loaded:
+    return Sources(**sources).load(database)
 
 
 def test_load_gives_defaults_and_says_so() -> None:
@@ -14,19 +21,19 @@ def test_load_gives_defaults_and_says_so() -> None:
     assert set(loaded.origins.values()) == {"default"}
 
 
-def test_load_prefers_flag_over_environment_over_file_over_database() -> None:
-    sources = {
-        "database": {"pg_trickle.scheduler_interval_ms": "101"},
+def test_load_prefers_flag_over_profile_over_environment_over_file_over_database() -> None:
+    sources: dict[str, Any] = {
+        "database": {"scheduler_interval_ms": ("101", "role")},
         "file": {"scheduler_interval_ms": 102},
         "environ": {"PGTRICKLE_SCHEDULER_INTERVAL_MS": "103"},
-        "flags": {"scheduler_interval_ms": "104"},
+        "profile": "low-latency",
+        "flags": {"scheduler_interval_ms": "105"},
     }
-    order = ["database", "file", "environ", "flags"]
-    origins = ["database", "file", "env", "flag"]
-    for count in range(1, 5):
-        loaded = load(**{name: sources[name] for name in order[:count]})  # type: ignore[arg-type]
-        assert loaded.settings.scheduler_interval_ms == 100 + count
-        assert loaded.origins["scheduler_interval_ms"] == origins[count - 1]
+    expected = [(101, "role"), (102, "file"), (103, "env"), (200, "profile"), (105, "flag")]
+    for count, (value, origin) in enumerate(expected, 1):
+        loaded = load(**dict(list(sources.items())[:count]))
+        assert loaded.settings.scheduler_interval_ms == value
+        assert loaded.origins["scheduler_interval_ms"] == origin
 
 
 @pytest.mark.parametrize("text", ["on", "ON", "true", "yes", "1", True])
@@ -66,13 +73,70 @@ def test_load_refuses_a_number_where_toml_has_a_boolean() -> None:
         {"environ": {"PGTRICKLE_SCHEDULER_INTERVALL_MS": "200"}},
         {"file": {"scheduler_intervall_ms": 200}},
         {"flags": {"scheduler_intervall_ms": "200"}},
-        {"database": {"pg_trickle.scheduler_intervall_ms": "200"}},
     ],
 )
 def test_load_refuses_unknown_names_and_suggests_the_near_one(source: dict[str, dict[str, object]]) -> None:
     with pytest.raises(ConfigError) as raised:
         load(**source)  # type: ignore[arg-type]
     assert "did you mean scheduler_interval_ms?" in raised.value.one_line()
+
+
+@pytest.mark.parametrize("origin", DATABASE_ORIGINS)
+def test_what_is_wrong_in_a_database_is_said_and_not_used(origin: str) -> None:
+    said = {
+        "scheduler_interval_ms": ("99", origin),
+        "scheduler_intervall_ms": ("200", origin),
+        "wake_debounce_ms": ("7", origin),
+    }
+    loaded = load(said)
+    assert loaded.settings == Settings(wake_debounce_ms=7)
+    assert [(p.name, p.value, p.origin) for p in loaded.problems] == [
+        ("scheduler_interval_ms", "99", origin),
+        ("scheduler_intervall_ms", "200", origin),
+    ]
+    assert f"pg_trickle.scheduler_interval_ms, {origin}" in loaded.problems[0].message
+    assert "it must be 100..600000" in loaded.problems[0].message
+    assert "did you mean scheduler_interval_ms?" in loaded.problems[1].message
+
+
+def test_what_becomes_wrong_in_a_database_keeps_its_previous_value() -> None:
+    before = load({"scheduler_interval_ms": ("300", "database")}).settings
+    wrong = {"scheduler_interval_ms": ("soon", "database")}
+    loaded = Sources().load(wrong, previous=before)
+    assert (loaded.settings.scheduler_interval_ms, loaded.origins["scheduler_interval_ms"]) == (300, "previous")
+    over = Sources(flags={"scheduler_interval_ms": 400}).load(wrong, previous=before)
+    assert (over.settings.scheduler_interval_ms, over.origins["scheduler_interval_ms"]) == (400, "flag")
+
+
+@pytest.mark.parametrize("name", ["spark_conf.spark.driver.extraJavaOptions", "spark_conf", "java_home", "log_level"])
+def test_an_option_of_a_database_does_not_reach_our_machine(name: str) -> None:
+    value = "debug" if name == "log_level" else "x=y"
+    loaded = load({name: (value, "set_option")})
+    assert loaded.settings == Settings()
+    assert "belongs to the machine" in loaded.problems[0].message
+    assert load({name: (value, "database")}).problems == ()
+
+
+def test_an_unknown_profile_names_those_that_exist() -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(profile="fast")
+    assert "low-latency, high-throughput, resource-constrained" in raised.value.one_line()
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_sets_what_it_says_and_nothing_else(name: str) -> None:
+    loaded = load(profile=name)
+    assert {n for n, origin in loaded.origins.items() if origin == "profile"} == set(PROFILES[name])
+    as_lines = load({n: (value, "postgresql.conf") for n, value in PROFILES[name].items()})
+    assert as_lines.problems == ()
+    assert as_lines.settings == loaded.settings
+
+
+def test_settings_and_sources_travel_to_other_processes() -> None:
+    loaded = load(flags={"spark_conf.spark.x": "1"})
+    assert pickle.loads(pickle.dumps(loaded)) == loaded
+    sources = Sources(profile="low-latency", environ={"PGTRICKLE_ENABLED": "off"})
+    assert pickle.loads(pickle.dumps(sources)) == sources
 
 
 def test_load_leaves_other_variables_alone() -> None:
@@ -83,7 +147,7 @@ def test_load_leaves_other_variables_alone() -> None:
 
 def test_load_merges_spark_conf_from_all_sources() -> None:
     loaded = load(
-        database={"pg_trickle.spark_conf.spark.a": "database"},
+        {"spark_conf.spark.a": ("database", "database")},
         file={"spark_conf": {"spark.b": 2}},
         environ={"PGTRICKLE_SPARK_CONF": "spark.c=3; spark.d=x=y"},
         flags={"spark_conf.spark.a": "flag"},

@@ -44,6 +44,9 @@ def _main(
     assignments: Annotated[
         list[str] | None, typer.Option("--set", help="A setting for this command, name=value.", metavar="NAME=VALUE")
     ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="low-latency, high-throughput or resource-constrained: several settings at once.")
+    ] = None,
     log_format: Annotated[str | None, typer.Option(help="text or json.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,  # noqa: ARG001
@@ -52,6 +55,7 @@ def _main(
     ] = False,
 ) -> None:
     options.config = config
+    options.profile = profile
     options.flags = parse_assignments(assignments or [])
     if log_format:
         options.flags["log_format"] = log_format
@@ -93,11 +97,15 @@ def run(
 ) -> None:
     """Keep the stream tables of a database current until stopped."""
     from pgtrickle.db.connect import connect
+    from pgtrickle.runtime.configure import report
     from pgtrickle.runtime.runner import run_forever
 
     with connect(server, role="run") as connection:
-        settings = options.load(connection, spark_remote=spark_remote).settings
+        loaded = options.load(connection, spark_remote=spark_remote)
+        name = connection.info.dbname
+    settings = loaded.settings
     set_up_logging(settings.log_level, settings.log_format)
+    report(loaded, database=name)  # what is wrong in one database must not keep the others waiting
     run_forever(settings, server)
 
 
@@ -174,8 +182,6 @@ def config(
     as_json: Json = False,
 ) -> None:
     """Show every setting, its value and where the value comes from."""
-    from pgtrickle.settings import describe
-
     if server:
         from pgtrickle.db.connect import connect
 
@@ -183,19 +189,19 @@ def config(
             loaded = options.load(connection)
     else:
         loaded = options.load()
-    rows = [
-        {**row, "value": getattr(loaded.settings, row["name"]), "origin": loaded.origins[row["name"]]}
-        for row in describe()
-    ]
-    for row in rows:
-        for key in ("value", "default"):
-            row[key] = dict(row[key]) if hasattr(row[key], "items") else row[key]
+    from pgtrickle.cli.render import setting_rows
+
+    rows = setting_rows(loaded)
     if as_json:
         _print_json(rows)
-        return
-    from pgtrickle.cli.render import print_table
+    else:
+        from pgtrickle.cli.render import print_table
 
-    print_table(["setting", "value", "origin"], [[row["name"], row["value"], row["origin"]] for row in rows])
+        print_table(["setting", "value", "origin"], [[row["name"], row["value"], row["origin"]] for row in rows])
+        for problem in loaded.problems:
+            typer.echo(f"pgtrickle: {problem.message}", err=True)
+    if loaded.problems:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgtrickle.errors import ConfigError
-from pgtrickle.settings import Loaded, load
+from pgtrickle.settings import ENV_PREFIX, Loaded, Sources
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -20,23 +20,27 @@ class Options:
     """What stands before the command's name."""
 
     config: Path | None = None
+    profile: str | None = None
     flags: dict[str, object] = field(default_factory=dict)
 
-    def load(self, connection: Connection | None = None, **flags: object) -> Loaded:
-        """All sources merged; the database's own settings only when there is a connection."""
-        database = None
-        if connection is not None:
-            from pgtrickle.runtime.configure import database_settings
-
-            database = database_settings(connection)
-        given = {**self.flags, **{name: value for name, value in flags.items() if value is not None}}
-        return load(
-            flags=given,
-            environ=os.environ,
-            file=read_file(self.config) if self.config else None,
+    def sources(self, **flags: object) -> Sources:
+        """Everything but what databases say; a flag that is None was not given."""
+        return Sources(
+            flags={**self.flags, **{name: value for name, value in flags.items() if value is not None}},
+            profile=self.profile,
+            environ={name: value for name, value in os.environ.items() if name.startswith(ENV_PREFIX)},
+            file=read_file(self.config) if self.config else {},
             file_name=str(self.config),
-            database=database,
         )
+
+    def load(self, connection: Connection | None = None, **flags: object) -> Loaded:
+        """All sources merged; what a database says itself only when there is a connection to it."""
+        sources = self.sources(**flags)
+        if connection is None:
+            return sources.load()
+        from pgtrickle.runtime.configure import current_settings
+
+        return sources.load(current_settings(connection))
 
 
 def read_file(path: Path) -> dict[str, object]:

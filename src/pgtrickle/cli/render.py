@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from pgtrickle.settings import Loaded, describe
+
 
 def cell(value: Any) -> str:
     if value is None:
@@ -33,6 +35,24 @@ def plan_lines(plan: Mapping[str, Any], *, statements: bool) -> Iterator[str]:
     if statements:
         yield "Statements:"
         yield from (f"  {sql};" for sql in plan["leaves"])
+
+
+def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
+    """Every setting with value, origin and description, then names that nobody knows; `problem` says what is wrong."""
+    problems = {problem.name: problem for problem in loaded.problems}
+    rows = []
+    for described in describe():
+        row = {key: described[key] for key in ("name", "default", "range", "scope", "doc")}
+        row["value"] = getattr(loaded.settings, row["name"])
+        row["origin"] = loaded.origins[row["name"]]
+        found = problems.pop(row["name"], None)
+        row["problem"] = found.message if found is not None else None
+        rows.append({key: dict(value) if isinstance(value, Mapping) else value for key, value in row.items()})
+    for problem in problems.values():
+        rows.append(
+            {"name": problem.name, "value": problem.value, "origin": problem.origin, "problem": problem.message}
+        )
+    return rows
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

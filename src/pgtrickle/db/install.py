@@ -6,11 +6,13 @@ install. A migration that changes a function's signature drops the old one itsel
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import PackageNotFoundError, version
 
 from pgtrickle.db.connect import Connection, translated
 from pgtrickle.db.statements import scripts, statement
 from pgtrickle.errors import ConfigError
+from pgtrickle.settings import ALIASES, describe
 
 SCHEMA_VERSION = 1
 _INSTALL_LOCK = 0x70677472  # "pgtr"
@@ -51,6 +53,7 @@ def install(conn: Connection) -> None:
                     _run(conn, text)
         for _, text in scripts("install"):
             _run(conn, text)
+        conn.execute("SELECT pgtrickle._define_options(%s)", [_options()])
         conn.execute(statement("record_version"), [SCHEMA_VERSION, _package_version()])
         conn.execute("SELECT pgtrickle._wake('install')")
 
@@ -78,3 +81,33 @@ def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
 
 def _run(conn: Connection, script: str) -> None:
     conn.execute(script)
+
+
+def _options() -> str:
+    """The known settings, for the checks of set_option()."""
+    rows = [(row["name"], row) for row in describe()]
+    rows += [(alias, row) for alias, name in ALIASES.items() for known, row in rows if known == name]
+    return json.dumps(
+        [
+            {
+                "name": name,
+                "setting": row["name"],
+                "kind": row["kind"].__name__,
+                "default_value": _shown(row["default"]),
+                "low": row["low"],
+                "high": row["high"],
+                "choices": row["choices"],
+                "allowed": row["range"],
+                "scope": row["scope"],
+                "meaning": row["doc"],
+            }
+            for name, row in rows
+        ]
+    )
+
+
+def _shown(value: object) -> str:
+    """As PostgreSQL writes it; without a value, nothing."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value) if isinstance(value, str | int | float) else ""

@@ -1,37 +1,88 @@
-"""Reads the settings that a database itself carries: postgresql.conf, ALTER DATABASE, ALTER ROLE: pg_trickle.x."""
+"""The settings of one database: what it says itself, under what pgtrickle was started with."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from pgtrickle.settings import ALIASES, DATABASE_PREFIX, Settings
+from pgtrickle.db.settings import Said, has_options, names_in_files, read_settings
+from pgtrickle.settings import Loaded, Settings, Sources
+from pgtrickle.telemetry import SETTING_CHANGED, SETTING_REFUSED, event
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
-# pg_settings does not show placeholders such as ours, so known names are asked for one by one ...
-_KNOWN = """
-SELECT name, current_setting(name, true)
-FROM unnest(%s::text[]) AS name
-WHERE current_setting(name, true) IS NOT NULL
-"""
-# ... and names that nobody knows, and spark_conf.*, are found where ALTER DATABASE and ALTER ROLE put them.
-_STORED = """
-SELECT DISTINCT split_part(entry, '=', 1), current_setting(split_part(entry, '=', 1), true)
-FROM pg_catalog.pg_db_role_setting AS s
-CROSS JOIN LATERAL unnest(s.setconfig) AS entry
-WHERE s.setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))
-  AND s.setrole IN (0, (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user))
-  AND lower(split_part(entry, '=', 1)) LIKE 'pg\\_trickle.%%'
-  AND current_setting(split_part(entry, '=', 1), true) IS NOT NULL
-"""
+log = logging.getLogger(__name__)
 
 
-def database_settings(connection: Connection) -> dict[str, str]:
-    """Names as in PostgreSQL (`pg_trickle.x`) and their values in this session."""
-    names = [DATABASE_PREFIX + name for name in (*(f.name for f in fields(Settings)), *ALIASES)]
-    rows = connection.execute(_KNOWN, [names]).fetchall()
-    stored = connection.execute(_STORED, []).fetchall()
-    # A setting that was set and reset in the session reads as an empty text, which for us means "not set".
-    return {str(name).lower(): str(value) for name, value in [*rows, *stored] if value != ""}
+def current_settings(connection: Connection) -> dict[str, tuple[str, str]]:
+    """(value, origin) of what the database says, as a session has it that begins now; `connection` is such a one."""
+    return read_settings(connection, options=has_options(connection), further=names_in_files(connection)).winners()
+
+
+def report(loaded: Loaded, *, database: str, before: Loaded | None = None) -> None:
+    """Logs what is wrong in a database's settings, once, and what has changed."""
+    known = set(before.problems) if before is not None else set()
+    for problem in loaded.problems:
+        if problem not in known:
+            log.warning(
+                "A setting of the database is not used",
+                extra=event(SETTING_REFUSED, database=database, name=problem.name, detail=problem.message),
+            )
+    if before is None:
+        return
+    for name in (f.name for f in fields(Settings)):
+        value, old = getattr(loaded.settings, name), getattr(before.settings, name)
+        if value != old:
+            log.info(
+                "A setting has changed",
+                extra=event(
+                    SETTING_CHANGED, database=database, name=name, value=value, old=old, origin=loaded.origins[name]
+                ),
+            )
+
+
+class SettingsWatch:
+    """Notices changed settings from a session that stays open: one cheap statement per look.
+
+    A session goes on seeing what was stored for it when it began. What is stored now is read from the catalog instead.
+    When something stored is taken away, the server's own value comes back, and only another session can tell it: one is
+    opened for that moment, and again whenever the server's files are read anew.
+    """
+
+    def __init__(self, database: str, sources: Sources, connect: Callable[[], Connection]) -> None:
+        self.database = database
+        self.sources = sources
+        self.connect = connect
+        self.loaded: Loaded | None = None
+        self._session: Connection | None = None
+        self._options = False
+        self._born: frozenset[str] = frozenset()
+        self._said: dict[str, tuple[str, str]] = {}
+        self._asked: tuple[frozenset[str], str] | None = None
+        self._other: Said | None = None
+
+    def look(self, connection: Connection) -> Loaded:
+        """The settings as they are now. Wrong values are logged, listed in `problems`, and change nothing."""
+        begins = connection is not self._session
+        if begins:
+            self._options = has_options(connection)
+        said = read_settings(connection, options=self._options)
+        if begins:
+            self._session, self._born, self._asked = connection, said.stored(), None
+        hidden = self._born - said.stored()
+        if hidden:
+            if self._asked != (hidden, said.files_read_at) or self._other is None:
+                with self.connect() as fresh:
+                    self._other = read_settings(fresh, options=False)
+                self._asked = (hidden, said.files_read_at)
+            said = said.with_server(hidden, self._other)
+        winners = said.winners()
+        if self.loaded is None or winners != self._said:
+            before = self.loaded
+            self.loaded = self.sources.load(winners, previous=before.settings if before is not None else None)
+            self._said = winners
+            report(self.loaded, database=self.database, before=before)
+        return self.loaded

@@ -1,0 +1,92 @@
+"""What a database says about our settings: postgresql.conf, ALTER DATABASE, ALTER ROLE, pgtrickle.set_option()."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from pgtrickle.db.connect import Connection, translated
+from pgtrickle.db.statements import statement
+from pgtrickle.settings import ALIASES, DATABASE_ORIGINS, DATABASE_PREFIX, SERVER, Settings
+
+_NAMES = tuple(DATABASE_PREFIX + name for name in (*(f.name for f in fields(Settings)), *ALIASES))
+_SERVER_RANK = 1 + DATABASE_ORIGINS.index(SERVER)
+_CONNECTION_RANK = len(DATABASE_ORIGINS)
+# -c name=value and --name=value of the connection's `options`; a backslash keeps the next character.
+_OPTION = re.compile(r"(?:-c\s*|--)([\w.-]+)=((?:\\.|[^\\\s])*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Per setting (without its prefix) and rank what was said; rank 1 is the first of DATABASE_ORIGINS."""
+
+    values: Mapping[str, Mapping[int, str]]
+    files_read_at: str
+
+    def stored(self) -> frozenset[str]:
+        """What ALTER DATABASE and ALTER ROLE have stored: it hides the server's own value from a session."""
+        return frozenset(
+            name for name, by_rank in self.values.items() if any(_SERVER_RANK < r < _CONNECTION_RANK for r in by_rank)
+        )
+
+    def with_server(self, names: frozenset[str], other: Said) -> Said:
+        """The same, with the server's own values of some settings as another session sees them."""
+        merged = dict(self.values)
+        for name in names:
+            kept = {rank: value for rank, value in merged.get(name, {}).items() if rank != _SERVER_RANK}
+            value = other.values.get(name, {}).get(_SERVER_RANK)
+            merged[name] = kept if value is None else {**kept, _SERVER_RANK: value}
+        return Said(merged, self.files_read_at)
+
+    def winners(self) -> dict[str, tuple[str, str]]:
+        """(value, one of DATABASE_ORIGINS) by setting."""
+        best = {name: max(by_rank.items()) for name, by_rank in self.values.items() if by_rank}
+        # An empty text means "not set": what a parameter that was set and reset reads as.
+        return {name: (value, DATABASE_ORIGINS[rank - 1]) for name, (rank, value) in best.items() if value != ""}
+
+
+def has_options(connection: Connection) -> bool:
+    with translated():
+        row = connection.execute(statement("has_options")).fetchone()
+    return bool(row and row[0])
+
+
+def read_settings(connection: Connection, *, options: bool, further: tuple[str, ...] = ()) -> Said:
+    """One statement. `options`: pgtrickle.pgt_settings is there. `further`: names to ask for beside the known ones."""
+    text = statement("settings")
+    if options:
+        text += "\nUNION ALL\n" + statement("settings_options")
+    with translated():
+        rows = connection.execute(text, {"names": [*_NAMES, *further]}).fetchall()
+    values: dict[str, dict[int, str]] = {}
+    files_read_at = ""
+    for rank, name, value in rows:
+        if rank == 0:
+            files_read_at = value
+        else:
+            values.setdefault(_plain(name), {})[rank] = value
+    for name, value in _OPTION.findall(connection.info.options):
+        if name.lower().startswith(DATABASE_PREFIX):
+            values.setdefault(_plain(name), {})[_CONNECTION_RANK] = re.sub(r"\\(.)", r"\1", value)
+    return Said(values, files_read_at)
+
+
+def names_in_files(connection: Connection) -> tuple[str, ...]:
+    """Our names in postgresql.conf, those that nobody knows included. Only superusers may look; for others none."""
+    with translated():
+        row = connection.execute(
+            "SELECT has_table_privilege('pg_catalog.pg_file_settings', 'SELECT') "
+            "AND has_function_privilege('pg_catalog.pg_show_all_file_settings()', 'EXECUTE')"
+        ).fetchone()
+        if not (row and row[0]):
+            return ()
+        rows = connection.execute(
+            "SELECT DISTINCT lower(name) FROM pg_catalog.pg_file_settings WHERE starts_with(lower(name), 'pg_trickle.')"
+        ).fetchall()
+    return tuple(name for (name,) in rows)
+
+
+def _plain(name: str) -> str:
+    name = name.lower().removeprefix(DATABASE_PREFIX)
+    return ALIASES.get(name, name)

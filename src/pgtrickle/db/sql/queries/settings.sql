@@ -1,0 +1,17 @@
+-- What PostgreSQL itself says about our settings, so that it is known what a session that begins now would have.
+-- Parameters: names (text[], with their prefix: pg_settings does not show parameters that no library has defined, so they are asked for one
+-- by one). Returns: rank, name in lower case, value. Rank 0 is when the server's files were last read, 2 this session's value, which is that
+-- of postgresql.conf where nothing of a higher rank has ever been; 3 to 6 what ALTER ROLE ALL, ALTER DATABASE, ALTER ROLE and
+-- ALTER ROLE ... IN DATABASE have stored: the higher one wins, as when a session begins.
+SELECT 0, '', pg_conf_load_time()::text
+UNION ALL
+SELECT 2, lower(name), current_setting(name, true)
+FROM unnest(%(names)s::text[]) AS name
+WHERE current_setting(name, true) IS NOT NULL
+UNION ALL
+SELECT 3 + (s.setdatabase <> 0)::int + 2 * (s.setrole <> 0)::int, lower(split_part(entry, '=', 1)), substr(entry, strpos(entry, '=') + 1)
+FROM pg_db_role_setting AS s
+CROSS JOIN LATERAL unnest(s.setconfig) AS entry
+WHERE s.setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+  AND s.setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = session_user))
+  AND starts_with(lower(entry), 'pg_trickle.')
