@@ -89,8 +89,6 @@ NOT_ACTING = {
     "enable_refresh_broker": "there is no broker",
     "adaptive_batch_coalescing": "there is no broker",
     "template_cache_max_entries": "the template cache",
-    "prediction_window": "the cost model",
-    "prediction_min_samples": "the cost model",
     "compact_threshold": "compaction of buffers",
     "publication_lag_warn_lsn": "there are no publications",
     "delta_work_mem_cap_mb": "the cost model",
