@@ -1,0 +1,316 @@
+"""From stream tables whose time has come to units of those that move together. Pure.
+
+Which tables move (`moving`):
+
+* A table whose time has come and that has changes, or needs none (asked for, first load, the clock).
+* A table with schedule `calculated` and consumers follows them: its time has come when that of a consumer has.
+* What reads a table that moves, if its own time has come: it has no changes yet but will have, at the same instant.
+* The other members of its cycle; of its refresh group; of its atomic bundle of diamonds, those with changes and
+  what reads these in the bundle.
+
+Members of a cycle, of a repeatable-read group, of an atomic bundle go together: while one of them is under way, all
+wait. A cycle also waits while one of its members is barred. A bundle with the policy `slowest` waits until the time of
+all of its members that would move has come, unless somebody asked for one of them.
+
+What moves becomes units (`plan`):
+
+* A cycle is a unit by itself (cyclic_scc).
+* Tables that read one another directly are one unit, IMMEDIATE ones apart from the others: they do not wait. So are the
+  members of a repeatable-read group, IMMEDIATE or not.
+* Its kind is, in this order: repeatable_read_group when two members of such a group are in it; immediate_closure;
+  atomic_group when two paths from one relation meet in it; fused_chain; singleton.
+* When all tables where paths meet have diamond_consistency `none`, the unit is cut above each of them. What is above
+  goes now; the table, with what reads it, is `later` and goes as a unit of its own once each of those directly above it
+  has finished its refresh (`Behind`), well or not. It waits for one refresh of theirs, not for the next one too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pgtrickle.model.work import ATOMIC, CHAIN, CYCLIC, IMMEDIATE, REPEATABLE_READ, SINGLETON, TIERS, Group, Unit
+from pgtrickle.scheduler.diamonds import is_atomic
+from pgtrickle.scheduler.graph import Graph
+
+_TIER = {name: position for position, name in enumerate(TIERS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a tick knows. Only `due` and `asked` are walked through; the others are asked about single tables."""
+
+    due: Collection[int]  # whose time has come and that have changes or need none; all calculated ones with changes
+    asked: Collection[int] = ()  # to be refreshed whatever the schedule says: requested, first load, prepared anew
+    scheduled: Container[int] = ()  # whose time has come, changes or not; IMMEDIATE ones always
+    dirty: Container[int] = ()  # that have changes
+    busy: Container[int] = ()  # queued, running, or behind others
+    barred: Container[int] = ()  # suspended, failing, held by one that is
+    released: Container[int] = ()  # that have been behind others
+    tier: Callable[[int], int] | None = None  # position in TIERS at present; None: what the nodes say
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    units: tuple[Unit, ...]  # by priority
+    later: Mapping[int, frozenset[int]]  # table -> tables of these units that have to finish before it
+
+
+@dataclass(slots=True)
+class Behind:
+    """Tables that wait until those above them, which went ahead, have finished."""
+
+    waits: dict[int, set[int]] = field(default_factory=dict)
+    released: set[int] = field(default_factory=set)
+    _holds: dict[int, set[int]] = field(default_factory=dict)
+
+    def add(self, plan: Plan) -> None:
+        for unit in plan.units:
+            self.released.difference_update(unit.members)
+        for pgt_id, above in plan.later.items():
+            self.waits[pgt_id] = set(above)
+            for each in above:
+                self._holds.setdefault(each, set()).add(pgt_id)
+
+    def done(self, pgt_id: int) -> None:
+        """A refresh has ended: well, badly or not at all."""
+        for below in self._holds.pop(pgt_id, ()):
+            self.waits[below].discard(pgt_id)
+            if not self.waits[below]:
+                del self.waits[below]
+                self.released.add(below)
+
+
+def plan(graph: Graph, turn: Turn) -> Plan:
+    """The units of a tick. Costs in proportion to what moves and what is bundled with it."""
+    tables = moving(graph, turn)
+    units = []
+    rest = []
+    for pgt_id in sorted(tables, key=graph.order.__getitem__):
+        cycle = graph.cycles.get(pgt_id)
+        if cycle is None:
+            rest.append(pgt_id)
+        elif pgt_id == cycle[0]:
+            units.append(_unit(graph, turn, CYCLIC, cycle, [(i,) for i in cycle]))
+    later: dict[int, frozenset[int]] = {}
+    for component in _components(rest, lambda i: _linked(graph, i)):
+        kind = _kind(graph, component)
+        pieces = [component] if kind is not None else _cut(graph, component, turn.released, later)
+        units += [_unit(graph, turn, kind or _plain(piece), piece, _levels(graph, piece)) for piece in pieces]
+    return Plan(tuple(sorted(units, key=lambda u: u.priority)), later)
+
+
+def moving(graph: Graph, turn: Turn) -> set[int]:
+    """All tables that move in this turn."""
+    has_come = _calendar(graph, turn)
+
+    def free(pgt_id: int) -> bool:
+        return pgt_id in graph.nodes and pgt_id not in turn.barred and pgt_id not in turn.busy
+
+    asked = set(turn.asked)
+    stack = [i for i in turn.asked if free(i)] + [i for i in turn.due if free(i) and has_come(i)]
+    found = set(stack)
+    opened: set[int] = set()  # bundles, by their first member
+
+    def add(tables: Iterable[int]) -> None:
+        for each in tables:
+            if each not in found and free(each):
+                found.add(each)
+                stack.append(each)
+
+    while stack:
+        pgt_id = stack.pop()
+        if pgt_id in graph.cycles:
+            add(graph.cycles[pgt_id])
+        for group in graph.groups.get(pgt_id, ()):
+            add(group.members)
+        bundle = graph.bundles.get(pgt_id)
+        if bundle is not None and not bundle.is_atomic:
+            bundle = None
+        if bundle is not None and bundle.members[0] not in opened:
+            opened.add(bundle.members[0])
+            add(i for i in bundle.members if i in turn.dirty)
+        for consumer in graph.consumers.get(pgt_id, ()):
+            inside = bundle is not None and graph.bundles.get(consumer) is bundle
+            if inside or (_moves_with(graph, pgt_id, consumer) and has_come(consumer)):
+                add((consumer,))
+    return found - _vetoed(graph, turn, found, asked, has_come)
+
+
+def _calendar(graph: Graph, turn: Turn) -> Callable[[int], bool]:
+    """Whether a table's time has come; that of a calculated one by its consumers'."""
+    known: dict[int, bool] = {}
+
+    def has_come(pgt_id: int) -> bool:
+        if pgt_id not in graph.calculated:
+            return pgt_id in turn.scheduled
+        if pgt_id in known:
+            return known[pgt_id]
+        seen = {pgt_id}
+        stack = [pgt_id]
+        answer = False
+        while stack and not answer:
+            for consumer in graph.consumers[stack.pop()]:
+                if consumer not in graph.calculated:
+                    answer = consumer in turn.scheduled
+                elif consumer in known:
+                    answer = known[consumer]
+                elif consumer not in seen:
+                    seen.add(consumer)
+                    stack.append(consumer)
+                if answer:
+                    break
+        if not answer:
+            known.update(dict.fromkeys(seen, False))  # all that can be reached from it say no
+        known[pgt_id] = answer
+        return answer
+
+    return has_come
+
+
+def _vetoed(graph: Graph, turn: Turn, found: set[int], asked: set[int], has_come: Callable[[int], bool]) -> set[int]:
+    """Tables that would move but have to wait for others that they may not move without."""
+    bonds: dict[int, tuple[int, ...]] = {}  # by identity: hashing all members once per member would be quadratic
+    of: dict[int, list[tuple[int, ...]]] = {}
+    stack: list[tuple[int, ...]] = []
+    for pgt_id in found:
+        bundle = graph.bundles.get(pgt_id)
+        mine = [group.members for group in _repeatable(graph, pgt_id)]
+        if pgt_id in graph.cycles:
+            mine.append(graph.cycles[pgt_id])
+        if bundle is not None and bundle.is_atomic:
+            mine.append(bundle.members)
+        if mine:
+            of[pgt_id] = mine
+        for members in mine:
+            if id(members) in bonds:
+                continue
+            bonds[id(members)] = members
+            here = [i for i in members if i in found]
+            waits = any(i in turn.busy for i in members)
+            if members is graph.cycles.get(pgt_id):
+                waits = waits or len(here) < len(members)
+            elif bundle is not None and members is bundle.members and bundle.is_slowest:
+                waits = waits or (asked.isdisjoint(here) and not all(map(has_come, here)))
+            if waits:
+                stack.append(members)
+    vetoed: set[int] = set()
+    while stack:
+        for pgt_id in stack.pop():
+            if pgt_id in found and pgt_id not in vetoed:
+                vetoed.add(pgt_id)
+                stack += of.get(pgt_id, ())
+    return vetoed
+
+
+def _repeatable(graph: Graph, pgt_id: int) -> list[Group]:
+    return [g for g in graph.groups.get(pgt_id, ()) if g.isolation == "repeatable_read"]
+
+
+def _moves_with(graph: Graph, one: int, other: int) -> bool:
+    """Whether two tables, one of which reads the other, are to be in one unit."""
+    if one in graph.cycles or other in graph.cycles:
+        return False
+    if (one in graph.immediate) == (other in graph.immediate):
+        return True
+    return any(other in g.members for g in _repeatable(graph, one))
+
+
+def _linked(graph: Graph, pgt_id: int) -> list[int]:
+    found = [i for i in graph.upstream.get(pgt_id, ()) if _moves_with(graph, i, pgt_id)]
+    for group in _repeatable(graph, pgt_id):
+        found += [i for i in group.members if i not in graph.cycles]
+    return found
+
+
+def _components(tables: Collection[int], linked: Callable[[int], Iterable[int]]) -> list[list[int]]:
+    """Tables that are linked, directly or through others of these. In the order of `tables`."""
+    parent = {i: i for i in tables}
+
+    def root(pgt_id: int) -> int:
+        while parent[pgt_id] != pgt_id:
+            parent[pgt_id] = pgt_id = parent[parent[pgt_id]]
+        return pgt_id
+
+    for pgt_id in tables:
+        for other in linked(pgt_id):
+            if other in parent:
+                parent[root(other)] = root(pgt_id)
+    found: dict[int, list[int]] = {}
+    for pgt_id in tables:
+        found.setdefault(root(pgt_id), []).append(pgt_id)
+    return list(found.values())
+
+
+def _kind(graph: Graph, tables: list[int]) -> str | None:
+    """None: a chain or a singleton, after it has been cut above convergences that want no consistency."""
+    members = set(tables)
+    if any(i in members and i != t for t in tables for g in _repeatable(graph, t) for i in g.members):
+        return REPEATABLE_READ
+    if tables[0] in graph.immediate:
+        return IMMEDIATE
+    if any(is_atomic(graph.nodes[i]) for i in tables if _is_met(graph, i, members)):
+        return ATOMIC
+    return None
+
+
+def _is_met(graph: Graph, pgt_id: int, tables: Collection[int]) -> bool:
+    return pgt_id in graph.convergences and graph.convergences[pgt_id].is_met(tables)
+
+
+def _plain(tables: Collection[int]) -> str:
+    return CHAIN if len(tables) > 1 else SINGLETON
+
+
+def _cut(
+    graph: Graph, tables: list[int], released: Container[int], later: dict[int, frozenset[int]]
+) -> list[list[int]]:
+    """The pieces that go now; those that wait are noted in `later`."""
+    members = set(tables)
+    met = {i for i in tables if _is_met(graph, i, members)}
+    if not met:
+        return [tables]
+    pieces = _components(tables, lambda i: () if i in met else graph.upstream.get(i, ()))
+    now: list[list[int]] = []
+    waiting: list[list[int]] = []
+    for piece in pieces:
+        (waiting if any(i in met and i not in released for i in piece) else now).append(piece)
+    going = {i for piece in now for i in piece}
+    for piece in waiting:
+        above = frozenset(_going_above(graph, piece, members, going))
+        if above:
+            later.update(dict.fromkeys(piece, above))
+        else:
+            now.append(piece)
+    return now
+
+
+def _going_above(graph: Graph, piece: list[int], members: set[int], going: set[int]) -> Iterable[int]:
+    """The nearest tables above a piece that go in this turn; pieces in between wait for the same ones."""
+    seen = set(piece)
+    stack = list(piece)
+    while stack:
+        for above in graph.upstream.get(stack.pop(), ()):
+            if above in members and above not in seen:
+                seen.add(above)
+                if above in going:
+                    yield above
+                else:
+                    stack.append(above)
+
+
+def _levels(graph: Graph, tables: list[int]) -> list[tuple[int, ...]]:
+    """By depth; `tables` are in topological order."""
+    depth: dict[int, int] = {}
+    found: list[list[int]] = []
+    for pgt_id in tables:
+        depth[pgt_id] = max((depth[i] + 1 for i in graph.upstream.get(pgt_id, ()) if i in depth), default=0)
+        if depth[pgt_id] == len(found):
+            found.append([])
+        found[depth[pgt_id]].append(pgt_id)
+    return [tuple(sorted(level)) for level in found]
+
+
+def _unit(graph: Graph, turn: Turn, kind: str, tables: Collection[int], levels: list[tuple[int, ...]]) -> Unit:
+    tier = turn.tier or (lambda i: _TIER[graph.nodes[i].tier])
+    return Unit(kind, tuple(levels), tier=min(map(tier, tables)), order=min(graph.order[i] for i in tables))
