@@ -113,7 +113,8 @@ def test_table_does_not_move_before_its_time_unless_asked_for() -> None:
 
 @pytest.mark.parametrize("why", ["busy", "barred"])
 def test_table_under_way_or_barred_does_not_move(why: str) -> None:
-    assert planned(CHAIN, [1, 2, 3], asked=[2], **{why: [2]}) == ["singleton 1", "singleton 3"]
+    turn: dict[str, Any] = {why: [2]}
+    assert planned(CHAIN, [1, 2, 3], asked=[2], **turn) == ["singleton 1", "singleton 3"]
 
 
 def test_dropped_table_is_no_longer_known() -> None:
@@ -365,7 +366,8 @@ def test_table_that_reads_itself_is_a_cycle() -> None:
 
 @pytest.mark.parametrize("why", ["busy", "barred"])
 def test_cycle_waits_as_a_whole(why: str) -> None:
-    assert planned(CYCLE, [1, 3], **{why: [2]}) == ["singleton 1"]
+    turn: dict[str, Any] = {why: [2]}
+    assert planned(CYCLE, [1, 3], **turn) == ["singleton 1"]
 
 
 def test_calculated_cycle_follows_outer_consumers_or_else_its_changes() -> None:
@@ -400,7 +402,7 @@ def two_paths(nodes: list[Node], members: set[int]) -> bool:
     by_relid = {n.relid: n for n in nodes}
 
     def paths(relid: int) -> list[tuple[int, ...]]:
-        found = [(relid,)]
+        found: list[tuple[int, ...]] = [(relid,)]
         for source in by_relid[relid].sources if relid in by_relid else ():
             found += [(*path, relid) for path in paths(source)]
         return found
