@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pgtrickle import errors
-from pgtrickle.settings import describe
+from pgtrickle.settings import ALIASES, PROFILES, describe
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -19,17 +19,27 @@ def cell(value: object) -> str:
 def settings_page() -> str:
     rows = [
         f"| `{row['name']}` | {cell(dict(row['default']) if hasattr(row['default'], 'items') else row['default'])} "
-        f"| {row['range']} | {row['doc']} |"
+        f"| {row['range']} | {row['scope']} | {row['doc']} |"
         for row in describe()
     ]
     head = (
-        "# Settings\n\nA flag (`--set name=value`) wins over the environment (`PGTRICKLE_NAME`), that over the "
-        "TOML file (`--config`), that over the database's own setting (`ALTER DATABASE ... SET pg_trickle.name`), "
-        "that over the default. `pgtrickle config` shows each value and where it comes from.\n\n"
-        "PostgreSQL lets only a superuser store a `pg_trickle.` setting in a database or role; from version 15 on it "
-        'can be granted: `GRANT SET ON PARAMETER "pg_trickle.name" TO role`.\n\n'
+        "# Settings\n\nA flag (`--set name=value`) wins over the profile (`--profile`), that over the environment "
+        "(`PGTRICKLE_NAME`), that over the TOML file (`--config`), that over what the database says "
+        "(`ALTER DATABASE ... SET pg_trickle.name`, `pgtrickle.set_option()`), that over the default. "
+        "`pgtrickle config` shows each value and where it comes from; [how to](../howto/settings.md).\n\n"
+        "Of: *database*, each for itself, at any time; *fleet*, read when `pgtrickle run` starts, from the database "
+        "that `--server` names; *host*, the same, and not by `set_option()`.\n\n"
+        f"Other names: {', '.join(f'`{alias}` for `{name}`' for alias, name in ALIASES.items())}.\n\n"
     )
-    return head + "| setting | default | range | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    table = "| setting | default | range | of | meaning |\n|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    return head + table + "\n## Profiles\n\n" + profiles_table()
+
+
+def profiles_table() -> str:
+    names = [row["name"] for row in describe() if any(row["name"] in values for values in PROFILES.values())]
+    lines = [f"| setting | {' | '.join(PROFILES)} |", "|---" * (1 + len(PROFILES)) + "|"]
+    lines += [f"| `{name}` | {' | '.join(values.get(name, '') for values in PROFILES.values())} |" for name in names]
+    return "\n".join(lines) + "\n"
 
 
 def errors_page() -> str:

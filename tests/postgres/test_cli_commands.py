@@ -65,6 +65,34 @@ def test_doctor_looks_at_the_server(installed: Database, make_database: Callable
     assert "BAD  pgtrickle: not installed" in missing.stdout
 
 
+def test_doctor_compares_the_budget_with_the_server(make_installed: Callable[[], Database]) -> None:
+    one, other = make_installed(), make_installed()
+    one.sql("SELECT pgtrickle.set_option('per_database_worker_quota', '2')")
+    done = pgtrickle("--set", "max_databases=1", "doctor", "--server", one.dsn, "--json")
+    report = json.loads(done.stdout)
+    found = {finding["what"]: finding for finding in report["findings"]}
+    shares = {share["database"]: share["workers"] for share in report["budget"]["shares"]}
+    assert (shares[one.name], shares[other.name]) == (3, 4)
+    assert (report["room"]["max_connections"], report["room"]["reserved"]) == (200, 3)
+    assert found["connections"]["ok"] is True
+    assert done.returncode == 1
+    assert found["databases"]["ok"] is False
+    assert "raise max_databases" in found["databases"]["detail"]
+    many = pgtrickle("--set", "max_databases=190", "doctor", "--server", one.dsn)
+    assert "BAD  connections" in many.stdout
+    assert "raise max_connections by" in many.stdout
+    assert f"{one.name}: scheduler, up to 3 workers" in many.stdout
+
+
+def test_doctor_names_the_database_whose_settings_are_wrong(make_installed: Callable[[], Database]) -> None:
+    one, other = make_installed(), make_installed()
+    one.superuser_sql(f"ALTER DATABASE {other.name} SET pg_trickle.wake_debounce_ms = 0")
+    done = pgtrickle("doctor", "--server", one.dsn)
+    assert done.returncode == 1
+    assert f"BAD  settings: {other.name}: PGT100: wake_debounce_ms = 0" in done.stdout
+    assert "it must be 1..5000" in done.stdout
+
+
 def test_config_takes_the_databases_own_settings(database: Database) -> None:
     database.superuser_sql(f"ALTER DATABASE {database.name} SET pg_trickle.scheduler_interval_ms = 750")
     database.superuser_sql(f"ALTER DATABASE {database.name} SET pg_trickle.spark_conf.spark_x = 'y'")

@@ -76,7 +76,6 @@ GUIDE = {
 
 # Known, checked and shown, but nothing acts on them yet. A setting leaves this list when a module reads it.
 NOT_ACTING = {
-    "max_databases": "doctor",
     "enabled": "the scheduler of each database will look at it",
     "event_driven_wake": "the scheduler's wake-up",
     "wake_debounce_ms": "the scheduler's wake-up",
@@ -110,10 +109,18 @@ def test_the_alias_of_the_lag_warning_is_known() -> None:
     assert ALIASES["publication_lag_warn_bytes"] == "publication_lag_warn_lsn"
 
 
-def test_profiles_are_those_of_the_scaling_guide() -> None:
+def lines_of(text: str) -> dict[str, str]:
+    return dict(re.findall(r"pg_trickle\.(\w+) = '?(\w+)'?", text))
+
+
+def test_profiles_are_those_of_the_scaling_guide_and_of_the_howto() -> None:
     assert {name: dict(values) for name, values in PROFILES.items()} == {
-        name: dict(re.findall(r"pg_trickle\.(\w+) = '?(\w+)'?", lines)) for name, lines in GUIDE.items()
+        name: lines_of(lines) for name, lines in GUIDE.items()
     }
+    howto = (Path(__file__).parents[2] / "docs" / "howto" / "settings.md").read_text(encoding="utf-8")
+    for name in PROFILES:
+        (block,) = re.findall(rf"(?m)^# {name}.*\n((?:pg_trickle.*\n)+)", howto)
+        assert lines_of(block) == PROFILES[name]
 
 
 # Modules that only tell people about settings, and the setting that is for people only.

@@ -223,18 +223,22 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check what pgtrickle needs: Java, Spark, disk and, with --server, PostgreSQL."""
-    from dataclasses import asdict
-
+    """Check what pgtrickle needs (Java, Spark, disk and, with --server, PostgreSQL) and what the fleet costs."""
     from pgtrickle.runtime.doctor import examine
 
-    findings = examine(options.load().settings, os.environ, server)
+    report = examine(options.sources(), os.environ, server)
     if as_json:
-        _print_json([asdict(finding) for finding in findings])
+        from dataclasses import asdict
+
+        _print_json(asdict(report))
     else:
-        for finding in findings:
+        from pgtrickle.cli.render import budget_lines
+
+        for finding in report.findings:
             typer.echo(f"{'ok ' if finding.ok else 'BAD'}  {finding.what}: {finding.detail}")
-    if not all(finding.ok for finding in findings):
+        for line in budget_lines(report.budget):
+            typer.echo(line)
+    if not report.ok:
         raise typer.Exit(1)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pgtrickle.settings import Loaded, describe
+
+if TYPE_CHECKING:
+    from pgtrickle.runtime.budget import Budget
 
 
 def cell(value: Any) -> str:
@@ -53,6 +56,17 @@ def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
             {"name": problem.name, "value": problem.value, "origin": problem.origin, "problem": problem.message}
         )
     return rows
+
+
+def budget_lines(budget: Budget) -> Iterator[str]:
+    """Worker budget: the parts and their sum, then what each database may take of it."""
+    rows = [(f"{part.name} x{part.count}" if part.count != 1 else part.name, part.cost) for part in budget.parts]
+    rows.append(("total", budget.total))
+    rows += [(f"{share.database}: scheduler, up to {share.workers} workers", share.cost) for share in budget.shares]
+    width = max(len(name) for name, _ in rows)
+    yield f"{'budget, at most':{width}}  processes  connections     MiB"
+    for name, cost in rows:
+        yield f"{name:{width}}  {cost.processes:9}  {cost.connections:11}  {cost.mib:6}"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

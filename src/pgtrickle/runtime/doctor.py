@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pgtrickle.errors import ConfigError, PgtrickleError
+from pgtrickle.runtime.budget import Budget, Room, budget, shortage
+from pgtrickle.runtime.bulkload import MAX_PARTS
 from pgtrickle.runtime.java import find_java
-from pgtrickle.settings import Settings
+from pgtrickle.settings import Settings, Sources
 
 OLDEST, NEWEST = 13, 18
 NEED_DISK_MIB = 600
@@ -26,15 +28,34 @@ class Finding:
     detail: str
 
 
-def examine(settings: Settings, environ: Mapping[str, str], dsn: str | None) -> list[Finding]:
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, and what the fleet will cost; `room` only when a server was asked."""
+
+    findings: tuple[Finding, ...]
+    budget: Budget
+    room: Room | None
+
+    @property
+    def ok(self) -> bool:
+        return all(finding.ok for finding in self.findings)
+
+
+def examine(sources: Sources, environ: Mapping[str, str], dsn: str | None) -> Report:
+    server = _server(dsn, sources) if dsn else None
+    settings = server.fleet if server is not None else sources.load().settings
     findings = [Finding("python", sys.version_info >= (3, 11), sys.version.split()[0])]
     if settings.spark_remote:
         findings.append(Finding("spark", True, "an external Spark Connect server is configured"))
     else:
         findings += [_java(settings, environ), _spark(), _disk()]
-    if dsn:
-        findings += _postgres(dsn)
-    return findings
+    databases = server.databases if server is not None else {}
+    planned = budget(settings, databases, load_parts=MAX_PARTS)
+    if server is not None:
+        findings += server.findings
+        if server.room is not None:
+            findings += _limits(settings, planned, databases, server.room)
+    return Report(tuple(findings), planned, server.room if server is not None else None)
 
 
 def _java(settings: Settings, environ: Mapping[str, str]) -> Finding:
@@ -57,21 +78,68 @@ def _disk() -> Finding:
     return Finding("disk", free >= NEED_DISK_MIB, detail if free >= NEED_DISK_MIB else detail + " (hint: set TMPDIR)")
 
 
-def _postgres(dsn: str) -> list[Finding]:
-    from pgtrickle.db.connect import connect
+@dataclass(frozen=True, slots=True)
+class _Server:
+    findings: tuple[Finding, ...]
+    fleet: Settings
+    databases: Mapping[str, Settings]
+    room: Room | None
+
+
+def _server(dsn: str, sources: Sources) -> _Server:
+    from pgtrickle.db.connect import connect, translated
+    from pgtrickle.db.discover import databases, in_database
+    from pgtrickle.db.statements import statement
+    from pgtrickle.runtime.configure import current_settings
 
     try:
-        with connect(dsn, role="doctor") as connection:
+        with connect(dsn, role="doctor", autocommit=True) as connection, translated():
             row = connection.execute(
                 "SELECT current_setting('server_version_num')::int, current_setting('server_version'), "
                 "to_regclass('pgtrickle.pgt_stream_tables') IS NOT NULL"
             ).fetchone()
+            room = connection.execute(statement("connection_room")).fetchone()
+            assert row is not None
+            assert room is not None
+            fleet = sources.load(current_settings(connection))
+            loaded = {connection.info.dbname: fleet}
+            names = databases(connection, dsn)
+        for name in names:
+            if name not in loaded:
+                with connect(in_database(dsn, name), role="doctor", autocommit=True) as connection:
+                    loaded[name] = sources.load(current_settings(connection))
     except PgtrickleError as error:
-        return [Finding("postgresql", False, error.one_line())]
-    assert row is not None
+        return _Server((Finding("postgresql", False, error.one_line()),), sources.load().settings, {}, None)
     number, text, installed = row
     supported = OLDEST <= number // 10_000 <= NEWEST
+    wrong = [f"{name}: {problem.message}" for name, found in loaded.items() for problem in found.problems]
+    return _Server(
+        (
+            Finding("postgresql", supported, text if supported else f"{text}; {OLDEST} to {NEWEST} are supported"),
+            Finding(
+                "pgtrickle", installed, "installed" if installed else "not installed (hint: pgtrickle install DSN)"
+            ),
+            Finding("settings", not wrong, "; ".join(wrong) or f"fine in {len(loaded)} databases"),
+        ),
+        fleet.settings,
+        {name: loaded[name].settings for name in names},
+        Room(*room),
+    )
+
+
+def _limits(settings: Settings, planned: Budget, databases: Mapping[str, Settings], room: Room) -> list[Finding]:
+    needed = planned.total
+    lack = shortage(needed, room)
+    detail = (
+        f"{needed.connections} at most, of {room.ours} "
+        f"(max_connections {room.max_connections}, {room.reserved} reserved, {room.others} used by others now)"
+    )
+    expected = settings.max_databases
+    fits = not expected or len(databases) <= expected
+    there = f"{len(databases)} with pgtrickle"
+    if expected:
+        there += f", max_databases {expected}" + ("" if fits else " (hint: raise max_databases, the budget follows it)")
     return [
-        Finding("postgresql", supported, text if supported else f"{text}; {OLDEST} to {NEWEST} are supported"),
-        Finding("pgtrickle", installed, "installed" if installed else "not installed (hint: pgtrickle install DSN)"),
+        Finding("connections", lack is None, detail if lack is None else f"{detail} (hint: {lack})"),
+        Finding("databases", fits, there),
     ]

@@ -151,4 +151,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.set_option(text, text) IS
-'Sets pg_trickle.<name> for this database without a superuser; NULL takes it back. Refuses unknown names and values out of range. The scheduler notices it within seconds.';
+'Sets pg_trickle.<name> for this database without a superuser; NULL takes it back. Refuses unknown names and values out of range.';

@@ -1,0 +1,134 @@
+"""What a fleet costs: processes, connections and memory, per part and per database. The doctor brings the facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pgtrickle.dispatch.quota import SERIAL, Limit, cap
+from pgtrickle.settings import Settings
+
+# MiB right after a process's imports, before it works, on Linux with Python 3.11: Rss of those that are alone (in
+# /proc/<pid>/smaps_rollup), Pss of a scheduler, which shares most with the fork server (eight of them).
+LAUNCHER_MIB = 35
+FORK_SERVER_MIB = 47
+SCHEDULER_MIB = 8  # 7, with NumPy and psycopg preloaded
+PIPELINE_MIB = 155  # 152, most of it PySpark's client, pandas and pyarrow
+GUARD_MIB = 13  # the process that ends Spark when we are gone
+LOAD_WORKER_MIB = 85  # 83; a Python worker of Spark that reads and writes a part of a large load
+# Estimates, not measured: under load, or not built.
+BROKER_MIB = 30
+WORKER_MIB = 5  # a thread of the pipeline: driver buffers and the rows of a small refresh
+SPARK_OVERHEAD_MIB = 450  # beside the heap: metaspace, code cache, threads, Arrow's own memory
+
+LAUNCHER_CONNECTIONS = 1  # holds the advisory lock
+SCHEDULER_CONNECTIONS = 1
+WORKER_CONNECTIONS = 2  # one reads at a snapshot, one writes
+BROKER_CONNECTIONS = 1  # per database
+LOAD_CONNECTIONS = 2  # per part, beside those of the worker that watches it
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What something takes at most."""
+
+    processes: int = 0
+    connections: int = 0
+    mib: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.processes + other.processes, self.connections + other.connections, self.mib + other.mib)
+
+    def times(self, count: int) -> Cost:
+        return Cost(self.processes * count, self.connections * count, self.mib * count)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """So many of one kind, and what they cost together."""
+
+    name: str
+    count: int
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A database by itself: its scheduler, and as many workers as it may ever have."""
+
+    database: str
+    workers: int
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A server's connections. `others` are those in use that are not ours."""
+
+    max_connections: int
+    reserved: int
+    others: int
+
+    @property
+    def ours(self) -> int:
+        return max(0, self.max_connections - self.reserved - self.others)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """`parts` add up to `total`; `shares` do not, since databases share the workers."""
+
+    parts: tuple[Part, ...]
+    shares: tuple[Share, ...]
+    total: Cost
+
+
+def budget(fleet: Settings, databases: Mapping[str, Settings], *, load_parts: int) -> Budget:
+    """For the databases that are there, or for `max_databases` when more are expected; for one when none is known.
+
+    `load_parts`: into how many a large load is cut for Spark's executors. One such load at a time is counted.
+    """
+    workers = fleet.max_dynamic_refresh_workers
+    count = max(1, len(databases), fleet.max_databases)
+    scheduler = Cost(1, SCHEDULER_CONNECTIONS, SCHEDULER_MIB)
+    worker = Cost(0, WORKER_CONNECTIONS, WORKER_MIB)
+    parts = [
+        Part("launcher", 1, Cost(1, LAUNCHER_CONNECTIONS, LAUNCHER_MIB)),
+        Part("fork server", 1, Cost(1, 0, FORK_SERVER_MIB)),
+        Part("pipeline", 1, Cost(1, 0, PIPELINE_MIB)),
+    ]
+    if fleet.enable_refresh_broker:
+        parts.append(Part("broker", 1, Cost(1, BROKER_CONNECTIONS * count, BROKER_MIB)))
+    load = Cost(0, LOAD_CONNECTIONS * load_parts)
+    if not fleet.spark_remote:
+        parts.append(Part("spark", 1, Cost(2, 0, fleet.spark_driver_memory_mb + SPARK_OVERHEAD_MIB + GUARD_MIB)))
+        load += Cost(load_parts, 0, LOAD_WORKER_MIB * load_parts)
+    parts += [
+        Part("schedulers", count, scheduler.times(count)),
+        Part("workers", workers, worker.times(workers)),
+        Part("a large load", 1, load),
+    ]
+    shares = tuple(
+        Share(name, most, scheduler + worker.times(most))
+        for name, most in ((name, _most_workers(own, workers)) for name, own in databases.items())
+    )
+    return Budget(tuple(parts), shares, _sum(part.cost for part in parts))
+
+
+def shortage(needed: Cost, room: Room) -> str | None:
+    """What to do when the connections do not suffice; None when they do."""
+    if needed.connections <= room.ours:
+        return None
+    more = needed.connections - room.ours
+    return f"raise max_connections by {more}, or lower max_dynamic_refresh_workers"
+
+
+def _most_workers(own: Settings, workers: int) -> int:
+    limit = Limit(own.per_database_worker_quota, own.max_concurrent_refreshes)
+    if own.parallel_refresh_mode != "on":
+        limit = SERIAL
+    return min(workers, cap(limit, 0, workers))
+
+
+def _sum(costs: Iterable[Cost]) -> Cost:
+    return sum(costs, Cost())
