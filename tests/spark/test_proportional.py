@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a query is easier to read on one line
 """A differential refresh reads what the changes touch, not the tables: counted by PostgreSQL itself, row by row."""
 
 from __future__ import annotations
@@ -110,6 +111,36 @@ def test_lost_extremes_are_found_through_the_index_of_their_group(line: Line) ->
     assert read["fact"][1] < 500, read
     assert read["customer"][0] == 0, read
     for name in ("extremes", "of_join"):
+        line.check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_full_joins_read_the_keys_of_the_changes(line: Line) -> None:
+    line.sql(SCHEMA)
+    line.sql("UPDATE fact SET customer_id = NULL WHERE id % 10 = 0; ANALYZE fact")
+    queries = {
+        "full_on": "SELECT f.id, c.id AS c, c.name, f.qty FROM fact AS f FULL JOIN customer AS c ON c.id = f.customer_id",
+        "full_using": "SELECT id, c.name, p.title FROM customer AS c FULL JOIN product AS p USING (id)",
+        "full_three": "SELECT id, c.name, p.title, f.qty FROM customer c FULL JOIN product p USING (id) FULL JOIN fact f USING (id)",
+        "full_grouped": "SELECT c.region, count(f.id) AS n, sum(f.qty) AS q FROM fact AS f FULL JOIN customer AS c "
+        "ON c.id = f.customer_id AND f.qty > 10 GROUP BY c.region",
+    }
+    for name, query in queries.items():
+        create(line, name, query)
+    settle(line)
+    changes = {
+        **{t: CHANGES[t] for t in ("fact", "customer")},
+        "product": "UPDATE product SET title = title || '!' WHERE id IN (5, 29000)",
+        "NULL keys": "UPDATE fact SET customer_id = NULL WHERE id BETWEEN 500 AND 504; UPDATE fact SET customer_id = 9 WHERE id IN (510, 520)",
+        "both sides": "DELETE FROM customer WHERE id IN (77, 78); UPDATE fact SET customer_id = 77 WHERE id BETWEEN 701 AND 704",
+        "unmatched": "INSERT INTO product SELECT i, 'new', 1 FROM generate_series(60001, 60005) AS i; DELETE FROM fact WHERE id > 299990",
+    }
+    for step, change in changes.items():
+        for table, (scanned, fetched) in cost(line, change).items():
+            assert scanned == 0, f"{step}: {scanned} rows of {table} by sequential scan"
+            assert fetched < 2000, f"{step}: {fetched} rows of {table} through indexes"
+    for name in queries:
         line.check(name)
 
 

@@ -55,10 +55,32 @@ def test_both_sides_changed_are_three_terms() -> None:
     assert [WAS in t for t in (first, new, old)] == [True, False, True]
 
 
-def test_full_join_is_linear_in_neither_side() -> None:
+def test_full_join_is_a_left_join_and_what_has_no_left() -> None:
     full = LEFT.replace("LEFT JOIN", "FULL JOIN")
-    assert signs(terms(full, SALE)) == ["1", "-1"]
-    assert signs(terms(full, SALE | CUSTOMER)) == ["1", "-1", "1", "-1"]
+    first, new, old = terms(full, SALE)
+    assert signs([first, new, old]) == ["d", "1", "-1"]
+    assert "LEFT JOIN" in first
+    assert all("RIGHT JOIN" in t and '(s."id" IS NULL) AND EXISTS (SELECT FROM ' in t for t in (new, old))
+    assert signs(terms(full, CUSTOMER)) == ["1", "-1", "d"]
+    assert signs(terms(full, SALE | CUSTOMER)) == ["d", "1", "-1", "d", "1", "-1"]
+
+
+def test_full_joins_over_one_list_are_all_found_by_key() -> None:
+    found = terms(
+        "SELECT id FROM ((shop.sale s FULL JOIN shop.customer c USING (id)) FULL JOIN shop.customer d USING (id))", SALE
+    )
+    assert signs(found) == ["d", "1", "-1", "1", "-1"]
+    assert not any(" FULL JOIN " in t for t in found)
+    assert all('(s."id" IS NULL)' in t and "EXISTS" in t for t in found[1:])
+    assert '((s."id" IS NULL)) AND ((c."id" IS NULL))' in found[3]
+
+
+def test_full_join_without_a_column_that_tells_is_evaluated_as_it_is() -> None:
+    found = terms(
+        'SELECT a.id FROM (shop."Odd Table" a FULL JOIN shop."Odd Table" b ON ((COALESCE(a.id, 0) = b.id)))', ODD
+    )
+    assert signs(found) == ["1", "-1", "1", "-1"]
+    assert all(" FULL JOIN " in t and "EXISTS" not in t for t in found)
 
 
 def test_preserved_parts_change_together_as_in_an_inner_join() -> None:
@@ -89,7 +111,7 @@ def test_linear_plan_keeps_its_own_rule() -> None:
 
 
 def test_union_of_anything_is_the_terms_of_its_branches() -> None:
-    assert len(terms(f"{LEFT} UNION ALL {LEFT.replace('LEFT', 'FULL')}", CUSTOMER)) == 4
+    assert len(terms(f"{LEFT} UNION ALL {LEFT.replace('LEFT', 'FULL')}", CUSTOMER)) == 5
 
 
 @pytest.mark.parametrize("word", ["EXCEPT", "INTERSECT ALL"])

@@ -209,6 +209,11 @@ def test_explanation_names_every_operator() -> None:
     ("query", "told"),
     [
         ("SELECT s.id FROM (shop.sale s LEFT JOIN shop.customer c ON (true))", "LEFT JOIN"),
+        (
+            "SELECT s.id FROM (shop.sale s FULL JOIN shop.customer c ON ((c.id = s.id)))",
+            "as a left join and what has no",
+        ),
+        ("SELECT c.id FROM (shop.customer c FULL JOIN shop.sale s ON (true))", "FULL JOIN: evaluated whole"),
         ("SELECT id FROM shop.sale s WHERE (EXISTS ( SELECT 1 FROM shop.customer c))", "Subquery (exists)"),
         ("SELECT id FROM shop.sale ORDER BY id LIMIT 3", "Replace by (nothing: all rows belong together)"),
         ("SELECT sum(qty) OVER (PARTITION BY note) AS s FROM shop.sale", "Replace by (note)"),

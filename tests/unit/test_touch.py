@@ -70,8 +70,14 @@ def test_conditions_of_a_join_are_kept_one_by_one() -> None:
 
 def test_using_is_an_equality_of_both_sides() -> None:
     condition = by_part("(shop.sale s LEFT JOIN shop.customer c USING (id))")
-    assert condition is not None
-    assert "s.id = c.id" in condition
+    assert condition == 'EXISTS (SELECT FROM d AS c WHERE ((s."id" = c."id")))'
+
+
+def test_using_over_a_join_means_the_item_that_its_column_is_of() -> None:
+    joins = "((shop.sale s LEFT JOIN shop.sale u USING (id)) LEFT JOIN shop.customer c USING (id))"
+    assert by_part(joins) == 'EXISTS (SELECT FROM d AS c WHERE ((s."id" = c."id")))'
+    assert by_part(joins.replace("s LEFT", "s RIGHT")) == 'EXISTS (SELECT FROM d AS c WHERE ((u."id" = c."id")))'
+    assert by_part(joins.replace("s LEFT", "s FULL")) is None
 
 
 def test_any_row_may_be_touched_through_a_full_join() -> None:

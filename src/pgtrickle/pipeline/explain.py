@@ -27,6 +27,7 @@ from pgtrickle.pipeline.nodes import (
     subs,
     texts,
 )
+from pgtrickle.pipeline.rules import full
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.templates import FoldTemplate, RegionTemplate, Template
 
@@ -129,8 +130,10 @@ def _block(node: Block) -> str:
         return f"By ({', '.join(node.region)}){_shown(node.tail)}: the touched of these, before and after{where}"
     kinds = sorted({j.kind for tree in node.trees for j in joins(tree)})
     label = " and ".join(kinds) if kinds else "Project"
-    if "FULL JOIN" in kinds:
+    if any("FULL JOIN" in {j.kind for tree in half.trees for j in joins(tree)} for half in full.parted(node)):
         return f"{label}: evaluated whole, before and after the change of each side{where}"
+    if "FULL JOIN" in kinds:
+        return f"{label}: as a left join and what has no left; rows that the changes connect with{where}"
     return f"{label}: the changes of preserved rows, then rows that the others' changes connect with{where}"
 
 

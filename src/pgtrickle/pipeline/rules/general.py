@@ -30,7 +30,6 @@ from pgtrickle.pipeline.nodes import (
     Select,
     SetOperation,
     Sub,
-    Tree,
     UnionAll,
     joins,
     names,
@@ -38,6 +37,7 @@ from pgtrickle.pipeline.nodes import (
     subs,
 )
 from pgtrickle.pipeline.rules import linear
+from pgtrickle.pipeline.rules.full import parted, preserved
 from pgtrickle.pipeline.rules.linear import MAX_TOGETHER, Changed, W
 from pgtrickle.pipeline.rules.names import below, free
 from pgtrickle.pipeline.rules.states import ALL_NEW, ALL_OLD, BEFORE, DELTA, NEW, OLD, Statement, View
@@ -103,6 +103,10 @@ class Unit:
 
 
 def _row_by_row(into: Statement, node: Block) -> list[str]:
+    return [sql for block in parted(node) for sql in _row_by_row_of(into, block)]
+
+
+def _row_by_row_of(into: Statement, node: Block) -> list[str]:
     straight, units = _split(into, node)
     old = {u.part.number: OLD for u in units}
     found = [into.block(node, View(NEW, {**old, **roles}), sign=sign).sql for roles, sign in _terms(straight)]
@@ -117,12 +121,12 @@ def _row_by_row(into: Statement, node: Block) -> list[str]:
 
 def _split(into: Statement, node: Block) -> tuple[list[Part], list[Unit]]:
     """The changed parts in which the block is linear, and what else it reads that has changed."""
-    preserved = [p for tree in node.trees for p in _preserved(tree)]
+    linear_in = [p for tree in node.trees for p in preserved(tree)]
     straight, units = [], []
     for part in parts(node):
         if part.node is None or not into.is_changed(part.node):
             continue
-        if part in preserved and not part.is_lateral and not free(part.node):
+        if part in linear_in and not part.is_lateral and not free(part.node):
             straight.append(part)
         else:
             units.append(Unit(part, None))
@@ -140,17 +144,6 @@ def _expressions(node: Block) -> list[tuple[tuple[str | Sub, ...], bool]]:
         found.append((node.where, True))
     found += [(p.call, False) for p in parts(node)]
     return found
-
-
-def _preserved(tree: Tree) -> tuple[Part, ...]:
-    """The parts whose rows a join tree is linear in."""
-    if isinstance(tree, Part):
-        return (tree,)
-    if tree.kind == "FULL JOIN":
-        return ()
-    left = _preserved(tree.left) if tree.kind != "RIGHT JOIN" else ()
-    right = _preserved(tree.right) if tree.kind != "LEFT JOIN" else ()
-    return (*left, *right)
 
 
 def _terms(straight: Sequence[Part]) -> list[tuple[dict[int, str], int]]:
@@ -234,9 +227,9 @@ def among(node: Block, keys: str) -> list[str]:
 def _is_not_null(node: Block, key: str) -> bool:
     """Whether a key is a NOT NULL column of a table that no outer join fills up."""
     alias, _, column = key.rpartition(".")
-    preserved = {p for tree in node.trees for p in _preserved(tree)}
+    filled = {p for tree in node.trees for p in preserved(tree)}
     for part in parts(node):
-        if not isinstance(part.node, Scan) or part not in preserved:
+        if not isinstance(part.node, Scan) or part not in filled:
             continue
         if (alias and identifier(alias) != identifier(part.alias)) or (not alias and len(parts(node)) > 1):
             continue

@@ -26,7 +26,7 @@ from pgtrickle.pipeline.nodes import (
 )
 from pgtrickle.pipeline.rules.names import aliases_of, below, conjuncts, free, own, with_alias
 from pgtrickle.pipeline.rules.states import DELTA, NEW, OLD, Statement, View, is_all, joined
-from pgtrickle.pipeline.sqltext import identifier
+from pgtrickle.pipeline.sqltext import Cursor, identifier, quote
 
 
 def touched_by_part(into: Statement, node: Block, part: Part, view: View) -> str | None:
@@ -58,13 +58,24 @@ def _through_join(into: Statement, tree: Tree, part: Part, view: View) -> str | 
 
 
 def _using(left: Tree, right: Tree, using: str) -> list[Text] | None:
-    """The equalities of USING, where both sides are single items."""
-    if not isinstance(left, Part) or not isinstance(right, Part):
-        return None
-    found = [n.strip() for n in using.strip("() ").split(",")]
-    if any('"' in n for n in found):
-        return None
-    return [(f"({left.alias}.{n} = {right.alias}.{n})",) for n in found]
+    """The equalities of USING, by the columns of single items that its merged ones are."""
+    found: list[Text] = []
+    for name in Cursor(using).names():
+        sides = _column(left, name), _column(right, name)
+        if None in sides:
+            return None
+        found.append((f"({sides[0]} = {sides[1]})",))
+    return found
+
+
+def _column(tree: Tree, name: str) -> str | None:
+    """The column that a join shows under a name, with the alias of its item; None where it is one of several."""
+    if isinstance(tree, Part):
+        return f"{tree.alias}.{quote(name)}" if tree.node is not None and name in names(tree.node) else None
+    left, right = _column(tree.left, name), _column(tree.right, name)
+    if tree.using is None or name not in Cursor(tree.using).names():
+        return left or right
+    return {"FULL JOIN": None, "RIGHT JOIN": right}.get(tree.kind, left)
 
 
 def touched_by_sub(into: Statement, node: Block, sub: Sub, part: Part, view: View) -> str | None:
