@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+from pgtrickle.runtime.process import free_port
 from tests.conftest import Database
 
 
@@ -118,6 +119,28 @@ def test_config_shows_what_is_wrong_in_a_database_beside_the_rest(database: Data
     assert "it must be 1..5000" in rows["wake_debounce_ms"]["problem"]
     assert "unknown setting" in rows["scheduler_intervall_ms"]["problem"]
     assert (rows["max_databases"]["value"], rows["max_databases"]["problem"]) == (9, None)
+
+
+def test_run_goes_on_when_a_setting_of_the_database_is_wrong(installed: Database) -> None:
+    installed.superuser_sql(f"ALTER DATABASE {installed.name} SET pg_trickle.wake_debounce_ms = 0")
+    nowhere = f"sc://127.0.0.1:{free_port()}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pgtrickle.cli", "run", "--server", installed.dsn, "--spark-remote", nowhere],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={k: v for k, v in os.environ.items() if not k.startswith("PGTRICKLE_")},
+    )
+    try:
+        said = []
+        for line in process.stderr or ():
+            said.append(line)
+            if "Started" in line:
+                break
+        assert any("it must be 1..5000" in line for line in said), said
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
 
 
 def test_plan_says_how_a_table_is_maintained_and_how_a_query_would_be(installed: Database) -> None:

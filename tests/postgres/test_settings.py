@@ -101,6 +101,30 @@ def test_a_watch_notices_what_is_stored_and_taken_away(installed: Database) -> N
         assert watched.look(opened).origins["enabled"] == "default"
 
 
+def test_a_watch_is_not_misled_by_what_is_stored_while_it_asks(installed: Database) -> None:
+    stored = f"ALTER DATABASE {installed.name} {{}} pg_trickle.scheduler_interval_ms"
+    asked = 0
+
+    def ask() -> Connection:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            installed.superuser_sql(stored.format("SET") + " = 900")
+        return connect(installed.dsn, role="test")
+
+    installed.superuser_sql(stored.format("SET") + " = 700")
+    with session(installed) as opened:
+        watched = SettingsWatch(installed.name, Sources(), ask)
+        assert watched.look(opened).settings.scheduler_interval_ms == 700
+        installed.superuser_sql(stored.format("RESET"))
+        for _ in range(2):
+            assert watched.look(opened).settings.scheduler_interval_ms == 900
+        installed.superuser_sql(stored.format("RESET"))
+        for _ in range(3):
+            assert watched.look(opened).settings.scheduler_interval_ms == 1000
+        assert asked == 2
+
+
 def test_a_watch_keeps_the_previous_value_of_what_becomes_wrong(
     make_installed: Callable[[], Database], caplog: pytest.LogCaptureFixture
 ) -> None:

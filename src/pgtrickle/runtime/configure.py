@@ -61,8 +61,7 @@ class SettingsWatch:
         self._options = False
         self._born: frozenset[str] = frozenset()
         self._said: dict[str, tuple[str, str]] = {}
-        self._asked: tuple[frozenset[str], str] | None = None
-        self._other: Said | None = None
+        self._asked: tuple[frozenset[str], str, Said] | None = None
 
     def look(self, connection: Connection) -> Loaded:
         """The settings as they are now. Wrong values are logged, listed in `problems`, and change nothing."""
@@ -74,11 +73,9 @@ class SettingsWatch:
             self._session, self._born, self._asked = connection, said.stored(), None
         hidden = self._born - said.stored()
         if hidden:
-            if self._asked != (hidden, said.files_read_at) or self._other is None:
-                with self.connect() as fresh:
-                    self._other = read_settings(fresh, options=False)
-                self._asked = (hidden, said.files_read_at)
-            said = said.with_server(hidden, self._other)
+            said = said.with_server(hidden, self._ask(hidden, said.files_read_at))
+        else:
+            self._asked = None
         winners = said.winners()
         if self.loaded is None or winners != self._said:
             before = self.loaded
@@ -86,3 +83,13 @@ class SettingsWatch:
             self._said = winners
             report(self.loaded, database=self.database, before=before)
         return self.loaded
+
+    def _ask(self, hidden: frozenset[str], files_read_at: str) -> Said:
+        """What a new session sees, kept while it cannot have changed."""
+        if self._asked is not None and self._asked[:2] == (hidden, files_read_at):
+            return self._asked[2]
+        with self.connect() as fresh:
+            other = read_settings(fresh, options=False)
+        # Stored again this moment: then this is not the server's own value, and good for one look only.
+        self._asked = None if hidden & other.stored() else (hidden, files_read_at, other)
+        return other
