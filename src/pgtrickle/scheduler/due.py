@@ -1,0 +1,229 @@
+"""Which stream tables' time has come: a column per fact, a position per table. Pure; times are seconds since 1970.
+
+Three things make a table due, if it is active, not under way and not backing off:
+
+* it is asked for: requested, never loaded, or to be prepared anew;
+* its time has come and it has changes;
+* its time has come and it needs no changes: it looks at the clock, or a source's changes are not captured.
+
+A table under way is not due again until it is done. Its reasons are put aside when it goes; a reason that comes
+meanwhile makes it due afterwards, and a failure brings the old ones back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from pgtrickle.errors import EngineLostError, FencedError, InvariantError, PgtrickleError, TransientError
+from pgtrickle.scheduler.schedule import CALCULATED, interval_seconds, next_cron
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.intp]
+
+# Reasons.
+DIRTY, CLOCK, UNCAPTURED = 1, 2, 4
+REQUESTED, EMPTY, REINIT = 8, 16, 32
+# Obstacles. FROZEN: by a pin; it stands only against the schedule.
+INACTIVE, IN_FLIGHT, FROZEN = 64, 128, 256
+
+ASKED = REQUESTED | EMPTY | REINIT
+_REASONS = DIRTY | CLOCK | UNCAPTURED | ASKED
+_SPENT = DIRTY | ASKED  # what a refresh uses up; the clock goes on
+
+MOST_BACKOFF_SECONDS = 60.0
+
+
+def retry_after(error: type[PgtrickleError], failures: int) -> float | None:
+    """Seconds until a table is tried again after so many failures in a row; None: not before somebody has acted."""
+    if issubclass(error, FencedError):
+        return 0.0  # somebody else did it
+    if issubclass(error, EngineLostError):
+        return 1.0  # no table is at fault, so none is punished
+    if issubclass(error, TransientError | InvariantError):
+        return float(min(2.0 ** (min(failures, 32) - 1), MOST_BACKOFF_SECONDS))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """pgt_ids with a property, without listing them: what `units.Turn` asks about."""
+
+    positions: Mapping[int, int]
+    test: Callable[[int], bool]
+
+    def __contains__(self, pgt_id: object) -> bool:
+        position = self.positions.get(pgt_id) if isinstance(pgt_id, int) else None
+        return position is not None and self.test(position)
+
+
+@dataclass(slots=True)
+class Due:
+    """One entry per stream table in each column."""
+
+    schedules: Sequence[str]
+    flags: npt.NDArray[np.uint16]
+    period: Floats  # seconds; NaN for those without a duration
+    multiplier: Floats  # of its tier
+    last: Floats  # when its latest refresh began; -inf: never
+    next_due: Floats
+    backoff_until: Floats
+    failures: npt.NDArray[np.int32]
+    aside: npt.NDArray[np.uint16]  # reasons of those under way
+    cron: Positions
+
+    @classmethod
+    def of(
+        cls, schedules: Sequence[str], flags: npt.ArrayLike, last: npt.ArrayLike, is_immediate: npt.ArrayLike
+    ) -> Due:
+        """flags: what the catalog says. last: -inf for those without a refresh. IMMEDIATE ones need no schedule."""
+        count = len(schedules)
+        period = np.full(count, np.nan)
+        immediate = np.array(is_immediate, dtype=np.bool_)
+        cron = []
+        for position, schedule in enumerate(schedules):
+            seconds = interval_seconds(schedule)
+            if immediate[position]:
+                continue
+            if seconds is not None:
+                period[position] = seconds
+            elif schedule.strip().lower() != CALCULATED:
+                cron.append(position)
+        due = cls(
+            schedules=schedules,
+            flags=np.array(flags, dtype=np.uint16),
+            period=period,
+            multiplier=np.ones(count),
+            last=np.array(last, dtype=np.float64),
+            next_due=np.full(count, -np.inf),
+            backoff_until=np.full(count, -np.inf),
+            failures=np.zeros(count, dtype=np.int32),
+            aside=np.zeros(count, dtype=np.uint16),
+            cron=np.array(cron, dtype=np.intp),
+        )
+        due.arm(np.arange(count))
+        return due
+
+    def keep(self, old: Due, positions: Positions) -> None:
+        """Takes over what only we know when the tables are loaded anew: positions in `old`, -1 for new ones.
+
+        What is under way, and of its reasons only those that came since: the catalog still has those that it went for.
+        Backoff, unless the table is active again after a stop.
+        """
+        here = np.flatnonzero(positions >= 0)
+        there = positions[here]
+        self.flags[here] |= old.flags[there] & (DIRTY | IN_FLIGHT)
+        self.aside[here] = old.aside[there]
+        flying = here[old.flags[there] & IN_FLIGHT != 0]
+        self.flags[flying] &= ~(old.aside[positions[flying]] & np.uint16(ASKED))
+        self.flags[flying] |= old.flags[positions[flying]] & np.uint16(ASKED)
+        same = (self.flags[here] ^ old.flags[there]) & INACTIVE == 0
+        self.backoff_until[here[same]] = old.backoff_until[there[same]]
+        self.failures[here[same]] = old.failures[there[same]]
+
+    def arm(self, positions: Positions) -> None:
+        """When their time comes next, from their latest refresh."""
+        with np.errstate(invalid="ignore"):  # -inf for those that have none, whatever the period
+            by_period = self.last[positions] + self.period[positions] * self.multiplier[positions]
+        self.next_due[positions] = np.where(np.isnan(by_period), -np.inf, by_period)
+        for position in np.intersect1d(positions, self.cron):
+            self.next_due[position] = self._slot(position, self.last[position])
+
+    def _slot(self, position: int, after: float) -> float:
+        if after == -np.inf:
+            return after
+        return next_cron(self.schedules[position], datetime.fromtimestamp(after, UTC)).timestamp()
+
+    def set_multiplier(self, positions: Positions, multiplier: Floats) -> None:
+        """Their tier has changed: their time is counted anew from their latest refresh. Cron has no tier."""
+        self.multiplier[positions] = multiplier
+        self.arm(positions[~np.isnan(self.period[positions])])
+
+    def mark(self, positions: Positions, reason: int) -> None:
+        self.flags[positions] |= reason
+
+    def clear(self, positions: Positions, reason: int) -> None:
+        self.flags[positions] &= np.uint16(0xFFFF & ~reason)
+
+    def due(self, now: float) -> Positions:
+        """All that are due. Costs one pass over the flags, and more only for tables that have a reason."""
+        found: Positions = np.flatnonzero(self.flags & _REASONS != 0)
+        flags = self.flags[found]
+        by_time = (self.next_due[found] <= now) & (flags & FROZEN == 0)
+        may = (flags & (INACTIVE | IN_FLIGHT) == 0) & (self.backoff_until[found] <= now)
+        wanted: Positions = found[may & (by_time | (flags & ASKED != 0))]
+        return wanted
+
+    def asked(self, positions: Positions) -> Positions:
+        """Those of them that do not wait for their time."""
+        found: Positions = positions[self.flags[positions] & ASKED != 0]
+        return found
+
+    def time_has_come(self, position: int, now: float) -> bool:
+        """Of one table, whatever it has to do. One that is suspended or frozen does not keep those above it waiting."""
+        return bool(self.next_due[position] <= now) and not self.flags[position] & IN_FLIGHT
+
+    def is_barred(self, position: int, now: float) -> bool:
+        """Not to be taken along by others."""
+        return bool(self.flags[position] & INACTIVE) or bool(self.backoff_until[position] > now)
+
+    def went(self, positions: Positions) -> None:
+        """They are queued: their reasons are put aside."""
+        self.aside[positions] = self.flags[positions] & _SPENT
+        self.clear(positions, _SPENT)
+        self.mark(positions, IN_FLIGHT)
+
+    def done(self, positions: Positions, began: float) -> None:
+        """Refreshed from a snapshot taken at `began` or later."""
+        self.clear(positions, IN_FLIGHT)
+        self.aside[positions] = 0
+        self.failures[positions] = 0
+        self.backoff_until[positions] = -np.inf
+        self.last[positions] = began
+        self.arm(positions)
+
+    def returned(self, positions: Positions) -> None:
+        """Not refreshed and nobody's fault: cancelled, or whoever had them died. As if they had never gone."""
+        self.clear(positions, IN_FLIGHT)
+        self.flags[positions] |= self.aside[positions]
+        self.aside[positions] = 0
+
+    def failed(self, position: int, error: type[PgtrickleError], now: float) -> None:
+        """Tried in vain. One that is not tried again is inactive until the catalog says otherwise."""
+        self.returned(np.array([position]))
+        if not issubclass(error, EngineLostError | FencedError):
+            self.failures[position] += 1
+        seconds = retry_after(error, int(self.failures[position]))
+        if seconds is None:
+            self.mark(np.array([position]), INACTIVE)
+        else:
+            self.backoff_until[position] = now + seconds
+
+    def pass_over(self, now: float) -> None:
+        """Called after each turn: a cron slot that found nothing to do has gone by.
+
+        A change that comes later waits for the next slot. Slots of tables that are kept from it (under way, backing
+        off, suspended) stay.
+        """
+        late = self.cron[self.next_due[self.cron] <= now]
+        for position in late:
+            obstacle = self.flags[position] & (INACTIVE | IN_FLIGHT) or self.backoff_until[position] > now
+            if not obstacle and not self.flags[position] & _REASONS and self.last[position] > -np.inf:
+                self.next_due[position] = self._slot(position, now)
+
+    def next_moment(self, now: float) -> float:
+        """When something may get due without anything happening; inf: never. For whoever sleeps until then."""
+        found = np.flatnonzero(self.flags & _REASONS != 0)
+        found = found[self.flags[found] & (INACTIVE | IN_FLIGHT) == 0]
+        flags = self.flags[found]
+        times = np.where(flags & ASKED != 0, -np.inf, np.where(flags & FROZEN == 0, self.next_due[found], np.inf))
+        return float(np.min(np.maximum(np.maximum(times, self.backoff_until[found]), now), initial=np.inf))
+
+
+def positions_of(pgt_ids: Iterable[int], index: Mapping[int, int]) -> Positions:
+    """Of those that are known."""
+    return np.array([index[i] for i in pgt_ids if i in index], dtype=np.intp)
