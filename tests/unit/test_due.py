@@ -184,6 +184,14 @@ def test_failing_table_backs_off_also_when_asked_for_and_a_success_forgets() -> 
     assert due.backoff_until[0] == NEVER
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [(DIRTY, False), (INACTIVE, True), (FROZEN | DIRTY, True), (FROZEN | REQUESTED, False), (IN_FLIGHT, False)],
+)
+def test_barred_tables_are_not_taken_along(flags: int, expected: bool) -> None:
+    assert one(flags=flags).is_barred(0, 100.0) == expected
+
+
 def test_error_that_will_not_go_away_stops_the_table() -> None:
     due = one(flags=DIRTY)
     due.went(at(0))

@@ -168,8 +168,10 @@ class Due:
         return bool(self.next_due[position] <= now) and not self.flags[position] & IN_FLIGHT
 
     def is_barred(self, position: int, now: float) -> bool:
-        """Not to be taken along by others."""
-        return bool(self.flags[position] & INACTIVE) or bool(self.backoff_until[position] > now)
+        """Not to be moved, neither by itself nor along with others."""
+        flags = self.flags[position]
+        frozen = flags & FROZEN and not flags & ASKED
+        return bool(flags & INACTIVE or frozen or self.backoff_until[position] > now)
 
     def went(self, positions: Positions) -> None:
         """They are queued: their reasons are put aside."""
