@@ -3,7 +3,7 @@
     L FULL JOIN R  =  L LEFT JOIN R  +  those rows of L RIGHT JOIN R that have no L
 
 A half is linear in its preserved side, and what a change of the other side touches is found by the join's condition. A
-row has no L when a column is NULL that no row of L has NULL where it matches: one of an equality, or one that is NOT NULL.
+row has no L when a column is NULL that is NULL in no row of L that matches: one of an equality, or a NOT NULL one.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _missing_by_equality(join: Join) -> str | None:
 def _side_by_side(join: Join) -> Join | None:
     """For `(A FULL JOIN B USING (k)) FULL JOIN C USING (k)`: the rows of C, with A and with B.
 
-    Where there is neither it has no partner on the left. The columns of both stay in sight, and each is found by its key.
+    Where there is neither it has no partner on the left. The columns of both stay in sight, each is found by key.
     """
     items = _united(join.left, join.using) if join.using is not None else None
     if items is None or len(items) < 2 or not isinstance(join.right, Part):
