@@ -164,6 +164,24 @@ def installed(make_installed: Callable[[], Database]) -> Database:
     return make_installed()
 
 
+@pytest.fixture
+def make_role() -> Iterator[Callable[[Database], psycopg.Connection[Any]]]:
+    """Connects as a new role that has USAGE on schema pgtrickle and nothing else."""
+    made: list[tuple[Database, str, psycopg.Connection[Any]]] = []
+
+    def make(database: Database) -> psycopg.Connection[Any]:
+        name = f"role_{next(_numbers)}"
+        database.superuser_sql(f"CREATE ROLE {name} LOGIN PASSWORD 'x'; GRANT USAGE ON SCHEMA pgtrickle TO {name}")
+        connection = psycopg.connect(database.server.dsn(database.name, user=name, password="x"), autocommit=True)
+        made.append((database, name, connection))
+        return connection
+
+    yield make
+    for database, name, connection in made:
+        connection.close()
+        database.superuser_sql(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
 @pytest.fixture(scope="session")
 def spark_server() -> Iterator[SparkServer]:
     """One Spark Connect server for the whole run."""

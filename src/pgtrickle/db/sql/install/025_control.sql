@@ -12,6 +12,7 @@ CREATE INDEX IF NOT EXISTS pgt_events_xid ON pgtrickle.pgt_events (xid);
 COMMENT ON TABLE pgtrickle.pgt_events IS
 'What the scheduler has to look at anew: stream tables that were created, altered, dropped, or are to be refreshed now. Kept for a while only.';
 COMMENT ON COLUMN pgtrickle.pgt_events.pgt_id IS 'NULL: all of them.';
+COMMENT ON COLUMN pgtrickle.pgt_events.what IS 'create, alter, drop, refresh, resume, repair; for all of them: install, group (refresh groups were changed), clear_caches.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_scheduler_jobs (
     job_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -30,12 +31,14 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_scheduler_jobs (
     finished_at timestamptz,
     detail text
 ) WITH (fillfactor = 70);
+ALTER TABLE pgtrickle.pgt_scheduler_jobs ADD COLUMN IF NOT EXISTS iterations int;
 CREATE INDEX IF NOT EXISTS pgt_scheduler_jobs_time ON pgtrickle.pgt_scheduler_jobs (enqueued_at);
 CREATE INDEX IF NOT EXISTS pgt_scheduler_jobs_open ON pgtrickle.pgt_scheduler_jobs (job_id) WHERE finished_at IS NULL;
 COMMENT ON TABLE pgtrickle.pgt_scheduler_jobs IS 'Units of stream tables that were refreshed together, from the moment that they were queued. Kept for a day.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.members IS 'pgt_id of each, upstream first.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.scheduler_pid IS 'The backend of the scheduler''s session, as in pg_stat_activity.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.worker_pid IS 'The backend of the session that writes, as in pg_stat_activity.';
+COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.iterations IS 'Of a cyclic_scc: rounds until nothing changed.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.detail IS 'Why it failed or was cancelled.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_refresh_groups (
@@ -54,4 +57,8 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_runtime (
 ) WITH (fillfactor = 20);
 COMMENT ON TABLE pgtrickle.pgt_runtime IS 'What the control plane last said about itself. Written by this database''s scheduler when it changed; the status functions show it.';
 COMMENT ON COLUMN pgtrickle.pgt_runtime.state IS
-'{"pool": {"active", "max", "per_db_cap", "mode"}, "databases": [{"name", "used", "quota", "queued"}], "processes": [{"kind", "database", "pid", "state", "since", "memory"}], "cache": {"hits", "misses", "entries"}, "tick"}';
+'{"enabled": bool, "tick", "pool": {"active", "max", "per_db_cap", "mode"}, "databases": [{"name", "used", "quota", "queued"}],
+"processes": [{"kind", "database" or null, "pid", "state", "since" as an ISO timestamp, "memory" in bytes}],
+"cache": {"hits", "misses", "entries", "evictions", "max_entries"},
+"broker": [{"source", "database", "pending_rows", "max_lsn" as in pg_lsn, "last_updated_tick", "consumers", "scans_done", "scans_saved", "source_oid", "db_oid"}]}
+Whatever is missing counts as unknown. Shown only while a session of this database has the application_name pgtrickle/scheduler.';

@@ -174,6 +174,7 @@ BEGIN
             PERFORM pgtrickle._drop(reader.pgt_id, cascade);
         END IF;
     END LOOP;
+    PERFORM pgtrickle._leave_groups(id);
     DELETE FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id;
     FOR private IN
         SELECT c.relname

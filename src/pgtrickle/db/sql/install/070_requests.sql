@@ -61,8 +61,9 @@ BEGIN
     asked := pgtrickle._request(id, 'refresh');
     LOOP
         COMMIT;
-        SELECT t.status, t.refresh_done_at, t.last_error_message INTO st
+        SELECT t.status, t.refresh_done_at, m.last_error_message INTO st
         FROM pgtrickle.pgt_stream_tables AS t
+        LEFT JOIN pgtrickle._messages AS m ON m.pgt_id = t.pgt_id
         WHERE t.pgt_id = id;
         IF NOT FOUND THEN
             RAISE EXCEPTION USING ERRCODE = 'undefined_table',

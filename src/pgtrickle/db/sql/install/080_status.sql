@@ -12,12 +12,13 @@ RETURNS TABLE (name text, status text, refresh_mode text, is_populated bool, con
                refresh_tier text, needs_reinit bool, pgt_id bigint)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('%I.%I', st.pgt_schema, st.pgt_name), st.status, st.refresh_mode, st.is_populated, st.consecutive_errors, st.schedule,
-           st.data_timestamp, clock_timestamp() - st.data_timestamp, st.effective_refresh_mode, st.mode_reason, st.last_error_message,
+           st.data_timestamp, clock_timestamp() - st.data_timestamp, st.effective_refresh_mode, st.mode_reason, m.last_error_message,
            st.last_refresh_at, st.refresh_tier, st.needs_reinit, st.pgt_id
     FROM pgtrickle.pgt_stream_tables AS st
+    LEFT JOIN pgtrickle._messages AS m ON m.pgt_id = st.pgt_id
     ORDER BY 1
 $$;
-COMMENT ON FUNCTION pgtrickle.pgt_status() IS 'One row per stream table: state, mode and the reason for it, staleness, last error.';
+COMMENT ON FUNCTION pgtrickle.pgt_status() IS 'One row per stream table: state, mode and the reason for it, age of the instant that the content shows, last error (for those who may read the table).';
 
 CREATE OR REPLACE FUNCTION pgtrickle.explain_st(name text) RETURNS TABLE (property text, value text)
 LANGUAGE plpgsql STABLE AS $$
@@ -27,6 +28,7 @@ BEGIN
     RETURN QUERY
     SELECT p.property, p.value
     FROM pgtrickle.pgt_stream_tables AS st
+    LEFT JOIN pgtrickle._messages AS m ON m.pgt_id = st.pgt_id
     CROSS JOIN LATERAL (VALUES
         (1, 'name', pg_catalog.format('%I.%I', st.pgt_schema, st.pgt_name)),
         (2, 'status', st.status),
@@ -46,7 +48,7 @@ BEGIN
         (12, 'data_timestamp', st.data_timestamp::text),
         (13, 'last_full_ms', st.last_full_ms::text),
         (14, 'last_diff_ms', st.last_diff_ms::text),
-        (15, 'last_error_message', st.last_error_message)
+        (15, 'last_error_message', m.last_error_message)
     ) AS p(position, property, value)
     WHERE st.pgt_id = id
     ORDER BY p.position;
@@ -76,14 +78,15 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT h.refresh_id, h.data_timestamp, h.start_time, h.end_time, h.action, h.status, h.rows_inserted, h.rows_deleted, h.delta_row_count,
-           (extract(epoch FROM h.end_time - h.start_time) * 1000)::float8, h.initiated_by, h.reason, h.error_message, h.timings
+           (extract(epoch FROM h.end_time - h.start_time) * 1000)::float8, h.initiated_by, m.reason, m.error_message, h.timings
     FROM pgtrickle.pgt_refresh_history AS h
+    LEFT JOIN pgtrickle._refresh_messages AS m ON m.refresh_id = h.refresh_id
     WHERE h.pgt_id = id
     ORDER BY h.refresh_id DESC
     LIMIT max_rows;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.get_refresh_history(text, int) IS 'The latest refreshes of a stream table, newest first.';
+COMMENT ON FUNCTION pgtrickle.get_refresh_history(text, int) IS 'The latest refreshes of a stream table, newest first. Reasons and errors are shown to those who may read it.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.list_sources(name text)
 RETURNS TABLE (source_table text, source_oid oid, source_type text, cdc_mode text, columns_used text[], captured bool)
@@ -92,7 +95,7 @@ DECLARE
     id CONSTANT bigint := pgtrickle._find(name);
 BEGIN
     RETURN QUERY
-    SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), d.source_relid, d.source_type, d.cdc_mode,
+    SELECT coalesce(pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname), d.source_relid::text), d.source_relid, d.source_type, d.cdc_mode,
            (SELECT pg_catalog.array_agg(a.attname::text ORDER BY a.attnum)
             FROM pg_catalog.pg_attribute AS a
             WHERE a.attrelid = d.source_relid AND a.attnum = ANY (d.columns_used)),
@@ -127,7 +130,7 @@ DECLARE
     origin CONSTANT text := pgtrickle._origin();
 BEGIN
     FOR source IN
-        SELECT s.source_relid, b.oid AS buffer, coalesce(format('%I.%I', n.nspname, c.relname), s.source_relid::text) AS label
+        SELECT s.source_relid, b.oid AS buffer, coalesce(quote_ident(n.nspname) || '.' || quote_ident(c.relname), s.source_relid::text) AS label
         FROM pgtrickle.pgt_sources AS s
         JOIN pg_class AS b ON b.relnamespace = 'pgtrickle_changes'::regnamespace AND b.relname = 'changes_' || s.source_relid
         LEFT JOIN pg_class AS c ON c.oid = s.source_relid
@@ -162,28 +165,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     LEFT JOIN pg_trigger AS t ON t.tgrelid = m.relid AND t.tgname = w.tgname
     ORDER BY s.source_relid, m.relid, w.tgname
 $$;
-
-CREATE OR REPLACE FUNCTION pgtrickle.health_summary()
-RETURNS TABLE (total_stream_tables int, active_count int, error_count int, suspended_count int, stale_count int, reinit_pending int,
-               max_staleness_seconds float8, scheduler_status text, cache_hit_rate float8)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT count(*)::int,
-           (count(*) FILTER (WHERE st.status = 'ACTIVE'))::int,
-           (count(*) FILTER (WHERE st.status = 'ERROR'))::int,
-           (count(*) FILTER (WHERE st.status = 'SUSPENDED'))::int,
-           (count(*) FILTER (WHERE st.refresh_requested_at > coalesce(st.refresh_done_at, '-infinity')
-                               AND st.refresh_requested_at < clock_timestamp() - interval '1 minute'))::int,
-           (count(*) FILTER (WHERE st.needs_reinit))::int,
-           max(extract(epoch FROM clock_timestamp() - st.data_timestamp)::float8),
-           CASE WHEN EXISTS (SELECT FROM pg_stat_activity AS a
-                             WHERE a.datname = current_database() AND a.application_name LIKE 'pgtrickle/%'
-                               AND a.pid <> pg_backend_pid())
-                THEN 'ACTIVE' ELSE 'STOPPED' END,
-           NULL::float8
-    FROM pgtrickle.pgt_stream_tables AS st
-$$;
-COMMENT ON FUNCTION pgtrickle.health_summary() IS
-'One row for the whole database: how many stream tables in which state, the worst staleness, whether the control plane is connected.';
+COMMENT ON FUNCTION pgtrickle.trigger_inventory() IS 'Every capture trigger that should exist, whether it does, and whether it is enabled as it should be.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.export_definition(name text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
@@ -194,10 +176,12 @@ BEGIN
         SELECT pg_catalog.format(E'SELECT pgtrickle.create_stream_table(\n    name => %L,\n    query => %L,\n    schedule => %L,\n    refresh_mode => %L%s\n);',
                    pg_catalog.format('%I.%I', st.pgt_schema, st.pgt_name), st.defining_query, st.schedule, st.refresh_mode,
                    (SELECT pg_catalog.string_agg(pg_catalog.format(E',\n    %I => %L', e.key, e.value), '' ORDER BY e.key)
-                    FROM pg_catalog.jsonb_each_text(pg_catalog.to_jsonb(st)) AS e
-                    WHERE e.key IN ('diamond_consistency', 'diamond_schedule_policy', 'cdc_mode', 'append_only', 'pooler_compatibility_mode',
-                                    'partition_by', 'max_differential_joins', 'max_delta_fraction')
-                      AND e.value IS NOT NULL AND e.value <> 'false'))
+                    FROM (VALUES ('diamond_consistency', st.diamond_consistency), ('diamond_schedule_policy', st.diamond_schedule_policy),
+                                 ('cdc_mode', st.cdc_mode), ('append_only', nullif(st.append_only, false)::text),
+                                 ('pooler_compatibility_mode', nullif(st.pooler_compatibility_mode, false)::text),
+                                 ('partition_by', st.partition_by), ('max_differential_joins', st.max_differential_joins::text),
+                                 ('max_delta_fraction', st.max_delta_fraction::text)) AS e(key, value)
+                    WHERE e.value IS NOT NULL))
         FROM pgtrickle.pgt_stream_tables AS st
         WHERE st.pgt_id = id);
 END
@@ -230,4 +214,3 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.validate_query(text) IS
 'Checks a query as create_stream_table would, without creating anything: whether it is valid, which mode AUTO would choose and why, what it reads. Raises when it is not usable at all.';
-COMMENT ON FUNCTION pgtrickle.trigger_inventory() IS 'Every capture trigger that should exist, whether it does, and whether it is enabled as it should be.';

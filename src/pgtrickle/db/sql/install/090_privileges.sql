@@ -2,9 +2,27 @@
 -- something check the caller themselves. Helpers that only SECURITY DEFINER functions or the control plane call are closed.
 REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle FROM PUBLIC;
 GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle TO PUBLIC;
+-- All columns but those whose text can quote rows; the views of 078_visible.sql show them to those who may read the stream table.
+DO $$
+DECLARE
+    hidden record;
+BEGIN
+    FOR hidden IN
+        SELECT * FROM (VALUES ('pgtrickle.pgt_stream_tables'::regclass, '{last_error_message,reinit_reason}'::name[]),
+                              ('pgtrickle.pgt_refresh_history'::regclass, '{reason,error_message}'),
+                              ('pgtrickle.pgt_scheduler_jobs'::regclass, '{detail}')) AS h(relation, columns)
+    LOOP
+        EXECUTE format('REVOKE SELECT ON %s FROM PUBLIC', hidden.relation);
+        EXECUTE (SELECT format('GRANT SELECT (%s) ON %s TO PUBLIC', string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum), hidden.relation)
+                 FROM pg_attribute AS a
+                 WHERE a.attrelid = hidden.relation AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> ALL (hidden.columns));
+    END LOOP;
+END
+$$;
 REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle_changes FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._store_dependencies(bigint, oid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._authorize(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._column_definitions(jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._alert(text, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._wake(text, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._leave_groups(bigint) FROM PUBLIC;

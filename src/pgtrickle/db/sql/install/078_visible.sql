@@ -1,0 +1,72 @@
+-- What the status functions share: who may see a message, what the control plane says of itself, its settings when it does not run.
+-- Messages of failures can quote rows ("invalid input syntax for type integer: ..."), so they are for those who may read the stream
+-- table, its creator, and the role that installed pgtrickle. Tables are read through these views with the rights of their owner while
+-- current_user is still whoever asks; the columns themselves are closed in 090_privileges.sql.
+
+CREATE OR REPLACE FUNCTION pgtrickle._may_read(relid oid, created_by name) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(has_table_privilege(relid, 'SELECT'), false)
+        OR coalesce((SELECT pg_has_role(r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = created_by), false)
+        OR (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = 'pgtrickle.pgt_stream_tables'::regclass)
+$$;
+COMMENT ON FUNCTION pgtrickle._may_read(oid, name) IS
+'Internal. Whether the current role may see the messages of a stream table: it may read the table, or has the role of its creator or of the installer.';
+
+CREATE OR REPLACE VIEW pgtrickle._messages AS
+SELECT st.pgt_id, m.last_error_message, m.reinit_reason
+FROM pgtrickle.pgt_stream_tables AS st
+LEFT JOIN LATERAL (SELECT st.last_error_message, st.reinit_reason
+                   WHERE coalesce(st.last_error_message, st.reinit_reason) IS NOT NULL
+                     AND pgtrickle._may_read(st.pgt_relid, st.created_by)) AS m ON true;
+COMMENT ON VIEW pgtrickle._messages IS 'Internal. Messages of stream tables, for those who may see them; NULL for others.';
+
+CREATE OR REPLACE VIEW pgtrickle._refresh_messages AS
+SELECT h.refresh_id, h.pgt_id, m.reason, m.error_message
+FROM pgtrickle.pgt_refresh_history AS h
+LEFT JOIN LATERAL (SELECT h.reason, h.error_message
+                   FROM pgtrickle.pgt_stream_tables AS st
+                   WHERE st.pgt_id = h.pgt_id AND coalesce(h.reason, h.error_message) IS NOT NULL
+                     AND pgtrickle._may_read(st.pgt_relid, st.created_by)) AS m ON true;
+COMMENT ON VIEW pgtrickle._refresh_messages IS 'Internal. Reasons and errors in the history, for those who may see them; NULL for others.';
+
+CREATE OR REPLACE VIEW pgtrickle._job_messages AS
+SELECT j.job_id, m.detail
+FROM pgtrickle.pgt_scheduler_jobs AS j
+LEFT JOIN LATERAL (SELECT j.detail
+                   WHERE j.detail IS NOT NULL
+                     -- a member that is gone: only the installer knows whom its message concerned
+                     AND NOT EXISTS (SELECT
+                                     FROM pg_catalog.unnest(j.members) AS u(id)
+                                     LEFT JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.id
+                                     WHERE NOT pgtrickle._may_read(st.pgt_relid, st.created_by))) AS m ON true;
+COMMENT ON VIEW pgtrickle._job_messages IS 'Internal. Why units of work failed, for those who may see it of all members; NULL for others.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._setting(name text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- a value that is out of range is refused by the control plane; a status function must not fail because of it
+    SELECT lower(btrim(CASE WHEN o.problem IS NULL THEN o.value ELSE o.default_value END)) FROM pgtrickle.options() AS o WHERE o.name = _setting.name
+$$;
+COMMENT ON FUNCTION pgtrickle._setting(text) IS
+'Internal. A setting as this database says it. What the environment, a file or a flag say is known to the control plane only: ask _runtime first.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._is_on(name text) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pgtrickle._setting(name) IN ('on', 'true', 'yes', '1')
+$$;
+COMMENT ON FUNCTION pgtrickle._is_on(text) IS 'Internal. The same for switches.';
+
+-- A session of the scheduler is the sign of life: its application_name is visible to everybody, and it ends with the process.
+-- SECURITY DEFINER to see when it last did something.
+CREATE OR REPLACE FUNCTION pgtrickle._runtime(OUT running bool, OUT ticking bool, OUT enabled bool, OUT state jsonb, OUT updated_at timestamptz)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT s.running, s.running AND coalesce(s.silence < greatest(5 * pgtrickle._setting('scheduler_interval_ms')::int / 1000.0, 30), true),
+           coalesce((CASE WHEN s.running THEN r.state END ->> 'enabled')::bool, pgtrickle._is_on('enabled')),
+           coalesce(CASE WHEN s.running THEN r.state END, '{}'), r.updated_at
+    FROM (SELECT count(*) > 0 AS running,
+                 min(extract(epoch FROM clock_timestamp() - greatest(a.state_change, a.query_start))) AS silence
+          FROM pg_stat_activity AS a
+          WHERE a.datname = current_database() AND a.application_name IN ('pgtrickle/scheduler', 'pgtrickle/control')) AS s
+    LEFT JOIN pgtrickle.pgt_runtime AS r ON true
+$$;
+COMMENT ON FUNCTION pgtrickle._runtime() IS
+'Internal. Whether this database''s scheduler is connected, whether it has done something lately, whether it may dispatch, and what it last published; {} when it is not connected.';

@@ -1,0 +1,107 @@
+-- Workers, units of work, caches: what the control plane says of itself (pgt_runtime), and what is configured while it does not run.
+
+CREATE OR REPLACE FUNCTION pgtrickle.worker_pool_status()
+RETURNS TABLE (active_workers int, max_workers int, per_db_cap int, parallel_mode text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce((r.state #>> '{pool,active}')::int, 0),
+           coalesce((r.state #>> '{pool,max}')::int, pgtrickle._setting('max_dynamic_refresh_workers')::int),
+           coalesce((r.state #>> '{pool,per_db_cap}')::int, nullif(pgtrickle._setting('per_database_worker_quota')::int, 0),
+                    pgtrickle._setting('max_concurrent_refreshes')::int),
+           coalesce(r.state #>> '{pool,mode}', pgtrickle._setting('parallel_refresh_mode'))
+    FROM pgtrickle._runtime() AS r
+$$;
+COMMENT ON FUNCTION pgtrickle.worker_pool_status() IS
+'Refresh workers of the fleet that are at work, how many there may be, how many of them this database may have now, and parallel_refresh_mode. While no scheduler is connected: none at work, and what this database''s settings say.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.worker_allocation_status()
+RETURNS TABLE (db_name text, workers_used int, workers_quota int, workers_queued int, cluster_active int, cluster_max int)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT d.name, coalesce(d.used, 0), coalesce(d.quota, pgtrickle._setting('per_database_worker_quota')::int), coalesce(d.queued, 0),
+           p.active_workers, p.max_workers
+    FROM pgtrickle._runtime() AS r
+    CROSS JOIN pgtrickle.worker_pool_status() AS p
+    CROSS JOIN LATERAL jsonb_to_recordset(
+        CASE WHEN jsonb_array_length(r.state -> 'databases') > 0 THEN r.state -> 'databases'
+             ELSE jsonb_build_array(jsonb_build_object('name', current_database())) END
+    ) AS d(name text, used int, quota int, queued int)
+    ORDER BY d.name
+$$;
+COMMENT ON FUNCTION pgtrickle.worker_allocation_status() IS
+'A row for every database of the fleet: workers that it uses, its quota (0: none), units that wait, and the fleet''s workers. While no scheduler is connected: this database alone, with nothing at work.';
+
+CREATE OR REPLACE VIEW pgtrickle.server_worker_inventory AS
+SELECT p.kind, p.database, p.pid, p.state, p.since, p.memory
+FROM pgtrickle._runtime() AS r
+CROSS JOIN LATERAL pg_catalog.jsonb_to_recordset(r.state -> 'processes')
+    AS p(kind text, database text, pid int, state text, since timestamptz, memory bigint);
+COMMENT ON VIEW pgtrickle.server_worker_inventory IS
+'Every process and worker of the fleet, as this database''s scheduler last said; empty while it is not connected. database is NULL for what serves all of them, memory is in bytes. pid: of a process in its operating system, of a worker its PostgreSQL backend.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.parallel_job_status(max_age_seconds int DEFAULT 300)
+RETURNS TABLE (job_id bigint, unit_key text, unit_kind text, status text, member_count int, attempt_no int, scheduler_pid int, worker_pid int,
+               enqueued_at timestamptz, started_at timestamptz, finished_at timestamptz, duration_ms float8, tier text, members text[],
+               detail text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT j.job_id, j.unit_key, j.unit_kind, j.status, cardinality(j.members), j.attempt_no, j.scheduler_pid, j.worker_pid,
+           j.enqueued_at, j.started_at, j.finished_at,
+           (extract(epoch FROM coalesce(j.finished_at, clock_timestamp()) - j.started_at) * 1000)::float8,
+           j.tier,
+           (SELECT array_agg(coalesce(quote_ident(st.pgt_schema) || '.' || quote_ident(st.pgt_name), u.id::text) ORDER BY u.position)
+            FROM unnest(j.members) WITH ORDINALITY AS u(id, position)
+            LEFT JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.id),
+           m.detail
+    FROM pgtrickle.pgt_scheduler_jobs AS j
+    LEFT JOIN pgtrickle._job_messages AS m ON m.job_id = j.job_id
+    WHERE j.finished_at IS NULL OR j.finished_at >= clock_timestamp() - make_interval(secs => max_age_seconds)
+    ORDER BY j.job_id DESC
+$$;
+COMMENT ON FUNCTION pgtrickle.parallel_job_status(int) IS
+'Units of work, newest first: all that are not finished, and those that finished in the last max_age_seconds. duration_ms counts from the start, NULL while queued. members: stream tables, upstream first. detail: why it failed, for those who may read all members.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.broker_status()
+RETURNS TABLE (source text, database text, pending_rows bigint, max_lsn pg_lsn, last_updated_tick bigint, consumers int, scans_done bigint,
+               scans_saved bigint, source_oid oid, db_oid oid, max_lsn_u64 numeric)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT b.source, b.database, b.pending_rows, b.max_lsn, b.last_updated_tick, b.consumers, b.scans_done, b.scans_saved, b.source_oid, b.db_oid,
+           b.max_lsn - '0/0'
+    FROM pgtrickle._runtime() AS r
+    CROSS JOIN LATERAL jsonb_to_recordset(r.state -> 'broker')
+        AS b(source text, database text, pending_rows bigint, max_lsn pg_lsn, last_updated_tick bigint, consumers int, scans_done bigint,
+             scans_saved bigint, source_oid oid, db_oid oid)
+    ORDER BY b.database, b.source
+$$;
+COMMENT ON FUNCTION pgtrickle.broker_status() IS
+'The refresh broker''s ledger: per source and database what its last scan saw, how many databases want to know, scans made and scans saved. Empty while there is no broker.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.cache_stats()
+RETURNS TABLE (hits bigint, misses bigint, hit_rate float8, entries bigint, max_entries int, evictions bigint)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.hits, c.misses, c.hits / nullif(c.hits + c.misses, 0)::float8, c.entries,
+           coalesce((r.state #>> '{cache,max_entries}')::int, pgtrickle._setting('template_cache_max_entries')::int), c.evictions
+    FROM pgtrickle._runtime() AS r
+    CROSS JOIN LATERAL (SELECT coalesce((r.state #>> '{cache,hits}')::bigint, 0), coalesce((r.state #>> '{cache,misses}')::bigint, 0),
+                               coalesce((r.state #>> '{cache,entries}')::bigint, 0), coalesce((r.state #>> '{cache,evictions}')::bigint, 0)
+    ) AS c(hits, misses, entries, evictions)
+$$;
+COMMENT ON FUNCTION pgtrickle.cache_stats() IS
+'Compiled templates of the control plane since it started: found, compiled, share found (NULL before the first), held now, the bound, evicted. Zeros while no scheduler is connected.';
+
+-- SECURITY DEFINER to write the event. Open to whoever has USAGE: all that it costs is compiling again.
+CREATE OR REPLACE FUNCTION pgtrickle.clear_caches() RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    held bigint;
+    stored bigint := 0;
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    SELECT c.entries INTO held FROM pgtrickle.cache_stats() AS c;
+    IF to_regclass('pgtrickle.pgt_template_cache') IS NOT NULL THEN
+        EXECUTE 'DELETE FROM pgtrickle.pgt_template_cache';
+        GET DIAGNOSTICS stored = ROW_COUNT;
+    END IF;
+    PERFORM pgtrickle._wake('clear_caches');
+    RETURN held + stored;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.clear_caches() IS
+'Empties the caches of compiled templates at all levels: what is stored in this database at once, what processes hold at their next tick. Returns how many entries that are: those that the control plane last reported, and those deleted here. The next refresh of each stream table compiles anew.';
