@@ -5,9 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 from pgtrickle import errors
+from pgtrickle.db import Connection, connect, install
+from pgtrickle.runtime.embedded import EmbeddedPostgres
 from pgtrickle.settings import ALIASES, PROFILES, describe
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+
+# what begins with an underscore is internal
+FUNCTIONS = """
+    SELECT p.proname, pg_get_function_arguments(p.oid), coalesce(pg_get_function_result(p.oid), 'procedure'),
+           obj_description(p.oid, 'pg_proc')
+    FROM pg_proc AS p
+    WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proname !~ '^_'
+    ORDER BY p.proname, 2
+"""
+RELATIONS = """
+    SELECT c.relname, string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod), ', ' ORDER BY a.attnum),
+           obj_description(c.oid, 'pg_class')
+    FROM pg_class AS c
+    JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE c.relnamespace = 'pgtrickle'::regnamespace AND c.relkind = %s AND c.relname !~ '^_'
+    GROUP BY c.oid
+    ORDER BY c.relname
+"""
 
 
 def cell(value: object) -> str:
@@ -50,9 +70,27 @@ def errors_page() -> str:
     return "# Errors\n\n| code | name | who acts |\n|---|---|---|\n" + "\n".join(sorted(rows)) + "\n"
 
 
+def sql_page(connection: Connection) -> str:
+    """What a database with pgtrickle offers, as PostgreSQL itself lists it."""
+    page = [
+        "# SQL\n\nEverything is in schema `pgtrickle`; `GRANT USAGE ON SCHEMA pgtrickle` is what a role needs.\n",
+        "## Functions\n",
+    ]
+    for name, arguments, result, comment in connection.execute(FUNCTIONS):
+        page.append(f"### {name}\n\n    {name}({arguments})\n    -> {result}\n\n{comment}\n")
+    for title, kind in (("Views", "v"), ("Catalog", "r")):
+        page.append(f"## {title}\n")
+        for name, columns, comment in connection.execute(RELATIONS, [kind]):
+            page.append(f"### {name}\n\n    {columns}\n\n{comment}\n")
+    return "\n".join(page)
+
+
 def main() -> None:
     REFERENCE.mkdir(parents=True, exist_ok=True)
-    for name, text in {"settings.md": settings_page(), "errors.md": errors_page()}.items():
+    with EmbeddedPostgres.create(durable=False) as server, connect(server.dsn(), role="docs", autocommit=True) as conn:
+        install(conn)
+        pages = {"settings.md": settings_page(), "errors.md": errors_page(), "sql.md": sql_page(conn)}
+    for name, text in pages.items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
         print(f"docs/reference/{name}")
 
