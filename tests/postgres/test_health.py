@@ -195,7 +195,8 @@ def test_cron_in_sql_is_cron_in_the_scheduler(db: Database) -> None:
 @pytest.mark.parametrize(
     ("schedule", "seconds"),
     [("90", 90), ("30s", 30), ("1h30m", 5400), ("1 d", 86400), ("2w 250ms", 1209600.25), ("calculated", None),
-     ("* * * * *", None), ("@hourly", None)],
+     ("* * * * *", None), ("@hourly", None),
+     ("5 minutes", 300), ("2 Hrs 10secs 1 min", 7270), ("1 week 2days 1hour 3 s", 781203)],
 )  # fmt: skip
 def test_durations_in_sql_are_durations_in_the_scheduler(db: Database, schedule: str, seconds: float | None) -> None:
     stored = "SELECT pgtrickle._schedule_seconds(pgtrickle._check_schedule(%s))"

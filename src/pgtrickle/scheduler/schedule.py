@@ -15,7 +15,11 @@ from cronsim import CronSim
 from pgtrickle.errors import DefinitionError
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)\s*", re.IGNORECASE)
+# the words that the SQL function _check_schedule lets through
+_PART = re.compile(
+    r"(\d+(?:\.\d+)?)\s*(ms|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)(?![a-z])\s*",
+    re.IGNORECASE,
+)
 _ALIASES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -32,16 +36,17 @@ CALCULATED = "calculated"
 def interval_seconds(schedule: str) -> float | None:
     """The seconds of a duration (`30s`, `1h30m`, `45`), None for cron and calculated."""
     text = schedule.strip()
-    if text.lower() == CALCULATED or text.startswith("@") or len(text.split()) >= 5:
-        return None
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
     parts = _PART.findall(text)
-    if not parts or _PART.sub("", text):
-        raise DefinitionError(
-            f"schedule {schedule!r} is not a duration", hint="examples: 30s, 1h30m, */5 * * * *, calculated"
-        )
-    return sum(float(number) * _UNITS[unit.lower()] for number, unit in parts)
+    if parts and not _PART.sub("", text):
+        words = ((float(number), unit.lower()) for number, unit in parts)
+        return sum(number * _UNITS[unit if unit == "ms" else unit[0]] for number, unit in words)
+    if text.lower() == CALCULATED or text.startswith("@") or len(text.split()) >= 5:
+        return None
+    raise DefinitionError(
+        f"schedule {schedule!r} is not a duration", hint="examples: 30s, 1h30m, */5 * * * *, calculated"
+    )
 
 
 def is_due(schedule: str, last: datetime | None, now: datetime) -> bool:
