@@ -163,7 +163,7 @@ class Limit:
     fixed: bool = False
 
     def sql(self, outputs: int) -> str:
-        width = 1 if self.ties else outputs
+        width = 1 if self.ties and not self.offset else outputs  # which rows OFFSET skips must be determined
         order = ", ".join(f"{i + 1}{self.directions[i % len(self.directions)]}" for i in range(width))
         offset = f" OFFSET {self.offset}" if self.offset else ""
         if self.ties:

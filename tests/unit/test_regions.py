@@ -50,6 +50,7 @@ def test_order_that_decides_leaves_one_answer(text: str) -> None:
     [
         ("SELECT id FROM shop.sale LIMIT 3", "LIMIT"),
         ("SELECT id FROM shop.sale ORDER BY qty LIMIT 3", "LIMIT"),
+        ("SELECT id FROM shop.sale ORDER BY qty OFFSET 1 FETCH FIRST (2) ROWS WITH TIES", "LIMIT"),  # which are skipped
         ("SELECT id, name FROM shop.customer ORDER BY id LIMIT 3", "LIMIT"),  # no key that is known
         (
             "SELECT s.note FROM (shop.sale s JOIN shop.customer c ON ((c.id = s.customer_id))) ORDER BY s.id LIMIT 3",

@@ -138,11 +138,12 @@ class Reader:
 
     def _limited(self, cursor: Cursor, ctes: Ctes, plan: Node, order: tuple[int, int] | None) -> Block:
         """ORDER BY and LIMIT over a set operation; there PostgreSQL prints the order as numbers of columns."""
-        limit = self.text(cursor, ctes, *cursor.until("FOR"))
+        passage = cursor.until("FOR")
+        limit = self.text(cursor, ctes, *passage)
         columns = tuple(Named(n, (f'"u"."c{i}"',)) for i, n in enumerate(names(plan)))
         plan = positional(plan)
         is_total = order is not None and len(cursor.split(*order, ",")) >= len(columns)
-        is_total = is_total or cursor.tokens[cursor.stop - 1].key == "TIES"
+        is_total = is_total or regions.shows_ties(cursor, *passage)
         reason = None if is_total else regions.TIES_OF_LIMIT
         tail: Text = (*([f" ORDER BY {cursor.text(*order)}"] if order is not None else []), " ", *limit)
         return Block(columns, (Part(self.number(), plan, '"u"'),), None, (), tail, undetermined=reason)

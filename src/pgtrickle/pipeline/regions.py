@@ -169,7 +169,8 @@ def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], trees: 
     """Why the same rows may give two answers; None when they cannot."""
     order = cursor.split(*clauses.order, ",") if clauses.order is not None else []
     on = cursor.split(*clauses.on, ",") if clauses.on is not None else []
-    is_cut = clauses.limit is not None and cursor.tokens[clauses.limit[1] - 1].key != "TIES"
+    # With ties the last rows are determined; those that OFFSET skips are not.
+    is_cut = clauses.limit is not None and not shows_ties(cursor, *clauses.limit)
     if is_cut and not _decides(cursor, order, clauses, trees):
         return TIES_OF_LIMIT
     if clauses.on is not None and not _decides(cursor, [*order, *on], clauses, trees):
@@ -186,6 +187,11 @@ def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], trees: 
         if not _decides(cursor, [*window.partition, *window.order], clauses, trees):
             return _TIES_OF_WINDOW
     return _unordered_aggregate(cursor, clauses, aggregates, has_floats=has_floats)
+
+
+def shows_ties(cursor: Cursor, start: int, stop: int) -> bool:
+    """Whether LIMIT divides no tie."""
+    return cursor.tokens[stop - 1].key == "TIES" and cursor.tokens[start].key != "OFFSET"
 
 
 def _has_floats(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, ...]) -> bool:
