@@ -10,11 +10,13 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unittest.mock import patch
 
 import psycopg
 from psycopg import sql
 
 from pgtrickle.errors import NotDifferentiableError, PgtrickleError
+from pgtrickle.pipeline import limited
 from tests.fuzz.case import Case
 from tests.fuzz.schema import ROLLBACK, Round
 from tests.line import Line
@@ -22,6 +24,7 @@ from tests.line import Line
 HEAVY_MS = 1500  # a query that PostgreSQL itself takes so long for says nothing about us
 HEAVY_ROWS = 5000
 STATEMENT_MS = 20_000  # a refresh statement that takes this long over tables of a dozen rows has failed
+SPARE_ROWS = 1  # of a LIMIT: with as many as usual, tables of a dozen rows would be kept whole
 
 OK, MISMATCH, ERROR, UNFAITHFUL = "ok", "mismatch", "error", "unfaithful"
 REJECTED, HEAVY = "rejected", "heavy"
@@ -61,7 +64,7 @@ class WaveBroken(Exception):
 def run(open_line: OpenLine, case: Case) -> dict[str, Verdict]:
     """Every query of the case. When a turn itself raises, halves are run until one query stands alone."""
     try:
-        with open_line() as line:
+        with open_line() as line, patch.object(limited, "SPARE_ROWS", SPARE_ROWS):
             return _Run(line, case).run()
     except WaveBroken as broken:
         if len(case.queries) == 1:

@@ -134,7 +134,7 @@ def compiled(plan: Aggregate, types: dict[str, SqlType]) -> FoldTemplate:
     below = rows_below(plan)
     answers = iter([[types[item.sql] for item in below.items], [TEXT for _ in plan.calls]])
     columns = [Column(i, o.name, "text", 25, -1) for i, o in enumerate(plan.outputs, start=1)]
-    template = compile_plan(plan, columns, lambda _: next(answers), "shop.stored")
+    template = compile_plan(plan, columns, lambda _: next(answers), "shop.stored", "shop.state")
     assert isinstance(template, FoldTemplate)
     return template
 

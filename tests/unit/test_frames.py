@@ -10,7 +10,7 @@ import pytest
 
 from pgtrickle.errors import InexactValueError
 from pgtrickle.pipeline.frames import from_arrow, from_rows, names, padded, text_types
-from pgtrickle.pipeline.templates import Slots
+from pgtrickle.pipeline.leaves import Slots
 
 SLOTS = Slots(1, 1)
 ROWS = [(1, "{a}", "1.50", "2", "two"), (-1, "{NULL}", None, None, None), (1, "{}", "-0.000000000000000001", "0", "")]

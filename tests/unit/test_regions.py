@@ -6,8 +6,9 @@ import pytest
 
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Column
+from pgtrickle.pipeline.limited import LimitTemplate
 from pgtrickle.pipeline.nodes import Aggregate, Block, Node, names, parts
-from pgtrickle.pipeline.templates import RegionTemplate, compile_plan
+from pgtrickle.pipeline.templates import compile_plan
 from tests.golden.shop import plan_of
 
 
@@ -91,10 +92,10 @@ def test_ties_are_allowed_at_the_top_only() -> None:
     limited = "SELECT sale.id, sale.qty FROM shop.sale ORDER BY sale.qty LIMIT 3"
     plan = block(limited)
     columns = [Column(i, n, "integer", 23, -1) for i, n in enumerate(names(plan), start=1)]
-    assert isinstance(compile_plan(plan, columns, lambda _: (), "shop.stored"), RegionTemplate)
+    assert isinstance(compile_plan(plan, columns, lambda _: (), "shop.stored", "shop.state"), LimitTemplate)
     above = block(f"SELECT c.name, q.qty FROM (shop.customer c JOIN ( {limited}) q ON ((q.id = c.id)))")
     with pytest.raises(NotDifferentiableError, match="below another operator"):
-        compile_plan(above, columns, lambda _: (), "shop.stored")
+        compile_plan(above, columns, lambda _: (), "shop.stored", "shop.state")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pgtrickle.model.catalog import Column
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.carriers import SqlType
 from pgtrickle.pipeline.explain import explain
+from pgtrickle.pipeline.limited import LimitTemplate
 from pgtrickle.pipeline.nodes import Aggregate, Block, Select
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.shapes import output_names
@@ -29,7 +30,7 @@ def compiled(query: str, rows: Sequence[SqlType] = (), results: Sequence[SqlType
     plan = plan_of(query)
     answers = iter((rows, results))
     columns = [Column(i, n, "text", 25, -1) for i, n in enumerate(output_names(plan), start=1)]
-    return compile_plan(plan, columns, lambda _: next(answers), "shop.stored")
+    return compile_plan(plan, columns, lambda _: next(answers), "shop.stored", "shop.state")
 
 
 def fold(query: str, rows: Sequence[SqlType], results: Sequence[SqlType]) -> FoldTemplate:
@@ -135,7 +136,7 @@ def test_region_replaces_what_is_stored_of_it() -> None:
 
 
 def test_region_of_everything_is_stored_without_a_key() -> None:
-    template = region("SELECT id FROM shop.sale ORDER BY qty LIMIT 3")
+    template = region("SELECT id FROM shop.sale LIMIT 3")
     sql = template.delta_statement(EVERYTHING)
     assert not template.has_column
     assert 'SELECT "id" FROM shop.stored' in sql
@@ -215,7 +216,8 @@ def test_explanation_names_every_operator() -> None:
         ),
         ("SELECT c.id FROM (shop.customer c FULL JOIN shop.sale s ON (true))", "FULL JOIN: evaluated whole"),
         ("SELECT id FROM shop.sale s WHERE (EXISTS ( SELECT 1 FROM shop.customer c))", "Subquery (exists)"),
-        ("SELECT id FROM shop.sale ORDER BY id LIMIT 3", "Replace by (nothing: all rows belong together)"),
+        ("SELECT id FROM shop.sale LIMIT 3", "Replace by (nothing: all rows belong together)"),
+        ("SELECT id FROM shop.sale ORDER BY id LIMIT 3", "Limit ORDER BY id LIMIT 3: the first 103 rows are kept"),
         ("SELECT sum(qty) OVER (PARTITION BY note) AS s FROM shop.sale", "Replace by (note)"),
         ("SELECT sale.id FROM shop.sale EXCEPT SELECT customer.id FROM shop.customer", "EXCEPT"),
         ("SELECT s.id, t.x FROM shop.sale s, LATERAL unnest(s.tags) t(x)", "Function unnest(s.tags) t(x)"),
@@ -224,3 +226,62 @@ def test_explanation_names_every_operator() -> None:
 def test_explanation_names_what_is_not_linear(query: str, told: str) -> None:
     keys = [TEXT] if "PARTITION BY" in query else []
     assert told in "\n".join(explain(compiled(query, keys))["tree"])
+
+
+def limit(query: str, width: int) -> LimitTemplate:
+    template = compiled(query, [INT] * width)
+    assert isinstance(template, LimitTemplate)
+    return template
+
+
+def test_limit_takes_the_changes_up_to_the_edge() -> None:
+    template = limit("SELECT note FROM shop.sale WHERE (qty > 1) ORDER BY qty DESC NULLS LAST, id OFFSET 2 LIMIT 3", 3)
+    assert (template.needed, template.wanted) == (5, 105)
+    sql = template.delta_statement(EVERYTHING)
+    order = 'q.c1 DESC NULLS LAST, q.c2, q.k COLLATE "C"'
+    assert f"rank() OVER (ORDER BY {order})" in sql
+    assert "FROM shop.state AS s WHERE s.n = 0" in sql
+    assert '"shop"."sale"' not in sql
+    assert "shop.stored" not in sql
+
+
+def test_limit_is_read_in_its_own_order_so_that_an_index_serves_it() -> None:
+    sql = limit("SELECT note FROM shop.sale ORDER BY qty, id LIMIT 300", 3).load_statement()
+    assert "AS q(c0, c1, c2) ORDER BY q.c1, q.c2 LIMIT 601)" in sql
+    assert 'GROUP BY q.k, q.c1, q.c2 ORDER BY q.c1, q.c2, q.k COLLATE "C" LIMIT 600' in sql
+    ties = limit("SELECT note FROM shop.sale ORDER BY qty FETCH FIRST (3) ROWS WITH TIES", 2)
+    assert "FETCH FIRST 3 ROWS WITH TIES" in ties.load_statement()
+    assert 'COLLATE "C"' not in ties.order("q", "c")
+
+
+def test_visible_rows_of_a_limit_are_chosen_among_the_kept_ones() -> None:
+    inner = "SELECT sale.note AS n, sale.qty FROM shop.sale ORDER BY sale.qty LIMIT 3"
+    query = f"SELECT q.n FROM ( {inner}) q WHERE (q.qty > 1)"
+    template = limit(query, 2)
+    sql = template.output_statement("state AS s")
+    assert 'FROM state AS s, pg_catalog.generate_series(1, least(s.n, 3)) ORDER BY s.k1, s.k COLLATE "C" LIMIT 3' in sql
+    assert 'q."__pgt_h"' in sql
+    assert "WHERE (q.qty > 1)" in sql.replace("((", "(").replace("))", ")")
+    assert explain(template)["tree"][0].startswith("Project/Filter over the first rows")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id FROM shop.sale LIMIT 3",  # all rows tie
+        "SELECT id FROM shop.sale ORDER BY id LIMIT ALL",
+        "SELECT id FROM shop.sale ORDER BY id OFFSET 3",
+        "SELECT id FROM shop.sale ORDER BY id LIMIT (1 + 2)",
+        "SELECT id FROM shop.sale ORDER BY id LIMIT ( SELECT count(*) AS count FROM shop.customer)",
+        "SELECT id, rank() OVER (ORDER BY qty) AS r FROM shop.sale ORDER BY id LIMIT 3",
+        "SELECT q.id FROM ( SELECT sale.id FROM shop.sale ORDER BY sale.id LIMIT 9) q ORDER BY q.id DESC LIMIT 3",
+    ],
+)
+def test_limit_is_compared_whole_where_its_rows_are_not_had_from_changes(query: str) -> None:
+    assert not region(query).has_column
+
+
+def test_order_of_a_type_that_no_table_can_have_is_compared_whole() -> None:
+    record = SqlType(2249, -1, "record", 2249, "p")
+    template = compiled("SELECT id FROM shop.sale ORDER BY ROW(qty, id) LIMIT 3", [INT, record])
+    assert isinstance(template, RegionTemplate)

@@ -68,17 +68,26 @@ def create_state(conn: Connection, groups: Groups) -> None:
 
 def fold_arrays(conn: Connection, groups: Groups, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
     """Adds a small delta (arrays in the order of `delta_columns`) to the state, then updates the visible rows."""
-    arrays = ", ".join(f"%s::{t}[]" for _, t in groups.delta_columns())
-    names = ", ".join(name for name, _ in groups.delta_columns())
-    return _fold(conn, groups, f"unnest({arrays}) AS d({names})", columns)
+    return _shown(conn, groups, add_arrays(conn, groups, columns))
 
 
 def fold_staged(conn: Connection, groups: Groups, stage: str) -> tuple[int, int]:
     """The same for a large delta, staged in a table with `delta_columns`."""
-    return _fold(conn, groups, stage, None)
+    return _shown(conn, groups, add_staged(conn, groups, stage))
 
 
-def _fold(conn: Connection, groups: Groups, source: str, params: Sequence[Sequence[Any]] | None) -> tuple[int, int]:
+def add_arrays(conn: Connection, groups: Groups, columns: Sequence[Sequence[Any]]) -> list[int]:
+    """Adds a small delta to the state alone; returns the numbers of the touched groups."""
+    arrays = ", ".join(f"%s::{t}[]" for _, t in groups.delta_columns())
+    names = ", ".join(name for name, _ in groups.delta_columns())
+    return _add(conn, groups, f"unnest({arrays}) AS d({names})", columns)
+
+
+def add_staged(conn: Connection, groups: Groups, stage: str) -> list[int]:
+    return _add(conn, groups, stage, None)
+
+
+def _add(conn: Connection, groups: Groups, source: str, params: Sequence[Sequence[Any]] | None) -> list[int]:
     sets = ['"n" = s."n" + d.n', *(f'"{c.name}" = {_folded(c)}' for c in groups.state)]
     state = groups.target.state
     sql = (
@@ -92,31 +101,40 @@ def _fold(conn: Connection, groups: Groups, source: str, params: Sequence[Sequen
     touched = conn.execute(text.replace("\x00", source), params).fetchall()
     if any(n < 0 for _, n in touched):
         raise InvariantError(f"a group of {groups.target.schema}.{groups.target.name} has fewer than no rows")
-    gids = [gid for gid, _ in touched]
+    return [gid for gid, _ in touched]
+
+
+def _shown(conn: Connection, groups: Groups, gids: list[int]) -> tuple[int, int]:
     shown = _show(conn, groups, None if groups.is_limited else gids)
     if groups.key_types:
         conn.execute(f"DELETE FROM {groups.target.state} WHERE gid = ANY (%s::int8[]) AND n = 0", (gids,))
     return shown
 
 
-def replace_groups(conn: Connection, groups: Groups, stage: str) -> tuple[int, int]:
-    """Makes the state equal to the staged one (see `load_columns`) and the visible rows with it, by difference."""
+def replace_state(conn: Connection, groups: Groups, stage: str) -> None:
+    """Makes the state equal to the staged one (see `load_columns`), by difference."""
     differs = " OR ".join(["s.n <> d.n", *(f's."{c.name}"::text IS DISTINCT FROM d."{c.name}"' for c in groups.state)])
     sets = ['"n" = d.n', *(f'"{c.name}" = d."{c.name}"::{c.type}' for c in groups.state)]
-    state, table = groups.target.state, groups.target.table
+    state = groups.target.state
     conn.execute(f"DELETE FROM {state} AS s WHERE NOT EXISTS (SELECT FROM {stage} AS d WHERE {_MATCH})")
     conn.execute(f"UPDATE {state} AS s SET {', '.join(sets)} FROM {stage} AS d WHERE {_MATCH} AND ({differs})")
     conn.execute(
         f"INSERT INTO {state} ({_state_list(groups)}) SELECT {_state_row(groups)} FROM {stage} AS d "
         f"WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE {_MATCH})"
     )
+    conn.execute(f"ANALYZE {state}")
+
+
+def replace_groups(conn: Connection, groups: Groups, stage: str) -> tuple[int, int]:
+    """Makes the state equal to the staged one and the visible rows with it, by difference."""
+    replace_state(conn, groups, stage)
+    state, table = groups.target.state, groups.target.table
     # Rows of groups that are in no state (of an earlier definition, or made by hand), and second rows of one group.
     orphans = conn.execute(
         f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT t.place FROM (SELECT ctid AS place, __pgt_row_id AS gid, "
         f"row_number() OVER (PARTITION BY __pgt_row_id) AS copy FROM {table}) AS t "
         f"WHERE t.copy > 1 OR NOT EXISTS (SELECT FROM {state} AS s WHERE s.gid = t.gid)))"
     ).rowcount
-    conn.execute(f"ANALYZE {state}")
     # All of them, whether or not their state has changed: somebody may have written to the table.
     inserted, deleted = _show(conn, groups, None)
     conn.execute(f"ANALYZE {table}")

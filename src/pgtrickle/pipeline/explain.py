@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from pgtrickle.model.flow import Cut, Window
+from pgtrickle.pipeline.limited import LimitTemplate
 from pgtrickle.pipeline.nodes import (
     Aggregate,
     Block,
@@ -45,6 +46,10 @@ def explain(template: Template) -> dict[str, Any]:
         _aggregate(template, tree)
         _node(template.rows, 1, tree)
         spark = "net changes per group by key, exact sums, identity (xxhash64 of the key)"
+    elif isinstance(template, LimitTemplate):
+        _limit(template, tree)
+        _node(template.limit.rows, 1, tree)
+        spark = "net changes per row, identity (xxhash64 of the row)"
     else:
         if isinstance(template, RegionTemplate):
             what = ", ".join(template.core.region or ()) or "nothing: all rows belong together"
@@ -58,6 +63,16 @@ def explain(template: Template) -> dict[str, Any]:
         "leaves": sample_statements(template)[:1],
         "load": template.load_statement(),
     }
+
+
+def _limit(template: LimitTemplate, tree: list[str]) -> None:
+    if template.plan is not template.core:
+        tree.append("Project/Filter over the first rows: evaluated by PostgreSQL in the apply")
+    tree.append(
+        f"Limit{_shown(template.core.tail)}: the first {template.wanted} rows are kept beside the table, changes that "
+        "sort up to the last of them are added, and the query's own are chosen among them in the apply; "
+        f"read again when fewer than {template.needed} are left"
+    )
 
 
 def _aggregate(template: FoldTemplate, tree: list[str]) -> None:
@@ -130,7 +145,7 @@ def _block(node: Block) -> str:
         return f"By ({', '.join(node.region)}){_shown(node.tail)}: the touched of these, before and after{where}"
     kinds = sorted({j.kind for tree in node.trees for j in joins(tree)})
     label = " and ".join(kinds) if kinds else "Project"
-    if any("FULL JOIN" in {j.kind for tree in half.trees for j in joins(tree)} for half in full.parted(node)):
+    if full.is_whole(node):
         return f"{label}: evaluated whole, before and after the change of each side{where}"
     if "FULL JOIN" in kinds:
         return f"{label}: as a left join and what has no left; rows that the changes connect with{where}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgtrickle.errors import InexactValueError
 from pgtrickle.pipeline.carriers import PRECISION, SCALE
-from pgtrickle.pipeline.templates import Slots
+from pgtrickle.pipeline.leaves import Slots
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -221,6 +221,23 @@ class Block:
     tail: Text = ()  # GROUP BY, HAVING, WINDOW, ORDER BY, LIMIT: verbatim, after WHERE
     distinct_on: Text | None = None
     undetermined: str | None = None
+    limit: Limit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What a Block with ORDER BY and LIMIT says, cut apart: a second view of it, so no child of the block.
+
+    `rows` are all that it chooses from, as columns c0, c1, ...: those that it shows, then those that it only orders
+    by. `order` are pairs of a column's number and its direction as written.
+    """
+
+    rows: Node
+    order: tuple[tuple[int, str], ...]
+    count: int
+    offset: int
+    has_ties: bool
+    clause: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Relation
 from pgtrickle.pipeline import regions, selects
+from pgtrickle.pipeline.limitclause import limit_of
 from pgtrickle.pipeline.nodes import (
     Aggregate,
     Block,
@@ -146,7 +147,10 @@ class Reader:
         is_total = is_total or regions.shows_ties(cursor, *passage)
         reason = None if is_total else regions.TIES_OF_LIMIT
         tail: Text = (*([f" ORDER BY {cursor.text(*order)}"] if order is not None else []), " ", *limit)
-        return Block(columns, (Part(self.number(), plan, '"u"'),), None, (), tail, undetermined=reason)
+        ordered = [(cursor.without_direction(p), p) for p in cursor.split(*order, ",")] if order is not None else []
+        numbers = [(int(cursor.text(*bare)) - 1, cursor.text(bare[1], p[1])) for bare, p in ordered]
+        parts = limit_of(plan, numbers, cursor.text(*passage))
+        return Block(columns, (Part(self.number(), plan, '"u"'),), None, (), tail, undetermined=reason, limit=parts)
 
     def _values(self, cursor: Cursor, ctes: Ctes) -> Constant:
         start, stop = cursor.until("UNION", "INTERSECT", "EXCEPT", "ORDER BY", "LIMIT", "OFFSET", "FETCH")

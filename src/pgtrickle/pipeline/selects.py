@@ -9,6 +9,7 @@ from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.pipeline import groupingsets, regions
 from pgtrickle.pipeline.fromclause import Builder
 from pgtrickle.pipeline.grouping import is_aggregated, parse_aggregate
+from pgtrickle.pipeline.limitclause import limit_of
 from pgtrickle.pipeline.nodes import (
     Aggregate,
     Block,
@@ -18,6 +19,7 @@ from pgtrickle.pipeline.nodes import (
     Item,
     KeyPlace,
     Layer,
+    Limit,
     Named,
     Node,
     Output,
@@ -156,7 +158,29 @@ class _SelectReader:
         if not clauses.is_regional or (distinct and not (clauses.is_grouped or clauses.windows)):
             block = Block(columns, trees, where)
             return block if self.open else simplest(block)
-        return self._regional(clauses, trees, where, distinct=distinct)
+        regional = self._regional(clauses, trees, where, distinct=distinct)
+        if clauses.limit is None or distinct:
+            return regional
+        return replace(regional, limit=self._limit(clauses, trees, where))
+
+    def _limit(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None) -> Limit | None:
+        """The same SELECT without its LIMIT, with columns for what only orders."""
+        if clauses.order is None or clauses.limit is None:
+            return None
+        items = [(f"c{i}", a, b) for i, (_, a, b) in enumerate(clauses.items)]
+        expressions = [_tokens(self.cursor, a, b) for _, a, b in items]
+        order = []
+        for start, stop in self.cursor.split(*clauses.order, ","):
+            bare = self.cursor.without_direction((start, stop))
+            wanted = _tokens(self.cursor, *bare)
+            if wanted not in expressions:
+                items.append((f"c{len(items)}", *bare))
+                expressions.append(wanted)
+            order.append((expressions.index(wanted), self.cursor.text(bare[1], stop)))
+        ordered = clauses.order if clauses.on is not None else None
+        rows = replace(clauses, items=items, limit=None, order=ordered)
+        clause = self.cursor.text(*clauses.limit)
+        return limit_of(self._block(rows, trees, where, distinct=False), order, clause)
 
     def _regional(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None, *, distinct: bool) -> Block:
         columns = tuple(Named(n, self._text((a, b))) for n, a, b in clauses.items)
@@ -213,12 +237,14 @@ class _SelectReader:
             wanted = _tokens(cursor, *bare)
             if wanted not in expressions:
                 raise NotDifferentiableError("LIMIT over DISTINCT with an order that could not be matched")
-            order.append(f'"u"."c{expressions.index(wanted)}" {cursor.text(bare[1], passage[1])}')
+            order.append((expressions.index(wanted), cursor.text(bare[1], passage[1])))
         reason = None if len(order) >= len(columns) else regions.TIES_OF_LIMIT
-        tail: list[str | Sub] = [f" ORDER BY {', '.join(order)}"] if order else []
+        ordered = ", ".join(f'"u"."c{column}" {direction}' for column, direction in order)
+        tail: list[str | Sub] = [f" ORDER BY {ordered}"] if order else []
         tail += [" ", *self._text(clauses.limit)]
         part = Part(self.reader.number(), plan, '"u"')
-        return Block(columns, (part,), None, (), tuple(tail), undetermined=reason)
+        limit = limit_of(plan, order, cursor.text(*clauses.limit))
+        return Block(columns, (part,), None, (), tuple(tail), undetermined=reason, limit=limit)
 
     def _grouping_sets(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None, *, distinct: bool) -> Node:
         passages = [*((a, b) for _, a, b in clauses.items), *clauses.group]

@@ -14,6 +14,7 @@ from pgtrickle.pipeline.nodes import (
     Input,
     Item,
     Member,
+    Named,
     Node,
     Part,
     Plan,
@@ -25,9 +26,11 @@ from pgtrickle.pipeline.nodes import (
     Tree,
     UnionAll,
     names,
+    parts,
     plain,
     subs,
 )
+from pgtrickle.pipeline.sqltext import quote
 
 
 def simplest(block: Block) -> Select | Block:
@@ -118,6 +121,18 @@ def renamed(plan: Plan, wanted: tuple[str, ...]) -> Plan:
 def positional(node: Node) -> Node:
     """The same plan with its columns named c0, c1, ..."""
     return _node(renamed(node, tuple(f"c{i}" for i in range(len(names(node))))))
+
+
+def lifted(plan: Node, core: Block, new: Block, column: str | None = None) -> Node:
+    """The plan over a new core. `column`: one that only the new core has, which every block above it now shows last."""
+    if plan is core:
+        return new
+    assert isinstance(plan, Block)  # a Select has no core below it
+    (part,) = parts(plan)
+    assert part.node is not None
+    below = replace(part, node=lifted(part.node, core, new, column))
+    extra = (Named(column, (f"{part.alias}.{quote(column)}",)),) if column is not None else ()
+    return replace(plan, columns=(*plan.columns, *extra), trees=(below,))
 
 
 def output_names(plan: Plan) -> tuple[str, ...]:

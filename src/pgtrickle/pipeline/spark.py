@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.errors import EngineLostError, InexactValueError, InvariantError, PgtrickleError
 from pgtrickle.model.flow import Delta
 from pgtrickle.pipeline.frames import from_rows, padded
+from pgtrickle.pipeline.leaves import Slots
 from pgtrickle.pipeline.reported import reported
-from pgtrickle.pipeline.templates import Slots
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pgtrickle.errors import InvariantError, NotDifferentiableError
+from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import REGION, Column
 from pgtrickle.pipeline.carriers import FLOAT4, FLOAT8, NUMERIC, SqlType, decoded, encoded, exact, key, numeric_scale
+from pgtrickle.pipeline.leaves import ROWS, Slots, no_delta, now, signed_rows
+from pgtrickle.pipeline.limited import LimitTemplate, compile_limit
 from pgtrickle.pipeline.measures import Measure, Measures, argument, plan_measures, shows_scale
 from pgtrickle.pipeline.nodes import (
     Aggregate,
@@ -32,20 +34,10 @@ from pgtrickle.pipeline.nodes import (
 from pgtrickle.pipeline.rules import general, linear
 from pgtrickle.pipeline.rules.linear import NOW, Changed, W
 from pgtrickle.pipeline.rules.states import ALL_NEW, Statement
+from pgtrickle.pipeline.shapes import lifted
 from pgtrickle.pipeline.sqltext import quote
 
 Describe = Callable[[str], Sequence[SqlType]]
-
-
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """How many sums and extremes a leaf carries after weight and key: the shape of the Spark part."""
-
-    sums: int = 0
-    extremes: int = 0
-    every: bool = (
-        False  # also keys whose weights cancel out: what is read again may be another though none came or went
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +47,18 @@ class BagTemplate:
     plan: Node
     columns: tuple[Column, ...]
     relids: frozenset[int]
-    slots: Slots = Slots()
+    slots: Slots = ROWS
 
     @property
     def row(self) -> str:
         return encoded([exact(f"q.c{i}") for i in range(len(self.columns))])
 
     def delta_statement(self, changed: Mapping[int, Changed]) -> str:
-        return _signed_rows(changed, self.plan, self.row, len(self.columns))
+        return signed_rows(changed, self.plan, self.row, len(self.columns))
 
     def load_statement(self) -> str:
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
-        return f"SELECT {self.row} FROM ({_now(self.plan)}) AS q({names})"
+        return f"SELECT {self.row} FROM ({now(self.plan)}) AS q({names})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +75,7 @@ class RegionTemplate:
     relids: frozenset[int]
     stored: str
     key_types: tuple[SqlType, ...]
-    slots: Slots = Slots()
+    slots: Slots = ROWS
 
     @property
     def has_column(self) -> bool:
@@ -95,7 +87,7 @@ class RegionTemplate:
         return encoded([exact(f"q.c{i}") for i in range(width)])
 
     def load_statement(self) -> str:
-        return f"SELECT {self.row} FROM ({self._rows(Statement({}, _no_delta), [None])[0]}) AS q({self._names()})"
+        return f"SELECT {self.row} FROM ({self._rows(Statement({}, no_delta), [None])[0]}) AS q({self._names()})"
 
     def delta_statement(self, changed: Mapping[int, Changed]) -> str:
         into = general.statement(changed)
@@ -129,37 +121,15 @@ def region_hash(sql: str) -> str:
 
 def _with_region(plan: Node, core: Block, types: Sequence[SqlType], condition: str | None) -> Node:
     """The plan over its core with a condition, with the region of each row as its last column."""
-    if plan is core:
-        columns = core.columns
-        if core.region:
-            text = encoded([key(f"({k})", t) for k, t in zip(core.region, types, strict=True)])
-            columns = (*columns, Named(REGION, (text,)))
-        where = core.where
-        if condition is not None:
-            where = (*(("(", *where, ") AND ") if where is not None else ()), condition)
-        return replace(core, columns=columns, where=where)
-    assert isinstance(plan, Block)  # a Select has none with regions below it
-    (part,) = parts(plan)
-    assert part.node is not None
-    below = replace(part, node=_with_region(part.node, core, types, condition))
-    extra = (Named(REGION, (f"{part.alias}.{quote(REGION)}",)),) if core.region else ()
-    return replace(plan, columns=(*plan.columns, *extra), trees=(below,))
-
-
-def _signed_rows(changed: Mapping[int, Changed], plan: Node, shown: str, width: int, names: str | None = None) -> str:
-    """One statement for the change of a plan: the weight, then `shown` over q(c0, c1, ...)."""
-    into = general.statement(changed)
-    union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, plan))
-    listed = names or ", ".join(f"c{i}" for i in range(width))
-    return f"{into.with_clause()}SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
-
-
-def _now(plan: Node) -> str:
-    return Statement({}, _no_delta).render(plan, ALL_NEW)
-
-
-def _no_delta(_into: Statement, _node: Node) -> str:
-    raise InvariantError("changes were asked for where nothing has changed")
+    columns = core.columns
+    if core.region:
+        text = encoded([key(f"({k})", t) for k, t in zip(core.region, types, strict=True)])
+        columns = (*columns, Named(REGION, (text,)))
+    where = core.where
+    if condition is not None:
+        where = (*(("(", *where, ") AND ") if where is not None else ()), condition)
+    new = replace(core, columns=columns, where=where)
+    return lifted(plan, core, new, REGION if core.region else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +167,7 @@ class FoldTemplate:
         shown = ", ".join([self.key, *values])
         # A change that only a reread measure sees is no change of the leaf: netted, its group would look untouched.
         if not self.extremes or len(self.extremes) != len(self.rereads):
-            return _signed_rows(changed, self.rows, shown, 0, listed or "none")
+            return signed_rows(changed, self.rows, shown, 0, listed or "none")
         into = general.statement(changed)
         union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.rows))
         sql = f"SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
@@ -285,18 +255,21 @@ def selected(plan: Aggregate, items: Sequence[str], filters: Sequence[str] = ())
     if isinstance(rows, Select):
         conditions = [f"({rows.where})"] if rows.where is not None else []
         return linear.select(items, rows.source, " AND ".join([*conditions, *filters]) or None, NOW).sql
-    into = Statement({}, _no_delta)
+    into = Statement({}, no_delta)
     source = ", ".join(into.tree(t, ALL_NEW, []) for t in rows.trees)
     conditions = [f"({into.text(rows.where, ALL_NEW)})"] if rows.where is not None else []
     where = " AND ".join([*conditions, *filters])
     return f"SELECT {', '.join(items)} FROM {source}{f' WHERE {where}' if where else ''}"
 
 
-Template = BagTemplate | FoldTemplate | RegionTemplate
+Template = BagTemplate | FoldTemplate | LimitTemplate | RegionTemplate
 
 
-def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str) -> Template:
-    """`describe` asks PostgreSQL for the result types of a statement; `stored` names the stream table."""
+def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str) -> Template:
+    """`describe` asks PostgreSQL for the result types of a statement.
+
+    `stored` names the stream table, `state` the table beside it.
+    """
     if isinstance(plan, Aggregate):
         for child in children(plan):
             _refuse_undetermined(child)
@@ -307,6 +280,9 @@ def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stor
         return BagTemplate(plan, tuple(columns), _relids(plan))
     for child in children(core):
         _refuse_undetermined(child)
+    limited = compile_limit(plan, core, tuple(columns), _relids(plan), describe, state)
+    if limited is not None:
+        return limited
     return _compile_region(plan, core, tuple(columns), describe, stored)
 
 
@@ -315,23 +291,14 @@ def _compile_region(
 ) -> RegionTemplate:
     """A stored row knows its region by the text of its key, so equal keys need equal texts; else all is one region."""
     rows = Block(tuple(Named(f"k{i}", (k,)) for i, k in enumerate(core.region or ())), core.trees, core.where)
-    types = tuple(describe(_now(rows))) if core.region else ()
+    types = tuple(describe(now(rows))) if core.region else ()
     try:
         for type_ in types:
             key("", type_)
     except NotDifferentiableError:
         types, whole = (), replace(core, region=())
-        plan, core = _replaced(plan, core, whole), whole
+        plan, core = lifted(plan, core, whole), whole
     return RegionTemplate(plan, core, columns, _relids(plan), stored, types)
-
-
-def _replaced(plan: Node, old: Block, new: Block) -> Node:
-    if plan is old:
-        return new
-    assert isinstance(plan, Block)
-    (part,) = parts(plan)
-    assert part.node is not None
-    return replace(plan, trees=(replace(part, node=_replaced(part.node, old, new)),))
 
 
 def _core(plan: Node) -> Block | None:
@@ -366,7 +333,7 @@ def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Descri
     items += [Item(f"a{i}", a) for i, a in enumerate(arguments) if a is not None]
     # A SELECT of nothing cannot be given names: count(*) without keys.
     rows = plan.input.rows(tuple(items) or (Item("none", "1"),))
-    types = list(describe(_now(rows)))
+    types = list(describe(now(rows)))
     key_types = tuple(types[: len(plan.keys)])
     rest = iter(types[len(plan.keys) :])
     argument_types = [next(rest) if a is not None else None for a in arguments]

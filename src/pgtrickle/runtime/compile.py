@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.apply.groups import Groups, StateColumn
+from pgtrickle.apply.kept import Kept
 from pgtrickle.apply.target import Target, quote
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
@@ -13,6 +14,7 @@ from pgtrickle.errors import DefinitionError, NotDifferentiableError
 from pgtrickle.model.catalog import REGION, Column, StreamTable
 from pgtrickle.pipeline.carriers import SqlType, encoded, exact
 from pgtrickle.pipeline.explain import explain, sample_statements
+from pgtrickle.pipeline.limited import LimitTemplate
 from pgtrickle.pipeline.measures import Measure
 from pgtrickle.pipeline.nodes import Aggregate, Plan
 from pgtrickle.pipeline.parse import Functions, parse
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A stream table that can be refreshed. `template` is None when it can only be recomputed (`reason` says why)."""
+    """A stream table that can be refreshed. `template` is None when it can only be recomputed (`reason` says why).
+
+    `groups` is the state beside it, if it has one; `kept` too when that is the first rows of a LIMIT.
+    """
 
     target: Target
     template: Template | None
@@ -32,6 +37,7 @@ class Compiled:
     reason: str | None
     load_sql: str
     explanation: dict[str, Any]
+    kept: Kept | None = None
 
     @property
     def relids(self) -> frozenset[int]:
@@ -47,8 +53,10 @@ def compile_table(conn: Connection, table: StreamTable) -> Compiled:
             raise
         return _full(table, error.message)
     target = _target(table, template)
-    groups = _groups(template, target) if isinstance(template, FoldTemplate) else None
-    return Compiled(target, template, groups, None, template.load_statement(), explain(template))
+    groups, kept = _groups(template, target), None
+    if isinstance(template, LimitTemplate) and groups is not None:
+        kept = Kept(groups, template.order("s", "k"), template.needed, template.wanted)
+    return Compiled(target, template, groups, None, template.load_statement(), explain(template), kept)
 
 
 def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Compiled:
@@ -76,6 +84,8 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
 
 def _without_storage(template: Template) -> Template:
     """The same over an empty relation: the table gets its new columns only when its load is ready."""
+    if isinstance(template, LimitTemplate):
+        return replace(template, state=f"(SELECT {_no_state(template)} WHERE false)")
     if not isinstance(template, RegionTemplate):
         return template
     columns = [f"NULL::{c.type} AS {quote(c.name)}" for c in template.columns]
@@ -106,8 +116,13 @@ def _template(conn: Connection, table: StreamTable) -> Template:
 
 
 def _compiled_plan(conn: Connection, table: StreamTable, plan: Plan) -> Template:
+    target = _target(table)
     return compile_plan(
-        plan, table.columns, lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)], _target(table).table
+        plan,
+        table.columns,
+        lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)],
+        target.table,
+        target.state,
     )
 
 
@@ -127,17 +142,15 @@ def _still_valid(conn: Connection, table: StreamTable) -> None:
 def _prove(conn: Connection, template: Template) -> None:
     """PostgreSQL plans the load and the visible rows, so that a text which does not fit is found now."""
     catalog.describe(conn, template.load_statement())
-    if not isinstance(template, FoldTemplate):
-        return
-    columns = ", ".join(
-        [
-            "NULL::int8 AS gid",
-            "NULL::int8 AS n",
-            *(f"NULL::{t.declared} AS k{i}" for i, t in enumerate(template.key_types)),
-            *(f"NULL::{c.type} AS {c.name}" for c in _state_columns(template)),
-        ]
-    )
-    catalog.describe(conn, template.output_statement(f"(SELECT {columns}) AS s"))
+    if isinstance(template, FoldTemplate | LimitTemplate):
+        catalog.describe(conn, template.output_statement(f"(SELECT {_no_state(template)}) AS s"))
+
+
+def _no_state(template: FoldTemplate | LimitTemplate) -> str:
+    """The columns of the state, as NULLs."""
+    columns = [f"NULL::{t.declared} AS k{i}" for i, t in enumerate(_key_types(template))]
+    columns += [f"NULL::{c.type} AS {c.name}" for c in _state_columns(template)]
+    return ", ".join(["NULL::int8 AS gid", "NULL::int8 AS h", "NULL::text AS k", "NULL::int8 AS n", *columns])
 
 
 def _full(table: StreamTable, reason: str) -> Compiled:
@@ -154,13 +167,21 @@ def _target(table: StreamTable, template: Template | None = None) -> Target:
     return Target(table.pgt_id, table.schema, table.name, columns)
 
 
-def _groups(template: FoldTemplate, target: Target) -> Groups:
-    key_types = tuple(t.declared for t in template.key_types)
-    state = tuple(_state_columns(template))
-    return Groups(target, key_types, state, template.output_statement, template.plan.is_limited)
+def _groups(template: Template, target: Target) -> Groups | None:
+    if not isinstance(template, FoldTemplate | LimitTemplate):
+        return None
+    key_types = tuple(t.declared for t in _key_types(template))
+    is_limited = isinstance(template, FoldTemplate) and template.plan.is_limited
+    return Groups(target, key_types, tuple(_state_columns(template)), template.output_statement, is_limited)
 
 
-def _state_columns(template: FoldTemplate) -> list[StateColumn]:
+def _key_types(template: FoldTemplate | LimitTemplate) -> tuple[SqlType, ...]:
+    return template.key_types if isinstance(template, FoldTemplate) else template.types
+
+
+def _state_columns(template: FoldTemplate | LimitTemplate) -> list[StateColumn]:
+    if isinstance(template, LimitTemplate):
+        return []
     return [
         StateColumn(m.name(suffix), type_, _fold(m, suffix))
         for m in template.measures.measures

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pgtrickle.apply import bags
 from pgtrickle.apply import groups as grouped
+from pgtrickle.apply import kept as limited
 from pgtrickle.apply.commit import Record, fence, write_history
 from pgtrickle.apply.stage import drop_stage, stage_arrow, stage_columns
 from pgtrickle.apply.target import reshape
@@ -98,6 +99,7 @@ class _Job:
     leaf: pa.Table | None = None
     delta: Delta | None = None
     arrays: list[Sequence[Any]] | None = None
+    refill: list[pa.Table] | None = None  # the kept rows of a LIMIT anew, instead of arrays
     error: PgtrickleError | None = None
 
     @property
@@ -337,13 +339,22 @@ class Refresher:
 
     def _arrange(self, job: _Job) -> None:
         assert job.delta is not None
+        kept, template = job.compiled.kept, job.template
+        if kept is not None and limited.runs_out(self.reader, kept, sum(job.delta.columns["n"])):
+            with _timed(job, "refill"):
+                job.refill = self._refill(job)
+            return
         with _timed(job, "reread"):
-            template = job.template
             if isinstance(template, FoldTemplate):
                 assert job.compiled.groups is not None
                 job.arrays = delta_arrays(self.reader, template, job.compiled.groups, job.delta)
             else:
                 job.arrays = [job.delta.columns[name] for name, _ in bags.DELTA_COLUMNS]
+
+    def _refill(self, job: _Job) -> list[pa.Table]:
+        """The first rows of a LIMIT, in the snapshot that the changes were read in."""
+        with closing(read_batches(self.reader, job.compiled.load_sql, _load_types(job.compiled))) as batches:
+            return [self.engine.identify(batch) for batch in batches]
 
     # -- apply
     # ------------------------------------------------------------------------------------------------------------
@@ -417,7 +428,9 @@ class Refresher:
 
     def _replace(self, job: _Job, stage: str) -> tuple[int, int]:
         reshape(self.writer, job.compiled.target)
-        if job.compiled.groups is not None:
+        if job.compiled.kept is not None:
+            rows = limited.replace_kept(self.writer, job.compiled.kept, stage)
+        elif job.compiled.groups is not None:
             rows = grouped.replace_groups(self.writer, job.compiled.groups, stage)
         else:
             rows = bags.replace_staged(self.writer, job.compiled.target, stage)
@@ -426,9 +439,16 @@ class Refresher:
 
     def _apply(self, job: _Job) -> tuple[int, int]:
         target, groups, conn, arrays = job.compiled.target, job.compiled.groups, self.writer, job.arrays
+        kept = job.compiled.kept
+        if job.refill is not None and kept is not None:
+            return limited.replace_kept(conn, kept, stage_arrow(conn, kept.groups.load_columns(), job.refill))
         if not arrays or not arrays[0]:
             return 0, 0
         is_small = len(arrays[0]) <= SMALL_ROWS
+        if kept is not None:
+            if is_small:
+                return limited.keep_arrays(conn, kept, arrays)
+            return limited.keep_staged(conn, kept, stage_columns(conn, kept.groups.delta_columns(), arrays))
         if groups is not None:
             if is_small:
                 return grouped.fold_arrays(conn, groups, arrays)

@@ -30,9 +30,11 @@ from pgtrickle.pipeline.carriers import (
     TIMESTAMPTZ,
     VARCHAR,
 )
+from pgtrickle.pipeline.limited import LimitTemplate
+from pgtrickle.pipeline.nodes import Plan
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.whole import query_as_of
-from pgtrickle.runtime.compile import parse_table
+from pgtrickle.runtime.compile import compile_table, parse_table
 from pgtrickle.runtime.decide import since
 from pgtrickle.runtime.pending import read_pending
 
@@ -118,8 +120,11 @@ def _attempt(conn: Connection, pgt_id: int, waiting_since: float | None) -> Veri
         window = Window(cut, moment.cut)
         pending, _ = read_pending(conn, [(s.relid, window, None) for s in table.captured])
         query, how = table.query, "quiet"
+        decided = _decided(conn, table)
+        if decided is not None:
+            query = query_as_of(decided, {})
         if any(p.rows or p.truncated for p in pending.values()):
-            around = _around(conn, table, {relid: p for (relid, _, _), p in pending.items()}, window)
+            around = _around(conn, table, decided, {relid: p for (relid, _, _), p in pending.items()}, window)
             if around is None:
                 return None
             query, how = around, "around"
@@ -144,11 +149,26 @@ def _snapshot(conn: Connection) -> Iterator[None]:
             conn.rollback()
 
 
-def _around(conn: Connection, table: StreamTable, pending: dict[int, Pending], window: Window) -> str | None:
+def _decided(conn: Connection, table: StreamTable) -> Plan | None:
+    """The query with its ties decided, where its LIMIT leaves them open and the table is kept by the first rows."""
+    if table.effective_mode == "FULL" or "LIMIT" not in table.query:
+        return None
+    try:
+        template = compile_table(conn, table).template
+    except NotDifferentiableError:
+        return None
+    if not isinstance(template, LimitTemplate) or template.core.undetermined is None:
+        return None
+    return template.told_apart()
+
+
+def _around(
+    conn: Connection, table: StreamTable, decided: Plan | None, pending: dict[int, Pending], window: Window
+) -> str | None:
     if table.effective_mode == "FULL" or any(p.truncated for p in pending.values()):
         return None
     try:
-        plan = parse_table(conn, table)
+        plan = decided or parse_table(conn, table)
     except NotDifferentiableError:
         return None
     return query_as_of(plan, {relid: Changed(relid, window, p.rows) for relid, p in pending.items() if p.rows})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pgtrickle.pipeline.nodes import Block, Join, Part, Scan, Text, Tree, leaves, names, plain, subs
+from pgtrickle.pipeline.nodes import Block, Join, Part, Scan, Text, Tree, joins, leaves, names, plain, subs
 from pgtrickle.pipeline.rules.names import conjuncts, own
 from pgtrickle.pipeline.sqltext import Cursor, quote, strip_parentheses
 
@@ -19,6 +19,11 @@ def parted(node: Block) -> tuple[Block, ...]:
     """Blocks whose sum a block is, with no FULL JOIN that can be taken apart."""
     found = _halves(node)
     return (node,) if found is None else tuple(b for half in found for b in parted(half))
+
+
+def is_whole(node: Block) -> bool:
+    """Whether a FULL JOIN is left that has to be evaluated as it is."""
+    return any(j.kind == "FULL JOIN" for half in parted(node) for tree in half.trees for j in joins(tree))
 
 
 def _halves(node: Block) -> tuple[Block, Block] | None:
