@@ -105,9 +105,14 @@ def conjuncts(text: Text) -> list[Text]:
             number += 1
         else:
             sql += piece
+    return [_filled(condition, holders) for condition in _split(sql)]
+
+
+@lru_cache(maxsize=4096)
+def _split(sql: str) -> tuple[str, ...]:
     cursor = Cursor(sql)
     start, stop = strip_parentheses(cursor.tokens, 0, len(cursor.tokens))
-    return [_filled(cursor.text(a, b), holders) for a, b in cursor.split(start, stop, "AND")]
+    return tuple(cursor.text(a, b) for a, b in cursor.split(start, stop, "AND"))
 
 
 def _filled(sql: str, holders: list[Sub]) -> Text:
