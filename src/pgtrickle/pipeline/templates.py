@@ -104,7 +104,10 @@ class RegionTemplate:
         new = self._rows(into, conditions)
         terms = [f"SELECT q.*, 1 FROM ({sql}) AS q" for sql in new] + [f"SELECT q.*, -1 FROM ({old}) AS q"]
         union = " UNION ALL ".join(terms)
-        return f"{into.with_clause()}SELECT q.{W}, {self.row} FROM ({union}) AS q({self._names()}, {W})"
+        rows = f"SELECT q.{W}, {self.row} FROM ({union}) AS q({self._names()}, {W})"
+        # Most of a region stays as it is: netted here, it need not travel twice.
+        net = f"SELECT sum(q.w)::int4, q.r FROM ({rows}) AS q(w, r) GROUP BY q.r HAVING sum(q.w) <> 0"
+        return into.with_clause() + net
 
     def _names(self) -> str:
         return ", ".join(f"c{i}" for i in range(len(self.columns) + self.has_column))
