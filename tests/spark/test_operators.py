@@ -84,6 +84,20 @@ QUERIES = {
     "scalar": "SELECT id, (SELECT max(v) FROM b WHERE b.k = a.k) AS m, (SELECT count(*) FROM c) AS n FROM a",
     "scalar_where": "SELECT id, v FROM a WHERE v > (SELECT avg(v) FROM c WHERE c.k = a.k) OR v = (SELECT max(v) FROM a)",
     "scalar_in_group": "SELECT t, sum(v) AS s, (SELECT count(*) FROM b WHERE b.t = a.t) AS n FROM a GROUP BY t",
+    "answer": "SELECT id, v FROM a WHERE v < (SELECT avg(v) FROM b) AND NOT EXISTS (SELECT FROM c WHERE c.k = a.k)",
+    "answer_null": "SELECT id FROM a WHERE (v = (SELECT max(v) FROM c)) IS NOT TRUE AND id > (SELECT count(*) FROM c JOIN b USING (k))",
+    "answer_twice": "SELECT id, (SELECT sum(v) FROM c) AS s FROM a WHERE v <= (SELECT max(v) FROM c) OR k = (SELECT min(k) FROM b)",
+    "answer_of_groups": """
+        WITH r AS (SELECT k, sum(v) AS s FROM b GROUP BY k) SELECT a.id, r.s FROM a, r WHERE a.k = r.k AND r.s = (SELECT max(s) FROM r)
+    """,
+    "answer_of_equal_groups": """
+        SELECT t, count(*) AS n FROM a WHERE v > (SELECT min(n) - 1 FROM (SELECT count(*) AS n FROM c GROUP BY k) AS q) GROUP BY t
+    """,
+    "answer_of_answer": """
+        SELECT id FROM a WHERE k < (SELECT count(*) FROM (SELECT k, max(v) AS m FROM b WHERE v > (SELECT min(v) FROM c) GROUP BY k) AS q)
+    """,
+    "answer_exists": "SELECT id FROM a WHERE EXISTS (SELECT FROM c WHERE v > 3) OR id < (SELECT count(*) FROM b WHERE t = 'a1')",
+    "answer_on": "SELECT a.id, b.v FROM a JOIN b ON b.k = a.k AND b.v > (SELECT avg(v) FROM c)",
     "having_subquery": "SELECT k, sum(v) AS s FROM a GROUP BY k HAVING sum(v) > (SELECT avg(v) FROM c)",
     "derived_correlated": "SELECT id, (SELECT sum(x.v) FROM (SELECT b.v FROM b WHERE b.k = a.k) AS x) AS s FROM a",
     "distinct": "SELECT DISTINCT k, v FROM a",

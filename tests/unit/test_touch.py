@@ -11,8 +11,8 @@ from pgtrickle.pipeline.nodes import Block, Part, parts, subs, texts
 from pgtrickle.pipeline.rules import general
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.rules.names import below
-from pgtrickle.pipeline.rules.states import ALL_NEW, Statement
-from pgtrickle.pipeline.rules.touch import touched_by_part, touched_by_sub
+from pgtrickle.pipeline.rules.states import ALL_NEW, NEW, OLD, Statement, View
+from pgtrickle.pipeline.rules.touch import is_alone, touched_by_answer, touched_by_part, touched_by_sub
 from tests.golden.shop import plan_of
 
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))
@@ -142,11 +142,47 @@ def test_exists_touches_rows_by_its_condition(word: str) -> None:
     assert condition == "EXISTS (SELECT FROM d AS c WHERE (c.id = s.customer_id))"
 
 
-def test_subquery_that_takes_nothing_touches_all_rows_or_none() -> None:
-    condition = by_sub("SELECT s.id FROM shop.sale s WHERE (s.qty > ( SELECT max(c.id) AS max FROM shop.customer c))")
-    assert condition is not None
+ANSWER = "( SELECT max(c.id) AS max FROM shop.customer c)"
+
+
+def by_answer(query: str) -> tuple[str, dict[str, str]]:
+    """The condition for another answer of the query's first subquery, and what stands in WITH."""
+    plan, into = block(query), changed()
+    sub = next(s for text in texts(plan) for s in subs(text) if is_alone(s))
+    old = View(NEW, {p.number: OLD for p in below(sub.node)})
+    return touched_by_answer(into, plan, sub, ALL_NEW, old), into.shared
+
+
+def test_answer_for_all_rows_touches_those_whose_condition_turns_out_differently() -> None:
+    condition, shared = by_answer(f"SELECT s.id FROM shop.sale s WHERE (s.qty > {ANSWER})")
+    new, old = (f"SELECT v.v FROM {name} AS v" for name in shared if "__pgt_sv" in name)
+    assert condition == (
+        f"(({new}) IS DISTINCT FROM ({old})) AND ((s.qty > ( {new} )) IS TRUE) <> ((s.qty > ( {old} )) IS TRUE)"
+    )
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT s.id, {ANSWER} AS m FROM shop.sale s",
+        f"SELECT s.id FROM shop.sale s WHERE ((s.qty > {ANSWER}) OR (EXISTS ( SELECT 1 FROM shop.customer c "
+        "WHERE (c.id = s.id))))",
+    ],
+)
+def test_answer_touches_all_rows_or_none_where_no_condition_tells_more(query: str) -> None:
+    condition, _ = by_answer(query)
     assert "IS DISTINCT FROM" in condition
     assert "s." not in condition
+
+
+def test_answer_over_groups_is_evaluated_once_and_undone_by_their_change() -> None:
+    groups = "( SELECT c.region, count(*) AS n FROM shop.customer c GROUP BY c.region)"
+    _, shared = by_answer(f"SELECT s.id FROM shop.sale s WHERE (s.qty > ( SELECT max(g.n) AS max FROM {groups} g))")
+    (kept,) = (name for name in shared if "__pgt_sn" in name)
+    new, old = (sql for name, sql in shared.items() if "__pgt_sv" in name)
+    assert f"FROM (SELECT * FROM {kept}) AS g" in new
+    assert f"FROM {kept} AS q WHERE NOT" in old
+    assert "OVER (PARTITION BY" in old
 
 
 IN = "(s.customer_id IN ( SELECT c.id FROM shop.customer c))"

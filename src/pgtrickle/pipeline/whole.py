@@ -12,7 +12,7 @@ from pgtrickle.pipeline.sqltext import quote
 
 
 def query_as_of(plan: Plan, changed: Mapping[int, Changed]) -> str:
-    into = general.statement(changed)
+    into = general.statement(changed, is_plain=True)
     if not isinstance(plan, Aggregate):
         sql = into.render(plan, ALL_OLD)
         return into.with_clause() + sql

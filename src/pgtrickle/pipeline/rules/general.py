@@ -41,13 +41,14 @@ from pgtrickle.pipeline.rules.full import parted, preserved
 from pgtrickle.pipeline.rules.linear import MAX_TOGETHER, Changed, W
 from pgtrickle.pipeline.rules.names import below, free
 from pgtrickle.pipeline.rules.states import ALL_NEW, ALL_OLD, BEFORE, DELTA, NEW, OLD, Statement, View
-from pgtrickle.pipeline.rules.touch import touched_by_part, touched_by_sub
+from pgtrickle.pipeline.rules.touch import is_alone, touched_by_answer, touched_by_part, touched_by_sub
 from pgtrickle.pipeline.shapes import simplest
 from pgtrickle.pipeline.sqltext import identifier, quote
 
 
-def statement(changed: Mapping[int, Changed]) -> Statement:
-    return Statement(changed, _shared_delta)
+def statement(changed: Mapping[int, Changed], *, is_plain: bool = False) -> Statement:
+    """`is_plain`: old states are evaluated as they are, and not from new ones and changes."""
+    return Statement(changed, _shared_delta, is_plain=is_plain)
 
 
 def delta(into: Statement, node: Node) -> list[str]:
@@ -77,8 +78,11 @@ def _shared_delta(into: Statement, node: Node) -> str:
 def _linear(into: Statement, node: Scan | Select | UnionAll) -> list[str]:
     found = []
     for term in linear.deltas(node, into.changed):
-        into.shared.update(linear.shared(node, term))
-        found.append(linear.render(node, term).sql)
+        sql = linear.render(node, term).sql
+        for name, rows in linear.shared(node, term).items():
+            # Under a name that goes by the text: a query that stands in two places has the same changes in both.
+            sql = sql.replace(name, into.share(rows, "d"))
+        found.append(sql)
     return found
 
 
@@ -95,11 +99,17 @@ def _whole(into: Statement, node: Node) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Something that a block reads and is not linear in: a part of FROM here, or one in a subquery of an expression."""
+    """Something that a block reads and is not linear in: a part of FROM here, or one in a subquery of an expression.
 
-    part: Part
-    condition: Sub | None  # the subquery that holds the part
+    Of a subquery that takes nothing from the row, all parts are one unit: its answer is another one, or is not.
+    """
+
+    parts: tuple[Part, ...]
+    condition: Sub | None  # the subquery that holds the parts
     in_where: bool = False
+
+    def read(self, state: str) -> dict[int, str]:
+        return {p.number: state for p in self.parts}
 
 
 def _row_by_row(into: Statement, node: Block) -> list[str]:
@@ -108,15 +118,19 @@ def _row_by_row(into: Statement, node: Block) -> list[str]:
 
 def _row_by_row_of(into: Statement, node: Block) -> list[str]:
     straight, units = _split(into, node)
-    old = {u.part.number: OLD for u in units}
+    old = _read(units, OLD)
     found = [into.block(node, View(NEW, {**old, **roles}), sign=sign).sql for roles, sign in _terms(straight)]
     for position, unit in enumerate(units):
-        before = {u.part.number: NEW for u in units[:position]} | {u.part.number: OLD for u in units[position + 1 :]}
+        before = _read(units[:position], NEW) | _read(units[position + 1 :], OLD)
         conditions = _touched(into, node, unit, View(NEW, before))
         for state, sign in ((NEW, 1), (OLD, -1)):
-            view = View(NEW, {**before, unit.part.number: state})
+            view = View(NEW, {**before, **unit.read(state)})
             found.append(into.block(node, view, conditions=conditions, sign=sign).sql)
     return found
+
+
+def _read(units: Sequence[Unit], state: str) -> dict[int, str]:
+    return {number: state for unit in units for number in unit.read(state)}
 
 
 def _split(into: Statement, node: Block) -> tuple[list[Part], list[Unit]]:
@@ -129,10 +143,14 @@ def _split(into: Statement, node: Block) -> tuple[list[Part], list[Unit]]:
         if part in linear_in and not part.is_lateral and not free(part.node):
             straight.append(part)
         else:
-            units.append(Unit(part, None))
+            units.append(Unit((part,), None))
     for text, in_where in _expressions(node):
         for sub in subs(text):
-            units += [Unit(p, sub, in_where) for p in below(sub.node) if p.node is not None and into.is_changed(p.node)]
+            changed = tuple(p for p in below(sub.node) if p.node is not None and into.is_changed(p.node))
+            if changed and is_alone(sub):
+                units.append(Unit(changed, sub, in_where))
+            else:
+                units += [Unit((p,), sub, in_where) for p in changed]
     return straight, units
 
 
@@ -160,9 +178,12 @@ def _terms(straight: Sequence[Part]) -> list[tuple[dict[int, str], int]]:
 
 def _touched(into: Statement, node: Block, unit: Unit, view: View) -> list[str]:
     if unit.condition is None:
-        condition = touched_by_part(into, node, unit.part, view)
+        condition = touched_by_part(into, node, unit.parts[0], view)
+    elif unit.in_where and is_alone(unit.condition):
+        states = [View(view.default, {**view.special, **unit.read(state)}) for state in (NEW, OLD)]
+        condition = touched_by_answer(into, node, unit.condition, states[0], states[1])
     elif unit.in_where:
-        condition = touched_by_sub(into, node, unit.condition, unit.part, view)
+        condition = touched_by_sub(into, node, unit.condition, unit.parts[0], view)
     else:
         condition = None
     return [condition] if condition is not None else []

@@ -29,16 +29,21 @@ from pgtrickle.pipeline.nodes import (
     parts,
     scans,
     subs,
+    texts,
 )
 from pgtrickle.pipeline.rules import linear
 from pgtrickle.pipeline.rules.linear import NOW, Changed, Rendered, Term, W
-from pgtrickle.pipeline.rules.names import conjuncts
+from pgtrickle.pipeline.rules.names import below, conjuncts, free
 from pgtrickle.pipeline.sqltext import identifier, quote
 
 NEW, OLD = "new", "old"
 FEW_ROWS = 2_000  # changes up to which groups behind IN are asked for one by one
 NOW_MARK = '"__pgt_now"'  # of a row of a table as it was: whether it is there now
 DELTA, BEFORE = "delta", "before"  # of a part: its change; what it was, as what it is minus its change
+KEPT, UNDONE = (
+    "kept",
+    "undone",
+)  # of a part: as it is, evaluated once; as it was, from that and its change, without weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +63,11 @@ ALL_NEW, ALL_OLD = View(NEW), View(OLD)
 class Statement:
     """One statement in the making: what has changed, and what stands in its WITH."""
 
-    def __init__(self, changed: Mapping[int, Changed], delta: Callable[[Statement, Node], str]) -> None:
+    def __init__(
+        self, changed: Mapping[int, Changed], delta: Callable[[Statement, Node], str], *, is_plain: bool = False
+    ) -> None:
         self.changed = changed
+        self.is_plain = is_plain
         self.shared: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._delta = delta
@@ -166,6 +174,9 @@ class Statement:
             now = f"SELECT {listed}, 1 AS {W} FROM ({self.render(part.node, ALL_NEW)}) AS q"
             gone = f"SELECT {listed}, -q.{W} FROM {_apart(self.delta_of(part.node))} AS q"
             return f"({now} UNION ALL {gone}) AS {part.alias}"
+        if role in (KEPT, UNDONE):
+            kept = self.share(self.render(part.node, ALL_NEW), "n")
+            return f"({self._undone(part.node, kept) if role == UNDONE else f'SELECT * FROM {kept}'}) AS {part.alias}"
         is_old = role == OLD and self.is_changed(part.node)
         if is_old and where is not None and isinstance(part.node, Scan):
             rows, condition = self.scan_as_of(part.node, part.alias)
@@ -191,7 +202,44 @@ class Statement:
         return 0 < sum(c.rows for c in self.changed.values()) <= FEW_ROWS
 
     def text(self, text: Text, view: View) -> str:
-        return "".join(self.render(p.node, view) if isinstance(p, Sub) else p for p in text)
+        return "".join(self.sub(p, view) if isinstance(p, Sub) else p for p in text)
+
+    def sub(self, sub: Sub, view: View) -> str:
+        """A subquery of an expression. A value that is the same for all rows is evaluated once for the statement."""
+        if sub.kind != "scalar" or not self.changed or self.is_plain or free(sub.node):
+            return self.render(sub.node, view)
+        changed = [p for p in below(sub.node) if p.node is not None and self.is_changed(p.node)]
+        states = {view.of(p) for p in changed}
+        if changed and states not in ({NEW}, {OLD}):
+            return self.render(sub.node, view)
+        state = OLD if OLD in states else NEW
+        groups = _groups(self, sub.node, changed)
+        if groups is not None:
+            seen = View(NEW, {groups.number: KEPT if state == NEW else UNDONE})
+        else:
+            seen = ALL_OLD if state == OLD else ALL_NEW
+        return f"SELECT v.v FROM {self.share(f'SELECT ({self.render(sub.node, seen)}) AS v', 'v')} AS v"
+
+    def _undone(self, node: Node, kept: str) -> str:
+        """What a plan was, from what it is and its change: each weight of that is 1 or -1.
+
+        Rows are told apart by their texts: not every type has an equality, and 1.0 must not stand for 1.00.
+        """
+        columns = [f"q.{quote(n)}" for n in names(node)]
+        listed, row = ", ".join(columns), encoded([f"{c}::text" for c in columns])
+        change = self.delta_of(node)
+        touched = self.share(f"SELECT DISTINCT {row} AS r FROM {change} AS q", "t")
+        among = f"({row} IN (SELECT t.r FROM {touched} AS t))"
+        signed = (
+            f"SELECT {listed}, {row} AS __pgt_r, 1 AS __pgt_n FROM {kept} AS q WHERE {among} "
+            f"UNION ALL SELECT {listed}, {row}, -q.{W} FROM {change} AS q"
+        )
+        over = "OVER (PARTITION BY q.__pgt_r)"
+        net = f"SELECT q.*, row_number() {over} AS __pgt_i, sum(q.__pgt_n) {over} AS __pgt_s FROM ({signed}) AS q"
+        return (
+            f"SELECT {listed} FROM {kept} AS q WHERE NOT {among} "
+            f"UNION ALL SELECT {listed} FROM ({net}) AS q WHERE q.__pgt_i <= q.__pgt_s"
+        )
 
     # -- tables
     # ----------------------------------------------------------------------------------------------------------
@@ -269,6 +317,16 @@ def _keyed(sub: Sub) -> tuple[Block, str] | None:
             attnum = {name: a for a, name in part.node.exposes}.get(identifier(column))
             return (node, key) if attnum in part.node.relation.indexed else None
     return None
+
+
+def _groups(into: Statement, node: Node, changed: Sequence[Part]) -> Part | None:
+    """The one changed part that a query reads, where that is groups whose change goes by their keys."""
+    if not isinstance(node, Block) or len(changed) != 1 or changed[0] not in parts(node) or changed[0].is_lateral:
+        return None
+    groups = changed[0].node
+    if not isinstance(groups, Block) or not groups.region or free(groups):
+        return None
+    return None if any(into.is_changed(s.node) for text in texts(groups) for s in subs(text)) else changed[0]
 
 
 def _apart(name: str) -> str:

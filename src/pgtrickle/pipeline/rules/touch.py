@@ -25,7 +25,7 @@ from pgtrickle.pipeline.nodes import (
     texts,
 )
 from pgtrickle.pipeline.rules.names import aliases_of, below, conjuncts, free, own, with_alias
-from pgtrickle.pipeline.rules.states import DELTA, NEW, OLD, Statement, View, is_all, joined
+from pgtrickle.pipeline.rules.states import DELTA, Statement, View, is_all, joined
 from pgtrickle.pipeline.sqltext import Cursor, identifier, quote
 
 
@@ -80,8 +80,6 @@ def _column(tree: Tree, name: str) -> str | None:
 
 def touched_by_sub(into: Statement, node: Block, sub: Sub, part: Part, view: View) -> str | None:
     """For a part of a subquery in an expression over this block's rows."""
-    if not free(sub.node) and sub.kind in ("scalar", "exists", "array"):
-        return _is_another(into, sub, part, view)
     if sub.kind == "in" and sub.test is not None:
         is_certain = _is_required(node, sub) or (
             _is_never_null(node, sub.test) and all(_yields_no_null(b, into) for b in _branches(sub.node))
@@ -100,13 +98,27 @@ def _qualified(node: Block, test: str) -> str:
     return test
 
 
-def _is_another(into: Statement, sub: Sub, part: Part, view: View) -> str:
-    """A subquery that takes nothing from the row touches all rows when it gives another answer, otherwise none."""
+def is_alone(sub: Sub) -> bool:
+    """Whether a subquery has one answer for all rows."""
+    return sub.kind in ("scalar", "exists", "array") and not free(sub.node)
+
+
+def touched_by_answer(into: Statement, node: Block, sub: Sub, new: View, old: View) -> str:
+    """For a subquery with one answer for all rows: none when the answer is the same.
+
+    Otherwise all; but where it belongs to a condition on rows, those for which that turns out differently.
+    """
     answers = []
-    for state in (NEW, OLD):
-        sql = into.render(sub.node, View(view.default, {**view.special, part.number: state}))
+    for view in (new, old):
+        sql = into.sub(sub, view)
         answers.append({"exists": f"EXISTS ({sql})", "array": f"ARRAY({sql})"}.get(sub.kind, f"({sql})"))
-    return f"({answers[0]} IS DISTINCT FROM {answers[1]})"
+    is_another = f"({answers[0]} IS DISTINCT FROM {answers[1]})"
+    for condition in conjuncts(node.where) if node.where is not None else []:
+        # Beside a subquery that each row asks for itself, two evaluations for all rows may cost more than they save.
+        if any(s is sub for s in subs(condition)) and all(is_alone(s) for s in subs(condition)):
+            outcomes = [f"(({into.text(condition, view)}) IS TRUE)" for view in (new, old)]
+            return f"{is_another} AND {outcomes[0]} <> {outcomes[1]}"
+    return is_another
 
 
 def _is_required(node: Block, sub: Sub) -> bool:
