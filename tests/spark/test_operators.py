@@ -96,6 +96,14 @@ QUERIES = {
     "answer_of_answer": """
         SELECT id FROM a WHERE k < (SELECT count(*) FROM (SELECT k, max(v) AS m FROM b WHERE v > (SELECT min(v) FROM c) GROUP BY k) AS q)
     """,
+    "asked": "SELECT id, (SELECT sum(b.v) FROM b WHERE b.k = a.k AND b.t <> a.t) AS s FROM a WHERE v >= (SELECT count(*) FROM c WHERE c.k = a.k)",
+    "asked_left": "SELECT id FROM a WHERE v < (SELECT count(c.v) FROM c LEFT JOIN b ON b.k = c.k WHERE b.k = a.k OR b.k IS NULL AND c.k = a.k)",
+    "asked_outer": "SELECT id, (SELECT max(b.v) FROM c LEFT JOIN b ON b.k = c.k WHERE b.k = a.k) AS m FROM a",
+    "asked_inside": "SELECT id, (SELECT max(q.v) FROM (SELECT b.v, b.k FROM b WHERE b.k = a.k) AS q WHERE q.k = a.k) AS m FROM a",
+    "asked_groups": "SELECT id, (SELECT q.n FROM (SELECT k, count(*) AS n FROM b GROUP BY k) AS q WHERE q.k = a.k) AS n FROM a",
+    "asked_and_unequal": "SELECT id FROM a WHERE EXISTS (SELECT FROM b WHERE b.k = a.k AND b.id <> a.id) AND NOT EXISTS (SELECT FROM c WHERE c.k = a.k AND c.v > a.v)",
+    "answer_of_nothing": "SELECT id FROM a WHERE id > (SELECT count(*) FROM (SELECT FROM b GROUP BY k) AS q)",
+    "answer_of_same_names": "SELECT id FROM a WHERE id > (SELECT count(*) FROM (SELECT k AS x, max(v) AS x FROM b GROUP BY k) AS q)",
     "answer_exists": "SELECT id FROM a WHERE EXISTS (SELECT FROM c WHERE v > 3) OR id < (SELECT count(*) FROM b WHERE t = 'a1')",
     "answer_on": "SELECT a.id, b.v FROM a JOIN b ON b.k = a.k AND b.v > (SELECT avg(v) FROM c)",
     "having_subquery": "SELECT k, sum(v) AS s FROM a GROUP BY k HAVING sum(v) > (SELECT avg(v) FROM c)",

@@ -185,6 +185,36 @@ def test_answer_over_groups_is_evaluated_once_and_undone_by_their_change() -> No
     assert "OVER (PARTITION BY" in old
 
 
+def test_exists_with_more_than_equalities_says_these_by_themselves() -> None:
+    inner = "SELECT 1 FROM shop.customer c WHERE ((c.id = s.customer_id) AND (c.name <> s.note))"
+    condition = by_sub(f"SELECT s.id FROM shop.sale s WHERE (EXISTS ( {inner}))")
+    assert condition == (
+        "(s.customer_id) IN (SELECT c.id FROM d AS c) AND "
+        "EXISTS (SELECT FROM d AS c WHERE ((c.id = s.customer_id)) AND ((c.name <> s.note)))"
+    )
+
+
+def test_value_that_rows_ask_for_is_looked_up_in_the_old_state_only_where_a_change_has_its_keys() -> None:
+    value = (
+        "( SELECT max(c.name) AS max FROM shop.customer c WHERE ((c.id = s.customer_id) AND (c.region = 'x'::text)))"
+    )
+    plan, into = block(f"SELECT s.id FROM shop.sale s WHERE (s.note > {value})"), changed()
+    (sub,) = (s for text in texts(plan) for s in subs(text))
+    (part,) = below(sub.node)
+    old = shown(into.sub(sub, View(NEW, {part.number: OLD})))
+    assert str(old).startswith("SELECT CASE WHEN (s.customer_id) IN (SELECT c.id FROM d AS c) THEN (SELECT max(c.name)")
+    assert str(old).count(" ELSE (SELECT max(c.name)") == 1
+    assert "CASE" not in into.sub(sub, ALL_NEW)
+
+
+@pytest.mark.parametrize("condition", ["(c.id > s.customer_id)", "((c.id + 1) = s.customer_id)", "(c.id = 5)"])
+def test_value_that_rows_do_not_ask_for_by_equality_is_evaluated_as_it_was(condition: str) -> None:
+    value = f"( SELECT (max(c.name) || s.note) FROM shop.customer c WHERE {condition})"
+    plan, into = block(f"SELECT s.id FROM shop.sale s WHERE (s.note > {value})"), changed()
+    (sub,) = (s for text in texts(plan) for s in subs(text))
+    assert "CASE WHEN" not in into.sub(sub, View(NEW, {p.number: OLD for p in below(sub.node)}))
+
+
 IN = "(s.customer_id IN ( SELECT c.id FROM shop.customer c))"
 
 

@@ -37,6 +37,7 @@ from pgtrickle.pipeline.nodes import (
     subs,
 )
 from pgtrickle.pipeline.rules import linear
+from pgtrickle.pipeline.rules.asked import asked_of_changes
 from pgtrickle.pipeline.rules.full import parted, preserved
 from pgtrickle.pipeline.rules.linear import MAX_TOGETHER, Changed, W
 from pgtrickle.pipeline.rules.names import below, free
@@ -48,7 +49,7 @@ from pgtrickle.pipeline.sqltext import identifier, quote
 
 def statement(changed: Mapping[int, Changed], *, is_plain: bool = False) -> Statement:
     """`is_plain`: old states are evaluated as they are, and not from new ones and changes."""
-    return Statement(changed, _shared_delta, is_plain=is_plain)
+    return Statement(changed, _shared_delta, None if is_plain else asked_of_changes)
 
 
 def delta(into: Statement, node: Node) -> list[str]:

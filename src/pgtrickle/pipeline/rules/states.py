@@ -32,13 +32,13 @@ from pgtrickle.pipeline.nodes import (
     texts,
 )
 from pgtrickle.pipeline.rules import linear
+from pgtrickle.pipeline.rules.asof import apart, as_of
 from pgtrickle.pipeline.rules.linear import NOW, Changed, Rendered, Term, W
 from pgtrickle.pipeline.rules.names import below, conjuncts, free
 from pgtrickle.pipeline.sqltext import identifier, quote
 
 NEW, OLD = "new", "old"
 FEW_ROWS = 2_000  # changes up to which groups behind IN are asked for one by one
-NOW_MARK = '"__pgt_now"'  # of a row of a table as it was: whether it is there now
 DELTA, BEFORE = "delta", "before"  # of a part: its change; what it was, as what it is minus its change
 KEPT, UNDONE = (
     "kept",
@@ -64,10 +64,14 @@ class Statement:
     """One statement in the making: what has changed, and what stands in its WITH."""
 
     def __init__(
-        self, changed: Mapping[int, Changed], delta: Callable[[Statement, Node], str], *, is_plain: bool = False
+        self,
+        changed: Mapping[int, Changed],
+        delta: Callable[[Statement, Node], str],
+        asked: Callable[[Statement, Node, Part], str | None] | None = None,
     ) -> None:
+        """Without `asked` each old state is evaluated as it is, and not from a new one and changes."""
         self.changed = changed
-        self.is_plain = is_plain
+        self._asked = asked
         self.shared: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._delta = delta
@@ -172,7 +176,7 @@ class Statement:
         if role == BEFORE:
             listed = ", ".join(f"q.{quote(n)}" for n in names(part.node))
             now = f"SELECT {listed}, 1 AS {W} FROM ({self.render(part.node, ALL_NEW)}) AS q"
-            gone = f"SELECT {listed}, -q.{W} FROM {_apart(self.delta_of(part.node))} AS q"
+            gone = f"SELECT {listed}, -q.{W} FROM {apart(self.delta_of(part.node))} AS q"
             return f"({now} UNION ALL {gone}) AS {part.alias}"
         if role in (KEPT, UNDONE):
             kept = self.share(self.render(part.node, ALL_NEW), "n")
@@ -205,11 +209,22 @@ class Statement:
         return "".join(self.sub(p, view) if isinstance(p, Sub) else p for p in text)
 
     def sub(self, sub: Sub, view: View) -> str:
-        """A subquery of an expression. A value that is the same for all rows is evaluated once for the statement."""
-        if sub.kind != "scalar" or not self.changed or self.is_plain or free(sub.node):
+        """A subquery of an expression. A value that is the same for all rows is evaluated once for the statement.
+
+        One that each row asks for is as it is where no change has the keys that it asks with: to look for what a
+        table was means to look through all that it has to give back.
+        """
+        if sub.kind != "scalar" or not self.changed or self._asked is None:
             return self.render(sub.node, view)
         changed = [p for p in below(sub.node) if p.node is not None and self.is_changed(p.node)]
         states = {view.of(p) for p in changed}
+        if free(sub.node):
+            asked = self._asked(self, sub.node, changed[0]) if len(changed) == 1 and states == {OLD} else None
+            if asked is None:
+                return self.render(sub.node, view)
+            now = View(view.default, {**view.special, changed[0].number: NEW})
+            answers = self.render(sub.node, view), self.render(sub.node, now)
+            return f"SELECT CASE WHEN {asked} THEN ({answers[0]}) ELSE ({answers[1]}) END"
         if changed and states not in ({NEW}, {OLD}):
             return self.render(sub.node, view)
         state = OLD if OLD in states else NEW
@@ -252,45 +267,7 @@ class Statement:
         return linear.render(scan, NOW).sql
 
     def scan_as_of(self, scan: Scan, alias: str) -> tuple[str, str]:
-        """The table before the window, under an alias: rows, and the condition that belongs to them.
-
-        The rows are those that the table has, and for what the window touched what there was. The condition leaves out
-        of the former what the window touched. It stands beside the rows, not in them: PostgreSQL reads a UNION ALL by
-        the keys of a join only where its arms have no conditions of their own.
-
-        Rows are touched that share their key with a changed one, where changes have a key of the table, else that are
-        equal to one. What there was of them is what there is minus what came plus what went, row by row as texts: not
-        every type has an equality, and 1.0 must not stand for 1.00. So the key need not be unique.
-        """
-        change = self.changed[scan.relation.relid]
-        by_number = {c.attnum: c for c in scan.relation.columns}
-        columns = [a for a, _ in scan.exposes]
-        window = f"{change.window.predicate('c.xid')} AND c.action <> 'T'"
-        buffer = f"{linear.buffer_name(scan.relation.relid)} AS c WHERE {window}"
-        table = f"{quote(scan.relation.schema)}.{quote(scan.relation.name)} AS t"
-        stored = {a: f"t.{quote(by_number[a].name)}" for a in columns}
-        row = encoded([f"{s}::text" for s in stored.values()])
-        image = encoded([f"c.c{a}::text" for a in columns])
-        changed = [f"c.c{a}" for a in scan.key] or [image]
-        names = [f"k{i}" for i in range(len(changed))]
-        listed = ", ".join(f"{c} AS {n}" for c, n in zip(changed, names, strict=True))
-        keys = self.share(f"SELECT DISTINCT {listed} FROM {buffer}", "w")
-        touched = f"IN (SELECT {', '.join(f'w.{n}' for n in names)} FROM {keys} AS w)"
-        place = ", ".join([stored[a] for a in scan.key] or [row])
-        now = f"SELECT {row} AS r, 1 AS n FROM {table} WHERE ({place}) {touched}"
-        undone = f"SELECT {image}, CASE c.action WHEN 'I' THEN -1 ELSE 1 END FROM {buffer}"
-        net = f"SELECT b.r, sum(b.n) AS n FROM ({now} UNION ALL {undone}) AS b GROUP BY b.r HAVING sum(b.n) > 0"
-        copies = "unnest(array_fill(1, ARRAY[b.n::int4]))"  # which the planner takes for 10, generate_series for 1000
-        typed = [f"(b.r::text[])[{i}]::{by_number[a].type} AS c{a}" for i, a in enumerate(columns, start=1)]
-        back = self.share(f"SELECT {', '.join(typed) or '1 AS one'} FROM ({net}) AS b, {copies}", "b")
-        shown = [*(f"{stored[a]} AS {quote(n)}" for a, n in scan.exposes), f"true AS {NOW_MARK}"]
-        given = [*(f"b.c{a} AS {quote(n)}" for a, n in scan.exposes), f"false AS {NOW_MARK}"]
-        exposed = {a: f"{alias}.{quote(n)}" for a, n in scan.exposes}
-        value = [exposed[a] for a in scan.key] or [encoded([f"{e}::text" for e in exposed.values()])]
-        return (
-            f"SELECT {', '.join(shown)} FROM {table} UNION ALL SELECT {', '.join(given)} FROM {_apart(back)} AS b",
-            f"(NOT {alias}.{NOW_MARK} OR NOT (({', '.join(value)}) {touched}))",
-        )
+        return as_of(scan, alias, self.changed[scan.relation.relid], self.share)
 
 
 def is_all(condition: Text, sub: Sub) -> bool:
@@ -326,12 +303,9 @@ def _groups(into: Statement, node: Node, changed: Sequence[Part]) -> Part | None
     groups = changed[0].node
     if not isinstance(groups, Block) or not groups.region or free(groups):
         return None
+    if not groups.columns or len({c.name for c in groups.columns}) < len(groups.columns):
+        return None  # nothing to tell rows apart by; a name that means two columns
     return None if any(into.is_changed(s.node) for text in texts(groups) for s in subs(text)) else changed[0]
-
-
-def _apart(name: str) -> str:
-    """A WITH item as an arm of a UNION ALL that a join may read by key, which PostgreSQL does with subqueries alone."""
-    return f"(SELECT * FROM {name} OFFSET 0)"
 
 
 def joined(kind: str, left: str, right: str, on: str | None, using: str | None) -> str:

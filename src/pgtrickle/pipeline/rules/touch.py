@@ -24,6 +24,7 @@ from pgtrickle.pipeline.nodes import (
     subs,
     texts,
 )
+from pgtrickle.pipeline.rules.asked import equality, keys_among_changes
 from pgtrickle.pipeline.rules.names import aliases_of, below, conjuncts, free, own, with_alias
 from pgtrickle.pipeline.rules.states import DELTA, Statement, View, is_all, joined
 from pgtrickle.pipeline.sqltext import Cursor, identifier, quote
@@ -232,8 +233,23 @@ def _compared(node: Block, test: str, is_certain: bool) -> str | None:
 def _exists(into: Statement, trees: tuple[Tree, ...], part: Part, conditions: list[Text], view: View) -> str:
     walk = _Walk(into, part, view)
     source = ", ".join(walk.source(t) for t in trees)
-    where = " AND ".join(f"({into.text(c, view)})" for c in walk.kept(conditions))
-    return f"EXISTS (SELECT FROM {source}{f' WHERE {where}' if where else ''})"
+    kept = walk.kept(conditions)
+    where = " AND ".join(f"({into.text(c, view)})" for c in kept)
+    among = _among(into, trees, part, kept)
+    return f"{among}EXISTS (SELECT FROM {source}{f' WHERE {where}' if where else ''})"
+
+
+def _among(into: Statement, trees: tuple[Tree, ...], part: Part, conditions: list[Text]) -> str:
+    """What equalities of EXISTS say by themselves, as IN, where other conditions stand beside them.
+
+    PostgreSQL starts from the changes only where a row is connected with them by equalities alone.
+    """
+    here = {own(p) for t in trees for p in leaves(t)}
+    others = [
+        c for c in conditions if aliases_of(c) - here and aliases_of(c) & here and equality(c, part, here) is None
+    ]
+    among = keys_among_changes(into, trees, part, conditions) if others else None
+    return f"{among} AND " if among is not None else ""
 
 
 class _Walk:

@@ -1,0 +1,59 @@
+"""A table as it was before a window of changes, from what it is and what the window has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pgtrickle.pipeline.carriers import encoded
+from pgtrickle.pipeline.nodes import Scan
+from pgtrickle.pipeline.rules import linear
+from pgtrickle.pipeline.rules.linear import Changed
+from pgtrickle.pipeline.sqltext import quote
+
+NOW_MARK = '"__pgt_now"'  # of a row of a table as it was: whether it is there now
+
+
+def as_of(scan: Scan, alias: str, change: Changed, share: Callable[[str, str], str]) -> tuple[str, str]:
+    """The table before the window, under an alias: rows, and the condition that belongs to them.
+
+    The rows are those that the table has, and for what the window touched what there was. The condition leaves out
+    of the former what the window touched. It stands beside the rows, not in them: PostgreSQL reads a UNION ALL by
+    the keys of a join only where its arms have no conditions of their own.
+
+    Rows are touched that share their key with a changed one, where changes have a key of the table, else that are
+    equal to one. What there was of them is what there is minus what came plus what went, row by row as texts: not
+    every type has an equality, and 1.0 must not stand for 1.00. So the key need not be unique.
+    """
+    by_number = {c.attnum: c for c in scan.relation.columns}
+    columns = [a for a, _ in scan.exposes]
+    window = f"{change.window.predicate('c.xid')} AND c.action <> 'T'"
+    buffer = f"{linear.buffer_name(scan.relation.relid)} AS c WHERE {window}"
+    table = f"{quote(scan.relation.schema)}.{quote(scan.relation.name)} AS t"
+    stored = {a: f"t.{quote(by_number[a].name)}" for a in columns}
+    row = encoded([f"{s}::text" for s in stored.values()])
+    image = encoded([f"c.c{a}::text" for a in columns])
+    changed = [f"c.c{a}" for a in scan.key] or [image]
+    names = [f"k{i}" for i in range(len(changed))]
+    listed = ", ".join(f"{c} AS {n}" for c, n in zip(changed, names, strict=True))
+    keys = share(f"SELECT DISTINCT {listed} FROM {buffer}", "w")
+    touched = f"IN (SELECT {', '.join(f'w.{n}' for n in names)} FROM {keys} AS w)"
+    place = ", ".join([stored[a] for a in scan.key] or [row])
+    now = f"SELECT {row} AS r, 1 AS n FROM {table} WHERE ({place}) {touched}"
+    undone = f"SELECT {image}, CASE c.action WHEN 'I' THEN -1 ELSE 1 END FROM {buffer}"
+    net = f"SELECT b.r, sum(b.n) AS n FROM ({now} UNION ALL {undone}) AS b GROUP BY b.r HAVING sum(b.n) > 0"
+    copies = "unnest(array_fill(1, ARRAY[b.n::int4]))"  # which the planner takes for 10, generate_series for 1000
+    typed = [f"(b.r::text[])[{i}]::{by_number[a].type} AS c{a}" for i, a in enumerate(columns, start=1)]
+    back = share(f"SELECT {', '.join(typed) or '1 AS one'} FROM ({net}) AS b, {copies}", "b")
+    shown = [*(f"{stored[a]} AS {quote(n)}" for a, n in scan.exposes), f"true AS {NOW_MARK}"]
+    given = [*(f"b.c{a} AS {quote(n)}" for a, n in scan.exposes), f"false AS {NOW_MARK}"]
+    exposed = {a: f"{alias}.{quote(n)}" for a, n in scan.exposes}
+    value = [exposed[a] for a in scan.key] or [encoded([f"{e}::text" for e in exposed.values()])]
+    return (
+        f"SELECT {', '.join(shown)} FROM {table} UNION ALL SELECT {', '.join(given)} FROM {apart(back)} AS b",
+        f"(NOT {alias}.{NOW_MARK} OR NOT (({', '.join(value)}) {touched}))",
+    )
+
+
+def apart(name: str) -> str:
+    """A WITH item as an arm of a UNION ALL that a join may read by key, which PostgreSQL does with subqueries alone."""
+    return f"(SELECT * FROM {name} OFFSET 0)"
