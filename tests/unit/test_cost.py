@@ -11,8 +11,7 @@ import pytest
 from pgtrickle.scheduler.cost import (
     DIFFERENTIAL,
     FULL,
-    KEPT,
-    KEPT_FULL,
+    LATEST,
     LOAD,
     Asked,
     Choice,
@@ -116,10 +115,12 @@ def test_settings_of_the_prediction_act() -> None:
     assert choose(known, asked(), replace(LIMITS, prediction_min_samples=5)).kind == DIFFERENTIAL
     guessed = past([(10, 100.0), (10, 100.0), (5000, 140.0), (5000, 140.0)], [100.0])
     # 20,000 changes: 100 + 0.01 x 20,000 = 300 ms by the line
-    assert choose(guessed, asked(20_000, last_full_ms=150.0), replace(LIMITS, prediction_ratio=2.0)).kind == FULL
-    assert (
-        choose(guessed, asked(20_000, last_full_ms=150.0), replace(LIMITS, prediction_ratio=3.5)).kind == DIFFERENTIAL
-    )
+    for ratio, reason in ((2.0, "tried, 0 of 3 like it are known; "), (3.5, "20000 changes: ")):
+        choice = choose(guessed, asked(20_000, last_full_ms=150.0), replace(LIMITS, prediction_ratio=ratio))
+        assert (choice.kind, choice.reason.startswith(reason)) == (DIFFERENTIAL, True), choice
+    slower = past([(100, 180.0)] * 5, [100.0, 140.0, 60.0])
+    for ratio, kind in ((1.5, FULL), (2.0, FULL), (1.9, FULL)):
+        assert choose(slower, asked(), replace(LIMITS, prediction_ratio=ratio)).kind == kind
     # Five slow ones two hours ago, five quick ones now.
     old = [Sample(NOW - 7200 + i, DIFFERENTIAL, 100, 900.0) for i in range(20)]
     new = [Sample(NOW - 10 + i, DIFFERENTIAL, 100, 20.0) for i in range(3)]
@@ -344,6 +345,31 @@ def test_load_forgets_what_was_before_it() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    known = past([(100, 50.0)] * 1000, [100.0] * 1000)
-    assert (len(known.differential), len(known.full)) == (KEPT, KEPT_FULL)
-    assert known.in_row == 1000
+    known = past([(2**power, 50.0) for power in range(30) for _ in range(100)], [100.0] * 1000)
+    assert (len(known.differential), len(known.full)) == (25 * LATEST, LATEST)
+    assert known.in_row == 3000
+
+
+def test_size_that_was_never_seen_is_tried_until_it_is_known() -> None:
+    """Small ones had nothing to write, larger ones start Spark: the line through both is too steep by far."""
+    table = Table(lambda rows: 15.0 if rows < 500 else 90.0 + rows * 0.005, 300.0)
+    assert table.kinds([60] * 5 + [900] * 5) == [DIFFERENTIAL] * 10
+    chosen = [table.refresh(9000) for _ in range(8)]
+    assert [c.kind for c in chosen if not c.reason.startswith("tried after")] == [DIFFERENTIAL] * 7
+    assert chosen[0].reason.startswith("tried, 0 of 3 like it are known; 9000 changes: differential about")
+    table = Table(lambda rows: 15.0 if rows < 500 else 90.0 if rows < 5000 else 500.0, 300.0)
+    table.kinds([60] * 5 + [900] * 5)
+    assert table.kinds([9000] * 8) == [DIFFERENTIAL] * 3 + [FULL] * 5
+
+
+def test_size_that_must_be_far_slower_is_not_tried() -> None:
+    table = Table(lambda rows: 20.0 + rows * 0.5, 300.0)
+    table.kinds([60] * 4 + [500] * 4)
+    assert table.kinds([9000] * 8) == [FULL] * 8
+
+
+def test_sizes_are_remembered_while_others_are_refreshed() -> None:
+    table = Table(lambda rows: 20.0 if rows < 500 else 900.0, 300.0)
+    table.kinds([10] * 5 + [5000] * 5)
+    table.kinds([10] * 200)
+    assert table.kinds([5000] * 4) == [FULL] * 4

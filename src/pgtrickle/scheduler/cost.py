@@ -27,7 +27,7 @@ LIKE_IT = 2.0  # refreshes with half to twice as many changes are alike
 FIXED_ROWS = 50  # below, the number of changes makes no difference
 ENOUGH_ALIKE = 3
 LATEST = 7  # of alike refreshes: a new regime wins after four
-KEPT, KEPT_FULL = 24, 8
+ON_A_LINE = 24
 SMALL_SOURCES = 10_000.0  # rows: below, the share of changes says nothing
 PRICE = 0.1  # what trying the other way may add to the cost of all refreshes
 SHORTEST_WAIT, LONGEST_GUESS = 5, 20  # refreshes between two tries; at most, where the other way was never measured
@@ -58,7 +58,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The latest samples of each kind, oldest first, and how often in a row the latest way was taken."""
+    """The latest samples of each kind and size, oldest first, and how often in a row the latest way was taken."""
 
     differential: tuple[Sample, ...] = ()
     full: tuple[Sample, ...] = ()
@@ -71,8 +71,11 @@ class Past:
         kind = DIFFERENTIAL if sample.kind == DIFFERENTIAL else FULL
         in_row = self.in_row + 1 if kind == self.latest else 1
         if kind == DIFFERENTIAL:
-            return replace(self, differential=(*self.differential, sample)[-KEPT:], latest=kind, in_row=in_row)
-        return replace(self, full=(*self.full, sample)[-KEPT_FULL:], latest=kind, in_row=in_row)
+            same = [s for s in self.differential if _magnitude(s.rows) == _magnitude(sample.rows)]
+            gone = same[0] if len(same) >= LATEST else None
+            kept = tuple(s for s in self.differential if s is not gone)
+            return replace(self, differential=(*kept, sample), latest=kind, in_row=in_row)
+        return replace(self, full=(*self.full, sample)[-LATEST:], latest=kind, in_row=in_row)
 
     @staticmethod
     def of(samples: Sequence[Sample]) -> Past:
@@ -99,6 +102,7 @@ class Estimate:
     noise: float
     basis: str
     is_measured: bool = False  # by refreshes that had about as many changes
+    is_guess: bool = False  # by a line, beyond or between what was measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +125,11 @@ def choose(past: Past, asked: Asked, limits: Limits) -> Choice:
         return _silent(asked, f"created less than {QUIET_SECONDS:.0f} s ago")
     if known < limits.prediction_min_samples:
         return _silent(asked, f"{known} of {limits.prediction_min_samples} refreshes are known")
-    differential = differential_cost(_recent(past, asked, limits), asked.rows)
+    recent = _recent(past, asked, limits)
+    differential = differential_cost(recent, asked.rows)
     if differential is None:
         return _silent(asked, f"none of {len(past.differential)} differential refreshes was like it")
-    return _compared(past, asked, limits, differential, full)
+    return _compared(past, asked, limits, differential, full, len(_alike(recent, asked.rows)))
 
 
 def _beyond_limits(asked: Asked, limits: Limits) -> str | None:
@@ -146,7 +151,7 @@ def _silent(asked: Asked, why: str) -> Choice:
     return Choice(DIFFERENTIAL, f"{asked.rows} changes, no prediction: {why}")
 
 
-def _compared(past: Past, asked: Asked, limits: Limits, differential: Estimate, full: Estimate) -> Choice:
+def _compared(past: Past, asked: Asked, limits: Limits, differential: Estimate, full: Estimate, alike: int) -> Choice:
     held = min(max(differential.ms, LEAST * full.ms), MOST * full.ms)
     numbers = (
         f"{asked.rows} changes: differential about {differential.ms:.0f} ms ({differential.basis}), "
@@ -158,6 +163,9 @@ def _compared(past: Past, asked: Asked, limits: Limits, differential: Estimate, 
         # Clearly slower by any estimate; or slower by what was measured, and not by noise.
         is_sure = differential.is_measured and differential.ms - differential.noise > full.ms + full.noise
         is_full = held > limits.prediction_ratio * full.ms or (is_sure and held > (1 + BAND) * full.ms)
+    # A line far beyond what was measured says little. As many tries as can tell are soon done, and bounded.
+    if is_full and differential.is_guess and alike < ENOUGH_ALIKE and differential.ms <= MOST * full.ms:
+        return Choice(DIFFERENTIAL, f"tried, {alike} of {ENOUGH_ALIKE} like it are known; {numbers}", held, full.ms)
     if is_full and _may_try_differential(past, asked, differential, full):
         return Choice(DIFFERENTIAL, f"tried again after {past.in_row} full; {numbers}", held, full.ms)
     if not is_full and limits.may_try_full and _may_try_full(past, asked, limits, differential, full):
@@ -207,12 +215,13 @@ def differential_cost(samples: Sequence[Sample], rows: int) -> Estimate | None:
     if len(alike) >= ENOUGH_ALIKE:
         middle = median_low(alike)
         return Estimate(middle, _spread(alike, middle), f"{_median_of(len(alike))} like it", True)
-    line = _line([s for s in samples if s not in like_it]) or _line(samples)
+    line = _line([s for s in samples if s not in like_it][-ON_A_LINE:]) or _line(samples[-ON_A_LINE:])
     if line is not None:
         fixed, per_row = line
         # One or two that are like it correct the line; the lower one of two, since only slowness comes by chance.
         middle = median_low([fixed + per_row * rows, *alike])
-        return Estimate(middle, 0.0, f"line through {len(samples)}: {fixed:.0f} + {per_row:.3f} per change")
+        basis = f"line through {len(samples[-ON_A_LINE:])}: {fixed:.0f} + {per_row:.3f} per change"
+        return Estimate(middle, 0.0, basis, is_guess=True)
     smaller = [s.ms for s in samples if s.rows <= rows][-LATEST:]
     if len(smaller) >= ENOUGH_ALIKE:
         return Estimate(median_low(smaller), 0.0, f"as much as {len(smaller)} with fewer changes")
@@ -233,6 +242,10 @@ def _alike(samples: Sequence[Sample], rows: int) -> list[Sample]:
 
 def _size(rows: int) -> float:
     return max(rows, FIXED_ROWS)
+
+
+def _magnitude(rows: int) -> int:
+    return int(_size(rows)).bit_length()
 
 
 def _line(samples: Sequence[Sample]) -> tuple[float, float] | None:
