@@ -7,12 +7,12 @@ workers with the same epoch the second waits for the first and then matches noth
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import FencedError
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -36,45 +36,58 @@ class Record:
     settled: dict[str, str | None]  # what the content rests on besides the sources
 
 
-def fence(conn: Connection, record: Record) -> None:
-    moved = conn.execute(
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A record with what was done to the table."""
+
+    record: Record
+    inserted: int
+    deleted: int
+    timings: dict[str, float]
+
+
+def fence(conn: Connection, records: Sequence[Record]) -> set[int]:
+    """The tables that are ours to write; somebody else was first at the others."""
+    rows = conn.execute(
         statement("refresh_fence"),
         {
-            "frontier": json.dumps(record.frontier),
-            "data_timestamp": record.data_timestamp,
-            "requested_at": record.requested_at,
-            "settled": json.dumps(record.settled),
-            "pgt_id": record.pgt_id,
-            "epoch": record.epoch,
+            "ids": [r.pgt_id for r in records],
+            "epochs": [r.epoch for r in records],
+            "frontiers": [json.dumps(r.frontier) for r in records],
+            "data_timestamps": [r.data_timestamp for r in records],
+            "requested_at": [r.requested_at for r in records],
+            "settled": [json.dumps(r.settled) for r in records],
         },
-    ).rowcount
-    if moved != 1:
-        raise FencedError(f"stream table {record.pgt_id} was refreshed or changed by somebody else first")
-    if record.fingerprints:
+    ).fetchall()
+    moved = {row[0] for row in rows}
+    prints = [(r.pgt_id, *pair) for r in records if r.pgt_id in moved for pair in r.fingerprints.items()]
+    if prints:
         conn.execute(
             statement("refresh_fingerprints"),
             {
-                "pgt_id": record.pgt_id,
-                "relids": list(record.fingerprints),
-                "fingerprints": list(record.fingerprints.values()),
+                "ids": [pgt_id for pgt_id, _, _ in prints],
+                "relids": [relid for _, relid, _ in prints],
+                "fingerprints": [fingerprint for _, _, fingerprint in prints],
             },
         )
+    return moved
 
 
-def write_history(conn: Connection, record: Record, *, inserted: int, deleted: int, timings: dict[str, float]) -> None:
+def write_history(conn: Connection, written: Sequence[Written]) -> None:
+    records = [w.record for w in written]
     conn.execute(
         statement("refresh_completed"),
         {
-            "pgt_id": record.pgt_id,
-            "data_timestamp": record.data_timestamp,
-            "started_at": record.started_at,
-            "action": record.action,
-            "reason": record.reason,
-            "inserted": inserted,
-            "deleted": deleted,
-            "delta_rows": record.delta_rows,
-            "initiated_by": record.initiated_by,
-            "timings": json.dumps(timings),
-            "ms": sum(timings.values()),
+            "ids": [r.pgt_id for r in records],
+            "data_timestamps": [r.data_timestamp for r in records],
+            "started_at": [r.started_at for r in records],
+            "actions": [r.action for r in records],
+            "reasons": [r.reason for r in records],
+            "inserted": [w.inserted for w in written],
+            "deleted": [w.deleted for w in written],
+            "delta_rows": [r.delta_rows for r in records],
+            "initiated_by": [r.initiated_by for r in records],
+            "timings": [json.dumps(w.timings) for w in written],
+            "ms": [float(sum(w.timings.values())) for w in written],
         },
     )

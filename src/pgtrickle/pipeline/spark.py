@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.errors import EngineLostError, InexactValueError, InvariantError, PgtrickleError
 from pgtrickle.model.flow import Delta
 from pgtrickle.pipeline.frames import from_rows, padded
+from pgtrickle.pipeline.gather import Gather
 from pgtrickle.pipeline.leaves import Slots
 from pgtrickle.pipeline.reported import reported
 
@@ -42,6 +43,7 @@ BULK_CONF = {
     "spark.connect.session.planCache.enabled": "false",
 }
 THREADS = 4
+SIDE_BY_SIDE = 2  # waves of several threads: one plans and sends while the other's job runs
 BATCH_ROWS = 20_000  # a larger leaf runs as a job of its own: padding and waiting for it would cost the others more
 _OVERFLOW = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_OVERFLOW")
 
@@ -63,10 +65,15 @@ class SparkEngine:
         self._lock = threading.Lock()
         self._sessions: dict[bool, SparkSession] = {}  # by whether it is the bulk one
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="spark")
+        self._gather = Gather(self._run, SIDE_BY_SIDE)
         self.jobs = 0
 
-    def run(self, items: Sequence[WorkItem]) -> list[Delta]:
-        """Runs a wave: all small items as one job, each large one as its own, side by side."""
+    def run(self, items: Sequence[WorkItem]) -> Sequence[Delta]:
+        """Runs a wave, together with those of other threads that came while the one before was running."""
+        return self._gather(items)
+
+    def _run(self, items: Sequence[WorkItem]) -> list[Delta]:
+        """All small items as one job, each large one as its own, side by side."""
         batches: list[list[int]] = [[p] for p, item in enumerate(items) if len(item.leaf) > BATCH_ROWS]
         batches.append([p for p, item in enumerate(items) if 0 < len(item.leaf) <= BATCH_ROWS])
         results = [Delta({n: [] for n in result_names(item.slots)}) for item in items]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pgtrickle.apply import bags
 from pgtrickle.apply import groups as grouped
 from pgtrickle.apply import kept as limited
-from pgtrickle.apply.commit import Record, fence, write_history
+from pgtrickle.apply.commit import Record, Written, fence, write_history
 from pgtrickle.apply.stage import drop_stage, stage_arrow, stage_columns
 from pgtrickle.apply.target import reshape
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
@@ -25,6 +25,7 @@ from pgtrickle.db.connect import translated
 from pgtrickle.db.copy import read_batches
 from pgtrickle.errors import (
     DefinitionError,
+    FencedError,
     InexactValueError,
     InvariantError,
     PgtrickleError,
@@ -65,6 +66,10 @@ MAX_BETWEEN = 5_000
 # AUTO computes the table anew instead. They are held in memory.
 MOST_ROWS = 500_000
 SMALL_ROWS = 5_000  # above: leaves are read, and deltas staged, by COPY; below, rows and array parameters are quicker
+
+
+class _SpoiltError(Exception):
+    """A statement failed without a savepoint: nothing more can be read at this snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +140,19 @@ class Refresher:
         self.costs = costs if costs is not None else CostMemory()
 
     def wave(self, ids: Sequence[int], *, initiated_by: str = "SCHEDULER") -> list[Outcome]:
+        """First without savepoints: a read that fails spoils the snapshot for all, and then they go with them."""
+        try:
+            return self._wave(ids, initiated_by, guarded=len(ids) == 1)
+        except _SpoiltError:
+            return self._wave(ids, initiated_by, guarded=True)
+
+    def _wave(self, ids: Sequence[int], initiated_by: str, *, guarded: bool) -> list[Outcome]:
         outcomes: list[Outcome] = []
         with translated(), self._snapshot():
             moment = catalog.read_moment(self.reader)
             jobs = self._plan(ids, moment, outcomes)
-            self._compute(jobs, moment)
-            # Loads last: they may be long, and they still read from the snapshot while they write.
-            for job in sorted(jobs, key=lambda j: j.is_load):
-                outcomes.append(self._finish(job, moment, initiated_by))
+            self._compute(jobs, moment, guarded=guarded)
+            outcomes += self._finish_all(jobs, moment, initiated_by)
         return outcomes
 
     def chain(self, levels: Sequence[Sequence[int]]) -> tuple[list[Outcome], list[int]]:
@@ -194,14 +204,14 @@ class Refresher:
             if outcome.error is not None:
                 held.add(job.table.relid)
 
-    def _compute(self, jobs: Sequence[_Job], moment: catalog.Moment) -> None:
+    def _compute(self, jobs: Sequence[_Job], moment: catalog.Moment, *, guarded: bool = True) -> None:
         """Reads, runs and arranges the changes of these tables; what AUTO cannot do from changes turns to FULL."""
         for job in jobs:
-            self._guarded(job, self._read, moment.cut)
+            self._step(job, guarded, self._read, moment.cut)
         self._spark([j for j in jobs if j.leaf is not None and j.error is None])
         for job in jobs:
             if job.delta is not None:
-                self._guarded(job, self._arrange)
+                self._step(job, guarded, self._arrange)
             # A row on which the query fails (no other kind of DefinitionError) may have come and gone: FULL sees
             # only what is there now.
             is_value = isinstance(job.error, InexactValueError | TooManyRowsError) or type(job.error) is DefinitionError
@@ -359,38 +369,74 @@ class Refresher:
     # -- apply
     # ------------------------------------------------------------------------------------------------------------
 
+    def _finish_all(self, jobs: Sequence[_Job], moment: catalog.Moment, initiated_by: str) -> list[Outcome]:
+        """Deltas in one transaction: one commit for all. When one fails, each in its own, so that it fails alone."""
+        small = [job for job in jobs if not job.is_load and job.error is None]
+        outcomes: list[Outcome] = []
+        if len(small) > 1:
+            try:
+                with translated(), self.writer.transaction():
+                    outcomes = self._write(small, moment, initiated_by)
+            except PgtrickleError:
+                outcomes = []
+        # Loads last: they may be long, and they still read from the snapshot while they write.
+        left = [job for job in jobs if not outcomes or job.is_load or job.error is not None]
+        return outcomes + [self._finish(job, moment, initiated_by) for job in sorted(left, key=lambda j: j.is_load)]
+
     def _finish(self, job: _Job, moment: catalog.Moment, initiated_by: str) -> Outcome:
-        action, reason = job.decision.action, job.decision.reason
-        if job.error is not None:
-            return Outcome(job.table, action, reason, job.error)
-        record = Record(
+        try:
+            if job.error is not None:
+                raise job.error
+            with translated(), self.writer.transaction():
+                (outcome,) = self._write([job], moment, initiated_by)
+                if outcome.error is not None:
+                    raise outcome.error  # what was staged goes with the transaction
+        except PgtrickleError as error:
+            return Outcome(job.table, job.decision.action, job.decision.reason, error)
+        return outcome
+
+    def _write(self, jobs: Sequence[_Job], moment: catalog.Moment, initiated_by: str) -> list[Outcome]:
+        """Inside a transaction: rows, frontiers and history."""
+        stages = {job.table.pgt_id: self._stage(job) for job in jobs if job.is_load}
+        records = [self._record(job, moment, initiated_by) for job in jobs]
+        # Only now: a long load must not lock the catalog row while it is read.
+        moved = fence(self.writer, records)
+        outcomes: list[Outcome] = []
+        written: list[Written] = []
+        for job, record in zip(jobs, records, strict=True):
+            if record.pgt_id not in moved:
+                fenced = FencedError(f"stream table {record.pgt_id} was refreshed or changed by somebody else first")
+                outcomes.append(Outcome(job.table, record.action, record.reason, fenced))
+                continue
+            stage = stages.get(record.pgt_id)
+            with _timed(job, "apply"):
+                inserted, deleted = self._apply(job) if stage is None else self._replace(job, stage)
+            timings = job.timings.to_json()
+            written.append(Written(record, inserted, deleted, timings))
+            outcomes.append(Outcome(job.table, record.action, record.reason, None, inserted, deleted, timings))
+        if written:
+            write_history(self.writer, written)
+        for job in jobs:
+            if job.table.pgt_id in moved and job.decision.action != NO_DATA:
+                is_load = job.decision.action not in (FULL, DIFFERENTIAL) or not job.table.is_populated
+                self._learn(job, LOAD if is_load else job.decision.action, moment)
+        return outcomes
+
+    def _record(self, job: _Job, moment: catalog.Moment, initiated_by: str) -> Record:
+        return Record(
             job.table.pgt_id,
             job.table.epoch,
             Frontier({moment.instance.key: moment.cut}).to_json(),
             moment.time,
             job.started_at,
-            action,
-            reason,
+            job.decision.action,
+            job.decision.reason,
             "INITIAL" if not job.table.is_populated else "MANUAL" if job.table.refresh_requested else initiated_by,
             sum(p.rows for p in job.pending.values()),
             job.table.refresh_requested_at,
             job.fingerprints,
             {"time_zone": moment.time_zone, "functions": job.table.functions},
         )
-        try:
-            with translated(), self.writer.transaction():
-                stage = self._stage(job) if job.is_load else None
-                with _timed(job, "apply"):
-                    # Only now: a long load must not lock the catalog row while it is read.
-                    fence(self.writer, record)
-                    inserted, deleted = self._apply(job) if stage is None else self._replace(job, stage)
-                write_history(self.writer, record, inserted=inserted, deleted=deleted, timings=job.timings.to_json())
-        except PgtrickleError as error:
-            return Outcome(job.table, action, reason, error)
-        if action != NO_DATA:
-            is_load = action not in (FULL, DIFFERENTIAL) or not job.table.is_populated
-            self._learn(job, LOAD if is_load else action, moment)
-        return Outcome(job.table, action, reason, None, inserted, deleted, job.timings.to_json())
 
     def _learn(self, job: _Job, kind: str, moment: catalog.Moment) -> None:
         rows = sum(p.rows for p in job.pending.values())
@@ -457,14 +503,16 @@ class Refresher:
             return bags.apply_arrays(conn, target, arrays)
         return bags.apply_staged(conn, target, stage_columns(conn, bags.DELTA_COLUMNS, arrays))
 
-    def _guarded(self, job: _Job, step: Callable[..., None], *args: Any) -> None:
-        """Runs one table's step so that its failure leaves the snapshot usable for the others."""
+    def _step(self, job: _Job, guarded: bool, step: Callable[..., None], *args: Any) -> None:
+        """Runs one table's step; guarded, so that its failure leaves the snapshot usable for the others."""
         if job.error is not None:
             return
         try:
-            with translated(), self.reader.transaction():
+            with translated(), self.reader.transaction() if guarded else nullcontext():
                 step(job, *args)
         except PgtrickleError as error:
+            if not guarded:  # a stream that was left half-way spoils it, too
+                raise _SpoiltError from error
             job.error = error
 
 

@@ -1,19 +1,24 @@
--- The first statement of an apply: moves the epoch from the value that the refresh has read. Changes no row when somebody was first.
--- %(frontier)s jsonb text, %(data_timestamp)s, %(requested_at)s (the request that this refresh answers, or NULL), %(settled)s jsonb text (what the
--- content rests on besides the sources: TimeZone, the functions that the query calls),
--- %(pgt_id)s, %(epoch)s.
-UPDATE pgtrickle.pgt_stream_tables
-SET epoch = epoch + 1,
-    frontier = %(frontier)s::jsonb,
-    data_timestamp = %(data_timestamp)s,
+-- The first statement of an apply: moves the epochs from the values that the refreshes have read. Leaves out tables where somebody was first.
+-- Arrays of equal length: %(ids)s, %(epochs)s, %(frontiers)s jsonb texts, %(data_timestamps)s, %(requested_at)s (the request that each answers,
+-- or NULL), %(settled)s jsonb texts (what the content rests on besides the sources: TimeZone, the functions that the query calls).
+-- Returns: pgt_id of those that moved.
+UPDATE pgtrickle.pgt_stream_tables AS st
+SET epoch = st.epoch + 1,
+    frontier = r.frontier::jsonb,
+    data_timestamp = r.data_timestamp,
     last_refresh_at = clock_timestamp(),
     is_populated = true,
     status = 'ACTIVE',
     needs_reinit = false,
     reinit_reason = NULL,
-    refresh_done_at = coalesce(%(requested_at)s, refresh_done_at),
+    refresh_done_at = coalesce(r.requested_at, st.refresh_done_at),
     consecutive_errors = 0,
     last_error_message = NULL,
-    plan = CASE WHEN plan @> %(settled)s::jsonb THEN plan ELSE plan || %(settled)s::jsonb END,
+    plan = CASE WHEN st.plan @> r.settled::jsonb THEN st.plan ELSE st.plan || r.settled::jsonb END,
     updated_at = clock_timestamp()
-WHERE pgt_id = %(pgt_id)s AND epoch = %(epoch)s
+FROM unnest(
+    %(ids)s::int8[], %(epochs)s::int8[], %(frontiers)s::text[], %(data_timestamps)s::timestamptz[], %(requested_at)s::timestamptz[],
+    %(settled)s::text[]
+) AS r (pgt_id, epoch, frontier, data_timestamp, requested_at, settled)
+WHERE st.pgt_id = r.pgt_id AND st.epoch = r.epoch
+RETURNING st.pgt_id

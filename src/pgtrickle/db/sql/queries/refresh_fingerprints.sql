@@ -1,5 +1,5 @@
--- What a reader's sources looked like at its new frontier. %(pgt_id)s, %(relids)s oid array, %(fingerprints)s text array.
+-- What readers' sources looked like at their new frontiers. Arrays of equal length: %(ids)s, %(relids)s, %(fingerprints)s.
 UPDATE pgtrickle.pgt_dependencies AS d
 SET fingerprint = f.fingerprint
-FROM unnest(%(relids)s::oid[], %(fingerprints)s::text[]) AS f (relid, fingerprint)
-WHERE d.pgt_id = %(pgt_id)s AND d.source_relid = f.relid AND d.fingerprint IS DISTINCT FROM f.fingerprint
+FROM unnest(%(ids)s::int8[], %(relids)s::int8[], %(fingerprints)s::text[]) AS f (pgt_id, relid, fingerprint)
+WHERE d.pgt_id = f.pgt_id AND d.source_relid = f.relid::oid AND d.fingerprint IS DISTINCT FROM f.fingerprint

@@ -1,0 +1,85 @@
+"""Calls of several threads run together, fail alone, and never wait for company."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pgtrickle.pipeline.gather import Gather
+
+
+class Doubling:
+    """Holds its first batch until it is let go."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.begun = threading.Event()
+        self.go = threading.Event()
+
+    def __call__(self, items: Sequence[int]) -> list[int]:
+        self.batches.append(list(items))
+        if len(self.batches) == 1:
+            self.begun.set()
+            assert self.go.wait(10)
+        if 13 in items:
+            raise ValueError("13")
+        return [2 * item for item in items]
+
+
+def test_lone_call_goes_at_once() -> None:
+    work = Doubling()
+    work.go.set()
+    assert Gather(work, 1)([1, 2]) == [2, 4]
+    assert work.batches == [[1, 2]]
+
+
+def test_calls_that_came_meanwhile_go_as_one() -> None:
+    work = Doubling()
+    gather = Gather(work, 1)
+    with ThreadPoolExecutor(9) as threads:
+        first = threads.submit(gather, [0])
+        assert work.begun.wait(10)
+        others = [threads.submit(gather, [i, i + 100]) for i in range(1, 9)]
+        while len(gather._waiting) < 8:
+            pass
+        work.go.set()
+        assert first.result(10) == [0]
+        assert [f.result(10) for f in others] == [[2 * i, 2 * i + 200] for i in range(1, 9)]
+    assert len(work.batches) == 2
+
+
+def test_failure_is_the_failing_call_s_alone() -> None:
+    work = Doubling()
+    gather = Gather(work, 1)
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(gather, [0])
+        assert work.begun.wait(10)
+        good, bad = threads.submit(gather, [1]), threads.submit(gather, [13])
+        while len(gather._waiting) < 2:
+            pass
+        work.go.set()
+        assert first.result(10) == [0]
+        assert good.result(10) == [2]
+        with pytest.raises(ValueError, match="13"):
+            bad.result(10)
+
+
+def test_no_more_batches_side_by_side_than_allowed() -> None:
+    lock, running, most = threading.Lock(), [0], [0]
+
+    def work(items: Sequence[int]) -> list[int]:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        threading.Event().wait(0.005)
+        with lock:
+            running[0] -= 1
+        return list(items)
+
+    gather = Gather(work, 2)
+    with ThreadPoolExecutor(16) as threads:
+        assert list(threads.map(lambda i: gather([i])[0], range(200))) == list(range(200))
+    assert most[0] == 2
