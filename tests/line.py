@@ -3,14 +3,13 @@ both ways and was refreshed in the way that it claims."""
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import psycopg
 
 from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.database import DatabaseLoop, Session
 from pgtrickle.runtime.refresh import Outcome
+from pgtrickle.runtime.turn import Turns
 from pgtrickle.runtime.verify import verify_tables
 from pgtrickle.settings import Settings
 
@@ -21,11 +20,10 @@ class Line:
     def __init__(self, dsn: str, engine: SparkEngine, settings: Settings | None = None) -> None:
         self.dsn = dsn
         self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
-        self._loop = DatabaseLoop("test", dsn, engine, settings or Settings(), threading.Event())
-        self.session = Session(self._loop).__enter__()
+        self.session = Turns("test", dsn, engine, settings or Settings())
 
     def close(self) -> None:
-        self.session.__exit__()
+        self.session.close()
         self.conn.close()
 
     def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:

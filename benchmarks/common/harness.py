@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,10 +12,10 @@ import psycopg
 
 from pgtrickle.db.install import install
 from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.database import DatabaseLoop, Session
 from pgtrickle.runtime.embedded import EmbeddedPostgres
 from pgtrickle.runtime.refresh import Outcome
 from pgtrickle.runtime.sparkserver import SparkServer
+from pgtrickle.runtime.turn import Turns
 from pgtrickle.runtime.verify import verify_tables
 from pgtrickle.settings import Settings
 
@@ -31,14 +30,13 @@ class Bench:
         self.engine = engine
         self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
         install(psycopg.connect(dsn))
-        self._session: Session | None = None
+        self._session: Turns | None = None
 
     @property
-    def session(self) -> Session:
+    def session(self) -> Turns:
         if self._session is None:
             assert self.engine is not None
-            loop = DatabaseLoop("bench", self.dsn, self.engine, Settings(), threading.Event())
-            self._session = Session(loop).__enter__()
+            self._session = Turns("bench", self.dsn, self.engine, Settings())
         return self._session
 
     def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
@@ -65,7 +63,7 @@ class Bench:
 
     def close(self) -> None:
         if self._session is not None:
-            self._session.__exit__()
+            self._session.close()
         self.conn.close()
 
 

@@ -16,6 +16,9 @@ from typing import Any
 
 from pgtrickle.errors import ConfigError
 
+# Settings travel to other processes.
+copyreg.pickle(MappingProxyType, lambda mapping: (MappingProxyType, (dict(mapping),)))
+
 ENV_PREFIX = "PGTRICKLE_"
 DATABASE_PREFIX = "pg_trickle."
 

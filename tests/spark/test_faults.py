@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ from pgtrickle.errors import EngineLostError, TransientError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime import refresh
 from pgtrickle.runtime.refresh import Outcome
-from pgtrickle.runtime.sparkhost import SparkHost
+from pgtrickle.runtime.sparkkeeper import SparkKeeper
+from pgtrickle.runtime.sparkurl import read_url, wait_for_url
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -200,10 +203,11 @@ def test_failures_in_a_row_suspend_and_resume_goes_on(
 
 
 @pytest.fixture
-def own_spark() -> Iterator[SparkHost]:
-    host = SparkHost(Settings(spark_driver_memory_mb=1024), threading.Event())
-    yield host
-    host.stop()
+def own_spark(tmp_path: Path) -> Iterator[SparkKeeper]:
+    keeper = SparkKeeper(Settings(spark_driver_memory_mb=1024), tmp_path)
+    keeper.start()
+    yield keeper
+    keeper.stop()
 
 
 @pytest.mark.slow
@@ -211,12 +215,13 @@ def own_spark() -> Iterator[SparkHost]:
 @pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_spark_killed_in_a_wave_leaves_no_partial_effect(
-    installed: Database, own_spark: SparkHost, monkeypatch: pytest.MonkeyPatch
+    installed: Database, own_spark: SparkKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = SparkEngine(own_spark.url)
+    engine = SparkEngine(lambda: wait_for_url(tmp_path, 60, threading.Event()))
     line = Line(installed.dsn, engine)
     try:
         create_all(line)
+        first = read_url(tmp_path)
         before = {name: (line.rows(name), line.refreshes(name)) for name in QUERIES}
         line.sql("INSERT INTO item VALUES (1001, 2, 3, 'x'); DELETE FROM item WHERE kind = 1")
         run = engine.run
@@ -235,6 +240,8 @@ def test_spark_killed_in_a_wave_leaves_no_partial_effect(
         assert {o.table.name: type(o.error) for o in outcomes} == dict.fromkeys(QUERIES, EngineLostError)
         assert {name: (line.rows(name), line.refreshes(name)) for name in QUERIES} == before
         assert {status(line, name) for name in QUERIES} == {("ACTIVE", 0, None)}  # no table's fault
+        while read_url(tmp_path) in (None, first):
+            time.sleep(0.1)
         turn(line)
         for name in QUERIES:
             line.check(name)

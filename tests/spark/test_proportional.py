@@ -38,7 +38,7 @@ def create(line: Line, name: str, query: str) -> None:
 
 def counters(line: Line) -> dict[str, tuple[int, int]]:
     """Per table: rows read by sequential scans, rows fetched through indexes, since the beginning."""
-    for connection in (line.session.reader, line.session.writer, line.session.control):
+    for connection in (line.session.worker.reader, line.session.worker.writer, line.session.control):
         connection.execute("SELECT pg_stat_force_next_flush()")
     line.sql("SELECT pg_stat_clear_snapshot()")
     rows = line.sql(

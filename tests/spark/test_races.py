@@ -17,7 +17,7 @@ from pgtrickle.capture.trim import index_long_buffers
 from pgtrickle.errors import FencedError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.refresh import Outcome, Refresher
-from pgtrickle.runtime.runner import run
+from pgtrickle.runtime.turn import Turns
 from pgtrickle.runtime.verify import verify_tables
 from pgtrickle.settings import Settings
 from tests.conftest import Database
@@ -81,15 +81,15 @@ def shop(line: Line) -> Line:
 def before_apply(line: Line, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """`act` happens once, when everything has been read and nothing been written yet."""
     refresher: Refresher = line.session.refresher
-    finish = refresher._finish
+    finish = refresher._finish_all
     acted: list[object] = []
 
-    def finish_after(*args: Any) -> Outcome:
+    def finish_after(*args: Any) -> list[Outcome]:
         if not acted:
             acted.append(act())
         return finish(*args)
 
-    monkeypatch.setattr(refresher, "_finish", finish_after)
+    monkeypatch.setattr(refresher, "_finish_all", finish_after)
 
 
 @contextmanager
@@ -191,13 +191,19 @@ def test_loser_of_a_first_load_does_not_load_twice(
 
 
 @pytest.mark.timeout(120)
-def test_two_run_loops_on_one_database_stay_exact_under_load(shop: Line, installed: Database, spark_url: str) -> None:
+def test_two_workers_on_one_database_stay_exact_under_load(
+    shop: Line, installed: Database, engine: SparkEngine
+) -> None:
+    """Each believes that it is alone, as after a partition of the network."""
     stop = threading.Event()
-    settings = Settings(scheduler_interval_ms=100)
-    loops = [
-        threading.Thread(target=run, args=(settings, installed.dsn, lambda: spark_url, stop), daemon=True)
-        for _ in range(2)
-    ]
+
+    def work() -> None:
+        turns = Turns("other", installed.dsn, engine, Settings())
+        while not stop.is_set():
+            turns.tick()
+        turns.close()
+
+    loops = [threading.Thread(target=work, daemon=True) for _ in range(2)]
     for loop in loops:
         loop.start()
     try:
@@ -512,7 +518,7 @@ def test_long_writer_on_a_new_source_delays_its_own_reader_only(
     shop: Line, installed: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Capture has to lock writers out for an instant; until it can, the table waits, with a reason, and nobody else."""
-    monkeypatch.setattr("pgtrickle.runtime.database.BUSY_SECONDS", 0.0)
+    monkeypatch.setattr("pgtrickle.runtime.worker.BUSY_SECONDS", 0.0)
     shop.sql("CREATE TABLE fresh (id int, qty int); INSERT INTO fresh VALUES (1, 1)")
     writer = installed.connect(autocommit=False)
     writer.execute("INSERT INTO fresh VALUES (2, 2)")
@@ -573,14 +579,13 @@ def test_reader_that_was_suspended_for_long_goes_on_where_it_stood(shop: Line) -
 
 def test_buffer_that_a_slow_reader_makes_long_gets_an_index(shop: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "pgtrickle.runtime.database.index_long_buffers", lambda conn: index_long_buffers(conn, long_bytes=100_000)
+        "pgtrickle.runtime.tidy.index_long_buffers", lambda conn: index_long_buffers(conn, long_bytes=100_000)
     )
     shop.sql("SELECT pgtrickle.alter_stream_table('totals', status => 'SUSPENDED')")
     shop.sql("INSERT INTO item SELECT i, 2, i FROM generate_series(1000, 9000) AS i")
     turn(shop)
     shop.session.tidy()
-    assert shop.session.indexing is not None
-    shop.session.indexing.join(30)
+    shop.session.finish_tidying(30)
     relid = shop.sql("SELECT 'item'::regclass::oid::int8")[0][0]
     indexed = shop.sql(
         "SELECT i.indisvalid FROM pg_index AS i WHERE i.indrelid = %s::regclass", f"pgtrickle_changes.changes_{relid}"

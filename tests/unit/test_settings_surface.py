@@ -76,18 +76,8 @@ GUIDE = {
 
 # Known, checked and shown, but nothing acts on them yet. A setting leaves this list when a module reads it.
 NOT_ACTING = {
-    "enabled": "the scheduler of each database will look at it",
-    "event_driven_wake": "the scheduler's wake-up",
-    "wake_debounce_ms": "the scheduler's wake-up",
-    "parallel_refresh_mode": "dispatch",
-    "max_dynamic_refresh_workers": "dispatch",
-    "max_concurrent_refreshes": "dispatch",
-    "per_database_worker_quota": "dispatch",
-    "worker_pool_size": "dispatch",
-    "tiered_scheduling": "tiers",
     "enable_refresh_broker": "there is no broker",
     "adaptive_batch_coalescing": "there is no broker",
-    "template_cache_max_entries": "the template cache",
     "compact_threshold": "compaction of buffers",
     "publication_lag_warn_lsn": "there are no publications",
     "delta_work_mem_cap_mb": "the cost model",

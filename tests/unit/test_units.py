@@ -383,8 +383,8 @@ def test_calculated_cycle_follows_outer_consumers_or_else_its_changes() -> None:
 def test_failed_table_holds_all_that_read_it() -> None:
     graph = Graph.of([*DIAMOND, node(5, T), node(6, 5, 4)])
     why = "waits for stream table 2: SUSPENDED"
-    assert held(graph, {2: "SUSPENDED"}) == {4: why, 6: why}
-    assert held(graph, {2: "SUSPENDED", 4: "ERROR"}) == {6: "waits for stream table 4: ERROR"}
+    assert held(graph, {2: "2: SUSPENDED"}) == {4: why, 6: why}
+    assert held(graph, {2: "2: SUSPENDED", 4: "4: ERROR"}) == {6: "waits for stream table 4: ERROR"}
     assert held(graph, {}) == {}
     assert held(Graph.of(CYCLE), {3: "ERROR"}).keys() == {2, 4, 5}
 

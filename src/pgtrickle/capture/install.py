@@ -32,6 +32,7 @@ class _State:
     source: str | None
     triggers: tuple[dict[str, object], ...]
     strays: tuple[str, ...]
+    wakes: bool
 
 
 def ensure_capture(
@@ -118,13 +119,13 @@ def _read(conn: Connection, relid: int, attnums: Collection[int]) -> _State:
     row = conn.execute(statement("capture_state"), {"relid": relid, "attnums": sorted(set(attnums))}).fetchone()
     if row is None:
         raise SourceChangedError(f"source table {relid} does not exist any more")
-    table, recorded, columns, gone, buffer, source, triggers, foreign, strays = row
+    table, recorded, columns, gone, buffer, source, triggers, foreign, strays, wakes = row
     if gone:
         raise SourceChangedError(f"{table} has lost columns that are needed: attribute numbers {gone}")
     if foreign:
         raise NotDifferentiableError(f"{foreign} of {table} is not a plain table, whose changes cannot be captured")
     captured = tuple(CapturedColumn(**c) for c in columns)
-    return _State(table, recorded, captured, buffer, source, tuple(triggers), tuple(strays))
+    return _State(table, recorded, captured, buffer, source, tuple(triggers), tuple(strays), wakes)
 
 
 def _statements(relid: int, state: _State) -> list[str]:
@@ -140,7 +141,7 @@ def _statements(relid: int, state: _State) -> list[str]:
                 todo.append(f"ALTER TABLE {buffer} DROP COLUMN c{column.attnum}")
             if typid != column.typid:
                 todo.append(f"ALTER TABLE {buffer} ADD COLUMN {column.definition}")
-    source = function_source(relid, state.columns)
+    source = function_source(relid, state.columns, wakes=state.wakes)
     if state.source != source:
         todo += create_function(relid, source)
     for t in state.triggers:
@@ -167,6 +168,7 @@ def _install(conn: Connection, relid: int, attnums: Collection[int]) -> None:
         conn.execute(statement("record_source"), record)
         record["fingerprint"] = fingerprints(conn, [relid]).get(relid)
         conn.execute(statement("record_source"), record)
+        conn.execute("SELECT pgtrickle._wake('capture')")
 
 
 def _remove(conn: Connection, relid: int, *, only_if_unused: bool = False) -> None:
@@ -178,3 +180,4 @@ def _remove(conn: Connection, relid: int, *, only_if_unused: bool = False) -> No
         conn.execute(f"DROP FUNCTION IF EXISTS {function_name(relid)}() CASCADE")
         conn.execute(f"DROP TABLE IF EXISTS {buffer_name(relid)}")
         conn.execute("DELETE FROM pgtrickle.pgt_sources WHERE source_relid = %s", [relid])
+        conn.execute("SELECT pgtrickle._wake('capture')")

@@ -78,8 +78,12 @@ def create_buffer(relid: int, columns: Sequence[CapturedColumn]) -> list[str]:
     ]
 
 
-def function_source(relid: int, columns: Sequence[CapturedColumn]) -> str:
-    """The body of the capture function. It works on the source, its partitions and its children: columns go by name."""
+def function_source(relid: int, columns: Sequence[CapturedColumn], *, wakes: bool = False) -> str:
+    """The body of the capture function. It works on the source, its partitions and its children: columns go by name.
+
+    `wakes`: the commit tells the scheduler. Only where an IMMEDIATE table reads the source: transactions that notify
+    commit one after the other.
+    """
     buffer = buffer_name(relid)
     targets = ", ".join(["xid", "lsn", "action", *(f"c{c.attnum}" for c in columns)])
     stamp = "pg_catalog.pg_current_xact_id(), pg_catalog.pg_current_wal_insert_lsn()"
@@ -97,6 +101,7 @@ def function_source(relid: int, columns: Sequence[CapturedColumn]) -> str:
     names = literal("{" + ",".join(_element(c.name) for c in columns) + "}") + "::pg_catalog.name[]"
     types = "'{" + ",".join(str(c.declared) for c in columns) + "}'::pg_catalog.oid[]"
     source = f"'{relid:d}'::pg_catalog.regclass"
+    wake = "\n    PERFORM pg_catalog.pg_notify('pgtrickle_wake', '');" if wakes else ""
     return f"""
 #variable_conflict use_column
 BEGIN
@@ -120,7 +125,7 @@ BEGIN
         IF TG_OP OPERATOR(pg_catalog.<>) 'DELETE' THEN
             {image("I", "NEW")}
         END IF;
-    END IF;
+    END IF;{wake}
     RETURN NULL;
 END
 """

@@ -92,21 +92,28 @@ def uninstall(
 
 @app.command()
 def run(
-    server: Server,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(help="postgresql://user@host/database; again for each further server.", metavar="DSN"),
+    ] = None,
     spark_remote: Annotated[str | None, typer.Option(help="sc://host:port of a running Spark Connect server.")] = None,
 ) -> None:
-    """Keep the stream tables of a database current until stopped."""
+    """Keep the stream tables of all databases of a server, or of several, current until stopped."""
     from pgtrickle.db.connect import connect
     from pgtrickle.runtime.configure import report
-    from pgtrickle.runtime.runner import run_forever
+    from pgtrickle.runtime.launcher import run_forever
 
-    with connect(server, role="run") as connection:
+    # One DSN, which may hold blanks: not split as typer would.
+    servers = server or [dsn for dsn in (os.environ.get("PGTRICKLE_SERVER"),) if dsn]
+    if not servers:
+        raise typer.BadParameter("give --server, or set PGTRICKLE_SERVER")
+    with connect(servers[0], role="run") as connection:
         loaded = options.load(connection, spark_remote=spark_remote)
         name = connection.info.dbname
     settings = loaded.settings
     set_up_logging(settings.log_level, settings.log_format)
     report(loaded, database=name)  # what is wrong in one database must not keep the others waiting
-    run_forever(settings, server)
+    run_forever(settings, options.sources(spark_remote=spark_remote), servers)
 
 
 @app.command()

@@ -20,14 +20,15 @@ def in_database(dsn: str, name: str) -> str:
 
 
 def databases(conn: Connection, dsn: str) -> list[str]:
-    """Databases that we may enter and that hold our catalog. One that refuses us is passed over."""
+    """Databases that we may enter and that hold our catalog."""
     rows = conn.execute(statement("databases")).fetchall()
-    return [name for (name,) in rows if _is_installed(in_database(dsn, name))]
+    return [name for _, name in rows if is_installed(in_database(dsn, name))]
 
 
-def _is_installed(dsn: str) -> bool:
+def is_installed(dsn: str) -> bool:
+    """Whether the database answers, lets us in and holds our catalog."""
     try:
-        with connect(dsn, role="launcher", autocommit=True) as conn, translated():
+        with connect(dsn, role="probe", autocommit=True) as conn, translated():
             row = conn.execute(statement("is_installed")).fetchone()
     except PgtrickleError:
         return False

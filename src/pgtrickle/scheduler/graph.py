@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
 
-from pgtrickle.errors import DefinitionError
-from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.work import Group, Node
 from pgtrickle.scheduler.diamonds import Bundle, Convergence, bundles, convergences
 
@@ -90,11 +87,11 @@ def _is_read_from_outside(
 def held(graph: Graph, failed: Mapping[int, str]) -> dict[int, str]:
     """Which stream tables wait because one that they read, directly or not, has failed or is suspended, and why.
 
-    failed: what is the matter with each of those. They are not in the answer themselves.
+    failed: the name of each of those, and what is the matter with it. They are not in the answer themselves.
     """
     found: dict[int, str] = {}
     for start in sorted(failed, key=lambda i: graph.order.get(i, -1)):
-        reason = f"waits for stream table {start}: {failed[start]}"
+        reason = f"waits for stream table {failed[start]}"
         stack = [start]
         while stack:
             for consumer in graph.consumers.get(stack.pop(), ()):
@@ -159,41 +156,3 @@ def _components(
                     while node in open_:
                         component.append(open_.popitem()[0])
                     yield sorted(component)
-
-
-def together(tables: Sequence[StreamTable]) -> list[list[StreamTable]]:
-    """Tables that read one another, directly or through others of these: what has to move at one instant."""
-    by_relid = {t.relid: t for t in tables}
-    group = {t.relid: t.relid for t in tables}
-
-    def root(relid: int) -> int:
-        while group[relid] != relid:
-            relid = group[relid]
-        return relid
-
-    for table in tables:
-        for source in table.sources:
-            if source.relid in by_relid:
-                group[root(source.relid)] = root(table.relid)
-    found: dict[int, list[StreamTable]] = {}
-    for table in tables:
-        found.setdefault(root(table.relid), []).append(table)
-    return list(found.values())
-
-
-def levels(tables: Sequence[StreamTable]) -> list[list[StreamTable]]:
-    """Tables by depth: those of one level do not read one another and can share a wave."""
-    by_relid = {t.relid: t for t in tables}
-    sorter: TopologicalSorter[int] = TopologicalSorter()
-    for table in tables:
-        sorter.add(table.relid, *(s.relid for s in table.sources if s.relid in by_relid))
-    try:
-        sorter.prepare()
-    except CycleError as error:
-        raise DefinitionError(f"stream tables read each other in a circle: {error.args[1]}") from error
-    found = []
-    while sorter.is_active():
-        ready = sorter.get_ready()
-        found.append(sorted((by_relid[r] for r in ready), key=lambda t: t.pgt_id))
-        sorter.done(*ready)
-    return found

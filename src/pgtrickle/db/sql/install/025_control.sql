@@ -62,3 +62,6 @@ COMMENT ON COLUMN pgtrickle.pgt_runtime.state IS
 "cache": {"hits", "misses", "entries", "evictions", "max_entries"},
 "broker": [{"source", "database", "pending_rows", "max_lsn" as in pg_lsn, "last_updated_tick", "consumers", "scans_done", "scans_saved", "source_oid", "db_oid"}]}
 Whatever is missing counts as unknown. Shown only while a session of this database has the application_name pgtrickle/scheduler.';
+
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS tier_pinned bool NOT NULL DEFAULT false;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.tier_pinned IS 'refresh_tier was set by alter_stream_table; otherwise it follows the changes.';

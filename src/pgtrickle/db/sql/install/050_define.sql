@@ -21,7 +21,7 @@ BEGIN
                      ('diamond_consistency', '{none,atomic}'),
                      ('diamond_schedule_policy', '{fastest,slowest}'),
                      ('cdc_mode', '{auto,trigger}'),
-                     ('tier', '{hot,warm,cold,frozen}'),
+                     ('tier', '{hot,warm,cold,frozen,auto}'),
                      ('status', '{ACTIVE,SUSPENDED}')) AS r(option, allowed)
     LOOP
         value := o ->> rule.option;
@@ -326,7 +326,7 @@ BEGIN
         (qualified::regclass::oid, table_name, schema_name, d.defining_query, original_query, d.output_columns, o ->> 'schedule',
          o ->> 'refresh_mode', effective, CASE WHEN effective = 'FULL' THEN d.obstacle END,
          CASE WHEN coalesce((o ->> 'initialize')::bool, true) THEN clock_timestamp() END,
-         coalesce(o ->> 'tier', 'hot'), o ->> 'diamond_consistency', o ->> 'diamond_schedule_policy', o ->> 'cdc_mode',
+         coalesce(nullif(o ->> 'tier', 'auto'), 'hot'), o ->> 'diamond_consistency', o ->> 'diamond_schedule_policy', o ->> 'cdc_mode',
          coalesce((o ->> 'append_only')::bool, false), coalesce((o ->> 'pooler_compatibility_mode')::bool, false), o ->> 'partition_by',
          (o ->> 'max_differential_joins')::int, (o ->> 'max_delta_fraction')::float8, pg_get_userbyid(creator))
     RETURNING pgt_id INTO id;
@@ -430,7 +430,8 @@ BEGIN
                      WHEN 'ACTIVE' THEN CASE WHEN t.is_populated AND NOT t.needs_reinit THEN 'ACTIVE' ELSE 'INITIALIZING' END
                      ELSE t.status END,
         consecutive_errors = CASE WHEN o ->> 'status' = 'ACTIVE' THEN 0 ELSE t.consecutive_errors END,
-        refresh_tier = coalesce(o ->> 'tier', t.refresh_tier),
+        refresh_tier = coalesce(nullif(o ->> 'tier', 'auto'), t.refresh_tier),
+        tier_pinned = coalesce(o ->> 'tier' <> 'auto', t.tier_pinned),
         diamond_consistency = coalesce(o ->> 'diamond_consistency', t.diamond_consistency),
         diamond_schedule_policy = coalesce(o ->> 'diamond_schedule_policy', t.diamond_schedule_policy),
         cdc_mode = coalesce(o ->> 'cdc_mode', t.cdc_mode),

@@ -4,7 +4,7 @@
 -- [{attnum, name, type (base type without modifier), collation, typid, declared}] of all wanted columns, wanted columns that are
 -- gone, buffer columns as JSON {name: type oid} or NULL, source of the capture function or NULL,
 -- triggers to make as JSON [{table, name, event, state, exists}], a member of the family that cannot be
--- captured, statements that drop our triggers from tables that have left the family.
+-- captured, statements that drop our triggers from tables that have left the family, whether an IMMEDIATE table reads it.
 WITH RECURSIVE wanted AS (
     SELECT DISTINCT w.attnum
     FROM (
@@ -69,7 +69,11 @@ SELECT
      JOIN pg_catalog.pg_namespace AS mn ON mn.oid = m.relnamespace
      WHERE p.pronamespace = 'pgtrickle_changes'::pg_catalog.regnamespace
        AND p.proname = 'capture_' || r.oid
-       AND t.tgrelid NOT IN (SELECT f.relid FROM pgtrickle._family(r.oid) AS f))
+       AND t.tgrelid NOT IN (SELECT f.relid FROM pgtrickle._family(r.oid) AS f)),
+    EXISTS (SELECT
+            FROM pgtrickle.pgt_dependencies AS d
+            JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
+            WHERE d.source_relid = r.oid AND st.refresh_mode = 'IMMEDIATE')
 FROM pg_catalog.pg_class AS r
 JOIN pg_catalog.pg_namespace AS n ON n.oid = r.relnamespace
 WHERE r.oid = %(relid)s

@@ -1,0 +1,35 @@
+-- Stream tables as scheduling needs them. %(ids)s: array of pgt_id, or NULL for all.
+-- Returns: pgt_id, storage table, captured sources, schedule, refresh mode, status, whether it is populated, is to be loaded anew, was asked for,
+-- last refresh (seconds since the epoch), tier, whether the tier is pinned, diamond consistency and policy, whether it is refreshed by its
+-- schedule even when no captured source has changed, name.
+SELECT
+    st.pgt_id,
+    st.pgt_relid::int8,
+    (
+        SELECT coalesce(array_agg(d.source_relid::int8), '{}')
+        FROM pgtrickle.pgt_dependencies AS d
+        WHERE d.pgt_id = st.pgt_id AND d.source_type IN ('TABLE', 'STREAM_TABLE')
+    ),
+    st.schedule,
+    st.refresh_mode,
+    st.status,
+    st.is_populated,
+    st.needs_reinit,
+    coalesce(st.refresh_requested_at > coalesce(st.refresh_done_at, '-infinity'), false),
+    extract(epoch FROM coalesce(st.last_refresh_at, st.created_at))::float8,
+    st.refresh_tier,
+    st.tier_pinned,
+    st.diamond_consistency,
+    st.diamond_schedule_policy,
+    EXISTS (
+        SELECT
+        FROM pgtrickle.pgt_dependencies AS d
+        WHERE d.pgt_id = st.pgt_id AND d.source_type NOT IN ('TABLE', 'STREAM_TABLE', 'VIEW')
+    ) OR (
+        st.schedule <> 'calculated' AND st.effective_refresh_mode = 'FULL'
+        AND st.mode_reason ~ 'the stable function|CURRENT_DATE|reads the clock'
+    ),
+    format('%%I.%%I', st.pgt_schema, st.pgt_name)
+FROM pgtrickle.pgt_stream_tables AS st
+WHERE %(ids)s::int8[] IS NULL OR st.pgt_id = ANY (%(ids)s::int8[])
+ORDER BY st.pgt_id

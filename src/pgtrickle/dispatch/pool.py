@@ -1,0 +1,76 @@
+"""Threads that do one thing at a time: some that stay, others that are started per task."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+Task = Callable[[], None]
+
+
+class Pool:
+    """Never more than `most` tasks at once; `persistent` threads wait for tasks, the rest come and go."""
+
+    def __init__(self, persistent: int, most: int, name: str = "worker") -> None:
+        self._most = most
+        self._name = name
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._running = 0
+        self._waiting = 0  # persistent threads without a task
+        self._started = 0
+        self._persistent = min(persistent, most)
+        for _ in range(self._persistent):
+            self._start(self._stay, ())
+
+    @property
+    def running(self) -> int:
+        return self._running
+
+    @property
+    def started(self) -> int:
+        """Threads that were started since the beginning."""
+        return self._started
+
+    def submit(self, task: Task) -> None:
+        with self._lock:
+            if self._running >= self._most:
+                raise RuntimeError("no worker is free")
+            self._running += 1
+            takes_persistent = self._waiting > 0
+            if takes_persistent:
+                self._waiting -= 1
+        if takes_persistent:
+            self._tasks.put(task)
+        else:
+            self._start(self._once, (task,))
+
+    def close(self) -> None:
+        """Persistent threads end when they are free; nobody is interrupted."""
+        for _ in range(self._persistent):
+            self._tasks.put(None)
+
+    def _start(self, target: Callable[..., None], args: tuple[object, ...]) -> None:
+        with self._lock:
+            self._started += 1
+            if target == self._stay:
+                self._waiting += 1
+            thread = threading.Thread(target=target, args=args, name=f"{self._name} {self._started}", daemon=True)
+        thread.start()
+
+    def _once(self, task: Task) -> None:
+        try:
+            task()
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def _stay(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            finally:
+                with self._lock:
+                    self._running -= 1
+                    self._waiting += 1

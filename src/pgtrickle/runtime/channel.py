@@ -1,0 +1,84 @@
+"""What schedulers and the pipeline say to one another, over a socket that only this user can open.
+
+A lost connection is news, too: it is how each learns that the other has died.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+
+from pgtrickle.errors import TransientError
+from pgtrickle.model.work import Job
+from pgtrickle.settings import Settings
+
+BACKLOG = 1_024  # schedulers that come back at the same time, when the pipeline was restarted
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A scheduler introduces its database; again whenever its settings changed."""
+
+    key: str  # of the database: system identifier/oid
+    name: str
+    dsn: str
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClearCaches:
+    """Forget compiled templates of the sender's database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Give back what no worker has begun: the scheduler is about to end, or its database is switched off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fared:
+    """How one table did. `branch`: ok, retry (nobody has to act), engine (Spark was lost), stop (somebody has to)."""
+
+    pgt_id: int
+    action: str
+    branch: str
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Jobs that ended together, each with its status: SUCCEEDED, RETRYABLE_FAILED, PERMANENT_FAILED, CANCELLED."""
+
+    jobs: tuple[tuple[int, str, str | None], ...]  # id, status, why
+    fared: tuple[Fared, ...]
+    at: datetime
+
+
+FromScheduler = Hello | Submit | ClearCaches | Withdraw
+
+
+def listen(path: Path, key: bytes) -> Listener:
+    path.unlink(missing_ok=True)
+    return Listener(str(path), family="AF_UNIX", backlog=BACKLOG, authkey=key)
+
+
+def call(path: Path, key: bytes, *, seconds: float, is_stopped: Callable[[], bool]) -> Connection:
+    """Connects; while the other side is starting it tries again."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return Client(str(path), family="AF_UNIX", authkey=key)
+        except (OSError, EOFError, AuthenticationError) as error:
+            if time.monotonic() > deadline or is_stopped():
+                raise TransientError("the pipeline does not answer") from error
+            time.sleep(0.05)

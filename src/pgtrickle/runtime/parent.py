@@ -1,0 +1,38 @@
+"""Children of the launcher: they end with it, and they stop when they are told to."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import wait
+
+
+def end_with_parent() -> None:
+    """At once and without ceremony: whoever takes over must not have to wait for us, and nothing here needs saving."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    sentinel = parent.sentinel
+
+    def watch() -> None:
+        wait([sentinel])
+        os._exit(0)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def stop_on_signals(stop: threading.Event, then: Callable[[], None] | None = None) -> None:
+    """SIGTERM asks to stop, a second one ends the process. Ctrl-C reaches the whole group, and is the launcher's."""
+
+    def ask(*_: object) -> None:
+        if stop.is_set():
+            os._exit(1)
+        stop.set()
+        if then is not None:
+            then()
+
+    signal.signal(signal.SIGTERM, ask)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,70 @@
+"""The pipeline's process: dispatcher, workers, Spark client."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgtrickle.errors import TransientError
+from pgtrickle.memory.fleet import FleetMemory
+from pgtrickle.runtime.channel import listen
+from pgtrickle.runtime.parent import end_with_parent, stop_on_signals
+from pgtrickle.runtime.sparkurl import wait_for_url
+from pgtrickle.settings import Settings
+from pgtrickle.telemetry import event, set_up_logging
+
+log = logging.getLogger(__name__)
+
+WARM_UP_JOBS = 20
+DRAIN_SECONDS = 10.0  # for refreshes under way; what is not committed then is done again by the next run
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTask:
+    """What the launcher tells it."""
+
+    directory: Path
+    authkey: bytes
+    settings: Settings
+
+
+def main(task: PipelineTask) -> None:
+    from pgtrickle.pipeline.spark import SparkEngine
+    from pgtrickle.runtime.dispatcher import Dispatcher
+
+    set_up_logging(task.settings.log_level, task.settings.log_format)
+    stop = threading.Event()
+    end_with_parent()
+
+    seconds = task.settings.spark_start_timeout_s
+    engine = SparkEngine(lambda: wait_for_url(task.directory, seconds, stop))
+    dispatcher = Dispatcher(task.settings, engine, FleetMemory(memory_path(task.directory)), stop)
+    stop_on_signals(stop, dispatcher.wake)
+    dispatcher.listen(listen(socket_path(task.directory), task.authkey))
+    threading.Thread(target=_warm_up, args=(engine, stop), name="warm-up", daemon=True).start()
+    try:
+        dispatcher.run(DRAIN_SECONDS)
+    finally:
+        engine.close()
+
+
+def socket_path(directory: Path) -> Path:
+    return directory / "pipeline.sock"
+
+
+def memory_path(directory: Path) -> Path:
+    return directory / "memory"
+
+
+def _warm_up(engine: object, stop: threading.Event) -> None:
+    from pgtrickle.pipeline.spark import SparkEngine
+
+    assert isinstance(engine, SparkEngine)
+    try:
+        for _ in engine.warm_up(WARM_UP_JOBS):
+            if stop.is_set():
+                return
+    except TransientError as error:
+        log.warning("Spark could not be warmed up", extra=event("runtime.spark_cold", detail=error.message))

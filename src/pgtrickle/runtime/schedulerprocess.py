@@ -1,0 +1,178 @@
+"""A scheduler's process: one database, one connection, one turn after the other. It neither compiles nor computes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pgtrickle.db.connect import connect, translated
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import PgtrickleError, TransientError
+from pgtrickle.memory.fleet import FleetMemory, SchedulerState
+from pgtrickle.runtime.parent import end_with_parent, stop_on_signals
+from pgtrickle.runtime.pipelinelink import PipelineLink
+from pgtrickle.runtime.pipelineprocess import memory_path, socket_path
+from pgtrickle.runtime.publish import Publisher
+from pgtrickle.runtime.scheduling import Scheduling
+from pgtrickle.runtime.tidy import Tidier
+from pgtrickle.settings import Sources
+from pgtrickle.telemetry import DATABASE_BACK, DATABASE_LOST, event, set_up_logging
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+log = logging.getLogger(__name__)
+
+Spawner = Callable[[], BaseProcess]
+
+NOT_INSTALLED = 3  # exit status: the database has no pgtrickle (any more)
+SCHEDULER_LOCK = 0x7067_7363  # "pgsc": one active scheduler per database, whoever started it
+LOCK_SECONDS = 1.0
+BACKOFF_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0)
+TIDY_SECONDS = 5.0
+DRAIN_SECONDS = 10.0
+SHORTEST_SECONDS = 0.05  # between two turns, whatever is due
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerTask:
+    """What the launcher tells it."""
+
+    directory: Path
+    authkey: bytes
+    sources: Sources
+    name: str
+    dsn: str
+    slot: int
+
+
+def main(task: SchedulerTask) -> None:
+    settings = task.sources.load().settings
+    set_up_logging(settings.log_level, settings.log_format)
+    end_with_parent()
+    sys.exit(SchedulerProcess(task).run())
+
+
+class SchedulerProcess:
+    """Connects, works, and connects again when the database was away."""
+
+    def __init__(self, task: SchedulerTask) -> None:
+        self._task = task
+        self._stop = threading.Event()
+        self._bell, ring = os.pipe()
+        os.set_blocking(ring, False)
+        stop_on_signals(self._stop, lambda: _ring(ring))
+        self._memory = FleetMemory(memory_path(task.directory))
+        self._link = PipelineLink(socket_path(task.directory), task.authkey, self._stop)
+        self._since = time.time()
+
+    def run(self) -> int:
+        failures = 0
+        while not self._stop.is_set():
+            try:
+                with connect(self._task.dsn, role="scheduler", autocommit=True) as conn:
+                    if failures:
+                        log.info("Connected again", extra=event(DATABASE_BACK, database=self._task.name))
+                    failures = 0
+                    if not self._attend(conn):
+                        return NOT_INSTALLED
+            except TransientError as error:
+                log.warning(
+                    "Database is not reachable; trying again",
+                    extra=event(DATABASE_LOST, database=self._task.name, detail=error.message),
+                )
+                self._tell("LOST", 0, 0, "")
+                self._stop.wait(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
+                failures += 1
+            except PgtrickleError as error:
+                log.error(
+                    "Scheduler ended",
+                    extra=event("runtime.loop_ended", database=self._task.name, detail=error.one_line()),
+                )
+                return 1
+        return 0
+
+    def _attend(self, conn: Connection) -> bool:
+        """One session. False: the database has no pgtrickle."""
+        with translated():
+            row = conn.execute(statement("is_installed")).fetchone()
+            if row is None or not row[0]:
+                return False
+            while not self._locked(conn):
+                self._tell("WAITING", 0, 0, "")
+                if self._stop.wait(LOCK_SECONDS):
+                    return True
+        scheduling = Scheduling(conn, self._task.name, self._task.dsn, self._task.sources, self._link)
+        tidier = Tidier(self._task.name, self._task.dsn, conn, scheduling.settings.history_retention_days)
+        publisher = Publisher(self._memory)
+        tidied = 0.0
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            scheduling.tick()
+            if begun - tidied >= TIDY_SECONDS:
+                tidier.tidy(scheduling.seen)
+                scheduling.look_at_settings()
+                tidied = begun
+            self._tell(scheduling.state, scheduling.ticks, scheduling.tables, scheduling.key)
+            publisher.publish(conn, scheduling)
+            self._sleep(conn, scheduling, begun)
+        self._drain(scheduling)
+        return True
+
+    def _locked(self, conn: Connection) -> bool:
+        row = conn.execute("SELECT pg_try_advisory_lock(%s)", (SCHEDULER_LOCK,)).fetchone()
+        return row is not None and bool(row[0])
+
+    def _sleep(self, conn: Connection, scheduling: Scheduling, begun: float) -> None:
+        """Until the next tick, a wake-up, news from the pipeline, or the end."""
+        deadline = begun + scheduling.settings.scheduler_interval_ms / 1000
+        # A table whose time comes in between does not wait for the tick.
+        soon = time.monotonic() + max(SHORTEST_SECONDS, scheduling.next_moment() - time.time())
+        deadline = min(deadline, soon)
+        while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
+            sources: list[object] = [self._bell, conn.fileno()]
+            if (pipe := self._link.connection) is not None:
+                sources.append(pipe)
+            ready = wait(sources, left)  # type: ignore[arg-type]
+            if pipe is not None and pipe in ready and scheduling.listen():
+                # What reads those that were refreshed need not wait for the tick.
+                deadline = min(deadline, max(begun, time.monotonic()) + SHORTEST_SECONDS)
+            if conn.fileno() in ready:
+                with translated():
+                    woken = list(conn.notifies(timeout=0))
+                if woken and scheduling.settings.event_driven_wake:
+                    self._stop.wait(scheduling.settings.wake_debounce_ms / 1000)
+                    with translated():
+                        list(conn.notifies(timeout=0))
+                    return
+
+    def _drain(self, scheduling: Scheduling) -> None:
+        """What no worker has begun is taken back; what runs may finish, for a while."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        self._link.withdraw()
+        while scheduling.in_flight and time.monotonic() < deadline and (pipe := self._link.connection) is not None:
+            if wait([pipe], 0.2):
+                scheduling.listen()
+        scheduling.abandon("the scheduler was stopped")
+
+    def _tell(self, state: str, ticks: int, tables: int, key: str) -> None:
+        self._memory.write_scheduler(
+            self._task.slot,
+            SchedulerState(key, self._task.name, os.getpid(), state, self._since, time.time(), ticks, tables, 0),
+        )
+
+
+def _ring(pipe: int) -> None:
+    try:
+        os.write(pipe, b"!")
+    except BlockingIOError:
+        pass  # it rings already

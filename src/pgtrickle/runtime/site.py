@@ -1,0 +1,87 @@
+"""One database as the pipeline knows it: how to reach it, its settings, its compiled tables, its idle workers."""
+
+from __future__ import annotations
+
+import threading
+
+from pgtrickle.db.connect import connect, translated
+from pgtrickle.errors import TransientError
+from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.costs import CostMemory
+from pgtrickle.runtime.templatecache import TemplateCache
+from pgtrickle.runtime.worker import Worker
+from pgtrickle.settings import Settings
+
+
+class Site:
+    """Workers of one database take their connections from here and give them back."""
+
+    def __init__(self, name: str, dsn: str, settings: Settings, engine: SparkEngine) -> None:
+        self.name = name
+        self.dsn = dsn
+        self.settings = settings
+        self.engine = engine
+        self.cache = TemplateCache(settings.template_cache_max_entries)
+        self.costs = CostMemory()
+        self.busy: dict[int, float] = {}
+        self._idle: list[Worker] = []
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def configure(self, settings: Settings) -> None:
+        """What is under way ends as it began; the next worker follows the new settings."""
+        self.settings = settings
+        self.cache.resize(settings.template_cache_max_entries)
+        self.shed()
+
+    def take(self) -> Worker:
+        """An idle worker's connections, or new ones."""
+        with self._lock:
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.is_usable():
+                    return worker
+                worker.close()
+        return self._open()
+
+    def give_back(self, worker: Worker) -> None:
+        with self._lock:
+            if worker.is_usable() and not self._is_closed:
+                self._idle.append(worker)
+                return
+        worker.close()
+
+    def idle(self) -> int:
+        return len(self._idle)
+
+    def shed(self) -> None:
+        """Closes the idle connections: others need the room."""
+        with self._lock:
+            workers, self._idle = self._idle, []
+        for worker in workers:
+            worker.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+        self.shed()
+
+    def _open(self) -> Worker:
+        reader = connect(self.dsn, role="reader", autocommit=True)
+        try:
+            writer = connect(self.dsn, role="writer", autocommit=True)
+        except TransientError:
+            reader.close()
+            raise
+        try:
+            with translated():
+                for conn in (reader, writer):
+                    conn.execute(
+                        "SELECT set_config('jit', 'off', false), set_config('work_mem', %s, false)",
+                        (f"{self.settings.merge_work_mem_mb}MB",),
+                    )
+        except BaseException:
+            reader.close()
+            writer.close()
+            raise
+        return Worker(self.name, reader, writer, self.engine, self.settings, self.cache, self.costs, self.busy)

@@ -1,0 +1,70 @@
+"""One database without a control plane: every stream table that is due, in the calling thread. `pgtrickle refresh`, and
+wherever turns have to happen one by one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pgtrickle.db import catalog
+from pgtrickle.db.connect import connect, translated
+from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.work import Node
+from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.refresh import Outcome, Refresher
+from pgtrickle.runtime.site import Site
+from pgtrickle.runtime.tidy import Tidier
+from pgtrickle.scheduler.graph import Graph
+from pgtrickle.scheduler.schedule import is_due
+from pgtrickle.scheduler.units import Turn, plan
+from pgtrickle.settings import Settings
+
+
+class Turns:
+    """Holds its connections until it is closed."""
+
+    def __init__(self, name: str, dsn: str, engine: SparkEngine, settings: Settings) -> None:
+        self.site = Site(name, dsn, settings, engine)
+        self.control = connect(dsn, role="control", autocommit=True)
+        try:
+            self.worker = self.site.take()
+        except BaseException:
+            self.control.close()
+            raise
+        self._tidier = Tidier(name, dsn, self.control, settings.history_retention_days)
+
+    def close(self) -> None:
+        self.worker.close()
+        self.control.close()
+
+    @property
+    def refresher(self) -> Refresher:
+        return self.worker.refresher
+
+    def tick(self) -> list[Outcome]:
+        """Every table that is due. Those that read one another move at one instant, the others in a wave."""
+        with translated():
+            tables = [t for t in catalog.load_stream_tables(self.control) if t.status in ("INITIALIZING", "ACTIVE")]
+        now = datetime.now(UTC)
+        wanted = [t for t in tables if _wants_refresh(t, now)]
+        graph = Graph.of(
+            Node(t.pgt_id, t.relid, tuple(s.relid for s in t.captured), t.schedule, t.refresh_mode) for t in wanted
+        )
+        return self.worker.run(plan(graph, Turn(due=(), asked=[t.pgt_id for t in wanted])).units)
+
+    def tidy(self) -> None:
+        self._tidier.tidy()
+
+    def finish_tidying(self, seconds: float) -> None:
+        """Indexes are built beside the turns."""
+        if self._tidier.indexing is not None:
+            self._tidier.indexing.join(seconds)
+
+
+def _wants_refresh(table: StreamTable, now: datetime) -> bool:
+    if table.refresh_requested:
+        return True
+    if not table.is_populated:  # created with initialize => false, and nobody has asked for it yet
+        return False
+    # IMMEDIATE looks at every turn, whatever its schedule.
+    is_now = table.needs_reinit or table.refresh_mode == "IMMEDIATE"
+    return is_now or is_due(table.schedule, table.last_refresh_at, now)

@@ -1,0 +1,228 @@
+"""Refreshes units of one database: prepares what is new, one wave for the tables that stand alone, one instant for
+those that read one another. What fails is recorded in the catalog; a lost connection is the caller's to see."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from pgtrickle.db import catalog
+from pgtrickle.db.connect import Connection, translated
+from pgtrickle.errors import EngineLostError, FencedError, InvariantError, PgtrickleError, TransientError
+from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.work import Unit
+from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.compile import Compiled
+from pgtrickle.runtime.costs import CostMemory
+from pgtrickle.runtime.decide import NO_DATA, PREPARE, TRUNCATED
+from pgtrickle.runtime.failures import record_failure
+from pgtrickle.runtime.prepare import prepare
+from pgtrickle.runtime.refresh import Outcome, Refresher
+from pgtrickle.runtime.templatecache import TemplateCache, version
+from pgtrickle.scheduler.cost import Limits
+from pgtrickle.settings import Settings
+from pgtrickle.telemetry import PLAN_COMPILED, REFRESH_DONE, REFRESH_FAILED, REFRESH_FENCED, event
+
+log = logging.getLogger(__name__)
+
+BUSY_SECONDS = 2.0  # between two tries to prepare a table whose source is locked
+
+
+class Worker:
+    """Two connections, used by one thread at a time: one reads at a snapshot, one prepares and applies."""
+
+    def __init__(
+        self,
+        name: str,
+        reader: Connection,
+        writer: Connection,
+        engine: SparkEngine,
+        settings: Settings,
+        cache: TemplateCache,
+        costs: CostMemory,
+        busy: dict[int, float],
+    ) -> None:
+        self.name = name
+        self.reader = reader
+        self.writer = writer
+        self.settings = settings
+        self.cache = cache
+        self.busy = busy
+        # Of the units at hand: the cache may be smaller than they are many.
+        self._held: dict[int, tuple[tuple[object, ...], Compiled]] = {}
+        limits = Limits(
+            settings.differential_max_change_ratio,
+            settings.max_buffer_rows,
+            settings.prediction_ratio,
+            settings.prediction_window * 60.0,
+            settings.prediction_min_samples,
+        )
+        self.refresher = Refresher(reader, writer, engine, self._compiled, limits, costs=costs)
+
+    def is_usable(self) -> bool:
+        return not any(c.closed or c.broken for c in (self.reader, self.writer))
+
+    def close(self) -> None:
+        for conn in (self.reader, self.writer):
+            conn.close()
+
+    @property
+    def backend_pid(self) -> int:
+        return self.writer.info.backend_pid
+
+    def run(self, units: Sequence[Unit]) -> list[Outcome]:
+        """An outcome for each table that there was something to do for, or that failed."""
+        self._held.clear()
+        with translated():
+            tables = catalog.load_stream_tables(self.writer, [i for u in units for i in u.members])
+        ready: dict[int, StreamTable] = {}
+        outcomes: list[Outcome] = []
+        for table in tables:
+            if table.status in ("INITIALIZING", "ACTIVE") and self._ready(table, outcomes):
+                ready[table.pgt_id] = table
+        alone = [i for u in units if len(u.members) == 1 for i in u.members if i in ready]
+        if alone:
+            outcomes += self._wave(alone)
+        for unit in units:
+            if len(unit.members) > 1:
+                outcomes += self._chain([[i for i in level if i in ready] for level in unit.levels])
+        return outcomes
+
+    def _ready(self, table: StreamTable, outcomes: list[Outcome]) -> bool:
+        compiled = self.cache.get(table)
+        if compiled is None:
+            return self._prepare(table, outcomes)
+        self._held[table.pgt_id] = (version(table), compiled)
+        return True
+
+    def _chain(self, levels: Sequence[Sequence[int]]) -> list[Outcome]:
+        started = datetime.now(UTC)
+        depths = [level for level in levels if level]
+        outcomes, later = self.refresher.chain(depths)
+        outcomes = self._handled(outcomes, started)
+        for level in depths:  # what had to be loaded, and what reads that
+            loaded = [i for i in level if i in later]
+            if loaded:
+                outcomes += self._wave(loaded)
+        return outcomes
+
+    def _wave(self, ids: Sequence[int]) -> list[Outcome]:
+        started = datetime.now(UTC)
+        return self._handled(self.refresher.wave(ids), started)
+
+    def _handled(self, outcomes: list[Outcome], started: datetime) -> list[Outcome]:
+        again: list[int] = []
+        failed: list[Outcome] = []
+        for outcome in outcomes:
+            if outcome.action == PREPARE:
+                self.cache.drop(outcome.table.pgt_id)
+                # Altered just now; or, with a reason, a source changed under it: then it is loaded anew.
+                if self._prepare(outcome.table, failed, reload=outcome.reason):
+                    again.append(outcome.table.pgt_id)
+            elif outcome.error is not None:
+                self._failed(outcome, started)
+            elif outcome.action != NO_DATA:
+                log.info(
+                    "Refreshed",
+                    extra=event(
+                        REFRESH_DONE,
+                        database=self.name,
+                        table=outcome.table.full_name,
+                        action=outcome.action,
+                        inserted=outcome.inserted,
+                        deleted=outcome.deleted,
+                        ms=round(sum(outcome.timings.values())),
+                    ),
+                )
+                if outcome.reason == TRUNCATED:
+                    # Or a column that only others read is gone, and the capture function can but say "changed".
+                    self._prepare(outcome.table, failed)
+        if again:
+            anew = self.refresher.wave(again)
+            for outcome in anew:
+                if outcome.error is not None:
+                    self._failed(outcome, started)
+            outcomes = [o for o in outcomes if o.action != PREPARE] + anew
+        return outcomes + failed
+
+    def _prepare(self, table: StreamTable, failed: list[Outcome], *, reload: str | None = None) -> bool:
+        started = datetime.now(UTC)
+        if self.busy.get(table.pgt_id, 0.0) > time.monotonic():
+            return False
+        try:
+            compiled = prepare(self.writer, table, reload=reload)
+        except PgtrickleError as error:
+            if not self.is_usable():
+                raise
+            if isinstance(error, TransientError):
+                self._postpone(table, error)
+                failed.append(Outcome(table, PREPARE, None, error))
+            else:
+                failed.append(Outcome(table, "FULL", None, error))
+                self._failed(failed[-1], started)
+            return False
+        self.busy.pop(table.pgt_id, None)
+        self.cache.put(table, compiled)
+        self._held[table.pgt_id] = (version(table), compiled)
+        log.info(
+            "Compiled",
+            extra=event(PLAN_COMPILED, database=self.name, table=table.full_name, full_because=compiled.reason),
+        )
+        return True
+
+    def _postpone(self, table: StreamTable, error: TransientError) -> None:
+        """A long transaction on a source is nobody's fault and may take hours: said, not counted."""
+        self.busy[table.pgt_id] = time.monotonic() + BUSY_SECONDS
+        with translated():
+            self.writer.execute(
+                "UPDATE pgtrickle.pgt_stream_tables SET last_error_message = %s "
+                "WHERE pgt_id = %s AND last_error_message IS DISTINCT FROM %s",
+                (error.one_line(), table.pgt_id, error.one_line()),
+            )
+        log.warning(
+            "Not ready yet",
+            extra=event(REFRESH_FAILED, database=self.name, table=table.full_name, detail=error.one_line()),
+        )
+
+    def _compiled(self, table: StreamTable) -> Compiled | None:
+        entry = self._held.get(table.pgt_id)
+        return entry[1] if entry is not None and entry[0] == version(table) else None
+
+    def _failed(self, outcome: Outcome, started: datetime) -> None:
+        error = outcome.error
+        if error is None:
+            raise InvariantError("a failure without an error")
+        if isinstance(error, FencedError):
+            log.info(
+                "Somebody else was first",
+                extra=event(REFRESH_FENCED, database=self.name, table=outcome.table.full_name),
+            )
+            return
+        if isinstance(error, TransientError) and not self.is_usable():
+            raise error
+        if isinstance(error, EngineLostError):
+            log.warning(
+                "Spark did not answer; the work is tried again", extra=event(REFRESH_FAILED, detail=error.message)
+            )
+            return
+        with translated():
+            status = record_failure(
+                self.writer,
+                outcome.table,
+                error,
+                action=outcome.action,
+                started_at=started,
+                max_consecutive=self.settings.max_consecutive_errors,
+            )
+        log.warning(
+            "Refresh failed",
+            extra=event(
+                REFRESH_FAILED,
+                database=self.name,
+                table=outcome.table.full_name,
+                status=status,
+                detail=error.one_line(),
+            ),
+        )

@@ -1,0 +1,264 @@
+"""What a scheduler knows of its stream tables: what the catalog says, what has changed, what is under way.
+
+Pure: the time comes in as an argument. Columns are built anew when a definition comes, goes or changes; everything else
+changes them in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pgtrickle.errors import DefinitionError, EngineLostError, PgtrickleError, TransientError
+from pgtrickle.model.work import TIERS, Node, Unit
+from pgtrickle.scheduler.due import (
+    CLOCK,
+    DIRTY,
+    FROZEN,
+    IN_FLIGHT,
+    INACTIVE,
+    REINIT,
+    REQUESTED,
+    Due,
+    Members,
+    Positions,
+    positions_of,
+)
+from pgtrickle.scheduler.policy import Tiers
+from pgtrickle.scheduler.schedule import CALCULATED
+from pgtrickle.scheduler.units import Turn
+
+DEMOTE_SECONDS = 60.0
+# How a table fared, as the pipeline tells it.
+ERRORS: Mapping[str, type[PgtrickleError]] = {
+    "retry": TransientError,
+    "engine": EngineLostError,
+    "stop": DefinitionError,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the statement schedule_rows."""
+
+    pgt_id: int
+    relid: int
+    sources: tuple[int, ...]
+    schedule: str
+    refresh_mode: str
+    status: str
+    is_populated: bool
+    needs_reinit: bool
+    is_requested: bool
+    last_refresh: float
+    tier: str
+    tier_pinned: bool
+    diamond_consistency: str | None
+    diamond_schedule_policy: str | None
+    needs_no_changes: bool
+    name: str
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What the columns and the graph are built from."""
+        node = (self.pgt_id, self.relid, frozenset(self.sources), self.schedule, self.refresh_mode)
+        diamond = (self.diamond_consistency, self.diamond_schedule_policy)
+        return (*node, *diamond, self.needs_no_changes, self.tier_pinned, self.tier if self.tier_pinned else None)
+
+    @property
+    def flags(self) -> int:
+        found = CLOCK if self.needs_no_changes else 0
+        if self.is_requested:
+            found |= REQUESTED
+        elif self.is_populated and self.needs_reinit:
+            found |= REINIT
+        # Created with initialize => false, it is left alone until somebody asks for it.
+        is_waiting = not self.is_populated and not self.is_requested
+        if self.status not in ("INITIALIZING", "ACTIVE") or is_waiting:
+            found |= INACTIVE
+        if self.tier_pinned and self.tier == "frozen":
+            found |= FROZEN
+        return found
+
+    def node(self) -> Node:
+        return Node(
+            self.pgt_id,
+            self.relid,
+            self.sources,
+            self.schedule,
+            self.refresh_mode,
+            self.tier,
+            self.diamond_consistency,
+            self.diamond_schedule_policy,
+        )
+
+
+class Board:
+    """Tables by pgt_id; columns by position."""
+
+    _ids: list[int]
+    _due: Due
+    _tiers: Tiers
+
+    def __init__(self, now: float, *, tiered: bool = True) -> None:
+        self._rows: dict[int, Row] = {}
+        self._tiered = tiered
+        self._demoted_at = now
+        self._held: frozenset[int] = frozenset()
+        self._index: dict[int, int] = {}
+        self._build(now)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def nodes(self) -> list[Node]:
+        return [row.node() for row in self._rows.values()]
+
+    def load(self, rows: Iterable[Row], ids: Collection[int] | None, now: float) -> bool:
+        """All rows of the catalog (ids None), or those of these tables. True when the graph is another one now."""
+        found = {row.pgt_id: row for row in rows}
+        gone = [i for i in (self._rows if ids is None else ids) if i in self._rows and i not in found]
+        shapes = {i: self._rows[i].shape for i in found if i in self._rows}
+        fresh = [i for i, row in found.items() if i not in shapes]
+        for pgt_id in gone:
+            del self._rows[pgt_id]
+        self._rows |= found
+        if gone or any(shapes.get(i) != row.shape for i, row in found.items()):
+            self._build(now)
+            self._due.mark(self._at(fresh), DIRTY)  # nobody has looked yet
+            return True
+        for pgt_id, row in found.items():
+            self._refresh(self._index[pgt_id], row)
+        return False
+
+    def _build(self, now: float) -> None:
+        ids = sorted(self._rows)
+        rows = [self._rows[i] for i in ids]
+        index = {pgt_id: position for position, pgt_id in enumerate(ids)}
+        immediate = np.array([r.refresh_mode == "IMMEDIATE" for r in rows], dtype=np.bool_)
+        due = Due.of(
+            [r.schedule for r in rows],
+            np.array([r.flags for r in rows], dtype=np.uint16),
+            [r.last_refresh for r in rows],
+            immediate,
+        )
+        is_cron = np.zeros(len(ids), dtype=np.bool_)
+        is_cron[due.cron] = True
+        uncounted = np.array([r.needs_no_changes or r.schedule == CALCULATED for r in rows], dtype=np.bool_)
+        tiers = Tiers.of(
+            np.where(np.isnan(due.period), 1.0, due.period),
+            np.array([TIERS.index(r.tier) for r in rows], dtype=np.int8),
+            np.array([r.tier_pinned for r in rows], dtype=np.bool_),
+            immediate | is_cron | (not self._tiered),
+            ~uncounted,
+            now,
+        )
+        if self._index:
+            before = np.array([self._index.get(i, -1) for i in ids], dtype=np.intp)
+            due.keep(self._due, before)
+            tiers.keep(self._tiers, before)
+        due.set_multiplier(np.arange(len(ids)), tiers.multiplier)
+        self._ids, self._index, self._due, self._tiers = ids, index, due, tiers
+
+    def _refresh(self, position: int, row: Row) -> None:
+        kept = int(self._due.flags[position]) & (DIRTY | IN_FLIGHT)
+        was_inactive = bool(self._due.flags[position] & INACTIVE)
+        flags = row.flags
+        if kept & IN_FLIGHT:  # what it went for is still in the catalog; what came since is not lost on the next look
+            flags &= ~(int(self._due.aside[position]) & (REQUESTED | REINIT))
+        self._due.flags[position] = flags | kept
+        self._due.last[position] = row.last_refresh
+        self._due.arm(np.array([position]))
+        if was_inactive and not flags & INACTIVE:
+            self._due.failures[position] = 0
+            self._due.backoff_until[position] = -np.inf
+
+    def changed(self, tables: Iterable[int], now: float) -> list[str]:
+        """Sources of these tables have changes. Returns the names of frozen ones that nobody has been told about."""
+        positions = self._at(tables)
+        self._due.mark(positions, DIRTY)
+        happened = self._tiers.changed(positions, now)
+        if len(happened.promoted):
+            self._due.set_multiplier(happened.promoted, self._tiers.multiplier_at(happened.promoted))
+        return [self._rows[self._ids[p]].name for p in happened.alerts.tolist()]
+
+    def demote(self, now: float) -> dict[int, str]:
+        """Every minute: tables that change more rarely than their tier says. Returns the tiers that moved."""
+        if now - self._demoted_at < DEMOTE_SECONDS:
+            return {}
+        self._demoted_at = now
+        moved = self._tiers.demote(now)
+        self._due.set_multiplier(moved, self._tiers.multiplier_at(moved))
+        return self._moved()
+
+    def _moved(self) -> dict[int, str]:
+        """Tiers that are others than the catalog has."""
+        found = {}
+        for pgt_id, position in self._index.items():
+            tier = TIERS[self._tiers.tier[position]]
+            if tier != self._rows[pgt_id].tier:
+                found[pgt_id] = tier
+        return found
+
+    def hold(self, tables: Iterable[int]) -> None:
+        """Those that wait because one that they read has failed."""
+        self._held = frozenset(tables)
+
+    def failed(self) -> dict[int, str]:
+        """Those that nobody refreshes until somebody acts."""
+        stopped = ("ERROR", "SUSPENDED")
+        return {i: f"{row.name}: {row.status}" for i, row in self._rows.items() if row.status in stopped}
+
+    def turn(self, now: float, behind: Collection[int], released: Collection[int]) -> Turn | None:
+        """What there is to do; None: nothing."""
+        positions = self._due.due(now)
+        if not len(positions):
+            return None
+        asked = set(self._due.asked(positions).tolist())
+        due, index = self._due, self._index
+        return Turn(
+            due=[self._ids[p] for p in positions.tolist() if p not in asked],
+            asked=[self._ids[p] for p in sorted(asked)],
+            scheduled=Members(index, lambda p: due.time_has_come(p, now)),
+            dirty=Members(index, lambda p: bool(due.flags[p] & DIRTY)),
+            busy=Members(index, lambda p: bool(due.flags[p] & IN_FLIGHT) or self._ids[p] in behind),
+            barred=Members(index, lambda p: due.is_barred(p, now) or self._ids[p] in self._held),
+            released=released,
+            tier=lambda i: int(self._tiers.tier[index[i]]),
+        )
+
+    def passed(self, now: float) -> None:
+        self._due.pass_over(now)
+
+    def next_moment(self, now: float) -> float:
+        return self._due.next_moment(now)
+
+    def went(self, units: Sequence[Unit]) -> None:
+        self._due.went(self._at(i for unit in units for i in unit.members))
+
+    def fared(self, pgt_id: int, branch: str, began: float, now: float) -> bool:
+        """`branch`: ok, cancelled, or one of ERRORS. True when its row has to be read again."""
+        position = self._index.get(pgt_id)
+        if position is None:
+            return False
+        if branch == "cancelled":
+            self._due.returned(np.array([position]))
+            return False
+        if branch == "ok":
+            had = int(self._due.aside[position])
+            self._due.done(np.array([position]), began)
+            self._tiers.settled(np.array([position]))
+            row = self._rows[pgt_id]
+            # A request, a first load, a reload: the catalog tells whether it was answered.
+            return bool(had & (REQUESTED | REINIT)) or not row.is_populated or row.status != "ACTIVE"
+        self._due.failed(position, ERRORS[branch], now)
+        return branch != "engine"
+
+    def is_in_flight(self, pgt_id: int) -> bool:
+        position = self._index.get(pgt_id)
+        return position is not None and bool(self._due.flags[position] & IN_FLIGHT)
+
+    def _at(self, tables: Iterable[int]) -> Positions:
+        return positions_of(tables, self._index)

@@ -1,0 +1,368 @@
+"""A scheduler's turns against a real catalog; the pipeline is a fake that notes what it is handed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgtrickle.capture.install import ensure_capture
+from pgtrickle.db.connect import Connection, connect
+from pgtrickle.model.work import CANCELLED, RETRYABLE, SUCCEEDED, Job
+from pgtrickle.runtime.channel import Fared, Finished, Hello
+from pgtrickle.runtime.scheduling import Scheduling
+from pgtrickle.settings import Sources
+from tests.conftest import Database
+
+
+class FakeLink:
+    """Takes what it is given; answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.connection: object | None = object()
+        self.jobs: list[Job] = []
+        self.last: list[Job] = []
+        self.hellos: list[Hello] = []
+        self.messages: list[Finished] = []
+        self.cleared = 0
+        self.withdrawn = 0
+
+    def open(self, hello: Hello) -> bool:
+        if self.connection is not None:
+            self.hellos.append(hello)
+        return self.connection is not None
+
+    def send(self, message: object) -> bool:
+        assert isinstance(message, Hello)
+        self.hellos.append(message)
+        return True
+
+    def submit(self, jobs: list[Job]) -> bool:
+        self.jobs += jobs
+        return True
+
+    def withdraw(self) -> None:
+        self.withdrawn += 1
+
+    def clear_caches(self) -> None:
+        self.cleared += 1
+
+    def receive(self) -> list[Finished]:
+        messages, self.messages = self.messages, []
+        return messages
+
+    def taken(self) -> list[tuple[int, ...]]:
+        """What was handed over since the last call."""
+        jobs, self.jobs = self.jobs, []
+        self.last = jobs or self.last
+        return [job.unit.members for job in jobs]
+
+    def finish(self, status: str = SUCCEEDED, branch: str = "ok") -> None:
+        fared = tuple(Fared(i, "DIFFERENTIAL", branch) for job in self.last for i in job.unit.members)
+        ended = tuple((job.job_id, status, None if branch == "ok" else "why") for job in self.last)
+        self.messages.append(Finished(ended, () if status == CANCELLED else fared, datetime.now(UTC)))
+
+
+class Stage:
+    """A database with stream tables that count as loaded, and its scheduler."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.user = database.connect()
+        self.link = FakeLink()
+        self.conn: Connection = connect(database.dsn, role="scheduler", autocommit=True)
+        self._scheduling: Scheduling | None = None
+        self.flags: dict[str, object] = {}
+
+    @property
+    def scheduling(self) -> Scheduling:
+        if self._scheduling is None:
+            sources = Sources(flags=self.flags)
+            self._scheduling = Scheduling(self.conn, "test", self.database.dsn, sources, self.link)  # type: ignore[arg-type]
+        return self._scheduling
+
+    def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
+        cursor = self.user.execute(text, params or None)
+        return cursor.fetchall() if cursor.description is not None else []
+
+    def source(self, name: str) -> None:
+        self.sql(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)")
+        relid = self.sql("SELECT %s::regclass::oid::int8", name)[0][0]
+        with connect(self.database.dsn, role="capture", autocommit=True) as conn:
+            ensure_capture(conn, relid, [1, 2])
+
+    def table(self, name: str, query: str, schedule: str = "calculated", mode: str = "AUTO", **options: str) -> int:
+        self.sql("SELECT pgtrickle.create_stream_table(%s, %s, %s, %s)", name, query, schedule, mode)
+        self.sql(
+            "UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, status = 'ACTIVE', "
+            "refresh_done_at = refresh_requested_at, last_refresh_at = clock_timestamp() WHERE pgt_name = %s",
+            name,
+        )
+        for option, value in options.items():
+            self.sql(f"SELECT pgtrickle.alter_stream_table(%s, {option} => %s)", name, value)
+        found = self.sql("SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = %s", name)
+        return int(found[0][0])
+
+    def tick(self) -> list[tuple[int, ...]]:
+        self.scheduling.tick()
+        return self.link.taken()
+
+    def settle(self) -> None:
+        """Everything has been looked at once and is found unchanged."""
+        while self.tick():
+            self.link.finish()
+
+    def jobs(self) -> list[tuple[Any, ...]]:
+        return self.sql("SELECT members, status, attempt_no FROM pgtrickle.pgt_scheduler_jobs ORDER BY job_id")
+
+
+@pytest.fixture
+def stage(installed: Database) -> Iterator[Stage]:
+    stage = Stage(installed)
+    yield stage
+    stage.conn.close()
+
+
+class Counted:
+    """Counts the statements that a connection sends."""
+
+    def __init__(self, conn: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.texts: list[str] = []
+        execute = conn.execute
+
+        def counting(query: Any, *args: Any, **options: Any) -> Any:
+            self.texts.append(str(query))
+            return execute(query, *args, **options)
+
+        monkeypatch.setattr(conn, "execute", counting)
+
+
+def test_quiet_tick_is_one_statement_however_many_sources(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(30):
+        stage.source(f"t{i}")
+        stage.table(f"s{i}", f"SELECT v, count(*) AS n FROM t{i} GROUP BY v")
+    stage.settle()
+    counted = Counted(stage.conn, monkeypatch)
+    for _ in range(5):
+        assert stage.tick() == []
+    assert len(counted.texts) == 5
+    assert "pgt_stream_tables" not in counted.texts[0]
+
+
+def test_change_makes_its_readers_due_and_nobody_else(stage: Stage) -> None:
+    stage.source("t")
+    stage.source("u")
+    one, two = stage.table("s", "SELECT v FROM t"), stage.table("r", "SELECT v FROM u")
+    stage.settle()
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    assert stage.tick() == [(one,)]
+    assert stage.tick() == []  # in flight
+    stage.link.finish()
+    assert stage.tick() == []
+    stage.sql("INSERT INTO u VALUES (1, 1)")
+    assert stage.tick() == [(two,)]
+
+
+def test_changes_during_a_refresh_make_another_one(stage: Stage) -> None:
+    stage.source("t")
+    one = stage.table("s", "SELECT v FROM t")
+    stage.settle()
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    assert stage.tick() == [(one,)]
+    stage.sql("INSERT INTO t VALUES (2, 1)")
+    assert stage.tick() == []
+    stage.link.finish()
+    assert stage.tick() == [(one,)]
+
+
+def test_late_commit_with_an_old_id_is_noticed(stage: Stage) -> None:
+    stage.source("t")
+    one = stage.table("s", "SELECT v FROM t")
+    stage.settle()
+    late = stage.database.connect(autocommit=False)
+    late.execute("INSERT INTO t VALUES (1, 1)")
+    stage.sql("INSERT INTO t VALUES (2, 1)")
+    assert stage.tick() == [(one,)]
+    stage.link.finish()
+    assert stage.tick() == []
+    late.commit()
+    assert stage.tick() == [(one,)]
+    stage.link.finish()
+    rolled_back = stage.database.connect(autocommit=False)
+    rolled_back.execute("INSERT INTO t VALUES (3, 1)")
+    assert stage.tick() == []
+    rolled_back.rollback()
+    assert stage.tick() == []
+
+
+def test_schedule_keeps_a_changed_table_waiting(stage: Stage) -> None:
+    stage.source("t")
+    one = stage.table("s", "SELECT v FROM t", "1h")
+    stage.settle()
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    assert stage.tick() == []
+    stage.sql("SELECT pgtrickle.refresh_stream_table('s')")
+    assert stage.tick() == [(one,)]
+
+
+def test_created_altered_and_dropped_tables_are_noticed(stage: Stage) -> None:
+    stage.source("t")
+    stage.settle()
+    stage.sql("SELECT pgtrickle.create_stream_table('s', 'SELECT v FROM t')")
+    (one,) = stage.tick()
+    assert stage.scheduling.tables == 1
+    stage.sql("UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, refresh_done_at = refresh_requested_at")
+    stage.link.finish()
+    assert stage.tick() == []
+    stage.sql("SELECT pgtrickle.alter_stream_table('s', schedule => '1h')")
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    assert stage.tick() == []
+    stage.sql("SELECT pgtrickle.alter_stream_table('s', schedule => 'calculated')")
+    assert stage.tick() == [one]
+    stage.sql("SELECT pgtrickle.drop_stream_table('s')")
+    stage.tick()
+    assert stage.scheduling.tables == 0
+
+
+def test_two_that_define_tables_in_long_transactions_do_not_wait_for_one_another(stage: Stage) -> None:
+    stage.source("t")
+    stage.settle()
+    one, two = stage.database.connect(autocommit=False), stage.database.connect(autocommit=False)
+    one.execute("SELECT pgtrickle.create_stream_table('a', 'SELECT v FROM t')")
+    two.execute("SET LOCAL lock_timeout = '2s'")
+    two.execute("SELECT pgtrickle.create_stream_table('b', 'SELECT v FROM t')")
+    two.commit()
+    assert len(stage.tick()) == 1
+    one.commit()
+    assert len(stage.tick()) == 1
+
+
+def test_tables_that_read_one_another_are_one_unit(stage: Stage) -> None:
+    stage.source("t")
+    one = stage.table("s", "SELECT v, count(*) AS n FROM t GROUP BY v")
+    two = stage.table("r", "SELECT sum(n) AS n FROM s")
+    stage.settle()
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    assert stage.tick() == [(one, two)]
+    assert stage.sql("SELECT unit_kind FROM pgtrickle.pgt_scheduler_jobs ORDER BY job_id DESC LIMIT 1") == [
+        ("fused_chain",)
+    ]
+
+
+def test_failed_upstream_holds_its_downstream(stage: Stage) -> None:
+    stage.source("t")
+    stage.source("u")
+    stage.table("s", "SELECT v, count(*) AS n FROM t GROUP BY v")
+    two = stage.table("r", "SELECT s.n, u.v FROM s JOIN u ON u.v = s.v")
+    stage.settle()
+    stage.sql("UPDATE pgtrickle.pgt_stream_tables SET status = 'ERROR' WHERE pgt_name = 's'")
+    stage.sql("SELECT pgtrickle._wake('test', pgt_id) FROM pgtrickle.pgt_stream_tables")
+    stage.sql("INSERT INTO u VALUES (1, 1)")
+    assert stage.tick() == []
+    message = "SELECT last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'r'"
+    assert stage.sql(message) == [("waits for stream table public.s: ERROR",)]
+    stage.sql("SELECT pgtrickle.resume_stream_table('s')")
+    assert sorted(i for unit in stage.tick() for i in unit)[-1] == two
+    assert stage.sql(message) == [(None,)]
+
+
+def test_retryable_failure_is_tried_again_after_a_pause_with_the_next_number(stage: Stage) -> None:
+    stage.source("t")
+    one = stage.table("s", "SELECT v FROM t")
+    stage.settle()
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    assert stage.tick() == [(one,)]
+    stage.link.finish(RETRYABLE, "retry")
+    assert stage.tick() == []
+    assert 0.5 < stage.scheduling.next_moment() - time.time() <= 1
+    time.sleep(1)
+    assert stage.tick() == [(one,)]
+    stage.link.finish()
+    stage.tick()
+    assert stage.jobs()[-2:] == [([one], RETRYABLE, 1), ([one], SUCCEEDED, 2)]
+
+
+def test_pipeline_that_ends_gives_its_units_back(stage: Stage) -> None:
+    stage.source("t")
+    one = stage.table("s", "SELECT v FROM t")
+    stage.settle()
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    assert stage.tick() == [(one,)]
+    stage.scheduling.abandon("the pipeline ended")
+    assert stage.jobs()[-1] == ([one], CANCELLED, 1)
+    assert stage.tick() == [(one,)]
+
+
+def test_new_scheduler_closes_what_the_old_one_left(stage: Stage) -> None:
+    stage.source("t")
+    stage.table("s", "SELECT v FROM t")
+    stage.sql(
+        "INSERT INTO pgtrickle.pgt_scheduler_jobs (unit_key, unit_kind, members, status) "
+        "VALUES ('singleton:1', 'singleton', '{1}', 'QUEUED'), ('singleton:1', 'singleton', '{1}', 'RUNNING')"
+    )
+    assert stage.scheduling.ticks == 0
+    assert [status for _, status, _ in stage.jobs()] == [CANCELLED, RETRYABLE]
+
+
+def test_disabled_database_is_watched_and_not_refreshed(stage: Stage) -> None:
+    stage.source("t")
+    one = stage.table("s", "SELECT v FROM t")
+    stage.settle()
+    stage.sql("SELECT pgtrickle.set_option('enabled', 'off')")
+    stage.scheduling.look_at_settings()
+    assert (stage.scheduling.state, stage.link.withdrawn) == ("DISABLED", 1)
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    assert stage.tick() == []
+    stage.sql("SELECT pgtrickle.set_option('enabled', NULL)")
+    stage.scheduling.look_at_settings()
+    assert stage.tick() == [(one,)]
+
+
+def test_source_that_is_captured_later_is_looked_at_from_then_on(stage: Stage) -> None:
+    stage.settle()
+    stage.source("t")
+    one = stage.table("s", "SELECT v FROM t")
+    stage.settle()
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    assert stage.tick() == [(one,)]
+
+
+def test_buffer_that_vanishes_does_not_stop_the_ticks(stage: Stage) -> None:
+    stage.source("t")
+    stage.source("u")
+    one = stage.table("s", "SELECT v FROM t")
+    stage.settle()
+    stage.sql("DROP TABLE u")
+    relid = stage.sql("SELECT source_relid::int8 FROM pgtrickle.pgt_sources ORDER BY created_at DESC LIMIT 1")[0][0]
+    stage.sql(f"DROP TABLE pgtrickle_changes.changes_{relid}")
+    stage.sql("DELETE FROM pgtrickle.pgt_sources WHERE source_relid = %s", relid)
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    taken = stage.tick() + stage.tick()
+    assert taken == [(one,)]
+
+
+def test_cleared_caches_are_cleared_in_the_pipeline(stage: Stage) -> None:
+    stage.settle()
+    stage.sql("SELECT pgtrickle._wake('clear_caches')")
+    stage.tick()
+    assert stage.link.cleared == 1
+
+
+def test_only_sources_of_immediate_tables_notify(stage: Stage) -> None:
+    stage.source("t")
+    stage.source("u")
+    stage.table("s", "SELECT v FROM t", mode="IMMEDIATE")
+    with connect(stage.database.dsn, role="capture", autocommit=True) as conn:
+        for name in ("t", "u"):
+            ensure_capture(conn, stage.sql("SELECT %s::regclass::oid::int8", name)[0][0], [1, 2])
+    listener = psycopg.connect(stage.database.dsn, autocommit=True)
+    listener.execute("LISTEN pgtrickle_wake")
+    stage.sql("INSERT INTO u VALUES (1, 1)")
+    assert list(listener.notifies(timeout=0.3)) == []
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    assert len(list(listener.notifies(timeout=5, stop_after=1))) == 1
+    listener.close()
