@@ -117,6 +117,48 @@ def run(
 
 
 @app.command()
+def refresh(
+    server: Server,
+    names: Annotated[list[str] | None, typer.Argument(help="Stream tables, with their schemas if not public.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every stream table of the database.")] = False,
+    spark_remote: Annotated[str | None, typer.Option(help="sc://host:port of a running Spark Connect server.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Refresh stream tables once, now, without a running control plane: from cron, in a pipeline of yours."""
+    if bool(names) == everything:
+        raise typer.BadParameter("give the names of stream tables, or --all")
+    from pgtrickle.cli.render import working
+    from pgtrickle.db.connect import connect
+    from pgtrickle.runtime.once import refresh_once
+
+    with connect(server, role="refresh") as connection:
+        settings = options.load(connection, spark_remote=spark_remote).settings
+    set_up_logging("error" if settings.log_level == "info" else settings.log_level, settings.log_format)
+    with working("starting Spark and refreshing"):
+        outcomes = refresh_once(settings, server, names or None)
+    rows = [
+        {
+            "table": o.table.full_name,
+            "action": o.action,
+            "inserted": o.inserted,
+            "deleted": o.deleted,
+            "ms": round(sum(o.timings.values())),
+            "error": o.error.one_line() if o.error is not None else None,
+            "reason": o.reason,
+        }
+        for o in outcomes
+    ]
+    if as_json:
+        _print_json(rows)
+    else:
+        for row in rows:
+            done = row["error"] or f"{row['action']}, {row['inserted']} in, {row['deleted']} out, {row['ms']} ms"
+            typer.echo(f"{row['table']}: {done}")
+    if any(row["error"] for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
 def verify(
     server: Server,
     name: Annotated[str | None, typer.Argument(help="A stream table, with its schema if not public.")] = None,

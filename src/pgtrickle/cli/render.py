@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,19 @@ from pgtrickle.settings import Loaded, describe
 
 if TYPE_CHECKING:
     from pgtrickle.runtime.budget import Budget
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A sign of life where a person waits; nothing where a machine reads."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
 
 
 def cell(value: Any) -> str:

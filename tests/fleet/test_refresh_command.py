@@ -1,0 +1,44 @@
+"""`pgtrickle refresh`: once, without a control plane."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.conftest import Database
+
+
+def refresh(database: Database, spark_url: str, *arguments: str) -> tuple[int, Any, str]:
+    command = [sys.executable, "-m", "pgtrickle.cli", "refresh", "--server", database.dsn, "--json"]
+    done = subprocess.run(
+        [*command, "--spark-remote", spark_url, *arguments], capture_output=True, text=True, timeout=100, check=False
+    )
+    return done.returncode, json.loads(done.stdout or "null"), done.stderr
+
+
+@pytest.mark.timeout(180)
+def test_refresh_command_does_all_that_was_asked_and_says_what(installed: Database, spark_url: str) -> None:
+    installed.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    installed.sql("INSERT INTO t SELECT i, i % 3 FROM generate_series(1, 30) AS i")
+    installed.sql("SELECT pgtrickle.create_stream_table('s', 'SELECT v, count(*) AS n FROM t GROUP BY v', '1h')")
+    installed.sql("SELECT pgtrickle.create_stream_table('r', 'SELECT sum(n) AS n FROM s', '1h')")
+    status, rows, _ = refresh(installed, spark_url, "--all")
+    assert status == 0
+    assert {row["table"]: row["action"] for row in rows} == {"public.s": "FULL", "public.r": "FULL"}
+    installed.sql("INSERT INTO t VALUES (31, 1)")
+    status, rows, _ = refresh(installed, spark_url, "s")
+    assert (status, [(row["table"], row["action"]) for row in rows]) == (0, [("public.s", "DIFFERENTIAL")])
+    assert installed.sql("SELECT n FROM s WHERE v = 1") == [(11,)]
+
+
+def test_refresh_command_needs_a_name_and_no_control_plane(installed: Database, spark_url: str) -> None:
+    assert refresh(installed, spark_url)[0] == 2
+    connection = installed.connect(application_name="pgtrickle/scheduler")
+    status, _, text = refresh(installed, spark_url, "--all")
+    connection.close()
+    assert status == 1
+    assert "refresh_and_wait" in text
