@@ -81,7 +81,8 @@ class Generator:
         while True:
             self.used.clear()
             self._number = 0
-            query = self.query(depth, self._types(), NO_SCOPE)
+            is_walk = self.random.random() < 0.06
+            query = self._walk(depth) if is_walk else self.query(depth, self._types(), NO_SCOPE)
             if levels(query) >= depth:
                 return Generated(query, frozenset(self.used))
 
@@ -234,6 +235,39 @@ class Generator:
             every = False
         ctes = (Cte(name, SetOp("UNION", every, first, again), ("x", "y")),)
         return self._around(ctes, (*scope.ctes, (name, shape)), depth, types, scope, recursive=True)
+
+    def _walk(self, depth: int) -> With:
+        """A recursion with nothing around it, whose rows are all there is in its table."""
+        random = self.random
+        self.used.add("walk")
+        name, step, start = (self._alias(letter) for letter in "rzq")
+        below = self._select(depth - 1, [INT, INT], NO_SCOPE, forms=("plain", "grouped", "distinct"))
+        y = Output("y", Expr(f"{start}.{outputs(below)[1].name}", INT, reads=True))
+        shape, tables = (("x", INT), ("y", INT)), (("src", INT), ("dst", INT))
+        near, far = self._alias("e"), self._alias("e")
+        ends = (f"{near}.src", f"{near}.dst") if random.random() < 0.7 else (f"{near}.dst", f"{near}.src")
+        on = Expr(f"({ends[0]} = {step}.y)", BOOL)
+        source = Join("INNER", Named(name, step, shape), Named("edge", near, tables), on)
+        end = ends[1]
+        if random.random() < 0.35:
+            other = random.choice((("edge", tables, "src", "dst"), ("t1", (("id", INT), ("a", INT)), "id", "a")))
+            meets = Expr(f"({far}.{other[2]} = {end})", BOOL)
+            source, end = Join("INNER", source, Named(other[0], far, other[1]), meets), f"{far}.{other[3]}"
+        reached = Output("y", Expr(end, INT, reads=True))
+        if random.random() < 0.5:  # a walk with a counter, which UNION ALL also ends
+            every, x = random.random() < 0.7, Output("x", Expr("0", INT))
+            counted = Output("x", Expr(f"({step}.x + 1)", INT, reads=True))
+            again = Select((counted, reached), source, Expr(f"({step}.x < 3)", BOOL))
+        else:
+            every, x = False, Output("x", Expr(f"{start}.{outputs(below)[0].name}", INT, reads=True))
+            again = Select((Output("x", Expr(f"{step}.x", INT, reads=True)), reached), source)
+        first = Select((x, y), Derived(below, start, rows=below.rows))
+        self.used.add("walk UNION ALL" if every else "walk UNION")
+        body = Select(
+            tuple(Output(n, Expr(f"{name}.{n}", INT, reads=True)) for n in random.choice(("xy", "yx"))),
+            Named(name, name, shape),
+        )
+        return With((Cte(name, SetOp("UNION", every, first, again), ("x", "y")),), body, recursive=True)
 
     def _select(
         self,

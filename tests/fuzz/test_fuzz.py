@@ -77,7 +77,17 @@ def test_queries_are_three_levels_deep_and_reach_every_operator() -> None:
         *("UNION", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL", "DISTINCT", "DISTINCT ON"),
         *("GROUP BY", "HAVING", "ROLLUP", "CUBE", "GROUPING SETS", "FILTER", "DISTINCT aggregate", "string_agg"),
         *("window", "frame", "WINDOW clause", "window in expression", "window over groups", "row_number OVER"),
-        *("window without PARTITION BY", "lag OVER", "CTE", "RECURSIVE", "view", "LATERAL", "unnest"),
+        *(
+            "window without PARTITION BY",
+            "lag OVER",
+            "CTE",
+            "RECURSIVE",
+            "walk UNION",
+            "walk UNION ALL",
+            "view",
+            "LATERAL",
+            "unnest",
+        ),
         *("jsonb_array_elements", "generate_series", "WITH ORDINALITY", "VALUES", "LIMIT", "WITH TIES", "stream table"),
     }
     assert wanted <= used, wanted - used

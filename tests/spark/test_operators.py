@@ -162,6 +162,40 @@ QUERIES = {
         WITH RECURSIVE r(src, dst) AS (SELECT src, dst FROM e UNION SELECT r.src, e.dst FROM r JOIN e ON e.src = r.dst)
         SELECT src, dst FROM r
     """,
+    "recursive_from": """
+        WITH RECURSIVE r(id) AS (SELECT k FROM c UNION SELECT e.dst FROM r JOIN e ON e.src = r.id) SELECT id AS node, -id AS minus FROM r
+    """,
+    "recursive_using": "WITH RECURSIVE r(src) AS (SELECT k FROM a UNION SELECT e.dst FROM r JOIN e USING (src)) SELECT src FROM r",
+    "recursive_ways": """
+        WITH RECURSIVE r(n, hops) AS (SELECT k, 0 FROM c UNION ALL SELECT e.dst, r.hops + 1 FROM r JOIN e ON e.src = r.n WHERE r.hops < 5)
+        SELECT hops, n FROM r
+    """,
+    "recursive_two_tables": """
+        WITH RECURSIVE r(n, t, hops) AS (SELECT 1, NULL, 0 UNION ALL SELECT b.id, b.t, r.hops + 1 FROM r JOIN e ON e.src = r.n
+        JOIN b ON b.k = e.dst WHERE r.hops < 3) SELECT n, t, hops FROM r
+    """,
+    "recursive_two_tables_set": """
+        WITH RECURSIVE r(n, t) AS (SELECT v, t FROM a WHERE EXISTS (SELECT 1 FROM c WHERE c.k = a.k) UNION
+        SELECT e.dst, b.t FROM r JOIN e ON e.src = r.n JOIN b ON b.k = e.dst) SELECT n, t FROM r
+    """,
+    "recursive_twice": """
+        WITH RECURSIVE r(n, hops) AS (SELECT 1, 0 UNION ALL SELECT y.dst, r.hops + 1 FROM r, e x, e y
+        WHERE x.src = r.n AND y.src = x.dst AND r.hops < 4) SELECT n, hops FROM r
+    """,
+    "recursive_path": """
+        WITH RECURSIVE r(id, path) AS (SELECT id, ARRAY[id] FROM a WHERE k IS NULL UNION ALL SELECT a.id, r.path || a.id FROM r
+        JOIN a ON a.k = r.id WHERE a.id <> ALL (r.path)) SELECT id, path FROM r
+    """,
+    "recursive_filtered": """
+        WITH RECURSIVE r(id) AS (SELECT k FROM c UNION SELECT e.dst FROM r JOIN e ON e.src = r.id) SELECT id FROM r WHERE id > 2
+    """,
+    "recursive_joined": """
+        WITH RECURSIVE r(id) AS (SELECT 1 UNION SELECT e.dst FROM r JOIN e ON e.src = r.id) SELECT a.id, a.t FROM r JOIN a ON a.k = r.id
+    """,
+    "recursive_left": """
+        WITH RECURSIVE r(id, n) AS (SELECT 1, 0 UNION SELECT e.dst, b.id FROM r JOIN e ON e.src = r.id LEFT JOIN b ON b.k = e.dst)
+        SELECT id, n FROM r
+    """,
     "recursive_grouped": """
         WITH RECURSIVE r(n, hops) AS (SELECT 1, 0 UNION ALL SELECT e.dst, r.hops + 1 FROM r JOIN e ON e.src = r.n WHERE r.hops < 6)
         SELECT n, min(hops) AS hops, count(*) AS ways FROM r GROUP BY n

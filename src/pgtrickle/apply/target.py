@@ -25,12 +25,13 @@ def escape(sql: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A stream table's storage."""
+    """A stream table's storage. `lookups`: columns by which refreshes find its rows."""
 
     pgt_id: int
     schema: str
     name: str
     columns: tuple[Column, ...]
+    lookups: tuple[str, ...] = ()
 
     @property
     def table(self) -> str:
@@ -59,6 +60,7 @@ class Target:
 def reshape(conn: Connection, target: Target) -> None:
     """Before a load is written: the columns of the definition, and the hidden one that regions need."""
     conn.execute("SELECT pgtrickle._reshape(%s)", (target.pgt_id,))
+    _index(conn, target)
     wanted = any(c.name == REGION for c in target.columns)
     row = conn.execute(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = %s::pg_catalog.regclass AND attname = %s)",
@@ -72,3 +74,21 @@ def reshape(conn: Connection, target: Target) -> None:
     conn.execute(f'ALTER TABLE {target.table} ADD COLUMN {quote(REGION)} text COLLATE "C"')
     # By hash: the text of a key may be too long for an index.
     conn.execute(f"CREATE INDEX ON {target.table} (pg_catalog.hashtextextended({quote(REGION)}, 0))")
+
+
+def _index(conn: Connection, target: Target) -> None:
+    """The indexes by which refreshes find rows, and no others of ours. By hash: a value may be too long for a tree."""
+    rows = conn.execute(
+        "SELECT c.relname, a.attname FROM pg_catalog.pg_index AS i "
+        "JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid "
+        "JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] "
+        "WHERE i.indrelid = %s::pg_catalog.regclass AND starts_with(c.relname, '__pgt_lookup_') ORDER BY 1",
+        (target.table,),
+    ).fetchall()
+    if tuple(column for _, column in rows) == target.lookups:
+        return
+    for name, _ in rows:
+        conn.execute(f"DROP INDEX {quote(target.schema)}.{quote(name)}")
+    for position, column in enumerate(target.lookups):
+        name = f"__pgt_lookup_{target.pgt_id}_{position}"
+        conn.execute(f"CREATE INDEX {quote(name)} ON {target.table} USING hash ({quote(column)})")

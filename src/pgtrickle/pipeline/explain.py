@@ -31,6 +31,7 @@ from pgtrickle.pipeline.nodes import (
 from pgtrickle.pipeline.rules import full
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.templates import FoldTemplate, RegionTemplate, Template
+from pgtrickle.pipeline.walks import RecursionTemplate
 
 _STRATEGY = {
     "add": "adds signed values and weights exactly (decimal)",
@@ -38,6 +39,7 @@ _STRATEGY = {
     "greatest": "keeps the greatest value; a group whose greatest value was deleted is read again",
     "reread": "reads each touched group again",
 }
+_WHOLE_RECURSION = "evaluated whole, before and after"
 
 
 def explain(template: Template) -> dict[str, Any]:
@@ -55,6 +57,8 @@ def explain(template: Template) -> dict[str, Any]:
             what = ", ".join(template.core.region or ()) or "nothing: all rows belong together"
             tree.append(f"Replace by ({what}): what is stored of a touched region goes, what the query yields comes")
         _node(template.plan, int(bool(tree)), tree)
+        if isinstance(template, RecursionTemplate):
+            tree[1] = tree[1].replace(_WHOLE_RECURSION, "what changes lead to, from the stored rows")
         spark = "net changes per row, identity (xxhash64 of the row)"
     return {
         "mode": "DIFFERENTIAL",
@@ -123,7 +127,7 @@ def _label(node: Node) -> str:
     if isinstance(node, SetOperation):
         return f"{node.word}: rows equal to a changed one, before and after"
     if isinstance(node, Recursive):
-        return "Recursive: evaluated whole, before and after"
+        return f"Recursive ({node.word}): {_WHOLE_RECURSION}"
     if isinstance(node, Constant):
         return "Values"
     if isinstance(node, Block):

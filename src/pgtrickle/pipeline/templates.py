@@ -36,6 +36,7 @@ from pgtrickle.pipeline.rules.linear import NOW, Changed, W
 from pgtrickle.pipeline.rules.states import ALL_NEW, Statement
 from pgtrickle.pipeline.shapes import lifted
 from pgtrickle.pipeline.sqltext import quote
+from pgtrickle.pipeline.walks import RecursionTemplate, compile_walk
 
 Describe = Callable[[str], Sequence[SqlType]]
 
@@ -265,7 +266,7 @@ def selected(plan: Aggregate, items: Sequence[str], filters: Sequence[str] = ())
     return f"SELECT {', '.join(items)} FROM {source}{f' WHERE {where}' if where else ''}"
 
 
-Template = BagTemplate | FoldTemplate | LimitTemplate | RegionTemplate
+Template = BagTemplate | FoldTemplate | LimitTemplate | RecursionTemplate | RegionTemplate
 
 
 def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str) -> Template:
@@ -280,6 +281,8 @@ def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stor
     core = _core(plan)
     if core is None:
         _refuse_undetermined(plan)
+        if isinstance(plan, Block) and (walked := compile_walk(plan, columns, _relids(plan), stored)) is not None:
+            return walked
         return BagTemplate(plan, tuple(columns), _relids(plan))
     for child in children(core):
         _refuse_undetermined(child)

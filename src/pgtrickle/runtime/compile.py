@@ -19,6 +19,7 @@ from pgtrickle.pipeline.measures import Measure
 from pgtrickle.pipeline.nodes import Aggregate, Plan
 from pgtrickle.pipeline.parse import Functions, parse
 from pgtrickle.pipeline.templates import FoldTemplate, RegionTemplate, Template, compile_plan
+from pgtrickle.pipeline.walks import RecursionTemplate
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -86,10 +87,13 @@ def _without_storage(template: Template) -> Template:
     """The same over an empty relation: the table gets its new columns only when its load is ready."""
     if isinstance(template, LimitTemplate):
         return replace(template, state=f"(SELECT {_no_state(template)} WHERE false)")
-    if not isinstance(template, RegionTemplate):
+    if not isinstance(template, RegionTemplate | RecursionTemplate):
         return template
     columns = [f"NULL::{c.type} AS {quote(c.name)}" for c in template.columns]
-    columns += [f'NULL::text AS "{REGION}"'] if template.has_column else []
+    if isinstance(template, RecursionTemplate):
+        columns.append("NULL::tid AS ctid")
+    elif template.has_column:
+        columns.append(f'NULL::text AS "{REGION}"')
     return replace(template, stored=f"(SELECT {', '.join(columns)} WHERE false) AS stored")
 
 
@@ -164,7 +168,8 @@ def _target(table: StreamTable, template: Template | None = None) -> Target:
     columns = table.columns
     if isinstance(template, RegionTemplate) and template.has_column:
         columns = (*columns, Column(0, REGION, 'text COLLATE "C"', 25, -1))
-    return Target(table.pgt_id, table.schema, table.name, columns)
+    lookups = template.lookups if isinstance(template, RecursionTemplate) else ()
+    return Target(table.pgt_id, table.schema, table.name, columns, lookups)
 
 
 def _groups(template: Template, target: Target) -> Groups | None:

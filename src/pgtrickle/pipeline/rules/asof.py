@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pgtrickle.pipeline.carriers import encoded
 from pgtrickle.pipeline.nodes import Scan
@@ -13,7 +13,9 @@ from pgtrickle.pipeline.sqltext import quote
 NOW_MARK = '"__pgt_now"'  # of a row of a table as it was: whether it is there now
 
 
-def as_of(scan: Scan, alias: str, change: Changed, share: Callable[[str, str], str]) -> tuple[str, str]:
+def as_of(
+    scan: Scan, alias: str, change: Changed, share: Callable[[str, str], str], *, kept: bool = False
+) -> tuple[str, str]:
     """The table before the window, under an alias: rows, and the condition that belongs to them.
 
     The rows are those that the table has, and for what the window touched what there was. The condition leaves out
@@ -23,6 +25,7 @@ def as_of(scan: Scan, alias: str, change: Changed, share: Callable[[str, str], s
     Rows are touched that share their key with a changed one, where changes have a key of the table, else that are
     equal to one. What there was of them is what there is minus what came plus what went, row by row as texts: not
     every type has an equality, and 1.0 must not stand for 1.00. So the key need not be unique.
+    `kept`: only what there was and still is.
     """
     by_number = {c.attnum: c for c in scan.relation.columns}
     columns = [a for a, _ in scan.exposes]
@@ -38,12 +41,13 @@ def as_of(scan: Scan, alias: str, change: Changed, share: Callable[[str, str], s
     keys = share(f"SELECT DISTINCT {listed} FROM {buffer}", "w")
     touched = f"IN (SELECT {', '.join(f'w.{n}' for n in names)} FROM {keys} AS w)"
     place = ", ".join([stored[a] for a in scan.key] or [row])
-    now = f"SELECT {row} AS r, 1 AS n FROM {table} WHERE ({place}) {touched}"
-    undone = f"SELECT {image}, CASE c.action WHEN 'I' THEN -1 ELSE 1 END FROM {buffer}"
-    net = f"SELECT b.r, sum(b.n) AS n FROM ({now} UNION ALL {undone}) AS b GROUP BY b.r HAVING sum(b.n) > 0"
-    copies = "unnest(array_fill(1, ARRAY[b.n::int4]))"  # which the planner takes for 10, generate_series for 1000
-    typed = [f"(b.r::text[])[{i}]::{by_number[a].type} AS c{a}" for i, a in enumerate(columns, start=1)]
-    back = share(f"SELECT {', '.join(typed) or '1 AS one'} FROM ({net}) AS b, {copies}", "b")
+    there, not_there = (", 1 AS m", ", 0") if kept else ("", "")
+    now = f"SELECT {row} AS r, 1 AS n{there} FROM {table} WHERE ({place}) {touched}"
+    undone = f"SELECT {image}, CASE c.action WHEN 'I' THEN -1 ELSE 1 END{not_there} FROM {buffer}"
+    count = "least(sum(b.n), sum(b.m))" if kept else "sum(b.n)"
+    net = f"SELECT b.r, {count} AS n FROM ({now} UNION ALL {undone}) AS b GROUP BY b.r HAVING {count} > 0"
+    typed = ", ".join(_typed(scan, [f"c{a}" for a in columns])) or "1 AS one"
+    back = share(f"SELECT {typed} FROM ({net}) AS b, {copies('b.n')}", "b")
     shown = [*(f"{stored[a]} AS {quote(n)}" for a, n in scan.exposes), f"true AS {NOW_MARK}"]
     given = [*(f"b.c{a} AS {quote(n)}" for a, n in scan.exposes), f"false AS {NOW_MARK}"]
     exposed = {a: f"{alias}.{quote(n)}" for a, n in scan.exposes}
@@ -52,6 +56,28 @@ def as_of(scan: Scan, alias: str, change: Changed, share: Callable[[str, str], s
         f"SELECT {', '.join(shown)} FROM {table} UNION ALL SELECT {', '.join(given)} FROM {apart(back)} AS b",
         f"(NOT {alias}.{NOW_MARK} OR NOT (({', '.join(value)}) {touched}))",
     )
+
+
+def netted(scan: Scan, change: Changed, action: str, share: Callable[[str, str], str]) -> str:
+    """The name of the rows that have come ('I') or gone ('D') for good: not those that did both in the window."""
+    image = encoded([f"c.c{a}::text" for a, _ in scan.exposes])
+    buffer = f"{linear.buffer_name(scan.relation.relid)} AS c WHERE {change.window.predicate('c.xid')}"
+    signed = f"sum(CASE c.action WHEN '{action}' THEN 1 ELSE -1 END)"
+    net = f"SELECT {image} AS r, {signed} AS n FROM {buffer} AND c.action <> 'T' GROUP BY 1 HAVING {signed} > 0"
+    listed = ", ".join(_typed(scan, [quote(n) for _, n in scan.exposes])) or "1 AS __pgt_one"
+    return share(f"SELECT {listed} FROM ({net}) AS b, {copies('b.n')}", "n")
+
+
+def _typed(scan: Scan, names: Sequence[str]) -> list[str]:
+    """The columns of a table from the text of a row, `b.r`."""
+    types = {c.attnum: c.type for c in scan.relation.columns}
+    exposed = enumerate(zip(scan.exposes, names, strict=True), start=1)
+    return [f"(b.r::text[])[{i}]::{types[a]} AS {name}" for i, ((a, _), name) in exposed]
+
+
+def copies(count: str) -> str:
+    """So many rows of each; the planner takes this for 10, generate_series for 1000."""
+    return f"unnest(array_fill(1, ARRAY[{count}::int4]))"
 
 
 def apart(name: str) -> str:

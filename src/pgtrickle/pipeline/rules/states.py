@@ -32,7 +32,7 @@ from pgtrickle.pipeline.nodes import (
     texts,
 )
 from pgtrickle.pipeline.rules import linear
-from pgtrickle.pipeline.rules.asof import apart, as_of
+from pgtrickle.pipeline.rules.asof import apart, as_of, netted
 from pgtrickle.pipeline.rules.linear import NOW, Changed, Rendered, Term, W
 from pgtrickle.pipeline.rules.names import below, conjuncts, free
 from pgtrickle.pipeline.sqltext import identifier, quote
@@ -266,8 +266,11 @@ class Statement:
             return f"SELECT {listed} FROM ({rows}) AS o WHERE {condition}"
         return linear.render(scan, NOW).sql
 
-    def scan_as_of(self, scan: Scan, alias: str) -> tuple[str, str]:
-        return as_of(scan, alias, self.changed[scan.relation.relid], self.share)
+    def scan_as_of(self, scan: Scan, alias: str, *, kept: bool = False) -> tuple[str, str]:
+        return as_of(scan, alias, self.changed[scan.relation.relid], self.share, kept=kept)
+
+    def netted(self, scan: Scan, action: str) -> str:
+        return netted(scan, self.changed[scan.relation.relid], action, self.share)
 
 
 def is_all(condition: Text, sub: Sub) -> bool:
