@@ -14,7 +14,7 @@ import pytest
 
 from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.capture.trim import index_long_buffers
-from pgtrickle.errors import FencedError
+from pgtrickle.errors import FencedError, TransientError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.refresh import Outcome, Refresher
 from pgtrickle.runtime.turn import Turns
@@ -514,11 +514,8 @@ def test_initial_load_under_writes_has_no_gap_and_no_duplicate(
     assert line.sql("SELECT (SELECT count(*) FROM bag) - (SELECT count(*) FROM item)") == [(0,)]
 
 
-def test_long_writer_on_a_new_source_delays_its_own_reader_only(
-    shop: Line, installed: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_writer_on_a_new_source_delays_its_own_reader_only(shop: Line, installed: Database) -> None:
     """Capture has to lock writers out for an instant; until it can, the table waits, with a reason, and nobody else."""
-    monkeypatch.setattr("pgtrickle.runtime.worker.BUSY_SECONDS", 0.0)
     shop.sql("CREATE TABLE fresh (id int, qty int); INSERT INTO fresh VALUES (1, 1)")
     writer = installed.connect(autocommit=False)
     writer.execute("INSERT INTO fresh VALUES (2, 2)")
@@ -526,7 +523,7 @@ def test_long_writer_on_a_new_source_delays_its_own_reader_only(
     for number in range(5):
         shop.sql(f"INSERT INTO item VALUES ({100 + number}, 2, {number})")
         began = time.monotonic()
-        turn(shop)
+        assert {o.table.name: type(o.error) for o in shop.tick() if o.error} == {"late": TransientError}
         assert time.monotonic() - began < 5
         shop.check("totals")
     now, message = status(shop, "late")

@@ -23,7 +23,6 @@ class Site:
         self.engine = engine
         self.cache = TemplateCache(settings.template_cache_max_entries)
         self.costs = CostMemory()
-        self.busy: dict[int, float] = {}
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
         self._is_closed = False
@@ -84,4 +83,4 @@ class Site:
             reader.close()
             writer.close()
             raise
-        return Worker(self.name, reader, writer, self.engine, self.settings, self.cache, self.costs, self.busy)
+        return Worker(self.name, reader, writer, self.engine, self.settings, self.cache, self.costs)

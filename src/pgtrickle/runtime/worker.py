@@ -4,7 +4,6 @@ those that read one another. What fails is recorded in the catalog; a lost conne
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -27,8 +26,6 @@ from pgtrickle.telemetry import PLAN_COMPILED, REFRESH_DONE, REFRESH_FAILED, REF
 
 log = logging.getLogger(__name__)
 
-BUSY_SECONDS = 2.0  # between two tries to prepare a table whose source is locked
-
 
 class Worker:
     """Two connections, used by one thread at a time: one reads at a snapshot, one prepares and applies."""
@@ -42,14 +39,12 @@ class Worker:
         settings: Settings,
         cache: TemplateCache,
         costs: CostMemory,
-        busy: dict[int, float],
     ) -> None:
         self.name = name
         self.reader = reader
         self.writer = writer
         self.settings = settings
         self.cache = cache
-        self.busy = busy
         # Of the units at hand: the cache may be smaller than they are many.
         self._held: dict[int, tuple[tuple[object, ...], Compiled]] = {}
         limits = Limits(
@@ -149,8 +144,6 @@ class Worker:
 
     def _prepare(self, table: StreamTable, failed: list[Outcome], *, reload: str | None = None) -> bool:
         started = datetime.now(UTC)
-        if self.busy.get(table.pgt_id, 0.0) > time.monotonic():
-            return False
         try:
             compiled = prepare(self.writer, table, reload=reload)
         except PgtrickleError as error:
@@ -163,7 +156,6 @@ class Worker:
                 failed.append(Outcome(table, "FULL", None, error))
                 self._failed(failed[-1], started)
             return False
-        self.busy.pop(table.pgt_id, None)
         self.cache.put(table, compiled)
         self._held[table.pgt_id] = (version(table), compiled)
         log.info(
@@ -174,7 +166,6 @@ class Worker:
 
     def _postpone(self, table: StreamTable, error: TransientError) -> None:
         """A long transaction on a source is nobody's fault and may take hours: said, not counted."""
-        self.busy[table.pgt_id] = time.monotonic() + BUSY_SECONDS
         with translated():
             self.writer.execute(
                 "UPDATE pgtrickle.pgt_stream_tables SET last_error_message = %s "
