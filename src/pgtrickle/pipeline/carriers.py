@@ -65,11 +65,16 @@ def key(sql: str, type_: SqlType) -> str:
         return f"pg_catalog.trim_scale({sql})::text"
     if type_.base in (FLOAT4, FLOAT8):  # -0 and 0 are one group
         return f"(({sql}) + 0::{'float4' if type_.base == FLOAT4 else 'float8'})::text"
-    if type_.base in _COMPARABLE or type_.kind == "e" or type_.element in _COMPARABLE - {OID, BPCHAR}:
+    if is_comparable(type_):
         return exact(sql)
     raise NotDifferentiableError(
         f"grouping by type {type_.name} is not maintained from changes: its text does not decide equality"
     )
+
+
+def is_comparable(type_: SqlType) -> bool:
+    """Whether values are equal exactly when their texts are."""
+    return type_.base in _COMPARABLE or type_.kind == "e" or type_.element in _COMPARABLE - {OID, BPCHAR}
 
 
 def order(sql: str, type_: SqlType) -> str | None:
@@ -82,8 +87,19 @@ def order(sql: str, type_: SqlType) -> str | None:
     if type_.base == DATE:
         return _or_infinite(sql, f"(({sql}) - {zero})::numeric", zero)
     if type_.base in (TIMESTAMP, TIMESTAMPTZ):
-        return _or_infinite(sql, f"((EXTRACT(EPOCH FROM ({sql}))::numeric - 946684800) * 1000000)", zero)
+        return _or_infinite(sql, f"{microseconds(sql, with_zone=type_.base == TIMESTAMPTZ)}::numeric", zero)
     return None
+
+
+def microseconds(sql: str, *, with_zone: bool) -> str:
+    """A finite timestamp as microseconds since 2000-01-01, as bigint.
+
+    Of the whole timestamp EXTRACT(EPOCH) is a float before PostgreSQL 14, and is rounded for the last years of the
+    calendar; of a day's time it is exact in all versions.
+    """
+    local = f"(({sql}) AT TIME ZONE 'UTC')" if with_zone else f"({sql})"
+    days = f"({local}::date - DATE '2000-01-01')::int8 * 86400000000"
+    return f"({days} + (EXTRACT(EPOCH FROM {local}::time) * 1000000)::int8)"
 
 
 def _fits(typmod: int) -> bool:
