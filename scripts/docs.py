@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pgtrickle import errors
 from pgtrickle.db import Connection, connect, install
+from pgtrickle.pipeline.expressions.listed import ENTRIES
 from pgtrickle.runtime.embedded import EmbeddedPostgres
 from pgtrickle.settings import ALIASES, PROFILES, describe
 
@@ -85,11 +86,46 @@ def sql_page(connection: Connection) -> str:
     return "\n".join(page)
 
 
+def expressions_page() -> str:
+    """One line per name and result; entries that differ in their arguments only stand together."""
+    titles = {
+        "operator": "Operators",
+        "function": "Functions",
+        "construct": "Logic and constructs",
+        "cast": "Casts",
+    }
+    head = (
+        "# Expressions over several databases\n\nWhat Spark evaluates with PostgreSQL's exact result. Types meet by "
+        "PostgreSQL's implicit casts, so that `int4 = int8` or `date + interval` need no line of their own; BETWEEN, "
+        "IN, `= ANY (ARRAY[...])` and `<> ALL (ARRAY[...])` are made of comparisons. `opaque` is every type that is "
+        "only carried and whose text decides equality (enum, inet, time, ranges of integers and more). Text is "
+        "ordered, and has upper and lower case, under collation C only; it is compared for equality under every "
+        "deterministic collation. "
+        "A numeric may have 38 digits. `tests/spark/test_conformance.py` compares each line with PostgreSQL.\n"
+    )
+    parts = [head]
+    for kind, title in titles.items():
+        rows: dict[tuple[str, str, str], list[str]] = {}
+        for entry in ENTRIES:
+            if entry.kind == kind:
+                name = f"{entry.arguments[0]} to" if kind == "cast" else entry.name
+                column = entry.parameter if entry.parameter is not None else ", ".join(entry.arguments)
+                where = ", ".join(entry.arguments) if entry.parameter is not None else ""
+                rows.setdefault((name, where, entry.note), []).append(entry.result if kind == "cast" else column)
+        lines = [
+            f"| `{name.replace('|', chr(92) + '|')}` | {where} | {'; '.join(dict.fromkeys(columns))} | {note} |"
+            for (name, where, note), columns in rows.items()
+        ]
+        parts.append(f"\n## {title}\n\n| name | of | for | |\n|---|---|---|---|\n" + "\n".join(lines) + "\n")
+    return "".join(parts)
+
+
 def main() -> None:
     REFERENCE.mkdir(parents=True, exist_ok=True)
     with EmbeddedPostgres.create(durable=False) as server, connect(server.dsn(), role="docs", autocommit=True) as conn:
         install(conn)
         pages = {"settings.md": settings_page(), "errors.md": errors_page(), "sql.md": sql_page(conn)}
+    pages["expressions.md"] = expressions_page()
     for name, text in pages.items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
         print(f"docs/reference/{name}")

@@ -33,11 +33,14 @@ def reporting(*, unable: bool = False) -> Iterator[None]:
     try:
         yield
     except PgtrickleError as error:
-        code = ExecutorsUnableError.code if unable else error.code
-        parts = json.dumps([code, error.message, error.hint])
-        text = base64.urlsafe_b64encode(parts.encode()).decode()
-        # The plain words are for Spark's log. Nothing of the session is in them or in the trace.
-        raise ReportedError(f"{error.message} <pgtrickle:{text}>") from None
+        # Nothing of the session is in its text or in the trace.
+        raise ReportedError(written(error, ExecutorsUnableError.code if unable else error.code)) from None
+
+
+def written(error: PgtrickleError, code: str | None = None) -> str:
+    """The error as a text from which `reported` has it back; the plain words are for Spark's log."""
+    parts = json.dumps([code or error.code, error.message, error.hint])
+    return f"{error.message} <pgtrickle:{base64.urlsafe_b64encode(parts.encode()).decode()}>"
 
 
 def reported(text: str) -> PgtrickleError | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgtrickle.errors import EngineLostError, InexactValueError, InvariantError, PgtrickleError
 from pgtrickle.model.flow import Delta
+from pgtrickle.pipeline import expressions
 from pgtrickle.pipeline.frames import from_rows, padded
 from pgtrickle.pipeline.gather import Gather
 from pgtrickle.pipeline.leaves import Slots
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 _CONF = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
+    **expressions.CONF,
 }
 SMALL_CONF = {**_CONF, "spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 BULK_CONF = {

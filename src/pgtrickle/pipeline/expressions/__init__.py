@@ -1,0 +1,30 @@
+"""Expressions that Spark evaluates because no single PostgreSQL sees all their tables: an allow-list (ADR 15)."""
+
+from pgtrickle.pipeline.expressions.failures import failure
+from pgtrickle.pipeline.expressions.nodes import Call, Constant, Node, Reference
+from pgtrickle.pipeline.expressions.resolve import equality, resolve
+from pgtrickle.pipeline.expressions.syntax import Columns, parse
+from pgtrickle.pipeline.expressions.translate import CONF, column, condition, join_keys, key
+from pgtrickle.pipeline.expressions.types import PgType, carried, pg_type, restored, spark_type
+
+__all__ = [
+    "CONF",
+    "Call",
+    "Columns",
+    "Constant",
+    "Node",
+    "PgType",
+    "Reference",
+    "carried",
+    "column",
+    "condition",
+    "equality",
+    "failure",
+    "join_keys",
+    "key",
+    "parse",
+    "pg_type",
+    "resolve",
+    "restored",
+    "spark_type",
+]

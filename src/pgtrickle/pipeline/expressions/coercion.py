@@ -1,0 +1,185 @@
+"""Which types meet: PostgreSQL's choice of a common type, and the implicit casts that lead there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pgtrickle.errors import DefinitionError
+from pgtrickle.pipeline.expressions.comparisons import COMPARISONS
+from pgtrickle.pipeline.expressions.entries import Entry
+from pgtrickle.pipeline.expressions.listed import BY_KEY, CASTS
+from pgtrickle.pipeline.expressions.literals import constant
+from pgtrickle.pipeline.expressions.nodes import Call, Constant, Node
+from pgtrickle.pipeline.expressions.numbers import same_shape
+from pgtrickle.pipeline.expressions.types import (
+    BOOL,
+    FLOATS,
+    INTEGERS,
+    MOST_DIGITS,
+    NUMBERS,
+    NUMERIC,
+    TEXT,
+    TEXTS,
+    UNKNOWN,
+    PgType,
+    combined,
+)
+
+_WHOLE_DIGITS = {"int2": 5, "int4": 10, "int8": 19}
+_ARITHMETIC = ("+", "-", "*", "/", "%")
+
+
+def constant_numeric(text: str) -> Constant:
+    """A literal with a point, an exponent or too many digits for bigint."""
+    if "e" in text.lower():
+        raise DefinitionError(f"the constant {text} is not in a form that is listed")
+    return Constant(*constant(text, NUMERIC))
+
+
+def cast(node: Node, target: PgType) -> Node:
+    """An explicit cast."""
+    if node.type is UNKNOWN:
+        return coerced(node, target)
+    source = node.type
+    if source == target or (source.name == target.name and source.name not in ("numeric", "opaque", *TEXTS)):
+        return node
+    entry = CASTS.get((source.name, target.name))
+    if entry is None or (source.name == "opaque" and source.label != target.label):
+        raise DefinitionError(
+            f"the cast from {source.shown} to {target.shown} is not among those that are evaluated outside PostgreSQL",
+            hint="docs/reference/expressions.md has the list",
+        )
+    if target.name == "numeric" and target == NUMERIC:
+        if source.name == "numeric":
+            return node
+        target = PgType("numeric", _WHOLE_DIGITS[source.name])
+    elif target.name == "numeric" and source.name in INTEGERS:  # by way of a numeric that holds it
+        return cast(cast(node, NUMERIC), target)
+    if target.name in TEXTS:
+        of = combined([source], target.name) if source.name in TEXTS else target
+        target = replace(of, length=target.length)
+    return Call(entry, (node,), target)
+
+
+def coerced(node: Node, target: PgType) -> Node:
+    """An implicit cast, or a constant whose type is decided by what stands beside it."""
+    if node.type.name == target.name and target.name != "opaque":
+        return node
+    if node.type is not UNKNOWN:
+        return cast(node, target)
+    assert isinstance(node, Constant)
+    if node.value is None:
+        return Constant(None, replace(target, whole=1, scale=0, fixed=True) if target.name == "numeric" else target)
+    if target.name == "numeric" and target != NUMERIC:
+        return cast(Constant(*constant(str(node.value), NUMERIC)), target)
+    return Constant(*constant(str(node.value), target))
+
+
+def operands(kind: str, name: str, nodes: list[Node], parameter: str | None) -> list[Node]:
+    """The arguments as PostgreSQL would cast them implicitly for this operator or function."""
+    if kind == "construct":
+        return [coerced(n, BOOL) if n.type is UNKNOWN and name in ("AND", "OR", "NOT") else n for n in nodes]
+    known = [n.type for n in nodes if n.type is not UNKNOWN]
+    if name in COMPARISONS or name in _ARITHMETIC:
+        if len(nodes) == 2 and len(known) == 1:
+            other = known[0] if name in COMPARISONS or known[0].name in NUMBERS else None
+            nodes = nodes if other is None else [coerced(n, _open(other)) if n.type is UNKNOWN else n for n in nodes]
+        return _met(name, nodes)
+    target_texts = [n if n.type.name not in TEXTS and n.type is not UNKNOWN else coerced(n, TEXT) for n in nodes]
+    result = []
+    for node in target_texts:
+        if name in ("substring", "left", "right") and node.type.name == "int2":
+            node = coerced(node, PgType("int4"))
+        if name in ("round", "floor", "ceil", "trunc", "sign") and node.type.name == "float4" and parameter is None:
+            node = coerced(node, PgType("float8"))
+        if name == "date_part" and node.type.name == "date":
+            node = coerced(node, PgType("timestamp"))
+        result.append(node)
+    return result
+
+
+def _open(type_: PgType) -> PgType:
+    """The type for a constant beside it: a numeric constant has its own digits, a text its own length."""
+    return NUMERIC if type_.name == "numeric" else replace(type_, length=None) if type_.name == "varchar" else type_
+
+
+def _met(name: str, nodes: list[Node]) -> list[Node]:
+    if len(nodes) != 2:
+        return nodes
+    left, right = (n.type for n in nodes)
+    if ("operator", name, (left.name, right.name), None) in BY_KEY:
+        return nodes
+    common = _common_operand(left, right)
+    if common is None:
+        if left.name == "date" and right.name == "interval":
+            return [coerced(nodes[0], PgType("timestamp")), nodes[1]]
+        if left.name == "date" and right.name == "int2":
+            return [nodes[0], coerced(nodes[1], PgType("int4"))]
+        if left.name == "int2" and right.name == "date":
+            return [coerced(nodes[0], PgType("int4")), nodes[1]]
+        return nodes
+    return [coerced(n, common) for n in nodes]
+
+
+def _common_operand(left: PgType, right: PgType) -> PgType | None:
+    """Of two operands: integers the wider, numeric with integers, else double precision, PostgreSQL's preferred."""
+    if left.name in NUMBERS and right.name in NUMBERS:
+        if left.name == right.name:
+            return left
+        names = {left.name, right.name}
+        if names & set(FLOATS):
+            return PgType("float8")
+        return NUMERIC if "numeric" in names else PgType(max(names, key=INTEGERS.index))
+    if left.name in TEXTS and right.name in TEXTS:
+        # Blanks at the end count as soon as a text takes part; character beside character varying is character.
+        is_character = {left.name, right.name} == {"bpchar", "varchar"}
+        return PgType("bpchar") if is_character else TEXT
+    return None
+
+
+def alternatives(nodes: Sequence[Node], what: str) -> list[Node]:
+    """The branches of CASE, COALESCE, GREATEST, LEAST in their common type (select_common_type)."""
+    known = [n.type for n in nodes if n.type is not UNKNOWN]
+    picked = known[0] if known else TEXT
+    for type_ in known[1:]:
+        picked = _wider(picked, type_, what)
+    if picked.name == "bpchar" and not all(n.type == picked or _is_null(n) for n in nodes):
+        # character without a length: the blanks of its values would have to travel
+        raise DefinitionError(f"{what} with {picked.shown} and anything but {picked.shown} is not listed")
+    return [coerced(n, _open(picked)) for n in nodes]
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Constant) and node.value is None
+
+
+def _wider(picked: PgType, other: PgType, what: str) -> PgType:
+    if picked.name == other.name and picked.label == other.label:
+        return picked
+    if picked.name in NUMBERS and other.name in NUMBERS:
+        name = max(picked.name, other.name, key=NUMBERS.index)
+        return NUMERIC if name == "numeric" else PgType(name)
+    if picked.name in TEXTS and other.name in TEXTS:  # each can be cast to each, so the first decides
+        return picked if picked.name == "bpchar" else replace(picked, length=None)
+    if {picked.name, other.name} == {"date", "timestamp"}:
+        return PgType("timestamp")
+    raise DefinitionError(f"{what} with types {picked.shown} and {other.shown} is not listed")
+
+
+def typed_result(entry: Entry, arguments: Sequence[Node]) -> PgType:
+    """The result's type with what is known of its values."""
+    types = [a.type for a in arguments]
+    if entry.shape is not None:
+        return entry.shape(types)
+    if entry.result == "numeric":
+        shape = same_shape(types)
+        if shape.whole + shape.scale > MOST_DIGITS:
+            raise DefinitionError(f"{entry.shown} over numerics of more than {MOST_DIGITS} digits")
+        return shape
+    if entry.result in TEXTS:
+        texts = [t for t in types if t.name in TEXTS]
+        lengths = {t.length for t in texts}
+        made = combined(texts, entry.result)
+        return replace(made, length=lengths.pop()) if entry.kind == "construct" and len(lengths) == 1 else made
+    return replace(types[-1]) if entry.result == "opaque" else PgType(entry.result)

@@ -1,0 +1,278 @@
+"""From a tree with the types of its columns to typed nodes, by PostgreSQL's rules for what is listed.
+
+Raises DefinitionError with the name and the types of the first thing that is not on the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from pgtrickle.errors import DefinitionError
+from pgtrickle.pipeline.expressions import syntax
+from pgtrickle.pipeline.expressions.coercion import (
+    alternatives,
+    cast,
+    coerced,
+    constant_numeric,
+    operands,
+    typed_result,
+)
+from pgtrickle.pipeline.expressions.entries import Entry
+from pgtrickle.pipeline.expressions.listed import BY_KEY
+from pgtrickle.pipeline.expressions.nodes import Call, Constant, Node, Reference
+from pgtrickle.pipeline.expressions.syntax import OPERATORS, Columns
+from pgtrickle.pipeline.expressions.texts import escaped
+from pgtrickle.pipeline.expressions.times import Interval
+from pgtrickle.pipeline.expressions.types import (
+    BOOL,
+    BY_CODE_POINT,
+    INT4,
+    INT8,
+    INTEGERS,
+    TEXT,
+    TEXTS,
+    UNKNOWN,
+    PgType,
+    combined,
+)
+
+_CHOICES = {exp.Coalesce: "COALESCE", exp.Greatest: "GREATEST", exp.Least: "LEAST"}
+_ANY = {"=": "OR", "<>": "AND"}  # x = ANY (...), x <> ALL (...)
+
+
+def resolve(tree: exp.Expr, columns: Columns) -> Node:
+    """`columns` gives the frame's name and the type of a column, from its table's alias ("" for none) and name."""
+    node = _Resolver(columns).node(tree)
+    return coerced(node, TEXT) if node.type is UNKNOWN else node
+
+
+def equality(left: Node, right: Node) -> Call:
+    """`left = right` with PostgreSQL's implicit casts; refused where `=` is."""
+    found = _call("operator", "=", [left, right])
+    assert isinstance(found, Call)
+    return found
+
+
+def not_listed(what: str) -> DefinitionError:
+    return DefinitionError(
+        f"{what} is not among the expressions that are evaluated outside PostgreSQL",
+        hint="docs/reference/expressions.md has the list; what reads one database only is evaluated there",
+    )
+
+
+class _Resolver:
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+
+    def node(self, tree: exp.Expr) -> Node:
+        match tree:
+            case exp.Paren():
+                return self.node(tree.this)
+            case exp.Column():
+                name, type_ = self.columns(syntax.identifier(tree.args.get("table")), syntax.identifier(tree.this))
+                return Reference(name, type_)
+            case exp.Boolean():
+                return Constant(bool(tree.this), BOOL)
+            case exp.Null():
+                return Constant(None, UNKNOWN)
+            case exp.Literal():
+                return Constant(tree.this, UNKNOWN) if tree.is_string else _number(tree.this)
+            case exp.ByteString():
+                return Constant(tree.this, UNKNOWN)  # E'...', its escapes already read
+            case exp.Cast():
+                return self.cast(tree)
+            case exp.Collate():
+                return self.collated(tree)
+            case exp.Neg():
+                return self.negative(self.node(tree.this))
+            case exp.Not() | exp.And() | exp.Or() | exp.Is() | exp.Between() | exp.In():
+                return self.logic(tree)
+            case exp.Like() | exp.Escape():
+                return self.like(tree)
+            case exp.Case():
+                return self.case(tree)
+            case exp.Coalesce() | exp.Greatest() | exp.Least():
+                values = [self.node(t) for t in (tree.this, *tree.expressions)]
+                return _choice(_CHOICES[type(tree)], values)
+            case exp.Nullif():
+                return _nullif(self.node(tree.this), self.node(tree.expression))
+        if type(tree) in OPERATORS:
+            return self.operator(OPERATORS[type(tree)], tree.this, tree.expression)
+        return self.function(tree)
+
+    def cast(self, tree: exp.Cast) -> Node:
+        target = syntax.type_named(tree.to)
+        return cast(self.node(tree.this), target)
+
+    def collated(self, tree: exp.Collate) -> Node:
+        node, name = self.node(tree.this), syntax.identifier(tree.expression)
+        if node.type is UNKNOWN:
+            node = coerced(node, TEXT)
+        if node.type.name not in TEXTS or name not in BY_CODE_POINT:
+            raise not_listed(f'COLLATE "{name}"')
+        return replace(node, type=replace(node.type, collation=name, deterministic=True, explicit=True))
+
+    def negative(self, node: Node) -> Node:
+        if isinstance(node, Constant) and isinstance(node.value, int) and node.type in (INT4, INT8):
+            return Constant(-node.value, node.type)
+        return _call("operator", "-", [node])
+
+    def operator(self, name: str, left: exp.Expr, right: exp.Expr) -> Node:
+        if isinstance(right, exp.Any) or (isinstance(right, exp.Anonymous) and str(right.this).upper() == "ALL"):
+            word = "ANY" if isinstance(right, exp.Any) else "ALL"
+            if (name, word) not in (("=", "ANY"), ("<>", "ALL")):
+                raise not_listed(f"{name} {word}")
+            array = right.this if isinstance(right, exp.Any) else right.expressions[0]
+            return self.one_of(name, self.node(left), *_array(array))
+        return _call("operator", name, [self.node(left), self.node(right)])
+
+    def one_of(self, name: str, left: Node, members: Sequence[exp.Expr], type_: PgType | None) -> Node:
+        values = [self.node(m) for m in members]
+        if type_ is not None:
+            values = [cast(v, type_) for v in values]
+        tests = [_call("operator", name, [left, v]) for v in values]
+        result = tests[0]
+        for test in tests[1:]:
+            result = _call("construct", _ANY[name], [result, test])
+        return result
+
+    def logic(self, tree: exp.Expr) -> Node:
+        match tree:
+            case exp.Not():
+                return _call("construct", "NOT", [self.node(tree.this)])
+            case exp.And() | exp.Or():
+                name = "AND" if isinstance(tree, exp.And) else "OR"
+                return _call("construct", name, [self.node(tree.this), self.node(tree.expression)])
+            case exp.Between() if tree.args.get("symmetric"):
+                raise not_listed("BETWEEN SYMMETRIC")
+            case exp.Between():
+                value = self.node(tree.this)
+                low = _call("operator", ">=", [value, self.node(tree.args["low"])])
+                return _call("construct", "AND", [low, _call("operator", "<=", [value, self.node(tree.args["high"])])])
+            case exp.In():
+                if not tree.expressions:
+                    raise not_listed("IN with anything but a list")
+                return self.one_of("=", self.node(tree.this), tree.expressions, None)
+        value, what = self.node(tree.this), tree.expression
+        if isinstance(what, exp.Null):
+            return _call("construct", "IS NOT NULL" if tree.args.get("negate") else "IS NULL", [value])
+        if not isinstance(what, exp.Boolean):
+            raise not_listed(f"IS {what.sql('postgres')}")
+        found = _call("construct", "IS TRUE" if what.this else "IS FALSE", [value])
+        return _call("construct", "NOT", [found]) if tree.args.get("negate") else found
+
+    def like(self, tree: exp.Expr) -> Node:
+        inner = tree.this if isinstance(tree, exp.Escape) else tree
+        if type(inner) is not exp.Like:
+            raise not_listed(inner.key.upper())
+        pattern = self.node(inner.expression)
+        if isinstance(tree, exp.Escape):
+            escape = self.node(tree.expression)
+            if not (isinstance(pattern, Constant) and isinstance(escape, Constant)) or len(str(escape.value)) > 1:
+                raise not_listed("LIKE with a variable pattern or escape")
+            pattern = Constant(escaped(str(pattern.value), str(escape.value)), pattern.type)
+        name = "NOT LIKE" if inner.args.get("negate") else "LIKE"
+        return _call("operator", name, [self.node(inner.this), pattern])
+
+    def case(self, tree: exp.Case) -> Node:
+        conditions, values = [], []
+        for branch in tree.args["ifs"]:
+            if tree.args.get("this") is not None:
+                conditions.append(_call("operator", "=", [self.node(tree.this), self.node(branch.this)]))
+            else:
+                conditions.append(coerced(self.node(branch.this), BOOL))
+            values.append(self.node(branch.args["true"]))
+        default = tree.args.get("default")
+        # PostgreSQL looks at ELSE first when it chooses the common type.
+        otherwise = self.node(default) if default is not None else Constant(None, UNKNOWN)
+        otherwise, *values = alternatives([otherwise, *values], "CASE")
+        name = otherwise.type.name
+        arguments = [n for pair in zip(conditions, values, strict=True) for n in pair] + [otherwise]
+        entry = _entry("construct", "CASE", ("bool", name, name), None)
+        return Call(entry, tuple(arguments), typed_result(entry, [*values, otherwise]))
+
+    def function(self, tree: exp.Expr) -> Node:
+        found = syntax.call(tree)
+        if found is None:
+            name = tree.sql_name() if isinstance(tree, exp.Func) else tree.key
+            raise not_listed(f"{name.lower()} in {tree.sql('postgres')}")
+        name, arguments, parameter = found
+        return _call("function", name, [self.node(a) for a in arguments], parameter)
+
+
+def _number(text: str) -> Constant:
+    if text.isdigit() and int(text) < 1 << 63:
+        return Constant(int(text), INT4 if int(text) < 1 << 31 else INT8)
+    return constant_numeric(text)
+
+
+def _array(tree: exp.Expr) -> tuple[list[exp.Expr], PgType | None]:
+    """Members of ARRAY[...] and the element type of a cast around it."""
+    while isinstance(tree, exp.Paren):
+        tree = tree.this
+    if isinstance(tree, exp.Cast) and tree.to.this == exp.DType.ARRAY:
+        members, _ = _array(tree.this)
+        return members, syntax.type_named(tree.to.expressions[0])
+    if not isinstance(tree, exp.Array) or not tree.expressions:
+        raise not_listed("ANY or ALL of anything but a list")
+    return tree.expressions, None
+
+
+def _choice(name: str, values: list[Node]) -> Node:
+    values = alternatives(values, name)
+    type_ = values[0].type.name
+    entry = _entry("construct", name, (type_, type_), None)
+    _check_texts(entry, values)
+    return Call(entry, tuple(values), typed_result(entry, values))
+
+
+def _nullif(left: Node, right: Node) -> Node:
+    if left.type is UNKNOWN:
+        left = coerced(left, TEXT if right.type is UNKNOWN else right.type)
+    sides = equality(left, right).arguments
+    # The type is that of the operator's left side: there is one for any two integers, and real = double precision.
+    is_itself = {left.type.name, right.type.name} <= set(INTEGERS) or left.type.name == "float4"
+    value = left if is_itself else sides[0]
+    entry = _entry("construct", "NULLIF", (value.type.name, value.type.name), None)
+    return Call(entry, (value, *sides), value.type)
+
+
+def _call(kind: str, name: str, arguments: list[Node], parameter: str | None = None) -> Node:
+    arguments = operands(kind, name, arguments, parameter)
+    types = tuple(a.type.name for a in arguments)
+    wanted = types if name != "concat" else ("text", "text")
+    entry = _entry(kind, name, wanted, parameter, arguments)
+    for position in entry.constants:
+        if not isinstance(arguments[position], Constant) or arguments[position].value is None:  # type: ignore[union-attr]
+            raise not_listed(f"{entry.shown} with a variable {'pattern' if types[-1] == 'text' else 'interval'}")
+    if types == ("timestamptz", "interval"):
+        interval = arguments[1].value  # type: ignore[union-attr]
+        if not isinstance(interval, Interval) or interval.months or interval.days:
+            raise not_listed("timestamp with time zone +- days or months, which depends on TimeZone,")
+    _check_texts(entry, arguments)
+    return Call(entry, tuple(arguments), typed_result(entry, arguments))
+
+
+def _entry(
+    kind: str, name: str, types: tuple[str, ...], parameter: str | None, arguments: Sequence[Node] = ()
+) -> Entry:
+    entry = BY_KEY.get((kind, name, types, parameter))
+    if entry is None:
+        shown = ", ".join(a.type.shown for a in arguments) or ", ".join(types)
+        what = f"{name} ({shown})" if parameter is None else f"{name} of {parameter} ({shown})"
+        raise not_listed(f"{kind} {what}")
+    labels = {a.type.label for a in arguments if a.type.name == "opaque"}
+    if len(labels) > 1:
+        raise not_listed(f"{kind} {name} ({', '.join(sorted(labels))})")
+    return entry
+
+
+def _check_texts(entry: Entry, arguments: Sequence[Node]) -> None:
+    read = combined([a.type for a in arguments if a.type.name in TEXTS], "text")
+    if entry.reads and not read.deterministic:
+        raise not_listed(f"{entry.kind} {entry.shown} under a collation that is not deterministic")
+    if entry.orders and read.collation not in BY_CODE_POINT:
+        raise not_listed(f"{entry.kind} {entry.shown} under collation {read.collation or 'default'}, other than C,")

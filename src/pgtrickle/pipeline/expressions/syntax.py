@@ -1,0 +1,177 @@
+"""From sqlglot's tree to plain names and arguments: what PostgreSQL would look up.
+
+sqlglot reads many functions into classes of its own, and some into the same class though PostgreSQL tells them apart;
+where the tree does not say which it was, the text is refused by `parse`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from pgtrickle.errors import DefinitionError
+from pgtrickle.pipeline.expressions.types import NUMERIC, PgType, numeric
+
+OPERATORS: dict[type[exp.Expr], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.DPipe: "||",
+}
+
+# Class -> name and arguments in PostgreSQL's order.
+_CALLS: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
+    exp.Abs: ("abs", ("this",)),
+    exp.Sign: ("sign", ("this",)),
+    exp.Floor: ("floor", ("this",)),
+    exp.Ceil: ("ceil", ("this",)),
+    exp.Round: ("round", ("this", "decimals")),
+    exp.Trunc: ("trunc", ("this", "decimals")),
+    exp.Length: ("length", ("this",)),
+    exp.Lower: ("lower", ("this",)),
+    exp.Upper: ("upper", ("this",)),
+    exp.Reverse: ("reverse", ("this",)),
+    exp.Substring: ("substring", ("this", "start", "length")),
+    exp.Left: ("left", ("this", "expression")),
+    exp.Right: ("right", ("this", "expression")),
+    exp.StrPosition: ("position", ("this", "substr")),
+    exp.Replace: ("replace", ("this", "expression", "replacement")),
+    exp.StartsWith: ("starts_with", ("this", "expression")),
+}
+_TRIMS = {"": "btrim", "BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}
+
+_TYPES: dict[exp.DType, str] = {
+    exp.DType.BOOLEAN: "bool",
+    exp.DType.SMALLINT: "int2",
+    exp.DType.INT: "int4",
+    exp.DType.BIGINT: "int8",
+    exp.DType.FLOAT: "float4",
+    exp.DType.DOUBLE: "float8",
+    exp.DType.TEXT: "text",
+    exp.DType.VARCHAR: "varchar",
+    exp.DType.CHAR: "bpchar",
+    exp.DType.BPCHAR: "bpchar",
+    exp.DType.DATE: "date",
+    exp.DType.TIMESTAMP: "timestamp",
+    exp.DType.TIMESTAMPTZ: "timestamptz",
+    exp.DType.VARBINARY: "bytea",
+    exp.DType.UUID: "uuid",
+    exp.DType.INTERVAL: "interval",
+}
+
+# "position"(a, b) is (string, substring) in PostgreSQL and the reverse in sqlglot. date_part and EXTRACT give other
+# types, and the tree tells them apart only by the cast of the field that PostgreSQL prints.
+_AMBIGUOUS = re.compile(r"\"position\"\s*\(|\bdate_part\s*\(\s*'[^']*'\s*,", re.IGNORECASE)
+
+
+def parse(sql: str) -> exp.Expr:
+    """A scalar expression as pg_get_viewdef prints it."""
+    if found := _AMBIGUOUS.search(sql):
+        raise DefinitionError(f"{found[0]} is not in a form that expressions in Spark read")
+    try:
+        return sqlglot.parse_one(sql, read="postgres")
+    except SqlglotError as error:
+        raise DefinitionError(f"an expression could not be read: {str(error).splitlines()[0]}") from error
+
+
+def call(tree: exp.Expr) -> tuple[str, list[exp.Expr], str | None] | None:
+    """Name, arguments and the constant that is part of the entry (a field, the digits of round)."""
+    if isinstance(tree, exp.Extract | exp.TimestampTrunc):
+        return _of_time(tree)
+    if isinstance(tree, exp.Trim):
+        arguments = [tree.this, *([tree.expression] if tree.args.get("expression") is not None else [])]
+        return _TRIMS[str(tree.args.get("position") or "").upper()], arguments, None
+    if isinstance(tree, exp.Concat):
+        return "concat", tree.expressions, None
+    if isinstance(tree, exp.Anonymous):
+        return str(tree.this).lower(), tree.expressions, None
+    if type(tree) not in _CALLS:
+        return None
+    name, fields = _CALLS[type(tree)]
+    unread = {k for k, v in tree.args.items() if v is not None and v is not False and v != []} - set(fields)
+    if unread - {"safe", "truncate", "casts_non_integer_decimals", "is_numeric"}:
+        return None
+    arguments = [a for a in (tree.args.get(field) for field in fields) if a is not None]
+    if name in ("round", "trunc") and len(arguments) == 2:
+        digits = integer(arguments[1])
+        return name, arguments[:1], "a variable" if digits is None else str(digits)
+    return name, arguments, None
+
+
+def _of_time(tree: exp.Extract | exp.TimestampTrunc) -> tuple[str, list[exp.Expr], str | None]:
+    is_trunc = isinstance(tree, exp.TimestampTrunc)
+    unit = tree.args["unit"] if is_trunc else tree.this
+    argument = tree.this if is_trunc else tree.expression
+    is_cast = isinstance(unit, exp.Cast)
+    text = unit.this if is_cast else unit
+    if not isinstance(text, exp.Var | exp.Literal):
+        return "date_trunc" if is_trunc else "date_part", [argument], "a variable"
+    name = str(text.this).lower()
+    name = _FIELDS.get(name, name)
+    if is_trunc:
+        extra = [tree.args["zone"]] if tree.args.get("zone") is not None else []
+        return "date_trunc", [argument, *extra], name
+    return "date_part" if is_cast else "extract", [argument], name
+
+
+_FIELDS = {"years": "year", "months": "month", "days": "day", "hours": "hour", "minutes": "minute", "seconds": "second"}
+
+
+def integer(tree: exp.Expr) -> int | None:
+    """A constant integer in any of the ways in which PostgreSQL prints one."""
+    if isinstance(tree, exp.Paren):
+        return integer(tree.this)
+    if isinstance(tree, exp.Neg):
+        inner = integer(tree.this)
+        return None if inner is None else -inner
+    if isinstance(tree, exp.Cast) and tree.to.this in (exp.DType.INT, exp.DType.SMALLINT):
+        return integer(tree.this)
+    if isinstance(tree, exp.Literal) and re.match(r"-?\d+\Z", tree.this, re.ASCII):
+        return int(tree.this)
+    return None
+
+
+def type_named(tree: exp.DataType) -> PgType:
+    """The type of a cast."""
+    sizes = [integer(p.this) for p in tree.expressions if isinstance(p, exp.DataTypeParam)]
+    if tree.this == exp.DType.DECIMAL:
+        if not sizes:
+            return NUMERIC
+        precision, scale = sizes[0], sizes[1] if len(sizes) > 1 else 0
+        if precision is None or scale is None or scale < 0:
+            raise DefinitionError(f"the type {tree.sql('postgres')} is not listed")
+        return numeric(precision, scale)
+    name = _TYPES.get(tree.this)
+    if name in ("varchar", "bpchar"):
+        # CHARACTER without a length is character(1). bpchar without one, which PostgreSQL prints where character is
+        # compared, can be compared but not stored.
+        return PgType(name, length=sizes[0] if sizes else (1 if tree.this == exp.DType.CHAR else None))
+    if name is not None and not sizes and not tree.expressions:
+        return PgType(name)
+    if tree.this == exp.DType.USERDEFINED and not sizes:
+        return PgType("opaque", label=str(tree.args["kind"].sql("postgres")))
+    raise DefinitionError(f"the type {tree.sql('postgres')} is not listed")
+
+
+Columns = Callable[[str, str], "tuple[str, PgType]"]
+
+
+def identifier(node: exp.Expr | None) -> str:
+    """A name as PostgreSQL stores it."""
+    if node is None:
+        return ""
+    return str(node.this) if node.args.get("quoted") else str(node.this).lower()

@@ -1,0 +1,125 @@
+"""From a typed expression to a Spark column; the only module here that imports Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlglot import exp
+
+from pgtrickle.pipeline.expressions import comparisons, times
+from pgtrickle.pipeline.expressions.coercion import coerced
+from pgtrickle.pipeline.expressions.nodes import Call, Constant, Node, Reference, may_fail
+from pgtrickle.pipeline.expressions.numbers import numeric_text, parsed, text_to_float
+from pgtrickle.pipeline.expressions.resolve import equality, resolve
+from pgtrickle.pipeline.expressions.syntax import Columns
+from pgtrickle.pipeline.expressions.types import FLOATS, Column, Functions, PgType
+from pgtrickle.pipeline.expressions.values import Value, bound
+
+# What the session must have for the results to be PostgreSQL's.
+CONF = {
+    "spark.sql.ansi.enabled": "true",  # overflow and bad casts fail
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",  # digits that do not fit fail instead of being rounded
+    # Else a column inside a lambda may be taken for an output of the same name that stands before it in the select.
+    "spark.sql.lateralColumnAlias.enableImplicitResolution": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+_CONSTRUCTS = {
+    "COALESCE": comparisons.coalesce,
+    "GREATEST": comparisons.extreme(">"),
+    "LEAST": comparisons.extreme("<"),
+    "NULLIF": comparisons.nullif,
+}
+
+
+def column(node: Node) -> Column:
+    """The expression's value in the form in which its type travels."""
+    from pyspark.sql import functions as f
+
+    return _outward(f, _value(f, node))
+
+
+def condition(tree: exp.Expr, columns: Columns) -> Column:
+    """A WHERE or ON condition: a boolean column."""
+    return column(coerced(resolve(tree, columns), PgType("bool")))
+
+
+def key(node: Node) -> Column:
+    """What to group by: equal exactly when PostgreSQL takes the values for equal."""
+    return join_keys(node, node)[0]
+
+
+def join_keys(left: Node, right: Node) -> tuple[Column, Column]:
+    """Columns that are equal exactly when PostgreSQL says `left = right`: both sides in the type of that operator."""
+    from pyspark.sql import functions as f
+
+    sides = equality(left, right).arguments
+    one = sides[0].type.name == sides[1].type.name
+    made = [_canonical(f, side, comparisons.key if one else times.comparable) for side in sides]
+    return made[0], made[1]
+
+
+def _canonical(f: Functions, node: Node, make: Callable[[Functions, Value], Column]) -> Column:
+    if isinstance(node, Reference) and node.type.name == "numeric":  # from its text, so that any number can be a key
+        return comparisons.trimmed(f, _read(f, node))
+    return bound(f, [_value(f, node)], lambda held: make(f, held[0]))
+
+
+def _read(f: Functions, reference: Reference) -> Column:
+    return f.col("`" + reference.name.replace("`", "``") + "`")
+
+
+def _value(f: Functions, node: Node) -> Value:
+    match node:
+        case Reference():
+            column = _read(f, node)
+            if node.type.name != "numeric":
+                return Value(node.type, column, simple=True)
+            return Value(node.type, *parsed(f, column, node.type))
+        case Constant():
+            held = None if node.type.name == "interval" else comparisons.literal(f, node.value, node.type)
+            return Value(node.type, held, simple=True, constant=node.value)
+        case Call():
+            return _called(f, node)
+
+
+def _called(f: Functions, node: Call) -> Value:
+    entry, type_ = node.entry, node.type
+    first = node.arguments[0]
+    if entry.kind == "cast" and isinstance(first, Reference) and first.type.name == "numeric":
+        # From its text, so that the number of its digits does not matter.
+        if type_.name == "text":
+            return Value(type_, _read(f, first), simple=True)
+        if type_.name in FLOATS:
+            return Value(type_, text_to_float(f, _read(f, first), type_))
+    values = [_value(f, a) for a in node.arguments]
+    if entry.name == "CASE":
+        conditions = [v.column for v in values[:-1:2]]
+        return Value(type_, *comparisons.case(f, conditions, [*values[1::2], values[-1]], type_))
+    if entry.name in _CONSTRUCTS:
+        build = _CONSTRUCTS[entry.name]
+        if entry.name == "COALESCE":  # does not look at what comes after the first that is not NULL
+            return Value(type_, *build(f, values, type_))
+        has_scale = type_.name == "numeric" and not type_.fixed
+        made = bound(f, values, lambda held: build(f, held, type_)[0])
+        return Value(type_, made, bound(f, values, lambda held: build(f, held, type_)[1]) if has_scale else None)
+    plain = entry.build
+    assert plain is not None
+    # A strict operator of Spark is done when its first NULL is seen; PostgreSQL evaluates all arguments.
+    hidden = entry.kind != "construct" and any(may_fail(a) for a in node.arguments[1:])
+    if hidden or entry.repeats:
+        made = bound(f, values, lambda held: plain(f, held, type_))
+    else:
+        made = plain(f, values, type_)
+    scale = None
+    if type_.name == "numeric" and not type_.fixed:
+        assert entry.scale is not None
+        scale = entry.scale(f, values, type_)
+    return Value(type_, made, scale)
+
+
+def _outward(f: Functions, value: Value) -> Column:
+    if value.type.name != "numeric":
+        return value.column
+    return bound(f, [value], lambda held: numeric_text(f, replace(held[0], type=value.type)))
