@@ -1,4 +1,4 @@
-"""Expressions that Spark evaluates because no single PostgreSQL sees all their tables: an allow-list (ADR 15)."""
+"""Expressions that Spark evaluates because no single PostgreSQL sees all their tables: an allow-list (ADR 16)."""
 
 from pgtrickle.pipeline.expressions.failures import failure
 from pgtrickle.pipeline.expressions.nodes import Call, Constant, Node, Reference
