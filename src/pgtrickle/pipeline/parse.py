@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Relation
 from pgtrickle.pipeline import regions, selects
+from pgtrickle.pipeline.exists import without_columns
 from pgtrickle.pipeline.limitclause import limit_of
 from pgtrickle.pipeline.nodes import (
     Aggregate,
@@ -208,7 +209,8 @@ class Reader:
             if key == "(" and cursor.is_query(index + 1, closing := cursor.closing(index)):
                 found.append(cursor.text(begin, index + 1))
                 kind, test = self._use(cursor, ctes, index, opened[-1] if opened else None)
-                found.append(Sub(_node(self.query(cursor.inside(index + 1, closing), ctes, open_=True)), kind, test))
+                node = _node(self.query(cursor.inside(index + 1, closing), ctes, open_=True))
+                found.append(Sub(without_columns(node) if kind == "exists" else node, kind, test))
                 begin = index = closing
                 opened.append(index)  # closed at once by the parenthesis that comes next
                 continue
