@@ -22,6 +22,7 @@ FULL, DIFFERENTIAL, LOAD = "FULL", "DIFFERENTIAL", "LOAD"  # LOAD: a first load,
 CHANGE_MS = 0.01
 QUIET_SECONDS = 60.0  # after CREATE: caches, statistics and the sources' first changes are not those of later
 LEAST, MOST = 0.5, 4.0  # a prediction is held between these x full
+FAR = 20.0  # x full: above, not even one try
 BAND = 0.1  # how much cheaper the other way has to look before it is taken
 LIKE_IT = 2.0  # refreshes with half to twice as many changes are alike
 FIXED_ROWS = 50  # below, the number of changes makes no difference
@@ -163,8 +164,14 @@ def _compared(past: Past, asked: Asked, limits: Limits, differential: Estimate, 
         # Clearly slower by any estimate; or slower by what was measured, and not by noise.
         is_sure = differential.is_measured and differential.ms - differential.noise > full.ms + full.noise
         is_full = held > limits.prediction_ratio * full.ms or (is_sure and held > (1 + BAND) * full.ms)
-    # A line far beyond what was measured says little. As many tries as can tell are soon done, and bounded.
-    if is_full and differential.is_guess and alike < ENOUGH_ALIKE and differential.ms <= MOST * full.ms:
+    # A line far beyond what was measured says little. As many tries as can tell are soon done, and bounded: one, where
+    # the line is very high, and more only when that was not.
+    if (
+        is_full
+        and differential.is_guess
+        and alike < ENOUGH_ALIKE
+        and differential.ms <= (MOST if alike else FAR) * full.ms
+    ):
         return Choice(DIFFERENTIAL, f"tried, {alike} of {ENOUGH_ALIKE} like it are known; {numbers}", held, full.ms)
     if is_full and _may_try_differential(past, asked, differential, full):
         return Choice(DIFFERENTIAL, f"tried again after {past.in_row} full; {numbers}", held, full.ms)
