@@ -13,6 +13,11 @@ from pgtrickle.runtime.worker import Worker
 from pgtrickle.settings import Settings
 
 
+# Statements that a session keeps prepared. A stream table has a handful, and a wave has dozens of tables: with the driver's
+# hundred each wave prepared nearly all of them anew.
+MOST_PREPARED = 1_000
+
+
 class Site:
     """Workers of one database take their connections from here and give them back."""
 
@@ -75,6 +80,7 @@ class Site:
         try:
             with translated():
                 for conn in (reader, writer):
+                    conn.prepared_max = MOST_PREPARED
                     conn.execute(
                         "SELECT set_config('jit', 'off', false), set_config('work_mem', %s, false)",
                         (f"{self.settings.merge_work_mem_mb}MB",),
