@@ -12,9 +12,8 @@ from pgtrickle.runtime.templatecache import TemplateCache
 from pgtrickle.runtime.worker import Worker
 from pgtrickle.settings import Settings
 
-
-# Statements that a session keeps prepared. A stream table has a handful, and a wave has dozens of tables: with the driver's
-# hundred each wave prepared nearly all of them anew.
+# Statements that a session keeps prepared. A stream table has a handful, and a wave has dozens of tables: with the
+# driver's hundred each wave prepared nearly all of them anew.
 MOST_PREPARED = 1_000
 
 
