@@ -576,7 +576,8 @@ def test_reader_that_was_suspended_for_long_goes_on_where_it_stood(shop: Line) -
 
 def test_buffer_that_a_slow_reader_makes_long_gets_an_index(shop: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "pgtrickle.runtime.tidy.index_long_buffers", lambda conn: index_long_buffers(conn, long_bytes=100_000)
+        "pgtrickle.runtime.tidy.index_long_buffers",
+        lambda conn, bounded: index_long_buffers(conn, long_bytes=100_000, bounded=bounded),
     )
     shop.sql("SELECT pgtrickle.alter_stream_table('totals', status => 'SUSPENDED')")
     shop.sql("INSERT INTO item SELECT i, 2, i FROM generate_series(1000, 9000) AS i")

@@ -6,14 +6,16 @@ not from the start.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
 from pgtrickle.capture.trigger import buffer_name
-from pgtrickle.db import Connection, statement, translated
+from pgtrickle.db import Connection, outside, statement, translated
 from pgtrickle.errors import TransientError
 
 BATCH_ROWS = 10_000
 MAX_BATCHES = 50
 LONG_BUFFER_BYTES = 16 * 1024 * 1024
-INDEX_TIMEOUT_MS = 60_000
 
 
 def trim(conn: Connection, relid: int, *, batch_rows: int = BATCH_ROWS, max_batches: int = MAX_BATCHES) -> int:
@@ -36,23 +38,28 @@ def trim_all(conn: Connection, *, batch_rows: int = BATCH_ROWS, max_batches: int
     return {relid: count for relid, count in counts.items() if count}
 
 
-def index_long_buffers(conn: Connection, *, long_bytes: int = LONG_BUFFER_BYTES) -> list[int]:
-    """Sources whose buffers got their index. Blocks no writer; `conn` is in autocommit mode and may wait a while."""
+def index_long_buffers(
+    conn: Connection,
+    *,
+    long_bytes: int = LONG_BUFFER_BYTES,
+    bounded: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> list[int]:
+    """Sources whose buffers got their index. Blocks no writer; `conn` is in autocommit mode and may wait for old
+    transactions: `bounded` cancels what runs too long inside of it. (These statements take no timeout with them:
+    they refuse to be in a transaction, and the session may be a pooler's.)
+    """
     indexed = []
     with translated():
         rows = conn.execute(statement("long_buffers"), {"long_bytes": long_bytes}).fetchall()
     for relid, invalid in rows:
         index = f"pgtrickle_changes.changes_{relid:d}_xid"
         try:
-            with translated():
-                conn.execute(f"SET statement_timeout = {INDEX_TIMEOUT_MS}")
+            with bounded(), translated():
                 if invalid:
-                    conn.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
-                conn.execute(f"CREATE INDEX CONCURRENTLY changes_{relid:d}_xid ON {buffer_name(relid)} (xid)")
+                    outside(conn, f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
+                outside(conn, f"CREATE INDEX CONCURRENTLY changes_{relid:d}_xid ON {buffer_name(relid)} (xid)")
         except TransientError:
             continue  # what is left of it is invalid, and found the next time
-        finally:
-            conn.execute("SET statement_timeout = 0")
         indexed.append(relid)
     return indexed
 

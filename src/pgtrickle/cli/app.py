@@ -66,10 +66,10 @@ def _main(
 @app.command()
 def install(dsn: Dsn) -> None:
     """Create pgtrickle's schemas, catalog and functions in a database; run it again to upgrade."""
-    from pgtrickle.db.connect import connect
+    from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.db.install import install as install_objects
 
-    with connect(dsn, role="install") as connection:
+    with connect(dsn, role="install", pooler=TRANSACTION) as connection:
         install_objects(connection)
     typer.echo(f"pgtrickle {__version__} is installed in {redact(dsn)}")
 
@@ -82,10 +82,10 @@ def uninstall(
     ] = False,
 ) -> None:
     """Remove everything that install and run created."""
-    from pgtrickle.db.connect import connect
+    from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.db.install import uninstall as uninstall_objects
 
-    with connect(dsn, role="install") as connection:
+    with connect(dsn, role="install", pooler=TRANSACTION) as connection:
         uninstall_objects(connection, drop_tables=drop_tables)
     typer.echo(f"pgtrickle is removed from {redact(dsn)}")
 
@@ -99,7 +99,7 @@ def run(
     spark_remote: Annotated[str | None, typer.Option(help="sc://host:port of a running Spark Connect server.")] = None,
 ) -> None:
     """Keep the stream tables of all databases of a server, or of several, current until stopped."""
-    from pgtrickle.db.connect import connect
+    from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.runtime.configure import report
     from pgtrickle.runtime.launcher import run_forever
 
@@ -107,7 +107,7 @@ def run(
     servers = server or [dsn for dsn in (os.environ.get("PGTRICKLE_SERVER"),) if dsn]
     if not servers:
         raise typer.BadParameter("give --server, or set PGTRICKLE_SERVER")
-    with connect(servers[0], role="run") as connection:
+    with connect(servers[0], role="run", pooler=TRANSACTION) as connection:
         loaded = options.load(connection, spark_remote=spark_remote)
         name = connection.info.dbname
     settings = loaded.settings
@@ -128,10 +128,10 @@ def refresh(
     if bool(names) == everything:
         raise typer.BadParameter("give the names of stream tables, or --all")
     from pgtrickle.cli.render import working
-    from pgtrickle.db.connect import connect
+    from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.runtime.once import refresh_once
 
-    with connect(server, role="refresh") as connection:
+    with connect(server, role="refresh", pooler=TRANSACTION) as connection:
         settings = options.load(connection, spark_remote=spark_remote).settings
     set_up_logging("error" if settings.log_level == "info" else settings.log_level, settings.log_format)
     with working("starting Spark and refreshing"):
@@ -209,9 +209,9 @@ def plan(
 @app.command()
 def status(server: Server, as_json: Json = False) -> None:
     """Show the stream tables of a database and how they are doing."""
-    from pgtrickle.db.connect import connect
+    from pgtrickle.db.connect import TRANSACTION, connect
 
-    with connect(server, role="status") as connection:
+    with connect(server, role="status", pooler=TRANSACTION) as connection:
         cursor = connection.execute("SELECT * FROM pgtrickle.pgt_status()")
         names = [column.name for column in cursor.description or ()]
         rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -232,9 +232,9 @@ def config(
 ) -> None:
     """Show every setting, its value and where the value comes from."""
     if server:
-        from pgtrickle.db.connect import connect
+        from pgtrickle.db.connect import TRANSACTION, connect
 
-        with connect(server, role="config") as connection:
+        with connect(server, role="config", pooler=TRANSACTION) as connection:
             loaded = options.load(connection)
     else:
         loaded = options.load()

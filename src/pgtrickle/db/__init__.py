@@ -1,6 +1,6 @@
 """The only door to PostgreSQL: connections, error translation, installed objects. Nothing else imports the driver."""
 
-from pgtrickle.db.connect import Connection, connect, qualified, quote_ident, translate, translated
+from pgtrickle.db.connect import Connection, connect, outside, qualified, quote_ident, translate, translated
 from pgtrickle.db.install import SCHEMA_VERSION, install, installed_version, uninstall
 from pgtrickle.db.statements import statement
 
@@ -10,6 +10,7 @@ __all__ = [
     "connect",
     "install",
     "installed_version",
+    "outside",
     "qualified",
     "quote_ident",
     "statement",

@@ -1,16 +1,19 @@
 """Connections with pinned settings, and the one place that turns SQLSTATEs into our errors.
 
-Settings are pinned by SET after connecting, not by the `options` startup parameter, which poolers refuse.
+Settings are pinned after connecting, not by the `options` startup parameter, which poolers refuse: for the session, or
+for each transaction where the session is not ours (db/pooled.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
+from pgtrickle.db.pooled import PooledConnection, PooledCursor, SessionPooledConnection
 from pgtrickle.errors import (
     ConfigError,
     DefinitionError,
@@ -22,6 +25,14 @@ from pgtrickle.errors import (
 )
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+# What is between us and the server; the values of connection_pooler_mode.
+OFF, SESSION, TRANSACTION = "off", "session", "transaction"
+_KINDS: Mapping[str, type[Connection]] = {
+    OFF: psycopg.Connection,
+    SESSION: SessionPooledConnection,
+    TRANSACTION: PooledConnection,
+}
 
 # name, value, first server version that has it
 _PINNED: tuple[tuple[str, str, int], ...] = (
@@ -44,14 +55,19 @@ _PINNED: tuple[tuple[str, str, int], ...] = (
 )
 
 
-def connect(dsn: str, *, role: str, autocommit: bool = False, prepared: bool = True) -> Connection:
+def connect(
+    dsn: str, *, role: str, autocommit: bool = False, pooler: str = OFF, pins: Mapping[str, str] | None = None
+) -> Connection:
     """A session of ours. `role` is what it is for (scheduler, pipeline...) and shows in application_name.
 
-    `prepared=False` keeps the driver from preparing statements, which transaction poolers cannot carry.
+    `pooler`: what is in between. TRANSACTION is right in any case and takes some microseconds more per transaction: for
+    whoever does not know. `pins`: further settings of this session, or other values than the usual.
     """
+    kind = _KINDS[pooler]
     with translated():
-        conn = psycopg.connect(
-            dsn,
+        conn = kind.connect(
+            # Poolers keep the encoding per client, from its first message on; the driver has to know it, too.
+            make_conninfo(dsn, client_encoding="UTF8") if pooler == TRANSACTION else dsn,
             autocommit=True,
             application_name=f"pgtrickle/{role}",
             connect_timeout=10,
@@ -60,17 +76,52 @@ def connect(dsn: str, *, role: str, autocommit: bool = False, prepared: bool = T
             keepalives_interval=10,
             keepalives_count=3,
             tcp_user_timeout=60000,
-            prepare_threshold=5 if prepared else None,
+            # Statements that the driver prepares stay in the session, under names that other clients use as well.
+            prepare_threshold=5 if pooler == OFF else None,
+            cursor_factory=PooledCursor if pooler == TRANSACTION else None,
         )
         try:
-            pins = [(name, value) for name, value, since in _PINNED if conn.info.server_version >= since]
-            calls = ", ".join("pg_catalog.set_config(%s, %s, false)" for _ in pins)
-            conn.execute(f"SELECT {calls}", [item for pin in pins for item in pin], prepare=False)
+            settings = {name: value for name, value, since in _PINNED if conn.info.server_version >= since}
+            settings |= pins or {}
+            if isinstance(conn, PooledConnection):
+                del settings["client_encoding"]
+                conn.pin(settings)
+                return conn
+            calls = ", ".join("pg_catalog.set_config(%s, %s, false)" for _ in settings)
+            conn.execute(f"SELECT {calls}", [item for pin in settings.items() for item in pin], prepare=False)
             conn.autocommit = autocommit
         except BaseException:
             conn.close()
             raise
     return conn
+
+
+def pooler_of(conn: Connection) -> str:
+    """The mode that the session was opened for."""
+    return next(mode for mode in (TRANSACTION, SESSION, OFF) if isinstance(conn, _KINDS[mode]))
+
+
+def backend_pid(conn: Connection) -> int | None:
+    """As in pg_stat_activity. A transaction pooler's clients have none of their own."""
+    return None if isinstance(conn, PooledConnection) else conn.info.backend_pid
+
+
+def begin(conn: Connection, how: str, *, snapshot: str | None = None) -> None:
+    """A transaction that COMMIT or rollback() ends. `snapshot`: one that another session has exported."""
+    if isinstance(conn, PooledConnection):
+        conn.begin(how, snapshot=snapshot)
+    else:
+        # Takes no parameter; the server named it.
+        conn.execute(f"BEGIN {how}" + ("" if snapshot is None else f"; SET TRANSACTION SNAPSHOT '{snapshot}'"))
+
+
+def outside(conn: Connection, text: str) -> None:
+    """A statement that refuses to be in a transaction, as CREATE INDEX CONCURRENTLY does. `conn` is in autocommit
+    mode; behind a transaction pooler the settings are those that the session happens to have."""
+    if isinstance(conn, PooledConnection):
+        conn.outside(text)
+    else:
+        conn.execute(text)
 
 
 def quote_ident(name: str) -> str:

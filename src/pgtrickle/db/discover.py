@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from psycopg.conninfo import make_conninfo
 
-from pgtrickle.db.connect import connect, translated
+from pgtrickle.db.connect import TRANSACTION, connect, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError
 
@@ -28,7 +28,7 @@ def databases(conn: Connection, dsn: str) -> list[str]:
 def is_installed(dsn: str) -> bool:
     """Whether the database answers, lets us in and holds our catalog."""
     try:
-        with connect(dsn, role="probe", autocommit=True) as conn, translated():
+        with connect(dsn, role="probe", pooler=TRANSACTION) as conn, translated():
             row = conn.execute(statement("is_installed")).fetchone()
     except PgtrickleError:
         return False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from psycopg.conninfo import make_conninfo
 
-from pgtrickle.db.connect import connect, translated
+from pgtrickle.db.connect import begin, connect, pooler_of, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError
 
@@ -32,6 +32,7 @@ class Handover:
     server: str
     snapshot: str
     settings: dict[str, str]
+    pooler: str
 
     def to_json(self) -> str:
         """With the password: for an option that Spark redacts, never for a log."""
@@ -56,7 +57,7 @@ def hand_over(conn: Connection) -> Handover:
         parts["password"] = info.password
     row = conn.execute(statement("handover")).fetchone()
     assert row is not None
-    return Handover(make_conninfo("", **parts), row[0], row[1], row[2])
+    return Handover(make_conninfo("", **parts), row[0], row[1], row[2], pooler_of(conn))
 
 
 def take_over(handover: Handover, *, role: str, in_snapshot: bool) -> Connection:
@@ -64,20 +65,17 @@ def take_over(handover: Handover, *, role: str, in_snapshot: bool) -> Connection
 
     Otherwise in a transaction of its own.
     """
-    conn = connect(handover.dsn, role=role, autocommit=True)
+    pins = {**handover.settings, "lock_timeout": str(LOCK_TIMEOUT_MS)}
+    conn = connect(handover.dsn, role=role, autocommit=True, pooler=handover.pooler, pins=pins)
     try:
         with translated():
             row = conn.execute("SELECT EXTRACT(EPOCH FROM pg_catalog.pg_postmaster_start_time())::text").fetchone()
             if row is None or row[0] != handover.server:
                 raise ConfigError("another PostgreSQL server answers at this address")
-            for name, value in handover.settings.items():
-                conn.execute("SELECT pg_catalog.set_config(%s, %s, false)", (name, value))
-            conn.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
             if in_snapshot:
-                conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                conn.execute(f"SET TRANSACTION SNAPSHOT '{handover.snapshot}'")
+                begin(conn, "ISOLATION LEVEL REPEATABLE READ READ ONLY", snapshot=handover.snapshot)
             else:
-                conn.autocommit = False
+                begin(conn, "ISOLATION LEVEL READ COMMITTED READ WRITE")
     except BaseException:
         conn.close()
         raise

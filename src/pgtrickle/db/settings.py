@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 
-from pgtrickle.db.connect import Connection, translated
+from pgtrickle.db.connect import TRANSACTION, Connection, pooler_of, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.settings import ALIASES, DATABASE_ORIGINS, DATABASE_PREFIX, SERVER, Settings
 
@@ -23,6 +24,7 @@ class Said:
 
     values: Mapping[str, Mapping[int, str]]
     files_read_at: str
+    as_of: float = 0.0  # since when the session has the server's own values, in seconds since the epoch
 
     def stored(self) -> frozenset[str]:
         """What ALTER DATABASE and ALTER ROLE have stored: it hides the server's own value from a session."""
@@ -37,7 +39,7 @@ class Said:
             kept = {rank: value for rank, value in merged.get(name, {}).items() if rank != _SERVER_RANK}
             value = other.values.get(name, {}).get(_SERVER_RANK)
             merged[name] = kept if value is None else {**kept, _SERVER_RANK: value}
-        return Said(merged, self.files_read_at)
+        return Said(merged, self.files_read_at, self.as_of)
 
     def winners(self) -> dict[str, tuple[str, str]]:
         """(value, one of DATABASE_ORIGINS) by setting."""
@@ -53,23 +55,29 @@ def has_options(connection: Connection) -> bool:
 
 
 def read_settings(connection: Connection, *, options: bool, further: tuple[str, ...] = ()) -> Said:
-    """One statement. `options`: pgtrickle.pgt_settings is there. `further`: names to ask for beside the known ones."""
+    """`options`: pgtrickle.pgt_settings is there. `further`: names to ask for beside the known ones."""
     text = statement("settings")
     if options:
         text += "\nUNION ALL\n" + statement("settings_options")
-    with translated():
-        rows = connection.execute(text, {"names": [*_NAMES, *further]}).fetchall()
+    names = {"names": [*_NAMES, *further]}
+    is_pooled = pooler_of(connection) == TRANSACTION
+    with translated(), connection.transaction() if is_pooled else nullcontext():
+        if is_pooled:  # what another client has SET is not what the server says
+            connection.execute(statement("settings_reset"), names)
+        rows = connection.execute(text, names).fetchall()
     values: dict[str, dict[int, str]] = {}
-    files_read_at = ""
+    files_read_at, as_of = "", 0.0
     for rank, name, value in rows:
         if rank == 0:
             files_read_at = value
+        elif rank == -1:
+            as_of = float(value)
         else:
             values.setdefault(_plain(name), {})[rank] = value
     for name, value in _OPTION.findall(connection.info.options):
         if name.lower().startswith(DATABASE_PREFIX):
             values.setdefault(_plain(name), {})[_CONNECTION_RANK] = re.sub(r"\\(.)", r"\1", value)
-    return Said(values, files_read_at)
+    return Said(values, files_read_at, as_of)
 
 
 def names_in_files(connection: Connection) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from pgtrickle.db.connect import TRANSACTION, connect, pooler_of
 from pgtrickle.db.settings import Said, has_options, names_in_files, read_settings
 from pgtrickle.settings import Loaded, Settings, Sources
 from pgtrickle.telemetry import SETTING_CHANGED, SETTING_REFUSED, event
@@ -20,6 +21,16 @@ log = logging.getLogger(__name__)
 def current_settings(connection: Connection) -> dict[str, tuple[str, str]]:
     """(value, origin) of what the database says, as a session has it that begins now; `connection` is such a one."""
     return read_settings(connection, options=has_options(connection), further=names_in_files(connection)).winners()
+
+
+def find_pooler(dsn: str, sources: Sources) -> str:
+    """connection_pooler_mode of a database, asked in a way that is right behind any pooler."""
+    given = sources.load()
+    if given.origins["connection_pooler_mode"] != "default":
+        return given.settings.connection_pooler_mode
+    with connect(dsn, role="settings", pooler=TRANSACTION) as conn:
+        said = read_settings(conn, options=has_options(conn))
+    return sources.load(said.winners()).settings.connection_pooler_mode
 
 
 def report(loaded: Loaded, *, database: str, before: Loaded | None = None) -> None:
@@ -62,6 +73,7 @@ class SettingsWatch:
         self._born: frozenset[str] = frozenset()
         self._said: dict[str, tuple[str, str]] = {}
         self._asked: tuple[frozenset[str], str, Said] | None = None
+        self._seen: Said | None = None
 
     def look(self, connection: Connection) -> Loaded:
         """The settings as they are now. Wrong values are logged, listed in `problems`, and change nothing."""
@@ -71,7 +83,10 @@ class SettingsWatch:
         said = read_settings(connection, options=self._options)
         if begins:
             self._session, self._born, self._asked = connection, said.stored(), None
-        hidden = self._born - said.stored()
+        is_pooled = pooler_of(connection) == TRANSACTION
+        if is_pooled:
+            said = self._latest(said)
+        hidden = self._born - said.stored() if not is_pooled else frozenset()
         if hidden:
             said = said.with_server(hidden, self._ask(hidden, said.files_read_at))
         else:
@@ -83,6 +98,14 @@ class SettingsWatch:
             self._said = winners
             report(self.loaded, database=self.database, before=before)
         return self.loaded
+
+    def _latest(self, said: Said) -> Said:
+        """Behind a pooler each look may be another session's, and an older one may still have what was stored when it
+        began. The server's own values are those of the latest that was seen, so that they do not go to and fro."""
+        if self._seen is None or said.as_of >= self._seen.as_of:
+            self._seen = said
+            return said
+        return said.with_server(frozenset(said.values) | frozenset(self._seen.values), self._seen)
 
     def _ask(self, hidden: frozenset[str], files_read_at: str) -> Said:
         """What a new session sees, kept while it cannot have changed."""

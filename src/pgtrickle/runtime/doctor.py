@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pgtrickle.db.connect import TRANSACTION
 from pgtrickle.errors import ConfigError, PgtrickleError
 from pgtrickle.runtime.budget import Budget, Room, budget, shortage
 from pgtrickle.runtime.bulkload import MAX_PARTS
@@ -93,7 +94,7 @@ def _server(dsn: str, sources: Sources) -> _Server:
     from pgtrickle.runtime.configure import current_settings
 
     try:
-        with connect(dsn, role="doctor", autocommit=True) as connection, translated():
+        with connect(dsn, role="doctor", pooler=TRANSACTION) as connection, translated():
             row = connection.execute(
                 "SELECT current_setting('server_version_num')::int, current_setting('server_version'), "
                 "to_regclass('pgtrickle.pgt_stream_tables') IS NOT NULL"
@@ -106,7 +107,7 @@ def _server(dsn: str, sources: Sources) -> _Server:
             names = databases(connection, dsn)
         for name in names:
             if name not in loaded:
-                with connect(in_database(dsn, name), role="doctor", autocommit=True) as connection:
+                with connect(in_database(dsn, name), role="doctor", pooler=TRANSACTION) as connection:
                     loaded[name] = sources.load(current_settings(connection))
     except PgtrickleError as error:
         return _Server((Finding("postgresql", False, error.one_line()),), sources.load().settings, {}, None)
@@ -139,6 +140,9 @@ def _limits(settings: Settings, planned: Budget, databases: Mapping[str, Setting
     there = f"{len(databases)} with pgtrickle"
     if expected:
         there += f", max_databases {expected}" + ("" if fits else " (hint: raise max_databases, the budget follows it)")
+    if settings.connection_pooler_mode == TRANSACTION:
+        # max_connections is the pooler's matter, and application_name does not tell whose a session is.
+        lack, detail = None, f"{needed.connections} at most, to the pooler"
     return [
         Finding("connections", lack is None, detail if lack is None else f"{detail} (hint: {lack})"),
         Finding("databases", fits, there),

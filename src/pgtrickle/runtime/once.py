@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from pgtrickle.db.connect import connect, translated
+from pgtrickle.db.connect import TRANSACTION, connect, translated
 from pgtrickle.errors import ConfigError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.refresh import Outcome
@@ -21,10 +21,12 @@ MOST_TURNS = 20  # what reads a table that was loaded just now follows in the ne
 
 def refresh_once(settings: Settings, dsn: str, names: Sequence[str] | None) -> list[Outcome]:
     """Of these tables, or of all. The latest outcome of each."""
-    with connect(dsn, role="refresh", autocommit=True) as conn, translated():
+    pins = {"search_path": "public"}  # for names that were given without their schema
+    with connect(dsn, role="refresh", pooler=TRANSACTION, pins=pins) as conn, translated():
         row = conn.execute(
-            "SELECT count(*) FROM pg_catalog.pg_stat_activity "
-            "WHERE application_name = 'pgtrickle/scheduler' AND datname = pg_catalog.current_database()"
+            "SELECT coalesce((SELECT until > clock_timestamp() FROM pgtrickle.pgt_leases WHERE name = 'scheduler'), "
+            "EXISTS (SELECT FROM pg_catalog.pg_stat_activity "
+            "WHERE application_name = 'pgtrickle/scheduler' AND datname = pg_catalog.current_database()))"
         ).fetchone()
         if row is not None and row[0]:
             raise ConfigError(
@@ -36,7 +38,6 @@ def refresh_once(settings: Settings, dsn: str, names: Sequence[str] | None) -> l
                 "FROM pgtrickle.pgt_stream_tables WHERE status IN ('INITIALIZING', 'ACTIVE')"
             )
         else:
-            conn.execute("SELECT pg_catalog.set_config('search_path', 'public', false)")
             for name in names:
                 conn.execute("SELECT pgtrickle.refresh_stream_table(%s)", (name,))
     with tempfile.TemporaryDirectory(prefix="pgtrickle-once-") as directory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import connect, translated
+from pgtrickle.db.connect import TRANSACTION, connect, translated
 from pgtrickle.errors import DefinitionError
 from pgtrickle.runtime.compile import compile_table
 
@@ -21,7 +21,7 @@ FULL_WHEN = (
 
 def plan_of(dsn: str, name: str | None, query: str | None) -> dict[str, Any]:
     """The plan of a stream table by name, or of a query, for which nothing is left behind."""
-    with connect(dsn, role="plan", autocommit=True) as conn, translated(), conn.transaction(force_rollback=True):
+    with connect(dsn, role="plan", pooler=TRANSACTION) as conn, translated(), conn.transaction(force_rollback=True):
         if query is not None:
             # Names in it mean what they mean in a fresh session; afterwards nothing may be found by accident again.
             conn.execute('SET LOCAL search_path = "$user", public')

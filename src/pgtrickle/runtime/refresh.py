@@ -21,7 +21,7 @@ from pgtrickle.apply.stage import drop_stage, stage_arrow, stage_columns
 from pgtrickle.apply.target import reshape
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import translated
+from pgtrickle.db.connect import begin, translated
 from pgtrickle.db.copy import read_batches
 from pgtrickle.errors import (
     DefinitionError,
@@ -223,9 +223,8 @@ class Refresher:
     @contextmanager
     def _joined(self, snapshot: str) -> Iterator[int]:
         """A transaction of the writer that sees what the snapshot sees; gives its own id."""
-        self.writer.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        begin(self.writer, "ISOLATION LEVEL REPEATABLE READ READ WRITE", snapshot=snapshot)
         try:
-            self.writer.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")  # takes no parameter; the server named it
             row = self.writer.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
             assert row is not None
             yield row[0]
@@ -239,7 +238,7 @@ class Refresher:
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        self.reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        begin(self.reader, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             yield
         finally:

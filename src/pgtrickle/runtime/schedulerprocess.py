@@ -14,10 +14,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgtrickle.db.connect import connect, translated
+from pgtrickle.db.connect import connect, pooler_of, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError, TransientError
 from pgtrickle.memory.fleet import FleetMemory, SchedulerState
+from pgtrickle.runtime.claim import Claim, new_holder
+from pgtrickle.runtime.configure import find_pooler
 from pgtrickle.runtime.parent import end_with_parent, stop_on_signals
 from pgtrickle.runtime.pipelinelink import PipelineLink
 from pgtrickle.runtime.pipelineprocess import memory_path, socket_path
@@ -74,17 +76,20 @@ class SchedulerProcess:
         self._memory = FleetMemory(memory_path(task.directory))
         self._link = PipelineLink(socket_path(task.directory), task.authkey, self._stop)
         self._since = time.time()
+        self._holder = new_holder()
 
     def run(self) -> int:
         failures = 0
         while not self._stop.is_set():
             try:
-                with connect(self._task.dsn, role="scheduler", autocommit=True) as conn:
+                pooler = find_pooler(self._task.dsn, self._task.sources)
+                with connect(self._task.dsn, role="scheduler", autocommit=True, pooler=pooler) as conn:
                     if failures:
                         log.info("Connected again", extra=event(DATABASE_BACK, database=self._task.name))
                     failures = 0
                     if not self._attend(conn):
                         return NOT_INSTALLED
+                self._stop.wait(LOCK_SECONDS)  # the way to the database has changed
             except TransientError as error:
                 log.warning(
                     "Database is not reachable; trying again",
@@ -102,12 +107,13 @@ class SchedulerProcess:
         return 0
 
     def _attend(self, conn: Connection) -> bool:
-        """One session. False: the database has no pgtrickle."""
+        """One session, while the way to the database stays the same. False: the database has no pgtrickle."""
+        claim = Claim(conn, "scheduler", SCHEDULER_LOCK, self._holder)
         with translated():
             row = conn.execute(statement("is_installed")).fetchone()
             if row is None or not row[0]:
                 return False
-            while not self._locked(conn):
+            while not claim.take():
                 self._tell("WAITING", 0, 0, "")
                 if self._stop.wait(LOCK_SECONDS):
                     return True
@@ -115,8 +121,9 @@ class SchedulerProcess:
         tidier = Tidier(self._task.name, self._task.dsn, conn, scheduling.settings.history_retention_days)
         publisher = Publisher(self._memory)
         tidied = 0.0
-        while not self._stop.is_set():
+        while not self._stop.is_set() and scheduling.settings.connection_pooler_mode == pooler_of(conn):
             begun = time.monotonic()
+            claim.renew()
             scheduling.tick()
             if begun - tidied >= TIDY_SECONDS:
                 tidier.tidy(scheduling.seen)
@@ -124,15 +131,12 @@ class SchedulerProcess:
                 tidied = begun
             self._tell(scheduling.state, scheduling.ticks, scheduling.tables, scheduling.key)
             publisher.publish(conn, scheduling)
-            self._sleep(conn, scheduling, begun)
-        self._drain(scheduling)
+            self._sleep(conn, scheduling, claim, begun)
+        self._drain(scheduling, claim)
+        claim.end()
         return True
 
-    def _locked(self, conn: Connection) -> bool:
-        row = conn.execute("SELECT pg_try_advisory_lock(%s)", (SCHEDULER_LOCK,)).fetchone()
-        return row is not None and bool(row[0])
-
-    def _sleep(self, conn: Connection, scheduling: Scheduling, begun: float) -> None:
+    def _sleep(self, conn: Connection, scheduling: Scheduling, claim: Claim, begun: float) -> None:
         """Until the next tick, a wake-up, news from the pipeline, or the end."""
         deadline = begun + scheduling.settings.scheduler_interval_ms / 1000
         # A table whose time comes in between does not wait for the tick.
@@ -142,7 +146,8 @@ class SchedulerProcess:
             sources: list[object] = [self._bell, conn.fileno()]
             if (pipe := self._link.connection) is not None:
                 sources.append(pipe)
-            ready = wait(sources, left)  # type: ignore[arg-type]
+            ready = wait(sources, min(left, max(0.0, claim.seconds_left())))  # type: ignore[arg-type]
+            claim.renew()
             if pipe is not None and pipe in ready and scheduling.listen():
                 # What reads those that were refreshed need not wait for the tick.
                 deadline = min(deadline, max(begun, time.monotonic()) + SHORTEST_SECONDS)
@@ -155,11 +160,12 @@ class SchedulerProcess:
                         list(conn.notifies(timeout=0))
                     return
 
-    def _drain(self, scheduling: Scheduling) -> None:
+    def _drain(self, scheduling: Scheduling, claim: Claim) -> None:
         """What no worker has begun is taken back; what runs may finish, for a while."""
         deadline = time.monotonic() + DRAIN_SECONDS
         self._link.withdraw()
         while scheduling.in_flight and time.monotonic() < deadline and (pipe := self._link.connection) is not None:
+            claim.renew()
             if wait([pipe], 0.2):
                 scheduling.listen()
         scheduling.abandon("the scheduler was stopped")

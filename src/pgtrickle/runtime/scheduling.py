@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pgtrickle.capture.detect import Detector
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import connect, translated
+from pgtrickle.db.connect import TRANSACTION, backend_pid, connect, pooler_of, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import SourceChangedError
 from pgtrickle.model.flow import Cut
@@ -40,15 +40,16 @@ class Scheduling:
         self._name = name
         self._dsn = dsn
         self._link = link
-        self._pid = conn.info.backend_pid
-        self._watch = SettingsWatch(name, sources, lambda: connect(dsn, role="settings", autocommit=True))
+        self._pid = backend_pid(conn)
+        self._watch = SettingsWatch(name, sources, lambda: connect(dsn, role="settings", pooler=TRANSACTION))
         self.settings = Settings()
         self.state = "ACTIVE"
         self.ticks = 0
         self.look_at_settings()
         with translated():
             self.key = catalog.read_moment(conn).instance.key
-            conn.execute("LISTEN pgtrickle_wake")
+            if pooler_of(conn) != TRANSACTION:
+                conn.execute("LISTEN pgtrickle_wake")
             conn.execute(statement("jobs_abandoned"), {"detail": "its scheduler or pipeline ended"})
         self._cut = NOWHERE
         self._detector = Detector(())

@@ -7,11 +7,14 @@ import threading
 import time
 from dataclasses import dataclass
 
-from pgtrickle.db.connect import Connection, connect, translated
+from pgtrickle.db.connect import TRANSACTION, Connection, connect, pooler_of, translated
 from pgtrickle.db.discover import in_database, is_installed
 from pgtrickle.db.notify import wait_for_notify
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError
+from pgtrickle.runtime.claim import Claim, new_holder
+from pgtrickle.runtime.configure import find_pooler
+from pgtrickle.settings import Sources
 from pgtrickle.telemetry import event, redact
 
 log = logging.getLogger(__name__)
@@ -39,8 +42,10 @@ class Found:
 class ServerWatch:
     """A thread per server, so that one that hangs does not hold up the others."""
 
-    def __init__(self, server: str, stop: threading.Event) -> None:
+    def __init__(self, server: str, sources: Sources, stop: threading.Event) -> None:
         self.server = server
+        self._sources = sources
+        self._holder = new_holder()
         self._stop = stop
         self.state = STARTING
         self.databases: tuple[Found, ...] = ()
@@ -60,7 +65,8 @@ class ServerWatch:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                with connect(self.server, role="launcher", autocommit=True) as conn:
+                pooler = find_pooler(self.server, self._sources)
+                with connect(self.server, role="launcher", autocommit=True, pooler=pooler) as conn:
                     self._attend(conn)
             except PgtrickleError as error:
                 # Schedulers stay: they come back by themselves, and whoever took the lock meanwhile fences them.
@@ -68,6 +74,7 @@ class ServerWatch:
                 self._stop.wait(LOST_SECONDS)
 
     def _attend(self, conn: Connection) -> None:
+        claim = Claim(conn, "launcher", LAUNCHER_LOCK, self._holder)
         while not self._stop.is_set():
             with translated():
                 row = conn.execute("SELECT pg_is_in_recovery()").fetchone()
@@ -76,23 +83,32 @@ class ServerWatch:
                     self.databases = ()
                     self._stop.wait(RECOVERY_SECONDS)
                     return  # anew: a connection may not outlive a promotion
-                row = conn.execute("SELECT pg_try_advisory_lock(%s)", (LAUNCHER_LOCK,)).fetchone()
-                if row is not None and row[0]:
-                    conn.execute("LISTEN pgtrickle_wake")
-                    self._scan_for_ever(conn)
+                if claim.take():
+                    if pooler_of(conn) != TRANSACTION:
+                        conn.execute("LISTEN pgtrickle_wake")
+                    self._scan_for_ever(conn, claim)
+                    claim.end()
                     return
             self._become(WAITING)
             self.databases = ()
             self._stop.wait(STANDBY_SECONDS)
 
-    def _scan_for_ever(self, conn: Connection) -> None:
+    def _scan_for_ever(self, conn: Connection, claim: Claim) -> None:
         while not self._stop.is_set():
             with translated():
                 rows = conn.execute(statement("databases")).fetchall()
                 self.databases = self._installed(rows)
                 self._become(ACTIVE)
-                if wait_for_notify(conn, SCAN_SECONDS if self.databases else 1.0, self._stop):
+                seconds = SCAN_SECONDS if self.databases else 1.0
+                if pooler_of(conn) == TRANSACTION:  # nobody can be heard through it
+                    self._pause(claim, seconds)
+                elif wait_for_notify(conn, seconds, self._stop):
                     self._absent.clear()
+
+    def _pause(self, claim: Claim, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and not self._stop.wait(min(left, claim.seconds_left())):
+            claim.renew()
 
     def _installed(self, rows: list[tuple[int, str]]) -> tuple[Found, ...]:
         known = {found.oid for found in self.databases}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pgtrickle.db.connect import connect, translated
-from pgtrickle.errors import TransientError
+from pgtrickle.db.connect import connect
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.costs import CostMemory
 from pgtrickle.runtime.templatecache import TemplateCache
@@ -70,22 +69,14 @@ class Site:
         self.shed()
 
     def _open(self) -> Worker:
-        reader = connect(self.dsn, role="reader", autocommit=True)
+        mode = self.settings.connection_pooler_mode
+        pins = {"jit": "off", "work_mem": f"{self.settings.merge_work_mem_mb}MB"}
+        reader = connect(self.dsn, role="reader", autocommit=True, pooler=mode, pins=pins)
         try:
-            writer = connect(self.dsn, role="writer", autocommit=True)
-        except TransientError:
-            reader.close()
-            raise
-        try:
-            with translated():
-                for conn in (reader, writer):
-                    conn.prepared_max = MOST_PREPARED
-                    conn.execute(
-                        "SELECT set_config('jit', 'off', false), set_config('work_mem', %s, false)",
-                        (f"{self.settings.merge_work_mem_mb}MB",),
-                    )
+            writer = connect(self.dsn, role="writer", autocommit=True, pooler=mode, pins=pins)
         except BaseException:
             reader.close()
-            writer.close()
             raise
+        for conn in (reader, writer):
+            conn.prepared_max = MOST_PREPARED
         return Worker(self.name, reader, writer, self.engine, self.settings, self.cache, self.costs)

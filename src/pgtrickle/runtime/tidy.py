@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pgtrickle.apply.stage import sweep_stages
 from pgtrickle.capture.install import collect_garbage
 from pgtrickle.capture.trim import index_long_buffers, trim_all
-from pgtrickle.db.connect import Connection, connect, translated
+from pgtrickle.db.connect import Connection, connect, pooler_of, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.telemetry import event
 
 log = logging.getLogger(__name__)
+
+INDEX_SECONDS = 60.0
 
 
 class Tidier:
@@ -41,10 +45,23 @@ class Tidier:
 
     def _index(self) -> None:
         try:
-            with connect(self._dsn, role="index", autocommit=True) as conn, translated():
-                index_long_buffers(conn)
+            pooler = pooler_of(self._control)
+            with connect(self._dsn, role="index", autocommit=True, pooler=pooler) as conn, translated():
+                index_long_buffers(conn, bounded=lambda: _cancelled_after(conn, INDEX_SECONDS))
         except PgtrickleError as error:
             log.warning(
                 "Buffers were not looked after",
                 extra=event("capture.index_failed", database=self._name, detail=error.one_line()),
             )
+
+
+@contextmanager
+def _cancelled_after(conn: Connection, seconds: float) -> Iterator[None]:
+    """What `conn` runs then; one that ends just before may take the cancellation to the next, which is tried again."""
+    timer = threading.Timer(seconds, conn.cancel_safe)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -24,7 +24,7 @@ class Turns:
 
     def __init__(self, name: str, dsn: str, engine: SparkEngine, settings: Settings) -> None:
         self.site = Site(name, dsn, settings, engine)
-        self.control = connect(dsn, role="control", autocommit=True)
+        self.control = connect(dsn, role="control", autocommit=True, pooler=settings.connection_pooler_mode)
         try:
             self.worker = self.site.take()
         except BaseException:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import Connection, connect, qualified, quote_ident, translated
+from pgtrickle.db.connect import TRANSACTION, Connection, begin, connect, qualified, quote_ident, translated
 from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import Column, StreamTable
 from pgtrickle.model.flow import Pending, Window
@@ -64,7 +64,7 @@ class VerifyResult:
 
 
 def verify_tables(dsn: str, names: Sequence[str] | None, *, timeout_seconds: float = 60.0) -> list[VerifyResult]:
-    with connect(dsn, role="verify", autocommit=True) as conn, translated():
+    with connect(dsn, role="verify", pooler=TRANSACTION) as conn, translated():
         tables = catalog.load_stream_tables(conn)
         if names is not None:
             tables = [_named(tables, name) for name in names]
@@ -141,7 +141,7 @@ def _attempt(conn: Connection, pgt_id: int, waiting_since: float | None) -> Veri
 
 @contextmanager
 def _snapshot(conn: Connection) -> Iterator[None]:
-    conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    begin(conn, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import Connection, translated
+from pgtrickle.db.connect import Connection, backend_pid, translated
 from pgtrickle.errors import EngineLostError, FencedError, InvariantError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.work import Unit
@@ -64,8 +64,8 @@ class Worker:
             conn.close()
 
     @property
-    def backend_pid(self) -> int:
-        return self.writer.info.backend_pid
+    def backend_pid(self) -> int | None:
+        return backend_pid(self.writer)
 
     def run(self, units: Sequence[Unit]) -> list[Outcome]:
         """An outcome for each table that there was something to do for, or that failed."""

@@ -36,8 +36,8 @@ CREATE INDEX IF NOT EXISTS pgt_scheduler_jobs_time ON pgtrickle.pgt_scheduler_jo
 CREATE INDEX IF NOT EXISTS pgt_scheduler_jobs_open ON pgtrickle.pgt_scheduler_jobs (job_id) WHERE finished_at IS NULL;
 COMMENT ON TABLE pgtrickle.pgt_scheduler_jobs IS 'Units of stream tables that were refreshed together, from the moment that they were queued. Kept for a day.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.members IS 'pgt_id of each, upstream first.';
-COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.scheduler_pid IS 'The backend of the scheduler''s session, as in pg_stat_activity.';
-COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.worker_pid IS 'The backend of the session that writes, as in pg_stat_activity.';
+COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.scheduler_pid IS 'The backend of the scheduler''s session, as in pg_stat_activity. NULL behind a transaction pooler: it has none of its own.';
+COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.worker_pid IS 'The backend of the session that writes, as in pg_stat_activity. NULL behind a transaction pooler.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.iterations IS 'Of a cyclic_scc: rounds until nothing changed.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.detail IS 'Why it failed or was cancelled.';
 
@@ -50,6 +50,15 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_refresh_groups (
 );
 COMMENT ON TABLE pgtrickle.pgt_refresh_groups IS 'Stream tables that are refreshed together.';
 
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_leases (
+    name text PRIMARY KEY,
+    holder text NOT NULL,
+    until timestamptz NOT NULL
+) WITH (fillfactor = 20);
+COMMENT ON TABLE pgtrickle.pgt_leases IS
+'Who is the active scheduler (or launcher) where a transaction pooler is in between, through which nobody can hold an advisory lock. A lease that was not renewed in time is free.';
+COMMENT ON COLUMN pgtrickle.pgt_leases.until IS 'By the clock of this server.';
+
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_runtime (
     one bool PRIMARY KEY DEFAULT true CHECK (one),
     state jsonb NOT NULL,
@@ -61,7 +70,7 @@ COMMENT ON COLUMN pgtrickle.pgt_runtime.state IS
 "processes": [{"kind", "database" or null, "pid", "state", "since" as an ISO timestamp, "memory" in bytes}],
 "cache": {"hits", "misses", "entries", "evictions", "max_entries"},
 "broker": [{"source", "database", "pending_rows", "max_lsn" as in pg_lsn, "last_updated_tick", "consumers", "scans_done", "scans_saved", "source_oid", "db_oid"}]}
-Whatever is missing counts as unknown. Shown only while a session of this database has the application_name pgtrickle/scheduler.';
+Whatever is missing counts as unknown. Shown only while a session of this database has the application_name pgtrickle/scheduler, or a scheduler has its lease.';
 
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS tier_pinned bool NOT NULL DEFAULT false;
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.tier_pinned IS 'refresh_tier was set by alter_stream_table; otherwise it follows the changes.';

@@ -55,17 +55,19 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._is_on(text) IS 'Internal. The same for switches.';
 
--- A session of the scheduler is the sign of life: its application_name is visible to everybody, and it ends with the process.
+-- A session of the scheduler is the sign of life: its application_name is visible to everybody, and it ends with the process. Behind a
+-- transaction pooler neither is true, and its lease is the sign; who holds a lock instead removes what is left of a lease.
 -- SECURITY DEFINER to see when it last did something.
 CREATE OR REPLACE FUNCTION pgtrickle._runtime(OUT running bool, OUT ticking bool, OUT enabled bool, OUT state jsonb, OUT updated_at timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT s.running, s.running AND coalesce(s.silence < greatest(5 * pgtrickle._setting('scheduler_interval_ms')::int / 1000.0, 30), true),
            coalesce((CASE WHEN s.running THEN r.state END ->> 'enabled')::bool, pgtrickle._is_on('enabled')),
            coalesce(CASE WHEN s.running THEN r.state END, '{}'), r.updated_at
-    FROM (SELECT count(*) > 0 AS running,
-                 min(extract(epoch FROM clock_timestamp() - greatest(a.state_change, a.query_start))) AS silence
-          FROM pg_stat_activity AS a
-          WHERE a.datname = current_database() AND a.application_name IN ('pgtrickle/scheduler', 'pgtrickle/control')) AS s
+    FROM (SELECT coalesce(l.until > clock_timestamp(), a.number > 0) AS running, CASE WHEN l.until IS NULL THEN a.silence END AS silence
+          FROM (SELECT count(*) AS number, min(extract(epoch FROM clock_timestamp() - greatest(a.state_change, a.query_start))) AS silence
+                FROM pg_stat_activity AS a
+                WHERE a.datname = current_database() AND a.application_name IN ('pgtrickle/scheduler', 'pgtrickle/control')) AS a
+          LEFT JOIN pgtrickle.pgt_leases AS l ON l.name = 'scheduler') AS s
     LEFT JOIN pgtrickle.pgt_runtime AS r ON true
 $$;
 COMMENT ON FUNCTION pgtrickle._runtime() IS

@@ -1,9 +1,13 @@
 -- What PostgreSQL itself says about our settings, so that it is known what a session that begins now would have.
 -- Parameters: names (text[], with their prefix: pg_settings does not show parameters that no library has defined, so they are asked for one
--- by one). Returns: rank, name in lower case, value. Rank 0 is when the server's files were last read, 2 this session's value, which is that
+-- by one). Returns: rank, name in lower case, value. Rank 0 is when the server's files were last read, -1 the later of that
+-- and of when this session began, in seconds; 2 is this session's value, which is that
 -- of postgresql.conf where nothing of a higher rank has ever been; 3 to 6 what ALTER ROLE ALL, ALTER DATABASE, ALTER ROLE and
 -- ALTER ROLE ... IN DATABASE have stored: the higher one wins, as when a session begins.
 SELECT 0, '', pg_conf_load_time()::text
+UNION ALL
+SELECT -1, '', EXTRACT(EPOCH FROM greatest(pg_conf_load_time(), a.backend_start))::text
+FROM pg_stat_get_activity(pg_backend_pid()) AS a
 UNION ALL
 SELECT 2, lower(name), current_setting(name, true)
 FROM unnest(%(names)s::text[]) AS name

@@ -1,0 +1,5 @@
+-- Whether this database has leases that we may look at, and take. Returns: bool, bool.
+SELECT bool_or(has_table_privilege(c.oid, 'SELECT')), bool_or(has_table_privilege(c.oid, 'INSERT'))
+FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = 'pgtrickle' AND c.relname = 'pgt_leases' AND has_schema_privilege(n.oid, 'USAGE')

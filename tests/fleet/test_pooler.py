@@ -1,0 +1,168 @@
+"""The product behind PgBouncer: it works, leaves nothing to the other clients of the pool, takes nothing from them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from pgtrickle.db.connect import connect
+from pgtrickle.db.install import install, uninstall
+from pgtrickle.runtime.plan import plan_of
+from pgtrickle.runtime.verify import verify_tables
+from tests.conftest import Database, create_database
+from tests.fleet.conftest import Run, Shop, wait_for
+from tests.pgbouncer import Neighbour, PgBouncer, needs_pgbouncer
+
+pytestmark = needs_pgbouncer
+
+
+@pytest.fixture
+def pooler(shop: Shop) -> Iterator[PgBouncer]:
+    with PgBouncer(shop.server, "transaction") as pooler:
+        yield pooler
+
+
+def holders(shop: Shop) -> set[tuple[str, str]]:
+    rows = shop.sql("SELECT name, holder FROM pgtrickle.pgt_leases WHERE until > clock_timestamp()")
+    return {(name, holder) for name, holder in rows}
+
+
+def check(shop: Shop, dsn: str, runs: list[Run]) -> None:
+    results = verify_tables(dsn, None)
+    assert len(results) == 6
+    assert [r for r in results if not r.ok] == []
+    shop.check_history()
+    for run in runs:
+        assert "Traceback" not in run.text()
+
+
+@pytest.mark.timeout(300)
+def test_a_fleet_behind_a_transaction_pooler_leaves_no_trace_and_minds_none(
+    shop: Shop, pooler: PgBouncer, spark_url: str, make_run: Callable[..., Run]
+) -> None:
+    dsn = pooler.dsn("shop")
+    neighbour, workload, run = Neighbour(dsn), shop.workload(), make_run(dsn, spark_url)
+    neighbour.start()
+    run.start(connection_pooler_mode="transaction")
+    try:
+        shop.wait_loaded()
+        workload.start()
+        shop.wait_progress(60, 60)
+        status = shop.sql("SELECT scheduler_status FROM pgtrickle.health_summary()")
+        workload.stop()
+        check(shop, dsn, [run])
+    finally:
+        workload.stop()
+        neighbour.stop()
+    assert workload.tally.error is None
+    assert status == [("ACTIVE",)]
+    assert {name for name, _ in holders(shop)} == {"launcher", "scheduler"}
+    assert neighbour.found == []
+    assert neighbour.looks > 200
+    used = shop.sql(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgtrickle/%%' AND pid = ANY (%s)",
+        list(neighbour.sessions),
+    )
+    assert used[0][0] > 0, "they never shared a session"
+    assert shop.sql("SELECT count(*), count(scheduler_pid), count(worker_pid) FROM pgtrickle.pgt_scheduler_jobs")[0][
+        1:
+    ] == (0, 0)
+    differential = shop.sql("SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action = 'DIFFERENTIAL'")
+    assert differential[0][0] > 20
+    run.end()
+    assert holders(shop) == set(), "a clean end gives the leases back"
+    assert shop.sql("SELECT scheduler_status FROM pgtrickle.health_summary()") == [("STOPPED",)]
+
+
+@pytest.mark.timeout(300)
+def test_of_two_fleets_behind_a_transaction_pooler_one_is_active_and_the_other_takes_over(
+    shop: Shop, pooler: PgBouncer, spark_url: str, make_run: Callable[..., Run]
+) -> None:
+    """The mode comes from the database here."""
+    shop.sql("SELECT pgtrickle.set_option('connection_pooler_mode', 'transaction')")
+    dsn = pooler.dsn("shop")
+    first, second = make_run(dsn, spark_url), make_run(dsn, spark_url)
+    first.start()
+    shop.wait_loaded()
+    ours = holders(shop)
+    assert {name for name, _ in ours} == {"launcher", "scheduler"}
+    second.start()
+    wait_for(lambda: "Another launcher is active" in second.text(), 30)
+    workload = shop.workload()
+    workload.start()
+    try:
+        shop.wait_progress(20, 60)
+        assert holders(shop) == ours
+        first.kill()
+        began = time.monotonic()
+        wait_for(lambda: len(holders(shop) - ours) == 2, 60)
+        assert time.monotonic() - began < 45
+        shop.wait_progress(20, 60)
+    finally:
+        workload.stop()
+    check(shop, dsn, [first, second])
+
+
+@pytest.mark.timeout(300)
+def test_a_fleet_without_a_pooler_waits_for_the_lease_of_one_with(
+    shop: Shop, pooler: PgBouncer, spark_url: str, make_run: Callable[..., Run]
+) -> None:
+    pooled, direct = make_run(pooler.dsn("shop"), spark_url), make_run(shop.dsn, spark_url)
+    pooled.start(connection_pooler_mode="transaction")
+    shop.wait_loaded()
+    direct.start()
+    wait_for(lambda: "Another launcher is active" in direct.text(), 30)
+    pooled.end()
+    wait_for(lambda: "This launcher is the active one" in direct.text(), 30)
+    pooled.start(connection_pooler_mode="transaction")
+    wait_for(lambda: "Another launcher is active" in pooled.text(), 30)
+    assert holders(shop) == set()
+
+
+@pytest.mark.timeout(300)
+def test_a_fleet_behind_a_session_pooler_gives_its_sessions_back_clean(
+    shop: Shop, spark_url: str, make_run: Callable[..., Run]
+) -> None:
+    with PgBouncer(shop.server, "session", 30) as pooler:
+        dsn = pooler.dsn("shop")
+        run = make_run(dsn, spark_url)
+        run.start(connection_pooler_mode="session")
+        shop.wait_loaded()
+        workload = shop.workload()
+        workload.start()
+        try:
+            shop.wait_progress(20, 60)
+        finally:
+            workload.stop()
+        check(shop, dsn, [run])
+        run.end()
+        neighbour = Neighbour(dsn)
+        neighbour.start()
+        wait_for(lambda: neighbour.looks > 20, 30)
+        neighbour.stop()
+        assert neighbour.found == []
+
+
+def test_commands_work_through_a_transaction_pooler_without_being_told(shop: Shop, pooler: PgBouncer) -> None:
+    database: Database = create_database(shop.server, "other")
+    dsn = pooler.dsn("other")
+    neighbour = Neighbour(dsn)
+    neighbour.start()
+    try:
+        wait_for(lambda: neighbour.looks > 10, 30)
+        with connect(dsn, role="install", pooler="transaction") as conn:
+            install(conn)
+        database.sql("CREATE TABLE t (a int PRIMARY KEY, b numeric)")
+        found = plan_of(dsn, None, "SELECT b, count(*) AS n FROM t GROUP BY b")
+        assert found["mode"] == "DIFFERENTIAL"
+        assert verify_tables(dsn, None) == []
+        with connect(dsn, role="install", pooler="transaction") as conn:
+            uninstall(conn)
+    finally:
+        neighbour.stop()
+    assert neighbour.found == []
+    with psycopg.connect(database.dsn) as conn:
+        assert conn.execute("SELECT to_regnamespace('pgtrickle')").fetchone() == (None,)
