@@ -1,7 +1,8 @@
 """Connections with pinned settings, and the one place that turns SQLSTATEs into our errors.
 
 Settings are pinned after connecting, not by the `options` startup parameter, which poolers refuse: for the session, or
-for each transaction where the session is not ours (db/pooled.py).
+for each transaction where the session is not ours (db/pooled.py). Only where a time-out of the role or the database is
+so short that it ends the pinning itself, it has to be switched off there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgtrickle.db.pooled import PooledConnection, PooledCursor, SessionPooledConnection
 from pgtrickle.errors import (
@@ -55,6 +56,10 @@ _PINNED: tuple[tuple[str, str, int], ...] = (
 )
 
 
+_TIMED_OUT = {"57014": "-c statement_timeout=0", "25P04": "-c transaction_timeout=0"}
+_SHORT_MS = 200  # each transaction behind a pooler begins with our settings, and has to get so far
+
+
 def connect(
     dsn: str, *, role: str, autocommit: bool = False, pooler: str = OFF, pins: Mapping[str, str] | None = None
 ) -> Connection:
@@ -63,37 +68,58 @@ def connect(
     `pooler`: what is in between. TRANSACTION is right in any case and takes some microseconds more per transaction: for
     whoever does not know. `pins`: further settings of this session, or other values than the usual.
     """
-    kind = _KINDS[pooler]
     with translated():
-        conn = kind.connect(
-            # Poolers keep the encoding per client, from its first message on; the driver has to know it, too.
-            make_conninfo(dsn, client_encoding="UTF8") if pooler == TRANSACTION else dsn,
-            autocommit=True,
-            application_name=f"pgtrickle/{role}",
-            connect_timeout=10,
-            keepalives=1,
-            keepalives_idle=30,
-            keepalives_interval=10,
-            keepalives_count=3,
-            tcp_user_timeout=60000,
-            # Statements that the driver prepares stay in the session, under names that other clients use as well.
-            prepare_threshold=5 if pooler == OFF else None,
-            cursor_factory=PooledCursor if pooler == TRANSACTION else None,
-        )
-        try:
-            settings = {name: value for name, value, since in _PINNED if conn.info.server_version >= since}
-            settings |= pins or {}
-            if isinstance(conn, PooledConnection):
-                del settings["client_encoding"]
-                conn.pin(settings)
-                return conn
-            calls = ", ".join("pg_catalog.set_config(%s, %s, false)" for _ in settings)
-            conn.execute(f"SELECT {calls}", [item for pin in settings.items() for item in pin], prepare=False)
-            conn.autocommit = autocommit
-        except BaseException:
-            conn.close()
-            raise
+        for _ in _TIMED_OUT:
+            try:
+                return _connect(dsn, role, autocommit, pooler, pins or {})
+            except psycopg.Error as error:
+                if error.sqlstate not in _TIMED_OUT:
+                    raise
+                given = conninfo_to_dict(dsn).get("options") or ""
+                dsn = make_conninfo(dsn, options=f"{given} {_TIMED_OUT[error.sqlstate]}".strip())
+        return _connect(dsn, role, autocommit, pooler, pins or {})
+
+
+def _connect(dsn: str, role: str, autocommit: bool, pooler: str, pins: Mapping[str, str]) -> Connection:
+    conn = _KINDS[pooler].connect(
+        # Poolers keep the encoding per client, from its first message on; the driver has to know it, too.
+        make_conninfo(dsn, client_encoding="UTF8") if pooler == TRANSACTION else dsn,
+        autocommit=True,
+        application_name=f"pgtrickle/{role}",
+        connect_timeout=10,
+        keepalives=1,
+        keepalives_idle=30,
+        keepalives_interval=10,
+        keepalives_count=3,
+        tcp_user_timeout=60000,
+        # Statements that the driver prepares stay in the session, under names that other clients use as well.
+        prepare_threshold=5 if pooler == OFF else None,
+        cursor_factory=PooledCursor if pooler == TRANSACTION else None,
+    )
+    try:
+        settings = {name: value for name, value, since in _PINNED if conn.info.server_version >= since} | dict(pins)
+        if isinstance(conn, PooledConnection):
+            _check_time_outs(conn)
+            del settings["client_encoding"]
+            conn.pin(settings)
+            return conn
+        calls = ", ".join("pg_catalog.set_config(%s, %s, false)" for _ in settings)
+        conn.execute(f"SELECT {calls}", [item for pin in settings.items() for item in pin], prepare=False)
+        conn.autocommit = autocommit
+    except BaseException:
+        conn.close()
+        raise
     return conn
+
+
+def _check_time_outs(conn: PooledConnection) -> None:
+    """Raises what the server would raise sooner or later."""
+    names = "('statement_timeout'), ('transaction_timeout')"
+    text = f"SELECT pg_catalog.current_setting(n, true) FROM (VALUES {names}) AS names (n)"
+    errors: tuple[type[psycopg.Error], ...] = (psycopg.errors.QueryCanceled, psycopg.errors.TransactionTimeout)
+    for error, (value,) in zip(errors, psycopg.Cursor(conn).execute(text).fetchall(), strict=True):
+        if value is not None and value.endswith("ms") and int(value[:-2]) < _SHORT_MS:
+            raise error(f"a time-out of {value} is too short")
 
 
 def pooler_of(conn: Connection) -> str:
