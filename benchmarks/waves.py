@@ -27,8 +27,8 @@ from pgtrickle.dispatch.quota import Limit
 from pgtrickle.model.flow import Delta
 from pgtrickle.model.work import SINGLETON, Job, Unit
 from pgtrickle.pipeline.spark import SparkEngine, WorkItem
-from pgtrickle.runtime.dispatcher import work
 from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.runtime.lease import work
 from pgtrickle.runtime.site import Site
 from pgtrickle.runtime.sparkserver import SparkServer
 from pgtrickle.runtime.verify import verify_tables

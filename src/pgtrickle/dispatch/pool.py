@@ -10,17 +10,17 @@ Task = Callable[[], None]
 
 
 class Pool:
-    """Never more than `most` tasks at once; `persistent` threads wait for tasks, the rest come and go."""
+    """`persistent` threads wait for tasks, others are started when those are busy. How many tasks there may be at once
+    is for the caller to know: a thread that has just done its task counts here for a moment longer than there."""
 
-    def __init__(self, persistent: int, most: int, name: str = "worker") -> None:
-        self._most = most
+    def __init__(self, persistent: int, name: str = "worker") -> None:
         self._name = name
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._running = 0
         self._waiting = 0  # persistent threads without a task
         self._started = 0
-        self._persistent = min(persistent, most)
+        self._persistent = persistent
         for _ in range(self._persistent):
             self._start(self._stay, ())
 
@@ -35,8 +35,6 @@ class Pool:
 
     def submit(self, task: Task) -> None:
         with self._lock:
-            if self._running >= self._most:
-                raise RuntimeError("no worker is free")
             self._running += 1
             takes_persistent = self._waiting > 0
             if takes_persistent:

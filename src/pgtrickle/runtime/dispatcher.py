@@ -5,38 +5,35 @@ Only its own thread touches its state; the threads that listen and those that wo
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
+import select
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 
-from pgtrickle.db.connect import translated
-from pgtrickle.db.statements import statement
 from pgtrickle.dispatch.pool import Pool
 from pgtrickle.dispatch.queue import Lease, Queue
 from pgtrickle.dispatch.quota import SERIAL, Limit, cap
-from pgtrickle.errors import EngineLostError, FencedError, InvariantError, PgtrickleError, TransientError
 from pgtrickle.memory.fleet import FleetMemory, Share
 from pgtrickle.memory.fleet import Pool as PoolState
-from pgtrickle.model.work import CANCELLED, PERMANENT, RETRYABLE, SUCCEEDED, Job
+from pgtrickle.model.work import CANCELLED, Job
 from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.channel import ClearCaches, Fared, Finished, FromScheduler, Hello, Submit, Withdraw
-from pgtrickle.runtime.refresh import Outcome
+from pgtrickle.runtime.channel import ClearCaches, Finished, FromScheduler, Hello, Submit, Withdraw
+from pgtrickle.runtime.lease import work
 from pgtrickle.runtime.site import Site
 from pgtrickle.settings import Settings
-from pgtrickle.telemetry import event
-
-log = logging.getLogger(__name__)
 
 MOST_IDLE = 16  # workers whose connections stay open without work, of all databases
 IDLE_SECONDS = 30.0
 LOOK_SECONDS = 1.0
+SLOW_SECONDS = 5.0  # a lease that takes longer does not keep databases waiting that have no worker
+MOST_CANCELLED = 500  # jobs in a message: half of what a socket takes, so that to send it never waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +62,8 @@ class _Client:
     connection: Connection
     limits: Limit
     used: float = 0.0  # when a worker was last given to it
+    outbox: deque[Finished] = field(default_factory=deque)  # what its scheduler has no room for yet
+    later: list[Job] = field(default_factory=list)  # a worker still has tables of theirs, from a session before
 
 
 class Dispatcher:
@@ -78,9 +77,11 @@ class Dispatcher:
         self._inbox: queue.SimpleQueue[_Arrived | _Lost | _Done | None] = queue.SimpleQueue()
         self._queue = Queue()
         self._most = settings.max_dynamic_refresh_workers
-        self._pool = Pool(settings.worker_pool_size, self._most)
+        self._pool = Pool(min(settings.worker_pool_size, self._most))
         self._clients: dict[str, _Client] = {}
         self._running: Counter[str] = Counter()
+        self._leases: dict[int, float] = {}  # under way: since when
+        self._held: Counter[tuple[str, int]] = Counter()  # database and stream table
         self._since = time.time()
         self._published: tuple[PoolState, list[Share]] | None = None
 
@@ -92,6 +93,7 @@ class Dispatcher:
 
     def run(self, drain_seconds: float) -> None:
         deadline: float | None = None
+        looked = time.monotonic()
         while True:
             try:
                 message = self._inbox.get(timeout=LOOK_SECONDS)
@@ -99,7 +101,11 @@ class Dispatcher:
                 while not self._inbox.empty():
                     self._handle(self._inbox.get_nowait())
             except queue.Empty:
+                pass
+            self._deliver()
+            if time.monotonic() - looked >= LOOK_SECONDS:  # also while messages keep coming
                 self._close_idle()
+                looked = time.monotonic()
             if self._stop.is_set():
                 deadline = deadline or time.monotonic() + drain_seconds
                 if not self._running.total() or time.monotonic() > deadline:
@@ -115,7 +121,7 @@ class Dispatcher:
         while True:
             try:
                 connection = listener.accept()
-            except (OSError, EOFError):  # the listener was closed, or a caller went away half-way
+            except (OSError, EOFError, AuthenticationError):  # the listener was closed, or a caller went half-way
                 if self._stop.wait(0.01):
                     return
                 continue
@@ -134,8 +140,7 @@ class Dispatcher:
                 self._introduce(connection, hello)
             case _Arrived(connection, Submit(jobs)):
                 if client := self._client(connection):
-                    for job in jobs:
-                        self._queue.put(client.key, job)
+                    self._put(client, jobs)
             case _Arrived(connection, Withdraw()):
                 if client := self._client(connection):
                     self._cancel(client)
@@ -150,10 +155,22 @@ class Dispatcher:
                     client.site.close()
             case _Done(lease, finished):
                 self._running[lease.database] -= 1
+                del self._leases[id(lease)]
+                self._held -= _tables(lease)
                 if (client := self._clients.get(lease.database)) is not None:
-                    _send(client.connection, finished)
+                    client.outbox.append(finished)
+                    again, client.later = client.later, []
+                    self._put(client, again)
             case None:
                 pass
+
+    def _put(self, client: _Client, jobs: Sequence[Job]) -> None:
+        """A table is never with two workers, also when a new scheduler does not know what its predecessor began."""
+        for job in jobs:
+            if any((client.key, pgt_id) in self._held for pgt_id in job.unit.members):
+                client.later.append(job)
+            else:
+                self._queue.put(client.key, job)
 
     def _client(self, connection: Connection) -> _Client | None:
         return next((c for c in self._clients.values() if c.connection is connection), None)
@@ -172,24 +189,41 @@ class Dispatcher:
         self._clients[hello.key] = _Client(hello.key, site, connection, limits)
 
     def _cancel(self, client: _Client) -> None:
-        jobs = self._queue.drop(client.key)
-        if jobs:
-            ended = tuple((job.job_id, CANCELLED, "the scheduler took it back") for job in jobs)
-            _send(client.connection, Finished(ended, (), datetime.now(UTC)))
+        jobs, client.later = [*self._queue.drop(client.key), *client.later], []
+        ended = [(job.job_id, CANCELLED, "the scheduler took it back") for job in jobs]
+        for start in range(0, len(ended), MOST_CANCELLED):
+            client.outbox.append(Finished(tuple(ended[start : start + MOST_CANCELLED]), (), datetime.now(UTC)))
+
+    def _deliver(self) -> None:
+        """Never waits: a scheduler that hangs is nobody else's business."""
+        for client in self._clients.values():
+            while client.outbox and _has_room(client.connection):
+                _send(client.connection, client.outbox.popleft())
 
     # -- work
     # -------------------------------------------------------------------------------------------------------------
 
     def _assign(self) -> None:
         limits = {key: client.limits for key, client in self._clients.items()}
-        while self._running.total() < self._most:
-            lease = self._queue.take(self._running, limits, self._most)
+        most = self._most
+        while True:
+            if self._running.total() >= self._most:
+                # Somebody's query takes its time, or somebody's server hangs. Who has a worker gets no more for that.
+                limits |= {key: Limit(0, used) for key, used in self._running.items() if used and key in limits}
+                most = self._most + min(self._slow(), self._most)
+            lease = self._queue.take(self._running, limits, most)
             if lease is None:
                 return
             client = self._clients[lease.database]
             client.used = time.monotonic()
             self._running[lease.database] += 1
+            self._leases[id(lease)] = client.used
+            self._held += _tables(lease)
             self._pool.submit(self._task(client.site, lease))
+
+    def _slow(self) -> int:
+        now = time.monotonic()
+        return sum(now - since > SLOW_SECONDS for since in self._leases.values())
 
     def _task(self, site: Site, lease: Lease) -> Callable[[], None]:
         def task() -> None:
@@ -223,7 +257,11 @@ class Dispatcher:
         active = self._running.total()
         shares = [
             Share(
-                c.key, c.site.name, self._running[c.key], cap(c.limits, active, self._most), self._queue.waiting(c.key)
+                c.key,
+                c.site.name,
+                self._running[c.key],
+                cap(c.limits, active, self._most),
+                self._queue.waiting(c.key) + len(c.later),
             )
             for c in self._clients.values()
         ]
@@ -233,58 +271,8 @@ class Dispatcher:
             self._published = (pool, shares)
 
 
-def work(site: Site, jobs: Sequence[Job]) -> Finished:
-    """A lease, in a worker's thread."""
-    try:
-        worker = site.take()
-    except PgtrickleError as error:
-        return _all_failed(jobs, RETRYABLE, error.one_line())
-    try:
-        with translated():
-            worker.writer.execute(
-                statement("jobs_running"), {"ids": [j.job_id for j in jobs], "worker_pid": worker.backend_pid}
-            )
-        return _finished(jobs, worker.run([job.unit for job in jobs]))
-    except TransientError as error:
-        return _all_failed(jobs, RETRYABLE, error.one_line())
-    except PgtrickleError as error:
-        log.error("A lease failed", extra=event("runtime.lease_failed", database=site.name, detail=error.one_line()))
-        return _all_failed(jobs, PERMANENT, error.one_line())
-    except Exception as error:
-        # A fault of ours must be seen, and must not take the other databases down.
-        log.exception("A lease broke", extra=event("runtime.lease_broken", database=site.name))
-        worker.close()
-        return _all_failed(jobs, RETRYABLE, f"{type(error).__name__}: {error}")
-    finally:
-        site.give_back(worker)
-
-
-def _finished(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Finished:
-    fared = {o.table.pgt_id: _fared(o) for o in outcomes}
-    ended = []
-    for job in jobs:
-        own = [fared[i] for i in job.unit.members if i in fared]
-        why = next((f.detail for branch in ("stop", "retry", "engine") for f in own if f.branch == branch), None)
-        branches = {f.branch for f in own}
-        status = PERMANENT if "stop" in branches else RETRYABLE if branches & {"retry", "engine"} else SUCCEEDED
-        ended.append((job.job_id, status, why))
-    return Finished(tuple(ended), tuple(fared.values()), datetime.now(UTC))
-
-
-def _fared(outcome: Outcome) -> Fared:
-    error = outcome.error
-    if error is None or isinstance(error, FencedError):
-        return Fared(outcome.table.pgt_id, outcome.action, "ok")
-    branch = "retry" if isinstance(error, TransientError | InvariantError) else "stop"
-    if isinstance(error, EngineLostError):
-        branch = "engine"
-    return Fared(outcome.table.pgt_id, outcome.action, branch, error.one_line())
-
-
-def _all_failed(jobs: Sequence[Job], status: str, why: str) -> Finished:
-    branch = "retry" if status == RETRYABLE else "stop"
-    fared = tuple(Fared(i, "SKIP", branch, why) for job in jobs for i in job.unit.members)
-    return Finished(tuple((job.job_id, status, why) for job in jobs), fared, datetime.now(UTC))
+def _tables(lease: Lease) -> Counter[tuple[str, int]]:
+    return Counter((lease.database, pgt_id) for job in lease.jobs for pgt_id in job.unit.members)
 
 
 def _limits(settings: Settings) -> Limit:
@@ -292,6 +280,13 @@ def _limits(settings: Settings) -> Limit:
     if settings.parallel_refresh_mode == "on":
         return Limit(settings.per_database_worker_quota, settings.max_concurrent_refreshes)
     return SERIAL
+
+
+def _has_room(connection: Connection) -> bool:
+    """Whether a message of ours can be sent without waiting. A line that is gone has: sending tells."""
+    poll = select.poll()
+    poll.register(connection, select.POLLOUT)
+    return bool(poll.poll(0))
 
 
 def _send(connection: Connection, message: Finished) -> None:

@@ -1,0 +1,72 @@
+"""What a worker's thread does with a lease, and what is said of it afterwards."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from pgtrickle.db.connect import translated
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import EngineLostError, FencedError, InvariantError, PgtrickleError, TransientError
+from pgtrickle.model.work import PERMANENT, RETRYABLE, SUCCEEDED, Job
+from pgtrickle.runtime.channel import Fared, Finished
+from pgtrickle.runtime.refresh import Outcome
+from pgtrickle.runtime.site import Site
+from pgtrickle.telemetry import event
+
+log = logging.getLogger(__name__)
+
+
+def work(site: Site, jobs: Sequence[Job]) -> Finished:
+    """A lease, in a worker's thread."""
+    try:
+        worker = site.take()
+    except PgtrickleError as error:
+        return _all_failed(jobs, RETRYABLE, error.one_line())
+    try:
+        with translated():
+            worker.writer.execute(
+                statement("jobs_running"), {"ids": [j.job_id for j in jobs], "worker_pid": worker.backend_pid}
+            )
+        return _finished(jobs, worker.run([job.unit for job in jobs]))
+    except TransientError as error:
+        return _all_failed(jobs, RETRYABLE, error.one_line())
+    except PgtrickleError as error:
+        log.error("A lease failed", extra=event("runtime.lease_failed", database=site.name, detail=error.one_line()))
+        return _all_failed(jobs, PERMANENT, error.one_line())
+    except Exception as error:
+        # A fault of ours must be seen, and must not take the other databases down.
+        log.exception("A lease broke", extra=event("runtime.lease_broken", database=site.name))
+        worker.close()
+        return _all_failed(jobs, RETRYABLE, f"{type(error).__name__}: {error}")
+    finally:
+        site.give_back(worker)
+
+
+def _finished(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Finished:
+    fared = {o.table.pgt_id: _fared(o) for o in outcomes}
+    ended = []
+    for job in jobs:
+        own = [fared[i] for i in job.unit.members if i in fared]
+        why = next((f.detail for branch in ("stop", "retry", "engine") for f in own if f.branch == branch), None)
+        branches = {f.branch for f in own}
+        status = PERMANENT if "stop" in branches else RETRYABLE if branches & {"retry", "engine"} else SUCCEEDED
+        ended.append((job.job_id, status, why))
+    return Finished(tuple(ended), tuple(fared.values()), datetime.now(UTC))
+
+
+def _fared(outcome: Outcome) -> Fared:
+    error = outcome.error
+    if error is None or isinstance(error, FencedError):
+        return Fared(outcome.table.pgt_id, outcome.action, "ok")
+    branch = "retry" if isinstance(error, TransientError | InvariantError) else "stop"
+    if isinstance(error, EngineLostError):
+        branch = "engine"
+    return Fared(outcome.table.pgt_id, outcome.action, branch, error.one_line())
+
+
+def _all_failed(jobs: Sequence[Job], status: str, why: str) -> Finished:
+    branch = "retry" if status == RETRYABLE else "stop"
+    fared = tuple(Fared(i, "SKIP", branch, why) for job in jobs for i in job.unit.members)
+    return Finished(tuple((job.job_id, status, why) for job in jobs), fared, datetime.now(UTC))
