@@ -71,6 +71,7 @@ class Launcher:
         self._pipeline = Child("pipeline", self._spawn_pipeline)
         self._watches = [ServerWatch(server, sources, stop) for server in servers]
         self._schedulers: dict[tuple[str, int, str], tuple[int, Child]] = {}  # server, oid, name -> slot, process
+        self._leaving: list[tuple[int, Child, float]] = []  # slot, process, and until when it is only asked
         self._published: list[ProcessState] = []
         self._is_told = False
         self._slots = 0
@@ -95,7 +96,11 @@ class Launcher:
             log.info("Stopped", extra=event(RUN_STOPPED))
 
     def _children(self) -> list[Child]:
-        return [self._pipeline, *(child for _, child in self._schedulers.values())]
+        return [
+            self._pipeline,
+            *(child for _, child in self._schedulers.values()),
+            *(child for _, child, _ in self._leaving),
+        ]
 
     def _look(self) -> None:
         wanted: dict[tuple[str, int, str], Found] = {}
@@ -104,8 +109,8 @@ class Launcher:
         for key in [k for k in self._schedulers if k not in wanted]:
             slot, child = self._schedulers.pop(key)
             child.ask_to_stop()
-            child.end(DRAIN_SECONDS if not self._stop.is_set() else 0.0)
-            self._gone(slot)
+            self._leaving.append((slot, child, time.monotonic() + DRAIN_SECONDS))
+        self._see_off()
         for key, found in wanted.items():
             if key not in self._schedulers and (place := self._free_slot()) is not None:
                 self._schedulers[key] = place, Child("scheduler", self._spawner(place, found))
@@ -120,9 +125,23 @@ class Launcher:
             self._gone(slot)
             if status == schedulerprocess.NOT_INSTALLED:
                 next(w for w in self._watches if w.server == key[0]).forget(key[1])
-            self._note(child, status, key[2])
+                del self._schedulers[key]
+                log.info("A database is without pgtrickle", extra=event("runtime.uninstalled", database=key[2]))
+            else:
+                self._note(child, status, key[2])
         self._tell(bool(wanted))
         self._publish()
+
+    def _see_off(self) -> None:
+        """The others do not wait for one that takes its time."""
+        staying = []
+        for slot, child, until in self._leaving:
+            if child.is_gone() or time.monotonic() > until:
+                child.end(0.0)
+                self._gone(slot)
+            else:
+                staying.append((slot, child, until))
+        self._leaving = staying
 
     def _gone(self, slot: int) -> None:
         self._memory.write_scheduler(slot, None)
@@ -135,7 +154,7 @@ class Launcher:
         log.warning("A process ended; starting it again", extra=event("runtime.child_ended", **fields))
 
     def _free_slot(self) -> int | None:
-        taken = {slot for slot, _ in self._schedulers.values()}
+        taken = {slot for slot, _ in self._schedulers.values()} | {slot for slot, _, _ in self._leaving}
         return next((slot for slot in range(MOST_DATABASES) if slot not in taken), None)
 
     def _spawner(self, slot: int, found: Found) -> schedulerprocess.Spawner:
@@ -173,9 +192,10 @@ class Launcher:
     def _end(self) -> None:
         """Schedulers first: they take back what has not begun and wait for what has."""
         deadline = time.monotonic() + DRAIN_SECONDS
-        for _, child in self._schedulers.values():
+        schedulers = [*(c for _, c in self._schedulers.values()), *(c for _, c, _ in self._leaving)]
+        for child in schedulers:
             child.ask_to_stop()
-        for _, child in self._schedulers.values():
+        for child in schedulers:
             child.end(deadline - time.monotonic())
         self._pipeline.ask_to_stop()
         self._pipeline.end(DRAIN_SECONDS)

@@ -150,7 +150,7 @@ def private_directory(prefix: str, *, need_mib: int, user: tuple[int, int] | Non
         _reclaim(base, prefix)
         directory = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
         directory.chmod(0o711)
-        note = {"pid": os.getpid(), "started": _start_time(os.getpid())}
+        note = {"pid": os.getpid(), "started": start_time(os.getpid())}
         (directory / OWNER_NOTE).write_text(json.dumps(note))
         return directory
     raise ConfigError(
@@ -159,7 +159,7 @@ def private_directory(prefix: str, *, need_mib: int, user: tuple[int, int] | Non
     )
 
 
-def _start_time(pid: int) -> str | None:
+def start_time(pid: int) -> str | None:
     """Tells a process from a later one with the same id; None when it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -177,5 +177,5 @@ def _reclaim(base: Path, prefix: str) -> None:
             continue
         if not isinstance(note, dict) or not isinstance(note.get("pid"), int):
             continue
-        if note.get("started") is not None and _start_time(note["pid"]) != note["started"]:
+        if note.get("started") is not None and start_time(note["pid"]) != note["started"]:
             shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,67 @@
+"""Processes that are started again: when, and what happens when even that does not work."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from multiprocessing.process import BaseProcess
+
+import pytest
+
+from pgtrickle.runtime import child as module
+from pgtrickle.runtime.child import Child
+
+
+def _end(status: int) -> None:
+    os._exit(status)
+
+
+def spawn() -> BaseProcess:
+    return multiprocessing.get_context("spawn").Process(target=_end, args=(7,))
+
+
+def keep_until(child: Child, seconds: float = 10) -> int:
+    """The next exit status."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if (status := child.keep()) is not None:
+            return status
+        time.sleep(0.01)
+    raise AssertionError("it did not end")
+
+
+def test_it_is_started_again_later_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BACKOFF_SECONDS", (0.0, 0.5))
+    child = Child("test", spawn)
+    assert keep_until(child) == 7
+    assert child.keep() is None
+    assert child.pid is not None  # at once
+    assert keep_until(child) == 7
+    assert child.keep() is None
+    assert child.pid is None  # not yet
+    time.sleep(0.6)
+    assert keep_until(child) == 7
+    assert child.restarts == 3
+    child.end(1.0)
+
+
+def test_a_process_that_cannot_be_had_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BACKOFF_SECONDS", (0.0,))
+    tries = []
+
+    def fails_twice() -> BaseProcess:
+        process = spawn()
+        tries.append(process)
+        if len(tries) < 3:
+
+            def start() -> None:
+                raise BlockingIOError(11, "Resource temporarily unavailable")
+
+            monkeypatch.setattr(process, "start", start)
+        return process
+
+    child = Child("test", fails_twice)
+    assert child.keep() == os.EX_OSERR
+    assert child.keep() == os.EX_OSERR
+    assert keep_until(child) == 7
