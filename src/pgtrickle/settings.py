@@ -171,6 +171,13 @@ class Settings:
     spark_start_timeout_s: int = _setting(
         120, "How long Spark may take to start, in seconds.", low=5, high=3600, scope=HOST
     )
+    standby_check_s: int = _setting(
+        30,
+        "Time between two looks at a standby server, which may be promoted, in seconds.",
+        low=1,
+        high=3600,
+        scope=FLEET,
+    )
     java_home: str = _setting(
         "", "Java 17 or later to use for Spark; default: JAVA_HOME, then the one in the wheel.", scope=HOST
     )

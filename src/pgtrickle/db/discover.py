@@ -22,7 +22,7 @@ def in_database(dsn: str, name: str) -> str:
 def databases(conn: Connection, dsn: str) -> list[str]:
     """Databases that we may enter and that hold our catalog."""
     rows = conn.execute(statement("databases")).fetchall()
-    return [name for _, name in rows if is_installed(in_database(dsn, name))]
+    return [name for _, name, _ in rows if is_installed(in_database(dsn, name))]
 
 
 def is_installed(dsn: str) -> bool:

@@ -69,7 +69,7 @@ class Launcher:
         self._small = multiprocessing.get_context("forkserver")
         self._small.set_forkserver_preload(_PRELOAD)
         self._pipeline = Child("pipeline", self._spawn_pipeline)
-        self._watches = [ServerWatch(server, sources, stop) for server in servers]
+        self._watches = [ServerWatch(server, sources, stop, float(settings.standby_check_s)) for server in servers]
         self._schedulers: dict[tuple[str, int, str], tuple[int, Child]] = {}  # server, oid, name -> slot, process
         self._leaving: list[tuple[int, Child, float]] = []  # slot, process, and until when it is only asked
         self._published: list[ProcessState] = []

@@ -19,12 +19,12 @@ from pgtrickle.telemetry import event, redact
 
 log = logging.getLogger(__name__)
 
-SCAN_SECONDS = 10.0
+LOOK_SECONDS = 1.0  # between two looks at the list of databases
+SCAN_SECONDS = 10.0  # between two looks into those without pgtrickle, while they are few
 STANDBY_SECONDS = 1.0  # between two tries to become the active launcher
-RECOVERY_SECONDS = 30.0
 LOST_SECONDS = 1.0
 ABSENT_SECONDS = 300.0  # between two looks at a database without pgtrickle, unless it announces itself
-FEW_DATABASES = 20  # so many without pgtrickle are looked at in every scan
+FEW_DATABASES = 20  # so many without pgtrickle are looked into in every scan
 LAUNCHER_LOCK = 0x7067_6C61  # "pgla"
 
 STARTING, ACTIVE, WAITING, RECOVERY, LOST = "STARTING", "ACTIVE", "WAITING", "RECOVERY", "LOST"
@@ -39,17 +39,26 @@ class Found:
     dsn: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """A database without pgtrickle: when it was looked into, how many rows had been inserted into it."""
+
+    at: float
+    inserted: int
+
+
 class ServerWatch:
     """A thread per server, so that one that hangs does not hold up the others."""
 
-    def __init__(self, server: str, sources: Sources, stop: threading.Event) -> None:
+    def __init__(self, server: str, sources: Sources, stop: threading.Event, recovery_seconds: float) -> None:
         self.server = server
         self._sources = sources
         self._holder = new_holder()
         self._stop = stop
         self.state = STARTING
         self.databases: tuple[Found, ...] = ()
-        self._absent: dict[int, float] = {}
+        self._recovery_seconds = recovery_seconds
+        self._absent: dict[int, _Absent] = {}
         self._thread = threading.Thread(target=self._run, name=f"server {redact(server)}", daemon=True)
 
     def start(self) -> None:
@@ -81,7 +90,7 @@ class ServerWatch:
                 if row is not None and row[0]:
                     self._become(RECOVERY)
                     self.databases = ()
-                    self._stop.wait(RECOVERY_SECONDS)
+                    self._stop.wait(self._recovery_seconds)
                     return  # anew: a connection may not outlive a promotion
                 if claim.take():
                     if pooler_of(conn) != TRANSACTION:
@@ -99,10 +108,9 @@ class ServerWatch:
                 rows = conn.execute(statement("databases")).fetchall()
                 self.databases = self._installed(rows)
                 self._become(ACTIVE)
-                seconds = SCAN_SECONDS if self.databases else 1.0
                 if pooler_of(conn) == TRANSACTION:  # nobody can be heard through it
-                    self._pause(claim, seconds)
-                elif wait_for_notify(conn, seconds, self._stop):
+                    self._pause(claim, LOOK_SECONDS)
+                elif wait_for_notify(conn, LOOK_SECONDS, self._stop):
                     self._absent.clear()
 
     def _pause(self, claim: Claim, seconds: float) -> None:
@@ -110,23 +118,34 @@ class ServerWatch:
         while (left := deadline - time.monotonic()) > 0 and not self._stop.wait(min(left, claim.seconds_left())):
             claim.renew()
 
-    def _installed(self, rows: list[tuple[int, str]]) -> tuple[Found, ...]:
+    def _installed(self, rows: list[tuple[int, str, int]]) -> tuple[Found, ...]:
         known = {found.oid for found in self.databases}
-        now, found = time.monotonic(), []
-        absent = {oid: at for oid, at in self._absent.items() if any(oid == o for o, _ in rows)}
-        for oid, name in rows:
+        found = []
+        self._absent = {oid: self._absent[oid] for oid, _, _ in rows if oid in self._absent}
+        for oid, name, inserted in rows:
             dsn = in_database(self.server, name)
-            if oid not in known:  # those that are known tell us themselves when they are no longer ours
-                is_few = len(absent) <= FEW_DATABASES
-                if not is_few and now - absent.get(oid, -ABSENT_SECONDS) < ABSENT_SECONDS:
-                    continue
-                if not is_installed(dsn):
-                    absent[oid] = now
-                    continue
-                absent.pop(oid, None)
+            # Those that are known tell us themselves when they are no longer ours.
+            if oid not in known and not self._is_news(oid, inserted, dsn):
+                continue
             found.append(Found(oid, name, dsn))
-        self._absent = absent
         return tuple(found)
+
+    def _is_news(self, oid: int, inserted: int, dsn: str) -> bool:
+        """Looks into a database that had no pgtrickle: at once when rows came into it, as an installation's do;
+        otherwise now and then, as statistics may be switched off. NOTIFY does not leave its database."""
+        now, before = time.monotonic(), self._absent.get(oid)
+        if before is not None:
+            crowd = len(self._absent) / FEW_DATABASES
+            pause = ABSENT_SECONDS if crowd > 1 else SCAN_SECONDS
+            if before.inserted != inserted:
+                pause = LOOK_SECONDS * crowd  # others' data come in, too
+            if now - before.at < pause:
+                return False
+        if is_installed(dsn):
+            self._absent.pop(oid, None)
+            return True
+        self._absent[oid] = _Absent(now, inserted)
+        return False
 
     def _become(self, state: str, detail: str = "") -> None:
         if state == self.state:
