@@ -25,6 +25,7 @@ class PipelineLink:
         self._stop = stop
         self._next = 0.0
         self.connection: Connection | None = None
+        self.losses = 0  # how often the other end went, or stopped listening
 
     def open(self, hello: Hello) -> bool:
         """Makes sure that there is a line and that the other end knows the database. False: not now."""
@@ -73,3 +74,4 @@ class PipelineLink:
         if self.connection is not None:
             self.connection.close()
             self.connection = None
+            self.losses += 1

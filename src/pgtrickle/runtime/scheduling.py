@@ -45,11 +45,14 @@ class Scheduling:
         self.settings = Settings()
         self.state = "ACTIVE"
         self.ticks = 0
-        self.look_at_settings()
         with translated():
             self.key = catalog.read_moment(conn).instance.key
+        self.look_at_settings()
+        with translated():
             if pooler_of(conn) != TRANSACTION:
                 conn.execute("LISTEN pgtrickle_wake")
+            # Of a session before this one, over a line that is still open: what waits there is found out anew.
+            link.withdraw()
             conn.execute(statement("jobs_abandoned"), {"detail": "its scheduler or pipeline ended"})
         self._cut = NOWHERE
         self._detector = Detector(())
@@ -57,6 +60,7 @@ class Scheduling:
         self._behind = Behind()
         self._jobs: dict[int, Unit] = {}  # in flight
         self._began: dict[int, float] = {}
+        self._losses = link.losses
         self._attempts: dict[str, int] = {}  # of units that failed and will be tried again
         self._graph = Graph.of(())
         self._held: dict[int, str] = {}
@@ -97,6 +101,7 @@ class Scheduling:
             return
         now = time.time()
         self._move_tiers(now)
+        self._notice_loss()
         turn = self._board.turn(now, self._behind.waits.keys(), self._behind.released)
         if turn is None or not self._link.open(self._hello()):
             return
@@ -142,6 +147,8 @@ class Scheduling:
         whats = {what for _, what in news.events}
         if "capture" in whats:
             self._reload_sources()
+        if "settings" in whats:
+            self.look_at_settings()
         if "clear_caches" in whats:
             self._link.clear_caches()
         if "install" in whats or "group" in whats:
@@ -207,13 +214,17 @@ class Scheduling:
 
     def listen(self) -> bool:
         """Takes in what the pipeline has to say. True: a turn before its time may find something to do."""
-        was_open = self._link.connection is not None
         messages = self._link.receive()
         for message in messages:
             self._finished(message)
-        if was_open and self._link.connection is None:
-            self.abandon("the pipeline ended")
+        self._notice_loss()
         return any(fared.branch == "ok" and fared.action != "NO_DATA" for m in messages for fared in m.fared)
+
+    def _notice_loss(self) -> None:
+        """Whoever found the line gone, and also when it is open again: what was said over it is not known there."""
+        if self._link.losses != self._losses:
+            self._losses = self._link.losses
+            self.abandon("the pipeline ended")
 
     def _finished(self, message: Finished) -> None:
         units = [(job_id, status, why) for job_id, status, why in message.jobs if job_id in self._jobs]
