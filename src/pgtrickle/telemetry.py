@@ -93,4 +93,6 @@ def set_up_logging(level: str, form: str, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+    # Of a session that was cut it says that nothing could be rolled back; the error itself reaches us anyway.
+    logging.getLogger("psycopg").setLevel(logging.ERROR)
     logging.getLogger("pgtrickle").setLevel(level.upper())

@@ -7,6 +7,7 @@ install. A migration that changes a function's signature drops the old one itsel
 from __future__ import annotations
 
 import json
+import time
 from importlib.metadata import PackageNotFoundError, version
 
 from pgtrickle.db.connect import Connection, translated
@@ -16,6 +17,8 @@ from pgtrickle.settings import ALIASES, describe
 
 SCHEMA_VERSION = 1
 _INSTALL_LOCK = 0x70677472  # "pgtr"
+SCHEDULER_LOCK = 0x7067_7363  # "pgsc": one active scheduler per database, whoever started it
+_TURN_OUT_SECONDS = 10.0
 
 
 def _package_version() -> str:
@@ -69,6 +72,7 @@ def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
         if installed_version(conn) is None:
             conn.execute("DROP SCHEMA IF EXISTS pgtrickle_changes, pgtrickle CASCADE")
             return
+        _turn_out(conn)
         tables = conn.execute(statement("storage_tables")).fetchall()
         for (table,) in tables:
             _run(
@@ -77,6 +81,20 @@ def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
         conn.execute("SELECT pg_catalog.pg_notify('pgtrickle_wake', 'uninstall')")
         # Dropping a capture function drops the triggers that call it.
         conn.execute("DROP SCHEMA pgtrickle_changes, pgtrickle CASCADE")
+
+
+def _turn_out(conn: Connection) -> None:
+    """Ends the control plane's sessions and keeps its next scheduler waiting until we commit.
+
+    It uses in many orders what is dropped here in one: otherwise one of us would be the victim of a deadlock.
+    """
+    deadline = time.monotonic() + _TURN_OUT_SECONDS
+    while time.monotonic() < deadline:
+        conn.execute(statement("turn_out"))
+        row = conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [SCHEDULER_LOCK]).fetchone()
+        if row is not None and row[0]:
+            return
+        time.sleep(0.05)
 
 
 def _run(conn: Connection, script: str) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pgtrickle.db.connect import connect, pooler_of, translated
+from pgtrickle.db.discover import is_installed
+from pgtrickle.db.install import SCHEDULER_LOCK
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError, TransientError
 from pgtrickle.memory.fleet import FleetMemory, SchedulerState
@@ -37,11 +39,11 @@ log = logging.getLogger(__name__)
 Spawner = Callable[[], BaseProcess]
 
 NOT_INSTALLED = 3  # exit status: the database has no pgtrickle (any more)
-SCHEDULER_LOCK = 0x7067_7363  # "pgsc": one active scheduler per database, whoever started it
 LOCK_SECONDS = 1.0
 BACKOFF_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0)
 TIDY_SECONDS = 5.0
 DRAIN_SECONDS = 10.0
+CALM_SECONDS = 60.0
 SHORTEST_SECONDS = 0.05  # between two turns, whatever is due
 
 
@@ -79,7 +81,7 @@ class SchedulerProcess:
         self._holder = new_holder()
 
     def run(self) -> int:
-        failures = 0
+        failures, lost = 0, -CALM_SECONDS
         while not self._stop.is_set():
             try:
                 pooler = find_pooler(self._task.dsn, self._task.sources)
@@ -91,14 +93,20 @@ class SchedulerProcess:
                         return NOT_INSTALLED
                 self._stop.wait(LOCK_SECONDS)  # the way to the database has changed
             except TransientError as error:
-                log.warning(
-                    "Database is not reachable; trying again",
+                self._link.withdraw()  # what waits is not begun without us
+                # A session that is lost now and then is no reason to warn anybody.
+                is_first, lost = time.monotonic() - lost > CALM_SECONDS, time.monotonic()
+                log.log(
+                    logging.INFO if is_first else logging.WARNING,
+                    "Session lost; connecting again" if is_first else "Database is not reachable; trying again",
                     extra=event(DATABASE_LOST, database=self._task.name, detail=error.message),
                 )
                 self._tell("LOST", 0, 0, "")
                 self._stop.wait(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1
             except PgtrickleError as error:
+                if not is_installed(self._task.dsn):  # a statement has met what is no longer there
+                    return NOT_INSTALLED
                 log.error(
                     "Scheduler ended",
                     extra=event("runtime.loop_ended", database=self._task.name, detail=error.one_line()),
@@ -110,13 +118,13 @@ class SchedulerProcess:
         """One session, while the way to the database stays the same. False: the database has no pgtrickle."""
         claim = Claim(conn, "scheduler", SCHEDULER_LOCK, self._holder)
         with translated():
-            row = conn.execute(statement("is_installed")).fetchone()
-            if row is None or not row[0]:
-                return False
             while not claim.take():
                 self._tell("WAITING", 0, 0, "")
                 if self._stop.wait(LOCK_SECONDS):
                     return True
+            row = conn.execute(statement("is_installed")).fetchone()  # who had the lock may have removed it
+            if row is None or not row[0]:
+                return False
         scheduling = Scheduling(conn, self._task.name, self._task.dsn, self._task.sources, self._link)
         tidier = Tidier(self._task.name, self._task.dsn, conn, scheduling.settings.history_retention_days)
         publisher = Publisher(self._memory)

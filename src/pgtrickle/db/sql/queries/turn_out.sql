@@ -1,0 +1,8 @@
+-- Ends the sessions of schedulers and workers in this database, as far as they are of roles that we may act for.
+-- Returns: bool for each.
+SELECT pg_terminate_backend(pid)
+FROM pg_stat_activity
+WHERE datname = current_database()
+  AND pid <> pg_backend_pid()
+  AND application_name IN ('pgtrickle/scheduler', 'pgtrickle/reader', 'pgtrickle/writer', 'pgtrickle/index')
+  AND pg_has_role(usesysid, 'USAGE')
