@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,16 @@ from pgtrickle.db.install import install
 from pgtrickle.runtime.demo import example
 from pgtrickle.runtime.embedded import EmbeddedPostgres
 from pgtrickle.runtime.workload import Workload
-from tests.conftest import create_database, prepare_server
+from tests.conftest import Database, create_database, prepare_server
 
 
 class Run:
     """`pgtrickle run` as a process, started as often as the test likes. `spark_url` None: it has its own Spark."""
 
-    def __init__(self, dsn: str, spark_url: str | None, log: Path) -> None:
-        self._dsn = dsn
+    def __init__(self, dsns: Sequence[str], spark_url: str | None, log: Path) -> None:
+        self._dsns = dsns
         self._spark_url = spark_url
+        self._marker = f"FLEET_MARKER={secrets.token_hex(8)}"
         self.log = log
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -38,13 +40,17 @@ class Run:
         command = [sys.executable, "-m", "pgtrickle.cli"]
         for name, value in given.items():
             command += ["--set", f"{name}={value}"]
-        command += ["run", "--server", self._dsn]
+        command += ["run", *(word for dsn in self._dsns for word in ("--server", dsn))]
         if self._spark_url is not None:
             command += ["--spark-remote", self._spark_url]
         environ = {k: v for k, v in os.environ.items() if not k.startswith("PGTRICKLE_")}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**environ, "PYTHONUNBUFFERED": "1"}
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**environ, "PYTHONUNBUFFERED": "1", **dict([self._marker.split("=")])},
             )
         return self.process
 
@@ -63,6 +69,19 @@ class Run:
         status = self.process.wait(timeout)
         self.process = None
         return status, time.monotonic() - began
+
+    def processes(self) -> list[int]:
+        """All that are alive and came from here, the fork server and Spark's guard included."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                    if state != "Z" and self._marker.encode() in (entry / "environ").read_bytes():
+                        found.append(int(entry.name))
+                except OSError:
+                    continue
+        return found
 
     def text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
@@ -140,16 +159,92 @@ class Shop:
         assert states == []
 
 
-def wait_for(condition: Callable[[], object], seconds: float) -> None:
-    """The server may be away meanwhile."""
-    deadline = time.monotonic() + seconds
+class Small:
+    """A database with a table t (k, v) and a stream table s of sums over it, current whenever t changed."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.name = database.name
+
+    def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
+        return self.database.sql(text, *params)
+
+    def add(self, value: int = 1) -> None:
+        self.sql("INSERT INTO t VALUES (%s %% 3, %s)", value, value)
+
+    def is_current(self) -> bool:
+        return self.sql(
+            "SELECT NOT EXISTS (SELECT k, sum(v) FROM t GROUP BY k EXCEPT SELECT k, total FROM s) "
+            "AND (SELECT count(*) FROM s) = (SELECT count(DISTINCT k) FROM t)"
+        ) == [(True,)]
+
+    def seconds_to_refresh(self, most: float = 20) -> float:
+        """From a commit until its effect is there."""
+        self.add()
+        began = time.monotonic()
+        wait_for(self.is_current, most)
+        return time.monotonic() - began
+
+    def pid(self, kind: str) -> int:
+        """Of a process of the fleet, as the database tells; of a scheduler: its own."""
+        rows = self.sql(
+            "SELECT (p ->> 'pid')::int FROM pgtrickle.pgt_runtime, jsonb_array_elements(state -> 'processes') AS p "
+            "WHERE p ->> 'kind' = %s AND (p ->> 'database' = current_database() OR p ->> 'database' IS NULL)",
+            kind,
+        )
+        return int(rows[0][0]) if rows else 0
+
+    def state(self) -> dict[str, Any]:
+        rows = self.sql("SELECT state FROM pgtrickle.pgt_runtime")
+        return dict(rows[0][0]) if rows else {}
+
+    def backends(self, role: str) -> list[int]:
+        rows = self.sql(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s",
+            f"pgtrickle/{role}",
+        )
+        return [pid for (pid,) in rows]
+
+
+def make_small(server: EmbeddedPostgres, name: str, template: str = "template1") -> Small:
+    """A copy of a template has the same oids and the same ids."""
+    database = create_database(server, name, template=template)
+    if template == "template1":
+        with connect(database.dsn, role="test", autocommit=True) as connection:
+            connection.execute("SET search_path = public")
+            connection.execute("CREATE TABLE t (k int, v int); INSERT INTO t VALUES (0, 1), (1, 1)")
+            install(connection)
+            connection.execute(
+                "SELECT pgtrickle.create_stream_table('s', 'SELECT k, sum(v) AS total FROM t GROUP BY k', 'calculated')"
+            )
+    return Small(database)
+
+
+def make_slow(small: Small, name: str, *, seconds: float) -> None:
+    """A stream table of one row whose refresh takes its time."""
+    small.sql(
+        "CREATE OR REPLACE FUNCTION slow(seconds float8) RETURNS float8 LANGUAGE plpgsql STABLE AS "
+        "'BEGIN PERFORM pg_sleep(seconds); RETURN seconds; END'"
+    )
+    small.sql(f"CREATE TABLE {name}_source (seconds float8); INSERT INTO {name}_source VALUES ({seconds})")
+    query = f"SELECT slow(seconds) AS seconds FROM {name}_source"
+    small.sql("SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', 'FULL')", name, query)
+
+
+def open_jobs(sql: Callable[..., list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
+    return sql("SELECT job_id, status, scheduler_pid FROM pgtrickle.pgt_scheduler_jobs WHERE finished_at IS NULL")
+
+
+def wait_for(condition: Callable[[], object], seconds: float) -> float:
+    """How long it took. The server may be away meanwhile."""
+    began = time.monotonic()
     while True:
         try:
             if condition():
-                return
+                return time.monotonic() - began
         except psycopg.OperationalError:
             pass
-        assert time.monotonic() < deadline, f"not within {seconds} s"
+        assert time.monotonic() < began + seconds, f"not within {seconds} s"
         time.sleep(0.05)
 
 
@@ -171,8 +266,9 @@ def shop(own_server: EmbeddedPostgres) -> Shop:
 def make_run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     runs: list[Run] = []
 
-    def make(dsn: str, spark_url: str | None) -> Run:
-        runs.append(Run(dsn, spark_url, tmp_path / f"run{len(runs)}.log"))
+    def make(dsn: str | Sequence[str], spark_url: str | None) -> Run:
+        dsns = [dsn] if isinstance(dsn, str) else dsn
+        runs.append(Run(dsns, spark_url, tmp_path / f"run{len(runs)}.log"))
         return runs[-1]
 
     yield make

@@ -1,0 +1,177 @@
+"""Who gets the workers, seen from pgt_scheduler_jobs; and what the fleet says about itself meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from pgtrickle.runtime.embedded import EmbeddedPostgres
+from tests.fleet.conftest import Run, Small, make_slow, make_small, wait_for
+
+TABLES = 200
+OTHERS = 9
+FLOOD_SECONDS = 8
+
+
+def most_at_once(database: Small) -> int:
+    """Workers that were busy with units of a database at the same time."""
+    rows = database.sql(
+        "WITH lease AS (SELECT DISTINCT worker_pid, started_at, finished_at FROM pgtrickle.pgt_scheduler_jobs "
+        " WHERE started_at IS NOT NULL AND finished_at IS NOT NULL AND worker_pid IS NOT NULL) "
+        "SELECT max(n) FROM (SELECT (SELECT count(DISTINCT b.worker_pid) FROM lease AS b "
+        " WHERE b.started_at <= a.started_at AND b.finished_at > a.started_at) AS n FROM lease AS a) AS counted"
+    )
+    return int(rows[0][0] or 0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_nobody_starves_beside_a_flood(
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str
+) -> None:
+    first = make_small(own_server, "other0")
+    others = [first, *(make_small(own_server, f"other{n}", template="other0") for n in range(1, OTHERS))]
+    flood = make_small(own_server, "flood")
+    flood.sql(
+        "CREATE TABLE source (n int, v int); INSERT INTO source SELECT g, g FROM generate_series(0, 199) AS g; "
+        "CREATE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql STABLE AS "
+        "'BEGIN PERFORM pg_sleep(0.03); RETURN $1; END'"
+    )
+    flood.sql(
+        "SELECT pgtrickle.create_stream_table('f' || n, 'SELECT slow(v) AS v FROM source WHERE n = ' || n, "
+        "'calculated', 'FULL') FROM generate_series(0, %s) AS n",
+        TABLES - 1,
+    )
+    for tier, digit in (("cold", 1), ("warm", 2)):
+        flood.sql(
+            "SELECT pgtrickle.alter_stream_table(pgt_name, tier => %s) FROM pgtrickle.pgt_stream_tables "
+            "WHERE pgt_name LIKE %s",
+            tier,
+            f"f%{digit}",
+        )
+    flood.sql("SELECT pgtrickle.set_option('parallel_refresh_mode', 'off')")
+    run = make_run(first.database.dsn, spark_url)
+    run.start(max_dynamic_refresh_workers=4)
+    wait_for(lambda: flood.sql("SELECT bool_and(is_populated) FROM pgtrickle.pgt_stream_tables") == [(True,)], 80)
+    assert most_at_once(flood) == 1  # as its parallel_refresh_mode says
+    # All were there from the beginning, and one worker took them: hot, then warm, then cold.
+    rows = flood.sql(
+        "SELECT tier, min(started_at), max(started_at) FROM (SELECT DISTINCT ON (unit_key) * "
+        "FROM pgtrickle.pgt_scheduler_jobs ORDER BY unit_key, job_id) AS first GROUP BY tier"
+    )
+    span = {tier: (low, high) for tier, low, high in rows}
+    assert span["hot"][1] <= span["warm"][0] <= span["warm"][1] <= span["cold"][0]
+
+    flood.sql("SELECT pgtrickle.set_option('parallel_refresh_mode', 'on')")
+    stop = threading.Event()
+
+    def keep_changing() -> None:
+        while not stop.wait(0.2):
+            flood.sql("UPDATE source SET v = v + 1")
+
+    writer = threading.Thread(target=keep_changing)
+    writer.start()
+    try:
+        wait_for(lambda: most_at_once(flood) > 1, 20)
+        seconds = []
+        began = time.monotonic()
+        while time.monotonic() - began < FLOOD_SECONDS:
+            for other in others:
+                other.add()
+            seconds.append(max(wait_for(other.is_current, 20) for other in others))
+    finally:
+        stop.set()
+        writer.join()
+    waited = [
+        float(
+            other.sql("SELECT max(extract(epoch FROM started_at - enqueued_at)) FROM pgtrickle.pgt_scheduler_jobs")[0][
+                0
+            ]
+        )
+        for other in others
+    ]
+    jobs = flood.sql("SELECT count(*) FROM pgtrickle.pgt_scheduler_jobs")[0][0]
+    print(f"{jobs} units of the flood; rounds of the others {max(seconds):.2f} s at most,", end=" ")
+    print(f"{len(seconds)} of them; longest wait in the queue {max(waited):.2f} s")
+    assert max(waited) < 10
+    assert run.end()[0] == 0
+
+
+def test_quota_and_burst(own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str) -> None:
+    """Guaranteed two of four: alone it gets three (150 %, while the fleet is below 80 %), never four."""
+    one = make_small(own_server, "one")
+    one.sql("SELECT pgtrickle.set_option('per_database_worker_quota', '2')")
+    for number in range(40):  # so many that each worker's part is full
+        make_slow(one, f"s{number}", seconds=0.1)
+    run = make_run(one.database.dsn, spark_url)
+    run.start(max_dynamic_refresh_workers=4)
+    wait_for(lambda: one.sql("SELECT bool_and(is_populated) FROM pgtrickle.pgt_stream_tables") == [(True,)], 60)
+    assert most_at_once(one) == 3
+    assert {d["quota"] for d in one.state()["databases"]} == {3}
+
+
+def test_immediate_goes_first(own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str) -> None:
+    one = make_small(own_server, "one")
+    one.sql("CREATE TABLE urgent (k int); INSERT INTO urgent VALUES (1)")
+    one.sql(
+        "SELECT pgtrickle.create_stream_table('now', 'SELECT count(*) AS n FROM urgent', 'calculated', 'IMMEDIATE')"
+    )
+    one.sql("SELECT pgtrickle.set_option('parallel_refresh_mode', 'off')")
+    run = make_run(one.database.dsn, spark_url)
+    run.start()
+    wait_for(one.is_current, 60)
+    wait_for(lambda: one.sql("SELECT n FROM now") == [(1,)], 20)
+    last = one.sql("SELECT max(job_id) FROM pgtrickle.pgt_scheduler_jobs")[0][0]
+    make_slow(one, "crawl", seconds=2.0)
+    wait_for(lambda: ("RUNNING",) in one.sql("SELECT status FROM pgtrickle.pgt_scheduler_jobs"), 20)
+    one.add()
+    wait_for(lambda: ("QUEUED",) in one.sql("SELECT status FROM pgtrickle.pgt_scheduler_jobs"), 5)
+    one.sql("INSERT INTO urgent VALUES (2)")
+    wait_for(one.is_current, 20)
+    rows = one.sql(
+        "SELECT unit_kind, pgt_name FROM pgtrickle.pgt_scheduler_jobs JOIN pgtrickle.pgt_stream_tables "
+        "ON pgt_id = members[1] WHERE job_id > %s ORDER BY started_at",
+        last,
+    )
+    assert rows[:3] == [("singleton", "crawl"), ("immediate_closure", "now"), ("singleton", "s")]
+
+
+@pytest.mark.timeout(90)
+def test_what_is_published_follows_what_happens(
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str
+) -> None:
+    one = make_small(own_server, "one")
+    two = make_small(own_server, "two", template="one")
+    one.sql("SELECT pgtrickle.set_option('parallel_refresh_mode', 'off')")
+    run = make_run(one.database.dsn, spark_url)
+    process = run.start(max_dynamic_refresh_workers=3)
+    for database in (one, two):
+        wait_for(database.is_current, 60)
+
+    def shares() -> dict[str, tuple[int, int, int]]:
+        return {d["name"]: (d["used"], d["quota"], d["queued"]) for d in two.state()["databases"]}
+
+    wait_for(lambda: shares() == {"one": (0, 1, 0), "two": (0, 4, 0)}, 5)
+    assert two.state()["pool"] == {"active": 0, "max": 3, "per_db_cap": 4, "mode": "on"}
+    assert one.state()["pool"] == {"active": 0, "max": 3, "per_db_cap": 1, "mode": "off"}
+    processes = {(p["kind"], p["database"]): p for p in one.state()["processes"]}
+    assert processes.keys() == {("launcher", None), ("pipeline", None), ("scheduler", "one"), ("scheduler", "two")}
+    assert processes["launcher", None]["pid"] == process.pid
+    assert {p["state"] for p in processes.values()} == {"ACTIVE"}
+    assert all(p["memory"] > 10_000_000 for p in processes.values())
+
+    make_slow(one, "crawl", seconds=3.0)
+    wait_for(lambda: ("RUNNING",) in one.sql("SELECT status FROM pgtrickle.pgt_scheduler_jobs"), 20)
+    busy = wait_for(lambda: shares()["one"] == (1, 1, 0), 2)
+    one.add()
+    queued = wait_for(lambda: shares()["one"] == (1, 1, 1), 2)
+    assert one.state()["pool"]["active"] == two.state()["pool"]["active"] == 1
+    idle = wait_for(lambda: shares()["one"] == (0, 1, 0), 15)
+    print(f"published after: busy {busy:.2f} s, queued {queued:.2f} s; idle {idle:.2f} s")
+    before = one.state()["cache"]
+    one.seconds_to_refresh()
+    wait_for(lambda: one.state()["cache"]["hits"] > before["hits"], 5)
+    assert one.state()["cache"]["entries"] == before["entries"] == 3
