@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -153,6 +154,14 @@ def java_below(pid: int) -> list[int]:
     return found
 
 
+def open_since(shop: Shop, moment: datetime) -> int:
+    """Units that began before the moment and have not ended."""
+    rows = shop.sql(
+        "SELECT count(*) FROM pgtrickle.pgt_scheduler_jobs WHERE started_at < %s AND finished_at IS NULL", moment
+    )
+    return int(rows[0][0])
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_spark_that_is_killed_under_run_is_started_again(shop: Shop, make_run: Callable[..., Run]) -> None:
@@ -165,7 +174,10 @@ def test_spark_that_is_killed_under_run_is_started_again(shop: Shop, make_run: C
         for _ in range(2):
             shop.wait_progress(6)
             (java,) = java_below(process.pid)
+            ((killed,),) = shop.sql("SELECT clock_timestamp()")
             os.kill(java, signal.SIGKILL)
+            returned = wait_for(lambda at=killed: not open_since(shop, at), 15)  # type: ignore[misc]
+            print(f"what Spark had was returned after {returned:.2f} s")
             wait_for(lambda gone=java: java_below(process.pid) not in ([], [gone]), 60)  # type: ignore[misc]
             shop.wait_progress(6, seconds=60)
     finally:

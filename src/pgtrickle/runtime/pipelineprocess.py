@@ -18,6 +18,7 @@ from pgtrickle.telemetry import event, set_up_logging
 log = logging.getLogger(__name__)
 
 WARM_UP_JOBS = 20
+AGAIN_SECONDS = 5.0  # for a Spark that was there and went: who waits longer holds a snapshot, and gives the work back
 DRAIN_SECONDS = 10.0  # for refreshes under way; what is not committed then is done again by the next run
 
 
@@ -38,8 +39,15 @@ def main(task: PipelineTask) -> None:
     stop = threading.Event()
     end_with_parent()
 
-    seconds = task.settings.spark_start_timeout_s
-    engine = SparkEngine(lambda: wait_for_url(task.directory, seconds, stop))
+    patience = float(task.settings.spark_start_timeout_s)
+
+    def remote() -> str:
+        nonlocal patience
+        url = wait_for_url(task.directory, patience, stop)
+        patience = AGAIN_SECONDS
+        return url
+
+    engine = SparkEngine(remote)
     dispatcher = Dispatcher(task.settings, engine, FleetMemory(memory_path(task.directory)), stop)
     stop_on_signals(stop, dispatcher.wake)
     dispatcher.listen(listen(socket_path(task.directory), task.authkey))
