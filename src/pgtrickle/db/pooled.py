@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Said outright: default_transaction_* may be what another client has set.
 READ_COMMITTED = "ISOLATION LEVEL READ COMMITTED READ WRITE"
+ON_STANDBY = "ISOLATION LEVEL READ COMMITTED READ ONLY"  # which refuses the words READ WRITE already
 
 # What answers or objects depend on, besides what we pin: as the session had it when it began, whoever has set it since.
 DEFAULTED = (
@@ -106,10 +107,15 @@ class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
     def is_idle(self) -> bool:
         return self.pgconn.transaction_status == TransactionStatus.IDLE
 
-    def begin(self, how: str = READ_COMMITTED, *, snapshot: str | None = None) -> None:
+    @property
+    def usual(self) -> str:
+        """How a transaction begins. Servers say themselves when they are, and cease to be, a standby."""
+        return ON_STANDBY if self.info.parameter_status("in_hot_standby") == "on" else READ_COMMITTED
+
+    def begin(self, how: str | None = None, *, snapshot: str | None = None) -> None:
         # The pins are a query, and a snapshot is taken over before any.
         taken = "" if snapshot is None else f"SET TRANSACTION SNAPSHOT '{snapshot}'; "
-        psycopg.Cursor(self).execute(f"BEGIN {how}; {taken}{self.pins}")
+        psycopg.Cursor(self).execute(f"BEGIN {how or self.usual}; {taken}{self.pins}")
 
     @contextmanager
     def transaction(
@@ -168,7 +174,7 @@ class PooledCursor(psycopg.Cursor[tuple[Any, ...]]):
         try:
             # Before the results come in, the connection counts as idle: so these are plain cursors.
             with conn.pipeline():
-                psycopg.Cursor(conn).execute(f"BEGIN {READ_COMMITTED}")
+                psycopg.Cursor(conn).execute(f"BEGIN {conn.usual}")
                 psycopg.Cursor(conn).execute(conn.pins)
                 super().execute(query, params, binary=binary)
                 psycopg.Cursor(conn).execute("COMMIT")
