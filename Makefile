@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 SOURCES := src tests $(wildcard benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench golden docs fuzz tpch
+.PHONY: help setup demo test soak check bench golden docs fuzz tpch
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -22,6 +22,9 @@ demo: $(STAMP)  ## embedded PostgreSQL + Spark + a shop that keeps writing, live
 
 test: $(STAMP)  ## all tests
 	$(BIN)/python -m pytest
+
+soak: $(STAMP)  ## what takes too long for every run
+	$(BIN)/python -m pytest -m soak
 
 check: $(STAMP)  ## format, lint, types, import contracts, unit tests: under a minute
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy $(SOURCES)
