@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ import pytest
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import Connection, connect
 from pgtrickle.model.work import CANCELLED, RETRYABLE, SUCCEEDED, Job
+from pgtrickle.runtime import graphkeeper
 from pgtrickle.runtime.channel import Fared, Finished, Hello
 from pgtrickle.runtime.scheduling import Scheduling
 from pgtrickle.settings import Sources
@@ -366,3 +368,38 @@ def test_only_sources_of_immediate_tables_notify(stage: Stage) -> None:
     stage.sql("INSERT INTO t VALUES (1, 1)")
     assert len(list(listener.notifies(timeout=5, stop_after=1))) == 1
     listener.close()
+
+
+def test_graph_that_takes_long_does_not_stop_the_ticks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.source("t")
+    stage.source("u")
+    one = stage.table("s", "SELECT v FROM t")
+    stage.settle()
+    opened = threading.Event()
+    real = graphkeeper._graph
+
+    def build(rows: Any, groups: Any) -> Any:
+        assert opened.wait(10)
+        return real(rows, groups)
+
+    monkeypatch.setattr(graphkeeper, "_graph", build)
+    monkeypatch.setattr(stage.scheduling._graphs, "_small", 0)
+    two = stage.table("r", "SELECT v FROM u")
+    assert stage.tick() == []  # it waits for its place
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    stage.sql("INSERT INTO u VALUES (1, 1)")  # the old graph does not know who reads it
+    assert stage.tick() == [(one,)]
+    stage.link.finish()
+    assert stage.tick() == []
+    stage.sql("SELECT pgtrickle.drop_stream_table('s')")
+    stage.sql("INSERT INTO t VALUES (2, 1)")
+    assert stage.tick() == []
+    opened.set()
+    taken: list[tuple[int, ...]] = []
+    deadline = time.monotonic() + 10
+    while not taken and time.monotonic() < deadline:
+        taken = stage.tick()
+    assert taken == [(two,)]
+    stage.link.finish()
+    assert stage.tick() == []
+    assert stage.scheduling.tables == 1

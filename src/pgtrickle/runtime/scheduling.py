@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from pgtrickle.capture.detect import Detector
@@ -17,9 +17,10 @@ from pgtrickle.model.flow import Cut
 from pgtrickle.model.work import CANCELLED, RETRYABLE, TIERS, Group, Job, Unit
 from pgtrickle.runtime.channel import Finished, Hello
 from pgtrickle.runtime.configure import SettingsWatch
+from pgtrickle.runtime.graphkeeper import GraphKeeper
 from pgtrickle.runtime.pipelinelink import PipelineLink
 from pgtrickle.scheduler.board import Board, Row
-from pgtrickle.scheduler.graph import Graph, held
+from pgtrickle.scheduler.graph import held
 from pgtrickle.scheduler.units import Behind, plan
 from pgtrickle.settings import Settings, Sources
 from pgtrickle.telemetry import event
@@ -62,7 +63,7 @@ class Scheduling:
         self._began: dict[int, float] = {}
         self._losses = link.losses
         self._attempts: dict[str, int] = {}  # of units that failed and will be tried again
-        self._graph = Graph.of(())
+        self._graphs = GraphKeeper()
         self._held: dict[int, str] = {}
         self._reload(None)
         self._reload_sources()
@@ -97,6 +98,9 @@ class Scheduling:
         self.ticks += 1
         self.listen()
         self._detect()
+        if (placed := self._graphs.look()) is not None:
+            self._board.dirty(placed)
+            self._hold()
         if not self.settings.enabled:
             return
         now = time.time()
@@ -105,7 +109,7 @@ class Scheduling:
         turn = self._board.turn(now, self._behind.waits.keys(), self._behind.released)
         if turn is None or not self._link.open(self._hello()):
             return
-        found = plan(self._graph, turn)
+        found = plan(self._graphs.graph, turn)
         self._behind.add(found)
         if found.units:
             self._submit(found.units)
@@ -136,7 +140,7 @@ class Scheduling:
         self._cut = news.cut
         if is_first:
             return  # everything counts as changed until it has been looked at once
-        readers = {i for relid in news.changed for i in self._graph.readers.get(relid, ())}
+        readers = {i for relid in news.changed for i in self._graphs.graph.readers.get(relid, ())}
         if readers:
             for name in self._board.changed(sorted(readers), time.time()):
                 with translated():
@@ -151,10 +155,12 @@ class Scheduling:
             self.look_at_settings()
         if "clear_caches" in whats:
             self._link.clear_caches()
-        if "install" in whats or "group" in whats:
+        if "install" in whats:
             self._reload(None)
         else:
             self._reload(sorted({i for i, _ in news.events if i is not None}))
+            if "group" in whats:
+                self._regraph(())
 
     def _reload_sources(self) -> None:
         with translated():
@@ -167,16 +173,20 @@ class Scheduling:
             return
         with translated():
             rows = self._conn.execute(statement("schedule_rows"), {"ids": ids}).fetchall()
-            groups = self._conn.execute(statement("refresh_groups")).fetchall()
-        is_new = self._board.load((Row(r[0], r[1], tuple(r[2]), *r[3:]) for r in rows), ids, time.time())
-        if is_new or ids is None:
-            self._graph = Graph.of(self._board.nodes(), [Group(n, tuple(m), i) for n, m, i in groups])
+        changed = self._board.load((Row(r[0], r[1], tuple(r[2]), *r[3:]) for r in rows), ids, time.time())
+        if changed or ids is None:
+            self._regraph(changed)
         self._hold()
 
+    def _regraph(self, changed: Collection[int]) -> None:
+        with translated():
+            groups = self._conn.execute(statement("refresh_groups")).fetchall()
+        self._graphs.build(changed, self._board.rows(), [Group(n, tuple(m), i) for n, m, i in groups])
+
     def _hold(self) -> None:
-        """What reads a table that has failed waits for it, and says so."""
-        waiting = held(self._graph, self._board.failed())
-        self._board.hold(waiting)
+        """What reads a table that has failed waits for it, and says so. So does what the graph does not know yet."""
+        waiting = held(self._graphs.graph, self._board.failed())
+        self._board.hold({*waiting, *self._graphs.unknown})
         if waiting == self._held:
             return
         with translated():

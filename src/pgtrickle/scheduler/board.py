@@ -1,6 +1,6 @@
 """What a scheduler knows of its stream tables: what the catalog says, what has changed, what is under way.
 
-Pure: the time comes in as an argument. Columns are built anew when a definition comes, goes or changes; everything else
+Pure: the time comes in as an argument. Columns are copied when a definition comes, goes or changes; everything else
 changes them in place.
 """
 
@@ -31,6 +31,7 @@ from pgtrickle.scheduler.schedule import CALCULATED
 from pgtrickle.scheduler.units import Turn
 
 DEMOTE_SECONDS = 60.0
+_TIER = {name: position for position, name in enumerate(TIERS)}
 # How a table fared, as the pipeline tells it.
 ERRORS: Mapping[str, type[PgtrickleError]] = {
     "retry": TransientError,
@@ -98,45 +99,54 @@ class Row:
 class Board:
     """Tables by pgt_id; columns by position."""
 
-    _ids: list[int]
-    _due: Due
-    _tiers: Tiers
-
     def __init__(self, now: float, *, tiered: bool = True) -> None:
         self._rows: dict[int, Row] = {}
         self._tiered = tiered
         self._demoted_at = now
+        self._passed = -np.inf
         self._held: frozenset[int] = frozenset()
+        self._failed: dict[int, str] = {}
+        self._ids: list[int] = []
         self._index: dict[int, int] = {}
-        self._build(now)
+        nothing = np.zeros(0)
+        self._due = Due.of((), (), (), ())
+        self._tiers = Tiers.of(nothing, (), nothing > 0, nothing > 0, nothing > 0, now)
+        self._told = np.zeros(0, dtype=np.int8)  # the tiers that the catalog has
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def nodes(self) -> list[Node]:
-        return [row.node() for row in self._rows.values()]
+    def rows(self) -> list[Row]:
+        return list(self._rows.values())
 
-    def load(self, rows: Iterable[Row], ids: Collection[int] | None, now: float) -> bool:
-        """All rows of the catalog (ids None), or those of these tables. True when the graph is another one now."""
+    def load(self, rows: Iterable[Row], ids: Collection[int] | None, now: float) -> set[int]:
+        """All rows of the catalog (ids None), or those of these tables. Returns those whose place in the graph is
+        another one now: new, gone or defined anew. Costs what is named, and copies of the columns if any is returned.
+        """
         found = {row.pgt_id: row for row in rows}
         gone = [i for i in (self._rows if ids is None else ids) if i in self._rows and i not in found]
-        shapes = {i: self._rows[i].shape for i in found if i in self._rows}
-        fresh = [i for i, row in found.items() if i not in shapes]
+        fresh = [i for i in found if i not in self._rows]
+        moved = [i for i, row in found.items() if i in self._rows and self._rows[i].shape != row.shape]
         for pgt_id in gone:
             del self._rows[pgt_id]
+            self._failed.pop(pgt_id, None)
         self._rows |= found
-        if gone or any(shapes.get(i) != row.shape for i, row in found.items()):
-            self._build(now)
-            self._due.mark(self._at(fresh), DIRTY)  # nobody has looked yet
-            return True
         for pgt_id, row in found.items():
-            self._refresh(self._index[pgt_id], row)
-        return False
+            self._failed.pop(pgt_id, None)
+            if row.status in ("ERROR", "SUSPENDED"):
+                self._failed[pgt_id] = f"{row.name}: {row.status}"
+        changed = {*gone, *fresh, *moved}
+        placed = found.keys() if ids is None else {*fresh, *moved}
+        if placed or gone:
+            self._place([found[i] for i in sorted(placed)], self._at((*gone, *placed)), now)
+            self._due.mark(self._at(fresh), DIRTY)  # nobody has looked yet
+        for pgt_id, row in found.items():
+            if pgt_id not in placed:
+                self._refresh(self._index[pgt_id], row)
+        return changed
 
-    def _build(self, now: float) -> None:
-        ids = sorted(self._rows)
-        rows = [self._rows[i] for i in ids]
-        index = {pgt_id: position for position, pgt_id in enumerate(ids)}
+    def _place(self, rows: Sequence[Row], dropped: Positions, now: float) -> None:
+        """These rows get positions behind those that stay; what has been at `dropped` goes."""
         immediate = np.array([r.refresh_mode == "IMMEDIATE" for r in rows], dtype=np.bool_)
         due = Due.of(
             [r.schedule for r in rows],
@@ -144,23 +154,28 @@ class Board:
             [r.last_refresh for r in rows],
             immediate,
         )
-        is_cron = np.zeros(len(ids), dtype=np.bool_)
+        is_cron = np.zeros(len(rows), dtype=np.bool_)
         is_cron[due.cron] = True
         uncounted = np.array([r.needs_no_changes or r.schedule == CALCULATED for r in rows], dtype=np.bool_)
+        told = np.array([_TIER[r.tier] for r in rows], dtype=np.int8)
         tiers = Tiers.of(
             np.where(np.isnan(due.period), 1.0, due.period),
-            np.array([TIERS.index(r.tier) for r in rows], dtype=np.int8),
+            told,
             np.array([r.tier_pinned for r in rows], dtype=np.bool_),
             immediate | is_cron | (not self._tiered),
             ~uncounted,
             now,
         )
-        if self._index:
-            before = np.array([self._index.get(i, -1) for i in ids], dtype=np.intp)
-            due.keep(self._due, before)
-            tiers.keep(self._tiers, before)
-        due.set_multiplier(np.arange(len(ids)), tiers.multiplier)
-        self._ids, self._index, self._due, self._tiers = ids, index, due, tiers
+        before = np.array([self._index.get(r.pgt_id, -1) for r in rows], dtype=np.intp)
+        due.keep(self._due, before)
+        tiers.keep(self._tiers, before)
+        due.set_multiplier(np.arange(len(rows)), tiers.multiplier)
+        stay = np.delete(np.arange(len(self._ids)), dropped)
+        self._due = self._due.joined(stay, due)
+        self._tiers = self._tiers.joined(stay, tiers)
+        self._told = np.concatenate([self._told[stay], told])
+        self._ids = [self._ids[p] for p in stay.tolist()] + [r.pgt_id for r in rows]
+        self._index = {pgt_id: position for position, pgt_id in enumerate(self._ids)}
 
     def _refresh(self, position: int, row: Row) -> None:
         kept = int(self._due.flags[position]) & (DIRTY | IN_FLIGHT)
@@ -170,6 +185,7 @@ class Board:
             flags &= ~(int(self._due.aside[position]) & (REQUESTED | REINIT))
         self._due.flags[position] = flags | kept
         self._due.last[position] = row.last_refresh
+        self._told[position] = _TIER[row.tier]
         self._due.arm(np.array([position]))
         if was_inactive and not flags & INACTIVE:
             self._due.failures[position] = 0
@@ -195,21 +211,20 @@ class Board:
 
     def _moved(self) -> dict[int, str]:
         """Tiers that are others than the catalog has."""
-        found = {}
-        for pgt_id, position in self._index.items():
-            tier = TIERS[self._tiers.tier[position]]
-            if tier != self._rows[pgt_id].tier:
-                found[pgt_id] = tier
-        return found
+        others = np.flatnonzero(self._tiers.tier != self._told).tolist()
+        return {self._ids[p]: TIERS[self._tiers.tier[p]] for p in others}
+
+    def dirty(self, tables: Iterable[int]) -> None:
+        """They may have changes that nobody has told of."""
+        self._due.mark(self._at(tables), DIRTY)
 
     def hold(self, tables: Iterable[int]) -> None:
-        """Those that wait because one that they read has failed."""
+        """Those that wait: one that they read has failed, or the graph does not know them yet."""
         self._held = frozenset(tables)
 
     def failed(self) -> dict[int, str]:
         """Those that nobody refreshes until somebody acts."""
-        stopped = ("ERROR", "SUSPENDED")
-        return {i: f"{row.name}: {row.status}" for i, row in self._rows.items() if row.status in stopped}
+        return dict(self._failed)
 
     def turn(self, now: float, behind: Collection[int], released: Collection[int]) -> Turn | None:
         """What there is to do; None: nothing."""
@@ -224,16 +239,19 @@ class Board:
             scheduled=Members(index, lambda p: due.time_has_come(p, now)),
             dirty=Members(index, lambda p: bool(due.flags[p] & DIRTY)),
             busy=Members(index, lambda p: bool(due.flags[p] & IN_FLIGHT) or self._ids[p] in behind),
-            barred=Members(index, lambda p: due.is_barred(p, now) or self._ids[p] in self._held),
+            # One that is gone may still be in the graph, until the next one takes its place.
+            barred=Members(index, lambda p: due.is_barred(p, now) or self._ids[p] in self._held, unknown=True),
             released=released,
             tier=lambda i: int(self._tiers.tier[index[i]]),
         )
 
     def passed(self, now: float) -> None:
+        """The turn is over. What was due and did not go waits for others, and for the next tick."""
         self._due.pass_over(now)
+        self._passed = now
 
     def next_moment(self, now: float) -> float:
-        return self._due.next_moment(now)
+        return self._due.next_moment(now, self._passed)
 
     def went(self, units: Sequence[Unit]) -> None:
         self._due.went(self._at(i for unit in units for i in unit.members))

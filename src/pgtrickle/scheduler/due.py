@@ -13,7 +13,7 @@ meanwhile makes it due afterwards, and a failure brings the old ones back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
 import numpy as np
@@ -55,10 +55,11 @@ class Members:
 
     positions: Mapping[int, int]
     test: Callable[[int], bool]
+    unknown: bool = False  # the answer for those that have no position
 
     def __contains__(self, pgt_id: object) -> bool:
         position = self.positions.get(pgt_id) if isinstance(pgt_id, int) else None
-        return position is not None and self.test(position)
+        return self.unknown if position is None else self.test(position)
 
 
 @dataclass(slots=True)
@@ -107,6 +108,17 @@ class Due:
         )
         due.arm(np.arange(count))
         return due
+
+    def joined(self, stay: Positions, more: Due) -> Due:
+        """Those of ours at `stay`, and `more` behind them."""
+        is_cron = np.zeros(len(self.flags), dtype=np.bool_)
+        is_cron[self.cron] = True
+        columns = [f.name for f in fields(self) if f.name not in ("schedules", "cron")]
+        return Due(
+            schedules=[*(self.schedules[p] for p in stay.tolist()), *more.schedules],
+            cron=np.concatenate([np.flatnonzero(is_cron[stay]), more.cron + len(stay)]),
+            **{name: np.concatenate([getattr(self, name)[stay], getattr(more, name)]) for name in columns},
+        )
 
     def keep(self, old: Due, positions: Positions) -> None:
         """Takes over what only we know when the tables are loaded anew: positions in `old`, -1 for new ones.
@@ -217,13 +229,19 @@ class Due:
             if not obstacle and not self.flags[position] & _REASONS and self.last[position] > -np.inf:
                 self.next_due[position] = self._slot(position, now)
 
-    def next_moment(self, now: float) -> float:
-        """When something may get due without anything happening; inf: never. For whoever sleeps until then."""
+    def next_moment(self, now: float, passed: float = -np.inf) -> float:
+        """When something may get due without anything happening; inf: never. For whoever sleeps until then.
+
+        passed: what has been due by then has had its turn.
+        """
         found = np.flatnonzero(self.flags & _REASONS != 0)
         found = found[self.flags[found] & (INACTIVE | IN_FLIGHT) == 0]
         flags = self.flags[found]
         times = np.where(flags & ASKED != 0, -np.inf, np.where(flags & FROZEN == 0, self.next_due[found], np.inf))
-        return float(np.min(np.maximum(np.maximum(times, self.backoff_until[found]), now), initial=np.inf))
+        times = np.maximum(times, self.backoff_until[found])
+        if passed > -np.inf:
+            times = times[times > passed]
+        return float(np.min(np.maximum(times, now), initial=np.inf))
 
 
 def positions_of(pgt_ids: Iterable[int], index: Mapping[int, int]) -> Positions:

@@ -20,7 +20,7 @@ being captured (the clock, foreign tables) and `calculated` ones, which have no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,11 @@ class Tiers:
             demoted_at=np.full(count, -np.inf),
             alerted=np.zeros(count, dtype=np.bool_),
         )
+
+    def joined(self, stay: Positions, more: Tiers) -> Tiers:
+        """Those of ours at `stay`, and `more` behind them."""
+        names = [f.name for f in fields(self)]
+        return Tiers(**{n: np.concatenate([getattr(self, n)[stay], getattr(more, n)]) for n in names})
 
     def keep(self, old: Tiers, positions: Positions) -> None:
         """Takes over what was measured before the tables were loaded anew: positions in `old`, -1 for new ones."""

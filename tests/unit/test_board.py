@@ -1,0 +1,137 @@
+"""The board after single definitions came, went and changed equals one that was loaded with all of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pgtrickle.model.work import SINGLETON, Unit
+from pgtrickle.scheduler.board import Board, Row
+
+pytestmark = pytest.mark.unit
+
+NOW = 1_800_000_000.0
+
+
+def row(pgt_id: int, schedule: str = "10s", **more: object) -> Row:
+    base = Row(
+        pgt_id=pgt_id,
+        relid=1000 + pgt_id,
+        sources=(7,),
+        schedule=schedule,
+        refresh_mode="AUTO",
+        status="ACTIVE",
+        is_populated=True,
+        needs_reinit=False,
+        is_requested=False,
+        last_refresh=NOW,
+        tier="hot",
+        tier_pinned=False,
+        diamond_consistency=None,
+        diamond_schedule_policy=None,
+        needs_no_changes=False,
+        name=f"public.s{pgt_id}",
+    )
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def due(board: Board, now: float) -> list[int]:
+    turn = board.turn(now, (), ())
+    return sorted([*turn.due, *turn.asked]) if turn is not None else []
+
+
+def test_single_definitions_end_up_as_a_load_of_all() -> None:
+    rng = random.Random(4)
+    board = Board(NOW)
+    rows: dict[int, Row] = {}
+    for number in range(300):
+        pgt_id = rng.randrange(40)
+        if pgt_id in rows and rng.random() < 0.3:
+            del rows[pgt_id]
+            assert board.load((), [pgt_id], NOW) == {pgt_id}
+            continue
+        schedule = rng.choice(["10s", "calculated", "*/5 * * * *", "1h"])
+        status = rng.choice(["ACTIVE", "ERROR", "SUSPENDED"])
+        new = row(pgt_id, schedule, status=status, sources=(rng.randrange(3),), last_refresh=NOW + number)
+        is_other = pgt_id not in rows or rows[pgt_id].shape != new.shape
+        rows[pgt_id] = new
+        assert board.load([new], [pgt_id], NOW) == ({pgt_id} if is_other else set())
+    whole = Board(NOW)
+    whole.load(rows.values(), None, NOW)
+    assert len(board) == len(whole)
+    assert board.failed() == whole.failed()
+    for moment in (NOW, NOW + 100, NOW + 400, NOW + 5000):
+        board.changed(rows, NOW)
+        whole.changed(rows, NOW)
+        assert due(board, moment) == due(whole, moment)
+
+
+def test_definition_leaves_the_others_as_they_were() -> None:
+    board = Board(NOW)
+    board.load([row(i) for i in range(1, 6)], None, NOW)
+    board.went([Unit(SINGLETON, ((i,),)) for i in (2, 4)])
+    board.fared(4, "retry", NOW, NOW)
+    board.changed([2], NOW)
+    board.load([row(6)], [6], NOW)
+    board.load((), [1], NOW)
+    assert board.is_in_flight(2)
+    assert not board.is_in_flight(6)
+    assert due(board, NOW + 0.5) == []
+    assert due(board, NOW + 20) == [3, 4, 5, 6]
+    board.fared(2, "ok", NOW, NOW)
+    assert due(board, NOW + 20) == [2, 3, 4, 5, 6]  # the change came while it was under way
+
+
+def test_definition_that_changes_keeps_what_is_under_way() -> None:
+    board = Board(NOW)
+    board.load([row(1), row(2)], None, NOW)
+    board.went([Unit(SINGLETON, ((1,),))])
+    assert board.load([row(1, "1h")], [1], NOW) == {1}
+    assert board.is_in_flight(1)
+    board.fared(1, "cancelled", 0, 0)
+    assert due(board, NOW + 20) == [2]
+    assert due(board, NOW + 3601) == [1, 2]
+
+
+def test_table_that_is_gone_is_barred() -> None:
+    board = Board(NOW)
+    board.load([row(1, "calculated"), row(2, "calculated")], None, NOW)
+    board.load((), [2], NOW)
+    turn = board.turn(NOW, (), ())
+    assert turn is not None
+    assert 2 in turn.barred
+    assert 1 not in turn.barred
+    assert 2 not in turn.busy
+
+
+def test_what_had_its_turn_and_did_not_go_wakes_nobody() -> None:
+    board = Board(NOW)
+    board.load([row(1, "calculated"), row(2, "10s")], None, NOW)
+    assert board.next_moment(NOW) == NOW
+    board.passed(NOW)
+    assert board.next_moment(NOW) == NOW + 10
+    board.passed(NOW + 20)
+    assert board.next_moment(NOW + 20) == np.inf
+
+
+def test_moved_tiers_are_told_until_the_catalog_has_them() -> None:
+    board = Board(NOW)
+    board.load([row(1, "1s"), row(2, "1h")], None, NOW)
+    later = NOW + 61
+    assert board.demote(later) == {1: "warm"}
+    assert board.demote(later + 61) == {1: "cold"}
+    board.load([row(1, "1s", tier="cold")], [1], later)
+    assert board.demote(later + 122) == {}
+
+
+def test_dirty_is_a_reason() -> None:
+    board = Board(NOW)
+    board.load([row(1, "calculated")], None, NOW)
+    board.went([Unit(SINGLETON, ((1,),))])
+    board.fared(1, "ok", NOW, NOW)
+    assert due(board, NOW + 1) == []
+    board.dirty([1, 99])
+    assert due(board, NOW + 1) == [1]

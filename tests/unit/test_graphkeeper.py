@@ -1,0 +1,93 @@
+"""A large graph is built beside the one in use."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from pgtrickle.model.work import Group
+from pgtrickle.runtime import graphkeeper
+from pgtrickle.runtime.graphkeeper import GraphKeeper
+from pgtrickle.scheduler.board import Row
+from pgtrickle.scheduler.graph import Graph
+from tests.unit.test_board import row
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Closed, until the test opens it: then graphs get ready. The first one passes."""
+    opened = threading.Event()
+    real, first = graphkeeper._graph, [True]
+
+    def build(rows: Sequence[Row], groups: Sequence[Group]) -> Graph:
+        if not first:
+            assert opened.wait(10)
+        first.clear()
+        return real(rows, groups)
+
+    monkeypatch.setattr(graphkeeper, "_graph", build)
+    yield opened
+    opened.set()
+
+
+def looked(keeper: GraphKeeper) -> set[int]:
+    deadline = time.monotonic() + 10
+    while (placed := keeper.look()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    return placed
+
+
+def test_small_graph_is_there_at_once() -> None:
+    keeper = GraphKeeper(small=10)
+    keeper.build([1], [row(1)], ())
+    keeper.build([2], [row(1), row(2)], ())
+    assert keeper.graph.nodes.keys() == {1, 2}
+    assert keeper.unknown == set()
+    assert keeper.look() is None
+
+
+def test_large_graph_takes_over_when_it_is_ready(gate: threading.Event) -> None:
+    keeper = GraphKeeper(small=1)
+    rows = [row(i) for i in range(1, 5)]
+    keeper.build([1, 2, 3], rows[:3], ())
+    keeper.build([4], rows, ())
+    assert keeper.look() is None
+    assert keeper.graph.nodes.keys() == {1, 2, 3}
+    assert keeper.unknown == {4}
+    gate.set()
+    assert looked(keeper) == {4}
+    assert keeper.graph.nodes.keys() == {1, 2, 3, 4}
+    assert keeper.unknown == set()
+    assert keeper.look() is None
+
+
+def test_what_changes_during_a_build_comes_with_the_next_one(gate: threading.Event) -> None:
+    keeper = GraphKeeper(small=1)
+    rows = [row(i) for i in range(1, 7)]
+    keeper.build([1, 2], rows[:2], ())
+    keeper.build([3], rows[:3], ())
+    keeper.build([4], rows[:4], ())
+    keeper.build([1, 5], rows[1:5], ())
+    assert keeper.unknown == {1, 3, 4, 5}
+    gate.set()
+    assert looked(keeper) == {3}
+    assert keeper.graph.nodes.keys() == {1, 2, 3}
+    assert keeper.unknown == {1, 4, 5}
+    assert looked(keeper) == {1, 4, 5}
+    assert keeper.graph.nodes.keys() == {2, 3, 4, 5}
+    assert keeper.unknown == set()
+
+
+def test_build_that_fails_is_not_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = GraphKeeper(small=1)
+    keeper.build([1, 2], [row(1), row(2)], ())
+    monkeypatch.setattr(graphkeeper, "_graph", lambda *_: 1 / 0)
+    keeper.build([3], [row(1), row(2), row(3)], ())
+    with pytest.raises(ZeroDivisionError):
+        looked(keeper)
