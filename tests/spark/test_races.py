@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
 
 from pgtrickle.capture.trigger import buffer_name
-from pgtrickle.capture.trim import index_long_buffers
+from pgtrickle.capture.trim import index_long_buffers, long_buffers
 from pgtrickle.errors import FencedError, TransientError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.refresh import Outcome, Refresher
@@ -575,10 +576,8 @@ def test_reader_that_was_suspended_for_long_goes_on_where_it_stood(shop: Line) -
 
 
 def test_buffer_that_a_slow_reader_makes_long_gets_an_index(shop: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "pgtrickle.runtime.tidy.index_long_buffers",
-        lambda conn, bounded: index_long_buffers(conn, long_bytes=100_000, bounded=bounded),
-    )
+    for function in (long_buffers, index_long_buffers):
+        monkeypatch.setattr(f"pgtrickle.runtime.tidy.{function.__name__}", partial(function, long_bytes=100_000))
     shop.sql("SELECT pgtrickle.alter_stream_table('totals', status => 'SUSPENDED')")
     shop.sql("INSERT INTO item SELECT i, 2, i FROM generate_series(1000, 9000) AS i")
     turn(shop)

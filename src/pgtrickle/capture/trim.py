@@ -6,7 +6,7 @@ not from the start.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from pgtrickle.capture.trigger import buffer_name
@@ -15,6 +15,7 @@ from pgtrickle.errors import TransientError
 
 BATCH_ROWS = 10_000
 MAX_BATCHES = 50
+MOST_SOURCES = 1_000  # in one statement: each takes a lock
 LONG_BUFFER_BYTES = 16 * 1024 * 1024
 
 
@@ -34,8 +35,24 @@ def trim_all(conn: Connection, *, batch_rows: int = BATCH_ROWS, max_batches: int
     """Rows deleted per source that had some."""
     with translated(), conn.transaction():
         relids = [row[0] for row in conn.execute(statement("captured_sources")).fetchall()]
-    counts = {relid: trim(conn, relid, batch_rows=batch_rows, max_batches=max_batches) for relid in relids}
+    chunks = [relids[i : i + MOST_SOURCES] for i in range(0, len(relids), MOST_SOURCES)]
+    filled = [relid for chunk in chunks for relid in _filled(conn, chunk)]
+    counts = {relid: trim(conn, relid, batch_rows=batch_rows, max_batches=max_batches) for relid in filled}
     return {relid: count for relid, count in counts.items() if count}
+
+
+def _filled(conn: Connection, relids: Sequence[int]) -> list[int]:
+    """Those whose buffers are not empty: of many sources few are, and one statement finds them."""
+    arms = [f"SELECT {r:d}::int8 WHERE EXISTS (SELECT FROM {buffer_name(r)})" for r in relids]
+    with translated():
+        return [row[0] for row in conn.execute(" UNION ALL ".join(arms)).fetchall()]
+
+
+def long_buffers(conn: Connection, *, long_bytes: int = LONG_BUFFER_BYTES) -> list[tuple[int, bool]]:
+    """Sources whose buffers want an index, and whether an invalid one has to go first."""
+    with translated():
+        rows = conn.execute(statement("long_buffers"), {"long_bytes": long_bytes}).fetchall()
+    return [(relid, invalid) for relid, invalid in rows]
 
 
 def index_long_buffers(
@@ -49,9 +66,7 @@ def index_long_buffers(
     they refuse to be in a transaction, and the session may be a pooler's.)
     """
     indexed = []
-    with translated():
-        rows = conn.execute(statement("long_buffers"), {"long_bytes": long_bytes}).fetchall()
-    for relid, invalid in rows:
+    for relid, invalid in long_buffers(conn, long_bytes=long_bytes):
         index = f"pgtrickle_changes.changes_{relid:d}_xid"
         try:
             with bounded(), translated():

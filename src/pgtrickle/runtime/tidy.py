@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from pgtrickle.apply.stage import sweep_stages
 from pgtrickle.capture.install import collect_garbage
-from pgtrickle.capture.trim import index_long_buffers, trim_all
+from pgtrickle.capture.trim import index_long_buffers, long_buffers, trim_all
 from pgtrickle.db.connect import Connection, connect, pooler_of, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError
@@ -39,7 +39,8 @@ class Tidier:
             sweep_stages(self._control)
             self._control.execute(statement("history_expire"), {"days": self._days})
             self._control.execute(statement("control_expire"), {"seen": None if seen is None else str(seen)})
-        if self.indexing is None or not self.indexing.is_alive():
+            is_wanted = bool(long_buffers(self._control))
+        if is_wanted and (self.indexing is None or not self.indexing.is_alive()):
             self.indexing = threading.Thread(target=self._index, name=f"index {self._name}", daemon=True)
             self.indexing.start()
 
