@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pgtrickle.dispatch.quota import SERIAL, Limit, cap
 from pgtrickle.settings import Settings
 
-# MiB right after a process's imports, before it works, on Linux with Python 3.11: Rss of those that are alone (in
-# /proc/<pid>/smaps_rollup), Pss of a scheduler, which shares most with the fork server (eight of them).
-LAUNCHER_MIB = 35
-FORK_SERVER_MIB = 47
-SCHEDULER_MIB = 8  # 7, with NumPy and psycopg preloaded
-PIPELINE_MIB = 155  # 152, most of it PySpark's client, pandas and pyarrow
+# MiB of a fleet of ten databases with five stream tables each, loaded and then idle for 40 s (benchmarks/idle.py,
+# Linux, Python 3.11, /proc/<pid>/smaps_rollup): Rss of those that are alone, Pss of a scheduler (the median of ten),
+# which shares half of its Rss of 47 with the fork server. It takes 1.6 KiB more per stream table (benchmarks/tick.py).
+LAUNCHER_MIB = 77  # 65, and 12 for the resource tracker of multiprocessing
+FORK_SERVER_MIB = 50
+SCHEDULER_MIB = 23  # 21 of them its own
+PIPELINE_MIB = 176  # most of it PySpark's client, pandas and pyarrow
+# Right after their imports.
 GUARD_MIB = 13  # the process that ends Spark when we are gone
 LOAD_WORKER_MIB = 85  # 83; a Python worker of Spark that reads and writes a part of a large load
 # Estimates, not measured: under load, or not built.
@@ -93,7 +95,7 @@ def budget(fleet: Settings, databases: Mapping[str, Settings], *, load_parts: in
     scheduler = Cost(1, SCHEDULER_CONNECTIONS, SCHEDULER_MIB)
     worker = Cost(0, WORKER_CONNECTIONS, WORKER_MIB)
     parts = [
-        Part("launcher", 1, Cost(1, LAUNCHER_CONNECTIONS, LAUNCHER_MIB)),
+        Part("launcher", 1, Cost(2, LAUNCHER_CONNECTIONS, LAUNCHER_MIB)),
         Part("fork server", 1, Cost(1, 0, FORK_SERVER_MIB)),
         Part("pipeline", 1, Cost(1, 0, PIPELINE_MIB)),
     ]
