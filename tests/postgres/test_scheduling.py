@@ -403,3 +403,9 @@ def test_graph_that_takes_long_does_not_stop_the_ticks(stage: Stage, monkeypatch
     stage.link.finish()
     assert stage.tick() == []
     assert stage.scheduling.tables == 1
+
+
+def test_new_session_tells_its_settings_over_a_line_that_is_still_open(stage: Stage) -> None:
+    stage.flags = {"scheduler_interval_ms": 300}
+    scheduling = stage.scheduling
+    assert [(hello.key, hello.settings.scheduler_interval_ms) for hello in stage.link.hellos] == [(scheduling.key, 300)]
