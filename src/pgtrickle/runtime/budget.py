@@ -10,7 +10,7 @@ from pgtrickle.settings import Settings
 
 # MiB of a fleet of ten databases with five stream tables each, loaded and then idle for 40 s (benchmarks/idle.py,
 # Linux, Python 3.11, /proc/<pid>/smaps_rollup): Rss of those that are alone, Pss of a scheduler (the median of ten),
-# which shares half of its Rss of 47 with the fork server. It takes 1.6 KiB more per stream table (benchmarks/tick.py).
+# which shares half of its Rss of 47 with the fork server. It takes 1.5 KiB more per stream table (benchmarks/tick.py).
 LAUNCHER_MIB = 77  # 65, and 12 for the resource tracker of multiprocessing
 FORK_SERVER_MIB = 50
 SCHEDULER_MIB = 23  # 21 of them its own
