@@ -64,6 +64,7 @@ class Link:
 
     def __init__(self) -> None:
         self.connection: object = self
+        self.losses = 0
         self.done: list[Finished] = []
         self.units = 0
 
@@ -72,6 +73,9 @@ class Link:
 
     def send(self, _message: object) -> bool:
         return True
+
+    def withdraw(self) -> None:
+        """Nothing waits here."""
 
     def submit(self, jobs: Sequence[Job]) -> bool:
         self.units += len(jobs)
