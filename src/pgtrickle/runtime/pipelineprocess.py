@@ -76,3 +76,6 @@ def _warm_up(engine: object, stop: threading.Event) -> None:
                 return
     except TransientError as error:
         log.warning("Spark could not be warmed up", extra=event("runtime.spark_cold", detail=error.message))
+    except RuntimeError:  # the engine was closed under it
+        if not stop.is_set():
+            raise
