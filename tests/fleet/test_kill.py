@@ -91,6 +91,7 @@ def test_kills_under_load_lose_nothing_and_need_nobody(shop: Shop, run: Run, kil
     assert run.end()[0] == 0
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_kills_during_first_loads_leave_nothing_behind(shop: Shop, run: Run) -> None:

@@ -77,6 +77,7 @@ def test_a_fleet_behind_a_transaction_pooler_leaves_no_trace_and_minds_none(
     assert shop.sql("SELECT scheduler_status FROM pgtrickle.health_summary()") == [("STOPPED",)]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_of_two_fleets_behind_a_transaction_pooler_one_is_active_and_the_other_takes_over(
     shop: Shop, pooler: PgBouncer, spark_url: str, make_run: Callable[..., Run]

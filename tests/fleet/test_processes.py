@@ -91,6 +91,7 @@ def test_a_killed_fork_server_leaves_one_scheduler(shop: Shop, run: Run) -> None
     check_quiet_end(shop, run)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_sessions_that_the_server_loses_are_opened_again(shop: Shop, run: Run) -> None:

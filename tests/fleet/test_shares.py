@@ -27,6 +27,7 @@ def most_at_once(database: Small) -> int:
     return int(rows[0][0] or 0)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_nobody_starves_beside_a_flood(

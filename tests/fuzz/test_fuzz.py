@@ -93,6 +93,7 @@ def test_queries_are_three_levels_deep_and_reach_every_operator() -> None:
     assert wanted <= used, wanted - used
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_line_that_does_nothing_is_found_and_minimised(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge itself: without refreshes, tables fall behind, and a case of a few lines shows it."""

@@ -147,6 +147,8 @@ class _Run:
             raise WaveBroken(f"{type(error).__name__}: {error}") from error
         for outcome in outcomes:
             verdict = self.verdicts[outcome.table.name]
+            if not number and isinstance(outcome.error, NotDifferentiableError):
+                continue  # it falls back to AUTO
             if outcome.error is not None:
                 verdict.fail(ERROR, outcome.error.one_line(), number)
             elif number and outcome.action != "NO_DATA":

@@ -74,6 +74,7 @@ def test_every_entry_gives_what_postgresql_gives(oracle: Oracle, interpreted: An
     check(Suite(oracle, interpreted), [case for entry in ENTRIES for case in cases(entry)])
 
 
+@pytest.mark.soak
 def test_every_entry_gives_the_same_when_it_is_compiled(oracle: Oracle, compiled: Any) -> None:
     check(Suite(oracle, compiled, with_failures=False), [case for entry in ENTRIES for case in cases(entry)])
 

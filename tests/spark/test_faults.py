@@ -210,6 +210,7 @@ def own_spark(tmp_path: Path) -> Iterator[SparkKeeper]:
     keeper.stop()
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 @pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")

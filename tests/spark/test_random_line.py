@@ -86,6 +86,7 @@ def interpreted(case: Case, tables: Tables) -> Bag:
     return comparable(bag(case.plan, reader(tables), case.meaning))
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize(("first_seed", "path"), [(1000, "arrays"), (2000, "staged")])
 def test_random_queries_stay_exact_through_random_changes(
