@@ -130,28 +130,28 @@ def _read(conn: Connection, relid: int, attnums: Collection[int]) -> _State:
 
 def _statements(relid: int, state: _State) -> list[str]:
     """What has to be done, in order; nothing when capture is as it should be."""
-    buffer, todo = buffer_name(relid), []
+    buffer, needed = buffer_name(relid), []
     if state.buffer is None:
-        todo += create_buffer(relid, state.columns)
+        needed += create_buffer(relid, state.columns)
     else:
         for column in state.columns:
             typid = state.buffer.get(f"c{column.attnum}")
             if typid is not None and typid != column.typid:
                 # Old images are of no use: a changed type means FULL for every reader.
-                todo.append(f"ALTER TABLE {buffer} DROP COLUMN c{column.attnum}")
+                needed.append(f"ALTER TABLE {buffer} DROP COLUMN c{column.attnum}")
             if typid != column.typid:
-                todo.append(f"ALTER TABLE {buffer} ADD COLUMN {column.definition}")
+                needed.append(f"ALTER TABLE {buffer} ADD COLUMN {column.definition}")
     source = function_source(relid, state.columns, wakes=state.wakes)
     if state.source != source:
-        todo += create_function(relid, source)
+        needed += create_function(relid, source)
     for t in state.triggers:
-        todo += create_trigger(
+        needed += create_trigger(
             relid, str(t["table"]), str(t["name"]), str(t["event"]), str(t["state"]), exists=bool(t["exists"])
         )
-    todo += state.strays
-    if not todo and not state.recorded:
-        todo.append("SELECT 1")
-    return todo
+    needed += state.strays
+    if not needed and not state.recorded:
+        needed.append("SELECT 1")
+    return needed
 
 
 def _install(conn: Connection, relid: int, attnums: Collection[int]) -> None:

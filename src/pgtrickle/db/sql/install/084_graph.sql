@@ -150,7 +150,7 @@ RETURNS TABLE (tree_line text, node text, node_type text, depth int, status text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- what is still to be shown, the next one last
-    todo oid[];
+    stack oid[];
     depths int[];
     indents text[];
     lasts bool[];
@@ -162,15 +162,15 @@ DECLARE
     n int;
 BEGIN
     -- from those that nobody reads; after them what is left, which is circles
-    SELECT array_agg(st.pgt_relid ORDER BY r.is_read DESC, st.pgt_schema DESC, st.pgt_name DESC) INTO todo
+    SELECT array_agg(st.pgt_relid ORDER BY r.is_read DESC, st.pgt_schema DESC, st.pgt_name DESC) INTO stack
     FROM pgtrickle.pgt_stream_tables AS st
     CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d WHERE d.source_relid = st.pgt_relid)) AS r(is_read);
-    n := coalesce(cardinality(todo), 0);
+    n := coalesce(cardinality(stack), 0);
     depths := array_fill(0, ARRAY[n]);
     indents := array_fill(''::text, ARRAY[n]);
     lasts := array_fill(true, ARRAY[n]);
     WHILE n > 0 LOOP
-        this := todo[n];
+        this := stack[n];
         depth := depths[n];
         indent := indents[n];
         is_last := lasts[n];
@@ -202,7 +202,7 @@ BEGIN
         RETURN NEXT;
         FOR i IN 1 .. coalesce(cardinality(below), 0) LOOP
             n := n + 1;
-            todo[n] := below[i];
+            stack[n] := below[i];
             depths[n] := depth + 1;
             indents[n] := indent || CASE WHEN depth = 0 THEN '' WHEN is_last THEN '    ' ELSE '│   ' END;
             lasts[n] := i = 1;
