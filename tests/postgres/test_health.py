@@ -15,18 +15,6 @@ from tests.conftest import Database, run
 from tests.postgres.rows import capture, create, job, loaded, publish, row
 
 
-@pytest.fixture
-def db(installed: Database) -> Database:
-    installed.sql("CREATE TABLE t (a int, b int)")
-    return installed
-
-
-@pytest.fixture
-def scheduler(db: Database) -> psycopg.Connection[Any]:
-    """What the status functions take for a running scheduler."""
-    return db.connect(application_name="pgtrickle/scheduler")
-
-
 def test_health_summary_counts_states(db: Database, scheduler: object) -> None:
     publish(db)
     for name, columns in (

@@ -30,18 +30,6 @@ NAMED = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def db(installed: Database) -> Database:
-    installed.sql("CREATE TABLE t (a int, b int)")
-    return installed
-
-
-@pytest.fixture
-def scheduler(db: Database) -> psycopg.Connection[Any]:
-    """What the status functions take for a running scheduler."""
-    return db.connect(application_name="pgtrickle/scheduler")
-
-
 # -- all of them
 
 
