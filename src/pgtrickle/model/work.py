@@ -69,7 +69,12 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A unit that was queued; `job_id` is its row of pgt_scheduler_jobs."""
+    """A unit that was queued; `job_id` is its row of pgt_scheduler_jobs.
+
+    `noticed`: when the looks at other databases began that made it due, in seconds since the epoch. What was read there
+    since then has what it is wanted for.
+    """
 
     job_id: int
     unit: Unit
+    noticed: float = 0.0

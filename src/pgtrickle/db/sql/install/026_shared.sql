@@ -1,0 +1,37 @@
+-- Tables of other databases. A mirror is a hidden stream table here that holds what is needed of a table there; a reader is the other
+-- end of it, in the database where the table, its triggers and its change buffer live.
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_mirrors (
+    pgt_id bigint PRIMARY KEY REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
+    origin_key text NOT NULL,
+    origin_server text NOT NULL,
+    origin_database name NOT NULL,
+    origin_schema name NOT NULL,
+    origin_table name NOT NULL,
+    origin_relid oid NOT NULL,
+    local_relid oid
+);
+CREATE INDEX IF NOT EXISTS pgt_mirrors_origin ON pgtrickle.pgt_mirrors (origin_key, origin_relid);
+COMMENT ON TABLE pgtrickle.pgt_mirrors IS 'Copies of tables of other databases, kept from their changes: one per table and set of columns. They are stream tables of schema pgtrickle_changes.';
+COMMENT ON COLUMN pgtrickle.pgt_mirrors.origin_key IS 'The database of the table, as in a frontier: system identifier and database oid.';
+COMMENT ON COLUMN pgtrickle.pgt_mirrors.origin_server IS 'host:port as the control plane reaches it. Empty: this server.';
+COMMENT ON COLUMN pgtrickle.pgt_mirrors.local_relid IS 'The foreign or replicated table that it stands for. NULL: a three-part name.';
+
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_readers (
+    reader_key text NOT NULL,
+    mirror_id bigint NOT NULL,
+    reader_server text NOT NULL,
+    reader_database name NOT NULL,
+    source_relid oid NOT NULL,
+    columns_used int2[] NOT NULL DEFAULT '{}',
+    snapshot pg_snapshot,
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    PRIMARY KEY (reader_key, mirror_id)
+) WITH (fillfactor = 50);
+CREATE INDEX IF NOT EXISTS pgt_readers_source ON pgtrickle.pgt_readers (source_relid);
+COMMENT ON TABLE pgtrickle.pgt_readers IS 'Mirrors in other databases of tables of this one, and how far each has read. A buffer is not trimmed past any of them.';
+COMMENT ON COLUMN pgtrickle.pgt_readers.reader_key IS 'The database of the mirror: system identifier and database oid.';
+COMMENT ON COLUMN pgtrickle.pgt_readers.mirror_id IS 'Its pgt_id there.';
+COMMENT ON COLUMN pgtrickle.pgt_readers.reader_server IS 'host:port of that database as the control plane reaches it. Empty: this server.';
+COMMENT ON COLUMN pgtrickle.pgt_readers.snapshot IS 'A cut that it has committed, or an earlier one: it is written after the commit. NULL: not loaded yet, all is kept for it.';
+COMMENT ON COLUMN pgtrickle.pgt_readers.updated_at IS 'When it last said so.';
