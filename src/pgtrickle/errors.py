@@ -66,6 +66,12 @@ class EngineLostError(TransientError):
     code = "PGT302"
 
 
+class OriginAwayError(TransientError):
+    """A database that a stream table reads from does not answer: its changes wait there, nothing counts as failing."""
+
+    code = "PGT303"
+
+
 class InexactValueError(PgtrickleError):
     """A value cannot be carried exactly through the differential path; the refresh falls back to FULL and says so."""
 

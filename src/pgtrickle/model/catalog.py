@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -53,6 +53,25 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Mirror:
+    """What makes a stream table the copy of a table of another database; its query is for that database."""
+
+    key: str  # of the origin: system identifier/database oid
+    server: str  # host:port; empty: the server of the stream table
+    database: str
+    schema: str
+    table: str
+    relid: int
+    columns: frozenset[int]  # attribute numbers there
+    fingerprint: str | None
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.database}.{self.schema}.{self.table}" + (f" on {self.server}" if self.server else "")
+
+
+@dataclass(frozen=True, slots=True)
 class StreamTable:
     """A row of pgt_stream_tables, as far as refreshing needs it."""
 
@@ -84,6 +103,8 @@ class StreamTable:
     is_in_place: bool = True  # the storage table is there, under the name that the catalog has for it
     functions: str | None = None  # which versions of the database's own functions the query calls
     created_at: datetime | None = None
+    mirror: Mirror | None = None
+    origins: dict[str, dict[str, str]] | None = None  # cuts of other databases that its sources stand at
 
     @property
     def full_name(self) -> str:
@@ -103,3 +124,11 @@ class StreamTable:
         if self.refresh_requested_at is None:
             return False
         return self.refresh_done_at is None or self.refresh_done_at < self.refresh_requested_at
+
+
+def as_at_origin(table: StreamTable) -> StreamTable:
+    """A mirror as the database sees it that its query is for: it reads a table like any other."""
+    mirror = table.mirror
+    assert mirror is not None
+    source = Source(mirror.relid, "TABLE", mirror.columns)
+    return replace(table, sources=(source,), fingerprints={mirror.relid: mirror.fingerprint})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgtrickle.apply.groups import create_state
@@ -11,12 +12,21 @@ from pgtrickle.capture.fingerprint import fingerprints
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import SourceChangedError
-from pgtrickle.model.catalog import StreamTable
+from pgtrickle.errors import InvariantError, SourceChangedError
+from pgtrickle.model.catalog import StreamTable, as_at_origin
 from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """The database of mirrors, as their origins are told of it."""
+
+    key: str
+    server: str
+    database: str
 
 
 _ANEW = "define it anew with pgtrickle.alter_stream_table(name, query => ...)"
@@ -47,6 +57,44 @@ def prepare(conn: Connection, table: StreamTable, *, reload: str | None = None) 
         if stored != shape:
             _record(conn, table, compiled, shape)
         _expect(conn, table, found, reload)
+    return compiled
+
+
+def prepare_mirror(
+    origin: Connection, home: Connection, table: StreamTable, reader: Reader, *, reload: str | None = None
+) -> Compiled:
+    """The same for a mirror: its source is captured at its origin, where it is known as a reader from then on.
+
+    That first: nobody may take the buffer for needless, or trim it, while it is being loaded.
+    """
+    mirror = table.mirror
+    if mirror is None:
+        raise InvariantError(f"{table.full_name} is not a mirror")
+    there = as_at_origin(table)
+    with translated():
+        origin.execute(
+            statement("reader_register"),
+            {
+                "reader_key": reader.key,
+                "mirror_id": table.pgt_id,
+                "server": reader.server,
+                "database": reader.database,
+                "relid": mirror.relid,
+                "columns": sorted(mirror.columns),
+            },
+        )
+        found = _captured(origin, mirror.relid, mirror.columns)
+        compiled = compile_table(origin, there)
+        stored = (table.plan or {}).get("shape")
+        if reload is not None or stored != _shape(table, compiled):
+            compiled = prove_leaves(origin, there, compiled)
+            _same_meaning(origin, there, compiled)
+        shape = _shape(table, compiled)
+        if stored != shape:
+            _record(home, table, compiled, shape)
+        with home.transaction():
+            if _is_to_be_loaded(home, table, reload):
+                home.execute(statement("mirror_fingerprints"), {"ids": [table.pgt_id], "fingerprints": [found]})
     return compiled
 
 
@@ -87,25 +135,32 @@ def _captured(conn: Connection, relid: int, columns: frozenset[int]) -> str | No
 def _expect(conn: Connection, table: StreamTable, found: dict[int, str | None], reload: str | None) -> None:
     """A table that is about to be loaded takes over the sources' present state; its load finds it or prepares again."""
     with conn.transaction():
-        row = conn.execute(
-            "SELECT needs_reinit OR NOT is_populated FROM pgtrickle.pgt_stream_tables "
-            "WHERE pgt_id = %s AND definition_version = %s FOR UPDATE",
-            (table.pgt_id, table.definition_version),
-        ).fetchone()
-        if row is None or not (row[0] or reload):
+        if not _is_to_be_loaded(conn, table, reload):
             return
-        if reload:
-            conn.execute(
-                "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, epoch = epoch + 1, "
-                "reinit_reason = coalesce(reinit_reason, %s) WHERE pgt_id = %s",
-                (reload, table.pgt_id),
-            )
         conn.execute(
             "UPDATE pgtrickle.pgt_dependencies AS d SET fingerprint = f.fingerprint "
             "FROM unnest(%s::oid[], %s::text[]) AS f (relid, fingerprint) WHERE d.pgt_id = %s "
             "AND d.source_relid = f.relid AND d.fingerprint IS DISTINCT FROM f.fingerprint",
             (list(found), list(found.values()), table.pgt_id),
         )
+
+
+def _is_to_be_loaded(conn: Connection, table: StreamTable, reload: str | None) -> bool:
+    """Holds the catalog's row until the end of the transaction; `reload` is a reason to mark it."""
+    row = conn.execute(
+        "SELECT needs_reinit OR NOT is_populated FROM pgtrickle.pgt_stream_tables "
+        "WHERE pgt_id = %s AND definition_version = %s FOR UPDATE",
+        (table.pgt_id, table.definition_version),
+    ).fetchone()
+    if row is None or not (row[0] or reload):
+        return False
+    if reload:
+        conn.execute(
+            "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, epoch = epoch + 1, "
+            "reinit_reason = coalesce(reinit_reason, %s) WHERE pgt_id = %s",
+            (reload, table.pgt_id),
+        )
+    return True
 
 
 def _record(conn: Connection, table: StreamTable, compiled: Compiled, shape: str) -> None:

@@ -51,7 +51,7 @@ from pgtrickle.runtime.decide import (
     reload_reason,
     since,
 )
-from pgtrickle.runtime.pending import analyse_buffers, read_pending
+from pgtrickle.runtime.pending import Wanted, analyse_buffers, read_pending
 from pgtrickle.runtime.rereads import delta_arrays
 from pgtrickle.scheduler.cost import LOAD, Limits
 
@@ -90,7 +90,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class _Job:
+class Job:
     """A table on its way through the wave."""
 
     table: StreamTable
@@ -106,6 +106,7 @@ class _Job:
     arrays: list[Sequence[Any]] | None = None
     refill: list[pa.Table] | None = None  # the kept rows of a LIMIT anew, instead of arrays
     error: PgtrickleError | None = None
+    is_silent: bool = False  # only its frontier moves, along with others': nothing for the history
 
     @property
     def is_load(self) -> bool:
@@ -204,7 +205,7 @@ class Refresher:
             if outcome.error is not None:
                 held.add(job.table.relid)
 
-    def _compute(self, jobs: Sequence[_Job], moment: catalog.Moment, *, guarded: bool = True) -> None:
+    def _compute(self, jobs: Sequence[Job], moment: catalog.Moment, *, guarded: bool = True) -> None:
         """Reads, runs and arranges the changes of these tables; what AUTO cannot do from changes turns to FULL."""
         for job in jobs:
             self._step(job, guarded, self._read, moment.cut)
@@ -245,9 +246,12 @@ class Refresher:
             if not self.reader.closed:
                 self.reader.rollback()
 
-    def _plan(self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome]) -> list[_Job]:
+    def _tables(self, ids: Sequence[int]) -> list[StreamTable]:
+        return catalog.load_stream_tables(self.reader, ids)
+
+    def _plan(self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
         started, begun = datetime.now(UTC), time.perf_counter()
-        tables = catalog.load_stream_tables(self.reader, ids)
+        tables = self._tables(ids)
         prints = fingerprints(self.reader, sorted({s.relid for t in tables for s in t.watched}))
         cuts = {t.pgt_id: since(t, moment.instance, moment.cut) for t in tables}
         windows = {t.pgt_id: Window(cut, moment.cut) for t in tables if (cut := cuts[t.pgt_id]) is not None}
@@ -260,7 +264,7 @@ class Refresher:
             if unchanged(t.fingerprints.get(s.relid), prints.get(s.relid), ())
         }
         counts, sizes = read_pending(self.reader, wanted.values())
-        analyse_buffers(self.writer, counts)
+        self._analyse(counts)
         self.costs.read(self.reader, (t for t in tables if t.refresh_mode == "AUTO" and t.is_populated))
         jobs = []
         for table in tables:
@@ -291,10 +295,13 @@ class Refresher:
             timings = Timings()
             timings.add("plan", (time.perf_counter() - begun) * 1000)
             own = {s.relid: prints.get(s.relid) for s in table.watched}
-            jobs.append(_Job(table, compiled, decision, cuts[table.pgt_id], pending, own, started, timings))
+            jobs.append(Job(table, compiled, decision, cuts[table.pgt_id], pending, own, started, timings))
         return jobs
 
-    def _read(self, job: _Job, cut: Cut) -> None:
+    def _analyse(self, counts: dict[Wanted, Pending]) -> None:
+        analyse_buffers(self.writer, counts)
+
+    def _read(self, job: Job, cut: Cut) -> None:
         with _timed(job, "read"):
             if job.decision.action == DIFFERENTIAL and job.since is not None:
                 window = Window(job.since, cut)
@@ -324,7 +331,7 @@ class Refresher:
     # -- compute
     # ----------------------------------------------------------------------------------------------------------
 
-    def _spark(self, jobs: Sequence[_Job]) -> None:
+    def _spark(self, jobs: Sequence[Job]) -> None:
         """One execution for the wave; when a value of one table does not fit, the tables run one by one to find it."""
         if not jobs:
             return
@@ -346,7 +353,7 @@ class Refresher:
         for job in jobs:
             job.timings.add("spark", (time.perf_counter() - begun) * 1000)
 
-    def _arrange(self, job: _Job) -> None:
+    def _arrange(self, job: Job) -> None:
         assert job.delta is not None
         kept, template = job.compiled.kept, job.template
         if kept is not None and limited.runs_out(self.reader, kept, sum(job.delta.columns["n"])):
@@ -360,7 +367,7 @@ class Refresher:
             else:
                 job.arrays = [job.delta.columns[name] for name, _ in bags.DELTA_COLUMNS]
 
-    def _refill(self, job: _Job) -> list[pa.Table]:
+    def _refill(self, job: Job) -> list[pa.Table]:
         """The first rows of a LIMIT, in the snapshot that the changes were read in."""
         with closing(read_batches(self.reader, job.compiled.load_sql, _load_types(job.compiled))) as batches:
             return [self.engine.identify(batch) for batch in batches]
@@ -368,7 +375,7 @@ class Refresher:
     # -- apply
     # ------------------------------------------------------------------------------------------------------------
 
-    def _finish_all(self, jobs: Sequence[_Job], moment: catalog.Moment, initiated_by: str) -> list[Outcome]:
+    def _finish_all(self, jobs: Sequence[Job], moment: catalog.Moment, initiated_by: str) -> list[Outcome]:
         """Deltas in one transaction: one commit for all. When one fails, each in its own, so that it fails alone."""
         small = [job for job in jobs if not job.is_load and job.error is None]
         outcomes: list[Outcome] = []
@@ -382,7 +389,7 @@ class Refresher:
         left = [job for job in jobs if not outcomes or job.is_load or job.error is not None]
         return outcomes + [self._finish(job, moment, initiated_by) for job in sorted(left, key=lambda j: j.is_load)]
 
-    def _finish(self, job: _Job, moment: catalog.Moment, initiated_by: str) -> Outcome:
+    def _finish(self, job: Job, moment: catalog.Moment, initiated_by: str) -> Outcome:
         try:
             if job.error is not None:
                 raise job.error
@@ -394,7 +401,7 @@ class Refresher:
             return Outcome(job.table, job.decision.action, job.decision.reason, error)
         return outcome
 
-    def _write(self, jobs: Sequence[_Job], moment: catalog.Moment, initiated_by: str) -> list[Outcome]:
+    def _write(self, jobs: Sequence[Job], moment: catalog.Moment, initiated_by: str) -> list[Outcome]:
         """Inside a transaction: rows, frontiers and history."""
         stages = {job.table.pgt_id: self._stage(job) for job in jobs if job.is_load}
         records = [self._record(job, moment, initiated_by) for job in jobs]
@@ -411,7 +418,8 @@ class Refresher:
             with _timed(job, "apply"):
                 inserted, deleted = self._apply(job) if stage is None else self._replace(job, stage)
             timings = job.timings.to_json()
-            written.append(Written(record, inserted, deleted, timings))
+            if not job.is_silent:
+                written.append(Written(record, inserted, deleted, timings))
             outcomes.append(Outcome(job.table, record.action, record.reason, None, inserted, deleted, timings))
         if written:
             write_history(self.writer, written)
@@ -421,11 +429,11 @@ class Refresher:
                 self._learn(job, LOAD if is_load else job.decision.action, moment)
         return outcomes
 
-    def _record(self, job: _Job, moment: catalog.Moment, initiated_by: str) -> Record:
+    def _record(self, job: Job, moment: catalog.Moment, initiated_by: str) -> Record:
         return Record(
             job.table.pgt_id,
             job.table.epoch,
-            Frontier({moment.instance.key: moment.cut}).to_json(),
+            {**(job.table.origins or {}), **Frontier({moment.instance.key: moment.cut}).to_json()},
             moment.time,
             job.started_at,
             job.decision.action,
@@ -437,11 +445,11 @@ class Refresher:
             {"time_zone": moment.time_zone, "functions": job.table.functions},
         )
 
-    def _learn(self, job: _Job, kind: str, moment: catalog.Moment) -> None:
+    def _learn(self, job: Job, kind: str, moment: catalog.Moment) -> None:
         rows = sum(p.rows for p in job.pending.values())
         self.costs.learn(job.table, kind, rows, sum(job.timings.parts.values()), moment.time)
 
-    def _stage(self, job: _Job) -> str:
+    def _stage(self, job: Job) -> str:
         """The table's whole content from the snapshot: read, given its identity by Spark, staged.
 
         By executors where the sources are large; else here, batch by batch.
@@ -459,7 +467,7 @@ class Refresher:
         with self.reader.transaction(), closing(self._identified(job)) as batches:
             return stage_arrow(self.writer, columns, batches)
 
-    def _identified(self, job: _Job) -> Generator[pa.Table, None, None]:
+    def _identified(self, job: Job) -> Generator[pa.Table, None, None]:
         with closing(read_batches(self.reader, job.compiled.load_sql, _load_types(job.compiled))) as batches:
             while True:
                 with _timed(job, "read"):
@@ -471,7 +479,7 @@ class Refresher:
                 with _timed(job, "stage"):
                     yield identified
 
-    def _replace(self, job: _Job, stage: str) -> tuple[int, int]:
+    def _replace(self, job: Job, stage: str) -> tuple[int, int]:
         reshape(self.writer, job.compiled.target)
         if job.compiled.kept is not None:
             rows = limited.replace_kept(self.writer, job.compiled.kept, stage)
@@ -482,7 +490,7 @@ class Refresher:
         drop_stage(self.writer, stage)
         return rows
 
-    def _apply(self, job: _Job) -> tuple[int, int]:
+    def _apply(self, job: Job) -> tuple[int, int]:
         target, groups, conn, arrays = job.compiled.target, job.compiled.groups, self.writer, job.arrays
         kept = job.compiled.kept
         if job.refill is not None and kept is not None:
@@ -502,7 +510,7 @@ class Refresher:
             return bags.apply_arrays(conn, target, arrays)
         return bags.apply_staged(conn, target, stage_columns(conn, bags.DELTA_COLUMNS, arrays))
 
-    def _step(self, job: _Job, guarded: bool, step: Callable[..., None], *args: Any) -> None:
+    def _step(self, job: Job, guarded: bool, step: Callable[..., None], *args: Any) -> None:
         """Runs one table's step; guarded, so that its failure leaves the snapshot usable for the others."""
         if job.error is not None:
             return
@@ -549,7 +557,7 @@ def _load_types(compiled: Compiled) -> list[pa.DataType]:
 
 
 @contextmanager
-def _timed(job: _Job, part: str) -> Iterator[None]:
+def _timed(job: Job, part: str) -> Iterator[None]:
     begun = time.perf_counter()
     yield
     job.timings.add(part, (time.perf_counter() - begun) * 1000)

@@ -7,6 +7,8 @@ import threading
 from pgtrickle.db.connect import connect
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.costs import CostMemory
+from pgtrickle.runtime.mirroring import Mirroring
+from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.templatecache import TemplateCache
 from pgtrickle.runtime.worker import Worker
 from pgtrickle.settings import Settings
@@ -19,13 +21,16 @@ MOST_PREPARED = 1_000
 class Site:
     """Workers of one database take their connections from here and give them back."""
 
-    def __init__(self, name: str, dsn: str, settings: Settings, engine: SparkEngine) -> None:
+    def __init__(
+        self, name: str, dsn: str, settings: Settings, engine: SparkEngine, origins: Origins | None = None
+    ) -> None:
         self.name = name
         self.dsn = dsn
         self.settings = settings
         self.engine = engine
         self.cache = TemplateCache(settings.template_cache_max_entries)
         self.costs = CostMemory()
+        self._mirroring = Mirroring(dsn, engine, self.cache, origins or Origins())
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
         self._is_closed = False
@@ -79,4 +84,4 @@ class Site:
             raise
         for conn in (reader, writer):
             conn.prepared_max = MOST_PREPARED
-        return Worker(self.name, reader, writer, self.engine, self.settings, self.cache, self.costs)
+        return Worker(self.name, reader, writer, self.engine, self.settings, self.cache, self.costs, self._mirroring)

@@ -10,6 +10,8 @@ from pgtrickle.db.connect import connect, translated
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.work import Node
 from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.definer import define_pending
+from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.refresh import Outcome, Refresher
 from pgtrickle.runtime.site import Site
 from pgtrickle.runtime.tidy import Tidier
@@ -22,8 +24,12 @@ from pgtrickle.settings import Settings
 class Turns:
     """Holds its connections until it is closed."""
 
-    def __init__(self, name: str, dsn: str, engine: SparkEngine, settings: Settings) -> None:
-        self.site = Site(name, dsn, settings, engine)
+    def __init__(
+        self, name: str, dsn: str, engine: SparkEngine, settings: Settings, origins: Origins | None = None
+    ) -> None:
+        self._dsn = dsn
+        self._origins = origins or Origins()
+        self.site = Site(name, dsn, settings, engine, self._origins)
         self.control = connect(dsn, role="control", autocommit=True, pooler=settings.connection_pooler_mode)
         try:
             self.worker = self.site.take()
@@ -35,6 +41,7 @@ class Turns:
     def close(self) -> None:
         self.worker.close()
         self.control.close()
+        self._origins.close()
 
     @property
     def refresher(self) -> Refresher:
@@ -42,6 +49,7 @@ class Turns:
 
     def tick(self) -> list[Outcome]:
         """Every table that is due. Those that read one another move at one instant, the others in a wave."""
+        define_pending(self.control, self._dsn, self._origins)
         with translated():
             tables = [t for t in catalog.load_stream_tables(self.control) if t.status in ("INITIALIZING", "ACTIVE")]
         now = datetime.now(UTC)

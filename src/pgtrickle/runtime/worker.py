@@ -5,11 +5,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import Connection, backend_pid, translated
-from pgtrickle.errors import EngineLostError, FencedError, InvariantError, PgtrickleError, TransientError
+from pgtrickle.errors import (
+    EngineLostError,
+    FencedError,
+    InvariantError,
+    OriginAwayError,
+    PgtrickleError,
+    TransientError,
+)
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.work import Unit
 from pgtrickle.pipeline.spark import SparkEngine
@@ -17,6 +25,7 @@ from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.costs import CostMemory
 from pgtrickle.runtime.decide import NO_DATA, PREPARE, TRUNCATED
 from pgtrickle.runtime.failures import record_failure
+from pgtrickle.runtime.mirroring import Mirroring
 from pgtrickle.runtime.prepare import prepare
 from pgtrickle.runtime.refresh import Outcome, Refresher
 from pgtrickle.runtime.templatecache import TemplateCache, version
@@ -39,6 +48,7 @@ class Worker:
         settings: Settings,
         cache: TemplateCache,
         costs: CostMemory,
+        mirroring: Mirroring,
     ) -> None:
         self.name = name
         self.reader = reader
@@ -55,6 +65,7 @@ class Worker:
             settings.prediction_min_samples,
         )
         self.refresher = Refresher(reader, writer, engine, self._compiled, limits, costs=costs)
+        self._mirroring = mirroring
 
     def is_usable(self) -> bool:
         return not any(c.closed or c.broken for c in (self.reader, self.writer))
@@ -77,6 +88,16 @@ class Worker:
         for table in tables:
             if table.status in ("INITIALIZING", "ACTIVE") and self._ready(table, outcomes):
                 ready[table.pgt_id] = table
+        mirrors = [t for t in ready.values() if t.mirror is not None]
+        if mirrors:
+            outcomes += self._mirrored(mirrors)
+            # What reads them sees them as they were committed just now or, where an origin is away, as they were.
+            units = [_without(unit, {t.pgt_id for t in mirrors}) for unit in units]
+        if any(t.origins is not None for t in ready.values()):
+            for table, error in self._mirroring.unready(self.writer, list(ready)):
+                self._postpone(table, error)
+                outcomes.append(Outcome(table, PREPARE, None, error))
+                del ready[table.pgt_id]
         alone = [i for u in units if len(u.members) == 1 for i in u.members if i in ready]
         if alone:
             outcomes += self._wave(alone)
@@ -85,8 +106,43 @@ class Worker:
                 outcomes += self._chain([[i for i in level if i in ready] for level in unit.levels])
         return outcomes
 
+    def _mirrored(self, mirrors: Sequence[StreamTable]) -> list[Outcome]:
+        """By origin; one that is away delays its mirrors alone."""
+        started = datetime.now(UTC)
+        by_origin: dict[str, list[StreamTable]] = {}
+        for table in mirrors:
+            assert table.mirror is not None
+            by_origin.setdefault(table.mirror.key, []).append(table)
+        outcomes = []
+        for tables in by_origin.values():
+            for outcome in self._mirroring.refresh(self.writer, tables):
+                if isinstance(outcome.error, OriginAwayError):
+                    self._postpone(outcome.table, outcome.error)
+                elif outcome.error is not None:
+                    self._failed(outcome, started)
+                elif outcome.action != NO_DATA:
+                    self._done(outcome)
+                outcomes.append(outcome)
+        return outcomes
+
+    def _done(self, outcome: Outcome) -> None:
+        log.info(
+            "Refreshed",
+            extra=event(
+                REFRESH_DONE,
+                database=self.name,
+                table=outcome.table.full_name,
+                action=outcome.action,
+                inserted=outcome.inserted,
+                deleted=outcome.deleted,
+                ms=round(sum(outcome.timings.values())),
+            ),
+        )
+
     def _ready(self, table: StreamTable, outcomes: list[Outcome]) -> bool:
         compiled = self.cache.get(table)
+        if table.mirror is not None:
+            return True  # prepared at its origin, which may be away
         if compiled is None:
             return self._prepare(table, outcomes)
         self._held[table.pgt_id] = (version(table), compiled)
@@ -119,18 +175,7 @@ class Worker:
             elif outcome.error is not None:
                 self._failed(outcome, started)
             elif outcome.action != NO_DATA:
-                log.info(
-                    "Refreshed",
-                    extra=event(
-                        REFRESH_DONE,
-                        database=self.name,
-                        table=outcome.table.full_name,
-                        action=outcome.action,
-                        inserted=outcome.inserted,
-                        deleted=outcome.deleted,
-                        ms=round(sum(outcome.timings.values())),
-                    ),
-                )
+                self._done(outcome)
                 if outcome.reason == TRUNCATED:
                     # Or a column that only others read is gone, and the capture function can but say "changed".
                     self._prepare(outcome.table, failed)
@@ -217,3 +262,8 @@ class Worker:
                 detail=error.one_line(),
             ),
         )
+
+
+def _without(unit: Unit, done: set[int]) -> Unit:
+    levels = tuple(kept for level in unit.levels if (kept := tuple(i for i in level if i not in done)))
+    return replace(unit, levels=levels)

@@ -2,17 +2,19 @@
 -- The node trees are searched by regular expressions: names in them are escaped and constants are bytes, so a pattern cannot be forged.
 -- What comes out of a function is materialised before it is joined: the planner knows nothing of its size and would call it per row.
 
-CREATE OR REPLACE FUNCTION pgtrickle._reads(probe oid)
+DROP FUNCTION IF EXISTS pgtrickle._reads(oid);
+CREATE OR REPLACE FUNCTION pgtrickle._reads(probe oid, asker oid DEFAULT NULL)
 RETURNS TABLE (via oid, run_as oid, relid oid, relkind "char", is_system bool)
 LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE reach(via, run_as, relid) AS (
-        SELECT NULL::oid, v.relowner, v.oid
+        SELECT NULL::oid, coalesce(asker, v.relowner), v.oid
         FROM pg_class AS v
         WHERE v.oid = probe
         UNION
         SELECT v.oid,
                -- what a view reads is read with its owner's rights, unless it says security_invoker
-               CASE WHEN v.oid = probe OR NOT coalesce('security_invoker=true' = ANY (v.reloptions)
+               CASE WHEN v.oid = probe THEN coalesce(asker, v.relowner)
+                    WHEN NOT coalesce('security_invoker=true' = ANY (v.reloptions)
                                                        OR 'security_invoker=on' = ANY (v.reloptions)
                                                        OR 'security_invoker=1' = ANY (v.reloptions), false)
                     THEN v.relowner ELSE reach.run_as END,
@@ -28,8 +30,8 @@ LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
     JOIN pg_class AS c ON c.oid = reach.relid
     WHERE reach.via IS NOT NULL
 $$;
-COMMENT ON FUNCTION pgtrickle._reads(oid) IS
-'Internal. Every relation that a view reads, directly or through views, with the view that names it and the role whose rights count there.';
+COMMENT ON FUNCTION pgtrickle._reads(oid, oid) IS
+'Internal. Every relation that a view reads, directly or through views, with the view that names it and the role whose rights count there. asker: the role that stands for the owner of the view.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._rules(probe oid) RETURNS TABLE (view_oid oid, node_tree text)
 LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
@@ -346,23 +348,25 @@ $$;
 COMMENT ON FUNCTION pgtrickle._looks_back(oid) IS 'Internal. Whether maintaining a query may read its tables as they were.';
 
 -- What the owner of the query may see; raises for the first relation or function that the owner of the probe may not use.
-CREATE OR REPLACE FUNCTION pgtrickle._check_rights(probe oid, keeper oid) RETURNS void
+DROP FUNCTION IF EXISTS pgtrickle._check_rights(oid, oid);
+CREATE OR REPLACE FUNCTION pgtrickle._check_rights(probe oid, keeper oid, asker oid DEFAULT NULL, mirrors oid[] DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    asker oid;
     bad record;
 BEGIN
-    SELECT c.relowner INTO asker FROM pg_class AS c WHERE c.oid = probe;
+    IF asker IS NULL THEN
+        SELECT c.relowner INTO asker FROM pg_class AS c WHERE c.oid = probe;
+    END IF;
     SELECT format('%I.%I', n.nspname, c.relname) AS relation, pg_get_userbyid(x.run_as) AS reader INTO bad
-    FROM pgtrickle._reads(probe) AS x
+    FROM pgtrickle._reads(probe, asker) AS x
     JOIN pg_class AS c ON c.oid = x.relid
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
     JOIN pgtrickle._columns_read(probe) AS u ON u.via = x.via AND u.relid = x.relid
-    WHERE NOT (has_table_privilege(x.run_as, x.relid, 'SELECT')
+    WHERE x.relid <> ALL (mirrors) AND (NOT (has_table_privilege(x.run_as, x.relid, 'SELECT')
                OR (has_any_column_privilege(x.run_as, x.relid, 'SELECT')
                    AND NOT EXISTS (SELECT FROM unnest(u.columns) AS a
                                    WHERE NOT has_column_privilege(x.run_as, x.relid, a, 'SELECT'))))
-       OR (x.via = probe AND NOT has_schema_privilege(x.run_as, c.relnamespace, 'USAGE'))
+       OR (x.via = probe AND NOT has_schema_privilege(x.run_as, c.relnamespace, 'USAGE')))
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
@@ -381,7 +385,7 @@ BEGIN
 
     -- row security: the stored rows would be those of another role
     SELECT format('%I.%I', n.nspname, c.relname) AS relation, pg_get_userbyid(who.role) AS reader INTO bad
-    FROM pgtrickle._reads(probe) AS x
+    FROM pgtrickle._reads(probe, asker) AS x
     JOIN pg_class AS c ON c.oid = x.relid AND c.relrowsecurity
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
     CROSS JOIN LATERAL (VALUES (x.run_as), (keeper)) AS who(role)
@@ -397,7 +401,7 @@ BEGIN
 
     -- capture needs ownership (ENABLE REPLICA TRIGGER), and refreshes run the code of these owners
     SELECT format('%I.%I', n.nspname, c.relname) AS relation, pg_get_userbyid(c.relowner) AS owner_name INTO bad
-    FROM pgtrickle._reads(probe) AS x
+    FROM pgtrickle._reads(probe, asker) AS x
     JOIN pg_class AS c ON c.oid = x.relid AND NOT x.is_system
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
     JOIN pg_roles AS o ON o.oid = c.relowner
@@ -421,5 +425,5 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._check_rights(oid, oid) IS
-'Internal. Raises unless the owner of a view may read all of it and the role that keeps stream tables may capture and run it.';
+COMMENT ON FUNCTION pgtrickle._check_rights(oid, oid, oid, oid[]) IS
+'Internal. Raises unless the owner of a view (or asker, who stands for it) may read all of it and the role that keeps stream tables may capture and run it. mirrors: relations whose rights were checked where they come from.';

@@ -260,12 +260,12 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._check_probe(oid) IS 'Internal. The role that made the probe; raises when it is not one.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._register(probe oid, schema_name name, table_name name, original_query text, options jsonb)
-RETURNS bigint
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION pgtrickle._register_as(
+    creator oid, mirrors oid[], probe oid, schema_name name, table_name name, original_query text, options jsonb
+) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     keeper CONSTANT oid := (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = current_user);
-    creator CONSTANT oid := pgtrickle._check_probe(probe);
     qualified CONSTANT text := format('%I.%I', schema_name, table_name);
     o CONSTANT jsonb := jsonb_build_object('schedule', 'calculated', 'refresh_mode', 'AUTO') || pgtrickle._check_options(options);
     schema_oid oid;
@@ -305,7 +305,7 @@ BEGIN
     END IF;
 
     PERFORM pgtrickle._refuse_unusable(probe);
-    PERFORM pgtrickle._check_rights(probe, keeper);
+    PERFORM pgtrickle._check_rights(probe, keeper, creator, mirrors);
     SELECT * INTO d FROM pgtrickle._describe(probe);
     effective := pgtrickle._effective_mode(o ->> 'refresh_mode', d.obstacle);
 
@@ -335,6 +335,16 @@ BEGIN
     RETURN id;
 END
 $$;
+COMMENT ON FUNCTION pgtrickle._register_as(oid, oid[], oid, name, name, text, jsonb) IS
+'Internal. Creates storage and catalog rows for a probed query of a role, whose rights on the mirrors in it were checked elsewhere.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._register(probe oid, schema_name name, table_name name, original_query text, options jsonb)
+RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN pgtrickle._register_as(pgtrickle._check_probe(probe), '{}', probe, schema_name, table_name, original_query, options);
+END
+$$;
 COMMENT ON FUNCTION pgtrickle._register(oid, name, name, text, jsonb) IS 'Internal. Creates storage and catalog rows for a probed query.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._authorize(id bigint) RETURNS pgtrickle.pgt_stream_tables
@@ -360,12 +370,14 @@ $$;
 COMMENT ON FUNCTION pgtrickle._authorize(bigint) IS
 'Internal, called by SECURITY DEFINER functions. Locks the catalog row; raises unless the caller has the role of the creator or of the installing role.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._alter(id bigint, probe oid, original_query text, options jsonb) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION pgtrickle._alter_as(
+    asker oid, mirrors oid[], st pgtrickle.pgt_stream_tables, probe oid, original_query text, options jsonb
+) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    id CONSTANT bigint := st.pgt_id;
     keeper CONSTANT oid := (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = current_user);
     o CONSTANT jsonb := pgtrickle._check_options(options);
-    st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
     qualified CONSTANT text := format('%I.%I', st.pgt_schema, st.pgt_name);
     new_mode CONSTANT text := coalesce(o ->> 'refresh_mode', st.refresh_mode);
     d record;
@@ -374,9 +386,8 @@ DECLARE
     reader text;
 BEGIN
     IF probe IS NOT NULL THEN
-        PERFORM pgtrickle._check_probe(probe);
         PERFORM pgtrickle._refuse_unusable(probe);
-        PERFORM pgtrickle._check_rights(probe, keeper);
+        PERFORM pgtrickle._check_rights(probe, keeper, asker, mirrors);
         SELECT * INTO d FROM pgtrickle._describe(probe);
         effective := pgtrickle._effective_mode(new_mode, d.obstacle);
         reason := CASE WHEN effective = 'FULL' THEN d.obstacle END;
@@ -412,7 +423,7 @@ BEGIN
         END IF;
         PERFORM pgtrickle._store_dependencies(id, probe);
         UPDATE pgtrickle.pgt_stream_tables AS t
-        SET defining_query = d.defining_query, original_query = _alter.original_query, output_columns = d.output_columns,
+        SET defining_query = d.defining_query, original_query = _alter_as.original_query, output_columns = d.output_columns,
             plan = NULL, definition_version = t.definition_version + 1, needs_reinit = true, reinit_reason = 'the query was altered',
             status = CASE t.status WHEN 'SUSPENDED' THEN 'SUSPENDED' ELSE 'INITIALIZING' END,
             consecutive_errors = 0, last_error_message = NULL, refresh_requested_at = clock_timestamp()
@@ -443,6 +454,17 @@ BEGIN
         updated_at = clock_timestamp()
     WHERE t.pgt_id = id;
     PERFORM pgtrickle._wake('alter', id);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) IS
+'Internal. Changes definition and options of a stream table whose catalog row is locked, fences running refreshes.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._alter(id bigint, probe oid, original_query text, options jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
+BEGIN
+    PERFORM pgtrickle._alter_as(CASE WHEN probe IS NOT NULL THEN pgtrickle._check_probe(probe) END, '{}', st, probe, original_query, options);
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._alter(bigint, oid, text, jsonb) IS 'Internal. Changes definition and options of a stream table, fences running refreshes.';

@@ -19,7 +19,16 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    probe := pgtrickle._probe(query);
+    BEGIN
+        probe := pgtrickle._probe(query);
+    EXCEPTION WHEN feature_not_supported THEN
+        IF NOT pgtrickle._names_other_databases(SQLSTATE, SQLERRM) THEN
+            RAISE;
+        END IF;
+        PERFORM pgtrickle._request_definition(existing, target.schema_name, target.table_name, query, options,
+                                              pg_catalog.current_setting('search_path'));
+        RETURN;
+    END;
     IF existing IS NULL THEN
         PERFORM pgtrickle._register(probe, target.schema_name, target.table_name, query, options);
     ELSE
@@ -138,7 +147,23 @@ BEGIN
     id := pgtrickle._find(name);
     options := pgtrickle._check_options(options);
     IF query IS NOT NULL THEN
-        probe := pgtrickle._probe(query);
+        BEGIN
+            probe := pgtrickle._probe(query);
+        EXCEPTION WHEN feature_not_supported THEN
+            IF NOT pgtrickle._names_other_databases(SQLSTATE, SQLERRM) THEN
+                RAISE;
+            END IF;
+            PERFORM pgtrickle._request_definition(st.pgt_id, st.pgt_schema, st.pgt_name, query, options, pg_catalog.current_setting('search_path'))
+            FROM pgtrickle.pgt_stream_tables AS st
+            WHERE st.pgt_id = id;
+            RETURN;
+        END;
+    ELSIF refresh_mode IS NOT NULL AND pgtrickle._reads_mirrors(id) THEN
+        PERFORM pgtrickle._request_definition(st.pgt_id, st.pgt_schema, st.pgt_name, st.original_query, options,
+                                              pg_catalog.current_setting('search_path'))
+        FROM pgtrickle.pgt_stream_tables AS st
+        WHERE st.pgt_id = id;
+        RETURN;
     ELSIF refresh_mode IS NOT NULL THEN
         probe := pgtrickle._probe((SELECT st.defining_query FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_id = id));
     END IF;

@@ -10,7 +10,8 @@ BEGIN
     FOR hidden IN
         SELECT * FROM (VALUES ('pgtrickle.pgt_stream_tables'::regclass, '{last_error_message,reinit_reason}'::name[]),
                               ('pgtrickle.pgt_refresh_history'::regclass, '{reason,error_message}'),
-                              ('pgtrickle.pgt_scheduler_jobs'::regclass, '{detail}')) AS h(relation, columns)
+                              ('pgtrickle.pgt_scheduler_jobs'::regclass, '{detail}'),
+                              ('pgtrickle.pgt_definitions'::regclass, '{query,error_message}')) AS h(relation, columns)
     LOOP
         EXECUTE format('REVOKE SELECT ON %s FROM PUBLIC', hidden.relation);
         EXECUTE (SELECT format('GRANT SELECT (%s) ON %s TO PUBLIC', string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum), hidden.relation)
@@ -26,3 +27,8 @@ REVOKE ALL ON FUNCTION pgtrickle._column_definitions(jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._alert(text, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._wake(text, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._leave_groups(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._make_mirror(jsonb, jsonb, jsonb, oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._drop_unused_mirrors() FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._register_as(oid, oid[], oid, name, name, text, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) FROM PUBLIC;
+REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;

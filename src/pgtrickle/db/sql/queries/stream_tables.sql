@@ -1,6 +1,7 @@
 -- Stream tables as refreshing needs them.
 -- %(ids)s: array of pgt_id, or NULL for all.
--- Returns a row for each: the columns of model.catalog.StreamTable, sources as an array of relation oids.
+-- Returns a row for each: the columns of model.catalog.StreamTable, sources as an array of relation oids; what it is a mirror of;
+-- the merged frontiers of the stream tables that it reads (only where the database has mirrors).
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -46,7 +47,29 @@ SELECT
         FROM pg_proc AS p
         WHERE p.oid = ANY (st.functions_used)
     ),
-    st.created_at
+    st.created_at,
+    (
+        SELECT json_build_object(
+            'key', m.origin_key,
+            'server', m.origin_server,
+            'database', m.origin_database,
+            'schema', m.origin_schema,
+            'table', m.origin_table,
+            'relid', m.origin_relid::int8,
+            'columns', m.columns_used,
+            'fingerprint', m.fingerprint
+        )
+        FROM pgtrickle.pgt_mirrors AS m
+        WHERE m.pgt_id = st.pgt_id
+    ),
+    CASE WHEN (SELECT EXISTS (SELECT FROM pgtrickle.pgt_mirrors)) THEN (
+        -- Of two that differ the older one: the keys of an object are unique, the last one stays.
+        SELECT coalesce(jsonb_object_agg(f.key, f.value ORDER BY pg_snapshot_xmax((f.value ->> 'snapshot')::pg_snapshot) DESC), '{}')
+        FROM pgtrickle.pgt_dependencies AS d
+        JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid
+        CROSS JOIN LATERAL jsonb_each(u.frontier) AS f
+        WHERE d.pgt_id = st.pgt_id
+    ) END
 FROM pgtrickle.pgt_stream_tables AS st
 WHERE %(ids)s::int8[] IS NULL OR st.pgt_id = ANY (%(ids)s::int8[])
 ORDER BY st.pgt_id

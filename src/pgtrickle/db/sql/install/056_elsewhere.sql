@@ -1,0 +1,84 @@
+-- Definitions that read other databases. This server cannot look into them, so the call stores what is wanted and by whom, and the
+-- control plane resolves it: see runtime/definer.py.
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_definitions (
+    pgt_schema name NOT NULL,
+    pgt_name name NOT NULL,
+    pgt_id bigint,
+    query text NOT NULL,
+    options jsonb NOT NULL,
+    search_path text NOT NULL,
+    created_by name NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    error_message text,
+    is_final bool NOT NULL DEFAULT false,
+    PRIMARY KEY (pgt_schema, pgt_name)
+);
+COMMENT ON TABLE pgtrickle.pgt_definitions IS 'Stream tables over other databases that were asked for and are not there yet. Shown by pending_definitions().';
+COMMENT ON COLUMN pgtrickle.pgt_definitions.pgt_id IS 'The stream table that is to be altered. NULL: a new one.';
+COMMENT ON COLUMN pgtrickle.pgt_definitions.is_final IS 'The error will not go away by itself.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._names_other_databases(state text, message text) RETURNS bool
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- In every language the message ends with the name.
+    SELECT state = '0A000' AND message ~ '".+\..+\..+"$'
+$$;
+COMMENT ON FUNCTION pgtrickle._names_other_databases(text, text) IS 'Internal. Whether PostgreSQL refused a query for a name of the form database.schema.table.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._request_definition(id bigint, schema_name name, table_name name, query text, options jsonb, path text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    caller CONSTANT name := pgtrickle._caller();
+BEGIN
+    IF id IS NOT NULL THEN
+        PERFORM pgtrickle._authorize(id);
+    ELSIF NOT EXISTS (SELECT FROM pg_namespace AS n WHERE n.nspname = schema_name) THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
+            MESSAGE = format('schema %I does not exist', schema_name), HINT = format('CREATE SCHEMA %I', schema_name);
+    ELSIF NOT has_schema_privilege(caller, schema_name, 'CREATE') THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('permission denied for schema %I', schema_name),
+            HINT = format('GRANT CREATE ON SCHEMA %I TO %I', schema_name, caller);
+    ELSIF to_regclass(format('%I.%I', schema_name, table_name)) IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'duplicate_table',
+            MESSAGE = format('a relation or type named %I.%I already exists', schema_name, table_name), HINT = 'Choose another name.';
+    END IF;
+    DELETE FROM pgtrickle.pgt_definitions AS d
+    WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name AND (d.is_final OR pg_has_role(caller, d.created_by, 'USAGE'));
+    IF EXISTS (SELECT FROM pgtrickle.pgt_definitions AS d WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name) THEN
+        RAISE EXCEPTION USING ERRCODE = 'duplicate_table',
+            MESSAGE = format('somebody else has just asked for %I.%I', schema_name, table_name), HINT = 'Choose another name.';
+    END IF;
+    INSERT INTO pgtrickle.pgt_definitions (pgt_schema, pgt_name, pgt_id, query, options, search_path, created_by)
+    VALUES (schema_name, table_name, id, query, options, path, caller);
+    PERFORM pgtrickle._wake('define');
+    RAISE NOTICE USING
+        MESSAGE = format('%I.%I reads other databases: the control plane validates it now', schema_name, table_name),
+        HINT = 'SELECT * FROM pgtrickle.pending_definitions() shows what became of it.';
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._request_definition(bigint, name, name, text, jsonb, text) IS
+'Internal. Stores a definition that reads other databases; the control plane validates it with the rights of the caller.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.pending_definitions()
+RETURNS TABLE (name text, is_new bool, query text, requested_by name, requested_at timestamptz, state text, error_message text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('%I.%I', d.pgt_schema, d.pgt_name), d.pgt_id IS NULL, d.query, d.created_by, d.created_at,
+           CASE WHEN d.is_final THEN 'REFUSED' WHEN d.error_message IS NULL THEN 'WAITING' ELSE 'RETRYING' END, d.error_message
+    FROM pgtrickle.pgt_definitions AS d
+    WHERE pg_has_role(pgtrickle._caller(), current_user, 'USAGE')
+       OR coalesce((SELECT pg_has_role(pgtrickle._caller(), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), false)
+    ORDER BY d.created_at
+$$;
+COMMENT ON FUNCTION pgtrickle.pending_definitions() IS
+'Stream tables over other databases that you asked for and that are not there: WAITING for the control plane, RETRYING because a database does not answer, REFUSED with the reason. A definition that was accepted is not listed.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._reads_mirrors(id bigint) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT
+                   FROM pgtrickle.pgt_dependencies AS d
+                   JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_relid = d.source_relid
+                   JOIN pgtrickle.pgt_mirrors AS m ON m.pgt_id = st.pgt_id
+                   WHERE d.pgt_id = id)
+$$;
+COMMENT ON FUNCTION pgtrickle._reads_mirrors(bigint) IS 'Internal. Whether a stream table reads tables of other databases.';

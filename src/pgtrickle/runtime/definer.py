@@ -1,0 +1,259 @@
+"""Definitions that read other databases: their tables are looked up there and mirrored here, PostgreSQL types the query.
+
+Whoever asks has to be allowed to read: what is here is checked by this database, what is elsewhere by the database that
+it is in, for the role of the same name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from pgtrickle.db.connect import quote_ident, translate, translated
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
+from pgtrickle.pipeline.references import reference_at
+from pgtrickle.runtime.origins import Origins, Place
+from pgtrickle.telemetry import event
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+log = logging.getLogger(__name__)
+
+_VIEW = "CREATE TEMPORARY VIEW __pgt_probe AS "
+_ELSEWHERE = "0A000"
+
+
+@dataclass(frozen=True, slots=True)
+class OriginTable:
+    """A table of another database, as somebody who may read it sees it."""
+
+    place: Place
+    schema: str
+    name: str
+    relid: int
+    columns: tuple[dict[str, Any], ...]
+    key: tuple[int, ...]
+    indexes: tuple[dict[str, Any], ...]
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.place.database}.{self.schema}.{self.name}"
+
+
+@dataclass(slots=True)
+class _Shell:
+    """An empty table in the place of one elsewhere, while the query is typed."""
+
+    table: OriginTable
+    relation: str
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A row of pgt_definitions."""
+
+    schema: str
+    name: str
+    pgt_id: int | None
+    query: str
+    options: dict[str, Any]
+    search_path: str
+    role: str
+    shells: dict[tuple[str, ...], _Shell] = field(default_factory=dict)
+
+
+def define_pending(home: Connection, dsn: str, origins: Origins) -> int:
+    """All that wait; those that are refused, or cannot be decided now, say why. Returns how many were accepted."""
+    accepted = 0
+    with translated():
+        rows = home.execute(statement("definitions_pending")).fetchall()
+    for row in rows:
+        asked = _Asked(*row)
+        error: PgtrickleError | None = None
+        try:
+            with translated(), home.transaction():
+                _define(home, dsn, origins, asked)
+                home.execute(statement("definition_done"), {"schema": asked.schema, "name": asked.name})
+            accepted += 1
+        except PgtrickleError as caught:
+            if home.closed or home.broken:
+                raise
+            error = caught
+        if error is not None:
+            _refuse(home, asked, error)
+    return accepted
+
+
+def _refuse(home: Connection, asked: _Asked, error: PgtrickleError) -> None:
+    is_final = not isinstance(error, TransientError)
+    with translated():
+        home.execute(
+            statement("definition_refused"),
+            {"schema": asked.schema, "name": asked.name, "message": error.one_line(), "is_final": is_final},
+        )
+    log.warning(
+        "A definition was refused" if is_final else "A definition waits",
+        extra=event("definer.refused", table=f"{asked.schema}.{asked.name}", detail=error.one_line()),
+    )
+
+
+def _define(home: Connection, dsn: str, origins: Origins, asked: _Asked) -> None:
+    """In a transaction of `home`."""
+    find = _finder(dsn, origins, asked.role)
+    home.execute("SELECT pg_catalog.set_config('search_path', %s, true)", (asked.search_path,))
+    keywords = frozenset(r[0] for r in home.execute(statement("keywords")).fetchall())
+    _typed(home, asked, keywords, lambda parts: _shell(home, asked, parts, find))
+    used = {r[0]: frozenset(r[1]) for r in home.execute(statement("probe_columns")).fetchall()}
+    home.execute("DROP VIEW pg_temp.__pgt_probe")
+    mirrors = {}
+    for parts, shell in asked.shells.items():
+        (relid,) = home.execute("SELECT %s::pg_catalog.regclass::oid::int8", (shell.relation,)).fetchone() or (0,)
+        positions = used.get(relid, frozenset())
+        names = {c["name"] for i, c in enumerate(shell.table.columns, start=1) if i in positions}
+        mirrors[parts] = ensure_mirror(home, shell.table, names)
+        home.execute(f"DROP TABLE {shell.relation}")
+    _typed(home, asked, keywords, lambda parts: ("pgtrickle_changes", f"mirror_{mirrors[parts]}"))
+    home.execute("SELECT pg_catalog.set_config('search_path', '', true)")
+    relids = [r[0] for r in home.execute(statement("mirror_relids"), {"ids": list(mirrors.values())}).fetchall()]
+    home.execute(
+        statement("definition_register"),
+        {
+            "id": asked.pgt_id,
+            "role": asked.role,
+            "mirrors": relids,
+            "schema": asked.schema,
+            "name": asked.name,
+            "query": asked.query,
+            "options": json.dumps(asked.options),
+        },
+    )
+    home.execute("DROP VIEW pg_temp.__pgt_probe")
+
+
+def _typed(
+    home: Connection,
+    asked: _Asked,
+    keywords: frozenset[str],
+    place: Callable[[tuple[str, ...]], tuple[str, str]],
+) -> None:
+    """Makes the probe. PostgreSQL says, one after the other, where a name of another database stands."""
+    text = asked.query
+    while True:
+        try:
+            with home.transaction():
+                home.execute(_VIEW + text)
+            return
+        except psycopg.Error as error:
+            position = error.diag.statement_position
+            if error.sqlstate != _ELSEWHERE or position is None:
+                raise _invalid(error) from error
+            reference = reference_at(text, int(position) - 1 - len(_VIEW), keywords)
+            text = reference.replaced(text, *place(reference.parts))
+
+
+def _invalid(error: psycopg.Error) -> PgtrickleError:
+    found = translate(error)
+    if isinstance(found, TransientError):
+        return found
+    return DefinitionError(f"the query is not valid: {found.message}", hint=found.hint)
+
+
+def _finder(dsn: str, origins: Origins, role: str) -> Callable[[tuple[str, ...]], OriginTable]:
+    def find(parts: tuple[str, ...]) -> OriginTable:
+        database, schema, name = parts
+        with origins.visit(dsn, database) as (conn, place):
+            return find_table(conn, place, schema, name, role)
+
+    return find
+
+
+def find_table(conn: Connection, place: Place, schema: str, name: str, role: str) -> OriginTable:
+    """A table at its origin. Raises when it is none whose changes can be captured, or when the role may not read it.
+
+    To whoever may not read it, it says no more than that.
+    """
+    full_name = f"{place.database}.{schema}.{name}"
+    with translated():
+        row = conn.execute(statement("origin_table"), {"schema": schema, "name": name, "role": role}).fetchone()
+    if row is None:
+        raise DefinitionError(f"{full_name} does not exist", hint="write database.schema.table")
+    relid, _, denied, columns, key, indexes, obstacle = row
+    if denied is not None:
+        raise DefinitionError(
+            f"{full_name}: {denied}", hint="rights are checked where the table is, for the role of your name"
+        )
+    if obstacle is not None:
+        raise DefinitionError(f"{full_name} {obstacle}, so its changes cannot be captured", hint="name a table")
+    return OriginTable(place, schema, name, relid, tuple(columns), tuple(key or ()), tuple(indexes))
+
+
+def _shell(
+    home: Connection,
+    asked: _Asked,
+    parts: tuple[str, ...],
+    find: Callable[[tuple[str, ...]], OriginTable],
+) -> tuple[str, str]:
+    if parts not in asked.shells:
+        table = find(parts)
+        name = f"__pgt_shell_{len(asked.shells)}"
+        columns = ", ".join(_column(c, c["name"]) for c in table.columns)
+        try:
+            with home.transaction():
+                home.execute(f"CREATE TEMPORARY TABLE {name} ({columns})")
+        except psycopg.errors.UndefinedObject as error:
+            message = error.diag.message_primary
+            raise DefinitionError(
+                f"{table.full_name} cannot be read here: {message}", hint="create the type here, too"
+            ) from error
+        asked.shells[parts] = _Shell(table, f"pg_temp.{name}")
+    return "pg_temp", asked.shells[parts].relation.removeprefix("pg_temp.")
+
+
+def _column(column: Mapping[str, Any], name: str) -> str:
+    collation = f" COLLATE {column['collation']}" if column["collation"] else ""
+    return f"{quote_ident(name)} {column['type']}{collation}"
+
+
+def ensure_mirror(home: Connection, table: OriginTable, names: set[str]) -> int:
+    """A mirror with these columns, and those of the table's key; one that is there already is taken."""
+    keys = set(table.key)
+    wanted = [c for c in table.columns if c["name"] in names or c["attnum"] in keys] or list(table.columns[:1])
+    for column in wanted:
+        if column["name"] in names and not column["may_read"]:
+            raise DefinitionError(f"permission denied for column {column['name']} of {table.full_name}")
+        if column["obstacle"]:
+            raise DefinitionError(f"column {column['name']} of {table.full_name} {column['obstacle']}")
+    attnums = sorted(c["attnum"] for c in wanted)
+    row = home.execute(
+        statement("mirror_find"), {"key": table.place.key, "relid": table.relid, "columns": attnums}
+    ).fetchone()
+    if row is not None:
+        return int(row[0])
+    by_number = {c["attnum"]: c["name"] for c in wanted}
+    indexes = [
+        {"columns": [by_number[a] for a in index["columns"]], "is_unique": bool(index["is_unique"])}
+        for index in table.indexes
+        if by_number.keys() >= set(index["columns"])
+    ]
+    origin = {
+        "key": table.place.key,
+        "server": table.place.server,
+        "database": table.place.database,
+        "schema": table.schema,
+        "table": table.name,
+        "relid": table.relid,
+    }
+    columns = [{**c, "origin_name": c["name"], "not_null": c["attnum"] in keys} for c in wanted]
+    row = home.execute(
+        "SELECT pgtrickle._make_mirror(%s::jsonb, %s::jsonb, %s::jsonb, NULL)",
+        (json.dumps(origin), json.dumps(columns), json.dumps(indexes)),
+    ).fetchone()
+    assert row is not None
+    return int(row[0])

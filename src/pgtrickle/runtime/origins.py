@@ -1,0 +1,130 @@
+"""Sessions in the databases whose tables are mirrored elsewhere.
+
+A row's text has to be the same in both databases, because rows are found by it: both sides render values under the same
+settings, whatever time zone or currency each database has.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pgtrickle.db.catalog import read_moment
+from pgtrickle.db.connect import TRANSACTION, Connection, connect, translated
+from pgtrickle.db.discover import origin_dsn, server_label
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import ConfigError, DefinitionError, OriginAwayError, PgtrickleError, SourceChangedError
+from pgtrickle.model.catalog import Mirror
+
+RENDERING = {"timezone": "UTC", "lc_monetary": "C"}
+MOST_IDLE = 2  # sessions of one origin that stay open
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database of the fleet, as the catalog of another one names it."""
+
+    key: str
+    server: str
+    database: str
+
+
+class Origins:
+    """Of one pipeline. `servers`: those of the fleet, as `pgtrickle run` was given them."""
+
+    def __init__(self, servers: Sequence[str] = ()) -> None:
+        self.servers = tuple(servers)
+        self._idle: dict[tuple[str, str], list[Connection]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def session(self, own: str, mirror: Mirror, pooler: str = TRANSACTION) -> Iterator[Connection]:
+        """In the origin, in autocommit mode. Raises OriginAwayError when it does not answer, and says which."""
+        dsn = origin_dsn(own, self.servers, mirror.server, mirror.database)
+        conn = self._take(dsn, mirror, pooler)
+        try:
+            yield conn
+        finally:
+            self._give_back(dsn, mirror.key, conn)
+
+    @contextmanager
+    def visit(self, own: str, name: str) -> Iterator[tuple[Connection, Place]]:
+        """A database by its name, or name@host:port: the one of this server goes before those of others. For a look."""
+        database, _, wanted = name.partition("@")
+        answers: list[tuple[str, str]] = []  # server, dsn
+        away: PgtrickleError | None = None
+        for server in dict.fromkeys((server_label(own), *map(server_label, self.servers))):
+            if wanted and server != wanted:
+                continue
+            label = "" if server == server_label(own) else server
+            dsn = origin_dsn(own, self.servers, label, database)
+            try:
+                connect(dsn, role="probe", pooler=TRANSACTION).close()
+            except ConfigError:
+                continue  # it has no such database, or does not let us in
+            except PgtrickleError as error:
+                away = error
+                continue
+            answers.append((label, dsn))
+            if not label:
+                break
+        if len(answers) > 1:
+            servers = ", ".join(label for label, _ in answers)
+            raise DefinitionError(
+                f"database {database} is on more than one server: {servers}", hint=f'write "{database}@host:port"'
+            )
+        if not answers and away is not None:
+            raise OriginAwayError(f"database {database} was not found, and a server does not answer: {away.message}")
+        if not answers:
+            raise DefinitionError(f"database {database} does not exist or cannot be entered by the control plane")
+        label, dsn = answers[0]
+        with connect(dsn, role="origin", autocommit=True, pooler=TRANSACTION, pins=RENDERING) as conn, translated():
+            row = conn.execute(statement("is_installed")).fetchone()
+            if row is None or not row[0]:
+                raise DefinitionError(
+                    f"database {database} is not managed: its changes are not captured", hint="pgtrickle install DSN"
+                )
+            yield conn, Place(read_moment(conn).instance.key, label, database)
+
+    def _take(self, dsn: str, mirror: Mirror, pooler: str) -> Connection:
+        with self._lock:
+            idle = self._idle.get((dsn, mirror.key), [])
+            while idle:
+                conn = idle.pop()
+                if not (conn.closed or conn.broken):
+                    return conn
+        try:
+            conn = connect(dsn, role="origin", autocommit=True, pooler=pooler, pins={"jit": "off", **RENDERING})
+        except PgtrickleError as error:
+            raise OriginAwayError(
+                f"database {mirror.database} does not answer: {error.message}",
+                hint="its changes wait there; whatever reads it goes on when it is back",
+            ) from error
+        with translated():
+            key = read_moment(conn).instance.key
+        if key != mirror.key:
+            conn.close()
+            raise SourceChangedError(
+                f"database {mirror.database} is not the one that {mirror.name} was in",
+                hint="it was dropped and created, or restored elsewhere: drop the stream table and create it again",
+            )
+        return conn
+
+    def _give_back(self, dsn: str, key: str, conn: Connection) -> None:
+        if not (conn.closed or conn.broken):
+            if conn.info.transaction_status.name != "IDLE":
+                conn.rollback()
+            with self._lock:
+                idle = self._idle.setdefault((dsn, key), [])
+                if len(idle) < MOST_IDLE:
+                    idle.append(conn)
+                    return
+        conn.close()
+
+    def close(self) -> None:
+        with self._lock:
+            sessions, self._idle = [c for idle in self._idle.values() for c in idle], {}
+        for conn in sessions:
+            conn.close()
