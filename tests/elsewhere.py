@@ -14,9 +14,7 @@ from tests.line import Line
 class Elsewhere:
     """`home` has the stream tables; `others` have tables that they read."""
 
-    def __init__(
-        self, home: Database, line: Line, others: Sequence[Database], scratch: Callable[[], Database]
-    ) -> None:
+    def __init__(self, home: Database, line: Line, others: Sequence[Database], scratch: Callable[[], Database]) -> None:
         self.home = home
         self.line = line
         self.others = others

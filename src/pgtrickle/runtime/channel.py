@@ -41,6 +41,11 @@ class ClearCaches:
 
 
 @dataclass(frozen=True, slots=True)
+class Define:
+    """Definitions that read other databases wait to be validated."""
+
+
+@dataclass(frozen=True, slots=True)
 class Withdraw:
     """Give back what no worker has begun: the scheduler is about to end, or its database is switched off."""
 
@@ -64,7 +69,7 @@ class Finished:
     at: datetime
 
 
-FromScheduler = Hello | Submit | ClearCaches | Withdraw
+FromScheduler = Hello | Submit | ClearCaches | Define | Withdraw
 
 
 def listen(path: Path, key: bytes) -> Listener:

@@ -1,4 +1,4 @@
-"""Definitions that read other databases: their tables are looked up there and mirrored here, PostgreSQL types the query.
+"""Definitions that read other databases: tables are looked up there and mirrored here, PostgreSQL types the query.
 
 Whoever asks has to be allowed to read: what is here is checked by this database, what is elsewhere by the database that
 it is in, for the role of the same name.
@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
-from pgtrickle.db.connect import quote_ident, translate, translated
+from pgtrickle.db.connect import quote_ident, translated
+from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
+from pgtrickle.errors import DefinitionError, PgtrickleError, SourceChangedError, TransientError
 from pgtrickle.pipeline.references import reference_at
 from pgtrickle.runtime.origins import Origins, Place
 from pgtrickle.telemetry import event
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 log = logging.getLogger(__name__)
-
-_VIEW = "CREATE TEMPORARY VIEW __pgt_probe AS "
-_ELSEWHERE = "0A000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,24 +141,9 @@ def _typed(
 ) -> None:
     """Makes the probe. PostgreSQL says, one after the other, where a name of another database stands."""
     text = asked.query
-    while True:
-        try:
-            with home.transaction():
-                home.execute(_VIEW + text)
-            return
-        except psycopg.Error as error:
-            position = error.diag.statement_position
-            if error.sqlstate != _ELSEWHERE or position is None:
-                raise _invalid(error) from error
-            reference = reference_at(text, int(position) - 1 - len(_VIEW), keywords)
-            text = reference.replaced(text, *place(reference.parts))
-
-
-def _invalid(error: psycopg.Error) -> PgtrickleError:
-    found = translate(error)
-    if isinstance(found, TransientError):
-        return found
-    return DefinitionError(f"the query is not valid: {found.message}", hint=found.hint)
+    while (position := make_probe(home, text)) is not None:
+        reference = reference_at(text, position, keywords)
+        text = reference.replaced(text, *place(reference.parts))
 
 
 def _finder(dsn: str, origins: Origins, role: str) -> Callable[[tuple[str, ...]], OriginTable]:
@@ -205,12 +186,11 @@ def _shell(
         name = f"__pgt_shell_{len(asked.shells)}"
         columns = ", ".join(_column(c, c["name"]) for c in table.columns)
         try:
-            with home.transaction():
+            with translated(), home.transaction():
                 home.execute(f"CREATE TEMPORARY TABLE {name} ({columns})")
-        except psycopg.errors.UndefinedObject as error:
-            message = error.diag.message_primary
+        except SourceChangedError as error:
             raise DefinitionError(
-                f"{table.full_name} cannot be read here: {message}", hint="create the type here, too"
+                f"{table.full_name} cannot be read here: {error.message}", hint="create the type or collation here, too"
             ) from error
         asked.shells[parts] = _Shell(table, f"pg_temp.{name}")
     return "pg_temp", asked.shells[parts].relation.removeprefix("pg_temp.")
@@ -221,8 +201,11 @@ def _column(column: Mapping[str, Any], name: str) -> str:
     return f"{quote_ident(name)} {column['type']}{collation}"
 
 
-def ensure_mirror(home: Connection, table: OriginTable, names: set[str]) -> int:
-    """A mirror with these columns, and those of the table's key; one that is there already is taken."""
+def ensure_mirror(home: Connection, table: OriginTable, names: set[str], local: int | None = None) -> int:
+    """A mirror with these columns, and those of the table's key; one that is there already is taken.
+
+    `local`: the relation here that it stands for, whose names and types its columns have.
+    """
     keys = set(table.key)
     wanted = [c for c in table.columns if c["name"] in names or c["attnum"] in keys] or list(table.columns[:1])
     for column in wanted:
@@ -232,7 +215,7 @@ def ensure_mirror(home: Connection, table: OriginTable, names: set[str]) -> int:
             raise DefinitionError(f"column {column['name']} of {table.full_name} {column['obstacle']}")
     attnums = sorted(c["attnum"] for c in wanted)
     row = home.execute(
-        statement("mirror_find"), {"key": table.place.key, "relid": table.relid, "columns": attnums}
+        statement("mirror_find"), {"key": table.place.key, "relid": table.relid, "columns": attnums, "local": local}
     ).fetchone()
     if row is not None:
         return int(row[0])
@@ -250,10 +233,10 @@ def ensure_mirror(home: Connection, table: OriginTable, names: set[str]) -> int:
         "table": table.name,
         "relid": table.relid,
     }
-    columns = [{**c, "origin_name": c["name"], "not_null": c["attnum"] in keys} for c in wanted]
+    columns = [{"origin_name": c["name"], **c, "not_null": c["attnum"] in keys} for c in wanted]
     row = home.execute(
-        "SELECT pgtrickle._make_mirror(%s::jsonb, %s::jsonb, %s::jsonb, NULL)",
-        (json.dumps(origin), json.dumps(columns), json.dumps(indexes)),
+        "SELECT pgtrickle._make_mirror(%s::jsonb, %s::jsonb, %s::jsonb, %s::int8::oid)",
+        (json.dumps(origin), json.dumps(columns), json.dumps(indexes), local),
     ).fetchone()
     assert row is not None
     return int(row[0])

@@ -24,8 +24,9 @@ from pgtrickle.memory.fleet import FleetMemory, Share
 from pgtrickle.memory.fleet import Pool as PoolState
 from pgtrickle.model.work import CANCELLED, Job
 from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.channel import ClearCaches, Finished, FromScheduler, Hello, Submit, Withdraw
+from pgtrickle.runtime.channel import ClearCaches, Define, Finished, FromScheduler, Hello, Submit, Withdraw
 from pgtrickle.runtime.lease import work
+from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.site import Site
 from pgtrickle.settings import Settings
 
@@ -69,11 +70,19 @@ class _Client:
 class Dispatcher:
     """Runs in the pipeline's main thread until `stop` is set and what runs has ended, or the time for that is over."""
 
-    def __init__(self, settings: Settings, engine: SparkEngine, memory: FleetMemory, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        engine: SparkEngine,
+        memory: FleetMemory,
+        stop: threading.Event,
+        servers: Sequence[str] = (),
+    ) -> None:
         self._settings = settings
         self._engine = engine
         self._memory = memory
         self._stop = stop
+        self._origins = Origins(servers)
         self._inbox: queue.SimpleQueue[_Arrived | _Lost | _Done | None] = queue.SimpleQueue()
         self._queue = Queue()
         self._most = settings.max_dynamic_refresh_workers
@@ -147,6 +156,10 @@ class Dispatcher:
             case _Arrived(connection, ClearCaches()):
                 if client := self._client(connection):
                     client.site.cache.clear()
+            case _Arrived(connection, Define()):
+                if client := self._client(connection):
+                    # Not a worker's: it is asked for by people, and waits for databases that may not answer.
+                    threading.Thread(target=client.site.define, name="define", daemon=True).start()
             case _Lost(connection):
                 if client := self._client(connection):
                     # Its units go with it: the next scheduler finds out anew what is due.
@@ -185,7 +198,7 @@ class Dispatcher:
         if known is not None:  # a scheduler that died so recently that its end has not been noticed
             self._queue.drop(hello.key)
             known.site.close()
-        site = Site(hello.name, hello.dsn, hello.settings, self._engine)
+        site = Site(hello.name, hello.dsn, hello.settings, self._engine, self._origins)
         self._clients[hello.key] = _Client(hello.key, site, connection, limits)
 
     def _cancel(self, client: _Client) -> None:

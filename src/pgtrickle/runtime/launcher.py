@@ -165,7 +165,8 @@ class Launcher:
         return spawn
 
     def _spawn_pipeline(self) -> BaseProcess:
-        task = PipelineTask(self._directory, self._authkey, self._settings)
+        servers = tuple(watch.server for watch in self._watches)
+        task = PipelineTask(self._directory, self._authkey, self._settings, servers)
         # Not forked: gRPC and the JVM's client do not survive it.
         return multiprocessing.get_context("spawn").Process(target=pipelineprocess.main, args=(task,), name="pipeline")
 

@@ -13,7 +13,7 @@ from pgtrickle.errors import OriginAwayError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.compile import Compiled
-from pgtrickle.runtime.decide import PREPARE
+from pgtrickle.runtime.decide import FULL, PREPARE
 from pgtrickle.runtime.mirrors import MirrorRefresher
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.prepare import Reader, prepare_mirror
@@ -64,7 +64,7 @@ class Mirroring:
             away = error if isinstance(error, OriginAwayError) else OriginAwayError(error.message, hint=error.hint)
             return [Outcome(table, PREPARE, None, away) for table in tables]
         except PgtrickleError as error:
-            return [Outcome(table, PREPARE, None, error) for table in tables]
+            return [Outcome(table, FULL, None, error) for table in tables]
 
     def _move(self, home: Connection, conn: Connection, tables: Sequence[StreamTable]) -> list[Outcome]:
         held: dict[int, Compiled] = {}

@@ -29,6 +29,7 @@ class PipelineTask:
     directory: Path
     authkey: bytes
     settings: Settings
+    servers: tuple[str, ...] = ()
 
 
 def main(task: PipelineTask) -> None:
@@ -48,7 +49,7 @@ def main(task: PipelineTask) -> None:
         return url
 
     engine = SparkEngine(remote)
-    dispatcher = Dispatcher(task.settings, engine, FleetMemory(memory_path(task.directory)), stop)
+    dispatcher = Dispatcher(task.settings, engine, FleetMemory(memory_path(task.directory)), stop, task.servers)
     stop_on_signals(stop, dispatcher.wake)
     dispatcher.listen(listen(socket_path(task.directory), task.authkey))
     threading.Thread(target=_warm_up, args=(engine, stop), name="warm-up", daemon=True).start()

@@ -15,7 +15,7 @@ from pgtrickle.db.statements import statement
 from pgtrickle.errors import SourceChangedError
 from pgtrickle.model.flow import Cut
 from pgtrickle.model.work import CANCELLED, RETRYABLE, TIERS, Group, Job, Unit
-from pgtrickle.runtime.channel import Finished, Hello
+from pgtrickle.runtime.channel import Define, Finished, Hello
 from pgtrickle.runtime.configure import SettingsWatch
 from pgtrickle.runtime.graphkeeper import GraphKeeper
 from pgtrickle.runtime.pipelinelink import PipelineLink
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+DEFINE_SECONDS = 5.0
+SHARED_SECONDS = 30.0  # between two looks at whether a foreign table's origin is managed now
 NOWHERE = Cut(0, 0, ())  # everything is later than this
 
 
@@ -65,6 +67,7 @@ class Scheduling:
         self._attempts: dict[str, int] = {}  # of units that failed and will be tried again
         self._graphs = GraphKeeper()
         self._held: dict[int, str] = {}
+        self._define_at = 0.0  # when to look for definitions that wait; those of before us do
         self._reload(None)
         self._reload_sources()
 
@@ -104,6 +107,7 @@ class Scheduling:
         if not self.settings.enabled:
             return
         now = time.time()
+        self._ask_for_definitions(now)
         self._move_tiers(now)
         self._notice_loss()
         turn = self._board.turn(now, self._behind.waits.keys(), self._behind.released)
@@ -114,6 +118,17 @@ class Scheduling:
         if found.units:
             self._submit(found.units)
         self._board.passed(now)
+
+    def _ask_for_definitions(self, now: float) -> None:
+        """Those that read other databases; one whose databases do not answer is tried again."""
+        if now < self._define_at:
+            return
+        with translated():
+            row = self._conn.execute(statement("definitions_wait")).fetchone()
+        waits, is_shared = row or (False, False)
+        self._define_at = now + (DEFINE_SECONDS if waits else SHARED_SECONDS if is_shared else math.inf)
+        if (waits or is_shared) and self._link.open(self._hello()):
+            self._link.send(Define())
 
     def next_moment(self) -> float:
         """When something may get due by itself, in seconds since the epoch."""
@@ -155,6 +170,8 @@ class Scheduling:
             self.look_at_settings()
         if "clear_caches" in whats:
             self._link.clear_caches()
+        if whats & {"define", "create", "alter"}:
+            self._define_at = 0.0
         if "install" in whats:
             self._reload(None)
         else:

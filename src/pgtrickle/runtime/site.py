@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 from pgtrickle.db.connect import connect
+from pgtrickle.errors import PgtrickleError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.costs import CostMemory
+from pgtrickle.runtime.definer import define_pending
+from pgtrickle.runtime.foreign import serve_shared
 from pgtrickle.runtime.mirroring import Mirroring
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.templatecache import TemplateCache
 from pgtrickle.runtime.worker import Worker
 from pgtrickle.settings import Settings
+from pgtrickle.telemetry import event
+
+log = logging.getLogger(__name__)
 
 # Statements that a session keeps prepared. A stream table has a handful, and a wave has dozens of tables: with the
 # driver's hundred each wave prepared nearly all of them anew.
@@ -30,7 +37,9 @@ class Site:
         self.engine = engine
         self.cache = TemplateCache(settings.template_cache_max_entries)
         self.costs = CostMemory()
-        self._mirroring = Mirroring(dsn, engine, self.cache, origins or Origins())
+        self._origins = origins or Origins()
+        self._mirroring = Mirroring(dsn, engine, self.cache, self._origins)
+        self._defining = threading.Lock()
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
         self._is_closed = False
@@ -40,6 +49,25 @@ class Site:
         self.settings = settings
         self.cache.resize(settings.template_cache_max_entries)
         self.shed()
+
+    def define(self) -> None:
+        """Validates definitions that read other databases; who comes while somebody does leaves it to them."""
+        if not self._defining.acquire(blocking=False):
+            return
+        try:
+            worker = self.take()
+            try:
+                define_pending(worker.writer, self.dsn, self._origins)
+                serve_shared(worker.writer, self.dsn, self._origins)
+            finally:
+                self.give_back(worker)
+        except PgtrickleError as error:
+            log.warning(
+                "Definitions were not looked at",
+                extra=event("definer.failed", database=self.name, detail=error.one_line()),
+            )
+        finally:
+            self._defining.release()
 
     def take(self) -> Worker:
         """An idle worker's connections, or new ones."""

@@ -11,6 +11,7 @@ from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.work import Node
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.definer import define_pending
+from pgtrickle.runtime.foreign import serve_shared
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.refresh import Outcome, Refresher
 from pgtrickle.runtime.site import Site
@@ -50,6 +51,7 @@ class Turns:
     def tick(self) -> list[Outcome]:
         """Every table that is due. Those that read one another move at one instant, the others in a wave."""
         define_pending(self.control, self._dsn, self._origins)
+        serve_shared(self.control, self._dsn, self._origins)
         with translated():
             tables = [t for t in catalog.load_stream_tables(self.control) if t.status in ("INITIALIZING", "ACTIVE")]
         now = datetime.now(UTC)

@@ -1,0 +1,32 @@
+"""A query as PostgreSQL understands it: a temporary view over it, or where it names a table of another database."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from pgtrickle.db.connect import translate
+from pgtrickle.errors import DefinitionError, TransientError
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+_VIEW = "CREATE TEMPORARY VIEW __pgt_probe AS "
+_ELSEWHERE = "0A000"
+
+
+def make_probe(conn: Connection, query: str) -> int | None:
+    """The view is pg_temp.__pgt_probe. Otherwise the position of the first name of the form database.schema.table."""
+    try:
+        with conn.transaction():
+            conn.execute(_VIEW + query)
+        return None
+    except psycopg.Error as error:
+        position = error.diag.statement_position
+        if error.sqlstate == _ELSEWHERE and position is not None and int(position) > len(_VIEW):
+            return int(position) - 1 - len(_VIEW)
+        found = translate(error)
+        if isinstance(found, TransientError):
+            raise found from error
+        raise DefinitionError(f"the query is not valid: {found.message}", hint=found.hint) from error

@@ -1,0 +1,89 @@
+-- Tables of this database that are another database's: declared here. Foreign tables say so themselves.
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_shared_sources (
+    local_relid oid PRIMARY KEY,
+    origin text[] NOT NULL CHECK (pg_catalog.cardinality(origin) = 3),
+    declared_by name NOT NULL,
+    declared_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+COMMENT ON TABLE pgtrickle.pgt_shared_sources IS 'Tables here that were declared to be the copy of a table of another database: see declare_shared_source().';
+COMMENT ON COLUMN pgtrickle.pgt_shared_sources.origin IS 'Database (or database@host:port), schema, table.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._subscribed_from(local_table oid) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found text[];
+BEGIN
+    -- Only a superuser may read subconninfo.
+    EXECUTE 'SELECT ARRAY[(regexp_match(s.subconninfo, ''dbname\s*=\s*''''?([^ '''']+)''))[1], n.nspname, c.relname] '
+            'FROM pg_subscription_rel AS r JOIN pg_subscription AS s ON s.oid = r.srsubid '
+            'JOIN pg_class AS c ON c.oid = r.srrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE r.srrelid = $1'
+    INTO found USING local_table;
+    RETURN found;
+EXCEPTION WHEN insufficient_privilege THEN
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._subscribed_from(oid) IS 'Internal. The table that a subscription replicates into this one; NULL when there is none or the caller may not know.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.declare_shared_source(local regclass, origin text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    caller CONSTANT name := pgtrickle._caller();
+    owner oid;
+    kind "char";
+    parts text[];
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    SELECT c.relowner, c.relkind INTO owner, kind FROM pg_class AS c WHERE c.oid = local;
+    IF kind IS NULL OR kind NOT IN ('r', 'p', 'f') OR EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = local) THEN
+        RAISE EXCEPTION USING ERRCODE = 'wrong_object_type',
+            MESSAGE = format('%s is not a table that could be the copy of another', local), HINT = 'Name a table or foreign table of this database.';
+    END IF;
+    IF NOT pg_has_role(caller, owner, 'USAGE') THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('must be the owner of %s', local), HINT = format('It is owned by %I.', pg_get_userbyid(owner));
+    END IF;
+    IF origin IS NULL THEN
+        parts := pgtrickle._subscribed_from(local);
+        IF parts IS NULL THEN
+            RAISE EXCEPTION USING ERRCODE = 'undefined_object',
+                MESSAGE = format('no subscription tells where %s comes from', local),
+                HINT = 'Say it: declare_shared_source(local, ''database.schema.table''). Only a superuser''s control plane may read subscriptions.';
+        END IF;
+    ELSE
+        BEGIN
+            parts := parse_ident(origin);
+        EXCEPTION WHEN invalid_parameter_value THEN
+            parts := NULL;
+        END;
+        IF parts IS NULL OR cardinality(parts) <> 3 THEN
+            RAISE EXCEPTION USING ERRCODE = 'invalid_name',
+                MESSAGE = format('%L is not the name of a table of another database', origin),
+                HINT = 'Write database.schema.table, or "database@host:port".schema.table.';
+        END IF;
+    END IF;
+    INSERT INTO pgtrickle.pgt_shared_sources AS s (local_relid, origin, declared_by)
+    VALUES (local, parts, caller)
+    ON CONFLICT (local_relid) DO UPDATE SET origin = EXCLUDED.origin, declared_by = EXCLUDED.declared_by, declared_at = clock_timestamp();
+    PERFORM pgtrickle._wake('define');
+    RETURN format('%I.%I.%I', parts[1], parts[2], parts[3]);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.declare_shared_source(regclass, text) IS
+'Declares that a table here (kept by logical replication, or by other means) is a table of another database: stream tables over it are then maintained from the changes at its origin, which are captured once for all databases. Without an origin it is read from the subscription, where the role that installed pgtrickle may. Returns the origin.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.forget_shared_source(local regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owner CONSTANT oid := (SELECT c.relowner FROM pg_class AS c WHERE c.oid = local);
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    IF NOT pg_has_role(pgtrickle._caller(), owner, 'USAGE') THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('must be the owner of %s', local), HINT = format('It is owned by %I.', pg_get_userbyid(owner));
+    END IF;
+    DELETE FROM pgtrickle.pgt_shared_sources AS s WHERE s.local_relid = local;
+    PERFORM pgtrickle._wake('define');
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.forget_shared_source(regclass) IS 'Takes a declaration back: stream tables over the table read it as it is here.';
