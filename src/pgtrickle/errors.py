@@ -69,7 +69,7 @@ class EngineLostError(TransientError):
 class OriginAwayError(TransientError):
     """A database that a stream table reads from does not answer: its changes wait there, nothing counts as failing."""
 
-    code = "PGT303"
+    code = "PGT304"
 
 
 class InexactValueError(PgtrickleError):
