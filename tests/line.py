@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 
 from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.refresh import Outcome
 from pgtrickle.runtime.turn import Turns
 from pgtrickle.runtime.verify import verify_tables
@@ -17,10 +18,12 @@ from pgtrickle.settings import Settings
 class Line:
     """Turns happen when the test asks for them, so that it decides what each one sees."""
 
-    def __init__(self, dsn: str, engine: SparkEngine, settings: Settings | None = None) -> None:
+    def __init__(
+        self, dsn: str, engine: SparkEngine, settings: Settings | None = None, origins: Origins | None = None
+    ) -> None:
         self.dsn = dsn
         self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
-        self.session = Turns("test", dsn, engine, settings or Settings())
+        self.session = Turns("test", dsn, engine, settings or Settings(), origins)
 
     def close(self) -> None:
         self.session.close()
@@ -36,8 +39,8 @@ class Line:
         self.sql("SELECT pgtrickle.create_stream_table(%s, %s, %s, %s)", name, query, schedule, mode)
         return self.tick()
 
-    def tick(self) -> list[Outcome]:
-        return self.session.tick()
+    def tick(self, noticed: float = 0.0) -> list[Outcome]:
+        return self.session.tick(noticed)
 
     def last(self, name: str) -> tuple[str, str, str | None]:
         """Action, status and reason (or error) of the latest refresh."""

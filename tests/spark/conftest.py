@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.origins import Origins
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -25,8 +26,8 @@ def engine(spark_url: str) -> Iterator[SparkEngine]:
 def make_line(engine: SparkEngine) -> Iterator[Callable[..., Line]]:
     lines: list[Line] = []
 
-    def make(database: Database, settings: Settings | None = None) -> Line:
-        lines.append(Line(database.dsn, engine, settings))
+    def make(database: Database, settings: Settings | None = None, origins: Origins | None = None) -> Line:
+        lines.append(Line(database.dsn, engine, settings, origins))
         return lines[-1]
 
     yield make

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import psycopg
 import pytest
 
 from pgtrickle.db.install import install
+from pgtrickle.runtime.origins import Origins
 from tests.conftest import Database
 from tests.elsewhere import Elsewhere
 from tests.line import Line
@@ -69,7 +71,7 @@ def foreign(fleet: Elsewhere, number: int, table: str, columns: str, *, name: st
 
 def test_a_foreign_table_is_maintained_from_its_origins_changes(fleet: Elsewhere) -> None:
     crm, _ = fleet.others
-    foreign(fleet, 0, "customers", "no int OPTIONS (column_name 'id'), region varchar(20)", name="people")
+    foreign(fleet, 0, "customers", "no int OPTIONS (column_name 'id'), region varchar", name="people")
     query = "SELECT region, count(*) AS n, max(no) AS last FROM people GROUP BY region"
     fleet.line.create("by_region", query)
     fleet.settle()
@@ -117,3 +119,123 @@ def test_a_foreign_table_is_full_until_its_origin_is_managed(
     fleet.line.tick()
     assert fleet.home.sql(mode)[0][0] == "FULL"
     assert fleet.line.rows("by_v") == [(5, 3)]
+
+
+def test_changes_are_read_once_for_all_databases(
+    fleet: Elsewhere, make_installed: Make, make_line: Callable[..., Line]
+) -> None:
+    """Three databases with the same definition, and one with another: one reading serves them all."""
+    origins = Origins()
+    crm, _ = fleet.others
+    readers = [make_line(make_installed(), None, origins) for _ in range(4)]
+    for number, line in enumerate(readers):
+        columns = "id, region" if number < 3 else "name, id"
+        line.create("copied", f"SELECT {columns} FROM {crm.name}.public.customers")
+        line.tick()
+    (key,) = {row[0] for row in readers[0].sql("SELECT origin_key FROM pgtrickle.pgt_mirrors")}
+    for _ in range(2):  # the second time they stand at the same cut
+        crm.sql(
+            "INSERT INTO customers SELECT max(id) + 1, 'x', NULL FROM customers; DELETE FROM customers WHERE id = 1"
+        )
+        noticed = time.time()
+        taken = origins.readings(key).taken
+        for line in readers:
+            line.tick(noticed)
+    assert origins.readings(key).taken == taken + 1
+    for number, line in enumerate(readers):
+        assert line.last("copied")[:2] == ("DIFFERENTIAL", "COMPLETED")
+        columns = "id, region" if number < 3 else "name, id"
+        assert line.rows("copied") == sorted(crm.sql(f"SELECT {columns} FROM customers"), key=repr)
+    # Who was told later than the reading began does not take it.
+    crm.sql("INSERT INTO customers VALUES (100, 'late', NULL)")
+    readers[0].tick(time.time())
+    assert (100, None) in readers[0].rows("copied")
+    origins.tell_all()
+    positions = crm.sql("SELECT count(*), count(snapshot) FROM pgtrickle.pgt_readers")
+    assert positions == [(4, 4)]
+    origins.close()
+
+
+def test_an_origin_that_was_told_of_more_than_there_is_loads_the_mirror_anew(fleet: Elsewhere) -> None:
+    """The database of the mirror was restored from a backup: the origin may have trimmed what it lacks."""
+    crm, _ = fleet.others
+    fleet.create("copied", "SELECT id, name FROM {0}.public.customers")
+    fleet.settle()
+    crm.sql("INSERT INTO customers VALUES (50, 'e', NULL)")
+    fleet.settle()
+    crm.sql("UPDATE pgtrickle.pgt_readers SET snapshot = '1:99999999:'")
+    crm.sql("INSERT INTO customers VALUES (51, 'f', NULL)")
+    fleet.settle()
+    reason = "SELECT reason FROM pgtrickle.pgt_refresh_history JOIN pgtrickle.pgt_mirrors USING (pgt_id) "
+    assert "restored" in fleet.home.sql(reason + "ORDER BY refresh_id DESC LIMIT 1")[0][0]
+    fleet.check("copied", action=None)
+    crm.sql("DELETE FROM pgtrickle.pgt_readers")
+    crm.sql("DELETE FROM customers WHERE id = 51")
+    fleet.settle()
+    assert "does not know" in fleet.home.sql(reason + "ORDER BY refresh_id DESC LIMIT 1")[0][0]
+    fleet.check("copied", action=None)
+    crm.sql("INSERT INTO customers VALUES (52, 'g', NULL)")
+    fleet.settle()
+    fleet.check("copied")
+
+
+def test_what_was_committed_together_is_seen_together(fleet: Elsewhere) -> None:
+    """Two tables of one origin, and a reader of both: never half of a transaction."""
+    _, erp = fleet.others
+    erp.sql(
+        "CREATE TABLE totals (n int, total numeric(10,2)); INSERT INTO totals SELECT count(*), sum(amount) FROM orders"
+    )
+    fleet.create(
+        "checked",
+        "SELECT t.n, t.total, (SELECT count(*) FROM {1}.public.orders) AS n2, "
+        "(SELECT sum(o.amount) FROM {1}.public.orders AS o) AS total2 FROM {1}.public.totals AS t",
+    )
+    fleet.settle()
+    for number in range(5):
+        with erp.connect(autocommit=False) as conn:
+            conn.execute(f"INSERT INTO orders VALUES ({100 + number}, 1, 1.5, NULL)")
+            if number % 2:
+                conn.execute("UPDATE totals SET n = n + 1, total = total + 1.5")
+            else:
+                conn.execute("DELETE FROM orders WHERE id = %s", [100 + number])
+        fleet.line.tick()
+        ((n, total, n2, total2),) = fleet.line.rows("checked")
+        assert (n, total) == (n2, total2)
+        cuts = fleet.home.sql(
+            "SELECT count(DISTINCT frontier) FROM pgtrickle.pgt_mirrors JOIN pgtrickle.pgt_stream_tables USING (pgt_id)"
+        )
+        assert cuts == [(1,)]
+
+
+def test_frontiers_are_vectors(fleet: Elsewhere) -> None:
+    fleet.create(
+        "j", "SELECT o.id, c.name FROM {0}.public.customers AS c JOIN {1}.public.orders AS o ON o.customer = c.id"
+    )
+    fleet.settle()
+    ((frontier,),) = fleet.home.sql("SELECT frontier FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'j'")
+    keys = fleet.home.sql("SELECT origin_key FROM pgtrickle.pgt_mirrors UNION SELECT pgtrickle._origin() ORDER BY 1")
+    assert sorted(frontier) == [key for (key,) in keys]
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("SELECT * FROM nowhere.public.t", "database nowhere does not exist"),
+        ("SELECT * FROM {0}.public.nothing", "does not exist"),
+        ("SELECT nosuch FROM {0}.public.customers", 'column "nosuch" does not exist'),
+        ("SELECT * FROM {0}.public.a_view", "is a view"),
+        ("SELECT mood FROM {0}.public.moods", 'type "public.mood" does not exist'),
+        ("SELECT random() AS r FROM {0}.public.customers", "volatile"),
+    ],
+)
+def test_what_is_wrong_is_said(fleet: Elsewhere, query: str, error: str) -> None:
+    fleet.others[0].sql(
+        "CREATE VIEW a_view AS SELECT 1 AS x; CREATE TYPE mood AS ENUM ('up');"
+        "CREATE TABLE moods (id int PRIMARY KEY, mood mood)"
+    )
+    fleet.create("wrong", query)
+    ((state, message),) = fleet.home.sql("SELECT state, error_message FROM pgtrickle.pending_definitions()")
+    assert state == "REFUSED"
+    assert error in message
+    assert fleet.home.sql("SELECT count(*) FROM pgtrickle.pgt_stream_tables") == [(0,)]
+    assert fleet.home.sql("SELECT to_regclass('public.wrong')") == [(None,)]

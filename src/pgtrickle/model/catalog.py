@@ -62,7 +62,7 @@ class Mirror:
     schema: str
     table: str
     relid: int
-    columns: frozenset[int]  # attribute numbers there
+    columns: tuple[int, ...]  # attribute numbers there, in the order of the mirror's
     fingerprint: str | None
 
     @property
@@ -130,5 +130,5 @@ def as_at_origin(table: StreamTable) -> StreamTable:
     """A mirror as the database sees it that its query is for: it reads a table like any other."""
     mirror = table.mirror
     assert mirror is not None
-    source = Source(mirror.relid, "TABLE", mirror.columns)
+    source = Source(mirror.relid, "TABLE", frozenset(mirror.columns))
     return replace(table, sources=(source,), fingerprints={mirror.relid: mirror.fingerprint})

@@ -83,6 +83,7 @@ class Dispatcher:
         self._memory = memory
         self._stop = stop
         self._origins = Origins(servers)
+        self._telling: threading.Thread | None = None
         self._inbox: queue.SimpleQueue[_Arrived | _Lost | _Done | None] = queue.SimpleQueue()
         self._queue = Queue()
         self._most = settings.max_dynamic_refresh_workers
@@ -114,6 +115,7 @@ class Dispatcher:
             self._deliver()
             if time.monotonic() - looked >= LOOK_SECONDS:  # also while messages keep coming
                 self._close_idle()
+                self._tell_origins()
                 looked = time.monotonic()
             if self._stop.is_set():
                 deadline = deadline or time.monotonic() + drain_seconds
@@ -253,6 +255,12 @@ class Dispatcher:
             kept += client.site.idle()
             if kept > MOST_IDLE or now - client.used > IDLE_SECONDS:
                 client.site.shed()
+
+    def _tell_origins(self) -> None:
+        """Beside: an origin may not answer."""
+        if self._origins.has_to_tell() and (self._telling is None or not self._telling.is_alive()):
+            self._telling = threading.Thread(target=self._origins.tell_all, name="tell", daemon=True)
+            self._telling.start()
 
     def _publish(self) -> None:
         caches = [c.site.cache for c in self._clients.values()]

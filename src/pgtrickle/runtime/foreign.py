@@ -209,6 +209,10 @@ def _as_local(
         its = there.get(column["origin_name"])
         if its is None:
             raise DefinitionError(f"{table.full_name} has no column {column['origin_name']}")
+        if not _same_text(its["type"], column["type"]):
+            raise DefinitionError(
+                f"column {column['name']} is of type {column['type']} here and {its['type']} at its origin"
+            )
         local = {"name": column["name"], "type": column["type"], "collation": column["collation"]}
         columns.append({**its, **local, "origin_name": column["origin_name"]})
     numbers = used.get(candidate.relid, frozenset())
@@ -217,3 +221,16 @@ def _as_local(
     key = table.key if known.issuperset(table.key) else ()
     moved = OriginTable(table.place, table.schema, table.name, table.relid, tuple(columns), key, table.indexes)
     return moved, names, candidate.relid
+
+
+_TEXTS = ("text", "character varying")
+_INTEGERS = ("smallint", "integer", "bigint")
+
+
+def _same_text(there: str, here: str) -> bool:
+    """Whether every value has the same text in both types: rows are known by it."""
+    if there == here:
+        return True
+    if here in _TEXTS:
+        return there.startswith(_TEXTS)
+    return there in _INTEGERS and here in _INTEGERS and _INTEGERS.index(there) < _INTEGERS.index(here)

@@ -29,7 +29,9 @@ def work(site: Site, jobs: Sequence[Job]) -> Finished:
             worker.writer.execute(
                 statement("jobs_running"), {"ids": [j.job_id for j in jobs], "worker_pid": worker.backend_pid}
             )
-        return _finished(jobs, worker.run([job.unit for job in jobs]))
+        # The latest of them: what was read before may lack what one of them is wanted for.
+        noticed = 0.0 if any(not job.noticed for job in jobs) else max(job.noticed for job in jobs)
+        return _finished(jobs, worker.run([job.unit for job in jobs], noticed))
     except TransientError as error:
         return _all_failed(jobs, RETRYABLE, error.one_line())
     except PgtrickleError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,15 @@ from pgtrickle.db.connect import translated
 from pgtrickle.db.discover import server_label
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import OriginAwayError, PgtrickleError, TransientError
-from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.catalog import Mirror, StreamTable
+from pgtrickle.model.flow import Frontier
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.decide import FULL, PREPARE
-from pgtrickle.runtime.mirrors import MirrorRefresher
+from pgtrickle.runtime.mirrors import MirrorRefresher, SharedRefresher
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.prepare import Reader, prepare_mirror
+from pgtrickle.runtime.readings import Want
 from pgtrickle.runtime.refresh import Outcome
 from pgtrickle.runtime.templatecache import TemplateCache
 from pgtrickle.scheduler.cost import Limits
@@ -38,10 +41,11 @@ class Mirroring:
         self._origins = origins
         self._reader: Reader | None = None
 
-    def refresh(self, home: Connection, tables: Sequence[StreamTable]) -> list[Outcome]:
+    def refresh(self, home: Connection, tables: Sequence[StreamTable], noticed: float) -> list[Outcome]:
         """These mirrors of one origin, and all others of it: none may be at another cut.
 
-        One that is not loaded yet is loaded by itself, so that the others do not wait for it, and then follows.
+        `noticed`: when somebody looked and found changes; a reading that began later has them. One that is not loaded
+        yet is loaded by itself, so that the others do not wait for it, and then follows.
         """
         mirror = tables[0].mirror
         assert mirror is not None
@@ -49,6 +53,9 @@ class Mirroring:
             ids = [row[0] for row in home.execute(statement("mirrors_of"), {"key": mirror.key}).fetchall()]
             tables = [t for t in catalog.load_stream_tables(home, ids) if t.is_in_place]
         try:
+            shared = self._shared(home, mirror, tables, noticed or time.time())
+            if shared is not None:
+                return shared
             with self._origins.session(self._dsn, mirror) as conn:
                 outcomes: list[Outcome] = []
                 for table in tables:
@@ -66,19 +73,51 @@ class Mirroring:
         except PgtrickleError as error:
             return [Outcome(table, FULL, None, error) for table in tables]
 
+    def _shared(
+        self, home: Connection, mirror: Mirror, tables: Sequence[StreamTable], noticed: float
+    ) -> list[Outcome] | None:
+        """From what is read for all databases; None: these need a session of their own."""
+        reader = self._as_reader(home)
+        held = {table.pgt_id: self._cache.get(table) for table in tables}
+        wants = {table.pgt_id: want for table in tables if (want := _want(table, reader.key)) is not None}
+        if len(wants) < len(tables) or not all(held.values()):
+            return None
+        readings = self._origins.readings(mirror.key)
+        reading = readings.find(list(wants.values()), noticed)
+        if reading is None:
+            with self._origins.session(self._dsn, mirror) as conn:
+                self._origins.tell(conn, mirror.key)
+                reading = readings.get(conn, list(wants.values()), noticed)
+        if not all(map(reading.serves, wants.values())):
+            return None
+        refresher = SharedRefresher(reading, wants, home, self._engine, lambda t: held[t.pgt_id], _LIMITS)
+        done = refresher.from_reading([t.pgt_id for t in tables], reader.key)
+        if done is None:
+            return None
+        outcomes, cut = done
+        if cut is not None:
+            readings.moved(wants.values(), cut)
+            self._origins.note(mirror.key, reader.key, [t.pgt_id for t in tables], cut)
+        return outcomes
+
     def _move(self, home: Connection, conn: Connection, tables: Sequence[StreamTable]) -> list[Outcome]:
         held: dict[int, Compiled] = {}
         for table in tables:
             held[table.pgt_id] = self._cache.get(table) or self._prepared(home, conn, table)
         refresher = MirrorRefresher(conn, home, self._engine, lambda t: held.get(t.pgt_id), _LIMITS)
-        ids = [table.pgt_id for table in tables]
-        outcomes = refresher.together(ids, self._as_reader(home).key)
+        ids, reader = [table.pgt_id for table in tables], self._as_reader(home)
+        outcomes, cut = refresher.together(ids, reader.key)
         unready = [o for o in outcomes if o.action == PREPARE and o.error is None]
         if unready:
             for outcome in unready:
                 self._cache.drop(outcome.table.pgt_id)
                 held[outcome.table.pgt_id] = self._prepared(home, conn, outcome.table, reload=outcome.reason)
-            outcomes = refresher.together(ids, self._as_reader(home).key)
+            outcomes, cut = refresher.together(ids, reader.key)
+        if cut is not None:
+            assert tables[0].mirror is not None
+            key = tables[0].mirror.key
+            self._origins.note(key, reader.key, ids, cut)
+            self._origins.tell(conn, key)
         return outcomes
 
     def _prepared(
@@ -105,3 +144,13 @@ class Mirroring:
         why: dict[int, str] = dict(rows)
         for table in catalog.load_stream_tables(home, list(why)):
             yield table, OriginAwayError(why[table.pgt_id])
+
+
+def _want(table: StreamTable, reader_key: str) -> Want | None:
+    """None: it has to be loaded."""
+    assert table.mirror is not None
+    frontier = Frontier.from_json(table.frontier)
+    cut = frontier.cuts.get(table.mirror.key) if frontier is not None else None
+    if cut is None or not table.is_populated or table.needs_reinit:
+        return None
+    return Want((reader_key, table.pgt_id), table.mirror.relid, table.mirror.columns, cut)

@@ -5,23 +5,29 @@ They move together, in one transaction: whoever reads several of them in one sna
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import InvariantError, PgtrickleError
+from pgtrickle.errors import FencedError, InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable, as_at_origin
 from pgtrickle.model.flow import Cut, Frontier, Pending, Timings
-from pgtrickle.runtime.decide import NO_DATA, PREPARE, Decision
+from pgtrickle.pipeline import frames
+from pgtrickle.runtime.compile import Compiled
+from pgtrickle.runtime.decide import DIFFERENTIAL, NO_DATA, PREPARE, Decision
 from pgtrickle.runtime.origins import RENDERING
-from pgtrickle.runtime.pending import Wanted
+from pgtrickle.runtime.pending import Wanted, read_pending
+from pgtrickle.runtime.readings import Reading, Want
 from pgtrickle.runtime.refresh import Job, Outcome, Refresher
+from pgtrickle.scheduler.cost import Limits
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
+    from pgtrickle.pipeline.spark import SparkEngine
 
 FORGOTTEN = "the origin does not know this mirror any more (detached, or restored from a backup)"
 WENT_BACK = "the origin has been told of a later state than this one (this database was restored from a backup)"
@@ -32,32 +38,41 @@ class MirrorRefresher(Refresher):
 
     _known: dict[int, Cut | None]  # how far the origin believes that each mirror is
 
-    def together(self, ids: Sequence[int], reader_key: str) -> list[Outcome]:
-        """All mirrors of one origin. When one of them has to be prepared first, nothing is done."""
+    def together(self, ids: Sequence[int], reader_key: str) -> tuple[list[Outcome], Cut | None]:
+        """All mirrors of one origin, and where they are then. When one of them has to be prepared first, nothing is
+        done."""
         with translated(), self._snapshot():
             moment = catalog.read_moment(self.reader)
             self._known = _positions(self.reader, reader_key)
-            outcomes: list[Outcome] = []
-            jobs = self._plan(ids, moment, outcomes)
-            unready = [o for o in outcomes if o.error is not None or o.action == PREPARE]
-            if unready or not jobs:
-                return unready or outcomes
-            jobs += [self._follower(o.table, jobs[0]) for o in outcomes]
-            self._compute(jobs, moment)
-            failed = next((job.error for job in jobs if job.error is not None), None)
-            if failed is not None:
-                return [Outcome(job.table, job.decision.action, None, failed) for job in jobs]
-            written = self._commit(jobs, moment)
-        if all(o.error is None for o in written):
-            _acknowledge(self.reader, reader_key, ids, moment.cut)
-        return written
+            return self._together(ids, moment)
 
-    def _follower(self, table: StreamTable, other: Job) -> Job:
+    def _together(self, ids: Sequence[int], moment: catalog.Moment) -> tuple[list[Outcome], Cut | None]:
+        tables = self._tables(ids)
+        unready = [Outcome(t, PREPARE, FORGOTTEN) for t in tables if t.pgt_id not in self._known]
+        if unready:
+            return unready, None
+        outcomes: list[Outcome] = []
+        jobs = self._plan(ids, moment, outcomes)
+        unready = [o for o in outcomes if o.error is not None or o.action == PREPARE]
+        if unready:
+            return unready, None
+        if not jobs and len({str(t.frontier) for t in tables}) == 1:
+            return outcomes, None
+        started = datetime.now(UTC)
+        jobs += [self._follower(o.table, started) for o in outcomes]
+        self._compute(jobs, moment)
+        failed = next((job.error for job in jobs if job.error is not None), None)
+        if failed is not None:
+            return [Outcome(job.table, job.decision.action, None, failed) for job in jobs], None
+        written = self._commit(jobs, moment)
+        return written, moment.cut if all(o.error is None for o in written) else None
+
+    def _follower(self, table: StreamTable, started: datetime) -> Job:
         """A mirror without changes goes along: its content is the same at the new cut."""
         compiled = self.compiled(table)
         if compiled is None:
             raise InvariantError(f"{table.full_name} was not prepared")
-        job = Job(table, compiled, Decision(NO_DATA), None, {}, table.fingerprints, other.started_at, Timings())
+        job = Job(table, compiled, Decision(NO_DATA), None, {}, table.fingerprints, started, Timings())
         job.is_silent = True
         return job
 
@@ -92,15 +107,56 @@ class MirrorRefresher(Refresher):
         cut = frontier.cuts.get(table.mirror.key) if frontier is not None else None
         if cut is None or table.needs_reinit:
             return table
-        if table.pgt_id not in self._known:
-            return replace(table, needs_reinit=True, reinit_reason=FORGOTTEN)
-        position = self._known[table.pgt_id]
+        position = self._known.get(table.pgt_id)
         if position is not None and not position.precedes(cut):
             return replace(table, needs_reinit=True, reinit_reason=WENT_BACK)
         return table
 
-    def _analyse(self, counts: dict[Wanted, Pending]) -> None:
-        """Windows are read as they are, not joined."""
+    def _pending(self, wanted: Sequence[Wanted]) -> tuple[dict[Wanted, Pending], dict[int, float]]:
+        return read_pending(self.reader, wanted)
+
+
+class SharedRefresher(MirrorRefresher):
+    """The same from a reading that was taken for several databases. It loads nothing."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        wants: Mapping[int, Want],
+        home: Connection,
+        engine: SparkEngine,
+        compiled: Callable[[StreamTable], Compiled | None],
+        limits: Limits,
+    ) -> None:
+        super().__init__(home, home, engine, compiled, limits)
+        self._reading = reading
+        self._wants = wants  # by mirror
+
+    def from_reading(self, ids: Sequence[int], reader_key: str) -> tuple[list[Outcome], Cut | None] | None:
+        """None: one of them has to be loaded or prepared, which takes a session at the origin."""
+        self._known = {m: cut for (key, m), cut in self._reading.positions.items() if key == reader_key}
+        outcomes, cut = self._together(ids, self._reading.moment)
+        return None if any(o.action == PREPARE for o in outcomes) else (outcomes, cut)
+
+    def _plan(self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
+        jobs = super()._plan(ids, moment, outcomes)
+        outcomes += [Outcome(job.table, PREPARE) for job in jobs if job.is_load]
+        return jobs
+
+    def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
+        return {relid: self._reading.prints.get(relid) for relid in relids}
+
+    def _pending(self, wanted: Sequence[Wanted]) -> tuple[dict[Wanted, Pending], dict[int, float]]:
+        by_window = {(want.relid, want.since): want for want in self._wants.values()}
+        if any((relid, window.since) not in by_window for relid, window, _ in wanted):
+            raise FencedError("mirrors were refreshed by somebody else meanwhile")
+        found = {w: self._reading.pending(by_window[w[0], w[1].since]) for w in wanted}
+        return found, {}
+
+    def _read(self, job: Job, _cut: Cut) -> None:
+        if job.decision.action == DIFFERENTIAL:
+            rows = self._reading.signed(self._wants[job.table.pgt_id])
+            job.leaf = frames.from_rows(rows, job.template.slots)
 
 
 def _positions(conn: Connection, reader_key: str) -> dict[int, Cut | None]:
@@ -108,12 +164,3 @@ def _positions(conn: Connection, reader_key: str) -> dict[int, Cut | None]:
         "SELECT mirror_id, snapshot::text FROM pgtrickle.pgt_readers WHERE reader_key = %s", (reader_key,)
     ).fetchall()
     return {mirror_id: None if text is None else Cut.parse(text) for mirror_id, text in rows}
-
-
-def _acknowledge(conn: Connection, reader_key: str, ids: Sequence[int], cut: Cut) -> None:
-    """After the commit: what is before the cut may be trimmed. When this is lost, the next refresh says it."""
-    conn.execute(
-        "UPDATE pgtrickle.pgt_readers SET snapshot = %s::pg_snapshot, updated_at = clock_timestamp() "
-        "WHERE reader_key = %s AND mirror_id = ANY (%s)",
-        (str(cut), reader_key, list(ids)),
-    )

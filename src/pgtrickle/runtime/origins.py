@@ -7,7 +7,7 @@ settings, whatever time zone or currency each database has.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,8 +15,11 @@ from pgtrickle.db.catalog import read_moment
 from pgtrickle.db.connect import TRANSACTION, Connection, connect, translated
 from pgtrickle.db.discover import origin_dsn, server_label
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import ConfigError, DefinitionError, OriginAwayError, PgtrickleError, SourceChangedError
+from pgtrickle.errors import DefinitionError, OriginAwayError, PgtrickleError, SourceChangedError
 from pgtrickle.model.catalog import Mirror
+from pgtrickle.model.flow import Cut
+from pgtrickle.runtime.readings import Place as Reader
+from pgtrickle.runtime.readings import Readings
 
 RENDERING = {"timezone": "UTC", "lc_monetary": "C"}
 MOST_IDLE = 2  # sessions of one origin that stay open
@@ -38,11 +41,54 @@ class Origins:
         self.servers = tuple(servers)
         self._idle: dict[tuple[str, str], list[Connection]] = {}
         self._lock = threading.Lock()
+        self._readings: dict[str, Readings] = {}
+        self._positions: dict[str, dict[Reader, Cut]] = {}  # by origin: what it has not been told yet
+        self._ways: dict[str, tuple[str, Mirror]] = {}  # to each of these
+
+    def readings(self, key: str) -> Readings:
+        with self._lock:
+            return self._readings.setdefault(key, Readings())
+
+    def note(self, key: str, reader_key: str, mirrors: Iterable[int], cut: Cut) -> None:
+        """These mirrors have committed the cut; their origin learns it with the next session, or soon."""
+        with self._lock:
+            self._positions.setdefault(key, {}).update({(reader_key, mirror): cut for mirror in mirrors})
+
+    def tell(self, conn: Connection, key: str) -> None:
+        """Where all its readers are, in one statement: what is before may be trimmed. A lost one is told next time."""
+        with self._lock:
+            told = self._positions.pop(key, {})
+        if told:
+            with translated():
+                conn.execute(
+                    statement("readers_at"),
+                    {
+                        "keys": [reader for reader, _ in told],
+                        "mirrors": [mirror for _, mirror in told],
+                        "cuts": [str(cut) for cut in told.values()],
+                    },
+                )
+
+    def has_to_tell(self) -> bool:
+        return bool(self._positions)
+
+    def tell_all(self) -> None:
+        """Those that nobody has had a session with since."""
+        with self._lock:
+            waiting = [(key, *self._ways[key]) for key in self._positions if key in self._ways]
+        for key, own, mirror in waiting:
+            try:
+                with self.session(own, mirror) as conn:
+                    self.tell(conn, key)
+            except PgtrickleError:
+                continue  # it is away: the next refresh tells it
 
     @contextmanager
     def session(self, own: str, mirror: Mirror, pooler: str = TRANSACTION) -> Iterator[Connection]:
         """In the origin, in autocommit mode. Raises OriginAwayError when it does not answer, and says which."""
         dsn = origin_dsn(own, self.servers, mirror.server, mirror.database)
+        with self._lock:
+            self._ways[mirror.key] = own, mirror
         conn = self._take(dsn, mirror, pooler)
         try:
             yield conn
@@ -53,33 +99,34 @@ class Origins:
     def visit(self, own: str, name: str) -> Iterator[tuple[Connection, Place]]:
         """A database by its name, or name@host:port: the one of this server goes before those of others. For a look."""
         database, _, wanted = name.partition("@")
-        answers: list[tuple[str, str]] = []  # server, dsn
+        answers: list[str] = []  # servers that have it
         away: PgtrickleError | None = None
-        for server in dict.fromkeys((server_label(own), *map(server_label, self.servers))):
+        for server, dsn in {server_label(d): d for d in (*self.servers, own)}.items():
             if wanted and server != wanted:
                 continue
-            label = "" if server == server_label(own) else server
-            dsn = origin_dsn(own, self.servers, label, database)
             try:
-                connect(dsn, role="probe", pooler=TRANSACTION).close()
-            except ConfigError:
-                continue  # it has no such database, or does not let us in
+                with connect(dsn, role="probe", pooler=TRANSACTION) as conn, translated():
+                    row = conn.execute(
+                        "SELECT EXISTS (SELECT FROM pg_database WHERE datname = %s)", (database,)
+                    ).fetchone()
             except PgtrickleError as error:
                 away = error
                 continue
-            answers.append((label, dsn))
-            if not label:
-                break
+            if row is not None and row[0]:
+                answers.append(server)
+        if server_label(own) in answers:
+            answers = [server_label(own)]
         if len(answers) > 1:
-            servers = ", ".join(label for label, _ in answers)
             raise DefinitionError(
-                f"database {database} is on more than one server: {servers}", hint=f'write "{database}@host:port"'
+                f"database {database} is on more than one server: {', '.join(answers)}",
+                hint=f'write "{database}@host:port"',
             )
         if not answers and away is not None:
             raise OriginAwayError(f"database {database} was not found, and a server does not answer: {away.message}")
         if not answers:
-            raise DefinitionError(f"database {database} does not exist or cannot be entered by the control plane")
-        label, dsn = answers[0]
+            raise DefinitionError(f"database {database} does not exist on any server of this fleet")
+        label = "" if answers[0] == server_label(own) else answers[0]
+        dsn = origin_dsn(own, self.servers, label, database)
         with connect(dsn, role="origin", autocommit=True, pooler=TRANSACTION, pins=RENDERING) as conn, translated():
             row = conn.execute(statement("is_installed")).fetchone()
             if row is None or not row[0]:

@@ -83,7 +83,7 @@ def prepare_mirror(
                 "columns": sorted(mirror.columns),
             },
         )
-        found = _captured(origin, mirror.relid, mirror.columns)
+        found = _captured(origin, mirror.relid, frozenset(mirror.columns))
         compiled = compile_table(origin, there)
         stored = (table.plan or {}).get("shape")
         if reload is not None or stored != _shape(table, compiled):

@@ -252,7 +252,7 @@ class Refresher:
     def _plan(self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
         started, begun = datetime.now(UTC), time.perf_counter()
         tables = self._tables(ids)
-        prints = fingerprints(self.reader, sorted({s.relid for t in tables for s in t.watched}))
+        prints = self._prints(sorted({s.relid for t in tables for s in t.watched}))
         cuts = {t.pgt_id: since(t, moment.instance, moment.cut) for t in tables}
         windows = {t.pgt_id: Window(cut, moment.cut) for t in tables if (cut := cuts[t.pgt_id]) is not None}
         # Of a source whose structure changed not even the buffer may be there any more; `decide` sees to that.
@@ -263,8 +263,7 @@ class Refresher:
             for s in t.captured
             if unchanged(t.fingerprints.get(s.relid), prints.get(s.relid), ())
         }
-        counts, sizes = read_pending(self.reader, wanted.values())
-        self._analyse(counts)
+        counts, sizes = self._pending(list(wanted.values()))
         self.costs.read(self.reader, (t for t in tables if t.refresh_mode == "AUTO" and t.is_populated))
         jobs = []
         for table in tables:
@@ -298,8 +297,13 @@ class Refresher:
             jobs.append(Job(table, compiled, decision, cuts[table.pgt_id], pending, own, started, timings))
         return jobs
 
-    def _analyse(self, counts: dict[Wanted, Pending]) -> None:
+    def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
+        return fingerprints(self.reader, relids)
+
+    def _pending(self, wanted: Sequence[Wanted]) -> tuple[dict[Wanted, Pending], dict[int, float]]:
+        counts, sizes = read_pending(self.reader, wanted)
         analyse_buffers(self.writer, counts)
+        return counts, sizes
 
     def _read(self, job: Job, cut: Cut) -> None:
         with _timed(job, "read"):

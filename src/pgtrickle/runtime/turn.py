@@ -48,7 +48,7 @@ class Turns:
     def refresher(self) -> Refresher:
         return self.worker.refresher
 
-    def tick(self) -> list[Outcome]:
+    def tick(self, noticed: float = 0.0) -> list[Outcome]:
         """Every table that is due. Those that read one another move at one instant, the others in a wave."""
         define_pending(self.control, self._dsn, self._origins)
         serve_shared(self.control, self._dsn, self._origins)
@@ -59,7 +59,7 @@ class Turns:
         graph = Graph.of(
             Node(t.pgt_id, t.relid, tuple(s.relid for s in t.captured), t.schedule, t.refresh_mode) for t in wanted
         )
-        return self.worker.run(plan(graph, Turn(due=(), asked=[t.pgt_id for t in wanted])).units)
+        return self.worker.run(plan(graph, Turn(due=(), asked=[t.pgt_id for t in wanted])).units, noticed)
 
     def tidy(self) -> None:
         self._tidier.tidy()

@@ -78,8 +78,11 @@ class Worker:
     def backend_pid(self) -> int | None:
         return backend_pid(self.writer)
 
-    def run(self, units: Sequence[Unit]) -> list[Outcome]:
-        """An outcome for each table that there was something to do for, or that failed."""
+    def run(self, units: Sequence[Unit], noticed: float = 0.0) -> list[Outcome]:
+        """An outcome for each table that there was something to do for, or that failed.
+
+        `noticed`: when the looks at other databases began that made them due; 0: nobody knows.
+        """
         self._held.clear()
         with translated():
             tables = catalog.load_stream_tables(self.writer, [i for u in units for i in u.members])
@@ -90,7 +93,7 @@ class Worker:
                 ready[table.pgt_id] = table
         mirrors = [t for t in ready.values() if t.mirror is not None]
         if mirrors:
-            outcomes += self._mirrored(mirrors)
+            outcomes += self._mirrored(mirrors, noticed)
             # What reads them sees them as they were committed just now or, where an origin is away, as they were.
             units = [_without(unit, {t.pgt_id for t in mirrors}) for unit in units]
         if any(t.origins is not None for t in ready.values()):
@@ -106,7 +109,7 @@ class Worker:
                 outcomes += self._chain([[i for i in level if i in ready] for level in unit.levels])
         return outcomes
 
-    def _mirrored(self, mirrors: Sequence[StreamTable]) -> list[Outcome]:
+    def _mirrored(self, mirrors: Sequence[StreamTable], noticed: float) -> list[Outcome]:
         """By origin; one that is away delays its mirrors alone."""
         started = datetime.now(UTC)
         by_origin: dict[str, list[StreamTable]] = {}
@@ -115,7 +118,7 @@ class Worker:
             by_origin.setdefault(table.mirror.key, []).append(table)
         outcomes = []
         for tables in by_origin.values():
-            for outcome in self._mirroring.refresh(self.writer, tables):
+            for outcome in self._mirroring.refresh(self.writer, tables, noticed):
                 if isinstance(outcome.error, OriginAwayError):
                     self._postpone(outcome.table, outcome.error)
                 elif outcome.error is not None:

@@ -16,7 +16,7 @@ CREATE INDEX IF NOT EXISTS pgt_mirrors_origin ON pgtrickle.pgt_mirrors (origin_k
 COMMENT ON TABLE pgtrickle.pgt_mirrors IS 'Copies of tables of other databases, kept from their changes: one per table and set of columns. They are stream tables of schema pgtrickle_changes.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.origin_key IS 'The database of the table, as in a frontier: system identifier and database oid.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.origin_server IS 'host:port as the control plane reaches it. Empty: this server.';
-COMMENT ON COLUMN pgtrickle.pgt_mirrors.columns_used IS 'Attribute numbers at the origin, in no order.';
+COMMENT ON COLUMN pgtrickle.pgt_mirrors.columns_used IS 'Attribute numbers at the origin, in the order of the mirror''s columns.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.fingerprint IS 'Of the table at the origin, at the mirror''s frontier.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.local_relid IS 'The foreign or replicated table that it stands for. NULL: a three-part name.';
 
