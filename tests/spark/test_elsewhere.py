@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from pgtrickle.db.install import install
 from pgtrickle.runtime.origins import Origins
@@ -226,6 +227,7 @@ def test_frontiers_are_vectors(fleet: Elsewhere) -> None:
         ("SELECT * FROM {0}.public.a_view", "is a view"),
         ("SELECT mood FROM {0}.public.moods", 'type "public.mood" does not exist'),
         ("SELECT random() AS r FROM {0}.public.customers", "volatile"),
+        ("SELECT to_jsonb(c) AS j FROM {0}.public.customers AS c", "whole row"),
     ],
 )
 def test_what_is_wrong_is_said(fleet: Elsewhere, query: str, error: str) -> None:
@@ -239,3 +241,111 @@ def test_what_is_wrong_is_said(fleet: Elsewhere, query: str, error: str) -> None
     assert error in message
     assert fleet.home.sql("SELECT count(*) FROM pgtrickle.pgt_stream_tables") == [(0,)]
     assert fleet.home.sql("SELECT to_regclass('public.wrong')") == [(None,)]
+
+
+def test_a_mirror_goes_with_its_last_reader(fleet: Elsewhere) -> None:
+    crm, _ = fleet.others
+    fleet.create("one", "SELECT id, name FROM {0}.public.customers")
+    fleet.create("two", "SELECT name, count(*) AS n, min(id) AS first FROM {0}.public.customers GROUP BY name")
+    fleet.settle()
+    assert fleet.home.sql("SELECT count(*) FROM pgtrickle.pgt_mirrors") == [(1,)]  # the same columns
+    fleet.home.sql("SELECT pgtrickle.drop_stream_table('one')")
+    fleet.settle()
+    assert crm.sql("SELECT count(*) FROM pgtrickle.pgt_readers") == [(1,)]
+    fleet.home.sql("SELECT pgtrickle.drop_stream_table('two')")
+    fleet.settle()
+    assert fleet.home.sql("SELECT count(*) FROM pgtrickle.pgt_stream_tables") == [(0,)]
+    assert crm.sql("SELECT count(*) FROM pgtrickle.pgt_readers") == [(0,)]
+    left = "SELECT count(*) FROM pg_class WHERE relname ~ '^mirror_'"
+    assert fleet.home.sql(left) == [(0,)]
+
+
+def test_altered_to_other_databases_and_back(fleet: Elsewhere) -> None:
+    crm, _ = fleet.others
+    fleet.line.create("t", "SELECT region, manager FROM regions")
+    query = f"SELECT region, name FROM {crm.name}.public.customers"
+    fleet.home.sql("SELECT pgtrickle.alter_stream_table('t', query => %s)", query)
+    fleet.settle()
+    assert fleet.line.rows("t") == sorted(crm.sql("SELECT region, name FROM customers"), key=repr)
+    fleet.home.sql("SELECT pgtrickle.alter_stream_table('t', refresh_mode => 'FULL')")
+    fleet.settle()
+    crm.sql("DELETE FROM customers WHERE id = 1")
+    fleet.settle()
+    assert fleet.line.last("t")[0] == "FULL"
+    assert fleet.line.rows("t") == sorted(crm.sql("SELECT region, name FROM customers"), key=repr)
+    fleet.home.sql("SELECT pgtrickle.alter_stream_table('t', query => 'SELECT region, manager FROM regions')")
+    fleet.settle()
+    assert fleet.line.rows("t") == [("south", "sue")]
+
+
+def test_odd_names_everywhere(make_installed: Make, make_line: Callable[..., Line], make_database: Make) -> None:
+    home, other = make_installed(), make_installed()
+    odd = 'a;b"c d%s'
+    with psycopg.connect(other.server.dsn(), autocommit=True) as conn:
+        conn.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(sql.Identifier(other.name), sql.Identifier(odd)))
+    other.name = odd
+    other.sql(
+        'CREATE SCHEMA "S.x;""%s"; CREATE TABLE "S.x;""%s"."T;--""%s" ("c;""%s" int PRIMARY KEY, "sel ect" text);'
+        'INSERT INTO "S.x;""%s"."T;--""%s" VALUES (1, \'x\')'
+    )
+    line = make_line(home)
+    name = '"a;b""c d%s"."S.x;""%s"."T;--""%s"'
+    home.sql(
+        "SELECT pgtrickle.create_stream_table(%s, %s)", '"O;""dd%s"', f"SELECT * FROM {name} WHERE \"sel ect\" <> ';'"
+    )
+    for _ in range(3):
+        line.tick()
+    assert home.sql("SELECT error_message FROM pgtrickle.pending_definitions()") == []
+    assert line.rows('"O;""dd%s"') == [(1, "x")]
+    other.sql('INSERT INTO "S.x;""%s"."T;--""%s" VALUES (2, \'y\')')
+    line.tick()
+    assert line.rows('"O;""dd%s"') == [(1, "x"), (2, "y")]
+
+
+def test_an_origin_that_is_away_delays_only_its_readers(fleet: Elsewhere) -> None:
+    crm, erp = fleet.others
+    fleet.create(
+        "joined", "SELECT o.id, c.name FROM {0}.public.customers AS c JOIN {1}.public.orders AS o ON o.customer = c.id"
+    )
+    fleet.create("one", "SELECT count(*) AS n FROM {1}.public.orders")
+    fleet.settle()
+    with psycopg.connect(crm.server.dsn(), autocommit=True) as conn:
+        conn.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(sql.Identifier(crm.name)))
+        conn.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [crm.name])
+        erp.sql("INSERT INTO orders VALUES (60, 1, 1, NULL)")
+        for _ in range(4):
+            fleet.line.tick()
+        assert fleet.line.rows("one") == [(4,)]
+        assert (60, "ann") in fleet.line.rows("joined")  # exact at the cut that its customers stand at
+        messages = fleet.home.sql(
+            "SELECT status, consecutive_errors, last_error_message FROM pgtrickle.pgt_stream_tables "
+            "JOIN pgtrickle.pgt_mirrors USING (pgt_id) WHERE origin_database = %s",
+            crm.name,
+        )
+        assert [(s, n) for s, n, _ in messages] == [("ACTIVE", 0)]
+        assert all(f"database {crm.name} does not answer" in m for _, _, m in messages)
+        conn.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(sql.Identifier(crm.name)))
+    crm.sql("UPDATE customers SET name = 'anna' WHERE id = 1")
+    fleet.settle()
+    fleet.check("joined")
+
+
+def test_stars_and_natural_joins_mean_the_columns_of_the_tables(fleet: Elsewhere) -> None:
+    crm, erp = fleet.others
+    crm.sql("CREATE TABLE a (id int, v int, w int); INSERT INTO a VALUES (1, 1, 1), (1, 1, 2), (2, 2, 3)")
+    erp.sql("CREATE TABLE b (id int, v int, x text); INSERT INTO b VALUES (1, 1, 'x'), (2, 3, 'y')")
+    fleet.create("stars", "SELECT * FROM {0}.public.a NATURAL JOIN {1}.public.b")
+    fleet.create("few", "SELECT x FROM {0}.public.a NATURAL LEFT JOIN {1}.public.b")
+    fleet.create("nobody", "SELECT count(*) AS n FROM {0}.public.a, {1}.public.b")
+    fleet.create(
+        "deep",
+        "WITH q AS (TABLE {0}.public.a) SELECT q.* FROM q WHERE EXISTS (SELECT FROM {1}.public.b WHERE b.v = q.v)",
+    )
+    fleet.settle()
+    for name in ("stars", "few", "nobody", "deep"):
+        fleet.check(name, action=None)
+    crm.sql("INSERT INTO a VALUES (2, 3, 9), (1, 1, 2); DELETE FROM a WHERE w = 1")
+    erp.sql("UPDATE b SET v = 2 WHERE id = 2; INSERT INTO b VALUES (1, 1, 'x')")
+    fleet.settle()
+    for name in ("stars", "few", "nobody", "deep"):
+        fleet.check(name)

@@ -48,7 +48,7 @@ def test_what_is_not_such_a_name_is_refused() -> None:
 
 def test_references_in_a_deparsed_text() -> None:
     text = " SELECT t.a FROM (f.t JOIN f.t x ON t.a = x.a) WHERE EXISTS (SELECT 1 FROM f.t, f.u)"
-    found = references_to(text, "f", "t", KEYWORDS)
+    found = references_to(text, ("f", "t"), KEYWORDS)
     for reference in found:
         text = reference.replaced(text, "s", "m")
     assert text == (

@@ -16,7 +16,7 @@ _BEFORE = frozenset({"FROM", "JOIN", "ONLY", ",", "(", "LATERAL"})
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A name of two or three parts in a text; `has_alias`: another name follows it, or none can."""
+    """A name of one to three parts in a text; `has_alias`: another name follows it, or none can."""
 
     parts: tuple[str, ...]
     start: int
@@ -39,15 +39,15 @@ def reference_at(text: str, position: int, keywords: Collection[str]) -> Referen
     raise DefinitionError(f"there is no name of the form database.schema.table at character {position + 1}")
 
 
-def references_to(text: str, schema: str, name: str, keywords: Collection[str]) -> list[Reference]:
-    """Where a text that PostgreSQL has deparsed reads schema.name, the last one first."""
+def references_to(text: str, parts: tuple[str, ...], keywords: Collection[str]) -> list[Reference]:
+    """Where a text that PostgreSQL has deparsed reads a relation, the last one first."""
     tokens = tokenize(text)
     found = []
     for number in range(1, len(tokens)):
         if tokens[number - 1].key not in _BEFORE:
             continue
-        reference = _reference(text, tokens, number, 2, keywords)
-        if reference is not None and reference.parts == (schema, name):
+        reference = _reference(text, tokens, number, len(parts), keywords)
+        if reference is not None and reference.parts == parts:
             found.append(reference)
     return found[::-1]
 

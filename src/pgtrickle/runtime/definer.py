@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.db.connect import quote_ident, translated
 from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import DefinitionError, PgtrickleError, SourceChangedError, TransientError
-from pgtrickle.pipeline.references import reference_at
+from pgtrickle.errors import DefinitionError, InvariantError, PgtrickleError, SourceChangedError, TransientError
+from pgtrickle.pipeline.references import reference_at, references_to
 from pgtrickle.runtime.origins import Origins, Place
 from pgtrickle.telemetry import event
 
@@ -48,7 +48,11 @@ class _Shell:
     """An empty table in the place of one elsewhere, while the query is typed."""
 
     table: OriginTable
-    relation: str
+    name: str
+
+    @property
+    def relation(self) -> str:
+        return f"pg_temp.{self.name}"
 
 
 @dataclass(slots=True)
@@ -105,19 +109,27 @@ def _define(home: Connection, dsn: str, origins: Origins, asked: _Asked) -> None
     find = _finder(dsn, origins, asked.role)
     home.execute("SELECT pg_catalog.set_config('search_path', %s, true)", (asked.search_path,))
     keywords = frozenset(r[0] for r in home.execute(statement("keywords")).fetchall())
-    _typed(home, asked, keywords, lambda parts: _shell(home, asked, parts, find))
+    _type(home, asked, keywords, lambda parts: _shell(home, asked, parts, find))
+    require_columns(home)
     used = {r[0]: frozenset(r[1]) for r in home.execute(statement("probe_columns")).fetchall()}
+    # As PostgreSQL understood it over all columns: * and NATURAL mean those of the tables, not of the mirrors.
+    home.execute("SELECT pg_catalog.set_config('search_path', '', true)")
+    row = home.execute(statement("probe_text")).fetchone()
+    assert row is not None
+    (text,) = row
     home.execute("DROP VIEW pg_temp.__pgt_probe")
-    mirrors = {}
-    for parts, shell in asked.shells.items():
+    mirrors = []
+    for shell in asked.shells.values():
         (relid,) = home.execute("SELECT %s::pg_catalog.regclass::oid::int8", (shell.relation,)).fetchone() or (0,)
         positions = used.get(relid, frozenset())
         names = {c["name"] for i, c in enumerate(shell.table.columns, start=1) if i in positions}
-        mirrors[parts] = ensure_mirror(home, shell.table, names)
+        mirrors.append(ensure_mirror(home, shell.table, names))
+        for reference in references_to(text, (shell.name,), keywords):
+            text = reference.replaced(text, "pgtrickle_changes", f"mirror_{mirrors[-1]}")
         home.execute(f"DROP TABLE {shell.relation}")
-    _typed(home, asked, keywords, lambda parts: ("pgtrickle_changes", f"mirror_{mirrors[parts]}"))
-    home.execute("SELECT pg_catalog.set_config('search_path', '', true)")
-    relids = [r[0] for r in home.execute(statement("mirror_relids"), {"ids": list(mirrors.values())}).fetchall()]
+    if make_probe(home, text) is not None:
+        raise InvariantError("a name of another database is left in the query")
+    relids = [r[0] for r in home.execute(statement("mirror_relids"), {"ids": mirrors}).fetchall()]
     home.execute(
         statement("definition_register"),
         {
@@ -133,7 +145,16 @@ def _define(home: Connection, dsn: str, origins: Origins, asked: _Asked) -> None
     home.execute("DROP VIEW pg_temp.__pgt_probe")
 
 
-def _typed(
+def require_columns(home: Connection) -> None:
+    """A mirror has the columns that are named, and one of ours: rows as a whole are not those of the table."""
+    row = home.execute(statement("probe_whole_rows")).fetchone()
+    if row is not None and row[0]:
+        raise DefinitionError(
+            "the query uses a whole row, or a system column, of a table of another database", hint="name its columns"
+        )
+
+
+def _type(
     home: Connection,
     asked: _Asked,
     keywords: frozenset[str],
@@ -192,8 +213,8 @@ def _shell(
             raise DefinitionError(
                 f"{table.full_name} cannot be read here: {error.message}", hint="create the type or collation here, too"
             ) from error
-        asked.shells[parts] = _Shell(table, f"pg_temp.{name}")
-    return "pg_temp", asked.shells[parts].relation.removeprefix("pg_temp.")
+        asked.shells[parts] = _Shell(table, name)
+    return "pg_temp", asked.shells[parts].name
 
 
 def _column(column: Mapping[str, Any], name: str) -> str:

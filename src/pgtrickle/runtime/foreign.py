@@ -20,7 +20,7 @@ from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
 from pgtrickle.pipeline.references import references_to
-from pgtrickle.runtime.definer import OriginTable, ensure_mirror, find_table
+from pgtrickle.runtime.definer import OriginTable, ensure_mirror, find_table, require_columns
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.telemetry import event
 
@@ -175,13 +175,14 @@ def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], foun
             mirrors.append(ensure_mirror(home, *_as_local(candidate, found[candidate.relid], used)))
             there = ("pgtrickle_changes", f"mirror_{mirrors[-1]}")
         old, new = (here, there) if candidate.mirror is None else (there, here)
-        places = references_to(text, *old, keywords)
+        places = references_to(text, old, keywords)
         if not places:
             raise DefinitionError(f"{candidate.label} is read through a view, which hides it")
         for place in places:
             text = place.replaced(text, *new)
     if make_probe(home, text) is not None:
         raise DefinitionError("the query names another database")
+    require_columns(home)
     relids = [r[0] for r in home.execute(statement("mirror_relids"), {"ids": mirrors}).fetchall()]
     home.execute(
         statement("definition_register"),

@@ -134,6 +134,29 @@ class Mirroring:
             self._reader = Reader(instance.key, server_label(self._dsn), home.info.dbname)
         return self._reader
 
+    def retire(self, home: Connection) -> int:
+        """Drops mirrors that nobody reads. First their origins are told: one that is away keeps changes for them."""
+        with translated():
+            unused = [row[0] for row in home.execute("SELECT pgtrickle._unused_mirrors()").fetchall()]
+            tables = catalog.load_stream_tables(home, unused) if unused else []
+        dropped = 0
+        for table in tables:
+            assert table.mirror is not None
+            try:
+                with self._origins.session(self._dsn, table.mirror) as conn, translated():
+                    conn.execute(
+                        "DELETE FROM pgtrickle.pgt_readers WHERE reader_key = %s AND mirror_id = %s",
+                        (self._as_reader(home).key, table.pgt_id),
+                    )
+            except TransientError:
+                continue
+            except PgtrickleError:
+                pass  # it is no longer managed, or another database: nothing is kept there
+            with translated():
+                row = home.execute("SELECT pgtrickle._drop_mirror(%s)", (table.pgt_id,)).fetchone()
+            dropped += bool(row and row[0])
+        return dropped
+
     def unready(self, home: Connection, ids: Sequence[int]) -> Iterator[tuple[StreamTable, TransientError]]:
         """Of these tables those that cannot be refreshed now: a mirror that they read was never loaded, or two of one
         origin are at different cuts of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from pgtrickle.db.connect import connect
+from pgtrickle.db.connect import Connection, connect
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.costs import CostMemory
@@ -57,8 +57,7 @@ class Site:
         try:
             worker = self.take()
             try:
-                define_pending(worker.writer, self.dsn, self._origins)
-                serve_shared(worker.writer, self.dsn, self._origins)
+                self.define_with(worker.writer)
             finally:
                 self.give_back(worker)
         except PgtrickleError as error:
@@ -68,6 +67,11 @@ class Site:
             )
         finally:
             self._defining.release()
+
+    def define_with(self, home: Connection) -> None:
+        define_pending(home, self.dsn, self._origins)
+        serve_shared(home, self.dsn, self._origins)
+        self._mirroring.retire(home)
 
     def take(self) -> Worker:
         """An idle worker's connections, or new ones."""

@@ -10,8 +10,6 @@ from pgtrickle.db.connect import connect, translated
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.work import Node
 from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.definer import define_pending
-from pgtrickle.runtime.foreign import serve_shared
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.refresh import Outcome, Refresher
 from pgtrickle.runtime.site import Site
@@ -28,7 +26,6 @@ class Turns:
     def __init__(
         self, name: str, dsn: str, engine: SparkEngine, settings: Settings, origins: Origins | None = None
     ) -> None:
-        self._dsn = dsn
         self._origins = origins or Origins()
         self.site = Site(name, dsn, settings, engine, self._origins)
         self.control = connect(dsn, role="control", autocommit=True, pooler=settings.connection_pooler_mode)
@@ -50,8 +47,7 @@ class Turns:
 
     def tick(self, noticed: float = 0.0) -> list[Outcome]:
         """Every table that is due. Those that read one another move at one instant, the others in a wave."""
-        define_pending(self.control, self._dsn, self._origins)
-        serve_shared(self.control, self._dsn, self._origins)
+        self.site.define_with(self.control)
         with translated():
             tables = [t for t in catalog.load_stream_tables(self.control) if t.status in ("INITIALIZING", "ACTIVE")]
         now = datetime.now(UTC)

@@ -50,27 +50,27 @@ $$;
 COMMENT ON FUNCTION pgtrickle._make_mirror(jsonb, jsonb, jsonb, oid) IS
 'Internal. An empty mirror of a table of another database. columns: {attnum, name, origin_name, type, collation, not_null}; indexes: {columns, is_unique}.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._drop_unused_mirrors() RETURNS SETOF bigint
+CREATE OR REPLACE FUNCTION pgtrickle._unused_mirrors() RETURNS SETOF bigint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT m.pgt_id
+    FROM pgtrickle.pgt_mirrors AS m
+    JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = m.pgt_id
+    WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d WHERE d.source_relid = st.pgt_relid)
+$$;
+COMMENT ON FUNCTION pgtrickle._unused_mirrors() IS 'Internal. Mirrors that no stream table reads any more.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._drop_mirror(id bigint) RETURNS bool
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    unused record;
 BEGIN
-    FOR unused IN
-        SELECT st.pgt_id, st.pgt_name
-        FROM pgtrickle.pgt_mirrors AS m
-        JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = m.pgt_id
-        WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d WHERE d.source_relid = st.pgt_relid)
-          AND st.created_at < clock_timestamp() - interval '1 minute'
-        FOR UPDATE OF st SKIP LOCKED
-    LOOP
-        -- Who is about to define something over it has noted that under the lock of its row.
-        CONTINUE WHEN EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d
-                              WHERE d.source_relid = (SELECT st.pgt_relid FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_id = unused.pgt_id));
-        EXECUTE format('DROP TABLE IF EXISTS pgtrickle_changes.%I', unused.pgt_name);
-        DELETE FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_id = unused.pgt_id;
-        PERFORM pgtrickle._wake('drop', unused.pgt_id);
-        RETURN NEXT unused.pgt_id;
-    END LOOP;
+    -- Who defines something over a mirror holds its row until that is noted.
+    PERFORM FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_id = id FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND OR id NOT IN (SELECT u FROM pgtrickle._unused_mirrors() AS u) THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('DROP TABLE IF EXISTS pgtrickle_changes.mirror_%s', id);
+    DELETE FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_id = id;
+    PERFORM pgtrickle._wake('drop', id);
+    RETURN true;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._drop_unused_mirrors() IS 'Internal. Mirrors that no stream table reads any more go; returns which.';
+COMMENT ON FUNCTION pgtrickle._drop_mirror(bigint) IS 'Internal. Drops a mirror that no stream table reads any more, its origin having been told; false when one does again.';

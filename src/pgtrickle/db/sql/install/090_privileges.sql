@@ -28,7 +28,7 @@ REVOKE ALL ON FUNCTION pgtrickle._alert(text, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._wake(text, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._leave_groups(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._make_mirror(jsonb, jsonb, jsonb, oid) FROM PUBLIC;
-REVOKE ALL ON FUNCTION pgtrickle._drop_unused_mirrors() FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._drop_mirror(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._register_as(oid, oid[], oid, name, name, text, jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;

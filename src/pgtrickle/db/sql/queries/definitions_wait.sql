@@ -1,6 +1,8 @@
--- Returns: whether definitions that read other databases wait to be validated; whether stream tables read tables that are another database's.
+-- Returns: whether definitions that read other databases wait to be validated; whether stream tables read tables that are another database's, or mirrors
+-- are there that nobody reads.
 SELECT
     EXISTS (SELECT FROM pgtrickle.pgt_definitions AS d WHERE NOT d.is_final),
     EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d WHERE d.source_type = 'FOREIGN_TABLE')
         OR EXISTS (SELECT FROM pgtrickle.pgt_shared_sources)
         OR EXISTS (SELECT FROM pgtrickle.pgt_mirrors AS m WHERE m.local_relid IS NOT NULL)
+        OR EXISTS (SELECT FROM pgtrickle._unused_mirrors())
