@@ -80,7 +80,7 @@ class Link:
     def submit(self, jobs: Sequence[Job]) -> bool:
         self.units += len(jobs)
         fared = tuple(Fared(i, "NO_DATA", "ok") for job in jobs for i in job.unit.members)
-        self.done.append(Finished(tuple((j.job_id, SUCCEEDED, None) for j in jobs), fared, datetime.now(UTC)))
+        self.done.append(Finished(tuple((j.job_id, SUCCEEDED, None, None) for j in jobs), fared, datetime.now(UTC)))
         return True
 
     def receive(self) -> list[Finished]:

@@ -151,9 +151,11 @@ class Settings:
     max_consecutive_errors: int = _setting(
         3, "Transient failures in a row that suspend a stream table.", low=1, high=100
     )
-    allow_circular: bool = _setting(False, "Allow stream tables that depend on each other.")
+    allow_circular: bool = _setting(
+        False, "Allow stream tables that read one another in a cycle. The database itself asks it, too."
+    )
     max_fixpoint_iterations: int = _setting(
-        100, "Rounds of a cyclic component before it is an error.", low=1, high=10_000
+        100, "Rounds of a cycle of stream tables before it is an error.", low=1, high=10_000
     )
     history_retention_days: int = _setting(90, "How long the refresh history is kept, in days.", low=1, high=36_500)
     spark_master: str = _setting(

@@ -178,7 +178,7 @@ def test_diamonds_are_those_of_the_scheduler(db: Database) -> None:
 def test_circle_is_reported_with_its_rounds(db: Database) -> None:
     assert db.sql("SELECT * FROM pgtrickle.pgt_scc_status()") == []
     first, second = create(db, "x", "SELECT a FROM a"), create(db, "y", "SELECT a FROM x")
-    # as a circle would be stored; today it is refused
+    # as a cycle is stored
     db.sql(
         "INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type) "
         "VALUES (%s, 'y'::regclass, 'STREAM_TABLE')",

@@ -66,7 +66,7 @@ class FakeLink:
 
     def finish(self, status: str = SUCCEEDED, branch: str = "ok") -> None:
         fared = tuple(Fared(i, "DIFFERENTIAL", branch) for job in self.last for i in job.unit.members)
-        ended = tuple((job.job_id, status, None if branch == "ok" else "why") for job in self.last)
+        ended = tuple((job.job_id, status, None if branch == "ok" else "why", None) for job in self.last)
         self.messages.append(Finished(ended, () if status == CANCELLED else fared, datetime.now(UTC)))
 
 

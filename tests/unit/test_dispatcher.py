@@ -48,7 +48,7 @@ class Desk:
             self.go.wait(10)
         for job in jobs:
             self.at_once[job.unit.members[0]] -= 1
-        return Finished(tuple((j.job_id, SUCCEEDED, None) for j in jobs), (), datetime.now(UTC))
+        return Finished(tuple((j.job_id, SUCCEEDED, None, None) for j in jobs), (), datetime.now(UTC))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def receive(connection: Connection, count: int) -> dict[int, str]:
     while len(found) < count:
         assert connection.poll(5), f"{len(found)} of {count}"
         message: Finished = connection.recv()
-        found |= {job_id: status for job_id, status, _ in message.jobs}
+        found |= {job_id: status for job_id, status, _, _ in message.jobs}
     return found
 
 

@@ -81,8 +81,6 @@ NOT_ACTING = {
     "compact_threshold": "compaction of buffers",
     "publication_lag_warn_lsn": "there are no publications",
     "delta_work_mem_cap_mb": "the cost model",
-    "allow_circular": "cyclic components",
-    "max_fixpoint_iterations": "cyclic components",
 }
 
 

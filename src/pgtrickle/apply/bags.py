@@ -48,6 +48,7 @@ def replace_staged(conn: Connection, target: Target, stage: str) -> tuple[int, i
         # Without it the next refresh would look its rows up by reading all of them.
         conn.execute(f"ANALYZE {target.table}")
         return inserted, 0
+    conn.execute("DROP TABLE IF EXISTS pg_temp.__pgt_difference")  # of another table of the same transaction
     conn.execute('CREATE TEMP TABLE __pgt_difference (h int8, n int8, k text COLLATE "C") ON COMMIT DROP')
     conn.execute(
         f"INSERT INTO __pgt_difference SELECT b.h, sum(b.w), b.k FROM ("

@@ -64,7 +64,7 @@ class Fared:
 class Finished:
     """Jobs that ended together, each with its status: SUCCEEDED, RETRYABLE_FAILED, PERMANENT_FAILED, CANCELLED."""
 
-    jobs: tuple[tuple[int, str, str | None], ...]  # id, status, why
+    jobs: tuple[tuple[int, str, str | None, int | None], ...]  # id, status, why, rounds of a cycle
     fared: tuple[Fared, ...]
     at: datetime
 

@@ -16,9 +16,10 @@ from pgtrickle.pipeline.carriers import SqlType, encoded, exact
 from pgtrickle.pipeline.explain import explain, sample_statements
 from pgtrickle.pipeline.limited import LimitTemplate
 from pgtrickle.pipeline.measures import Measure
-from pgtrickle.pipeline.nodes import Aggregate, Plan
+from pgtrickle.pipeline.monotone import obstacle
+from pgtrickle.pipeline.nodes import Aggregate, Plan, scans
 from pgtrickle.pipeline.parse import Functions, parse
-from pgtrickle.pipeline.templates import FoldTemplate, RegionTemplate, Template, compile_plan
+from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
 from pgtrickle.pipeline.walks import RecursionTemplate
 
 if TYPE_CHECKING:
@@ -39,14 +40,17 @@ class Compiled:
     load_sql: str
     explanation: dict[str, Any]
     kept: Kept | None = None
+    cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
 
     @property
     def relids(self) -> frozenset[int]:
         return self.template.relids if self.template is not None else frozenset()
 
 
-def compile_table(conn: Connection, table: StreamTable) -> Compiled:
-    """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE."""
+def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = frozenset()) -> Compiled:
+    """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE, or is in a cycle."""
+    if cycle:
+        return _cyclic(conn, table, cycle)
     try:
         template = _template(conn, table)
     except NotDifferentiableError as error:
@@ -58,6 +62,39 @@ def compile_table(conn: Connection, table: StreamTable) -> Compiled:
     if isinstance(template, LimitTemplate) and groups is not None:
         kept = Kept(groups, template.order("s", "k"), template.needed, template.wanted)
     return Compiled(target, template, groups, None, template.load_statement(), explain(template), kept)
+
+
+def _cyclic(conn: Connection, table: StreamTable, cycle: frozenset[int]) -> Compiled:
+    """A member of a cycle: a bag, whatever the query, because the fixpoint is compared row by row."""
+    found: str | None
+    if table.refresh_mode not in ("AUTO", "FULL"):
+        found = f"its refresh_mode is {table.refresh_mode}"
+    elif table.mode_reason is not None and table.effective_mode == "FULL":
+        found = table.mode_reason
+    else:
+        plan = parse_table(conn, table, folded=False)
+        found = obstacle(plan, lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)])
+        found = f"its query uses {found}" if found is not None else _hidden(plan, cycle)
+    if found is not None:
+        raise NotDifferentiableError(
+            f"{table.full_name} reads itself through other stream tables, and {found}: that has no least fixpoint, "
+            "or none that can be found step by step",
+            hint="do it in a stream table outside of the cycle, which reads the cycle or is read by it",
+        )
+    assert not isinstance(plan, Aggregate)
+    template = BagTemplate(plan, table.columns, frozenset(s.relation.relid for s in scans(plan)))
+    explanation = explain(template)
+    explanation["tree"] = ["Cycle: the least fixpoint of all its definitions, step by step", *explanation["tree"]]
+    return Compiled(_target(table), template, None, None, template.load_statement(), explanation, cycle=cycle)
+
+
+def _hidden(plan: Plan, cycle: frozenset[int]) -> str | None:
+    for scan in scans(plan):
+        names = {c.attnum: c.name for c in scan.relation.columns}
+        for attnum, _ in scan.exposes:
+            if scan.relation.relid in cycle and names[attnum].startswith("__pgt_"):
+                return f"its query reads the hidden column {names[attnum]} of {scan.relation.name}"
+    return None
 
 
 def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Compiled:

@@ -205,7 +205,7 @@ class Dispatcher:
 
     def _cancel(self, client: _Client) -> None:
         jobs, client.later = [*self._queue.drop(client.key), *client.later], []
-        ended = [(job.job_id, CANCELLED, "the scheduler took it back") for job in jobs]
+        ended = [(job.job_id, CANCELLED, "the scheduler took it back", None) for job in jobs]
         for start in range(0, len(ended), MOST_CANCELLED):
             client.outbox.append(Finished(tuple(ended[start : start + MOST_CANCELLED]), (), datetime.now(UTC)))
 

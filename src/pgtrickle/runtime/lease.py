@@ -48,13 +48,14 @@ def work(site: Site, jobs: Sequence[Job]) -> Finished:
 
 def _finished(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Finished:
     fared = {o.table.pgt_id: _fared(o) for o in outcomes}
+    rounds = {o.table.pgt_id: o.rounds for o in outcomes if o.rounds is not None}
     ended = []
     for job in jobs:
         own = [fared[i] for i in job.unit.members if i in fared]
         why = next((f.detail for branch in ("stop", "retry", "engine") for f in own if f.branch == branch), None)
         branches = {f.branch for f in own}
         status = PERMANENT if "stop" in branches else RETRYABLE if branches & {"retry", "engine"} else SUCCEEDED
-        ended.append((job.job_id, status, why))
+        ended.append((job.job_id, status, why, max((rounds.get(i, 0) for i in job.unit.members), default=0) or None))
     return Finished(tuple(ended), tuple(fared.values()), datetime.now(UTC))
 
 
@@ -71,4 +72,4 @@ def _fared(outcome: Outcome) -> Fared:
 def _all_failed(jobs: Sequence[Job], status: str, why: str) -> Finished:
     branch = "retry" if status == RETRYABLE else "stop"
     fared = tuple(Fared(i, "SKIP", branch, why) for job in jobs for i in job.unit.members)
-    return Finished(tuple((job.job_id, status, why) for job in jobs), fared, datetime.now(UTC))
+    return Finished(tuple((job.job_id, status, why, None) for job in jobs), fared, datetime.now(UTC))

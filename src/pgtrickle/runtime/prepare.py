@@ -34,8 +34,10 @@ CAPTURE_TRIES = 3
 CAPTURE_SECONDS = 0.3  # for a lock on a source; who does not get it tries again, the other tables do not wait for it
 
 
-def prepare(conn: Connection, table: StreamTable, *, reload: str | None = None) -> Compiled:
-    """Idempotent.
+def prepare(
+    conn: Connection, table: StreamTable, *, reload: str | None = None, cycle: frozenset[int] = frozenset()
+) -> Compiled:
+    """Idempotent. `cycle`: the relations of its cycle, if it is in one.
 
     A changed shape (definition, types, state) marks the content for a new load and recreates the state; `reload` is
     another reason for that.
@@ -44,7 +46,7 @@ def prepare(conn: Connection, table: StreamTable, *, reload: str | None = None) 
         # Views before they are compiled, names after: what changes in between does not have the fingerprint noted here.
         found: dict[int, str | None] = dict.fromkeys(s.relid for s in table.watched if not s.capturable)
         found |= fingerprints(conn, found)
-        compiled = compile_table(conn, table)
+        compiled = compile_table(conn, table, cycle)
         for source in table.captured:
             columns = source.columns if compiled.template is not None else frozenset()
             found[source.relid] = _captured(conn, source.relid, columns)
@@ -180,7 +182,7 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, shape: str
 
 
 def _mode(table: StreamTable, compiled: Compiled) -> str:
-    if compiled.template is None:
+    if compiled.template is None or table.refresh_mode == "FULL":  # a member of a cycle has a template in any mode
         return "FULL"
     return "IMMEDIATE" if table.refresh_mode == "IMMEDIATE" else "DIFFERENTIAL"
 

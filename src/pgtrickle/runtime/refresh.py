@@ -87,6 +87,7 @@ class Outcome:
     inserted: int = 0
     deleted: int = 0
     timings: dict[str, float] = field(default_factory=dict)
+    rounds: int | None = None  # of a cycle, until nothing came any more
 
 
 @dataclass(slots=True)
@@ -137,6 +138,7 @@ class Refresher:
         self.engine = engine
         self.compiled = compiled
         self.limits = limits
+        self.quiet_too = False  # of a cycle all go when one does
         self.bulk_bytes = bulk_bytes
         self.costs = costs if costs is not None else CostMemory()
 
@@ -250,6 +252,7 @@ class Refresher:
         return catalog.load_stream_tables(self.reader, ids)
 
     def _plan(self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
+        """What each of them needs. Who needs nothing (not with `quiet_too`) or cannot go on is in `outcomes`."""
         started, begun = datetime.now(UTC), time.perf_counter()
         tables = self._tables(ids)
         prints = self._prints(sorted({s.relid for t in tables for s in t.watched}))
@@ -288,7 +291,7 @@ class Refresher:
             )
             # Changes that do not matter to the table are behind it all the same: its frontier lets their buffer go.
             is_quiet = not table.refresh_requested and all(p.is_seen for p in pending.values())
-            if decision.action == PREPARE or (decision.action == NO_DATA and is_quiet):
+            if decision.action == PREPARE or (decision.action == NO_DATA and is_quiet and not self.quiet_too):
                 outcomes.append(Outcome(table, decision.action, decision.reason))
                 continue
             timings = Timings()
@@ -306,7 +309,7 @@ class Refresher:
         return counts, sizes
 
     def _read(self, job: Job, cut: Cut) -> None:
-        with _timed(job, "read"):
+        with timed(job, "read"):
             if job.decision.action == DIFFERENTIAL and job.since is not None:
                 window = Window(job.since, cut)
                 changed = {r: Changed(r, window, p.rows) for r, p in job.pending.items() if p.rows}
@@ -361,10 +364,10 @@ class Refresher:
         assert job.delta is not None
         kept, template = job.compiled.kept, job.template
         if kept is not None and limited.runs_out(self.reader, kept, sum(job.delta.columns["n"])):
-            with _timed(job, "refill"):
+            with timed(job, "refill"):
                 job.refill = self._refill(job)
             return
-        with _timed(job, "reread"):
+        with timed(job, "reread"):
             if isinstance(template, FoldTemplate):
                 assert job.compiled.groups is not None
                 job.arrays = delta_arrays(self.reader, template, job.compiled.groups, job.delta)
@@ -419,7 +422,7 @@ class Refresher:
                 outcomes.append(Outcome(job.table, record.action, record.reason, fenced))
                 continue
             stage = stages.get(record.pgt_id)
-            with _timed(job, "apply"):
+            with timed(job, "apply"):
                 inserted, deleted = self._apply(job) if stage is None else self._replace(job, stage)
             timings = job.timings.to_json()
             if not job.is_silent:
@@ -460,6 +463,8 @@ class Refresher:
         """
         groups = job.compiled.groups
         columns = groups.load_columns() if groups is not None else bags.LOAD_COLUMNS
+        if self.reader is self.writer:  # one session cannot copy out and in at a time
+            return stage_arrow(self.writer, columns, list(self._identified(job)))
         begun = time.perf_counter()
         stage = stage_by_executors(
             self.reader, self.writer, self.engine, job.table, job.compiled, columns, at_least_bytes=self.bulk_bytes
@@ -474,13 +479,13 @@ class Refresher:
     def _identified(self, job: Job) -> Generator[pa.Table, None, None]:
         with closing(read_batches(self.reader, job.compiled.load_sql, _load_types(job.compiled))) as batches:
             while True:
-                with _timed(job, "read"):
+                with timed(job, "read"):
                     batch = next(batches, None)
                 if batch is None:
                     return
-                with _timed(job, "spark"):
+                with timed(job, "spark"):
                     identified = self.engine.identify(batch)
-                with _timed(job, "stage"):
+                with timed(job, "stage"):
                     yield identified
 
     def _replace(self, job: Job, stage: str) -> tuple[int, int]:
@@ -561,7 +566,7 @@ def _load_types(compiled: Compiled) -> list[pa.DataType]:
 
 
 @contextmanager
-def _timed(job: Job, part: str) -> Iterator[None]:
+def timed(job: Job, part: str) -> Iterator[None]:
     begun = time.perf_counter()
     yield
     job.timings.add(part, (time.perf_counter() - begun) * 1000)

@@ -254,21 +254,22 @@ class Scheduling:
             self.abandon("the pipeline ended")
 
     def _finished(self, message: Finished) -> None:
-        units = [(job_id, status, why) for job_id, status, why in message.jobs if job_id in self._jobs]
+        units = [job for job in message.jobs if job[0] in self._jobs]
         with translated():
             self._conn.execute(
                 statement("jobs_finished"),
                 {
-                    "ids": [job_id for job_id, _, _ in units],
-                    "statuses": [status for _, status, _ in units],
-                    "details": [why for _, _, why in units],
+                    "ids": [job_id for job_id, _, _, _ in units],
+                    "statuses": [status for _, status, _, _ in units],
+                    "details": [why for _, _, why, _ in units],
+                    "rounds": [rounds for _, _, _, rounds in units],
                     "times": [message.at] * len(units),
                 },
             )
         fared = {f.pgt_id: f for f in message.fared}
         again: set[int] = set()
         now = time.time()
-        for job_id, status, _ in units:
+        for job_id, status, _, _ in units:
             unit, began = self._jobs.pop(job_id), self._began.pop(job_id)
             if status == RETRYABLE:
                 self._attempts[unit.key] = self._attempts.get(unit.key, 0) + 1

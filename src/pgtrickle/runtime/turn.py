@@ -3,6 +3,7 @@ wherever turns have to happen one by one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from pgtrickle.db import catalog
@@ -18,6 +19,8 @@ from pgtrickle.scheduler.graph import Graph
 from pgtrickle.scheduler.schedule import is_due
 from pgtrickle.scheduler.units import Turn, plan
 from pgtrickle.settings import Settings
+
+REFRESHED = ("INITIALIZING", "ACTIVE")
 
 
 class Turns:
@@ -49,13 +52,14 @@ class Turns:
         """Every table that is due. Those that read one another move at one instant, the others in a wave."""
         self.site.define_with(self.control)
         with translated():
-            tables = [t for t in catalog.load_stream_tables(self.control) if t.status in ("INITIALIZING", "ACTIVE")]
+            tables = {t.pgt_id: t for t in catalog.load_stream_tables(self.control)}
         now = datetime.now(UTC)
-        wanted = [t for t in tables if _wants_refresh(t, now)]
-        graph = Graph.of(
-            Node(t.pgt_id, t.relid, tuple(s.relid for s in t.captured), t.schedule, t.refresh_mode) for t in wanted
-        )
-        return self.worker.run(plan(graph, Turn(due=(), asked=[t.pgt_id for t in wanted])).units, noticed)
+        cycles = _graph(tables.values()).cycles
+        # Of a cycle all go, or none does.
+        wanted = {i for t in tables.values() if _wants_refresh(t, now) for i in cycles.get(t.pgt_id, (t.pgt_id,))}
+        free = {i for i in wanted if all(tables[j].status in REFRESHED for j in cycles.get(i, (i,)))}
+        graph = _graph(tables[i] for i in sorted(free))
+        return self.worker.run(plan(graph, Turn(due=(), asked=sorted(free))).units, noticed)
 
     def tidy(self) -> None:
         self._tidier.tidy()
@@ -64,6 +68,12 @@ class Turns:
         """Indexes are built beside the turns."""
         if self._tidier.indexing is not None:
             self._tidier.indexing.join(seconds)
+
+
+def _graph(tables: Iterable[StreamTable]) -> Graph:
+    return Graph.of(
+        Node(t.pgt_id, t.relid, tuple(s.relid for s in t.captured), t.schedule, t.refresh_mode) for t in tables
+    )
 
 
 def _wants_refresh(table: StreamTable, now: datetime) -> bool:

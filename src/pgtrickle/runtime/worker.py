@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import Connection, backend_pid, translated
 from pgtrickle.errors import (
+    ConfigError,
     EngineLostError,
     FencedError,
     InvariantError,
@@ -19,15 +20,16 @@ from pgtrickle.errors import (
     TransientError,
 )
 from pgtrickle.model.catalog import StreamTable
-from pgtrickle.model.work import Unit
+from pgtrickle.model.work import CYCLIC, Unit
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.costs import CostMemory
+from pgtrickle.runtime.cycle import CycleRefresher
 from pgtrickle.runtime.decide import NO_DATA, PREPARE, TRUNCATED
 from pgtrickle.runtime.failures import record_failure
 from pgtrickle.runtime.mirroring import Mirroring
 from pgtrickle.runtime.prepare import prepare
-from pgtrickle.runtime.refresh import Outcome, Refresher
+from pgtrickle.runtime.refresh import Outcome
 from pgtrickle.runtime.templatecache import TemplateCache, version
 from pgtrickle.scheduler.cost import Limits
 from pgtrickle.settings import Settings
@@ -57,6 +59,7 @@ class Worker:
         self.cache = cache
         # Of the units at hand: the cache may be smaller than they are many.
         self._held: dict[int, tuple[tuple[object, ...], Compiled]] = {}
+        self._cycles_of: dict[int, frozenset[int]] = {}  # the relations of a table's cycle
         limits = Limits(
             settings.differential_max_change_ratio,
             settings.max_buffer_rows,
@@ -64,7 +67,7 @@ class Worker:
             settings.prediction_window * 60.0,
             settings.prediction_min_samples,
         )
-        self.refresher = Refresher(reader, writer, engine, self._compiled, limits, costs=costs)
+        self.refresher = CycleRefresher(reader, writer, engine, self._compiled, limits, costs=costs)
         self._mirroring = mirroring
 
     def is_usable(self) -> bool:
@@ -86,6 +89,9 @@ class Worker:
         self._held.clear()
         with translated():
             tables = catalog.load_stream_tables(self.writer, [i for u in units for i in u.members])
+        relids = {t.pgt_id: t.relid for t in tables}
+        cycles = [u for u in units if u.kind == CYCLIC]
+        self._cycles_of = {i: frozenset(relids[j] for j in u.members if j in relids) for u in cycles for i in u.members}
         ready: dict[int, StreamTable] = {}
         outcomes: list[Outcome] = []
         for table in tables:
@@ -101,11 +107,14 @@ class Worker:
                 self._postpone(table, error)
                 outcomes.append(Outcome(table, PREPARE, None, error))
                 del ready[table.pgt_id]
-        alone = [i for u in units if len(u.members) == 1 for i in u.members if i in ready]
+        alone = [i for u in units if len(u.members) == 1 and u.kind != CYCLIC for i in u.members if i in ready]
         if alone:
             outcomes += self._wave(alone)
         for unit in units:
-            if len(unit.members) > 1:
+            if unit.kind == CYCLIC:
+                if all(i in ready for i in unit.members):  # none goes without the others
+                    outcomes += self._cycle([ready[i] for i in unit.members])
+            elif len(unit.members) > 1:
                 outcomes += self._chain([[i for i in level if i in ready] for level in unit.levels])
         return outcomes
 
@@ -146,7 +155,7 @@ class Worker:
         compiled = self.cache.get(table)
         if table.mirror is not None:
             return True  # prepared at its origin, which may be away
-        if compiled is None:
+        if compiled is None or compiled.cycle != self._cycles_of.get(table.pgt_id, frozenset()):
             return self._prepare(table, outcomes)
         self._held[table.pgt_id] = (version(table), compiled)
         return True
@@ -161,6 +170,24 @@ class Worker:
             if loaded:
                 outcomes += self._wave(loaded)
         return outcomes
+
+    def _cycle(self, tables: Sequence[StreamTable]) -> list[Outcome]:
+        started = datetime.now(UTC)
+        if not self.settings.allow_circular:
+            error = ConfigError(
+                "stream tables that read one another are not refreshed while allow_circular is off",
+                hint="switch it on and resume_stream_table, or alter their queries",
+            )
+            return self._handled([Outcome(t, "FULL", None, error) for t in tables], started)
+        failed: list[Outcome] = []
+        outcomes = self.refresher.cycle(tables, self.settings.max_fixpoint_iterations)
+        for outcome in outcomes:
+            if outcome.action == PREPARE:
+                self.cache.drop(outcome.table.pgt_id)
+                self._prepare(outcome.table, failed, reload=outcome.reason)
+        if any(o.action == PREPARE for o in outcomes) and not failed:
+            outcomes = self.refresher.cycle(tables, self.settings.max_fixpoint_iterations)
+        return self._handled([o for o in outcomes if o.action != PREPARE], started) + failed
 
     def _wave(self, ids: Sequence[int]) -> list[Outcome]:
         started = datetime.now(UTC)
@@ -193,7 +220,8 @@ class Worker:
     def _prepare(self, table: StreamTable, failed: list[Outcome], *, reload: str | None = None) -> bool:
         started = datetime.now(UTC)
         try:
-            compiled = prepare(self.writer, table, reload=reload)
+            cycle = self._cycles_of.get(table.pgt_id, frozenset())
+            compiled = prepare(self.writer, table, reload=reload, cycle=cycle)
         except PgtrickleError as error:
             if not self.is_usable():
                 raise

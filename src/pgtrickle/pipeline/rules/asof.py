@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from pgtrickle.pipeline.carriers import encoded
 from pgtrickle.pipeline.nodes import Scan
-from pgtrickle.pipeline.rules import linear
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.sqltext import quote
 
@@ -29,8 +28,7 @@ def as_of(
     """
     by_number = {c.attnum: c for c in scan.relation.columns}
     columns = [a for a, _ in scan.exposes]
-    window = f"{change.window.predicate('c.xid')} AND c.action <> 'T'"
-    buffer = f"{linear.buffer_name(scan.relation.relid)} AS c WHERE {window}"
+    buffer = f"{change.images} AND c.action <> 'T'"
     table = f"{quote(scan.relation.schema)}.{quote(scan.relation.name)} AS t"
     stored = {a: f"t.{quote(by_number[a].name)}" for a in columns}
     row = encoded([f"{s}::text" for s in stored.values()])
@@ -61,9 +59,8 @@ def as_of(
 def netted(scan: Scan, change: Changed, action: str, share: Callable[[str, str], str]) -> str:
     """The name of the rows that have come ('I') or gone ('D') for good: not those that did both in the window."""
     image = encoded([f"c.c{a}::text" for a, _ in scan.exposes])
-    buffer = f"{linear.buffer_name(scan.relation.relid)} AS c WHERE {change.window.predicate('c.xid')}"
     signed = f"sum(CASE c.action WHEN '{action}' THEN 1 ELSE -1 END)"
-    net = f"SELECT {image} AS r, {signed} AS n FROM {buffer} AND c.action <> 'T' GROUP BY 1 HAVING {signed} > 0"
+    net = f"SELECT {image} AS r, {signed} AS n FROM {change.images} AND c.action <> 'T' GROUP BY 1 HAVING {signed} > 0"
     listed = ", ".join(_typed(scan, [quote(n) for _, n in scan.exposes])) or "1 AS __pgt_one"
     return share(f"SELECT {listed} FROM ({net}) AS b, {copies('b.n')}", "n")
 

@@ -33,6 +33,14 @@ MAX_TOGETHER = 3  # changed occurrences whose sets are taken one by one
 
 
 @dataclass(frozen=True, slots=True)
+class Steps:
+    """Rows that a fixpoint has noted in a working table of its own, from a step on."""
+
+    table: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
 class Changed:
     """A source with changes in the window.
 
@@ -40,8 +48,15 @@ class Changed:
     """
 
     relid: int
-    window: Window
+    window: Window | Steps
     rows: int
+
+    @property
+    def images(self) -> str:
+        """The changed rows, as `c`: a table and a condition."""
+        if isinstance(self.window, Steps):
+            return f"{self.window.table} AS c WHERE c.step >= {self.window.since}"
+        return f"{buffer_name(self.relid)} AS c WHERE {self.window.predicate('c.xid')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,5 +223,4 @@ def window_rows(scan: Scan, change: Changed, *, negate: bool) -> str:
     columns = [f"c.c{attnum} AS {quote(name)}" for attnum, name in scan.exposes] or ["1 AS __pgt_one"]
     plus = "D" if negate else "I"
     columns.append(f"CASE c.action WHEN '{plus}' THEN 1 ELSE -1 END AS {W}")
-    where = change.window.predicate("c.xid")
-    return f"SELECT {', '.join(columns)} FROM {buffer_name(scan.relation.relid)} AS c WHERE {where} AND c.action <> 'T'"
+    return f"SELECT {', '.join(columns)} FROM {change.images} AND c.action <> 'T'"

@@ -384,6 +384,8 @@ DECLARE
     effective text := st.effective_refresh_mode;
     reason text := st.mode_reason;
     reader text;
+    cycle bigint[];
+    cycle_now bigint[];
 BEGIN
     IF probe IS NOT NULL THEN
         PERFORM pgtrickle._refuse_unusable(probe);
@@ -394,26 +396,11 @@ BEGIN
     END IF;
 
     IF probe IS NOT NULL AND original_query IS NOT NULL THEN
-        IF EXISTS (
-            WITH RECURSIVE below(relid) AS (
-                SELECT x.relid FROM pgtrickle._reads(probe) AS x
-                UNION
-                SELECT dep.source_relid
-                FROM below AS b
-                JOIN pgtrickle.pgt_stream_tables AS t ON t.pgt_relid = b.relid
-                JOIN pgtrickle.pgt_dependencies AS dep ON dep.pgt_id = t.pgt_id
-            )
-            SELECT FROM below AS b WHERE b.relid = st.pgt_relid
-        ) THEN
-            RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
-                MESSAGE = format('the query would make %s depend on itself', qualified),
-                HINT = 'Cycles of stream tables are not supported.';
-        END IF;
         IF d.output_columns <> st.output_columns THEN
             SELECT format('%I.%I', t.pgt_schema, t.pgt_name) INTO reader
             FROM pgtrickle.pgt_dependencies AS dep
             JOIN pgtrickle.pgt_stream_tables AS t ON t.pgt_id = dep.pgt_id
-            WHERE dep.source_relid = st.pgt_relid
+            WHERE dep.source_relid = st.pgt_relid AND dep.pgt_id <> id
             LIMIT 1;
             IF reader IS NOT NULL THEN
                 RAISE EXCEPTION USING ERRCODE = 'dependent_objects_still_exist',
@@ -421,6 +408,7 @@ BEGIN
                     HINT = 'Drop the reader first, or keep the columns.';
             END IF;
         END IF;
+        cycle := pgtrickle._cycle_of(id);
         PERFORM pgtrickle._store_dependencies(id, probe);
         UPDATE pgtrickle.pgt_stream_tables AS t
         SET defining_query = d.defining_query, original_query = _alter_as.original_query, output_columns = d.output_columns,
@@ -453,6 +441,15 @@ BEGIN
         epoch = t.epoch + 1,
         updated_at = clock_timestamp()
     WHERE t.pgt_id = id;
+    IF probe IS NOT NULL THEN
+        cycle_now := pgtrickle._cycle_of(id);
+        IF cycle_now <> '{}' THEN
+            PERFORM pgtrickle._check_cycle(cycle_now);
+        END IF;
+        IF cycle <> cycle_now THEN
+            PERFORM pgtrickle._redo(ARRAY(SELECT m FROM unnest(cycle || cycle_now) AS m GROUP BY m HAVING m <> id));
+        END IF;
+    END IF;
     PERFORM pgtrickle._wake('alter', id);
 END
 $$;

@@ -183,11 +183,15 @@ DECLARE
     reader record;
     private name;
 BEGIN
+    IF cascade THEN
+        -- what it reads, and may read it, must not come back to it
+        DELETE FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = id;
+    END IF;
     FOR reader IN
         SELECT DISTINCT t.pgt_id, format('%I.%I', t.pgt_schema, t.pgt_name) AS label
         FROM pgtrickle.pgt_dependencies AS d
         JOIN pgtrickle.pgt_stream_tables AS t ON t.pgt_id = d.pgt_id
-        WHERE d.source_relid = st.pgt_relid
+        WHERE d.source_relid = st.pgt_relid AND d.pgt_id <> id
     LOOP
         IF NOT cascade THEN
             RAISE EXCEPTION USING ERRCODE = 'dependent_objects_still_exist',

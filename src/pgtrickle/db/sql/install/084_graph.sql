@@ -138,12 +138,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
            l.iterations, l.finished_at
     FROM ids AS i
     LEFT JOIN LATERAL (SELECT j.iterations, j.finished_at FROM pgtrickle.pgt_scheduler_jobs AS j
-                       WHERE j.unit_kind = 'cyclic_scc' AND j.status = 'SUCCEEDED' AND j.members @> i.members
+                       WHERE j.unit_kind = 'cyclic_scc' AND j.status = 'SUCCEEDED' AND j.iterations IS NOT NULL AND j.members @> i.members AND j.members <@ i.members
                        ORDER BY j.job_id DESC LIMIT 1) AS l ON true
     ORDER BY i.root
 $$;
 COMMENT ON FUNCTION pgtrickle.pgt_scc_status() IS
-'Stream tables that read one another in a circle, with the rounds that the last refresh took until nothing changed, and when that was.';
+'Stream tables that read one another in a circle, with the rounds that the last refresh of theirs that had something to do took until nothing came any more, and when that was. NULL when there was none within a day.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.dependency_tree()
 RETURNS TABLE (tree_line text, node text, node_type text, depth int, status text, refresh_mode text)
