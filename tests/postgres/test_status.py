@@ -45,20 +45,20 @@ def test_everything_runs_on_an_empty_catalog(db: Database) -> None:
 def test_everything_runs_for_a_role_with_usage_alone(db: Database, make_role: MakeRole) -> None:
     relid = capture(db)
     pgt_id = create(db, refresh_mode="DIFFERENTIAL")
-    loaded(db, pgt_id, last_error_message="secret 4711", reinit_reason="secret 4711")
-    refreshed(db, pgt_id, "DIFFERENTIAL", 5, "FAILED", error_message="secret 4711", reason="secret 4711")
-    job(db, [pgt_id], "PERMANENT_FAILED", detail="secret 4711", finished_at=datetime.now(UTC))
-    db.sql("INSERT INTO t VALUES (4711, 0)")
+    loaded(db, pgt_id, last_error_message="secret 1947114711", reinit_reason="secret 1947114711")
+    refreshed(db, pgt_id, "DIFFERENTIAL", 5, "FAILED", error_message="secret 1947114711", reason="secret 1947114711")
+    job(db, [pgt_id], "PERMANENT_FAILED", detail="secret 1947114711", finished_at=datetime.now(UTC))
+    db.sql("INSERT INTO t VALUES (1947114711, 0)")
     other = make_role(db)
     path = "SET search_path = public"
     other.execute(path)
     mine = db.connect()
     seen = ""
     for call in (*REPORTS, *NAMED):
-        assert "4711" not in str(other.execute(f"SELECT * FROM pgtrickle.{call}").fetchall()), call
+        assert "1947114711" not in str(other.execute(f"SELECT * FROM pgtrickle.{call}").fetchall()), call
         seen += str(mine.execute(f"SELECT * FROM pgtrickle.{call}").fetchall())
     # pgt_status, info, pg_stat, explain_st, twice history, timeline; two columns each of the last three
-    assert seen.count("secret 4711") > 10
+    assert seen.count("secret 1947114711") > 10
     for column, table in (("last_error_message", "pgt_stream_tables"), ("reinit_reason", "pgt_stream_tables"),
                           ("reason", "pgt_refresh_history"), ("error_message", "pgt_refresh_history"),
                           ("detail", "pgt_scheduler_jobs")):  # fmt: skip
@@ -68,10 +68,10 @@ def test_everything_runs_for_a_role_with_usage_alone(db: Database, make_role: Ma
         other.execute(f"SELECT FROM pgtrickle_changes.changes_{relid}")
     # whoever may read the stream table may read why it failed
     db.sql(f"GRANT SELECT ON s TO {other.info.user}")
-    assert other.execute("SELECT last_error_message FROM pgtrickle.pgt_status()").fetchall() == [("secret 4711",)]
-    assert other.execute("SELECT detail FROM pgtrickle.parallel_job_status()").fetchall() == [("secret 4711",)]
+    assert other.execute("SELECT last_error_message FROM pgtrickle.pgt_status()").fetchall() == [("secret 1947114711",)]
+    assert other.execute("SELECT detail FROM pgtrickle.parallel_job_status()").fetchall() == [("secret 1947114711",)]
     assert other.execute("SELECT reason, error_message FROM pgtrickle.refresh_timeline()").fetchall() == [
-        ("secret 4711", "secret 4711")
+        ("secret 1947114711", "secret 1947114711")
     ]
 
 
