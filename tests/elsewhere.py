@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pgtrickle.runtime.refresh import Outcome
+from pgtrickle.runtime.verify import verify_tables
 from tests.conftest import Database
 from tests.line import Line
 
@@ -73,3 +74,6 @@ class Elsewhere:
         if action is not None:
             assert self.line.last(name)[:2] == (action, "COMPLETED"), self.line.last(name)
         assert self.line.rows(name) == self.expected(name)
+        results = verify_tables(self.home.dsn, [name], timeout_seconds=1)
+        assert len(results) > 1
+        assert all(r.ok for r in results), results

@@ -11,6 +11,7 @@ from psycopg import sql
 
 from pgtrickle.db.install import install
 from pgtrickle.runtime.origins import Origins
+from pgtrickle.runtime.verify import verify_tables
 from tests.conftest import Database
 from tests.elsewhere import Elsewhere
 from tests.line import Line
@@ -349,3 +350,16 @@ def test_stars_and_natural_joins_mean_the_columns_of_the_tables(fleet: Elsewhere
     fleet.settle()
     for name in ("stars", "few", "nobody", "deep"):
         fleet.check(name)
+
+
+def test_a_mirror_that_differs_is_found(fleet: Elsewhere) -> None:
+    crm, _ = fleet.others
+    fleet.create("copied", "SELECT id, name FROM {0}.public.customers")
+    fleet.settle()
+    fleet.check("copied", action=None)
+    crm.sql("INSERT INTO customers VALUES (70, 'h', NULL)")  # not yet refreshed: as of its cut it is right
+    (mirror, _) = verify_tables(fleet.home.dsn, ["copied"], timeout_seconds=1)
+    assert mirror.ok
+    fleet.home.sql(f"DELETE FROM {mirror.name} WHERE id = 2; UPDATE {mirror.name} SET name = 'odd' WHERE id = 1")
+    (mirror, _) = verify_tables(fleet.home.dsn, ["copied"], timeout_seconds=1)
+    assert (mirror.ok, mirror.missing, mirror.extra) == (False, 2, 1)

@@ -29,6 +29,10 @@ Server = Annotated[
     str,
     typer.Option("--server", envvar="PGTRICKLE_SERVER", help="postgresql://user@host/database", metavar="DSN"),
 ]
+Others = Annotated[
+    list[str] | None,
+    typer.Option("--other-server", help="A server of the fleet whose tables are read as well.", metavar="DSN"),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 
 
@@ -122,6 +126,7 @@ def refresh(
     names: Annotated[list[str] | None, typer.Argument(help="Stream tables, with their schemas if not public.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every stream table of the database.")] = False,
     spark_remote: Annotated[str | None, typer.Option(help="sc://host:port of a running Spark Connect server.")] = None,
+    others: Others = None,
     as_json: Json = False,
 ) -> None:
     """Refresh stream tables once, now, without a running control plane: from cron, in a pipeline of yours."""
@@ -135,7 +140,7 @@ def refresh(
         settings = options.load(connection, spark_remote=spark_remote).settings
     set_up_logging("error" if settings.log_level == "info" else settings.log_level, settings.log_format)
     with working("starting Spark and refreshing"):
-        outcomes = refresh_once(settings, server, names or None)
+        outcomes = refresh_once(settings, server, names or None, others or ())
     rows = [
         {
             "table": o.table.full_name,
@@ -163,6 +168,7 @@ def verify(
     server: Server,
     name: Annotated[str | None, typer.Argument(help="A stream table, with its schema if not public.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every stream table of the database.")] = False,
+    others: Others = None,
     as_json: Json = False,
 ) -> None:
     """Compare stream tables with their queries, row by row, both ways; exit status 1 on any difference."""
@@ -171,7 +177,7 @@ def verify(
     from pgtrickle.runtime.report import verify_lines
     from pgtrickle.runtime.verify import verify_tables
 
-    results = verify_tables(server, None if name is None else [name])
+    results = verify_tables(server, None if name is None else [name], servers=others or ())
     if as_json:
         from dataclasses import asdict
 

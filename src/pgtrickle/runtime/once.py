@@ -10,6 +10,7 @@ from pathlib import Path
 from pgtrickle.db.connect import TRANSACTION, connect, translated
 from pgtrickle.errors import ConfigError
 from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.refresh import Outcome
 from pgtrickle.runtime.sparkkeeper import SparkKeeper
 from pgtrickle.runtime.sparkurl import wait_for_url
@@ -19,8 +20,10 @@ from pgtrickle.settings import Settings
 MOST_TURNS = 20  # what reads a table that was loaded just now follows in the next turn
 
 
-def refresh_once(settings: Settings, dsn: str, names: Sequence[str] | None) -> list[Outcome]:
-    """Of these tables, or of all. The latest outcome of each."""
+def refresh_once(
+    settings: Settings, dsn: str, names: Sequence[str] | None, servers: Sequence[str] = ()
+) -> list[Outcome]:
+    """Of these tables, or of all. The latest outcome of each. `servers`: others whose tables they read."""
     pins = {"search_path": "public"}  # for names that were given without their schema
     with connect(dsn, role="refresh", pooler=TRANSACTION, pins=pins) as conn, translated():
         row = conn.execute(
@@ -46,7 +49,7 @@ def refresh_once(settings: Settings, dsn: str, names: Sequence[str] | None) -> l
         try:
             seconds = settings.spark_start_timeout_s
             engine = SparkEngine(lambda: wait_for_url(Path(directory), seconds, threading.Event()))
-            turns = Turns("once", dsn, engine, settings)
+            turns = Turns("once", dsn, engine, settings, Origins(servers))
             try:
                 return _until_quiet(turns)
             finally:

@@ -36,7 +36,9 @@ from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.whole import query_as_of
 from pgtrickle.runtime.compile import compile_table, parse_table
 from pgtrickle.runtime.decide import since
+from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.pending import read_pending
+from pgtrickle.runtime.verifymirror import compare_mirror
 
 # json, xml and the geometric types have no equality to sort or hash by; their text has
 _NO_EQUALITY = frozenset({114, 142, 600, 601, 602, 603, 604, 628, 718})
@@ -63,12 +65,41 @@ class VerifyResult:
     note: str | None = None
 
 
-def verify_tables(dsn: str, names: Sequence[str] | None, *, timeout_seconds: float = 60.0) -> list[VerifyResult]:
-    with connect(dsn, role="verify", pooler=TRANSACTION) as conn, translated():
-        tables = catalog.load_stream_tables(conn)
-        if names is not None:
-            tables = [_named(tables, name) for name in names]
-        return [_verify(conn, table.pgt_id, timeout_seconds) for table in tables]
+def verify_tables(
+    dsn: str, names: Sequence[str] | None, *, timeout_seconds: float = 60.0, servers: Sequence[str] = ()
+) -> list[VerifyResult]:
+    """These tables, or all, and the mirrors of other databases' tables that they read; `servers` may have those."""
+    origins = Origins(servers)
+    try:
+        with connect(dsn, role="verify", pooler=TRANSACTION) as conn, translated():
+            tables = catalog.load_stream_tables(conn)
+            if names is not None:
+                named = [_named(tables, name) for name in names]
+                tables = [*_mirrors_below(named, tables), *named]
+            look = _Look(conn, dsn, origins)
+            return [_verify(look, table.pgt_id, timeout_seconds) for table in tables]
+    finally:
+        origins.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    conn: Connection
+    dsn: str
+    origins: Origins
+
+
+def _mirrors_below(tables: Sequence[StreamTable], all_of_them: Sequence[StreamTable]) -> list[StreamTable]:
+    by_relid = {table.relid: table for table in all_of_them}
+    found: dict[int, StreamTable] = {}
+    stack = list(tables)
+    while stack:
+        for source in stack.pop().sources:
+            below = by_relid.get(source.relid)
+            if below is not None and below.pgt_id not in found:
+                found[below.pgt_id] = below
+                stack.append(below)
+    return [table for table in found.values() if table.mirror is not None]
 
 
 def _named(tables: Sequence[StreamTable], name: str) -> StreamTable:
@@ -79,11 +110,12 @@ def _named(tables: Sequence[StreamTable], name: str) -> StreamTable:
     raise DefinitionError(f"there is no stream table {name}", hint="pgtrickle status lists them")
 
 
-def _verify(conn: Connection, pgt_id: int, timeout_seconds: float) -> VerifyResult:
+def _verify(look: _Look, pgt_id: int, timeout_seconds: float) -> VerifyResult:
     begun = time.monotonic()
     asked = False
+    conn = look.conn
     while True:
-        result = _attempt(conn, pgt_id, begun if asked else None)
+        result = _attempt(look, pgt_id, begun if asked else None)
         if result is not None:
             return result
         if time.monotonic() - begun > timeout_seconds:
@@ -101,8 +133,9 @@ def _verify(conn: Connection, pgt_id: int, timeout_seconds: float) -> VerifyResu
         time.sleep(0.1)
 
 
-def _attempt(conn: Connection, pgt_id: int, waiting_since: float | None) -> VerifyResult | None:
+def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyResult | None:
     """One comparison in one snapshot; None when the table's cut cannot be looked at now."""
+    conn = look.conn
     with _snapshot(conn):
         moment = catalog.read_moment(conn)
         loaded = catalog.load_stream_tables(conn, [pgt_id])
@@ -114,6 +147,8 @@ def _attempt(conn: Connection, pgt_id: int, waiting_since: float | None) -> Veri
                 f"{table.full_name} is in status {table.status}",
                 hint="see last_error_message in pgtrickle.pgt_status()",
             )
+        if table.mirror is not None:
+            return _mirror(look, table)
         cut = since(table, moment.instance, moment.cut)
         if cut is None or not table.is_populated or table.needs_reinit:
             return None
@@ -137,6 +172,17 @@ def _attempt(conn: Connection, pgt_id: int, waiting_since: float | None) -> Veri
     return VerifyResult(
         table.full_name, not missing and not extra, missing, extra, str(cut), waited, table.effective_mode, how, note
     )
+
+
+def _mirror(look: _Look, table: StreamTable) -> VerifyResult | None:
+    assert table.mirror is not None
+    found = compare_mirror(look.conn, table, look.dsn, look.origins)
+    if found is None:
+        return None
+    missing, extra, cut = found
+    note = f"compared with {table.mirror.name}"
+    ok = not missing and not extra
+    return VerifyResult(table.full_name, ok, missing, extra, str(cut), 0.0, table.effective_mode, "around", note)
 
 
 @contextmanager
