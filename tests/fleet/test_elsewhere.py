@@ -42,8 +42,8 @@ class Span:
         self.small = Small(self.home)
         self._written = 0
 
-    def write(self) -> None:
-        """A little of everything, in both databases."""
+    def write(self) -> bool:
+        """A little of everything, in both databases. True: both were there."""
         self._written += 1
         n = self._written
         self.sales.sql(
@@ -51,6 +51,7 @@ class Span:
         )
         self.sales.sql("DELETE FROM orders WHERE id = %s", n * 3)
         self.crm.sql("UPDATE customers SET region = 'r' || (id + %s) %% 4 WHERE id %% 5 = %s %% 5", n, n)
+        return True
 
     def wanted(self) -> list[tuple[Any, ...]]:
         """PostgreSQL's answer, over copies of both tables."""
@@ -113,7 +114,7 @@ def test_two_servers_and_everything_that_can_die(span: Span, run: Run) -> None:
         span.write()
         time.sleep(0.1)  # in the midst of it, now and then
         harm()
-        wait_for(lambda: span.write() is None, 30)
+        wait_for(span.write, 30)
         wait_for(span.is_current, 60)
     span.verify()
     run.kill()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pgtrickle.db import catalog
@@ -16,10 +18,10 @@ from pgtrickle.model.flow import Frontier
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.decide import FULL, PREPARE
-from pgtrickle.runtime.mirrors import MirrorRefresher, SharedRefresher
+from pgtrickle.runtime.mirrors import MirrorRefresher, SharedRefresher, run_together
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.prepare import Reader, prepare_mirror
-from pgtrickle.runtime.readings import Want
+from pgtrickle.runtime.readings import Reading, Want
 from pgtrickle.runtime.refresh import Outcome
 from pgtrickle.runtime.templatecache import TemplateCache
 from pgtrickle.scheduler.cost import Limits
@@ -29,6 +31,16 @@ if TYPE_CHECKING:
 
 # A mirror has no other way: it is kept from its changes.
 _LIMITS = Limits(max_change_ratio=1.0, max_buffer_rows=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """Mirrors of one origin, on their way through Spark together with those of others."""
+
+    key: str
+    tables: Sequence[StreamTable]
+    wants: Mapping[int, Want]
+    refresher: SharedRefresher
 
 
 class Mirroring:
@@ -42,29 +54,29 @@ class Mirroring:
         self._reader: Reader | None = None
 
     def refresh(self, home: Connection, tables: Sequence[StreamTable], noticed: float) -> list[Outcome]:
-        """These mirrors of one origin, and all others of it: none may be at another cut.
+        """The mirrors of these origins, all of each: none may be at another cut than the others of its origin.
 
-        `noticed`: when somebody looked and found changes; a reading that began later has them. One that is not loaded
-        yet is loaded by itself, so that the others do not wait for it, and then follows.
+        `noticed`: when somebody looked and found changes; a reading that began later has them.
         """
-        mirror = tables[0].mirror
-        assert mirror is not None
-        with translated():
-            ids = [row[0] for row in home.execute(statement("mirrors_of"), {"key": mirror.key}).fetchall()]
-            tables = [t for t in catalog.load_stream_tables(home, ids) if t.is_in_place]
+        outcomes: list[Outcome] = []
+        moves: list[_Move] = []
+        for key in dict.fromkeys(t.mirror.key for t in tables if t.mirror is not None):
+            with translated():
+                ids = [row[0] for row in home.execute(statement("mirrors_of"), {"key": key}).fetchall()]
+                own = [t for t in catalog.load_stream_tables(home, ids) if t.is_in_place]
+            if own:
+                outcomes += self._guarded(home, own, partial(self._begun, home, own, noticed, moves))
+        run_together([move.refresher for move in moves])
+        for move in moves:
+            outcomes += self._guarded(home, move.tables, partial(self._ended, home, move))
+        return outcomes
+
+    def _guarded(
+        self, home: Connection, tables: Sequence[StreamTable], action: Callable[[], list[Outcome]]
+    ) -> list[Outcome]:
+        """One origin that is away, or has changed, delays its mirrors alone."""
         try:
-            shared = self._shared(home, mirror, tables, noticed or time.time())
-            if shared is not None:
-                return shared
-            with self._origins.session(self._dsn, mirror) as conn:
-                outcomes: list[Outcome] = []
-                for table in tables:
-                    if not table.is_populated or table.needs_reinit:
-                        outcomes += self._move(home, conn, [table])
-                if any(o.error is not None for o in outcomes):
-                    return outcomes
-                latest = {o.table.pgt_id: o for o in [*outcomes, *self._move(home, conn, tables)]}
-                return list(latest.values())
+            return action()
         except TransientError as error:
             if home.closed or home.broken:
                 raise
@@ -73,32 +85,54 @@ class Mirroring:
         except PgtrickleError as error:
             return [Outcome(table, FULL, None, error) for table in tables]
 
-    def _shared(
-        self, home: Connection, mirror: Mirror, tables: Sequence[StreamTable], noticed: float
-    ) -> list[Outcome] | None:
-        """From what is read for all databases; None: these need a session of their own."""
+    def _begun(
+        self, home: Connection, tables: Sequence[StreamTable], noticed: float, moves: list[_Move]
+    ) -> list[Outcome]:
+        """From what is read for all databases, if that suits; then it is added to `moves`."""
+        mirror = tables[0].mirror
+        assert mirror is not None
         reader = self._as_reader(home)
         held = {table.pgt_id: self._cache.get(table) for table in tables}
         wants = {table.pgt_id: want for table in tables if (want := _want(table, reader.key)) is not None}
-        if len(wants) < len(tables) or not all(held.values()):
-            return None
+        if len(wants) == len(tables) and all(held.values()):
+            reading = self._reading(mirror, list(wants.values()), noticed or time.time())
+            if all(map(reading.serves, wants.values())):
+                refresher = SharedRefresher(reading, wants, home, self._engine, lambda t: held[t.pgt_id], _LIMITS)
+                outcomes = refresher.begin([t.pgt_id for t in tables], reader.key)
+                if outcomes is not None:
+                    if refresher.jobs:
+                        moves.append(_Move(mirror.key, tables, wants, refresher))
+                    return outcomes
+        return self._alone(home, mirror, tables)
+
+    def _reading(self, mirror: Mirror, wants: Sequence[Want], noticed: float) -> Reading:
         readings = self._origins.readings(mirror.key)
-        reading = readings.find(list(wants.values()), noticed)
+        reading = readings.find(wants, noticed)
         if reading is None:
             with self._origins.session(self._dsn, mirror) as conn:
                 self._origins.tell(conn, mirror.key)
-                reading = readings.get(conn, list(wants.values()), noticed)
-        if not all(map(reading.serves, wants.values())):
-            return None
-        refresher = SharedRefresher(reading, wants, home, self._engine, lambda t: held[t.pgt_id], _LIMITS)
-        done = refresher.from_reading([t.pgt_id for t in tables], reader.key)
-        if done is None:
-            return None
-        outcomes, cut = done
+                reading = readings.get(conn, wants, noticed)
+        return reading
+
+    def _ended(self, home: Connection, move: _Move) -> list[Outcome]:
+        outcomes, cut = move.refresher.end()
         if cut is not None:
-            readings.moved(wants.values(), cut)
-            self._origins.note(mirror.key, reader.key, [t.pgt_id for t in tables], cut)
+            self._origins.readings(move.key).moved(move.wants.values(), cut)
+            self._origins.note(move.key, self._as_reader(home).key, [t.pgt_id for t in move.tables], cut)
         return outcomes
+
+    def _alone(self, home: Connection, mirror: Mirror, tables: Sequence[StreamTable]) -> list[Outcome]:
+        """In a session of their own. One that is not loaded yet is loaded by itself, so that the others do not wait
+        for it, and then follows."""
+        with self._origins.session(self._dsn, mirror) as conn:
+            outcomes: list[Outcome] = []
+            for table in tables:
+                if not table.is_populated or table.needs_reinit:
+                    outcomes += self._move(home, conn, [table])
+            if any(o.error is not None for o in outcomes):
+                return outcomes
+            latest = {o.table.pgt_id: o for o in [*outcomes, *self._move(home, conn, tables)]}
+            return list(latest.values())
 
     def _move(self, home: Connection, conn: Connection, tables: Sequence[StreamTable]) -> list[Outcome]:
         held: dict[int, Compiled] = {}

@@ -47,20 +47,29 @@ class MirrorRefresher(Refresher):
             return self._together(ids, moment)
 
     def _together(self, ids: Sequence[int], moment: catalog.Moment) -> tuple[list[Outcome], Cut | None]:
+        jobs, outcomes = self._begin(ids, moment)
+        if not jobs:
+            return outcomes, None
+        self._compute(jobs, moment)
+        return self._end(jobs, moment)
+
+    def _begin(self, ids: Sequence[int], moment: catalog.Moment) -> tuple[list[Job], list[Outcome]]:
+        """What is to be done; without jobs: why not."""
         tables = self._tables(ids)
         unready = [Outcome(t, PREPARE, FORGOTTEN) for t in tables if t.pgt_id not in self._known]
         if unready:
-            return unready, None
+            return [], unready
         outcomes: list[Outcome] = []
         jobs = self._plan(ids, moment, outcomes)
         unready = [o for o in outcomes if o.error is not None or o.action == PREPARE]
         if unready:
-            return unready, None
+            return [], unready
         if not jobs and len({str(t.frontier) for t in tables}) == 1:
-            return outcomes, None
+            return [], outcomes
         started = datetime.now(UTC)
-        jobs += [self._follower(o.table, started) for o in outcomes]
-        self._compute(jobs, moment)
+        return jobs + [self._follower(o.table, started) for o in outcomes], []
+
+    def _end(self, jobs: Sequence[Job], moment: catalog.Moment) -> tuple[list[Outcome], Cut | None]:
         failed = next((job.error for job in jobs if job.error is not None), None)
         if failed is not None:
             return [Outcome(job.table, job.decision.action, None, failed) for job in jobs], None
@@ -131,12 +140,23 @@ class SharedRefresher(MirrorRefresher):
         super().__init__(home, home, engine, compiled, limits)
         self._reading = reading
         self._wants = wants  # by mirror
+        self.jobs: list[Job] = []
 
-    def from_reading(self, ids: Sequence[int], reader_key: str) -> tuple[list[Outcome], Cut | None] | None:
-        """None: one of them has to be loaded or prepared, which takes a session at the origin."""
+    def begin(self, ids: Sequence[int], reader_key: str) -> list[Outcome] | None:
+        """Takes the changes from the reading. None: one of them has to be loaded or prepared, which takes a session at
+        the origin. Outcomes: there is nothing to do."""
         self._known = {m: cut for (key, m), cut in self._reading.positions.items() if key == reader_key}
-        outcomes, cut = self._together(ids, self._reading.moment)
-        return None if any(o.action == PREPARE for o in outcomes) else (outcomes, cut)
+        self.jobs, outcomes = self._begin(ids, self._reading.moment)
+        if any(o.action == PREPARE for o in outcomes):
+            return None
+        for job in self.jobs:
+            self._read(job, self._reading.moment.cut)
+        return outcomes
+
+    def end(self) -> tuple[list[Outcome], Cut | None]:
+        """After Spark has run, see `run_together`."""
+        self._arrange_all(self.jobs, self._reading.moment)
+        return self._end(self.jobs, self._reading.moment)
 
     def _plan(self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
         jobs = super()._plan(ids, moment, outcomes)
@@ -157,6 +177,12 @@ class SharedRefresher(MirrorRefresher):
         if job.decision.action == DIFFERENTIAL:
             rows = self._reading.signed(self._wants[job.table.pgt_id])
             job.leaf = frames.from_rows(rows, job.template.slots)
+
+
+def run_together(refreshers: Sequence[SharedRefresher]) -> None:
+    """The mirrors of several origins in one job of Spark."""
+    if refreshers:
+        refreshers[0]._spark([job for refresher in refreshers for job in refresher.jobs])
 
 
 def _positions(conn: Connection, reader_key: str) -> dict[int, Cut | None]:

@@ -211,7 +211,10 @@ class Refresher:
         """Reads, runs and arranges the changes of these tables; what AUTO cannot do from changes turns to FULL."""
         for job in jobs:
             self._step(job, guarded, self._read, moment.cut)
-        self._spark([j for j in jobs if j.leaf is not None and j.error is None])
+        self._spark(jobs)
+        self._arrange_all(jobs, moment, guarded=guarded)
+
+    def _arrange_all(self, jobs: Sequence[Job], moment: catalog.Moment, *, guarded: bool = True) -> None:
         for job in jobs:
             if job.delta is not None:
                 self._step(job, guarded, self._arrange)
@@ -340,6 +343,7 @@ class Refresher:
 
     def _spark(self, jobs: Sequence[Job]) -> None:
         """One execution for the wave; when a value of one table does not fit, the tables run one by one to find it."""
+        jobs = [job for job in jobs if job.leaf is not None and job.error is None]
         if not jobs:
             return
         begun = time.perf_counter()

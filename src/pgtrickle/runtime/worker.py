@@ -121,20 +121,14 @@ class Worker:
     def _mirrored(self, mirrors: Sequence[StreamTable], noticed: float) -> list[Outcome]:
         """By origin; one that is away delays its mirrors alone."""
         started = datetime.now(UTC)
-        by_origin: dict[str, list[StreamTable]] = {}
-        for table in mirrors:
-            assert table.mirror is not None
-            by_origin.setdefault(table.mirror.key, []).append(table)
-        outcomes = []
-        for tables in by_origin.values():
-            for outcome in self._mirroring.refresh(self.writer, tables, noticed):
-                if isinstance(outcome.error, OriginAwayError):
-                    self._postpone(outcome.table, outcome.error)
-                elif outcome.error is not None:
-                    self._failed(outcome, started)
-                elif outcome.action != NO_DATA:
-                    self._done(outcome)
-                outcomes.append(outcome)
+        outcomes = self._mirroring.refresh(self.writer, mirrors, noticed)
+        for outcome in outcomes:
+            if isinstance(outcome.error, OriginAwayError):
+                self._postpone(outcome.table, outcome.error)
+            elif outcome.error is not None:
+                self._failed(outcome, started)
+            elif outcome.action != NO_DATA:
+                self._done(outcome)
         return outcomes
 
     def _done(self, outcome: Outcome) -> None:

@@ -1,0 +1,155 @@
+"""Definitions over other databases: who may read is decided where the table is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgtrickle.db import connect
+from pgtrickle.runtime.definer import define_pending
+from pgtrickle.runtime.origins import Origins
+from tests.conftest import Database, run
+
+Role = psycopg.Connection[Any]
+
+
+class Pair:
+    """A database with a secret, one that would like to read it, and a role that may do little in both."""
+
+    def __init__(self, home: Database, other: Database, role: Role) -> None:
+        self.home, self.other, self.role = home, other, role
+        self.name = role.info.user
+        other.sql(
+            "CREATE SCHEMA vault; CREATE TABLE vault.secrets (id int PRIMARY KEY, word text, owner text);"
+            "INSERT INTO vault.secrets VALUES (1, 'swordfish', 'ann')"
+        )
+        home.sql(f"GRANT CREATE ON SCHEMA public TO {self.name}")
+        self._origins = Origins()
+
+    def grant(self, what: str) -> None:
+        self.other.sql(f"GRANT {what} TO {self.name}")
+
+    def ask(self, query: str = "SELECT id, word FROM {other}.vault.secrets", name: str = "mine") -> str | None:
+        """The reason why not; None: it was accepted."""
+        run(self.role, "SELECT pgtrickle.create_stream_table(%s, %s)", name, query.format(other=self.other.name))
+        with connect(self.home.dsn, role="test", autocommit=True) as conn:
+            define_pending(conn, self.home.dsn, self._origins)
+        query = "SELECT state, error_message FROM pgtrickle.pending_definitions() WHERE name = %s"
+        rows = run(self.role, query, f"public.{name}")
+        assert not rows or rows[0][0] == "REFUSED"
+        return rows[0][1] if rows else None
+
+
+@pytest.fixture
+def pair(make_installed: Callable[[], Database], make_role: Callable[[Database], Role]) -> Iterator[Pair]:
+    home, other = make_installed(), make_installed()
+    pair = Pair(home, other, make_role(home))
+    yield pair
+    other.superuser_sql(f"DROP OWNED BY {pair.name}")
+
+
+def test_without_rights_there_nothing_is_defined_and_nothing_is_told(pair: Pair) -> None:
+    for grant, reason in (
+        (None, "no USAGE on schema vault"),
+        ("USAGE ON SCHEMA vault", "permission denied for role"),
+        ("SELECT (id) ON vault.secrets", "permission denied for column word"),
+    ):
+        if grant is not None:
+            pair.grant(grant)
+        message = pair.ask()
+        assert message is not None
+        assert reason in message
+        assert "swordfish" not in message
+    assert run(pair.role, "SELECT to_regclass('public.mine')") == [(None,)]
+    assert pair.home.sql("SELECT count(*) FROM pgtrickle.pgt_mirrors") == [(0,)]
+    assert pair.ask("SELECT id FROM {other}.vault.secrets") is None
+
+
+def test_row_security_there_counts(pair: Pair) -> None:
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    pair.other.sql("ALTER TABLE vault.secrets ENABLE ROW LEVEL SECURITY")
+    message = pair.ask()
+    assert message is not None
+    assert "row security is active" in message
+
+
+def test_a_database_that_the_role_may_not_connect_to(pair: Pair) -> None:
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    pair.other.sql(f'REVOKE CONNECT ON DATABASE "{pair.other.name}" FROM PUBLIC')
+    message = pair.ask()
+    assert message is not None
+    assert "may not connect" in message
+
+
+def test_what_is_here_is_checked_here(pair: Pair) -> None:
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    pair.home.sql("CREATE TABLE local_secrets (id int, word text)")
+    for query in (
+        "SELECT s.id, l.word FROM {other}.vault.secrets AS s JOIN local_secrets AS l ON l.id = s.id",
+        "SELECT s.id FROM {other}.vault.secrets AS s WHERE s.id IN (SELECT id FROM pgtrickle_changes.mirror_1)",
+        "SELECT s.id FROM {other}.vault.secrets AS s JOIN pgtrickle.pgt_readers AS r ON r.mirror_id = s.id",
+    ):
+        message = pair.ask(query)
+        assert message is not None, query
+        assert "permission denied" in message or "does not exist" in message, message
+    assert pair.ask(name="fine") is None
+    ((mirror,),) = pair.home.sql("SELECT pgt_id FROM pgtrickle.pgt_mirrors")
+    query = f"SELECT s.id FROM {{other}}.vault.secrets AS s JOIN pgtrickle_changes.mirror_{mirror} AS m ON m.id = s.id"
+    message = pair.ask(query)
+    # The mirror of what it may read anyway, by its inner name: no more than it could read.
+    assert message is None or "permission denied" in message
+
+
+def test_the_creator_reads_the_result_and_nobody_else_does(pair: Pair, make_role: Callable[[Database], Role]) -> None:
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    assert pair.ask() is None
+    assert run(pair.role, "SELECT count(*) FROM mine") == [(0,)]
+    (mirror,) = pair.home.sql("SELECT format('pgtrickle_changes.mirror_%s', pgt_id) FROM pgtrickle.pgt_mirrors")[0]
+    stranger = make_role(pair.home)
+    for role, relation in ((stranger, "mine"), (stranger, mirror), (pair.role, mirror)):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            run(role, f"SELECT * FROM {relation}")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        run(stranger, "SELECT query FROM pgtrickle.pgt_definitions")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        run(stranger, "SELECT * FROM pgtrickle.pgt_readers")
+
+
+def test_requests_of_others_are_not_seen_nor_taken(pair: Pair, make_role: Callable[[Database], Role]) -> None:
+    assert pair.ask() is not None  # refused, and stays to be seen
+    stranger = make_role(pair.home)
+    assert run(stranger, "SELECT * FROM pgtrickle.pending_definitions()") == []
+    assert len(run(pair.role, "SELECT * FROM pgtrickle.pending_definitions()")) == 1
+    query = f"SELECT * FROM {pair.other.name}.vault.secrets"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        run(stranger, "SELECT pgtrickle.create_stream_table('public.mine', %s)", query)
+
+
+def test_nobody_makes_mirrors_or_registers_by_hand(pair: Pair) -> None:
+    for call in (
+        "SELECT pgtrickle._make_mirror('{}', '[]', '[]', NULL)",
+        "SELECT pgtrickle._drop_mirror(1)",
+        "SELECT pgtrickle._register_as(0, '{}', 0, 'public', 'x', 'q', '{}')",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            run(pair.role, call)
+
+
+def test_declaring_needs_the_table(pair: Pair) -> None:
+    pair.home.sql("CREATE TABLE copied (id int)")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        run(pair.role, "SELECT pgtrickle.declare_shared_source('copied', 'a.b.c')")
+    with pytest.raises(psycopg.errors.InvalidName):
+        pair.home.sql("SELECT pgtrickle.declare_shared_source('copied', 'a.b')")
+    with pytest.raises(psycopg.errors.UndefinedObject):
+        pair.home.sql("SELECT pgtrickle.declare_shared_source('copied')")
+    assert pair.home.sql("SELECT pgtrickle.declare_shared_source('copied', 'a.b.\"C d\"')") == [('a.b."C d"',)]
+    pair.home.sql("SELECT pgtrickle.forget_shared_source('copied')")
+    assert pair.home.sql("SELECT count(*) FROM pgtrickle.pgt_shared_sources") == [(0,)]
