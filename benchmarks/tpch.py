@@ -5,7 +5,8 @@ order, over the same changes. AUTO's choice is that of the last three rounds of 
 minute is skipped.
 
 Bars: DIFFERENTIAL at most 1.2 x FULL wherever AUTO chooses it; AUTO chooses the faster one (or one within 10 %) in 90 %
-of the cases; at 0.1 % DIFFERENTIAL ahead of FULL for 18 of 22; no query takes more than 50 ms to compile.
+of the cases; at 0.1 % DIFFERENTIAL ahead of FULL for 18 of 22; no query takes more than 50 ms to compile, not even in a
+session that was opened for it (cold: PostgreSQL has none of its catalog in that process's memory yet).
 
     python benchmarks/tpch.py [--scale 1] [--queries q01,q02] [--rounds 5]
 """
@@ -25,6 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pgtrickle.db import catalog
+from pgtrickle.db.connect import Connection, connect
+from pgtrickle.model.catalog import StreamTable
 from pgtrickle.runtime.compile import compile_table
 
 SHARES = (0.0001, 0.001, 0.01)
@@ -38,6 +41,7 @@ STATEMENT_MS = 300_000  # a differential refresh may lose, but not for hours
 MODES = ("FULL", "DIFFERENTIAL", "AUTO")
 SETTLED = 3
 WARM_COMPILATIONS = 10
+COMPILATIONS = 7
 
 
 @dataclass
@@ -45,7 +49,8 @@ class Measured:
     """Milliseconds. `differential` is None where it was refused (`reason`) or failed (`errors`)."""
 
     query_ms: float = 0.0
-    compile_ms: float | None = None
+    cold_ms: float | None = None  # to compile
+    warm_ms: float | None = None
     reason: str | None = None
     full: dict[float, float] = field(default_factory=dict)
     differential: dict[float, float] = field(default_factory=dict)
@@ -123,16 +128,23 @@ def created(line: Bench, name: str, query: str) -> tuple[list[str], str | None]:
     return modes, reason
 
 
-def compile_milliseconds(line: Bench, name: str) -> float:
-    """In a warm process: its connection has prepared what every compilation asks, as that of a loop has."""
-    with psycopg.connect(line.dsn, autocommit=True) as conn:
-        (table,) = [t for t in catalog.load_stream_tables(conn) if t.name == name]
-        times = []
-        for _ in range(WARM_COMPILATIONS + 7):
-            begun = time.perf_counter()
-            compile_table(conn, table)
-            times.append((time.perf_counter() - begun) * 1000)
-    return median(times[WARM_COMPILATIONS:])
+def compile_milliseconds(line: Bench, name: str) -> tuple[float, float]:
+    """In a fresh session each, and in one that has prepared what every compilation asks, as that of a loop has."""
+    (table,) = [t for t in catalog.load_stream_tables(line.conn) if t.name == name]
+    cold, warm = [], []
+    for _ in range(COMPILATIONS):
+        with connect(line.dsn, role="bench", autocommit=True) as conn:
+            cold.append(_compiled_in(conn, table))
+    with connect(line.dsn, role="bench", autocommit=True) as conn:
+        for _ in range(WARM_COMPILATIONS + COMPILATIONS):
+            warm.append(_compiled_in(conn, table))
+    return median(cold), median(warm[WARM_COMPILATIONS:])
+
+
+def _compiled_in(conn: Connection, table: StreamTable) -> float:
+    begun = time.perf_counter()
+    compile_table(conn, table)
+    return (time.perf_counter() - begun) * 1000
 
 
 def measured(line: Bench, tpch: Tpch, name: str, query: str, rounds: int) -> Measured:
@@ -140,7 +152,7 @@ def measured(line: Bench, tpch: Tpch, name: str, query: str, rounds: int) -> Mea
     found.query_ms = milliseconds_of(line, query, rounds)
     modes, found.reason = created(line, name, query)
     if "DIFFERENTIAL" in modes:
-        found.compile_ms = compile_milliseconds(line, f"{name}_differential")
+        found.cold_ms, found.warm_ms = compile_milliseconds(line, f"{name}_differential")
     for share in SHARES:
         times: dict[str, list[float]] = {mode: [] for mode in modes}
         actions = []
@@ -172,8 +184,10 @@ def measured(line: Bench, tpch: Tpch, name: str, query: str, rounds: int) -> Mea
 
 
 def show(results: dict[str, Measured]) -> None:
-    table = Table(title="milliseconds; * = AUTO's choice was not the faster one", title_justify="left")
-    for title in ("query", "PostgreSQL", "FULL", *(f"DIFF {s:.2%}" for s in SHARES), "AUTO", "compile", "note"):
+    table = Table(
+        title="milliseconds (cold, warm: to compile); * = AUTO's choice was not the faster one", title_justify="left"
+    )
+    for title in ("query", "PostgreSQL", "FULL", *(f"DIFF {s:.2%}" for s in SHARES), "AUTO", "cold", "warm", "note"):
         table.add_column(title, justify="left" if title in ("query", "AUTO", "note") else "right")
     for name, r in results.items():
         full = median(r.full.values()) if r.full else None
@@ -184,7 +198,8 @@ def show(results: dict[str, Measured]) -> None:
             _shown(full),
             *(_shown(r.differential.get(s)) for s in SHARES),
             choices,
-            _shown(r.compile_ms),
+            _shown(r.cold_ms),
+            _shown(r.warm_ms),
             "; ".join([*r.errors[:1], *([r.reason] if r.reason else [])])[:60],
         )
     Console(width=180).print(table)
@@ -192,6 +207,10 @@ def show(results: dict[str, Measured]) -> None:
 
 def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
 
 
 def main() -> None:
@@ -224,7 +243,8 @@ def sentences(judgement: dict[str, Any]) -> list[str]:
         "auto_right": f"AUTO took the faster way in {judgement['auto_right_share']:.0%} of {cases} cases",
         "ahead_at_0.1%": f"at 0.1 % DIFFERENTIAL is ahead of FULL in {judgement['ahead_at_0.1%']} of "
         f"{judgement['queries']}, behind in: {behind}",
-        "compile": f"the largest query compiles in {judgement['compile_ms_largest']} ms",
+        "compile": f"the slowest query compiles in {judgement['compile_ms_cold']} ms in a fresh session, "
+        f"in {judgement['compile_ms_warm']} ms in one that is used",
     }
     return [f"{'yes' if bars[bar] else 'NO '}  {sentence}" for bar, sentence in said.items()]
 
@@ -234,14 +254,14 @@ def judged(results: dict[str, Measured], scale: float, items: int) -> dict[str, 
     loses = [f"{name} at {share:.2%}" for name, share in cases if results[name].loses(share)]
     right = sum(results[name].is_right(share) for name, share in cases) / max(len(cases), 1)
     ahead = [name for name, r in results.items() if r.ahead(JUDGED_SHARE)]
-    compiled = {name: r.compile_ms for name, r in results.items() if r.compile_ms is not None}
-    slowest = max(compiled.values(), default=0.0)
+    cold = [r.cold_ms for r in results.values() if r.cold_ms is not None]
+    warm = [r.warm_ms for r in results.values() if r.warm_ms is not None]
     bars = {
         "differential_not_slower": not loses,
         "auto_right": right >= AUTO_RIGHT,
         "ahead_at_0.1%": len(ahead) >= AHEAD * len(results) / len(QUERIES),
-        "compile": slowest <= COMPILE_MS,
-        "all_differential": len(compiled) == len(results),
+        "compile": max(cold + warm, default=0.0) <= COMPILE_MS,
+        "all_differential": len(cold) == len(results),
         "no_errors": not any(r.errors for r in results.values()),
     }
     return {
@@ -254,14 +274,15 @@ def judged(results: dict[str, Measured], scale: float, items: int) -> dict[str, 
         "auto_right_share": round(right, 3),
         "ahead_at_0.1%": len(ahead),
         "behind_at_0.1%": sorted(set(results) - set(ahead)),
-        "compile_ms_largest": round(slowest, 1),
+        "compile_ms_cold": round(max(cold, default=0.0), 1),
+        "compile_ms_warm": round(max(warm, default=0.0), 1),
         "per_query": {
             name: {
                 "postgresql_ms": round(r.query_ms, 1),
                 "full_ms": {f"{s:.2%}": round(t, 1) for s, t in r.full.items()},
                 "differential_ms": {f"{s:.2%}": round(t, 1) for s, t in r.differential.items()},
                 "auto": {f"{s:.2%}": a for s, a in r.auto.items()},
-                "compile_ms": round(r.compile_ms, 1) if r.compile_ms is not None else None,
+                "compile_ms": {"cold": _rounded(r.cold_ms), "warm": _rounded(r.warm_ms)},
                 "full_because": r.reason,
                 "errors": r.errors,
             }

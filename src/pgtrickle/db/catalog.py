@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -50,12 +50,26 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
     return StreamTable(*fields)
 
 
+def relations(conn: Connection, relids: Collection[int]) -> list[Relation]:
+    """Those of them that there are, in any order."""
+    rows = conn.execute(statement("relations"), {"relids": list(relids)}).fetchall()
+    return [_relation(row) for row in rows]
+
+
+def _relation(row: tuple[Any, ...]) -> Relation:
+    relid, schema, name, kind, query, has_children, listed, key, indexed = row
+    columns = tuple(Column(c["attnum"], c["name"], c["type"], c["typid"], c["typmod"], c["not_null"]) for c in listed)
+    return Relation(relid, schema, name, kind, columns, query, has_children, tuple(key or ()), frozenset(indexed))
+
+
 def find_relation(conn: Connection, schema: str, name: str) -> Relation:
-    row = conn.execute(statement("relation"), {"schema": schema, "name": name}).fetchone()
-    if row is None:
+    row = conn.execute(
+        "SELECT to_regclass(format('%%I.%%I', %s::text, %s::text))::oid::int8", (schema, name)
+    ).fetchone()
+    found = relations(conn, [row[0]]) if row is not None and row[0] is not None else []
+    if not found:
         raise SourceChangedError(f"relation {schema}.{name} does not exist any more")
-    columns = tuple(Column(c["attnum"], c["name"], c["type"], c["typid"], c["typmod"], c["not_null"]) for c in row[4])
-    return Relation(row[0], schema, name, row[1], columns, row[2], row[3], tuple(row[5] or ()), frozenset(row[6]))
+    return found[0]
 
 
 def function_names(conn: Connection) -> tuple[frozenset[str], frozenset[str]]:
@@ -69,11 +83,7 @@ def describe(conn: Connection, query: str) -> list[tuple[int, int, str, int, str
 
     The query is not run. The collation is None where it is the database's, or where the type has none.
     """
-    with conn.cursor() as cursor:
-        cursor.execute(f"SELECT * FROM ({query}) AS described LIMIT 0")
-        result = cursor.pgresult
-        assert result is not None
-        found = [(result.ftype(i), result.fmod(i)) for i in range(result.nfields)]
+    found = plan(conn, query)
     rows = conn.execute(
         statement("types"), {"typids": [t for t, _ in found], "typmods": [m for _, m in found]}
     ).fetchall()
@@ -81,14 +91,23 @@ def describe(conn: Connection, query: str) -> list[tuple[int, int, str, int, str
     return [(*pair, *row[:-1], c) for pair, row, c in zip(found, rows, collations, strict=True)]
 
 
+def plan(conn: Connection, query: str) -> list[tuple[int, int]]:
+    """(typid, typmod) of each column of a query that PostgreSQL has planned, and not run."""
+    with conn.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM ({query}) AS described LIMIT 0")
+        result = cursor.pgresult
+        assert result is not None
+        return [(result.ftype(i), result.fmod(i)) for i in range(result.nfields)]
+
+
 def _collations(conn: Connection, query: str, collatable: Sequence[bool]) -> list[str | None]:
+    """From one row of NULLs, so that the query is planned once, whatever the number of columns."""
     if not any(collatable):
         return [None] * len(collatable)
     names = ", ".join(f"c{i}" for i in range(len(collatable)))
-    asked = ", ".join(
-        f"pg_collation_for((SELECT q.c{i} FROM described AS q LIMIT 0))" if yes else "NULL"
-        for i, yes in enumerate(collatable)
-    )
-    row = conn.execute(f"WITH described({names}) AS NOT MATERIALIZED ({query}) SELECT {asked}").fetchone()
+    asked = ", ".join(f"pg_collation_for(d.c{i})" if yes else "NULL" for i, yes in enumerate(collatable))
+    row = conn.execute(
+        f"SELECT {asked} FROM (SELECT) AS one LEFT JOIN (SELECT * FROM ({query}) AS q({names}) LIMIT 0) AS d ON true"
+    ).fetchone()
     assert row is not None
     return [None if c == '"default"' else c for c in row]

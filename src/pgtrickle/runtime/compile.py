@@ -11,7 +11,7 @@ from pgtrickle.apply.target import Target, quote
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.errors import DefinitionError, NotDifferentiableError
-from pgtrickle.model.catalog import REGION, Column, StreamTable
+from pgtrickle.model.catalog import REGION, Column, Relation, StreamTable
 from pgtrickle.pipeline.carriers import SqlType, encoded, exact
 from pgtrickle.pipeline.explain import explain, sample_statements
 from pgtrickle.pipeline.limited import LimitTemplate
@@ -170,21 +170,25 @@ def _compiled_plan(conn: Connection, table: StreamTable, plan: Plan) -> Template
 def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) -> Plan:
     used = {s.relid: s.columns for s in table.sources}
     functions = Functions(*catalog.function_names(conn))
-    return parse(
-        table.query, lambda schema, name: catalog.find_relation(conn, schema, name), used, functions, folded=folded
-    )
+    known = {(r.schema, r.name): r for r in catalog.relations(conn, used)}
+
+    def find(schema: str, name: str) -> Relation:
+        # A name that is not among the sources is one that was renamed or made anew: then whatever has the name now.
+        return known.get((schema, name)) or catalog.find_relation(conn, schema, name)
+
+    return parse(table.query, find, used, functions, folded=folded)
 
 
 def _still_valid(conn: Connection, table: StreamTable) -> None:
     """Raises when the query itself does not stand any more: then its text, not our cutting of it, is at fault."""
-    catalog.describe(conn, table.query)
+    catalog.plan(conn, table.query)
 
 
 def _prove(conn: Connection, template: Template) -> None:
     """PostgreSQL plans the load and the visible rows, so that a text which does not fit is found now."""
-    catalog.describe(conn, template.load_statement())
+    catalog.plan(conn, template.load_statement())
     if isinstance(template, FoldTemplate | LimitTemplate):
-        catalog.describe(conn, template.output_statement(f"(SELECT {_no_state(template)}) AS s"))
+        catalog.plan(conn, template.output_statement(f"(SELECT {_no_state(template)}) AS s"))
 
 
 def _no_state(template: FoldTemplate | LimitTemplate) -> str:

@@ -1,9 +1,11 @@
--- A relation by name, with what the planner needs of it. Run with an empty search_path, so that a view's text is qualified.
--- %(schema)s, %(name)s: its name.
--- Returns one row: relid, relkind, query (views only), has_children, columns json [{attnum, name, type, typid, typmod, not_null}],
+-- Relations with what the planner needs of them. Run with an empty search_path, so that a view's text is qualified.
+-- %(relids)s: array of their oids. One statement for all that a query reads: a fresh session plans it once.
+-- Returns: relid, schema, name, relkind, query (views only), has_children, columns json [{attnum, name, type, typid, typmod, not_null}],
 -- key: attribute numbers of a unique index without NULLs, the primary key first; indexed: those that an index leads with.
 SELECT
-    c.oid,
+    c.oid::int8,
+    n.nspname::text,
+    c.relname::text,
     c.relkind::text,
     CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
     EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = c.oid),
@@ -23,4 +25,4 @@ SELECT
     ARRAY(SELECT DISTINCT i.indkey[0] FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL)
 FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = %(schema)s AND c.relname = %(name)s
+WHERE c.oid = ANY (%(relids)s::oid[])
