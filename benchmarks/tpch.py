@@ -155,7 +155,7 @@ def measured(line: Bench, tpch: Tpch, name: str, query: str, rounds: int) -> Mea
         found.cold_ms, found.warm_ms = compile_milliseconds(line, f"{name}_differential")
     for share in SHARES:
         times: dict[str, list[float]] = {mode: [] for mode in modes}
-        actions = []
+        actions, reasons = [], []
         for number in range(rounds):
             line.session.tidy()
             tpch.change(share)
@@ -164,8 +164,10 @@ def measured(line: Bench, tpch: Tpch, name: str, query: str, rounds: int) -> Mea
                 done = refreshed(line, f"{name}_{mode.lower()}")
                 if done.error is not None:
                     found.errors.append(f"{mode} at {share:.2%}: {done.error}")
-                elif mode == "AUTO" and not done.reason.startswith("tried"):  # to try is not to choose
-                    actions.append(done.action)
+                elif mode == "AUTO":
+                    reasons.append(f"{done.action} in {done.ms:.0f} ms: {done.reason}")
+                    if not done.reason.startswith("tried"):  # to try is not to choose
+                        actions.append(done.action)
                 elif done.action == mode:
                     times[mode].append(done.ms)
         if times["FULL"]:
@@ -176,6 +178,8 @@ def measured(line: Bench, tpch: Tpch, name: str, query: str, rounds: int) -> Mea
             settled = actions[-SETTLED:]
             found.auto[share] = max(sorted(set(settled)), key=settled.count)
         note(f"{name} at {share:.2%}: { ({m: [round(t) for t in ts] for m, ts in times.items()}) } AUTO {actions}")
+        if not found.is_right(share):
+            note("\n".join(f"    {reason}" for reason in reasons))
     for mode in modes:
         if not found.errors:
             line.verify(f"{name}_{mode.lower()}")

@@ -370,3 +370,32 @@ def test_sum_of_a_type_declared_too_wide_reads_its_groups_again(line: Line, path
         line.sql(change)
         line.tick()
         line.check("st")
+
+
+def test_a_sum_has_the_digits_of_the_value_that_has_most(line: Line, path: str) -> None:
+    line.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, g int, v numeric(10,2), w numeric(12,4)); "
+        "INSERT INTO t VALUES (1, 1, 0, 2.5), (2, 1, 1, 2.5), (3, 2, 0, 7), (4, 3, NULL, NULL)"
+    )
+    query = (
+        "SELECT g, sum(CASE WHEN v > 0 THEN w ELSE 0 END) AS s, avg(CASE WHEN v > 0 THEN w * 1.5 ELSE v END) AS a, "
+        "100.0 * sum(CASE WHEN v > 0 THEN w WHEN v < 0 THEN v ELSE 0 END) / (1 + sum(COALESCE(w, 1))) AS share, "
+        "sum(CASE WHEN v > 0 THEN w ELSE 0 END) FILTER (WHERE id > 2) AS late FROM t GROUP BY g"
+    )
+    columns = ("g", "s", "a", "share", "late")
+    line.create("st", query, mode="DIFFERENTIAL")
+    same_text(line, "st", query, columns)
+    ((tree,),) = line.sql("SELECT plan -> 'tree' FROM pgtrickle.pgt_stream_tables")
+    assert not [node for node in tree if "read" in node]
+    for change in (
+        "INSERT INTO t VALUES (5, 2, 3, 1.25), (6, 3, -1, 3)",
+        "DELETE FROM t WHERE id IN (2, 5)",
+        "UPDATE t SET v = 1, w = 0 WHERE id = 1",
+        "UPDATE t SET v = 0 WHERE id = 1",
+        "UPDATE t SET v = -v, w = w + 0.0001",
+        "DELETE FROM t WHERE g = 3",
+    ):
+        line.sql(change)
+        line.tick()
+        line.check("st")
+        same_text(line, "st", query, columns)

@@ -1,11 +1,11 @@
-"""The display scale of a sum's argument, where it can be known."""
+"""The display scales of a sum's argument, where it can be known."""
 
 from __future__ import annotations
 
 import pytest
 
 from pgtrickle.pipeline.nodes import Aggregate, Select
-from pgtrickle.pipeline.scales import scale_of
+from pgtrickle.pipeline.scales import scales_of
 from tests.golden.shop import plan_of
 
 
@@ -27,35 +27,42 @@ from tests.golden.shop import plan_of
         ("(note)::numeric", None),
         ("(price / 2.0)", None),
         ("round(price, 1)", None),
-        ("COALESCE(price, 0.0)", None),
-        ("CASE WHEN ok THEN price ELSE 0.125 END", None),
+        ("COALESCE(price, 0.0)", {1, 2}),
+        ("CASE WHEN ok THEN price ELSE 0.125 END", {2, 3}),
+        ("CASE WHEN ok THEN price WHEN (qty > 1) THEN (0)::numeric END", {0, 2}),
+        ("CASE WHEN ok THEN price ELSE NULL::numeric END", 2),
+        ("(CASE WHEN ok THEN price ELSE (0)::numeric END * 1.5)", {1, 3}),
+        ("(CASE WHEN ok THEN price ELSE (0)::numeric END + 1.5)", {1, 2}),
+        ("GREATEST(price, 1.125)", {2, 3}),
+        ("NULL::numeric", set()),
+        ("CASE WHEN ok THEN price ELSE (price / 2.0) END", None),
         ("1e3", None),
         ("gone.price", None),
         ("missing", None),
         ("('x' ||", None),
     ],
 )
-def test_scale_of_an_expression(sql: str, scale: int | None) -> None:
+def test_scales_of_an_expression(sql: str, scale: int | set[int] | None) -> None:
     plan = plan_of("SELECT id FROM shop.sale")
     assert isinstance(plan, Select)
-    assert scale_of(sql, plan.source) == scale
+    assert scales_of(sql, plan.source) == ({scale} if isinstance(scale, int) else scale)
 
 
 def test_scale_is_followed_through_subqueries_but_not_through_unions() -> None:
     nested = plan_of("SELECT q.amount FROM ( SELECT (sale.price * 1.5) AS amount FROM shop.sale) q")
     assert isinstance(nested, Select)
-    assert scale_of("q.amount", nested.source) == 3
+    assert scales_of("q.amount", nested.source) == frozenset({3})
     united = plan_of(
         "SELECT q.amount FROM ( SELECT sale.price AS amount FROM shop.sale "
         "UNION ALL SELECT 1.125 AS amount FROM shop.sale) q"
     )
     assert isinstance(united, Select)
-    assert scale_of("q.amount", united.source) is None
+    assert scales_of("q.amount", united.source) is None
 
 
 def test_bare_column_of_a_join_is_unknown() -> None:
     joined = plan_of("SELECT count(*) AS n FROM (shop.sale s JOIN shop.customer c ON (true))")
     assert isinstance(joined, Aggregate)
-    assert scale_of("price", joined.input.source) is None
-    assert scale_of("s.price", joined.input.source) == 2
-    assert scale_of("price", None) is None
+    assert scales_of("price", joined.input.source) is None
+    assert scales_of("s.price", joined.input.source) == frozenset({2})
+    assert scales_of("price", None) is None

@@ -96,7 +96,7 @@ def _aggregate(template: FoldTemplate, tree: list[str]) -> None:
     tree.append(
         f"Aggregate by ({', '.join(plan.keys) or 'nothing: one group'}): folded into the state beside the table"
     )
-    tree.extend(f"  {m.call.sql}: {_STRATEGY[m.kind]}" for m in template.measures.measures)
+    tree.extend(f"  {m.call.sql}: {_STRATEGY[m.kind]}" for m in template.measures.measures if m.at_least is None)
 
 
 def _node(node: Node, depth: int, tree: list[str]) -> None:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from pgtrickle.pipeline.carriers import INT2, INT4, INTEGERS, NUMERIC, SqlType, exact, order, whole_digits
 from pgtrickle.pipeline.nodes import Aggregate, AggregateCall, CallPlace
-from pgtrickle.pipeline.scales import scale_of
+from pgtrickle.pipeline.scales import Scales, scales_of
 
 # Digits of a sum's values on their way through Spark, after the point and before it. A declared type that has more is
 # read again; a value that has more, without having been declared so, sends its refresh to FULL.
 MAX_SCALE = 18
 MAX_WHOLE_DIGITS = 18  # leaves room for the sum
+MOST_SCALES = 4  # of one sum: each but the least has a count in the state
 
 
 FOLDED = frozenset({"count", "sum", "avg", "min", "max"})  # all others are read again
@@ -30,7 +31,8 @@ class Measure:
     kind add: `value` is a number (NULL when the row has none); Spark sums it with its sign and counts its weights.
     kind least, greatest: `order` is a number that orders the values, `value` their text.
     kind reread: nothing travels. `state` are (suffix, type) of state columns: n, s (sum), v (value).
-    `slot` is the position among the measures that travel in the same way.
+    `slot` is the position among the measures that travel in the same way. `at_least`: it only counts, and of the values
+    only those that show so many digits after the point.
     """
 
     index: int
@@ -41,6 +43,7 @@ class Measure:
     scale: int
     state: tuple[tuple[str, str], ...]
     call: AggregateCall
+    at_least: int | None = None
 
     def name(self, suffix: str) -> str:
         return f"m{self.index}_{suffix}"
@@ -130,12 +133,14 @@ class _Builder:
         return f's."{measure.name("v")}"'
 
     def _sum(self, i: int, call: AggregateCall, type_: SqlType) -> str:
-        scale: int | None = 0
+        scales: Scales | None = frozenset({0})
         if type_.base == NUMERIC:
-            scale = scale_of(call.argument or "", self.aggregate.input.source)
-            if scale is None and (call.function == "avg" or not self._only_compared(i)):
+            scales = scales_of(call.argument or "", self.aggregate.input.source)
+            if scales is not None and not 1 <= len(scales) <= MOST_SCALES:
+                scales = None
+            if scales is None and (call.function == "avg" or not self._only_compared(i)):
                 return self._reread(i)
-            if (scale is not None and scale > MAX_SCALE) or whole_digits(type_.typmod) > MAX_WHOLE_DIGITS:
+            if max(scales or {0}) > MAX_SCALE or whole_digits(type_.typmod) > MAX_WHOLE_DIGITS:
                 return self._reread(i)
         elif type_.base not in INTEGERS:
             return self._reread(i)
@@ -144,17 +149,30 @@ class _Builder:
             "sum",
             "add",
             value=exact(self.column(i)),
-            scale=MAX_SCALE if scale is None else scale,
+            scale=MAX_SCALE if scales is None else max(scales),
             state=(("n", "bigint"), ("s", "numeric")),
         )
         count, total = f's."{measure.name("n")}"', f's."{measure.name("s")}"'
+        if scales is not None and len(scales) > 1:
+            total = f"pg_catalog.round({total}, {self._largest_scale(i, scales)})"
         if call.function == "avg":
             return f"(CASE WHEN {count} > 0 THEN {total} / {count}::numeric END)"
         if type_.base in (INT2, INT4):
             total += "::bigint"
-        elif scale is None:
+        elif scales is None:
             total = f"pg_catalog.trim_scale({total})"
         return f"(CASE WHEN {count} > 0 THEN {total} END)"
+
+    def _largest_scale(self, i: int, scales: Scales) -> str:
+        """The digits of a sum are those of the value that has most. How many values have so many is kept, each by each:
+        the last of them may go."""
+        least, *others = sorted(scales)
+        cases = ""
+        for scale in reversed(others):
+            value = f"CASE WHEN pg_catalog.scale({self.column(i)}) >= {scale} THEN '0' END"
+            measure = self._measure(i, f"scale {scale}", "add", value=value, state=(("n", "bigint"),), at_least=scale)
+            cases += f' WHEN s."{measure.name("n")}" > 0 THEN {scale}'
+        return f"CASE{cases} ELSE {least} END"
 
     def _only_compared(self, i: int) -> bool:
         """Whether a sum of unknown scale stands only where its scale cannot show.
@@ -185,6 +203,7 @@ class _Builder:
         value: str | None = None,
         order: str | None = None,
         scale: int = 0,
+        at_least: int | None = None,
     ) -> Measure:
         """A new measure, or the one that another call already has: sum(x) and avg(x) share theirs."""
         call = self.aggregate.calls[i]
@@ -192,6 +211,6 @@ class _Builder:
         if key not in self.shared:
             travels = "least", "greatest"
             slot = sum(m.kind == kind or (m.kind in travels and kind in travels) for m in self.measures)
-            self.shared[key] = Measure(len(self.measures), kind, slot, value, order, scale, state, call)
+            self.shared[key] = Measure(len(self.measures), kind, slot, value, order, scale, state, call, at_least)
             self.measures.append(self.shared[key])
         return self.shared[key]

@@ -1,11 +1,15 @@
-"""The display scale of a numeric expression, where it can be known without its values.
+"""The display scales that a numeric expression can have, where they can be known without its values.
 
 PostgreSQL's avg() and division choose their digits from the scale of their operands, so a sum that is kept as state
-must have the scale that PostgreSQL's own sum would have. numeric(p,s) columns, literals, + - * and casts decide it;
-anything else is unknown.
+must have the scale that PostgreSQL's own sum would have: the largest of its values'. numeric(p,s) columns, literals,
++ - * and casts decide it; CASE and the like leave the choice between those of their branches to each row. Anything else
+is unknown.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import add
 
 import sqlglot
 from sqlglot import exp
@@ -16,52 +20,73 @@ from pgtrickle.pipeline.nodes import Block, From, Node, Scan, Select, Tree, leav
 from pgtrickle.pipeline.sqltext import identifier
 
 Source = From | tuple[Tree, ...] | None
+Scales = frozenset[int]  # none: the value is always NULL
 
 
-def scale_of(sql: str, source: Source) -> int | None:
+def scales_of(sql: str, source: Source) -> Scales | None:
     try:
         tree = sqlglot.parse_one(sql, read="postgres")
     except SqlglotError:
         return None
-    return _scale(tree, source)
+    return _scales(tree, source)
 
 
-def _scale(tree: exp.Expr, source: Source) -> int | None:
+def _scales(tree: exp.Expr, source: Source) -> Scales | None:
     match tree:
         case exp.Paren() | exp.Neg():
-            return _scale(tree.this, source)
+            return _scales(tree.this, source)
         case exp.Mul():
-            left, right = _scale(tree.this, source), _scale(tree.expression, source)
-            return None if left is None or right is None else left + right
+            return _pairs(add, tree, source)
         case exp.Add() | exp.Sub():
-            left, right = _scale(tree.this, source), _scale(tree.expression, source)
-            return None if left is None or right is None else max(left, right)
+            return _pairs(max, tree, source)
         case exp.Literal() if not tree.is_string:
             text = tree.this
-            return None if "e" in text.lower() else len(text.partition(".")[2])
+            return None if "e" in text.lower() else frozenset({len(text.partition(".")[2])})
+        case exp.Null():
+            return frozenset()
+        case exp.Case():
+            branches = [branch.args["true"] for branch in tree.args["ifs"]]
+            default = tree.args.get("default")
+            return _any_of([*branches, *([default] if default is not None else [])], source)
+        case exp.Coalesce() | exp.Greatest() | exp.Least():
+            return _any_of([tree.this, *tree.expressions], source)
         case exp.Cast():
-            return _cast_scale(tree, source)
+            return _cast_scales(tree, source)
         case exp.Column():
-            return _column_scale(tree, source)
+            return _column_scales(tree, source)
     return None
 
 
-def _cast_scale(tree: exp.Cast, source: Source) -> int | None:
+def _pairs(together: Callable[[int, int], int], tree: exp.Expr, source: Source) -> Scales | None:
+    left, right = _scales(tree.this, source), _scales(tree.expression, source)
+    if left is None or right is None:
+        return None
+    return frozenset(together(a, b) for a in left for b in right)
+
+
+def _any_of(branches: Sequence[exp.Expr], source: Source) -> Scales | None:
+    found = [_scales(branch, source) for branch in branches]
+    known = [scales for scales in found if scales is not None]
+    return frozenset().union(*known) if len(known) == len(found) else None
+
+
+def _cast_scales(tree: exp.Cast, source: Source) -> Scales | None:
     target = tree.to
     if target.this != exp.DType.DECIMAL:
         return None
     sizes = [p.this.this for p in target.expressions]
     if len(sizes) == 2 and str(sizes[1]).isdigit():
-        return int(sizes[1])
+        return frozenset({int(sizes[1])})
     if not sizes:
         inner = tree.this
         if isinstance(inner, exp.Literal) and inner.is_string:
-            return len(inner.this.partition(".")[2]) if inner.this.replace(".", "", 1).lstrip("-").isdigit() else None
-        return _scale(inner, source)
-    return 0
+            is_plain = inner.this.replace(".", "", 1).lstrip("-").isdigit()
+            return frozenset({len(inner.this.partition(".")[2])}) if is_plain else None
+        return _scales(inner, source)
+    return frozenset({0})
 
 
-def _column_scale(column: exp.Column, source: Source) -> int | None:
+def _column_scales(column: exp.Column, source: Source) -> Scales | None:
     name = _identifier(column.this)
     table = column.args.get("table")
     members = _members(source)
@@ -70,7 +95,7 @@ def _column_scale(column: exp.Column, source: Source) -> int | None:
             continue
         if table is None and len(members) > 1:
             return None
-        return _output_scale(node, name) if node is not None else None
+        return _output_scales(node, name) if node is not None else None
     return None
 
 
@@ -84,21 +109,20 @@ def _identifier(node: exp.Expr) -> str:
     return str(node.this) if node.args.get("quoted") else str(node.this).lower()
 
 
-def _output_scale(node: Node, name: str) -> int | None:
+def _output_scales(node: Node, name: str) -> Scales | None:
     if isinstance(node, Scan):
         attnum = next((a for a, n in node.exposes if n == name), None)
         column = next((c for c in node.relation.columns if c.attnum == attnum), None)
         if column is None:
             return None
-        if column.typid in INTEGERS:
-            return 0
-        return numeric_scale(column.typmod) if column.typid == NUMERIC else None
+        scale = 0 if column.typid in INTEGERS else numeric_scale(column.typmod) if column.typid == NUMERIC else None
+        return None if scale is None else frozenset({scale})
     if isinstance(node, Select):
         item = next((i for i in node.items if i.name == name), None)
-        return scale_of(item.sql, node.source) if item is not None else None
+        return scales_of(item.sql, node.source) if item is not None else None
     if isinstance(node, Block):
         shown = next((c for c in node.columns if c.name == name), None)
         if shown is None or subs(shown.text):
             return None
-        return scale_of("".join(str(p) for p in shown.text), node.trees)
+        return scales_of("".join(str(p) for p in shown.text), node.trees)
     return None

@@ -246,6 +246,8 @@ class FoldTemplate:
 
     def _state_sql(self, measure: Measure, suffix: str) -> str:
         value = argument(measure.call)
+        if measure.at_least is not None:
+            value = f"CASE WHEN pg_catalog.scale({value}) >= {measure.at_least} THEN 1 END"
         return {"n": f"count({value})", "s": f"sum({value})::numeric", "v": measure.call.sql}[suffix]
 
     def _grouped(self, items: Sequence[str], filters: Sequence[str] = ()) -> str:
