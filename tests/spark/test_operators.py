@@ -67,6 +67,19 @@ QUERIES = {
         SELECT a.id, q.n, q.m FROM a JOIN (SELECT k, count(*) AS n, max(v) AS m FROM b GROUP BY k) AS q ON q.k = a.k
         WHERE a.v < q.n
     """,
+    "undone_groups": """
+        SELECT a.id, q.* FROM a JOIN (SELECT k, count(*) AS n, count(v) AS nv, sum(v) AS s, avg(v) AS m, sum(v) FILTER (WHERE t = 'a1') AS f
+        FROM b GROUP BY k HAVING sum(v) > 1 OR count(*) > 2) AS q ON q.k IS NOT DISTINCT FROM a.k
+    """,
+    "undone_two_keys": "SELECT n, m, count(*) AS c, min(d) AS d FROM (SELECT t, d, k, count(*) AS n, avg(v) AS m FROM a GROUP BY t, d, k) AS q GROUP BY n, m",
+    "undone_answer": """
+        WITH r AS (SELECT k, sum(v) AS s FROM b GROUP BY k) SELECT a.id, r.s FROM a JOIN r ON r.k = a.k WHERE r.s >= (SELECT max(s) - 9 FROM r)
+    """,
+    "undone_answer_of_null": "WITH r AS (SELECT k, count(v) AS s FROM a GROUP BY k) SELECT k, s FROM r WHERE s = (SELECT max(s) FROM r)",
+    "undone_join": """
+        SELECT q.k, q.s / q.n AS s, c.v FROM (SELECT a.k, sum(b.v * a.v) AS s, count(*) AS n FROM a JOIN b ON b.k = a.k
+        WHERE a.id IN (SELECT k FROM c) GROUP BY a.k) AS q LEFT JOIN c ON c.k = q.k WHERE q.n > 1
+    """,
     "view": "SELECT k, count(v) AS n, max(v) AS m FROM joined GROUP BY k",
     "exists": "SELECT id, k FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.v > 2)",
     "not_exists": "SELECT id, k FROM a WHERE NOT EXISTS (SELECT 1 FROM b, c WHERE b.k = a.k AND c.k = b.k)",
@@ -223,6 +236,25 @@ def test_every_operator_is_exact_from_changes(line: Line) -> None:
     for name, actions in rows:  # from changes, or nothing where they did not matter
         assert "DIFFERENTIAL COMPLETED" in actions, name
         assert set(actions) <= {"DIFFERENTIAL COMPLETED", "NO_DATA COMPLETED"}, (name, actions)
+
+
+def test_groups_below_others_are_what_they_were_also_when_what_is_not_a_number_comes_and_goes(line: Line) -> None:
+    line.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, k int, v numeric(8, 2)); "
+        "INSERT INTO t SELECT i, nullif(i % 5, 0), nullif(i, 7) FROM generate_series(1, 20) AS i"
+    )
+    query = "SELECT DISTINCT q.k, q.s::text, q.m::text FROM (SELECT k, sum(v) AS s, avg(v) AS m FROM t GROUP BY k) AS q"
+    line.create("st", query, mode="DIFFERENTIAL")
+    for change in (
+        "UPDATE t SET v = 'NaN' WHERE id IN (3, 5)",
+        "INSERT INTO t VALUES (21, 3, 1), (22, NULL, 'NaN'), (23, 9, 'NaN')",
+        "DELETE FROM t WHERE id IN (3, 22)",
+        "UPDATE t SET v = 4 WHERE v = 'NaN'",
+        "DELETE FROM t WHERE k = 9 OR k IS NULL; INSERT INTO t VALUES (30, 1, 0.00), (31, 8, NULL)",
+    ):
+        line.sql(change)
+        line.tick()
+        line.check("st")
 
 
 def test_groups_by_a_type_without_a_comparable_text_are_replaced_in_the_table(line: Line) -> None:

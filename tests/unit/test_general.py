@@ -7,6 +7,7 @@ import pytest
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.nodes import Aggregate, Block, Node, Select, parts
 from pgtrickle.pipeline.rules import general, linear
+from pgtrickle.pipeline.rules.among import among
 from pgtrickle.pipeline.rules.linear import Changed
 from tests.golden.shop import plan_of
 
@@ -137,7 +138,7 @@ def test_key_that_may_be_null_needs_a_second_condition(key: str, conditions: int
 def test_keys_of_regions_hide_no_alias_of_the_query() -> None:
     plan = node_of("SELECT k.note, rank() OVER (PARTITION BY k.note ORDER BY k.id) AS r FROM shop.sale k")
     assert isinstance(plan, Block)
-    assert not any(" AS k" in condition for condition in general.among(plan, "keys"))
+    assert not any(" AS k" in condition for condition in among(plan, "keys"))
 
 
 def test_limit_is_evaluated_whole() -> None:

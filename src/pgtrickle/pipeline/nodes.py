@@ -222,6 +222,20 @@ class Block:
     distinct_on: Text | None = None
     undetermined: str | None = None
     limit: Limit | None = None
+    grouped: Grouped | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """What a Block with GROUP BY shows of each group, cut apart: a second view of it.
+
+    `columns` are the texts that were cut: a block that has been given others is another.
+    """
+
+    columns: tuple[Text, ...]
+    calls: tuple[AggregateCall, ...]
+    outputs: tuple[tuple[str | KeyPlace | CallPlace, ...], ...]
+    having: tuple[str | KeyPlace | CallPlace, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

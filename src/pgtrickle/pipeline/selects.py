@@ -16,6 +16,7 @@ from pgtrickle.pipeline.nodes import (
     Concat,
     Constant,
     Distinct,
+    Grouped,
     Item,
     KeyPlace,
     Layer,
@@ -190,7 +191,17 @@ class _SelectReader:
         reason = regions.undetermined(self.cursor, clauses, self.aggregates, trees)
         on = self._text(clauses.on) if clauses.on else None
         texts = tuple(self.cursor.text(a, b) for a, b in region)
-        return Block(columns, trees, where, texts, self._tail(clauses, limited=not distinct), on, reason)
+        block = Block(columns, trees, where, texts, self._tail(clauses, limited=not distinct), on, reason)
+        return replace(block, grouped=self._grouped(clauses, block))
+
+    def _grouped(self, clauses: Clauses, block: Block) -> Grouped | None:
+        if not clauses.group or clauses.limit is not None:
+            return None
+        folded = self._fold(clauses, block.trees, block.where)
+        if folded is None or folded.keys != block.region:
+            return None
+        columns = tuple(c.text for c in block.columns)
+        return Grouped(columns, folded.calls, tuple(o.parts for o in folded.outputs), folded.having)
 
     def _tail(self, clauses: Clauses, *, limited: bool) -> Text:
         tail: list[str | Sub] = []

@@ -32,6 +32,7 @@ from pgtrickle.pipeline.nodes import (
     subs,
 )
 from pgtrickle.pipeline.rules import general, linear
+from pgtrickle.pipeline.rules.among import among
 from pgtrickle.pipeline.rules.linear import NOW, Changed, W
 from pgtrickle.pipeline.rules.states import ALL_NEW, Statement
 from pgtrickle.pipeline.shapes import lifted
@@ -98,10 +99,10 @@ class RegionTemplate:
         conditions: Sequence[str | None] = [None]
         if keys is not None:
             region = encoded([key(f"k.__pgt_k{i}", t) for i, t in enumerate(self.key_types)])
-            among = into.share(f"SELECT {region} AS r FROM {keys} AS k", "r")
-            index = f"{region_hash(quote(REGION))} IN (SELECT {region_hash('k.r')} FROM {among} AS k)"
-            old += f" WHERE {index} AND {quote(REGION)} IN (SELECT k.r FROM {among} AS k)"
-            conditions = general.among(self.core, keys)
+            wanted = into.share(f"SELECT {region} AS r FROM {keys} AS k", "r")
+            index = f"{region_hash(quote(REGION))} IN (SELECT {region_hash('k.r')} FROM {wanted} AS k)"
+            old += f" WHERE {index} AND {quote(REGION)} IN (SELECT k.r FROM {wanted} AS k)"
+            conditions = among(self.core, keys)
         new = self._rows(into, conditions)
         terms = [f"SELECT q.*, 1 FROM ({sql}) AS q" for sql in new] + [f"SELECT q.*, -1 FROM ({old}) AS q"]
         union = " UNION ALL ".join(terms)

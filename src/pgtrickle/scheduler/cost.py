@@ -225,8 +225,10 @@ def differential_cost(samples: Sequence[Sample], rows: int) -> Estimate | None:
     line = _line([s for s in samples if s not in like_it][-ON_A_LINE:]) or _line(samples[-ON_A_LINE:])
     if line is not None:
         fixed, per_row = line
-        # One or two that are like it correct the line; the lower one of two, since only slowness comes by chance.
-        middle = median_low([fixed + per_row * rows, *alike])
+        # One or two that are like it correct the line: down at once, since only slowness comes by chance; up half the
+        # way, and all of it when both agree.
+        guess = fixed + per_row * rows
+        middle = median_low([guess, *alike]) if len(alike) != 1 else min(alike[0], (guess + alike[0]) / 2)
         basis = f"line through {len(samples[-ON_A_LINE:])}: {fixed:.0f} + {per_row:.3f} per change"
         return Estimate(middle, 0.0, basis, is_guess=True)
     smaller = [s.ms for s in samples if s.rows <= rows][-LATEST:]

@@ -7,7 +7,7 @@ LATERAL items.
 * Row by row: Q(L; N) is linear in L. Its change is that of L with N as it was, then, for each N in turn, what the rows
   of L that the change of N touches yield with the new N, minus what they yield with the old one.
 * By region (groups, partitions, DISTINCT, set operations): the regions that changed rows belong to, evaluated as things
-  are, minus as they were.
+  are, minus as they were. Groups whose aggregates can be undone were what they are, less their change.
 * Neither (LIMIT, no keys): all of it, as it is minus as it was.
 
 Every rule is exact for any rows; a condition that says which rows are touched may let too many pass, never too few.
@@ -37,14 +37,17 @@ from pgtrickle.pipeline.nodes import (
     subs,
 )
 from pgtrickle.pipeline.rules import linear
+from pgtrickle.pipeline.rules.among import among
 from pgtrickle.pipeline.rules.asked import asked_of_changes
 from pgtrickle.pipeline.rules.full import parted, preserved
+from pgtrickle.pipeline.rules.groups import by_subtraction
 from pgtrickle.pipeline.rules.linear import MAX_TOGETHER, Changed, W
 from pgtrickle.pipeline.rules.names import below, free
 from pgtrickle.pipeline.rules.states import ALL_NEW, ALL_OLD, BEFORE, DELTA, NEW, OLD, Statement, View
 from pgtrickle.pipeline.rules.touch import is_alone, touched_by_answer, touched_by_part, touched_by_sub
+from pgtrickle.pipeline.rules.undo import undoable
 from pgtrickle.pipeline.shapes import simplest
-from pgtrickle.pipeline.sqltext import identifier, quote
+from pgtrickle.pipeline.sqltext import quote
 
 
 def statement(changed: Mapping[int, Changed], *, is_plain: bool = False) -> Statement:
@@ -195,6 +198,8 @@ def _touched(into: Statement, node: Block, unit: Unit, view: View) -> list[str]:
 
 
 def _by_region(into: Statement, node: Block) -> list[str]:
+    if (undone := undoable(node)) is not None and not _reads_beside(into, node):
+        return by_subtraction(into, undone, delta(into, undone.rows))
     keys = region_keys(into, node)
     if keys is None:
         return _whole(into, node)
@@ -222,45 +227,6 @@ def _reads_beside(into: Statement, node: Block) -> bool:
     """Whether a subquery over the regions (in the select list, HAVING, LIMIT) has changed."""
     over = [*(c.text for c in node.columns), node.tail, node.distinct_on or ()]
     return any(into.is_changed(s.node) for text in over for s in subs(text))
-
-
-def among(node: Block, keys: str) -> list[str]:
-    """Conditions that together let exactly the rows of these regions pass, each row once.
-
-    A region with a NULL in its key needs a condition that no index serves; when there is none, PostgreSQL finds that
-    before it reads anything.
-    """
-    assert node.region is not None
-    texts = [f"({k})" for k in node.region]
-    # The names are ours alone: the query's own must stay visible beside them.
-    listed = ", ".join(f'"__pgt_k".__pgt_k{i}' for i in range(len(texts)))
-    source = f'{keys} AS "__pgt_k"'
-    found = [f"({', '.join(texts)}) IN (SELECT {listed} FROM {source})"]
-    nullable = [i for i, k in enumerate(node.region) if not _is_not_null(node, k)]
-    if nullable:
-        missing = " OR ".join(f"{texts[i]} IS NULL" for i in nullable)
-        some = " OR ".join(f'"__pgt_k".__pgt_k{i} IS NULL' for i in nullable)
-        same = " AND ".join(f'"__pgt_k".__pgt_k{i} IS NOT DISTINCT FROM {t}' for i, t in enumerate(texts))
-        exists = f"EXISTS (SELECT FROM {source} WHERE {same})"
-        found.append(f"(SELECT bool_or({some}) FROM {source}) AND ({missing}) AND {exists}")
-    return found
-
-
-def _is_not_null(node: Block, key: str) -> bool:
-    """Whether a key is a NOT NULL column of a table that no outer join fills up."""
-    alias, _, column = key.rpartition(".")
-    filled = {p for tree in node.trees for p in preserved(tree)}
-    for part in parts(node):
-        if not isinstance(part.node, Scan) or part not in filled:
-            continue
-        if (alias and identifier(alias) != identifier(part.alias)) or (not alias and len(parts(node)) > 1):
-            continue
-        exposed = {name: attnum for attnum, name in part.node.exposes}
-        attnum = exposed.get(identifier(column))
-        found = next((c for c in part.node.relation.columns if c.attnum == attnum), None)
-        if found is not None:
-            return found.not_null
-    return False
 
 
 def _by_row_value(into: Statement, node: Distinct | SetOperation) -> list[str]:

@@ -35,6 +35,7 @@ from pgtrickle.pipeline.rules import linear
 from pgtrickle.pipeline.rules.asof import apart, as_of, netted
 from pgtrickle.pipeline.rules.linear import NOW, Changed, Rendered, Term, W
 from pgtrickle.pipeline.rules.names import below, conjuncts, free
+from pgtrickle.pipeline.rules.undo import undoable
 from pgtrickle.pipeline.sqltext import identifier, quote
 
 NEW, OLD = "new", "old"
@@ -74,6 +75,8 @@ class Statement:
         self._asked = asked
         self.shared: dict[str, str] = {}
         self._names: dict[str, str] = {}
+        self._wholes: dict[str, str] = {}  # plans over tables as they are, evaluated once and all of it: text, name
+        self._chosen: dict[str, tuple[str, Callable[[str], str]]] = {}  # some rows of a plan: its text, how to choose
         self._delta = delta
 
     def share(self, sql: str, prefix: str) -> str:
@@ -83,12 +86,26 @@ class Statement:
             self.shared[self._names[sql]] = sql
         return self._names[sql]
 
+    def share_whole(self, sql: str) -> str:
+        """The same for all rows of a plan that names tables alone."""
+        return self._wholes.setdefault(sql, f'"__pgt_sw{len(self._wholes)}w"')
+
+    def share_some(self, sql: str, whole: str, chosen: Callable[[str], str]) -> str:
+        """The same for some rows of a plan, `whole`. Where all are needed anyway, these are chosen from them."""
+        name = self.share(sql, "s")
+        self._chosen[name] = (whole, chosen)
+        return name
+
     def delta_of(self, node: Node) -> str:
         """The name of a plan's signed changes: its columns, then the weight."""
         return self._delta(self, node)
 
     def with_clause(self) -> str:
-        return f"WITH {', '.join(f'{n} AS MATERIALIZED ({s})' for n, s in self.shared.items())} " if self.shared else ""
+        found = {name: sql for sql, name in self._wholes.items()}
+        for name, sql in self.shared.items():
+            whole, chosen = self._chosen.get(name, ("", None))
+            found[name] = chosen(self._wholes[whole]) if chosen is not None and whole in self._wholes else sql
+        return f"WITH {', '.join(f'{n} AS MATERIALIZED ({s})' for n, s in found.items())} " if found else ""
 
     def is_changed(self, node: Node) -> bool:
         return any(s.relation.relid in self.changed for s in scans(node))
@@ -179,9 +196,11 @@ class Statement:
             gone = f"SELECT {listed}, -q.{W} FROM {apart(self.delta_of(part.node))} AS q"
             return f"({now} UNION ALL {gone}) AS {part.alias}"
         if role in (KEPT, UNDONE):
-            kept = self.share(self.render(part.node, ALL_NEW), "n")
+            kept = self.share(self._all(part.node), "n")
             return f"({self._undone(part.node, kept) if role == UNDONE else f'SELECT * FROM {kept}'}) AS {part.alias}"
         is_old = role == OLD and self.is_changed(part.node)
+        if not is_old and isinstance(part.node, Block) and self._is_evaluated(part.node):
+            return f"(SELECT * FROM {self.share(self._all(part.node), 'n')}) AS {part.alias}"
         if is_old and where is not None and isinstance(part.node, Scan):
             rows, condition = self.scan_as_of(part.node, part.alias)
             where.append(condition)
@@ -234,6 +253,18 @@ class Statement:
         else:
             seen = ALL_OLD if state == OLD else ALL_NEW
         return f"SELECT v.v FROM {self.share(f'SELECT ({self.render(sub.node, seen)}) AS v', 'v')} AS v"
+
+    def _all(self, node: Node) -> str:
+        """All rows of a plan as it is; groups that can be undone from their numbers, which their change needs too."""
+        groups = undoable(node) if isinstance(node, Block) else None
+        if groups is None or not groups.stands_alone:
+            return self.render(node, ALL_NEW)
+        return groups.shown("", self.share_whole(self.block(groups.numbers, ALL_NEW).sql))
+
+    def _is_evaluated(self, node: Block) -> bool:
+        """Whether all groups of a block are there already."""
+        groups = undoable(node) if self._wholes else None
+        return groups is not None and self.block(groups.numbers, ALL_NEW).sql in self._wholes
 
     def _undone(self, node: Node, kept: str) -> str:
         """What a plan was, from what it is and its change: each weight of that is 1 or -1.
