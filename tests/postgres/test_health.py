@@ -199,7 +199,7 @@ def test_health_check_says_what_to_look_at(db: Database) -> None:
     first = found()
     assert list(first) == [
         "scheduler", "error_tables", "suspended_tables", "stale_tables", "needs_reinit", "consecutive_errors",
-        "storage", "capture", "worker_pool",
+        "storage", "capture", "worker_pool", "readers",
     ]  # fmt: skip
     assert first["scheduler"] == ("ERROR", "no scheduler is connected to this database: start pgtrickle run")
     assert {severity for name, (severity, _) in first.items() if name != "scheduler"} == {"OK"}
@@ -226,6 +226,7 @@ def test_health_check_says_what_to_look_at(db: Database) -> None:
             "WARN",
             "all 8 workers are at work and 1 units of this database wait: raise max_dynamic_refresh_workers",
         ),
+        "readers": ("OK", "no other database holds change buffers back"),
     }
     scheduler.close()
 

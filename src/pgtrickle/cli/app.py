@@ -230,6 +230,32 @@ def status(server: Server, as_json: Json = False) -> None:
 
 
 @app.command()
+def detach(
+    server: Server,
+    database: Annotated[str, typer.Argument(help="The database that is gone and whose mirrors read this one.")],
+    of_server: Annotated[
+        str | None, typer.Option(help="host:port of that database; empty for the server of this one.")
+    ] = None,
+    mirror: Annotated[int | None, typer.Option(help="Only this mirror, by its number.")] = None,
+    key: Annotated[str | None, typer.Option(help="Which, where two databases have had the name.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Forget the readers of a database that is gone for good: change buffers no longer wait for it."""
+    from pgtrickle.db.connect import TRANSACTION, connect, translated
+
+    with connect(server, role="detach", pooler=TRANSACTION) as connection, translated():
+        row = connection.execute(
+            "SELECT pgtrickle.detach_reader(%s, %s, %s, %s)", (database, of_server, mirror, key)
+        ).fetchone()
+        connection.commit()
+    number = row[0] if row is not None else 0
+    if as_json:
+        _print_json({"database": database, "detached": number})
+    else:
+        typer.echo(f"{number} readers of database {database} are detached; if it comes back, they are loaded anew")
+
+
+@app.command()
 def config(
     server: Annotated[
         str | None, typer.Option(envvar="PGTRICKLE_SERVER", help="Include this database's own settings.", metavar="DSN")

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pgtrickle.db.connect import TRANSACTION
 from pgtrickle.errors import ConfigError, PgtrickleError
@@ -15,6 +16,9 @@ from pgtrickle.runtime.budget import Budget, Room, budget, shortage
 from pgtrickle.runtime.bulkload import MAX_PARTS
 from pgtrickle.runtime.java import find_java
 from pgtrickle.settings import Settings, Sources
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
 
 OLDEST, NEWEST = 13, 18
 NEED_DISK_MIB = 600
@@ -104,11 +108,13 @@ def _server(dsn: str, sources: Sources) -> _Server:
             assert room is not None
             fleet = sources.load(current_settings(connection))
             loaded = {connection.info.dbname: fleet}
+            late = _late(connection)
             names = databases(connection, dsn)
         for name in names:
             if name not in loaded:
                 with connect(in_database(dsn, name), role="doctor", pooler=TRANSACTION) as connection:
                     loaded[name] = sources.load(current_settings(connection))
+                    late += _late(connection)
     except PgtrickleError as error:
         return _Server((Finding("postgresql", False, error.one_line()),), sources.load().settings, {}, None)
     number, text, installed = row
@@ -121,11 +127,30 @@ def _server(dsn: str, sources: Sources) -> _Server:
                 "pgtrickle", installed, "installed" if installed else "not installed (hint: pgtrickle install DSN)"
             ),
             Finding("settings", not wrong, "; ".join(wrong) or f"fine in {len(loaded)} databases"),
+            Finding("readers", not late, "; ".join(late) or "no database holds change buffers of another back"),
         ),
         fleet.settings,
         {name: loaded[name].settings for name in names},
         Room(*room),
     )
+
+
+def _late(connection: Connection) -> list[str]:
+    """Readers in other databases for which buffers of this one are kept, and which have been silent for long."""
+    from pgtrickle.db.connect import translated
+    from pgtrickle.db.statements import statement
+
+    name = connection.info.dbname
+    with translated():
+        row = connection.execute("SELECT to_regprocedure('pgtrickle.readers()') IS NOT NULL").fetchone()
+        if row is None or not row[0]:
+            return []
+        found = connection.execute(statement("late_readers")).fetchall()
+    return [
+        f"{name}: {reader or 'another database'} has read nothing of {source} since {seen:%Y-%m-%d %H:%M}, "
+        f"{changes} changes are kept for it in {size} (hint: if it is gone for good, pgtrickle detach)"
+        for reader, source, seen, changes, size in found
+    ]
 
 
 def _limits(settings: Settings, planned: Budget, databases: Mapping[str, Settings], room: Room) -> list[Finding]:

@@ -407,6 +407,12 @@ BEGIN
                     MESSAGE = format('the new query changes the columns of %s, which stream table %s reads', qualified, reader),
                     HINT = 'Drop the reader first, or keep the columns.';
             END IF;
+            SELECT format('%I', e.reader_database) INTO reader FROM pgtrickle.pgt_readers AS e WHERE e.source_relid = st.pgt_relid LIMIT 1;
+            IF reader IS NOT NULL THEN
+                RAISE EXCEPTION USING ERRCODE = 'dependent_objects_still_exist',
+                    MESSAGE = format('the new query changes the columns of %s, which database %s reads', qualified, reader),
+                    HINT = 'Drop the stream tables there first, keep the columns, or use pgtrickle.detach_reader if it is gone.';
+            END IF;
         END IF;
         cycle := pgtrickle._cycle_of(id);
         PERFORM pgtrickle._store_dependencies(id, probe);

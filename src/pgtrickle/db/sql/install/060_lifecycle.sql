@@ -203,6 +203,14 @@ BEGIN
             PERFORM pgtrickle._drop(reader.pgt_id, cascade);
         END IF;
     END LOOP;
+    FOR reader IN SELECT e.reader_database FROM pgtrickle.pgt_readers AS e WHERE e.source_relid = st.pgt_relid LOOP
+        IF NOT cascade THEN
+            RAISE EXCEPTION USING ERRCODE = 'dependent_objects_still_exist',
+                MESSAGE = format('database %I reads %I.%I', reader.reader_database, st.pgt_schema, st.pgt_name),
+                HINT = 'Drop the stream tables there first, use cascade => true, or pgtrickle.detach_reader if it is gone.';
+        END IF;
+    END LOOP;
+    DELETE FROM pgtrickle.pgt_readers AS e WHERE e.source_relid = st.pgt_relid;
     PERFORM pgtrickle._leave_groups(id);
     DELETE FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id;
     FOR private IN

@@ -121,40 +121,6 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.get_staleness(text) IS 'Seconds since the instant that the content shows; NULL before the first load.';
 
--- SECURITY DEFINER because buffers are private; it shows counts, never rows.
-CREATE OR REPLACE FUNCTION pgtrickle.change_buffer_sizes()
-RETURNS TABLE (stream_table text, source_table text, source_oid oid, cdc_mode text, pending_rows bigint, buffer_bytes bigint, row_count bigint)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    source record;
-    origin CONSTANT text := pgtrickle._origin();
-BEGIN
-    FOR source IN
-        SELECT s.source_relid, b.oid AS buffer, coalesce(quote_ident(n.nspname) || '.' || quote_ident(c.relname), s.source_relid::text) AS label
-        FROM pgtrickle.pgt_sources AS s
-        JOIN pg_class AS b ON b.relnamespace = 'pgtrickle_changes'::regnamespace AND b.relname = 'changes_' || s.source_relid
-        LEFT JOIN pg_class AS c ON c.oid = s.source_relid
-        LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
-        ORDER BY 3
-    LOOP
-        RETURN QUERY EXECUTE format($sql$
-            SELECT format('%%I.%%I', st.pgt_schema, st.pgt_name), $1, $2, d.cdc_mode,
-                   count(b.xid) FILTER (WHERE cut.s IS NULL OR NOT pg_visible_in_snapshot(b.xid, cut.s)),
-                   pg_total_relation_size($3), count(b.xid)
-            FROM pgtrickle.pgt_dependencies AS d
-            JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
-            CROSS JOIN LATERAL (SELECT (st.frontier -> $4 ->> 'snapshot')::pg_snapshot) AS cut(s)
-            LEFT JOIN %s AS b ON true
-            WHERE d.source_relid = $2
-            GROUP BY st.pgt_id, d.cdc_mode
-            ORDER BY 1
-            $sql$, source.buffer::regclass)
-        USING source.label, source.source_relid, source.buffer, origin;
-    END LOOP;
-END
-$$;
-COMMENT ON FUNCTION pgtrickle.change_buffer_sizes() IS 'Per stream table and captured source: changes not yet applied (exact), size and rows of the buffer.';
-
 CREATE OR REPLACE FUNCTION pgtrickle.trigger_inventory()
 RETURNS TABLE (source_table text, source_oid oid, trigger_name text, trigger_type text, present bool, enabled bool, table_oid oid)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -93,6 +93,14 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                format('%s of %s workers are at work, %s units of this database wait', p.active_workers, p.max_workers, q.waiting)
         FROM pgtrickle.worker_pool_status() AS p
         CROSS JOIN (SELECT count(*) FROM pgtrickle.pgt_scheduler_jobs AS j WHERE j.finished_at IS NULL AND j.status = 'QUEUED') AS q(waiting)
+        UNION ALL
+        SELECT 10, 'readers', 'WARN',
+               string_agg(format('%s has read nothing of %s for %s: %s changes are kept for it, the buffer has %s', coalesce(e.reader, 'another database'),
+                                 e.source_table, justify_interval(date_trunc('hour', clock_timestamp() - e.last_seen)), e.pending_rows,
+                                 pg_size_pretty(e.buffer_bytes)), '; ' ORDER BY e.reader, e.source_table)
+                   || ' (gone for good: pgtrickle.detach_reader)',
+               'no other database holds change buffers back'
+        FROM pgtrickle.readers() AS e WHERE e.late
     )
     SELECT f.check_name, CASE WHEN f.bad IS NULL THEN 'OK' ELSE f.worst END, coalesce(f.bad, f.fine) FROM found AS f ORDER BY f.position
 $$;

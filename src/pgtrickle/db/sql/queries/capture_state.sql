@@ -1,5 +1,6 @@
 -- Everything that decides what capture of one table still needs.
--- %(relid)s: the source. %(attnums)s: int2 array, the columns wanted in addition to those already captured.
+-- %(relid)s: the source. %(attnums)s: int2 array, the columns wanted in addition to those already captured and
+-- those that mirrors in other databases use.
 -- Returns no row when the table is gone, else: quoted qualified name, whether a row of pgt_sources exists, columns as JSON
 -- [{attnum, name, type (base type without modifier), collation, typid, declared}] of all wanted columns, wanted columns that are
 -- gone, buffer columns as JSON {name: type oid} or NULL, source of the capture function or NULL,
@@ -11,6 +12,8 @@ WITH RECURSIVE wanted AS (
         SELECT pg_catalog.unnest(%(attnums)s::int2[])
         UNION ALL
         SELECT pg_catalog.unnest(s.captured_columns) FROM pgtrickle.pgt_sources AS s WHERE s.source_relid = %(relid)s
+        UNION ALL
+        SELECT pg_catalog.unnest(e.columns_used) FROM pgtrickle.pgt_readers AS e WHERE e.source_relid = %(relid)s
     ) AS w(attnum)
 ), columns AS (
     SELECT a.attnum, a.attname, a.atttypid, a.attcollation

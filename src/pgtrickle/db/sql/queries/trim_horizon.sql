@@ -1,11 +1,13 @@
 -- How far a buffer may be trimmed. %(relid)s: the source.
 -- Returns: whether somebody holds all of it back; the xid (text) below which every reader has seen everything; readers to fence.
 --
--- A row may go when it is visible in the cut of every reader. Three kinds of readers:
+-- A row may go when it is visible in the cut of every reader. Four kinds of readers:
 --  * with a usable frontier: everything below its xmin has been seen;
 --  * without one, or about to load anew, and running: its load may have taken its cut already and not yet committed it, so all stays;
 --  * the same, but stopped (ERROR, SUSPENDED): it will load anew when it is resumed, with a later cut. A worker that still loads it
---    is fenced by its epoch instead of holding the buffer for as long as nobody looks.
+--    is fenced by its epoch instead of holding the buffer for as long as nobody looks;
+--  * mirrors in other databases: their cut is noted here after they have committed it, so they have seen that much or more. One that
+--    is not loaded yet holds all of it; nobody here knows whether it is stopped.
 -- A reader that is created meanwhile takes its cut after this statement's snapshot, so it sees whatever is below the horizon.
 SELECT
     coalesce(pg_catalog.bool_or(r.cut IS NULL AND NOT r.stopped), false),
@@ -21,4 +23,8 @@ FROM (
     FROM pgtrickle.pgt_dependencies AS d
     JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
     WHERE d.source_relid = %(relid)s
+    UNION ALL
+    SELECT NULL, e.snapshot, false, false
+    FROM pgtrickle.pgt_readers AS e
+    WHERE e.source_relid = %(relid)s
 ) AS r
