@@ -363,3 +363,18 @@ def test_a_mirror_that_differs_is_found(fleet: Elsewhere) -> None:
     fleet.home.sql(f"DELETE FROM {mirror.name} WHERE id = 2; UPDATE {mirror.name} SET name = 'odd' WHERE id = 1")
     (mirror, _) = verify_tables(fleet.home.dsn, ["copied"], timeout_seconds=1)
     assert (mirror.ok, mirror.missing, mirror.extra) == (False, 2, 1)
+
+
+def test_status_functions_name_the_origin(fleet: Elsewhere) -> None:
+    crm, _ = fleet.others
+    fleet.create("copied", "SELECT c.id, r.manager FROM {0}.public.customers AS c JOIN regions AS r USING (region)")
+    fleet.settle()
+    origin = f"{crm.name}.public.customers"
+    sources = fleet.home.sql("SELECT source_table, source_type, columns_used FROM pgtrickle.list_sources('copied')")
+    assert (origin, "REMOTE", ["id", "region"]) in sources
+    tree = [line for (line,) in fleet.home.sql("SELECT tree_line FROM pgtrickle.dependency_tree()")]
+    assert any(line.endswith(origin) for line in tree)
+    ((value,),) = fleet.home.sql("SELECT value FROM pgtrickle.explain_st('copied') WHERE property = 'sources'")
+    assert f"{origin} (REMOTE)" in value
+    (definition,) = fleet.home.sql("SELECT pgtrickle.export_definition('copied')")[0]
+    assert origin in definition

@@ -82,3 +82,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                    WHERE d.pgt_id = id)
 $$;
 COMMENT ON FUNCTION pgtrickle._reads_mirrors(bigint) IS 'Internal. Whether a stream table reads tables of other databases.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._origin_of(relation oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('%I.%I.%I', m.origin_database || coalesce('@' || nullif(m.origin_server, ''), ''), m.origin_schema, m.origin_table)
+    FROM pgtrickle.pgt_stream_tables AS st
+    JOIN pgtrickle.pgt_mirrors AS m ON m.pgt_id = st.pgt_id
+    WHERE st.pgt_relid = relation
+$$;
+COMMENT ON FUNCTION pgtrickle._origin_of(oid) IS 'Internal. The table of another database that a relation mirrors; NULL when it is no mirror.';

@@ -37,8 +37,9 @@ BEGIN
         (5, 'mode_reason', st.mode_reason),
         (6, 'schedule', st.schedule),
         (7, 'defining_query', st.defining_query),
-        (8, 'sources', (SELECT pg_catalog.string_agg(pg_catalog.format('%s (%s)', coalesce(c.oid::pg_catalog.regclass::text, d.source_relid::text), d.source_type), ', ' ORDER BY d.source_relid)
+        (8, 'sources', (SELECT pg_catalog.string_agg(pg_catalog.format('%s (%s)', coalesce(o.name, c.oid::pg_catalog.regclass::text, d.source_relid::text), CASE WHEN o.name IS NULL THEN d.source_type ELSE 'REMOTE' END), ', ' ORDER BY d.source_relid)
                         FROM pgtrickle.pgt_dependencies AS d
+                        CROSS JOIN LATERAL (SELECT pgtrickle._origin_of(d.source_relid)) AS o(name)
                         LEFT JOIN pg_catalog.pg_class AS c ON c.oid = d.source_relid
                         WHERE d.pgt_id = st.pgt_id)),
         (9, 'columns', (SELECT pg_catalog.string_agg((c ->> 'name') || ' ' || (c ->> 'type'), ', ' ORDER BY i)
@@ -95,19 +96,21 @@ DECLARE
     id CONSTANT bigint := pgtrickle._find(name);
 BEGIN
     RETURN QUERY
-    SELECT coalesce(pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname), d.source_relid::text), d.source_relid, d.source_type, d.cdc_mode,
+    SELECT coalesce(o.name, pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname), d.source_relid::text), d.source_relid,
+           CASE WHEN o.name IS NULL THEN d.source_type ELSE 'REMOTE' END, d.cdc_mode,
            (SELECT pg_catalog.array_agg(a.attname::text ORDER BY a.attnum)
             FROM pg_catalog.pg_attribute AS a
             WHERE a.attrelid = d.source_relid AND a.attnum = ANY (d.columns_used)),
            EXISTS (SELECT FROM pgtrickle.pgt_sources AS s WHERE s.source_relid = d.source_relid)
     FROM pgtrickle.pgt_dependencies AS d
+    CROSS JOIN LATERAL (SELECT pgtrickle._origin_of(d.source_relid)) AS o(name)
     LEFT JOIN pg_catalog.pg_class AS c ON c.oid = d.source_relid
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE d.pgt_id = id
     ORDER BY 1;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.list_sources(text) IS 'What a stream table reads: tables, views on the way, columns, whether changes are captured.';
+COMMENT ON FUNCTION pgtrickle.list_sources(text) IS 'What a stream table reads: tables, views on the way, columns, whether changes are captured. REMOTE: a table of another database, read through its mirror here (source_oid).';
 
 CREATE OR REPLACE FUNCTION pgtrickle.get_staleness(name text) RETURNS float8
 LANGUAGE plpgsql STABLE AS $$
@@ -140,7 +143,7 @@ DECLARE
 BEGIN
     RETURN (
         SELECT pg_catalog.format(E'SELECT pgtrickle.create_stream_table(\n    name => %L,\n    query => %L,\n    schedule => %L,\n    refresh_mode => %L%s\n);',
-                   pg_catalog.format('%I.%I', st.pgt_schema, st.pgt_name), st.defining_query, st.schedule, st.refresh_mode,
+                   pg_catalog.format('%I.%I', st.pgt_schema, st.pgt_name), CASE WHEN pgtrickle._reads_mirrors(st.pgt_id) THEN st.original_query ELSE st.defining_query END, st.schedule, st.refresh_mode,
                    (SELECT pg_catalog.string_agg(pg_catalog.format(E',\n    %I => %L', e.key, e.value), '' ORDER BY e.key)
                     FROM (VALUES ('diamond_consistency', st.diamond_consistency), ('diamond_schedule_policy', st.diamond_schedule_policy),
                                  ('cdc_mode', st.cdc_mode), ('append_only', nullif(st.append_only, false)::text),

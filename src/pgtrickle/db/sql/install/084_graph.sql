@@ -176,8 +176,9 @@ BEGIN
         is_last := lasts[n];
         n := n - 1;
         CONTINUE WHEN depth = 0 AND this = ANY (shown);
-        SELECT coalesce(quote_ident(ns.nspname) || '.' || quote_ident(c.relname), quote_ident(st.pgt_schema) || '.' || quote_ident(st.pgt_name), k.relid::text),
-               CASE WHEN st.pgt_id IS NOT NULL THEN 'stream_table'
+        SELECT coalesce(pgtrickle._origin_of(k.relid), quote_ident(ns.nspname) || '.' || quote_ident(c.relname), quote_ident(st.pgt_schema) || '.' || quote_ident(st.pgt_name), k.relid::text),
+               CASE WHEN pgtrickle._origin_of(k.relid) IS NOT NULL THEN 'remote'
+                    WHEN st.pgt_id IS NOT NULL THEN 'stream_table'
                     ELSE coalesce((SELECT lower(d.source_type) FROM pgtrickle.pgt_dependencies AS d WHERE d.source_relid = k.relid LIMIT 1), 'table') END,
                st.status, st.effective_refresh_mode
         INTO node, node_type, status, refresh_mode
