@@ -153,3 +153,37 @@ def test_declaring_needs_the_table(pair: Pair) -> None:
     assert pair.home.sql("SELECT pgtrickle.declare_shared_source('copied', 'a.b.\"C d\"')") == [('a.b."C d"',)]
     pair.home.sql("SELECT pgtrickle.forget_shared_source('copied')")
     assert pair.home.sql("SELECT count(*) FROM pgtrickle.pgt_shared_sources") == [(0,)]
+
+
+def test_who_may_not_read_a_stream_table_learns_no_numbers_of_rows(
+    pair: Pair, make_role: Callable[[Database], Role]
+) -> None:
+    """Neither of what it reads elsewhere nor of local tables."""
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    assert pair.ask() is None
+    pair.home.sql(
+        "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, rows_inserted, rows_deleted, delta_row_count) "
+        "SELECT pgt_id, 'FULL', 'COMPLETED', 4711, 4711, 4711 FROM pgtrickle.pgt_stream_tables"
+    )
+    stranger = make_role(pair.home)
+    functions = (
+        "refresh_timeline()",
+        "st_refresh_stats()",
+        "pg_stat_stream_tables",
+        "refresh_efficiency()",
+        "get_refresh_history('public.mine')",
+        "health_check()",
+        "health_summary()",
+        "change_buffer_sizes()",
+        "broker_status()",
+        "check_cdc_health()",
+        "explain_st('public.mine')",
+        "stream_tables_info",
+        "recommend_refresh_mode()",
+    )
+    for function in functions:
+        assert "4711" not in str(run(stranger, f"SELECT * FROM pgtrickle.{function}")), function
+    assert "4711" in str(run(pair.role, "SELECT * FROM pgtrickle.get_refresh_history('public.mine')"))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        run(stranger, "SELECT rows_inserted FROM pgtrickle.pgt_refresh_history")

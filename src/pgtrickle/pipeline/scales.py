@@ -95,7 +95,7 @@ def _column_scales(column: exp.Column, source: Source) -> Scales | None:
             continue
         if table is None and len(members) > 1:
             return None
-        return _output_scales(node, name) if node is not None else None
+        return output_scales(node, name) if node is not None else None
     return None
 
 
@@ -109,7 +109,7 @@ def _identifier(node: exp.Expr) -> str:
     return str(node.this) if node.args.get("quoted") else str(node.this).lower()
 
 
-def _output_scales(node: Node, name: str) -> Scales | None:
+def output_scales(node: Node, name: str) -> Scales | None:
     if isinstance(node, Scan):
         attnum = next((a for a, n in node.exposes if n == name), None)
         column = next((c for c in node.relation.columns if c.attnum == attnum), None)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import REGION, Column
+from pgtrickle.pipeline.canonical import canonical
 from pgtrickle.pipeline.carriers import FLOAT4, FLOAT8, NUMERIC, SqlType, decoded, encoded, exact, key, numeric_scale
 from pgtrickle.pipeline.leaves import ROWS, Slots, no_delta, now, signed_rows
 from pgtrickle.pipeline.limited import LimitTemplate, compile_limit
@@ -277,6 +278,7 @@ def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stor
 
     `stored` names the stream table, `state` the table beside it.
     """
+    plan = canonical(plan, describe)
     if isinstance(plan, Aggregate):
         for child in children(plan):
             _refuse_undetermined(child)

@@ -1,7 +1,7 @@
 -- What the status functions share: who may see a message, what the control plane says of itself, its settings when it does not run.
 -- Messages of failures can quote rows ("invalid input syntax for type integer: ..."), so they are for those who may read the stream
 -- table, its creator, and the role that installed pgtrickle. Tables are read through these views with the rights of their owner while
--- current_user is still whoever asks; the columns themselves are closed in 090_privileges.sql.
+-- current_user is still whoever asks; the columns themselves are closed in 090_privileges.sql. Numbers of rows tell of the sources as well.
 
 CREATE OR REPLACE FUNCTION pgtrickle._may_read(relid oid, created_by name) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -28,6 +28,12 @@ LEFT JOIN LATERAL (SELECT h.reason, h.error_message
                    WHERE st.pgt_id = h.pgt_id AND coalesce(h.reason, h.error_message) IS NOT NULL
                      AND pgtrickle._may_read(st.pgt_relid, st.created_by)) AS m ON true;
 COMMENT ON VIEW pgtrickle._refresh_messages IS 'Internal. Reasons and errors in the history, for those who may see them; NULL for others.';
+
+CREATE OR REPLACE VIEW pgtrickle._refresh_numbers AS
+SELECT h.refresh_id, h.pgt_id, h.rows_inserted, h.rows_deleted, h.delta_row_count
+FROM pgtrickle.pgt_refresh_history AS h
+WHERE h.pgt_id IN (SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables AS st WHERE pgtrickle._may_read(st.pgt_relid, st.created_by));
+COMMENT ON VIEW pgtrickle._refresh_numbers IS 'Internal. How many rows refreshes moved, for those who may read the stream table.';
 
 CREATE OR REPLACE VIEW pgtrickle._job_messages AS
 SELECT j.job_id, m.detail

@@ -78,16 +78,17 @@ DECLARE
     id CONSTANT bigint := pgtrickle._find(name);
 BEGIN
     RETURN QUERY
-    SELECT h.refresh_id, h.data_timestamp, h.start_time, h.end_time, h.action, h.status, h.rows_inserted, h.rows_deleted, h.delta_row_count,
+    SELECT h.refresh_id, h.data_timestamp, h.start_time, h.end_time, h.action, h.status, n.rows_inserted, n.rows_deleted, n.delta_row_count,
            (extract(epoch FROM h.end_time - h.start_time) * 1000)::float8, h.initiated_by, m.reason, m.error_message, h.timings
     FROM pgtrickle.pgt_refresh_history AS h
     LEFT JOIN pgtrickle._refresh_messages AS m ON m.refresh_id = h.refresh_id
+    LEFT JOIN pgtrickle._refresh_numbers AS n ON n.refresh_id = h.refresh_id
     WHERE h.pgt_id = id
     ORDER BY h.refresh_id DESC
     LIMIT max_rows;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.get_refresh_history(text, int) IS 'The latest refreshes of a stream table, newest first. Reasons and errors are shown to those who may read it.';
+COMMENT ON FUNCTION pgtrickle.get_refresh_history(text, int) IS 'The latest refreshes of a stream table, newest first. Numbers of rows, reasons and errors are shown to those who may read it.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.list_sources(name text)
 RETURNS TABLE (source_table text, source_oid oid, source_type text, cdc_mode text, columns_used text[], captured bool)

@@ -4,19 +4,20 @@ CREATE OR REPLACE FUNCTION pgtrickle.refresh_timeline(max_rows int DEFAULT 50)
 RETURNS TABLE (start_time timestamptz, stream_table text, action text, status text, rows_inserted bigint, rows_deleted bigint,
                duration_ms float8, error_message text, refresh_id bigint, end_time timestamptz, delta_row_count bigint, initiated_by text, reason text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT h.start_time, format('%I.%I', st.pgt_schema, st.pgt_name), h.action, h.status, h.rows_inserted, h.rows_deleted,
-           (extract(epoch FROM h.end_time - h.start_time) * 1000)::float8, m.error_message, h.refresh_id, h.end_time, h.delta_row_count,
+    SELECT h.start_time, format('%I.%I', st.pgt_schema, st.pgt_name), h.action, h.status, n.rows_inserted, n.rows_deleted,
+           (extract(epoch FROM h.end_time - h.start_time) * 1000)::float8, m.error_message, h.refresh_id, h.end_time, n.delta_row_count,
            h.initiated_by, m.reason
-    FROM (SELECT x.refresh_id, x.pgt_id, x.start_time, x.end_time, x.action, x.status, x.rows_inserted, x.rows_deleted, x.delta_row_count, x.initiated_by
+    FROM (SELECT x.refresh_id, x.pgt_id, x.start_time, x.end_time, x.action, x.status, x.initiated_by
           FROM pgtrickle.pgt_refresh_history AS x
           ORDER BY x.start_time DESC, x.refresh_id DESC
           LIMIT max_rows) AS h
     JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = h.pgt_id
     LEFT JOIN pgtrickle._refresh_messages AS m ON m.refresh_id = h.refresh_id
+    LEFT JOIN pgtrickle._refresh_numbers AS n ON n.refresh_id = h.refresh_id
     ORDER BY h.start_time DESC, h.refresh_id DESC
 $$;
 COMMENT ON FUNCTION pgtrickle.refresh_timeline(int) IS
-'The latest refreshes of all stream tables, newest first. Reasons and errors are shown to those who may read the stream table.';
+'The latest refreshes of all stream tables, newest first. Numbers of rows, reasons and errors are shown to those who may read the stream table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.st_refresh_stats()
 RETURNS TABLE (pgt_name text, pgt_schema text, status text, refresh_mode text, is_populated bool, total_refreshes bigint,
@@ -25,25 +26,31 @@ RETURNS TABLE (pgt_name text, pgt_schema text, status text, refresh_mode text, i
                stale bool, median_duration_ms float8, max_duration_ms float8, pgt_id bigint)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT st.pgt_name::text, st.pgt_schema::text, st.status, st.refresh_mode, st.is_populated, coalesce(h.total, 0), coalesce(h.completed, 0),
-           coalesce(h.failed, 0), coalesce(h.inserted, 0), coalesce(h.deleted, 0), h.average, l.action, l.status, st.last_refresh_at,
+           coalesce(h.failed, 0), CASE WHEN v.yes THEN coalesce(r.inserted, 0) END, CASE WHEN v.yes THEN coalesce(r.deleted, 0) END, h.average, l.action, l.status, st.last_refresh_at,
            extract(epoch FROM clock_timestamp() - st.data_timestamp)::float8, b.stale, h.median, h.longest, st.pgt_id
     FROM pgtrickle.pgt_stream_tables AS st
     JOIN pgtrickle._behind() AS b ON b.pgt_id = st.pgt_id
+    CROSS JOIN LATERAL (SELECT pgtrickle._may_read(st.pgt_relid, st.created_by)) AS v(yes)
     LEFT JOIN (
         SELECT x.pgt_id, count(*) AS total, count(*) FILTER (WHERE x.status = 'COMPLETED') AS completed,
-               count(*) FILTER (WHERE x.status = 'FAILED') AS failed, sum(x.rows_inserted)::bigint AS inserted, sum(x.rows_deleted)::bigint AS deleted,
+               count(*) FILTER (WHERE x.status = 'FAILED') AS failed,
                avg(x.ms) AS average, percentile_cont(0.5) WITHIN GROUP (ORDER BY x.ms) AS median, max(x.ms) AS longest
-        FROM (SELECT y.pgt_id, y.status, y.rows_inserted, y.rows_deleted,
+        FROM (SELECT y.pgt_id, y.status,
                      CASE WHEN y.status = 'COMPLETED' THEN (extract(epoch FROM y.end_time - y.start_time) * 1000)::float8 END AS ms
               FROM pgtrickle.pgt_refresh_history AS y) AS x
         GROUP BY x.pgt_id
     ) AS h ON h.pgt_id = st.pgt_id
+    LEFT JOIN (
+        SELECT n.pgt_id, sum(n.rows_inserted)::bigint AS inserted, sum(n.rows_deleted)::bigint AS deleted
+        FROM pgtrickle._refresh_numbers AS n
+        GROUP BY n.pgt_id
+    ) AS r ON r.pgt_id = st.pgt_id
     LEFT JOIN LATERAL (SELECT y.action, y.status FROM pgtrickle.pgt_refresh_history AS y
                        WHERE y.pgt_id = st.pgt_id ORDER BY y.refresh_id DESC LIMIT 1) AS l ON true
     ORDER BY st.pgt_schema, st.pgt_name
 $$;
 COMMENT ON FUNCTION pgtrickle.st_refresh_stats() IS
-'Per stream table over the kept history: refreshes, rows, durations of those that completed, the latest one. staleness_secs: age of the instant that the content shows; stale: see health_summary().';
+'Per stream table over the kept history: refreshes, rows (for those who may read the stream table), durations of those that completed, the latest one. staleness_secs: age of the instant that the content shows; stale: see health_summary().';
 
 CREATE OR REPLACE VIEW pgtrickle.pg_stat_stream_tables AS
 SELECT s.pgt_id, s.pgt_schema, s.pgt_name, s.status, s.refresh_mode, s.is_populated, st.data_timestamp, st.schedule, s.total_refreshes,
@@ -63,11 +70,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
            percentile_cont(0.5) WITHIN GROUP (ORDER BY x.ms) FILTER (WHERE x.diff),
            percentile_cont(0.5) WITHIN GROUP (ORDER BY x.ms) FILTER (WHERE x.whole),
            percentile_cont(0.5) WITHIN GROUP (ORDER BY x.delta_row_count) FILTER (WHERE x.diff)
-    FROM (SELECT h.pgt_id, h.delta_row_count::float8, h.action = 'DIFFERENTIAL' AS diff, h.action IN ('FULL', 'REINITIALIZE') AS whole,
+    FROM (SELECT h.pgt_id, n.delta_row_count::float8, h.action = 'DIFFERENTIAL' AS diff, h.action IN ('FULL', 'REINITIALIZE') AS whole,
                  -- by itself, without those that ran beside it, as AUTO counts
                  coalesce((SELECT sum(t.ms::float8) FROM jsonb_each_text(h.timings) AS t(part, ms)),
                           (extract(epoch FROM h.end_time - h.start_time) * 1000)::float8) AS ms
           FROM pgtrickle.pgt_refresh_history AS h
+          LEFT JOIN pgtrickle._refresh_numbers AS n ON n.refresh_id = h.refresh_id
           WHERE h.status = 'COMPLETED' AND (id IS NULL OR h.pgt_id = id)) AS x
     GROUP BY x.pgt_id
 $$;

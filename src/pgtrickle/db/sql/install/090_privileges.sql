@@ -9,7 +9,7 @@ DECLARE
 BEGIN
     FOR hidden IN
         SELECT * FROM (VALUES ('pgtrickle.pgt_stream_tables'::regclass, '{last_error_message,reinit_reason}'::name[]),
-                              ('pgtrickle.pgt_refresh_history'::regclass, '{reason,error_message}'),
+                              ('pgtrickle.pgt_refresh_history'::regclass, '{reason,error_message,rows_inserted,rows_deleted,delta_row_count}'),
                               ('pgtrickle.pgt_scheduler_jobs'::regclass, '{detail}'),
                               ('pgtrickle.pgt_definitions'::regclass, '{query,error_message}')) AS h(relation, columns)
     LOOP
