@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--pools", type=int, nargs="+", default=POOLS)
-    parser.add_argument("--plot", type=Path, default=Path("build/workers.svg"))
+    parser.add_argument("--plot", type=Path, default=Path("build/workers.png"))
     given = parser.parse_args()
     with site() as where:
         with psycopg.connect(where.postgres.dsn(), autocommit=True) as conn:
