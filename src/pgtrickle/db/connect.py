@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from pgtrickle.db.arrays import ListDumper
 from pgtrickle.db.pooled import PooledConnection, PooledCursor, SessionPooledConnection
 from pgtrickle.errors import (
     ConfigError,
@@ -96,6 +97,7 @@ def _connect(dsn: str, role: str, autocommit: bool, pooler: str, pins: Mapping[s
         prepare_threshold=5 if pooler == OFF else None,
         cursor_factory=PooledCursor if pooler == TRANSACTION else None,
     )
+    conn.adapters.register_dumper(list, ListDumper)
     try:
         settings = {name: value for name, value, since in _PINNED if conn.info.server_version >= since} | dict(pins)
         if isinstance(conn, PooledConnection):
@@ -148,6 +150,11 @@ def outside(conn: Connection, text: str) -> None:
         conn.outside(text)
     else:
         conn.execute(text)
+
+
+def chunk_size() -> int:
+    """Rows that a stream takes at a time: one, where the driver's library is older than PostgreSQL 17."""
+    return 500 if psycopg.capabilities.has_stream_chunked() else 1
 
 
 def quote_ident(name: str) -> str:
