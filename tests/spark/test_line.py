@@ -121,3 +121,14 @@ def test_long_buffer_gets_its_index_while_the_loop_tidies_up(line: Line) -> None
     assert line.sql("SELECT indisvalid FROM pg_index WHERE indrelid = %s::regclass", buffer) == [(True,)]
     line.tick()
     line.equal("st")
+
+
+def test_unique_index_of_the_user_lets_rows_be_replaced(line: Line) -> None:
+    line.sql("CREATE TABLE t (id int PRIMARY KEY, g int, v int); INSERT INTO t VALUES (1, 1, 1), (2, 1, 2), (3, 2, 3)")
+    line.create("rows", "SELECT id, v FROM t", mode="DIFFERENTIAL")
+    line.create("groups", "SELECT g, sum(v) AS s FROM t GROUP BY g", mode="DIFFERENTIAL")
+    line.sql("CREATE UNIQUE INDEX ON rows (id); CREATE UNIQUE INDEX ON groups (g)")
+    line.sql("UPDATE t SET v = v + 10")
+    line.tick()
+    for name in ("rows", "groups"):
+        line.check(name)

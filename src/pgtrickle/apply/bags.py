@@ -19,22 +19,29 @@ LOAD_COLUMNS = (("k", "text"), ("h", "int8"))
 
 def apply_arrays(conn: Connection, target: Target, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
     """A small delta, as arrays in the order of DELTA_COLUMNS. Returns rows inserted and deleted."""
-    source = "(SELECT * FROM unnest(%s::int8[], %s::int8[], %s::text[]) AS d(h, n, k))"
-    weights = columns[1]
-    deleted = inserted = 0
-    if any(n < 0 for n in weights):
-        deleted = _delete(conn, target, source, columns, -sum(n for n in weights if n < 0))
-    if any(n > 0 for n in weights):
-        inserted = _insert(conn, target, source, columns)
-    return inserted, deleted
+    expected = -sum(n for n in columns[1] if n < 0)
+    # Rows come only when others have gone: a unique index of the user's may know both.
+    sql = (
+        f"WITH d AS MATERIALIZED (SELECT d.*, row_number() OVER () AS ord FROM unnest(\x00) AS d(h, n, k)), "
+        f"gone AS ({_delete(target, 'd')} RETURNING 1), "
+        f"come AS ({_insert(target, 'd')} WHERE (SELECT count(*) FROM gone) >= 0 RETURNING 1) "
+        "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone)"
+    )
+    row = conn.execute(escape(sql).replace("\x00", "%s::int8[], %s::int8[], %s::text[]"), columns).fetchone()
+    if row is None:
+        raise InvariantError("the apply statement returned nothing")
+    _check(target, row[1], expected)
+    return row[0], row[1]
 
 
 def apply_staged(conn: Connection, target: Target, stage: str) -> tuple[int, int]:
     """A large delta, staged in a table with DELTA_COLUMNS."""
     row = conn.execute(f"SELECT coalesce(-sum(n) FILTER (WHERE n < 0), 0)::int8 FROM {stage}").fetchone()
     expected = int(row[0]) if row else 0
-    deleted = _delete(conn, target, stage, None, expected) if expected else 0
-    return _insert(conn, target, stage, None), deleted
+    if expected:
+        d = f"WITH d AS MATERIALIZED (SELECT d.*, row_number() OVER () AS ord FROM {stage} AS d WHERE d.n < 0) "
+        _check(target, conn.execute(d + _delete(target, "d")).rowcount, expected)
+    return conn.execute(_insert(target, stage)).rowcount, expected
 
 
 def replace_staged(conn: Connection, target: Target, stage: str) -> tuple[int, int]:
@@ -60,33 +67,26 @@ def replace_staged(conn: Connection, target: Target, stage: str) -> tuple[int, i
     return apply_staged(conn, target, "__pgt_difference")
 
 
-def _delete(
-    conn: Connection, target: Target, source: str, params: Sequence[Sequence[Any]] | None, expected: int
-) -> int:
-    sql = (
-        f"WITH d AS MATERIALIZED (SELECT d.*, row_number() OVER () AS ord FROM \x00 AS d WHERE d.n < 0), "
-        f"victims AS (SELECT t.ctid AS place, d.n, row_number() OVER (PARTITION BY d.ord) AS copy "
-        f"FROM d JOIN {target.table} AS t ON t.__pgt_row_id = d.h AND {target.encoded('t')} = d.k) "
-        f"DELETE FROM {target.table} WHERE ctid = ANY (ARRAY(SELECT place FROM victims WHERE copy <= -n))"
+def _delete(target: Target, d: str) -> str:
+    """Of rows of `d` with a negative weight, as many as that. `d` has (h, n, k, ord)."""
+    return (
+        f"DELETE FROM {target.table} WHERE ctid = ANY (ARRAY(SELECT v.place FROM ("
+        f"SELECT t.ctid AS place, d.n, row_number() OVER (PARTITION BY d.ord) AS copy "
+        f"FROM {d} AS d JOIN {target.table} AS t ON t.__pgt_row_id = d.h AND {target.encoded('t')} = d.k "
+        f"WHERE d.n < 0) AS v WHERE v.copy <= -v.n))"
     )
-    deleted = _execute(conn, sql, source, params)
+
+
+def _insert(target: Target, d: str) -> str:
+    return (
+        f"INSERT INTO {target.table} ({target.column_list()}) SELECT {target.decoded('d.a')}d.h "
+        f"FROM (SELECT s.h, s.n, s.k::text[] AS a FROM {d} AS s WHERE s.n > 0) AS d, generate_series(1, d.n)"
+    )
+
+
+def _check(target: Target, deleted: int, expected: int) -> None:
     if deleted != expected:
         raise InvariantError(
             f"{expected} rows were to leave {target.schema}.{target.name} but {deleted} were found",
             hint="was the stream table changed by hand? It is loaded anew",
         )
-    return deleted
-
-
-def _insert(conn: Connection, target: Target, source: str, params: Sequence[Sequence[Any]] | None) -> int:
-    sql = (
-        f"INSERT INTO {target.table} ({target.column_list()}) SELECT {target.decoded('d.a')}d.h "
-        f"FROM (SELECT s.h, s.n, s.k::text[] AS a FROM \x00 AS s WHERE s.n > 0) AS d, generate_series(1, d.n)"
-    )
-    return _execute(conn, sql, source, params)
-
-
-def _execute(conn: Connection, sql: str, source: str, params: Sequence[Sequence[Any]] | None) -> int:
-    """`sql` with the delta's place filled in; names in it may hold percent signs."""
-    text = sql if params is None else escape(sql)
-    return conn.execute(text.replace("\x00", source), params).rowcount

@@ -154,12 +154,13 @@ def _show(conn: Connection, groups: Groups, gids: list[int] | None) -> tuple[int
     same = escape(f"o.gid = t.__pgt_row_id{identical}")
     table, columns = escape(target.table), escape(target.column_list())
     typed = ", ".join([*(f"o.c{i}" for i in range(len(target.columns))), "o.gid"])
+    # Rows come only when others have gone: a unique index of the user's may know both.
     row = conn.execute(
         f"WITH o AS MATERIALIZED ({output}), "
         f"gone AS (DELETE FROM {table} AS t WHERE NOT EXISTS (SELECT FROM o WHERE {same})"
         f"{'' if gids is None else ' AND t.__pgt_row_id = ANY (%s::int8[])'} RETURNING 1), "
         f"come AS (INSERT INTO {table} ({columns}) SELECT {typed} FROM o "
-        f"WHERE NOT EXISTS (SELECT FROM {table} AS t WHERE {same}) RETURNING 1) "
+        f"WHERE NOT EXISTS (SELECT FROM {table} AS t WHERE {same}) AND (SELECT count(*) FROM gone) >= 0 RETURNING 1) "
         "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone)",
         () if gids is None else (gids, gids),
     ).fetchone()
