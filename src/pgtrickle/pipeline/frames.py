@@ -87,11 +87,16 @@ def _array(values: list[Any], name: str) -> pa.Array:
 
     if name[0] not in "so":
         return pa.array(values, _type(name))
-    trimmed = [None if v is None else re.sub(_ZEROS, r"\1", v) for v in values]
-    misfit = next((v for v in trimmed if v is not None and not re.match(_FITS, v)), None)
-    if misfit is not None:
-        raise _inexact(misfit)
-    return pa.array([None if v is None else Decimal(v) for v in trimmed], _type(name))
+    return pa.array([None if v is None else _decimal(v) for v in values], _type(name))
+
+
+def _decimal(text: str) -> Decimal:
+    if text.isdecimal() and len(text) <= PRECISION - SCALE:  # what most numbers are
+        return Decimal(text)
+    trimmed = re.sub(_ZEROS, r"\1", text)
+    if not re.match(_FITS, trimmed):
+        raise _inexact(trimmed)
+    return Decimal(trimmed)
 
 
 def _inexact(value: str) -> InexactValueError:

@@ -26,25 +26,41 @@ def read_pending(conn: Connection, wanted: Iterable[Wanted]) -> tuple[dict[Wante
     asked = list(dict.fromkeys(wanted))
     if not asked:
         return {}, {}
-    arms = []
-    for number, (relid, window, columns) in enumerate(asked):
-        rows = f"{buffer_name(relid)} AS c WHERE {window.predicate('c.xid')}"
-        number_of = "count(*) FILTER (WHERE c.action <> 'T') AS n, coalesce(bool_or(c.action = 'T'), false) AS t"
-        matters = "p.n > 0"
-        if columns is not None:
-            group = ", ".join(f"c.c{a}::text" for a in sorted(columns)) or "()"
-            signed = "sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END)"
-            net = f"{rows} AND c.action <> 'T' GROUP BY {group} HAVING {signed} <> 0"
-            matters = f"p.n > {MOST_NETTED} OR EXISTS (SELECT FROM {net})"
-        size = f"(SELECT greatest(r.reltuples, 0)::float8 FROM pg_class AS r WHERE r.oid = {relid})"
-        arms.append(
-            f"SELECT {number}, CASE WHEN {matters} THEN p.n ELSE 0 END, p.t, {size}, p.n = 0 "
-            f"FROM (SELECT {number_of} FROM {rows}) AS p"
-        )
-    found = conn.execute(" UNION ALL ".join(arms)).fetchall()
+    windows: dict[tuple[int, Window], set[int]] = {}
+    for relid, window, columns in asked:
+        windows.setdefault((relid, window), set()).update(columns or ())
+    shared = [_window(number, *key, columns) for number, (key, columns) in enumerate(windows.items())]
+    numbers = {key: number for number, key in enumerate(windows)}
+    arms = [
+        f"SELECT {position}, {_that_matter(columns, numbers[relid, window])}, p.t, p.size, p.n = 0 "
+        f"FROM p{numbers[relid, window]} AS p"
+        for position, (relid, window, columns) in enumerate(asked)
+    ]
+    found = conn.execute(f"WITH {', '.join(shared)} {' UNION ALL '.join(arms)}").fetchall()
     pending = {asked[number]: Pending(count, truncated, none) for number, count, truncated, _, none in found}
     sizes = {asked[number][0]: size or 0.0 for number, _, _, size, _ in found}
     return pending, sizes
+
+
+def _window(number: int, relid: int, window: Window, columns: Iterable[int]) -> str:
+    """Read once for all its readers: how much there is, and the images, unless they are too many to be netted."""
+    rows = f"{buffer_name(relid)} AS c WHERE {window.predicate('c.xid')}"
+    listed = "".join(f", c.c{a}" for a in sorted(columns))
+    return (
+        f"p{number} AS MATERIALIZED (SELECT count(*) FILTER (WHERE c.action <> 'T') AS n, "
+        "coalesce(bool_or(c.action = 'T'), false) AS t, "
+        f"(SELECT greatest(r.reltuples, 0)::float8 FROM pg_class AS r WHERE r.oid = {relid}) AS size FROM {rows}), "
+        f"r{number} AS MATERIALIZED (SELECT c.action{listed} FROM {rows} AND c.action <> 'T' LIMIT {MOST_NETTED})"
+    )
+
+
+def _that_matter(columns: frozenset[int] | None, number: int) -> str:
+    if columns is None:
+        return "p.n"
+    group = ", ".join(f"c.c{a}::text" for a in sorted(columns)) or "()"
+    signed = "sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END)"
+    net = f"SELECT FROM r{number} AS c GROUP BY {group} HAVING {signed} <> 0"
+    return f"CASE WHEN p.n > {MOST_NETTED} OR EXISTS ({net}) THEN p.n ELSE 0 END"
 
 
 def analyse_buffers(conn: Connection, pending: dict[Wanted, Pending]) -> None:

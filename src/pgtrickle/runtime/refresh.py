@@ -21,7 +21,7 @@ from pgtrickle.apply.stage import drop_stage, stage_arrow, stage_columns
 from pgtrickle.apply.target import reshape
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import begin, translated
+from pgtrickle.db.connect import begin, chunk_size, translated
 from pgtrickle.db.copy import read_batches
 from pgtrickle.errors import (
     DefinitionError,
@@ -328,9 +328,9 @@ class Refresher:
             return frames.from_rows([], template.slots)
         statement = template.delta_statement(changed)
         if sum(c.rows for c in changed.values()) <= SMALL_ROWS:
-            # Row by row: a result is otherwise in memory before the first of its rows can be counted.
+            # Some at a time: a result is otherwise in memory before the first of its rows can be counted.
             with self.reader.cursor() as cursor:
-                stream = cast("Generator[tuple[Any, ...]]", cursor.stream(statement))
+                stream = cast("Generator[tuple[Any, ...]]", cursor.stream(statement, size=chunk_size()))
                 with closing(stream):  # left open, it would hold the connection
                     rows = list(_at_most(most, stream, lambda _: 1))
             return frames.from_rows(rows, template.slots)
