@@ -1,35 +1,38 @@
 """Many small stream tables, all changed: refreshes per second end to end, and Spark jobs, in waves and one by one.
 
 (a) the same 20 definitions in each of 50 databases; (b) 1,000 different definitions over 20 sources in one database.
-The yardstick is one Spark job per table: the same tables through the same workers, each in a job of its own.
+The yardstick is one Spark job per table: the same tables through the same workers and the same code, each in a job of
+its own. Beside the time, which other work on the machine lengthens, stands the CPU that each process took.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 sys.path.insert(0, str(Path(__file__).parent))
+from common.fleet import cpu_seconds, family_cpu_seconds
 from common.harness import WARM_UP_JOBS, note, report
 
 from pgtrickle.db.install import install
-from pgtrickle.dispatch.queue import Queue
-from pgtrickle.dispatch.quota import Limit
+from pgtrickle.memory.fleet import FleetMemory
 from pgtrickle.model.flow import Delta
 from pgtrickle.model.work import SINGLETON, Job, Unit
 from pgtrickle.pipeline.spark import SparkEngine, WorkItem
+from pgtrickle.runtime.channel import Finished, Hello, Submit, call, listen
+from pgtrickle.runtime.dispatcher import Dispatcher
 from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.lease import work
-from pgtrickle.runtime.site import Site
 from pgtrickle.runtime.sparkserver import SparkServer
 from pgtrickle.runtime.verify import verify_tables
 from pgtrickle.settings import Settings
@@ -81,63 +84,91 @@ def change(dsn: str, case: Case, round_: int) -> None:
 
 
 class OneByOne(SparkEngine):
-    """The yardstick: a Spark job per table, whoever else waits."""
+    """The yardstick: a Spark job per table, whoever else waits. All else is shared: snapshots, statements, commits."""
 
     def run(self, items: Sequence[WorkItem]) -> list[Delta]:
         return [delta for item in items for delta in self._run([item])]
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What it took to refresh all tables of all databases once. CPU in seconds, by process."""
+
+    seconds: float
+    jobs: int
+    cpu: Mapping[str, float]
+
+
 class Fleet:
-    """The pipeline's own parts, without schedulers: what is measured is the way from a queued unit to visible rows."""
+    """The pipeline as it is, asked by us instead of by schedulers: from a queued unit to visible rows."""
 
-    def __init__(self, engine: SparkEngine, sites: Sequence[Site]) -> None:
+    def __init__(self, engine: SparkEngine, dsns: Mapping[str, str], meter: Meter) -> None:
         self.engine = engine
-        self.sites = {site.name: site for site in sites}
-        self.ids: dict[str, list[int]] = {}
-
-    def load(self) -> None:
-        """Compiles all tables, and loads those that are new."""
-        for name, site in self.sites.items():
-            with psycopg.connect(site.dsn) as conn:
+        self.meter = meter
+        self._directory = tempfile.TemporaryDirectory()
+        path, key = Path(self._directory.name), b"key"
+        self._stop = threading.Event()
+        settings = Settings(max_dynamic_refresh_workers=WORKERS, template_cache_max_entries=4096)
+        memory = FleetMemory(path / "memory", create=True)
+        self._dispatcher = Dispatcher(settings, engine, memory, self._stop)
+        self._listener = listen(path / "socket", key)
+        self._dispatcher.listen(self._listener)
+        self._thread = threading.Thread(target=self._dispatcher.run, args=(10.0,), name="dispatcher")
+        self._thread.start()
+        self.lines: dict[str, Connection] = {}
+        self.jobs: dict[str, tuple[Job, ...]] = {}
+        for name, dsn in dsns.items():
+            with psycopg.connect(dsn) as conn:
                 rows = conn.execute("SELECT pgt_id FROM pgtrickle.pgt_stream_tables ORDER BY pgt_id").fetchall()
-            self.ids[name] = [row[0] for row in rows]
-        self.run()
+            self.jobs[name] = tuple(Job(i, Unit(SINGLETON, ((i,),), order=n)) for n, (i,) in enumerate(rows))
+            self.lines[name] = call(path / "socket", key, seconds=10, is_stopped=lambda: False)
+            self.lines[name].send(Hello(f"1/{name}", name, dsn, settings))
 
-    def run(self) -> tuple[float, int]:
-        """Seconds and Spark jobs for all tables of all databases, each refreshed once."""
-        queue = Queue()
-        number = 0
-        for name, ids in self.ids.items():
-            for order, pgt_id in enumerate(ids):
-                number += 1
-                queue.put(name, Job(number, Unit(SINGLETON, ((pgt_id,),), order=order)))
-        limits = {name: Limit(0, WORKERS) for name in self.sites}
-        running = dict.fromkeys(self.sites, 0)
-        lock = threading.Lock()
-        failed: list[str] = []
+    def run(self) -> Figures:
+        jobs, cpu, begun = self.engine.jobs, self.meter.read(), time.perf_counter()
+        for name, line in self.lines.items():
+            line.send(Submit(self.jobs[name]))
+        left = {name: len(own) for name, own in self.jobs.items()}
+        while any(left.values()):
+            ready = wait([self.lines[name] for name, count in left.items() if count], 600)
+            for name, line in self.lines.items():
+                if line in ready:
+                    finished: Finished = line.recv()
+                    left[name] -= len(finished.jobs)
+                    bad = [f.detail for f in finished.fared if f.branch != "ok"]
+                    if bad:
+                        raise SystemExit(f"{len(bad)} refreshes failed: {bad[0]}")
+        seconds = time.perf_counter() - begun
+        return Figures(seconds, self.engine.jobs - jobs, {k: v - cpu[k] for k, v in self.meter.read().items()})
 
-        def worker() -> None:
-            while True:
-                with lock:
-                    lease = queue.take(running, limits, WORKERS)
-                    if lease is None:
-                        return
-                    running[lease.database] += 1
-                finished = work(self.sites[lease.database], lease.jobs)
-                failed.extend(f.detail or "?" for f in finished.fared if f.branch != "ok")
-                with lock:
-                    running[lease.database] -= 1
-
-        jobs, begun = self.engine.jobs, time.perf_counter()
-        with ThreadPoolExecutor(WORKERS) as threads:
-            for future in [threads.submit(worker) for _ in range(WORKERS)]:
-                future.result()
-        if failed:
-            raise SystemExit(f"{len(failed)} refreshes failed: {failed[0]}")
-        return time.perf_counter() - begun, self.engine.jobs - jobs
+    def close(self) -> None:
+        self._stop.set()
+        self._dispatcher.wake()
+        self._thread.join()
+        self._listener.close()
+        for line in self.lines.values():
+            line.close()
+        self._directory.cleanup()
 
 
-def measure(case: Case, postgres: EmbeddedPostgres, engines: Sequence[SparkEngine], rounds: int) -> dict[str, Any]:
+class Meter:
+    """CPU seconds so far: of this process (dispatcher, workers, Spark's client), of PostgreSQL, of Spark."""
+
+    def __init__(self, postgres: EmbeddedPostgres, server: SparkServer) -> None:
+        self._postgres = postgres.pid
+        self._spark = server.pid
+
+    def read(self) -> dict[str, float]:
+        return {
+            "python": cpu_seconds(os.getpid()) or 0.0,
+            "postgresql": family_cpu_seconds(self._postgres),
+            "spark": cpu_seconds(self._spark) or 0.0,
+        }
+
+
+def measure(
+    case: Case, postgres: EmbeddedPostgres, engines: Sequence[SparkEngine], meter: Meter, rounds: int
+) -> dict[str, Any]:
     names = [f"{case.name}{i}" for i in range(case.databases)]
     note(f"{case.name}: {case.databases} databases, {case.tables} stream tables in each")
     with psycopg.connect(postgres.dsn(), autocommit=True) as conn:
@@ -145,34 +176,42 @@ def measure(case: Case, postgres: EmbeddedPostgres, engines: Sequence[SparkEngin
         prepare(postgres.dsn(names[0]), case)
         for name in names[1:]:
             conn.execute(f"CREATE DATABASE {name} TEMPLATE {names[0]}")
-    settings = Settings(template_cache_max_entries=4096)
-    fleets = [Fleet(e, [Site(name, postgres.dsn(name), settings, e) for name in names]) for e in engines]
-    for fleet in fleets:
-        fleet.load()
+    fleets = [Fleet(e, {name: postgres.dsn(name) for name in names}, meter) for e in engines]
+    for fleet in fleets:  # all tables are compiled, and those that are new are loaded
+        fleet.run()
     total = case.databases * case.tables
-    found: list[list[tuple[float, int]]] = [[], []]
+    found: list[list[Figures]] = [[], []]
     for round_ in range(2 * rounds):
         for name in names:
             change(postgres.dsn(name), case, round_)
         which = round_ % 2
-        seconds, jobs = fleets[which].run()
-        found[which].append((seconds, jobs))
-        note(f"  {'one by one' if which else 'in waves':10}  {total / seconds:6.1f} tables/s  {jobs} Spark jobs")
+        figures = fleets[which].run()
+        found[which].append(figures)
+        note(
+            f"  {'one by one' if which else 'in waves':10}  {total / figures.seconds:6.1f} tables/s  "
+            f"{figures.jobs} Spark jobs  CPU ms per table {per_table(figures, total)}"
+        )
     wrong = [r for name in (names[0], names[-1]) for r in verify_tables(postgres.dsn(name), None) if not r.ok]
     if wrong:
         raise SystemExit(f"{case.name}: {wrong[0]}")
     for fleet in fleets:
-        for site in fleet.sites.values():
-            site.close()
-    waves, single = min(found[0]), min(found[1])
+        fleet.close()
+    waves, single = (min(each, key=lambda f: f.seconds) for each in found)
     return {
         "tables": total,
-        "tables_per_second": round(total / waves[0], 1),
-        "spark_jobs": waves[1],
-        "one_by_one_per_second": round(total / single[0], 1),
-        "one_by_one_jobs": single[1],
-        "ratio": round(single[0] / waves[0], 2),
+        "tables_per_second": round(total / waves.seconds, 1),
+        "spark_jobs": waves.jobs,
+        "cpu_ms_per_table": per_table(waves, total),
+        "one_by_one_per_second": round(total / single.seconds, 1),
+        "one_by_one_jobs": single.jobs,
+        "one_by_one_cpu_ms_per_table": per_table(single, total),
+        "ratio": round(single.seconds / waves.seconds, 2),
+        "cpu_ratio": round(sum(single.cpu.values()) / sum(waves.cpu.values()), 2),
     }
+
+
+def per_table(figures: Figures, tables: int) -> dict[str, float]:
+    return {part: round(seconds * 1000 / tables, 2) for part, seconds in figures.cpu.items()}
 
 
 def main() -> None:
@@ -190,11 +229,12 @@ def main() -> None:
     try:
         with EmbeddedPostgres.create(durable=False, settings=settings) as postgres:
             server.wait_ready(180)
+            meter = Meter(postgres, server)
             engines = [SparkEngine(lambda: server.url), OneByOne(lambda: server.url)]
             note(f"warming Spark up with {WARM_UP_JOBS} jobs")
             for _ in engines[0].warm_up(WARM_UP_JOBS):
                 pass
-            found = {case.name: measure(case, postgres, engines, given.rounds) for case in cases}
+            found = {case.name: measure(case, postgres, engines, meter, given.rounds) for case in cases}
             for engine in engines:
                 engine.close()
     finally:

@@ -121,6 +121,13 @@ def cpu_seconds(pid: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
 
 
+def family_cpu_seconds(pid: int) -> float:
+    """A process, its children, and those that have ended."""
+    ended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+    alive = [pid, *(child for child, parent, _ in _processes() if parent == pid)]
+    return sum(map(int, ended)) / TICKS_PER_SECOND + sum(cpu_seconds(each) or 0.0 for each in alive)
+
+
 def memory_mib(pid: int) -> dict[str, float]:
     """Pss, Rss and what is its own alone."""
     found: dict[str, float] = {"private": 0.0}

@@ -172,3 +172,25 @@ def test_workers_that_end_at_the_same_moment(tmp_path: Path, desk: Desk) -> None
         for number in range(300):
             submit(one, [number])
             receive(one, 1)
+
+
+def test_leases_that_wait_for_spark_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived, go = threading.Semaphore(0), threading.Event()
+
+    def work(site: Site, jobs: Sequence[Job]) -> Finished:
+        with site.engine.aside():
+            arrived.release()
+            go.wait(10)
+        return Finished(tuple((j.job_id, SUCCEEDED, None, None) for j in jobs), (), datetime.now(UTC))
+
+    monkeypatch.setattr(dispatcher, "work", work)
+    monkeypatch.setattr(dispatcher, "MOST_BEGUN", 5)
+    with running(tmp_path, Settings(max_dynamic_refresh_workers=2)) as scheduler:
+        lines = [scheduler(f"d{i}") for i in range(7)]
+        for line in lines:
+            submit(line, [1])
+        for _ in range(5):
+            assert arrived.acquire(timeout=5)
+        assert not arrived.acquire(timeout=0.2)
+        go.set()
+        assert [receive(line, 1) for line in lines] == [{1: SUCCEEDED}] * 7

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pgtrickle.dispatch.quota import SERIAL, Limit, cap
+from pgtrickle.dispatch.tokens import MOST_BEGUN
 from pgtrickle.settings import Settings
 
 # MiB of a fleet of ten databases with five stream tables each, loaded and then idle for 40 s (benchmarks/idle.py,
@@ -94,6 +95,9 @@ def budget(fleet: Settings, databases: Mapping[str, Settings], *, load_parts: in
     count = max(1, len(databases), fleet.max_databases)
     scheduler = Cost(1, SCHEDULER_CONNECTIONS, SCHEDULER_MIB)
     worker = Cost(0, WORKER_CONNECTIONS, WORKER_MIB)
+    begun = sum(_most_leases(own, workers) for own in databases.values())
+    begun += (count - len(databases)) * _most_leases(fleet, workers)
+    aside = max(0, min(MOST_BEGUN, begun) - workers)
     parts = [
         Part("launcher", 1, Cost(2, LAUNCHER_CONNECTIONS, LAUNCHER_MIB)),
         Part("fork server", 1, Cost(1, 0, FORK_SERVER_MIB)),
@@ -108,6 +112,7 @@ def budget(fleet: Settings, databases: Mapping[str, Settings], *, load_parts: in
     parts += [
         Part("schedulers", count, scheduler.times(count)),
         Part("workers", workers, worker.times(workers)),
+        Part("those that wait for Spark", aside, worker.times(aside)),
         Part("a large load", 1, load),
     ]
     shares = tuple(
@@ -126,10 +131,15 @@ def shortage(needed: Cost, room: Room) -> str | None:
 
 
 def _most_workers(own: Settings, workers: int) -> int:
+    return min(workers, _most_leases(own, workers))
+
+
+def _most_leases(own: Settings, workers: int) -> int:
+    """At a time, those included that wait for Spark."""
     limit = Limit(own.per_database_worker_quota, own.max_concurrent_refreshes)
     if own.parallel_refresh_mode != "on":
         limit = SERIAL
-    return min(workers, cap(limit, 0, workers))
+    return cap(limit, 0, workers)
 
 
 def _sum(costs: Iterable[Cost]) -> Cost:

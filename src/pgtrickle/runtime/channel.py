@@ -5,6 +5,7 @@ A lost connection is news, too: it is how each learns that the other has died.
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,3 +88,17 @@ def call(path: Path, key: bytes, *, seconds: float, is_stopped: Callable[[], boo
             if time.monotonic() > deadline or is_stopped():
                 raise TransientError("the pipeline does not answer") from error
             time.sleep(0.05)
+
+
+def has_room(connection: Connection) -> bool:
+    """Whether a message of ours can be sent without waiting. A line that is gone has: sending tells."""
+    poll = select.poll()
+    poll.register(connection, select.POLLOUT)
+    return bool(poll.poll(0))
+
+
+def send(connection: Connection, message: Finished) -> None:
+    try:
+        connection.send(message)
+    except (OSError, ValueError):
+        pass  # whoever receives from it learns that it has ended

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import queue
-import select
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing import AuthenticationError
@@ -20,17 +19,31 @@ from multiprocessing.connection import Connection, Listener
 from pgtrickle.dispatch.pool import Pool
 from pgtrickle.dispatch.queue import Lease, Queue
 from pgtrickle.dispatch.quota import SERIAL, Limit, cap
+from pgtrickle.dispatch.tokens import MOST_BEGUN, Tokens
 from pgtrickle.memory.fleet import FleetMemory, Share
 from pgtrickle.memory.fleet import Pool as PoolState
 from pgtrickle.model.work import CANCELLED, Job
 from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.channel import ClearCaches, Define, Finished, FromScheduler, Hello, Submit, Withdraw
+from pgtrickle.runtime.budget import WORKER_CONNECTIONS
+from pgtrickle.runtime.channel import (
+    ClearCaches,
+    Define,
+    Finished,
+    FromScheduler,
+    Hello,
+    Submit,
+    Withdraw,
+    has_room,
+    send,
+)
 from pgtrickle.runtime.lease import work
 from pgtrickle.runtime.origins import Origins
+from pgtrickle.runtime.poolreport import PoolReport
 from pgtrickle.runtime.site import Site
 from pgtrickle.settings import Settings
 
-MOST_IDLE = 16  # workers whose connections stay open without work, of all databases
+FEWEST_IDLE = 16  # workers of all databases whose connections may stay open without work, whatever the server allows
+IDLE_SHARE = 3  # they may have one in so many of the connections that the server allows: of 100, as many as that
 IDLE_SECONDS = 30.0
 LOOK_SECONDS = 1.0
 SLOW_SECONDS = 5.0  # a lease that takes longer does not keep databases waiting that have no worker
@@ -80,7 +93,6 @@ class Dispatcher:
     ) -> None:
         self._settings = settings
         self._engine = engine
-        self._memory = memory
         self._stop = stop
         self._origins = Origins(servers)
         self._telling: threading.Thread | None = None
@@ -88,12 +100,17 @@ class Dispatcher:
         self._queue = Queue()
         self._most = settings.max_dynamic_refresh_workers
         self._pool = Pool(min(settings.worker_pool_size, self._most))
+        self._tokens = Tokens(self._most, SLOW_SECONDS, self.wake)
+        engine.aside = self._tokens.lent
         self._clients: dict[str, _Client] = {}
-        self._running: Counter[str] = Counter()
+        self._by_line: dict[int, _Client] = {}  # by id of its connection
+        self._limits: dict[str, Limit] = {}
+        self._letters: set[str] = set()  # databases with something in their outbox
+        self._running: Counter[str] = Counter()  # of those that have any
         self._leases: dict[int, float] = {}  # under way: since when
         self._held: Counter[tuple[str, int]] = Counter()  # database and stream table
         self._since = time.time()
-        self._published: tuple[PoolState, list[Share]] | None = None
+        self._report = PoolReport(memory, self._state)
 
     def wake(self) -> None:
         self._inbox.put(None)
@@ -106,7 +123,7 @@ class Dispatcher:
         looked = time.monotonic()
         while True:
             try:
-                message = self._inbox.get(timeout=LOOK_SECONDS)
+                message = self._inbox.get(timeout=self._report.seconds_left(LOOK_SECONDS))
                 self._handle(message)
                 while not self._inbox.empty():
                     self._handle(self._inbox.get_nowait())
@@ -119,11 +136,11 @@ class Dispatcher:
                 looked = time.monotonic()
             if self._stop.is_set():
                 deadline = deadline or time.monotonic() + drain_seconds
-                if not self._running.total() or time.monotonic() > deadline:
+                if not self._leases or time.monotonic() > deadline:
                     return
             else:
                 self._assign()
-            self._publish()
+            self._report.write()
 
     # -- messages
     # ---------------------------------------------------------------------------------------------------------
@@ -166,14 +183,15 @@ class Dispatcher:
                 if client := self._client(connection):
                     # Its units go with it: the next scheduler finds out anew what is due.
                     self._queue.drop(client.key)
-                    del self._clients[client.key]
+                    self._forget(client)
                     client.site.close()
             case _Done(lease, finished):
-                self._running[lease.database] -= 1
+                self._tokens.give_back()
+                self._running -= Counter((lease.database,))  # which drops what is not above 0
                 del self._leases[id(lease)]
                 self._held -= _tables(lease)
                 if (client := self._clients.get(lease.database)) is not None:
-                    client.outbox.append(finished)
+                    self._post(client, finished)
                     again, client.later = client.later, []
                     self._put(client, again)
             case None:
@@ -188,49 +206,67 @@ class Dispatcher:
                 self._queue.put(client.key, job)
 
     def _client(self, connection: Connection) -> _Client | None:
-        return next((c for c in self._clients.values() if c.connection is connection), None)
+        return self._by_line.get(id(connection))
+
+    def _know(self, client: _Client) -> None:
+        self._clients[client.key] = self._by_line[id(client.connection)] = client
+        self._limits[client.key] = client.limits
+
+    def _forget(self, client: _Client) -> None:
+        del self._clients[client.key], self._by_line[id(client.connection)], self._limits[client.key]
+        self._letters.discard(client.key)
 
     def _introduce(self, connection: Connection, hello: Hello) -> None:
         known = self._clients.get(hello.key)
         limits = _limits(hello.settings)
         if known is not None and known.connection is connection and known.site.dsn == hello.dsn:
-            known.limits = limits
+            known.limits = self._limits[known.key] = limits
             known.site.configure(hello.settings)
             return
         if known is not None:  # a scheduler that died so recently that its end has not been noticed
             self._queue.drop(hello.key)
+            self._forget(known)
             known.site.close()
         site = Site(hello.name, hello.dsn, hello.settings, self._engine, self._origins)
-        self._clients[hello.key] = _Client(hello.key, site, connection, limits)
+        self._know(_Client(hello.key, site, connection, limits))
 
     def _cancel(self, client: _Client) -> None:
         jobs, client.later = [*self._queue.drop(client.key), *client.later], []
         ended = [(job.job_id, CANCELLED, "the scheduler took it back", None) for job in jobs]
         for start in range(0, len(ended), MOST_CANCELLED):
-            client.outbox.append(Finished(tuple(ended[start : start + MOST_CANCELLED]), (), datetime.now(UTC)))
+            self._post(client, Finished(tuple(ended[start : start + MOST_CANCELLED]), (), datetime.now(UTC)))
+
+    def _post(self, client: _Client, finished: Finished) -> None:
+        client.outbox.append(finished)
+        self._letters.add(client.key)
 
     def _deliver(self) -> None:
         """Never waits: a scheduler that hangs is nobody else's business."""
-        for client in self._clients.values():
-            while client.outbox and _has_room(client.connection):
-                _send(client.connection, client.outbox.popleft())
+        for key in tuple(self._letters):
+            client = self._clients[key]
+            while client.outbox and has_room(client.connection):
+                send(client.connection, client.outbox.popleft())
+            if not client.outbox:
+                self._letters.discard(key)
 
     # -- work
     # -------------------------------------------------------------------------------------------------------------
 
     def _assign(self) -> None:
-        limits = {key: client.limits for key, client in self._clients.items()}
-        most = self._most
+        limits: Mapping[str, Limit] = self._limits
         while True:
-            if self._running.total() >= self._most:
+            # Who waits for Spark leaves room for others: the next job takes them all along.
+            most = self._most + min(self._tokens.aside, max(0, MOST_BEGUN - self._most))
+            if len(self._leases) >= most:
                 # Somebody's query takes its time, or somebody's server hangs. Who has a worker gets no more for that.
-                limits |= {key: Limit(0, used) for key, used in self._running.items() if used and key in limits}
-                most = self._most + min(self._slow(), self._most)
+                limits = {**self._limits, **{key: Limit(0, n) for key, n in self._running.items() if key in limits}}
+                most += min(self._slow(), self._most)
             lease = self._queue.take(self._running, limits, most)
             if lease is None:
                 return
             client = self._clients[lease.database]
             client.used = time.monotonic()
+            self._tokens.take()
             self._running[lease.database] += 1
             self._leases[id(lease)] = client.used
             self._held += _tables(lease)
@@ -251,9 +287,11 @@ class Dispatcher:
         """Connections that nobody has needed for a while, and those above the bound."""
         clients = sorted(self._clients.values(), key=lambda c: c.used, reverse=True)
         kept, now = 0, time.monotonic()
+        allowed = max((c.site.server_connections for c in clients), default=0)
+        most = max(FEWEST_IDLE, allowed // (IDLE_SHARE * WORKER_CONNECTIONS))
         for client in clients:
             kept += client.site.idle()
-            if kept > MOST_IDLE or now - client.used > IDLE_SECONDS:
+            if kept > most or now - client.used > IDLE_SECONDS:
                 client.site.shed()
 
     def _tell_origins(self) -> None:
@@ -262,11 +300,12 @@ class Dispatcher:
             self._telling = threading.Thread(target=self._origins.tell_all, name="tell", daemon=True)
             self._telling.start()
 
-    def _publish(self) -> None:
+    def _state(self) -> tuple[PoolState, list[Share]]:
         caches = [c.site.cache for c in self._clients.values()]
+        active = self._tokens.used
         pool = PoolState(
             os.getpid(),
-            self._running.total(),
+            active,
             self._most,
             self._engine.jobs,
             sum(c.hits for c in caches),
@@ -275,8 +314,7 @@ class Dispatcher:
             sum(c.evictions for c in caches),
             self._since,
         )
-        active = self._running.total()
-        shares = [
+        return pool, [
             Share(
                 c.key,
                 c.site.name,
@@ -286,10 +324,6 @@ class Dispatcher:
             )
             for c in self._clients.values()
         ]
-        if self._published != (pool, shares):
-            self._memory.write_pool(pool)
-            self._memory.write_shares(shares)
-            self._published = (pool, shares)
 
 
 def _tables(lease: Lease) -> Counter[tuple[str, int]]:
@@ -301,17 +335,3 @@ def _limits(settings: Settings) -> Limit:
     if settings.parallel_refresh_mode == "on":
         return Limit(settings.per_database_worker_quota, settings.max_concurrent_refreshes)
     return SERIAL
-
-
-def _has_room(connection: Connection) -> bool:
-    """Whether a message of ours can be sent without waiting. A line that is gone has: sending tells."""
-    poll = select.poll()
-    poll.register(connection, select.POLLOUT)
-    return bool(poll.poll(0))
-
-
-def _send(connection: Connection, message: Finished) -> None:
-    try:
-        connection.send(message)
-    except (OSError, ValueError):
-        pass  # its end is on the way to the inbox

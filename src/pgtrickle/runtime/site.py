@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from pgtrickle.db.connect import Connection, connect
+from pgtrickle.db.connect import Connection, connect, translated
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.costs import CostMemory
@@ -40,6 +40,7 @@ class Site:
         self._origins = origins or Origins()
         self._mirroring = Mirroring(dsn, engine, self.cache, self._origins)
         self._defining = threading.Lock()
+        self.server_connections = 0  # that the server allows, as soon as there is one of ours
         self._idle: list[Worker] = []
         self._lock = threading.Lock()
         self._is_closed = False
@@ -114,6 +115,18 @@ class Site:
         except BaseException:
             reader.close()
             raise
+        worker = Worker(self.name, reader, writer, self.engine, self.settings, self.cache, self.costs, self._mirroring)
+        try:
+            self._ask(worker)
+        except BaseException:
+            worker.close()
+            raise
         for conn in (reader, writer):
             conn.prepared_max = MOST_PREPARED
-        return Worker(self.name, reader, writer, self.engine, self.settings, self.cache, self.costs, self._mirroring)
+        return worker
+
+    def _ask(self, worker: Worker) -> None:
+        if not self.server_connections:
+            with translated():
+                row = worker.reader.execute("SELECT current_setting('max_connections')::int").fetchone()
+            self.server_connections = row[0] if row else 0
