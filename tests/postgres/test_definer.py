@@ -163,7 +163,8 @@ def test_who_may_not_read_a_stream_table_learns_no_numbers_of_rows(
     pair.grant("SELECT ON vault.secrets")
     assert pair.ask() is None
     pair.home.sql(
-        "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, rows_inserted, rows_deleted, delta_row_count) "
+        "INSERT INTO pgtrickle.pgt_refresh_history "
+        "(pgt_id, action, status, rows_inserted, rows_deleted, delta_row_count) "
         "SELECT pgt_id, 'FULL', 'COMPLETED', 4711, 4711, 4711 FROM pgtrickle.pgt_stream_tables"
     )
     stranger = make_role(pair.home)

