@@ -120,8 +120,12 @@ class Settings:
     per_database_worker_quota: int = _setting(0, "Guaranteed workers of a database; 0 = none.", low=0, high=64)
     worker_pool_size: int = _setting(0, "Persistent workers; 0 = started per task.", low=0, high=64, scope=FLEET)
     tiered_scheduling: bool = _setting(True, "Refresh rarely changing tables less often.")
-    enable_refresh_broker: bool = _setting(False, "One scan of a shared source answers for all databases.", scope=FLEET)
-    adaptive_batch_coalescing: bool = _setting(True, "Use the broker's answers when they are fresh.")
+    enable_refresh_broker: bool = _setting(
+        False, "One scan of a table that several databases mirror answers for all of them that have this on."
+    )
+    adaptive_batch_coalescing: bool = _setting(
+        True, "Use the broker's answers while they are fresh; off: look at other databases directly."
+    )
     max_databases: int = _setting(0, "Expected number of databases; informational, 0 = not stated.", low=0, scope=FLEET)
     template_cache_max_entries: int = _setting(
         256, "Compiled templates kept in memory; the least recently used goes.", low=0, high=65_536, scope=FLEET

@@ -26,11 +26,6 @@ STATE = {
          "memory": None},
     ],
     "cache": {"hits": 90, "misses": 10, "entries": 7, "evictions": 2, "max_entries": 64},
-    "broker": [
-        {"source": "public.orders", "database": "shop", "pending_rows": 12, "max_lsn": "0/16B3748",
-         "last_updated_tick": 7, "consumers": 3, "scans_done": 100, "scans_saved": 200, "source_oid": 16400,
-         "db_oid": 16384},
-    ],
 }  # fmt: skip
 
 
@@ -38,6 +33,20 @@ def publish(db: Database, state: dict[str, Any] = STATE) -> None:
     db.sql(
         "INSERT INTO pgtrickle.pgt_runtime (state) VALUES (%s) ON CONFLICT (one) DO UPDATE SET state = excluded.state",
         json.dumps(state),
+    )
+
+
+BROKER = [
+    {"origin": "7/16384", "source_oid": 16400, "pending_rows": 12, "max_lsn": "0/16B3748", "last_updated_tick": 7,
+     "consumers": 3, "scans_done": 100, "scans_saved": 200},
+]  # fmt: skip
+
+
+def publish_broker(db: Database, mirror: int) -> None:
+    """`mirror` is one of the table that the broker speaks of."""
+    db.sql("UPDATE pgtrickle.pgt_runtime SET broker = %s", json.dumps(BROKER))
+    db.sql(
+        "INSERT INTO pgtrickle.pgt_mirrors VALUES (%s, '7/16384', '', 'shop', 'public', 'orders', 16400, '{1}')", mirror
     )
 
 

@@ -199,13 +199,14 @@ def test_health_check_says_what_to_look_at(db: Database) -> None:
     first = found()
     assert list(first) == [
         "scheduler", "error_tables", "suspended_tables", "stale_tables", "needs_reinit", "consecutive_errors",
-        "storage", "capture", "worker_pool", "readers",
+        "storage", "capture", "worker_pool", "readers", "origins", "broker",
     ]  # fmt: skip
     assert first["scheduler"] == ("ERROR", "no scheduler is connected to this database: start pgtrickle run")
     assert {severity for name, (severity, _) in first.items() if name != "scheduler"} == {"OK"}
     relid = capture(db)
     scheduler = db.connect(application_name="pgtrickle/scheduler")
-    publish(db, {"pool": {"active": 8, "max": 8}})
+    silent = [{"origin": "far:5432/shop", "problem": "connection refused"}]
+    publish(db, {"pool": {"active": 8, "max": 8}, "origins": silent, "broker_problem": "it does not answer"})
     db.sql('CREATE SCHEMA "Odd Schema"')
     loaded(db, create(db, '"Odd Schema"."Odd.Name"'), status="ERROR", consecutive_errors=1)
     loaded(db, create(db, "b"), status="SUSPENDED", needs_reinit=True, consecutive_errors=3)
@@ -227,6 +228,8 @@ def test_health_check_says_what_to_look_at(db: Database) -> None:
             "all 8 workers are at work and 1 units of this database wait: raise max_dynamic_refresh_workers",
         ),
         "readers": ("OK", "no other database holds change buffers back"),
+        "origins": ("WARN", "far:5432/shop: connection refused"),
+        "broker": ("WARN", "it does not answer"),
     }
     scheduler.close()
 

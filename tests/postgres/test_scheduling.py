@@ -15,7 +15,7 @@ from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import Connection, connect
 from pgtrickle.model.work import CANCELLED, RETRYABLE, SUCCEEDED, Job
 from pgtrickle.runtime import graphkeeper
-from pgtrickle.runtime.channel import Fared, Finished, Hello
+from pgtrickle.runtime.channel import Define, Fared, Finished, Hello
 from pgtrickle.runtime.scheduling import Scheduling
 from pgtrickle.settings import Sources
 from tests.conftest import Database
@@ -40,8 +40,10 @@ class FakeLink:
         return self.connection is not None
 
     def send(self, message: object) -> bool:
-        assert isinstance(message, Hello)
-        self.hellos.append(message)
+        if isinstance(message, Hello):
+            self.hellos.append(message)
+        else:
+            assert isinstance(message, Define)  # where other databases are read
         return True
 
     def submit(self, jobs: list[Job]) -> bool:

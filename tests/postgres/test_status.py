@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tests.conftest import Database
-from tests.postgres.rows import capture, create, job, loaded, publish, refreshed
+from tests.postgres.rows import capture, create, job, loaded, publish, publish_broker, refreshed
 
 MakeRole = Callable[[Database], psycopg.Connection[Any]]
 
@@ -22,7 +22,7 @@ REPORTS = (
     "check_cdc_health()", "dependency_tree()", "trigger_inventory()", "diamond_groups()", "pgt_scc_status()",
     "refresh_timeline()", "refresh_timeline(3)", "st_refresh_stats()", "cache_stats()", "refresh_efficiency()",
     "recommend_refresh_mode()", "refresh_groups()", "stream_tables_info", "pg_stat_stream_tables", "quick_health",
-    "version()", "pgt_refresh_groups", "pgt_runtime", "pgt_events",
+    "version()", "pgt_refresh_groups", "pgt_events",
 )  # fmt: skip
 NAMED = (
     "explain_st('s')", "explain_refresh_mode('s')", "list_sources('s')", "get_refresh_history('s')",
@@ -37,7 +37,7 @@ def test_everything_runs_on_an_empty_catalog(db: Database) -> None:
     empty = {
         call: db.sql(f"SELECT count(*) FROM pgtrickle.{call}")[0][0] for call in REPORTS if not call.startswith("pgt_e")
     }
-    full = {"worker_pool_status()": 1, "health_summary()": 1, "worker_allocation_status()": 1, "health_check()": 10,
+    full = {"worker_pool_status()": 1, "health_summary()": 1, "worker_allocation_status()": 1, "health_check()": 12,
             "cache_stats()": 1, "quick_health": 1, "version()": 1}  # fmt: skip
     assert empty == {call: full.get(call, 0) for call in empty}
 
@@ -61,7 +61,7 @@ def test_everything_runs_for_a_role_with_usage_alone(db: Database, make_role: Ma
     assert seen.count("secret 1947114711") > 10
     for column, table in (("last_error_message", "pgt_stream_tables"), ("reinit_reason", "pgt_stream_tables"),
                           ("reason", "pgt_refresh_history"), ("error_message", "pgt_refresh_history"),
-                          ("detail", "pgt_scheduler_jobs")):  # fmt: skip
+                          ("detail", "pgt_scheduler_jobs"), ("broker", "pgt_runtime")):  # fmt: skip
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             other.execute(f"SELECT {column} FROM pgtrickle.{table}")
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -95,6 +95,7 @@ def test_messages_cannot_be_had_by_a_hostile_search_path(db: Database, make_role
 
 def test_worker_functions_show_what_the_scheduler_published(db: Database, scheduler: object) -> None:
     publish(db)
+    publish_broker(db, create(db))
     assert db.sql("SELECT * FROM pgtrickle.worker_pool_status()") == [(3, 8, 6, "on")]
     assert db.sql("SELECT * FROM pgtrickle.worker_allocation_status()") == [
         ('odd "db"', 1, 0, 0, 3, 8),
@@ -112,8 +113,30 @@ def test_worker_functions_show_what_the_scheduler_published(db: Database, schedu
     ]
 
 
+def test_what_the_broker_counts_is_for_those_who_may_read_what_is_made_of_it(
+    db: Database, scheduler: object, make_role: MakeRole
+) -> None:
+    publish(db)
+    mirror = create(db, "mirror")
+    publish_broker(db, mirror)
+    create(db, "s", "SELECT a FROM mirror")
+    other, seen = (
+        make_role(db),
+        "SELECT source, consumers, pending_rows, max_lsn, max_lsn_u64 FROM pgtrickle.broker_status()",
+    )
+    assert other.execute(seen).fetchall() == [("public.orders", 3, None, None, None)]
+    for place in ("pgtrickle._runtime()", "pgtrickle._broker_answers"):
+        assert "16B3748" not in str(other.execute(f"SELECT * FROM {place}").fetchall())
+    db.sql(f"GRANT SELECT ON s TO {other.info.user}")
+    assert other.execute(seen).fetchall() == [("public.orders", 3, 12, "0/16B3748", 0x16B3748)]
+    assert db.sql(seen) == [("public.orders", 3, 12, "0/16B3748", 0x16B3748)]
+    db.sql("DELETE FROM pgtrickle.pgt_mirrors")  # of what is not mirrored here nothing is shown
+    assert db.sql(seen) == []
+
+
 def test_worker_functions_know_settings_only_while_nobody_runs(db: Database) -> None:
     publish(db)
+    publish_broker(db, create(db))
     assert db.sql("SELECT * FROM pgtrickle.worker_pool_status()") == [(0, 4, 4, "on")]
     assert db.sql("SELECT * FROM pgtrickle.worker_allocation_status()") == [(db.name, 0, 0, 0, 0, 4)]
     assert db.sql("SELECT * FROM pgtrickle.server_worker_inventory") == []
@@ -129,7 +152,7 @@ def test_worker_functions_know_settings_only_while_nobody_runs(db: Database) -> 
 def test_worker_functions_take_a_state_with_nothing_in_it(db: Database, scheduler: object) -> None:
     states: tuple[dict[str, Any], ...] = (
         {},
-        {"pool": {}, "databases": [], "processes": [], "cache": {}, "broker": []},
+        {"pool": {}, "databases": [], "processes": [], "cache": {}, "origins": []},
     )
     for state in states:
         publish(db, state)

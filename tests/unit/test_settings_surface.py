@@ -76,8 +76,6 @@ GUIDE = {
 
 # Known, checked and shown, but nothing acts on them yet. A setting leaves this list when a module reads it.
 NOT_ACTING = {
-    "enable_refresh_broker": "there is no broker",
-    "adaptive_batch_coalescing": "there is no broker",
     "compact_threshold": "compaction of buffers",
     "publication_lag_warn_lsn": "there are no publications",
     "delta_work_mem_cap_mb": "the cost model",

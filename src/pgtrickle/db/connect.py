@@ -7,6 +7,8 @@ so short that it ends the pinning itself, it has to be switched off there.
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
@@ -132,6 +134,15 @@ def pooler_of(conn: Connection) -> str:
 def backend_pid(conn: Connection) -> int | None:
     """As in pg_stat_activity. A transaction pooler's clients have none of their own."""
     return None if isinstance(conn, PooledConnection) else conn.info.backend_pid
+
+
+def cut_off(conn: Connection) -> None:
+    """Ends a session whose server does not answer. Whichever thread waits for it gets an error that will go away."""
+    try:
+        with socket.socket(fileno=os.dup(conn.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+    except (OSError, psycopg.Error):
+        pass  # it has ended by itself
 
 
 def begin(conn: Connection, how: str, *, snapshot: str | None = None) -> None:

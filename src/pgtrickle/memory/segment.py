@@ -47,18 +47,26 @@ class Section:
         finally:
             self._sequence[0] = (number | 1) + 1
 
-    def read(self) -> Records | None:
-        """A copy as of one moment; None while no consistent one is to be had: the writer died half-way."""
+    def read(self, most: int | None = None, seconds: float = READ_SECONDS) -> Records | None:
+        """A copy as of one moment; None while no consistent one is to be had: the writer died half-way, or is stopped.
+
+        `most`: of the first so many records.
+        """
         deadline: float | None = None
         while True:
             before = self._sequence[0]
             if before % 2 == 0:
-                copy = self._records.copy()
+                copy = self._records[:most].copy()
                 if self._sequence[0] == before:
                     return copy
-            deadline = deadline or time.monotonic() + READ_SECONDS
+            deadline = deadline or time.monotonic() + seconds
             if time.monotonic() > deadline:
                 return None
+
+    @property
+    def unlocked(self) -> Records:
+        """The records themselves: for whoever keeps the writers out, or can live with half a write."""
+        return self._records
 
     @property
     def version(self) -> int:

@@ -103,7 +103,7 @@ def budget(fleet: Settings, databases: Mapping[str, Settings], *, load_parts: in
         Part("fork server", 1, Cost(1, 0, FORK_SERVER_MIB)),
         Part("pipeline", 1, Cost(1, 0, PIPELINE_MIB)),
     ]
-    if fleet.enable_refresh_broker:
+    if fleet.enable_refresh_broker or any(own.enable_refresh_broker for own in databases.values()):
         parts.append(Part("broker", 1, Cost(1, BROKER_CONNECTIONS * count, BROKER_MIB)))
     load = Cost(0, LOAD_CONNECTIONS * load_parts)
     if not fleet.spark_remote:

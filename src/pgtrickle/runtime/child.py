@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 
-from pgtrickle.runtime.process import start_time
+from pgtrickle.memory.liveness import start_time
 
 BACKOFF_SECONDS = (0.2, 1.0, 2.0, 4.0, 8.0, 15.0)
 HEALTHY_SECONDS = 60.0  # who lived so long begins at the shortest pause again

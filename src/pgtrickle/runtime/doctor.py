@@ -6,7 +6,7 @@ import importlib.util
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -96,6 +96,7 @@ def _server(dsn: str, sources: Sources) -> _Server:
     from pgtrickle.db.discover import databases, in_database
     from pgtrickle.db.statements import statement
     from pgtrickle.runtime.configure import current_settings
+    from pgtrickle.runtime.originsession import may_become_broker
 
     try:
         with connect(dsn, role="doctor", pooler=TRANSACTION) as connection, translated():
@@ -115,6 +116,8 @@ def _server(dsn: str, sources: Sources) -> _Server:
                 with connect(in_database(dsn, name), role="doctor", pooler=TRANSACTION) as connection:
                     loaded[name] = sources.load(current_settings(connection))
                     late += _late(connection)
+        is_brokered = any(found.settings.enable_refresh_broker for found in loaded.values())
+        without = [name for name in names if is_brokered and not may_become_broker(in_database(dsn, name))]
     except PgtrickleError as error:
         return _Server((Finding("postgresql", False, error.one_line()),), sources.load().settings, {}, None)
     number, text, installed = row
@@ -126,6 +129,7 @@ def _server(dsn: str, sources: Sources) -> _Server:
             Finding(
                 "pgtrickle", installed, "installed" if installed else "not installed (hint: pgtrickle install DSN)"
             ),
+            *([_broker(without)] if is_brokered else []),
             Finding("settings", not wrong, "; ".join(wrong) or f"fine in {len(loaded)} databases"),
             Finding("readers", not late, "; ".join(late) or "no database holds change buffers of another back"),
         ),
@@ -151,6 +155,14 @@ def _late(connection: Connection) -> list[str]:
         f"{changes} changes are kept for it in {size} (hint: if it is gone for good, pgtrickle detach)"
         for reader, source, seen, changes, size in found
     ]
+
+
+def _broker(without: Sequence[str]) -> Finding:
+    """It works either way; by the role it can read less, should it be misled."""
+    if not without:
+        return Finding("broker", True, "looks at sources as role pgtrickle_broker")
+    hint = "CREATE ROLE pgtrickle_broker; GRANT pgtrickle_broker TO the role that installed; pgtrickle install again"
+    return Finding("broker", True, f"looks at sources as this role in {', '.join(without)} (hint: {hint})")
 
 
 def _limits(settings: Settings, planned: Budget, databases: Mapping[str, Settings], room: Room) -> list[Finding]:

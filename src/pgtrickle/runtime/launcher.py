@@ -16,7 +16,9 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
 from pgtrickle.memory.fleet import MOST_DATABASES, FleetMemory, ProcessState
-from pgtrickle.runtime import pipelineprocess, schedulerprocess
+from pgtrickle.memory.registry import Registry
+from pgtrickle.runtime import brokerprocess, pipelineprocess, schedulerprocess
+from pgtrickle.runtime.brokerprocess import BrokerTask, registry_path
 from pgtrickle.runtime.child import Child
 from pgtrickle.runtime.pipelineprocess import PipelineTask, memory_path
 from pgtrickle.runtime.process import private_directory
@@ -64,11 +66,14 @@ class Launcher:
         self._directory = private_directory("pgtrickle-run-", need_mib=10)
         self._authkey = secrets.token_bytes(32)
         self._memory = FleetMemory(memory_path(self._directory), create=True)
+        self._registry = Registry(registry_path(self._directory), create=True)
         self._spark = SparkKeeper(settings, self._directory)
         self._since = time.time()
         self._small = multiprocessing.get_context("forkserver")
         self._small.set_forkserver_preload(_PRELOAD)
         self._pipeline = Child("pipeline", self._spawn_pipeline)
+        self._broker = Child("broker", self._spawn_broker)
+        self._servers = tuple(servers)
         self._watches = [ServerWatch(server, sources, stop, float(settings.standby_check_s)) for server in servers]
         self._schedulers: dict[tuple[str, int, str], tuple[int, Child]] = {}  # server, oid, name -> slot, process
         self._leaving: list[tuple[int, Child, float]] = []  # slot, process, and until when it is only asked
@@ -98,6 +103,7 @@ class Launcher:
     def _children(self) -> list[Child]:
         return [
             self._pipeline,
+            self._broker,
             *(child for _, child in self._schedulers.values()),
             *(child for _, child, _ in self._leaving),
         ]
@@ -118,6 +124,9 @@ class Launcher:
                 self._memory.write_slots(self._slots)
         if any(watch.state in (ACTIVE, LOST) for watch in self._watches):
             self._note(self._pipeline, self._pipeline.keep(), None)
+        # Schedulers of databases with enable_refresh_broker say what they want to know of others. Once there, it stays.
+        if self._broker.since or self._registry.has_interests():
+            self._note(self._broker, self._broker.keep(), None)
         for key, (slot, child) in list(self._schedulers.items()):
             status = child.keep()
             if status is None:
@@ -159,16 +168,21 @@ class Launcher:
 
     def _spawner(self, slot: int, found: Found) -> schedulerprocess.Spawner:
         def spawn() -> BaseProcess:
-            task = SchedulerTask(self._directory, self._authkey, self._sources, found.name, found.dsn, slot)
+            task = SchedulerTask(
+                self._directory, self._authkey, self._sources, found.name, found.dsn, slot, self._servers
+            )
             return self._small.Process(target=schedulerprocess.main, args=(task,), name=f"scheduler {found.name}")
 
         return spawn
 
     def _spawn_pipeline(self) -> BaseProcess:
-        servers = tuple(watch.server for watch in self._watches)
-        task = PipelineTask(self._directory, self._authkey, self._settings, servers)
+        task = PipelineTask(self._directory, self._authkey, self._settings, self._servers)
         # Not forked: gRPC and the JVM's client do not survive it.
         return multiprocessing.get_context("spawn").Process(target=pipelineprocess.main, args=(task,), name="pipeline")
+
+    def _spawn_broker(self) -> BaseProcess:
+        task = BrokerTask(self._directory, self._sources, self._servers)
+        return self._small.Process(target=brokerprocess.main, args=(task,), name="broker")
 
     def _tell(self, is_any: bool) -> None:
         if is_any or self._is_told or not all(watch.state == ACTIVE for watch in self._watches):
@@ -184,6 +198,8 @@ class Launcher:
         processes = [ProcessState("launcher", os.getpid(), state, self._since)]
         if self._pipeline.pid is not None:
             processes.append(ProcessState("pipeline", self._pipeline.pid, "ACTIVE", self._pipeline.since))
+        if self._broker.pid is not None:
+            processes.append(ProcessState("broker", self._broker.pid, "ACTIVE", self._broker.since))
         if self._spark.pid is not None:
             processes.append(ProcessState("spark", self._spark.pid, "ACTIVE", self._since))
         if processes != self._published:
@@ -198,6 +214,7 @@ class Launcher:
             child.ask_to_stop()
         for child in schedulers:
             child.end(deadline - time.monotonic())
+        self._broker.end(0.0)  # it has nothing to finish
         self._pipeline.ask_to_stop()
         self._pipeline.end(DRAIN_SECONDS)
         self._spark.stop()

@@ -30,8 +30,10 @@ def work(site: Site, jobs: Sequence[Job]) -> Finished:
                 statement("jobs_running"), {"ids": [j.job_id for j in jobs], "worker_pid": worker.backend_pid}
             )
         # The latest of them: what was read before may lack what one of them is wanted for.
-        noticed = 0.0 if any(not job.noticed for job in jobs) else max(job.noticed for job in jobs)
-        return _finished(jobs, worker.run([job.unit for job in jobs], noticed))
+        noticed = [job.noticed for job in jobs if job.noticed is not None]
+        return _finished(
+            jobs, worker.run([job.unit for job in jobs], max(noticed) if noticed and all(noticed) else 0.0)
+        )
     except TransientError as error:
         return _all_failed(jobs, RETRYABLE, error.one_line())
     except PgtrickleError as error:

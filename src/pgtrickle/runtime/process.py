@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pgtrickle.errors import ConfigError
+from pgtrickle.memory.liveness import start_time
 from pgtrickle.runtime import guard
 
 OWNER_NOTE = "owner.json"
@@ -157,14 +158,6 @@ def private_directory(prefix: str, *, need_mib: int, user: tuple[int, int] | Non
         f"no disk: {need_mib} MiB are needed for temporary files; {', '.join(tried)}",
         hint="free some space or point TMPDIR at a file system with room",
     )
-
-
-def start_time(pid: int) -> str | None:
-    """Tells a process from a later one with the same id; None when it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return None
 
 
 def _reclaim(base: Path, prefix: str) -> None:

@@ -26,23 +26,27 @@ class Publisher:
 
     def __init__(self, memory: FleetMemory) -> None:
         self._memory = memory
-        self._said: str | None = None
+        self._said: tuple[str, str] | None = None
         self._seen: tuple[object, ...] = ()
         self._looked = -LOOK_SECONDS
         self._sizes: dict[int, int] = {}
         self._sized = -MEMORY_SECONDS
 
     def publish(self, conn: Connection, scheduling: Scheduling) -> None:
-        seen, now = (*self._memory.version(), scheduling.state), time.monotonic()
+        looks = scheduling.looks
+        problems, broker_problem = looks.problems(), looks.broker_problem()
+        seen = (*self._memory.version(), scheduling.state, problems, broker_problem)
+        now = time.monotonic()
         if seen == self._seen and now - self._looked < LOOK_SECONDS:
             return
         self._seen, self._looked = seen, now
-        text = json.dumps(self._state(scheduling), sort_keys=True)
-        if text == self._said:
+        state = self._state(scheduling) | {"origins": problems, "broker_problem": broker_problem}
+        texts = json.dumps(state, sort_keys=True), json.dumps(looks.ledger(), sort_keys=True)
+        if texts == self._said:
             return
         with translated():
-            conn.execute(statement("publish"), {"state": text})
-        self._said = text
+            conn.execute(statement("publish"), dict(zip(("state", "broker"), texts, strict=True)))
+        self._said = texts
 
     def _state(self, scheduling: Scheduling) -> dict[str, Any]:
         pool, settings = self._memory.pool(), scheduling.settings

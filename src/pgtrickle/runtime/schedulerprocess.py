@@ -20,12 +20,16 @@ from pgtrickle.db.install import SCHEDULER_LOCK
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError, TransientError
 from pgtrickle.memory.fleet import FleetMemory, SchedulerState
+from pgtrickle.memory.registry import Registry
+from pgtrickle.runtime.bell import Bell
+from pgtrickle.runtime.brokerprocess import registry_path
 from pgtrickle.runtime.claim import Claim, new_holder
 from pgtrickle.runtime.configure import find_pooler
 from pgtrickle.runtime.parent import end_with_parent, stop_on_signals
 from pgtrickle.runtime.pipelinelink import PipelineLink
 from pgtrickle.runtime.pipelineprocess import memory_path, socket_path
 from pgtrickle.runtime.publish import Publisher
+from pgtrickle.runtime.remotelooks import RemoteLooks
 from pgtrickle.runtime.scheduling import Scheduling
 from pgtrickle.runtime.tidy import Tidier
 from pgtrickle.settings import Sources
@@ -57,6 +61,7 @@ class SchedulerTask:
     name: str
     dsn: str
     slot: int
+    servers: tuple[str, ...] = ()
 
 
 def main(task: SchedulerTask) -> None:
@@ -77,6 +82,11 @@ class SchedulerProcess:
         stop_on_signals(self._stop, lambda: _ring(ring))
         self._memory = FleetMemory(memory_path(task.directory))
         self._link = PipelineLink(socket_path(task.directory), task.authkey, self._stop)
+        self._woken = Bell(task.directory, task.slot)
+        registry = Registry(registry_path(task.directory))
+        self._looks = RemoteLooks(
+            task.dsn, task.servers, task.sources, registry=registry, bell=self._woken, slot=task.slot
+        )
         self._since = time.time()
         self._holder = new_holder()
 
@@ -125,7 +135,7 @@ class SchedulerProcess:
             row = conn.execute(statement("is_installed")).fetchone()  # who had the lock may have removed it
             if row is None or not row[0]:
                 return False
-        scheduling = Scheduling(conn, self._task.name, self._task.dsn, self._task.sources, self._link)
+        scheduling = Scheduling(conn, self._task.name, self._task.dsn, self._task.sources, self._link, self._looks)
         tidier = Tidier(self._task.name, self._task.dsn, conn, scheduling.settings.history_retention_days)
         publisher = Publisher(self._memory)
         tidied = 0.0
@@ -151,7 +161,7 @@ class SchedulerProcess:
         soon = time.monotonic() + max(SHORTEST_SECONDS, scheduling.next_moment() - time.time())
         deadline = min(deadline, soon)
         while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
-            sources: list[object] = [self._bell, conn.fileno()]
+            sources: list[object] = [self._bell, conn.fileno(), self._woken.fileno()]
             if (pipe := self._link.connection) is not None:
                 sources.append(pipe)
             ready = wait(sources, min(left, max(0.0, claim.seconds_left())))  # type: ignore[arg-type]
@@ -159,6 +169,9 @@ class SchedulerProcess:
             if pipe is not None and pipe in ready and scheduling.listen():
                 # What reads those that were refreshed need not wait for the tick.
                 deadline = min(deadline, max(begun, time.monotonic()) + SHORTEST_SECONDS)
+            if self._woken.fileno() in ready:  # something has changed elsewhere
+                self._woken.heard()
+                deadline = min(deadline, max(begun + SHORTEST_SECONDS, time.monotonic()))
             if conn.fileno() in ready:
                 with translated():
                     woken = list(conn.notifies(timeout=0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pgtrickle.capture.detect import Detector
@@ -19,6 +19,7 @@ from pgtrickle.runtime.channel import Define, Finished, Hello
 from pgtrickle.runtime.configure import SettingsWatch
 from pgtrickle.runtime.graphkeeper import GraphKeeper
 from pgtrickle.runtime.pipelinelink import PipelineLink
+from pgtrickle.runtime.remotelooks import Mirror, RemoteLooks
 from pgtrickle.scheduler.board import Board, Row
 from pgtrickle.scheduler.graph import held
 from pgtrickle.scheduler.units import Behind, plan
@@ -38,11 +39,20 @@ NOWHERE = Cut(0, 0, ())  # everything is later than this
 class Scheduling:
     """Lives as long as its connection: whatever it remembers can be found out again."""
 
-    def __init__(self, conn: Connection, name: str, dsn: str, sources: Sources, link: PipelineLink) -> None:
+    def __init__(
+        self,
+        conn: Connection,
+        name: str,
+        dsn: str,
+        sources: Sources,
+        link: PipelineLink,
+        looks: RemoteLooks | None = None,
+    ) -> None:
         self._conn = conn
         self._name = name
         self._dsn = dsn
         self._link = link
+        self.looks = looks or RemoteLooks(dsn, (), sources)
         self._pid = backend_pid(conn)
         self._watch = SettingsWatch(name, sources, lambda: connect(dsn, role="settings", pooler=TRANSACTION))
         self.settings = Settings()
@@ -68,6 +78,8 @@ class Scheduling:
         self._graphs = GraphKeeper()
         self._held: dict[int, str] = {}
         self._define_at = 0.0  # when to look for definitions that wait; those of before us do
+        self._mirrors: tuple[Mirror, ...] = ()
+        self._mirrored: frozenset[int] = frozenset()
         self._reload(None)
         self._reload_sources()
 
@@ -108,6 +120,8 @@ class Scheduling:
             return
         now = time.time()
         self._ask_for_definitions(now)
+        if mirrors := self.looks.look(self.key, self.settings, now):
+            self._changed([-pgt_id for pgt_id in mirrors])
         self._move_tiers(now)
         self._notice_loss()
         turn = self._board.turn(now, self._behind.waits.keys(), self._behind.released)
@@ -132,7 +146,10 @@ class Scheduling:
 
     def next_moment(self) -> float:
         """When something may get due by itself, in seconds since the epoch."""
-        return self._board.next_moment(time.time()) if self.settings.enabled else math.inf
+        if not self.settings.enabled:
+            return math.inf
+        looks = self.looks.next_moment(self.settings.scheduler_interval_ms / 1000)
+        return min(looks, self._board.next_moment(time.time()))
 
     def _move_tiers(self, now: float) -> None:
         moved = self._board.demote(now) if self.settings.tiered_scheduling else {}
@@ -155,12 +172,7 @@ class Scheduling:
         self._cut = news.cut
         if is_first:
             return  # everything counts as changed until it has been looked at once
-        readers = {i for relid in news.changed for i in self._graphs.graph.readers.get(relid, ())}
-        if readers:
-            for name in self._board.changed(sorted(readers), time.time()):
-                with translated():
-                    detail = "it is pinned to the frozen tier and has pending changes"
-                    self._conn.execute("SELECT pgtrickle._alert('frozen_with_changes', %s, %s)", (name, detail))
+        self._changed(news.changed)
         if not news.events:
             return
         whats = {what for _, what in news.events}
@@ -176,8 +188,17 @@ class Scheduling:
             self._reload(None)
         else:
             self._reload(sorted({i for i, _ in news.events if i is not None}))
-            if "group" in whats:
+            if "group" in whats or self._read_mirrors() != self._mirrors:
                 self._regraph(())
+
+    def _changed(self, relids: Iterable[int]) -> None:
+        readers = {i for relid in relids for i in self._graphs.graph.readers.get(relid, ())}
+        if not readers:
+            return
+        for name in self._board.changed(sorted(readers), time.time()):
+            with translated():
+                detail = "it is pinned to the frozen tier and has pending changes"
+                self._conn.execute("SELECT pgtrickle._alert('frozen_with_changes', %s, %s)", (name, detail))
 
     def _reload_sources(self) -> None:
         with translated():
@@ -197,8 +218,20 @@ class Scheduling:
 
     def _regraph(self, changed: Collection[int]) -> None:
         with translated():
-            groups = self._conn.execute(statement("refresh_groups")).fetchall()
-        self._graphs.build(changed, self._board.rows(), [Group(n, tuple(m), i) for n, m, i in groups])
+            rows = self._conn.execute(statement("refresh_groups")).fetchall()
+        self._mirrors = self._read_mirrors()
+        self._mirrored = frozenset(m.pgt_id for m in self._mirrors)
+        self.looks.watch(self._mirrors)
+        groups = [Group(n, tuple(m), i) for n, m, i in rows]
+        # All that is seen of another database is seen at one instant of it (ADR 19).
+        for key in dict.fromkeys(m.origin for m in self._mirrors):
+            members = tuple(m.pgt_id for m in self._mirrors if m.origin == key)
+            groups.append(Group(f"origin {key}", members, "repeatable_read"))
+        self._graphs.build(changed, self._board.rows(), groups)
+
+    def _read_mirrors(self) -> tuple[Mirror, ...]:
+        with translated():
+            return tuple(Mirror(*row) for row in self._conn.execute(statement("mirrors")).fetchall())
 
     def _hold(self) -> None:
         """What reads a table that has failed waits for it, and says so. So does what the graph does not know yet."""
@@ -231,13 +264,21 @@ class Scheduling:
                     "scheduler_pid": self._pid,
                 },
             ).fetchall()
-        jobs = [Job(row[0], unit) for row, unit in zip(rows, units, strict=True)]
+        jobs = [Job(row[0], unit, self._noticed(unit)) for row, unit in zip(rows, units, strict=True)]
         for job in jobs:
             self._jobs[job.job_id] = job.unit
         self._board.went(units)
         self._began |= dict.fromkeys((job.job_id for job in jobs), time.time())
         if not self._link.submit(jobs):
             self.abandon("the pipeline ended")
+
+    def _noticed(self, unit: Unit) -> float | None:
+        """What it reads elsewhere has to be as of then, or later. Who was asked for wants what is there now."""
+        if not self._mirrored or not (mirrors := self._mirrored.intersection(unit.members)):
+            return None
+        if any(self._board.is_asked(pgt_id) for pgt_id in unit.members):
+            return time.time()
+        return max(self.looks.noticed.get(pgt_id, 0.0) for pgt_id in mirrors)
 
     def listen(self) -> bool:
         """Takes in what the pipeline has to say. True: a turn before its time may find something to do."""

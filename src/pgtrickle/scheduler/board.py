@@ -14,6 +14,7 @@ import numpy as np
 from pgtrickle.errors import DefinitionError, EngineLostError, PgtrickleError, TransientError
 from pgtrickle.model.work import TIERS, Node, Unit
 from pgtrickle.scheduler.due import (
+    ASKED,
     CLOCK,
     DIRTY,
     FROZEN,
@@ -273,6 +274,11 @@ class Board:
             return bool(had & (REQUESTED | REINIT)) or not row.is_populated or row.status != "ACTIVE"
         self._due.failed(position, ERRORS[branch], now)
         return branch != "engine"
+
+    def is_asked(self, pgt_id: int) -> bool:
+        """Somebody wants it now: a request, a first load, a load anew."""
+        position = self._index.get(pgt_id)
+        return position is not None and bool(self._due.flags[position] & ASKED)
 
     def is_in_flight(self, pgt_id: int) -> bool:
         position = self._index.get(pgt_id)

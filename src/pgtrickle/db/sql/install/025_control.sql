@@ -69,8 +69,12 @@ COMMENT ON COLUMN pgtrickle.pgt_runtime.state IS
 '{"enabled": bool, "tick", "pool": {"active", "max", "per_db_cap", "mode"}, "databases": [{"name", "used", "quota", "queued"}],
 "processes": [{"kind", "database" or null, "pid", "state", "since" as an ISO timestamp, "memory" in bytes}],
 "cache": {"hits", "misses", "entries", "evictions", "max_entries"},
-"broker": [{"source", "database", "pending_rows", "max_lsn" as in pg_lsn, "last_updated_tick", "consumers", "scans_done", "scans_saved", "source_oid", "db_oid"}]}
+"origins": [{"origin", "problem"}] other databases that cannot be looked at, "broker_problem": text or null}
 Whatever is missing counts as unknown. Shown only while a session of this database has the application_name pgtrickle/scheduler, or a scheduler has its lease.';
+
+ALTER TABLE pgtrickle.pgt_runtime ADD COLUMN IF NOT EXISTS broker jsonb NOT NULL DEFAULT '[]';
+COMMENT ON COLUMN pgtrickle.pgt_runtime.broker IS
+'What the refresh broker says of the tables elsewhere that are mirrored here: [{"origin", "source_oid", "pending_rows", "max_lsn" as in pg_lsn, "last_updated_tick", "consumers", "scans_done", "scans_saved"}]. Shown by broker_status() to those who may read what is made of them.';
 
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS tier_pinned bool NOT NULL DEFAULT false;
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.tier_pinned IS 'refresh_tier was set by alter_stream_table; otherwise it follows the changes.';

@@ -47,6 +47,26 @@ LEFT JOIN LATERAL (SELECT j.detail
                                      WHERE NOT pgtrickle._may_read(st.pgt_relid, st.created_by))) AS m ON true;
 COMMENT ON VIEW pgtrickle._job_messages IS 'Internal. Why units of work failed, for those who may see it of all members; NULL for others.';
 
+-- How much is written to a table of another database is for those who may read a stream table that is made of it.
+CREATE OR REPLACE VIEW pgtrickle._broker_answers AS
+SELECT m.origin_schema, m.origin_table, m.origin_database, m.origin_key, m.origin_relid, b.last_updated_tick, b.consumers, b.scans_done, b.scans_saved,
+       n.pending_rows, n.max_lsn
+FROM (SELECT DISTINCT ON (origin_key, origin_relid) * FROM pgtrickle.pgt_mirrors ORDER BY origin_key, origin_relid, pgt_id) AS m
+CROSS JOIN pgtrickle.pgt_runtime AS r
+CROSS JOIN LATERAL pg_catalog.jsonb_to_recordset(r.broker)
+    AS b(origin text, source_oid oid, pending_rows bigint, max_lsn pg_lsn, last_updated_tick bigint, consumers int, scans_done bigint, scans_saved bigint)
+LEFT JOIN LATERAL (SELECT b.pending_rows, b.max_lsn
+                   WHERE EXISTS (SELECT
+                                 FROM pgtrickle.pgt_mirrors AS o
+                                 JOIN pgtrickle.pgt_stream_tables AS ot ON ot.pgt_id = o.pgt_id
+                                 LEFT JOIN pgtrickle.pgt_dependencies AS d ON d.source_relid = ot.pgt_relid
+                                 LEFT JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
+                                 WHERE o.origin_key = m.origin_key AND o.origin_relid = m.origin_relid
+                                   AND pgtrickle._may_read(st.pgt_relid, st.created_by))) AS n ON true
+WHERE b.origin = m.origin_key AND b.source_oid = m.origin_relid;
+COMMENT ON VIEW pgtrickle._broker_answers IS
+'Internal. What the broker says of tables elsewhere that are mirrored here; numbers for those who may read a stream table that reads the mirror, NULL for others.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._setting(name text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     -- a value that is out of range is refused by the control plane; a status function must not fail because of it

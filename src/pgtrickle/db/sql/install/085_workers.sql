@@ -62,16 +62,14 @@ CREATE OR REPLACE FUNCTION pgtrickle.broker_status()
 RETURNS TABLE (source text, database text, pending_rows bigint, max_lsn pg_lsn, last_updated_tick bigint, consumers int, scans_done bigint,
                scans_saved bigint, source_oid oid, db_oid oid, max_lsn_u64 numeric)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT b.source, b.database, b.pending_rows, b.max_lsn, b.last_updated_tick, b.consumers, b.scans_done, b.scans_saved, b.source_oid, b.db_oid,
-           b.max_lsn - '0/0'
+    SELECT format('%I.%I', b.origin_schema, b.origin_table), b.origin_database::text, b.pending_rows, b.max_lsn, b.last_updated_tick, b.consumers,
+           b.scans_done, b.scans_saved, b.origin_relid, split_part(b.origin_key, '/', 2)::oid, b.max_lsn - '0/0'
     FROM pgtrickle._runtime() AS r
-    CROSS JOIN LATERAL jsonb_to_recordset(r.state -> 'broker')
-        AS b(source text, database text, pending_rows bigint, max_lsn pg_lsn, last_updated_tick bigint, consumers int, scans_done bigint,
-             scans_saved bigint, source_oid oid, db_oid oid)
-    ORDER BY b.database, b.source
+    JOIN pgtrickle._broker_answers AS b ON r.running
+    ORDER BY 2, 1
 $$;
 COMMENT ON FUNCTION pgtrickle.broker_status() IS
-'The refresh broker''s ledger: per source and database what its last scan saw, how many databases want to know, scans made and scans saved. Empty while there is no broker.';
+'The refresh broker''s ledger of the tables of other databases that are mirrored here, per table: changes that the slowest reader may not have seen, the greatest LSN, the broker''s tick, how many databases want to know, scans made, and scans that these databases did not have to make themselves. pending_rows and max_lsn are for those who may read a stream table that is made of the table, NULL for others. Empty while there is no broker, or enable_refresh_broker is off here. At most a few seconds old.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.cache_stats()
 RETURNS TABLE (hits bigint, misses bigint, hit_rate float8, entries bigint, max_entries int, evictions bigint)

@@ -101,6 +101,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                    || ' (gone for good: pgtrickle.detach_reader)',
                'no other database holds change buffers back'
         FROM pgtrickle.readers() AS e WHERE e.late
+        UNION ALL
+        SELECT 11, 'origins', 'WARN', string_agg(format('%s: %s', o.origin, o.problem), '; ' ORDER BY o.origin), 'every database whose tables are mirrored here can be looked at'
+        FROM run
+        CROSS JOIN LATERAL jsonb_to_recordset(run.state -> 'origins') AS o(origin text, problem text)
+        UNION ALL
+        SELECT 12, 'broker', 'WARN', run.state ->> 'broker_problem', 'the refresh broker answers, or is not asked'
+        FROM run
     )
     SELECT f.check_name, CASE WHEN f.bad IS NULL THEN 'OK' ELSE f.worst END, coalesce(f.bad, f.fine) FROM found AS f ORDER BY f.position
 $$;

@@ -2,7 +2,7 @@
 -- something check the caller themselves. Helpers that only SECURITY DEFINER functions or the control plane call are closed.
 REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle FROM PUBLIC;
 GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle TO PUBLIC;
--- All columns but those whose text can quote rows; the views of 078_visible.sql show them to those who may read the stream table.
+-- All columns but those whose text can quote rows, or that count rows of other databases; the views of 078_visible.sql show them to those who may read the stream table.
 DO $$
 DECLARE
     hidden record;
@@ -11,7 +11,8 @@ BEGIN
         SELECT * FROM (VALUES ('pgtrickle.pgt_stream_tables'::regclass, '{last_error_message,reinit_reason}'::name[]),
                               ('pgtrickle.pgt_refresh_history'::regclass, '{reason,error_message,rows_inserted,rows_deleted,delta_row_count}'),
                               ('pgtrickle.pgt_scheduler_jobs'::regclass, '{detail}'),
-                              ('pgtrickle.pgt_definitions'::regclass, '{query,error_message}')) AS h(relation, columns)
+                              ('pgtrickle.pgt_definitions'::regclass, '{query,error_message}'),
+                              ('pgtrickle.pgt_runtime'::regclass, '{broker}')) AS h(relation, columns)
     LOOP
         EXECUTE format('REVOKE SELECT ON %s FROM PUBLIC', hidden.relation);
         EXECUTE (SELECT format('GRANT SELECT (%s) ON %s TO PUBLIC', string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum), hidden.relation)

@@ -1,5 +1,5 @@
--- What the control plane says about itself. %(state)s jsonb text.
-INSERT INTO pgtrickle.pgt_runtime (state)
-VALUES (%(state)s::jsonb)
+-- What the control plane says about itself. %(state)s, %(broker)s: jsonb texts.
+INSERT INTO pgtrickle.pgt_runtime (state, broker)
+VALUES (%(state)s::jsonb, %(broker)s::jsonb)
 ON CONFLICT (one) DO UPDATE
-SET state = EXCLUDED.state, updated_at = clock_timestamp()
+SET state = EXCLUDED.state, broker = EXCLUDED.broker, updated_at = clock_timestamp()

@@ -1,5 +1,5 @@
 -- Stream tables as scheduling needs them. %(ids)s: array of pgt_id, or NULL for all.
--- Returns: pgt_id, storage table, captured sources, schedule, refresh mode, status, whether it is populated, is to be loaded anew, was asked for,
+-- Returns: pgt_id, storage table, captured sources (of a mirror: -pgt_id, which stands for the table elsewhere), schedule, refresh mode, status, whether it is populated, is to be loaded anew, was asked for,
 -- last refresh (seconds since the epoch), tier, whether the tier is pinned, diamond consistency and policy, whether it is refreshed by its
 -- schedule even when no captured source has changed, name.
 SELECT
@@ -9,7 +9,7 @@ SELECT
         SELECT coalesce(array_agg(d.source_relid::int8), '{}')
         FROM pgtrickle.pgt_dependencies AS d
         WHERE d.pgt_id = st.pgt_id AND d.source_type IN ('TABLE', 'STREAM_TABLE')
-    ),
+    ) || CASE WHEN m.pgt_id IS NULL THEN '{}'::int8[] ELSE ARRAY[-m.pgt_id] END,
     st.schedule,
     st.refresh_mode,
     st.status,
@@ -21,7 +21,7 @@ SELECT
     st.tier_pinned,
     st.diamond_consistency,
     st.diamond_schedule_policy,
-    EXISTS (
+    m.pgt_id IS NULL AND EXISTS (
         SELECT
         FROM pgtrickle.pgt_dependencies AS d
         WHERE d.pgt_id = st.pgt_id AND d.source_type NOT IN ('TABLE', 'STREAM_TABLE', 'VIEW')
@@ -31,5 +31,6 @@ SELECT
     ),
     format('%%I.%%I', st.pgt_schema, st.pgt_name)
 FROM pgtrickle.pgt_stream_tables AS st
+LEFT JOIN pgtrickle.pgt_mirrors AS m ON m.pgt_id = st.pgt_id
 WHERE %(ids)s::int8[] IS NULL OR st.pgt_id = ANY (%(ids)s::int8[])
 ORDER BY st.pgt_id

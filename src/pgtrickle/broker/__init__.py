@@ -1,0 +1,1 @@
+"""Looks at sources that several databases want to know about: once for all of them."""

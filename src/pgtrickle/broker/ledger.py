@@ -1,0 +1,104 @@
+"""What the broker knows of the sources of one origin, and what it does not scan again to know it. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pgtrickle.model.flow import Cut
+
+MOST_LOOKS = 1_000  # kept apart per source, to know what is pending
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Of one source. `horizon`: transactions before it have been seen by all readers elsewhere."""
+
+    changes: int
+    max_lsn: int
+    horizon: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What one statement saw, of the sources that have a buffer."""
+
+    origin: str  # the database that has answered, whoever was meant
+    cut: Cut
+    sources: Mapping[int, Counted]
+
+
+@dataclass(slots=True)
+class Entry:
+    """One source. `count` grows with every change that became visible since the entry was made; `generation` is another
+    one whenever counting began anew, so that nobody compares counts that have nothing to do with each other."""
+
+    generation: int
+    since: Cut | None = None
+    count: int = 0
+    max_lsn: int = 0
+    scans_done: int = 0
+    scans_saved: float = 0.0
+    _looks: deque[tuple[int, int]] = field(default_factory=deque)  # (all transactions are before this one, changes)
+    _pending: int = 0
+
+    @property
+    def pending(self) -> int:
+        """Changes that the slowest reader may not have seen: of each look all or nothing."""
+        return self._pending
+
+    def add(self, changes: int, upto: int, horizon: int) -> None:
+        if changes:
+            self._looks.append((upto, changes))
+            self._pending += changes
+        while self._looks and self._looks[0][0] <= horizon:
+            self._pending -= self._looks.popleft()[1]
+        if len(self._looks) > MOST_LOOKS:
+            first, second = self._looks.popleft(), self._looks.popleft()
+            self._looks.appendleft((second[0], first[1] + second[1]))
+
+
+class Ledger:
+    """`generation` gives a number that was never given before, not by an earlier process either."""
+
+    def __init__(self, generation: Callable[[], int]) -> None:
+        self._generation = generation
+        self._cut: Cut | None = None
+        self.entries: dict[int, Entry] = {}
+
+    def want(self, relids: Iterable[int]) -> None:
+        """These, and no others."""
+        wanted = set(relids)
+        self.entries = {relid: entry for relid, entry in self.entries.items() if relid in wanted}
+        for relid in sorted(wanted - self.entries.keys()):
+            self.entries[relid] = Entry(self._generation())
+
+    def questions(self) -> Sequence[tuple[int, Cut | None]]:
+        return [(relid, entry.since) for relid, entry in self.entries.items()]
+
+    def note(self, found: Scan, shares: Mapping[int, float]) -> set[int]:
+        """The answers to all questions. `shares`: per source how many looks of others this one stands for. Returns the
+        sources that have changes, or whose counting began anew."""
+        if self._cut is not None and not self._cut.precedes(found.cut):
+            # The server has gone back in time, as after a restore: nothing that was counted holds.
+            for relid in self.entries:
+                self.entries[relid] = Entry(self._generation())
+        self._cut = found.cut
+        news = set()
+        for relid, entry in list(self.entries.items()):
+            counted = found.sources.get(relid)
+            if counted is None:  # no buffer: when there is one again, it is another one
+                if entry.since is not None:
+                    self.entries[relid] = Entry(self._generation())
+                continue
+            if entry.since is None or counted.changes:
+                news.add(relid)
+            if entry.since is not None:
+                entry.count += counted.changes
+            entry.since = found.cut
+            entry.max_lsn = max(entry.max_lsn, counted.max_lsn)
+            entry.scans_done += 1
+            entry.scans_saved += max(0.0, shares.get(relid, 1.0) - 1.0)
+            entry.add(counted.changes, found.cut.xmax, counted.horizon)
+        return news

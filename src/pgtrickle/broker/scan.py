@@ -1,0 +1,38 @@
+"""One statement at an origin that tells how many changes of which sources became visible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pgtrickle.broker.ledger import Counted, Scan
+from pgtrickle.db.statements import statement
+from pgtrickle.model.flow import Cut
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+
+def scan(conn: Connection, wanted: Sequence[tuple[int, Cut | None]]) -> Scan:
+    """`wanted`: sources, each with the cut since which changes are counted. None: those that some reader elsewhere may
+    not have seen."""
+    params = {
+        "relids": [relid for relid, _ in wanted],
+        "sinces": [None if since is None else str(since) for _, since in wanted],
+    }
+    row = conn.execute(statement("broker_counts"), params).fetchone()
+    assert row is not None
+    origin, seen, *columns = row
+    sources = {
+        relid: Counted(changes, lsn_number(lsn), horizon) for relid, changes, lsn, horizon in zip(*columns, strict=True)
+    }
+    return Scan(origin, Cut.parse(seen), sources)
+
+
+def lsn_number(lsn: str | None) -> int:
+    high, _, low = (lsn or "0/0").partition("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+def lsn_text(number: int) -> str:
+    return f"{number >> 32:X}/{number & 0xFFFF_FFFF:X}"
