@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 from pgtrickle import errors
@@ -86,6 +87,26 @@ def sql_page(connection: Connection) -> str:
     return "\n".join(page)
 
 
+def commands_page() -> str:
+    """What each command says of itself."""
+    from typer.main import get_group
+
+    from pgtrickle.cli.app import app
+
+    page = [
+        "# Commands\n\nExit status: 0 fine, 1 refused or unhealthy, 2 usage (of `apply --plan` also: there are "
+        "changes), 75 try again.\n"
+    ]
+    group = get_group(app)
+    with group.make_context("pgtrickle", [], resilient_parsing=True) as parent:
+        page.append(textwrap.indent(group.get_help(parent), "    ") + "\n")
+        for name in group.list_commands(parent):
+            command = group.commands[name]
+            with command.make_context(name, [], parent=parent, resilient_parsing=True) as context:
+                page.append(f"## {name}\n\n{textwrap.indent(command.get_help(context), '    ')}\n")
+    return "\n".join(page)
+
+
 def expressions_page() -> str:
     """One line per name and result; entries that differ in their arguments only stand together."""
     titles = {
@@ -126,6 +147,7 @@ def main() -> None:
         install(conn)
         pages = {"settings.md": settings_page(), "errors.md": errors_page(), "sql.md": sql_page(conn)}
     pages["expressions.md"] = expressions_page()
+    pages["commands.md"] = commands_page()
     for name, text in pages.items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
         print(f"docs/reference/{name}")

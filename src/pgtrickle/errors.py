@@ -6,6 +6,8 @@ helps, a hint; the command line prints both on one line.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class PgtrickleError(Exception):
     """Root of everything that this package raises on purpose."""
@@ -46,6 +48,16 @@ class SourceChangedError(DefinitionError):
     """A source's columns no longer fit the query."""
 
     code = "PGT202"
+
+
+class RefusedError(DefinitionError):
+    """Definitions of files that PostgreSQL does not accept: all that can be told at once."""
+
+    code = "PGT203"
+
+    def __init__(self, errors: Sequence[PgtrickleError]) -> None:
+        super().__init__("; ".join(error.message for error in errors), hint=errors[0].hint)
+        self.errors = tuple(errors)
 
 
 class TransientError(PgtrickleError):

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from pgtrickle.runtime.process import free_port
 from tests.conftest import Database
@@ -167,3 +168,48 @@ def test_plan_of_what_is_not_there_is_one_line(installed: Database) -> None:
     done = pgtrickle("plan", "nothing", "--server", installed.dsn)
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_apply_plans_then_applies_and_exports(installed: Database, tmp_path: Path) -> None:
+    installed.sql("CREATE TABLE t (a int)")
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (folder / "s.sql").write_text("-- schedule: 1m\nSELECT a FROM t")
+    apply = ("apply", "-f", str(folder), "--server", installed.dsn)
+    planned = pgtrickle(*apply, "--plan")
+    assert (planned.returncode, planned.stderr) == (2, "")
+    assert f"Set shop: 1 definition\n{installed.name}\n  + public.s  create" in planned.stdout
+    assert planned.stdout.endswith("Plan: 1 to create, in 1 database\n")
+    unasked = pgtrickle(*apply)
+    assert unasked.returncode == 1
+    assert "--yes" in unasked.stderr
+    assert installed.sql("SELECT count(*) FROM pgtrickle.pgt_stream_tables") == [(0,)]
+    done = pgtrickle(*apply, "--yes", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    assert (report["set"], report["databases"][0]["status"]) == ("shop", "applied")
+    assert pgtrickle(*apply, "--plan").returncode == 0
+    exported = pgtrickle("export", "-f", str(tmp_path / "out"), "--server", installed.dsn)
+    assert (exported.returncode, exported.stderr) == (0, "")
+    again = pgtrickle("apply", "-f", str(tmp_path / "out"), "--server", installed.dsn, "--plan", "--prune")
+    assert again.returncode == 0, again.stdout + again.stderr
+    taken = pgtrickle("export", "-f", str(tmp_path / "out"), "--server", installed.dsn)
+    assert taken.returncode == 1
+    assert "--overwrite" in taken.stderr
+
+
+def test_apply_tells_problems_of_files_and_databases_in_one_line_each(installed: Database, tmp_path: Path) -> None:
+    (tmp_path / "s.sql").write_text("-- shedule: 1m\nSELECT a FROM t")
+    apply = ("apply", "-f", str(tmp_path), "--server", installed.dsn, "--yes")
+    wrong = pgtrickle(*apply)
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr.startswith(f"pgtrickle: {tmp_path}/s.sql:1: unknown key shedule (hint: did you mean schedule?")
+    (tmp_path / "s.sql").write_text("-- name: s\n\nSELECT a\nFROM t")
+    missing = pgtrickle(*apply)
+    assert missing.returncode == 1
+    (line,) = missing.stderr.splitlines()
+    assert line.startswith(
+        f'pgtrickle: {installed.name}: PGT202: {tmp_path}/s.sql:4: the query is not valid: relation "t"'
+    )
+    assert pgtrickle(*apply, "--plan").returncode == 2  # usage: --plan and --yes
+    assert pgtrickle(*apply, "--database", "no_such_*").returncode == 1

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from pgtrickle import __version__
+from pgtrickle.cli import define
 from pgtrickle.cli.options import Options, parse_assignments
+from pgtrickle.cli.parameters import Dsn, Json, Others, Server, print_json
 from pgtrickle.telemetry import redact, set_up_logging
 
 app = typer.Typer(
@@ -23,17 +23,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 options = Options()
-
-Dsn = Annotated[str, typer.Argument(help="postgresql://user@host/database", metavar="DSN", show_default=False)]
-Server = Annotated[
-    str,
-    typer.Option("--server", envvar="PGTRICKLE_SERVER", help="postgresql://user@host/database", metavar="DSN"),
-]
-Others = Annotated[
-    list[str] | None,
-    typer.Option("--other-server", help="A server of the fleet whose tables are read as well.", metavar="DSN"),
-]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
 
 
 def _version(wanted: bool) -> None:
@@ -154,7 +143,7 @@ def refresh(
         for o in outcomes
     ]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
     else:
         for row in rows:
             done = row["error"] or f"{row['action']}, {row['inserted']} in, {row['deleted']} out, {row['ms']} ms"
@@ -181,7 +170,7 @@ def verify(
     if as_json:
         from dataclasses import asdict
 
-        _print_json([asdict(result) for result in results])
+        print_json([asdict(result) for result in results])
     else:
         for line in verify_lines(results):
             typer.echo(line)
@@ -204,7 +193,7 @@ def plan(
 
     found = plan_of(server, name, query)
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     from pgtrickle.cli.render import plan_lines
 
@@ -222,7 +211,7 @@ def status(server: Server, as_json: Json = False) -> None:
         names = [column.name for column in cursor.description or ()]
         rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     from pgtrickle.cli.render import print_table
 
@@ -250,7 +239,7 @@ def detach(
         connection.commit()
     number = row[0] if row is not None else 0
     if as_json:
-        _print_json({"database": database, "detached": number})
+        print_json({"database": database, "detached": number})
     else:
         typer.echo(f"{number} readers of database {database} are detached; if it comes back, they are loaded anew")
 
@@ -274,7 +263,7 @@ def config(
 
     rows = setting_rows(loaded)
     if as_json:
-        _print_json(rows)
+        print_json(rows)
     else:
         from pgtrickle.cli.render import print_table
 
@@ -311,7 +300,7 @@ def doctor(
     if as_json:
         from dataclasses import asdict
 
-        _print_json(asdict(report))
+        print_json(asdict(report))
     else:
         from pgtrickle.cli.render import budget_lines
 
@@ -323,6 +312,5 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print_json(value: Any) -> None:
-    json.dump(value, sys.stdout, default=str, indent=2, ensure_ascii=False)
-    sys.stdout.write("\n")
+app.command()(define.apply)
+app.command()(define.export)

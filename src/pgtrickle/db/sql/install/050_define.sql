@@ -321,14 +321,15 @@ BEGIN
     INSERT INTO pgtrickle.pgt_stream_tables
         (pgt_relid, pgt_name, pgt_schema, defining_query, original_query, output_columns, schedule, refresh_mode, effective_refresh_mode,
          mode_reason, refresh_requested_at, refresh_tier, diamond_consistency, diamond_schedule_policy, cdc_mode, append_only,
-         pooler_compatibility_mode, partition_by, max_differential_joins, max_delta_fraction, created_by)
+         pooler_compatibility_mode, partition_by, max_differential_joins, max_delta_fraction, created_by, tier_pinned, applied_from)
     VALUES
         (qualified::regclass::oid, table_name, schema_name, d.defining_query, original_query, d.output_columns, o ->> 'schedule',
          o ->> 'refresh_mode', effective, CASE WHEN effective = 'FULL' THEN d.obstacle END,
          CASE WHEN coalesce((o ->> 'initialize')::bool, true) THEN clock_timestamp() END,
          coalesce(nullif(o ->> 'tier', 'auto'), 'hot'), o ->> 'diamond_consistency', o ->> 'diamond_schedule_policy', o ->> 'cdc_mode',
          coalesce((o ->> 'append_only')::bool, false), coalesce((o ->> 'pooler_compatibility_mode')::bool, false), o ->> 'partition_by',
-         (o ->> 'max_differential_joins')::int, (o ->> 'max_delta_fraction')::float8, pg_get_userbyid(creator))
+         (o ->> 'max_differential_joins')::int, (o ->> 'max_delta_fraction')::float8, pg_get_userbyid(creator),
+         coalesce(o ->> 'tier' <> 'auto', false), o ->> 'applied_from')
     RETURNING pgt_id INTO id;
     PERFORM pgtrickle._store_dependencies(id, probe);
     PERFORM pgtrickle._wake('create', id);

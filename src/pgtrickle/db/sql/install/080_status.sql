@@ -146,12 +146,8 @@ BEGIN
         SELECT pg_catalog.format(E'SELECT pgtrickle.create_stream_table(\n    name => %L,\n    query => %L,\n    schedule => %L,\n    refresh_mode => %L%s\n);',
                    pg_catalog.format('%I.%I', st.pgt_schema, st.pgt_name), CASE WHEN pgtrickle._reads_mirrors(st.pgt_id) THEN st.original_query ELSE st.defining_query END, st.schedule, st.refresh_mode,
                    (SELECT pg_catalog.string_agg(pg_catalog.format(E',\n    %I => %L', e.key, e.value), '' ORDER BY e.key)
-                    FROM (VALUES ('diamond_consistency', st.diamond_consistency), ('diamond_schedule_policy', st.diamond_schedule_policy),
-                                 ('cdc_mode', st.cdc_mode), ('append_only', nullif(st.append_only, false)::text),
-                                 ('pooler_compatibility_mode', nullif(st.pooler_compatibility_mode, false)::text),
-                                 ('partition_by', st.partition_by), ('max_differential_joins', st.max_differential_joins::text),
-                                 ('max_delta_fraction', st.max_delta_fraction::text)) AS e(key, value)
-                    WHERE e.value IS NOT NULL))
+                    FROM pg_catalog.jsonb_each_text(pgtrickle._options_of(id)) AS e
+                    WHERE e.key NOT IN ('schedule', 'refresh_mode', 'tier')))
         FROM pgtrickle.pgt_stream_tables AS st
         WHERE st.pgt_id = id);
 END

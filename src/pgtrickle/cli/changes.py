@@ -1,0 +1,140 @@
+"""Plans of `pgtrickle apply` in words and as diffs, for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from pgtrickle.cli.render import cell
+from pgtrickle.definitions.changes import ADOPT, ALTER, CREATE, DROP, REFRESH_GROUP, REPLACE, Change, Outcome
+from pgtrickle.definitions.wanted import DefinitionSet, Problem
+from pgtrickle.telemetry import redact
+
+_SIGNS = {
+    CREATE: ("+", "green"),
+    ALTER: ("~", "yellow"),
+    REPLACE: ("!", "red"),
+    DROP: ("-", "red"),
+    ADOPT: ("=", "cyan"),
+}
+_WORDS = {
+    CREATE: "create",
+    ALTER: "alter",
+    REPLACE: "drop and create anew, empty until it is loaded",
+    DROP: "drop, no file defines it any more",
+    ADOPT: "take over into the set",
+}
+_NAMED = 6  # databases that a heading names
+
+
+def complain(problems: Iterable[Problem]) -> None:
+    for problem in problems:
+        typer.echo(f"pgtrickle: {problem.one_line()}", err=True)
+
+
+def print_outcomes(wanted: DefinitionSet, outcomes: Sequence[Outcome]) -> None:
+    """Databases to which the same happens stand together, as those of tenants do."""
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    alike: dict[tuple[object, ...], list[Outcome]] = {}
+    for outcome in outcomes:
+        if not outcome.errors:
+            key = (outcome.changes, outcome.unchanged, outcome.left, outcome.warnings)
+            alike.setdefault(key, []).append(outcome)
+    console.print(f"Set {wanted.name}: {_count(len(wanted.definitions), 'definition')}")
+    for same in alike.values():
+        console.print(Text(_databases([outcome.database for outcome in same]), style="bold"))
+        for line in outcome_lines(same[0]):
+            console.print(line)
+    complain_of(outcomes)
+    console.print(planned(outcomes))
+
+
+def complain_of(outcomes: Iterable[Outcome]) -> None:
+    sys.stdout.flush()
+    for outcome in outcomes:
+        for error in outcome.errors:
+            typer.echo(redact(f"pgtrickle: {outcome.database}: {error}"), err=True)
+
+
+def outcome_lines(outcome: Outcome) -> Iterator[Text]:
+    for change in outcome.changes:
+        yield from _change(change)
+    for name in outcome.left:
+        yield Text(f"  ? {name}  is in no file any more; --prune drops it", style="dim")
+    for warning in outcome.warnings:
+        yield Text(f"  warning: {warning}", style="yellow")
+    if not outcome.changes and outcome.unchanged:
+        yield Text(f"  nothing to do, {outcome.unchanged} as defined", style="dim")
+
+
+def _change(change: Change) -> Iterator[Text]:
+    sign, style = _SIGNS[change.action]
+    kind = "refresh group " if change.kind == REFRESH_GROUP else ""
+    where = f"  ({change.file})" if change.file else ""
+    line = Text(f"  {sign} ", style=style)
+    yield line.append(f"{kind}{change.name}", style="bold").append(f"  {_WORDS[change.action]}{where}")
+    for option in change.options:
+        before = "" if change.action == CREATE else f"{_value(option.before)} -> "
+        yield Text(f"      {option.option}: {before}{_value(option.after)}")
+    if change.mode is not None:
+        yield Text(f"      mode: {change.mode}" + (f", because {change.reason}" if change.reason else ""))
+    elif change.reason is not None:
+        yield Text(f"      {change.reason}")
+    if change.action == CREATE:
+        yield from (Text(f"      + {row}", style="green") for row in (change.query_after or "").split("\n") if row)
+    elif change.action != DROP:
+        for row in change.query_diff():
+            yield Text(f"      {row}", style={"+": "green", "-": "red", "@": "cyan"}.get(row[:1], ""))
+
+
+def planned(outcomes: Sequence[Outcome]) -> str:
+    """The plan in one line."""
+    return f"Plan: {_tally(outcomes)}"
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """What was done, in one line."""
+    return f"Done: {_tally([outcome for outcome in outcomes if outcome.applied or outcome.errors])}"
+
+
+def ask(*, possible: bool) -> bool:
+    """Whether to go on. Nobody is asked where nobody can answer."""
+    if possible and sys.stdin.isatty():
+        return typer.confirm("Apply this?")
+    typer.echo("pgtrickle: nothing was applied (hint: --yes applies without asking, --plan only shows)", err=True)
+    return False
+
+
+def _tally(outcomes: Sequence[Outcome]) -> str:
+    counts = dict.fromkeys(_SIGNS, 0)
+    for outcome in outcomes:
+        for change in outcome.changes:
+            counts[change.action] += 1
+    words = {CREATE: "to create", ALTER: "to alter", REPLACE: "to replace", DROP: "to drop", ADOPT: "to take over"}
+    done = any(outcome.applied for outcome in outcomes)
+    if done:
+        words = {CREATE: "created", ALTER: "altered", REPLACE: "replaced", DROP: "dropped", ADOPT: "taken over"}
+    parts = [f"{count} {words[action]}" for action, count in counts.items() if count]
+    if parts:
+        parts[-1] += f", in {_count(sum(bool(outcome.changes) for outcome in outcomes), 'database')}"
+    failed = sum(bool(outcome.errors) for outcome in outcomes)
+    if failed:
+        parts.append(f"{_count(failed, 'database')} failed")
+    return ", ".join(parts) or "nothing to do"
+
+
+def _databases(names: Sequence[str]) -> str:
+    named = ", ".join(names[:_NAMED])
+    return named if len(names) <= _NAMED else f"{named} and {len(names) - _NAMED} more"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _value(value: object) -> str:
+    return "not set" if value is None else cell(value)

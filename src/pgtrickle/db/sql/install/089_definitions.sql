@@ -1,0 +1,93 @@
+-- Definitions that are kept in files: what `pgtrickle apply` and `pgtrickle export` ask and note.
+
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS applied_from text;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.applied_from IS
+'The set of definitions that `pgtrickle apply` created it from, or took it over for. NULL: made by hand; apply --prune never drops it.';
+ALTER TABLE pgtrickle.pgt_refresh_groups ADD COLUMN IF NOT EXISTS applied_from text;
+COMMENT ON COLUMN pgtrickle.pgt_refresh_groups.applied_from IS 'The set of definitions that `pgtrickle apply` created it from. NULL: made by hand.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._options_of(id bigint) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_strip_nulls(jsonb_build_object(
+               'schedule', nullif(st.schedule, 'calculated'), 'refresh_mode', nullif(st.refresh_mode, 'AUTO'),
+               'diamond_consistency', st.diamond_consistency, 'diamond_schedule_policy', st.diamond_schedule_policy, 'cdc_mode', st.cdc_mode,
+               'append_only', nullif(st.append_only, false), 'pooler_compatibility_mode', nullif(st.pooler_compatibility_mode, false),
+               'tier', CASE WHEN st.tier_pinned THEN st.refresh_tier END, 'partition_by', st.partition_by,
+               'max_differential_joins', st.max_differential_joins, 'max_delta_fraction', st.max_delta_fraction))
+    FROM pgtrickle.pgt_stream_tables AS st
+    WHERE st.pgt_id = id
+$$;
+COMMENT ON FUNCTION pgtrickle._options_of(bigint) IS 'Internal. The options of a stream table that are not the default.';
+
+-- No SET search_path: the query's names are resolved as the caller would.
+CREATE OR REPLACE FUNCTION pgtrickle._normalised(query text) RETURNS text
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    -- a statement of its own: what describes the view must see it
+    probe CONSTANT oid := pgtrickle._probe(query);
+    found text;
+BEGIN
+    SELECT d.defining_query INTO STRICT found FROM pgtrickle._describe(probe) AS d;
+    PERFORM pgtrickle._drop_probe();
+    RETURN found;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._normalised(text) IS 'Internal. A query as it would be stored in defining_query; raises when PostgreSQL refuses it.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._note_applied(id bigint, set_name text, unset text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM pgtrickle._authorize(id);
+    UPDATE pgtrickle.pgt_stream_tables AS st
+    SET applied_from = coalesce(set_name, st.applied_from),
+        diamond_consistency = CASE WHEN 'diamond_consistency' <> ALL (unset) THEN st.diamond_consistency END,
+        diamond_schedule_policy = CASE WHEN 'diamond_schedule_policy' <> ALL (unset) THEN st.diamond_schedule_policy END,
+        cdc_mode = CASE WHEN 'cdc_mode' <> ALL (unset) THEN st.cdc_mode END,
+        partition_by = CASE WHEN 'partition_by' <> ALL (unset) THEN st.partition_by END,
+        max_differential_joins = CASE WHEN 'max_differential_joins' <> ALL (unset) THEN st.max_differential_joins END,
+        max_delta_fraction = CASE WHEN 'max_delta_fraction' <> ALL (unset) THEN st.max_delta_fraction END,
+        epoch = st.epoch + least(cardinality(unset), 1)
+    WHERE st.pgt_id = id;
+    IF unset <> '{}' THEN
+        PERFORM pgtrickle._wake('alter', id);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._note_applied(bigint, text, text[]) IS
+'Internal. Notes the set that a stream table comes from (NULL leaves it), and takes options back to "not set", which alter_stream_table cannot.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._note_group_applied(group_name text, set_name text) RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE pgtrickle.pgt_refresh_groups AS g
+    SET applied_from = set_name
+    WHERE g.group_name = _note_group_applied.group_name
+      AND (pg_has_role(pgtrickle._caller(), current_user, 'USAGE')
+           OR pg_has_role(pgtrickle._caller(), (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = g.created_by), 'USAGE'))
+$$;
+COMMENT ON FUNCTION pgtrickle._note_group_applied(text, text) IS 'Internal. Notes the set that a refresh group of the caller comes from.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._asked() RETURNS TABLE (schema_name name, table_name name, label text, query text, options jsonb, refusal text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT d.pgt_schema, d.pgt_name, format('%I.%I', d.pgt_schema, d.pgt_name), d.query, d.options, CASE WHEN d.is_final THEN d.error_message END
+    FROM pgtrickle.pgt_definitions AS d
+    WHERE pg_has_role(pgtrickle._caller(), current_user, 'USAGE')
+       OR coalesce((SELECT pg_has_role(pgtrickle._caller(), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), false)
+$$;
+COMMENT ON FUNCTION pgtrickle._asked() IS 'Internal. Definitions over other databases that the caller, or a role of the caller, has asked for and that are not there.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._note_asked(schema_name name, table_name name, options jsonb) RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE pgtrickle.pgt_definitions AS d
+    SET options = d.options || pgtrickle._check_options(_note_asked.options)
+    WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name
+      AND EXISTS (SELECT FROM pgtrickle._asked() AS a WHERE a.schema_name = d.pgt_schema AND a.table_name = d.pgt_name)
+$$;
+COMMENT ON FUNCTION pgtrickle._note_asked(name, name, jsonb) IS 'Internal. Adds tier and applied_from to a definition over other databases that waits.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._forget_asked(schema_name name, table_name name) RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    DELETE FROM pgtrickle.pgt_definitions AS d
+    WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name
+      AND EXISTS (SELECT FROM pgtrickle._asked() AS a WHERE a.schema_name = d.pgt_schema AND a.table_name = d.pgt_name)
+$$;
+COMMENT ON FUNCTION pgtrickle._forget_asked(name, name) IS 'Internal. Takes back a definition over other databases that the caller has asked for.';

@@ -1,0 +1,63 @@
+"""Whether what a file defines is what a database has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pgtrickle.db import Connection
+from pgtrickle.definitions import present
+from pgtrickle.definitions.changes import OptionChange
+from pgtrickle.definitions.present import Asked, Present, sqlstate
+from pgtrickle.definitions.sqlfile import trimmed
+from pgtrickle.definitions.wanted import DEFAULTS, Definition, Option
+from pgtrickle.errors import PgtrickleError
+
+_SAID_ONCE = ("initialize", "applied_from")
+
+
+def stored(options: Mapping[str, Option]) -> dict[str, Option]:
+    """What is kept and is not the default."""
+    return {key: value for key, value in options.items() if key not in _SAID_ONCE and DEFAULTS.get(key) != value}
+
+
+def differences(old: Mapping[str, Option], new: Mapping[str, Option]) -> tuple[OptionChange, ...]:
+    return tuple(
+        OptionChange(key, old.get(key), new.get(key))
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    )
+
+
+def new_query(conn: Connection, have: Present, definition: Definition) -> str | None:
+    """The new query as PostgreSQL understands it; None when it is the old one in other words."""
+    try:
+        new = present.normalised(conn, definition.query)
+    except PgtrickleError as error:
+        # Tables of other databases are not for this server to understand: compared as it was typed.
+        if sqlstate(error) != "0A000" or not re.search(r'".+\..+\..+"', error.message):
+            raise
+        return None if trimmed(have.typed_query) == definition.query else definition.query
+    if new == have.query:
+        return None
+    try:
+        # It may have been written by an earlier version of PostgreSQL, or over mirrors.
+        old = present.normalised(conn, have.typed_query if have.elsewhere else have.query)
+    except PgtrickleError:
+        return new  # the old one no longer works
+    return None if old == new else new
+
+
+def is_asked(asked: Asked, definition: Definition, options: Mapping[str, Option]) -> bool:
+    """Whether the control plane has been asked for just this and may still do it."""
+    same = trimmed(asked.query) == definition.query and stored(asked.options) == stored(options)
+    return same and asked.refusal is None
+
+
+def as_asked(have: Present, asked: Asked | None) -> Present:
+    """A stream table as it will be when the control plane has done what it was asked for."""
+    if asked is None or asked.refusal is not None:
+        return have
+    options = stored({**have.options, **asked.options})
+    return replace(have, query=asked.query, typed_query=asked.query, options=options, elsewhere=True)

@@ -1,0 +1,163 @@
+"""Which databases a set concerns, and its plan and application in each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from pgtrickle.db import statement, translated
+from pgtrickle.db.connect import TRANSACTION, connect
+from pgtrickle.db.discover import in_database
+from pgtrickle.definitions.changes import Outcome
+from pgtrickle.definitions.present import require_ready
+from pgtrickle.definitions.settle import settle
+from pgtrickle.definitions.tables import Policy
+from pgtrickle.definitions.wanted import Definition, DefinitionSet, Group, Problem
+from pgtrickle.errors import ConfigError, PgtrickleError, RefusedError, TransientError
+
+if TYPE_CHECKING:
+    from pgtrickle.db import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A database and what the set defines for it. `named`: by its own name, not only by a glob."""
+
+    database: str
+    definitions: tuple[Definition, ...] = ()
+    groups: tuple[Group, ...] = ()
+    named: bool = False
+
+    @property
+    def concerned(self) -> bool:
+        """Otherwise it is only looked at for what the set has left there."""
+        return bool(self.definitions or self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Databases:
+    """The databases of a server, and which of them a pattern means: that of this name, or those that fit the glob."""
+
+    existing: tuple[str, ...]
+    own: str
+    only: tuple[str, ...] = ()
+
+    def of(self, patterns: Sequence[str]) -> dict[str, bool]:
+        """Database -> whether it was named. Without patterns: those that --database gives, or that of the DSN."""
+        found: dict[str, bool] = {}
+        for pattern in patterns or self.only or (self.own,):
+            if self._is_name(pattern):
+                found[pattern] = True  # where there is none of that name, PostgreSQL says so
+            else:
+                found = {name: False for name in self.existing if fnmatchcase(name, pattern)} | found
+        return {name: named for name, named in found.items() if self.allows(name)}
+
+    def allows(self, name: str) -> bool:
+        return not self.only or any(name == pattern or fnmatchcase(name, pattern) for pattern in self.only)
+
+    def unmatched(self, patterns: Sequence[str]) -> str | None:
+        """A glob that fits nothing: most likely a slip, and with --prune a dear one."""
+        for pattern in patterns:
+            if not self._is_name(pattern) and not any(fnmatchcase(name, pattern) for name in self.existing):
+                return pattern
+        return None
+
+    def _is_name(self, pattern: str) -> bool:
+        return pattern in self.existing or not re.search(r"[*?\[]", pattern)
+
+
+def databases(dsn: str, only: Sequence[str]) -> Databases:
+    """Those that the role of the DSN may enter."""
+    with connect(dsn, role="apply", pooler=TRANSACTION) as conn, translated():
+        existing = tuple(name for _, name, _ in conn.execute(statement("databases")).fetchall())
+        found = Databases(existing, conn.info.dbname, tuple(only))
+    if (pattern := found.unmatched(only)) is not None:
+        raise ConfigError(f"no database matches --database {pattern}", hint=f"there are {', '.join(existing)}")
+    return found
+
+
+def targets(wanted: DefinitionSet, known: Databases, *, everywhere: bool) -> tuple[list[Target], list[Problem]]:
+    """The databases that the set concerns, by name; `everywhere`: also those where it may have left something."""
+    items: list[Definition | Group] = [*wanted.definitions, *wanted.groups]
+    problems = [
+        Problem(item.at, f"no database matches {pattern}", f"there are {', '.join(known.existing)}")
+        for item in items
+        if (pattern := known.unmatched(item.databases or wanted.databases)) is not None
+    ]
+    definitions = [(d, known.of(d.databases or wanted.databases)) for d in wanted.definitions]
+    groups = [(g, known.of(g.databases or wanted.databases)) for g in wanted.groups]
+    chosen: dict[str, bool] = dict.fromkeys((n for n in known.existing if known.allows(n)), False) if everywhere else {}
+    for _, found in (*definitions, *groups):
+        for name, named in found.items():
+            chosen[name] = named or chosen.get(name, False)
+    return [
+        Target(
+            name,
+            tuple(d for d, found in definitions if name in found),
+            tuple(g for g, found in groups if name in found),
+            named,
+        )
+        for name, named in sorted(chosen.items())
+    ], problems
+
+
+def plan(dsn: str, wanted: DefinitionSet, target: Target, policy: Policy) -> Outcome | None:
+    """What would be done in one database; nothing is left behind. None: it does not concern the set."""
+    return _visit(dsn, wanted, target, policy, None)
+
+
+def carry_out(dsn: str, wanted: DefinitionSet, target: Target, policy: Policy, planned: Outcome) -> Outcome:
+    """Does what was planned, in one transaction; refuses when it would be something else by now."""
+    done = _visit(dsn, wanted, target, policy, planned)
+    return done if done is not None else planned
+
+
+def _visit(dsn: str, wanted: DefinitionSet, target: Target, policy: Policy, planned: Outcome | None) -> Outcome | None:
+    warnings: list[str] = []
+    entered = False
+    try:
+        with connect(in_database(dsn, target.database), role="apply", pooler=TRANSACTION) as conn, translated():
+            if not require_ready(conn):
+                if target.named:
+                    raise ConfigError("pgtrickle is not installed", hint="run pgtrickle install for this database")
+                note = "pgtrickle is not installed here, nothing is applied"
+                return Outcome(target.database, warnings=(note,)) if target.concerned else None
+            entered = True
+            with conn.transaction(force_rollback=planned is None), _warnings(conn, warnings):
+                settled = settle(conn, wanted.name, target.definitions, target.groups, policy, dry=planned is None)
+                if planned is not None and settled.changes != planned.changes:
+                    raise TransientError("the database has changed since the plan was made", hint="look at it again")
+    except PgtrickleError as error:
+        if not entered and not target.concerned:
+            return Outcome(target.database, warnings=(f"cannot be looked at: {error.one_line()}",))
+        errors = error.errors if isinstance(error, RefusedError) else (error,)
+        return Outcome(
+            target.database, errors=tuple(e.one_line() for e in errors), transient=isinstance(error, TransientError)
+        )
+    return Outcome(
+        target.database,
+        settled.changes,
+        settled.unchanged,
+        settled.left,
+        tuple(dict.fromkeys((*warnings, *settled.warnings))),
+        applied=planned is not None,
+    )
+
+
+@contextmanager
+def _warnings(conn: Connection, into: list[str]) -> Iterator[None]:
+    """What PostgreSQL warns of meanwhile."""
+
+    def note(notice: object) -> None:
+        if getattr(notice, "severity_nonlocalized", None) == "WARNING":
+            into.append(str(getattr(notice, "message_primary", "")))
+
+    conn.add_notice_handler(note)
+    try:
+        yield
+    finally:
+        conn.remove_notice_handler(note)

@@ -1,0 +1,101 @@
+"""The refresh groups of one set in one database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pgtrickle.db import Connection
+from pgtrickle.definitions import present
+from pgtrickle.definitions.changes import ADOPT, ALTER, CREATE, DROP, REFRESH_GROUP, Change, OptionChange
+from pgtrickle.definitions.present import PresentGroup, placed
+from pgtrickle.definitions.wanted import Group, Place
+from pgtrickle.errors import DefinitionError
+
+
+class GroupWork:
+    """Groups that change are dropped first: a stream table is in one group at most, and may move to another."""
+
+    def __init__(self, conn: Connection, set_name: str, groups: Iterable[Group], *, prune: bool, adopt: bool) -> None:
+        self.conn = conn
+        self.set_name = set_name
+        self.prune = prune
+        self.adopt = adopt
+        self.have = present.groups(conn)
+        self.wanted: dict[str, tuple[Group, tuple[str, ...]]] = {}
+        for group in groups:
+            if group.name in self.wanted:
+                first = self.wanted[group.name][0].at
+                raise DefinitionError(f"{group.at}: refresh group {group.name} is defined in {first} already")
+            with placed(group.at):
+                self.wanted[group.name] = (group, self._members(group))
+        self.changes: list[Change] = []
+        self.unchanged = 0
+        self.waiting: list[tuple[Group, str | None]] = []
+
+    def members(self) -> dict[str, Place]:
+        """Stream tables that some group needs."""
+        return {member: group.at for group, members in self.wanted.values() for member in members}
+
+    def begin(self) -> None:
+        for name, (group, members) in self.wanted.items():
+            have = self.have.get(name)
+            owner = have.applied_from if have is not None and not self.adopt else self.set_name
+            if have is not None and (have.members, have.isolation) == (members, _isolation(group)):
+                if owner == have.applied_from:
+                    self.unchanged += 1
+                else:
+                    self.conn.execute("SELECT pgtrickle._note_group_applied(%s, %s)", [name, owner])
+                    self.changes.append(Change(ADOPT, name, REFRESH_GROUP, group.at.path))
+                continue
+            if owner not in (None, self.set_name):
+                raise DefinitionError(
+                    f"{group.at}: refresh group {name} was applied from the set {owner}",
+                    hint=f"remove it there, or take it over into {self.set_name} with --adopt",
+                )
+            if have is not None:
+                with placed(group.at):
+                    self._drop(name)
+            self.changes.append(_change(CREATE if have is None else ALTER, group, members, have))
+            self.waiting.append((group, owner))
+        for have in self.have.values() if self.prune else ():
+            if have.applied_from == self.set_name and have.name not in self.wanted:
+                self._drop(have.name)
+                self.changes.append(Change(DROP, have.name, REFRESH_GROUP))
+
+    def finish(self) -> None:
+        for group, owner in self.waiting:
+            with placed(group.at):
+                self.conn.execute(
+                    "SELECT pgtrickle.create_refresh_group(%s, %s, %s)",
+                    [group.name, list(group.members), group.isolation],
+                )
+                if owner is not None:
+                    self.conn.execute("SELECT pgtrickle._note_group_applied(%s, %s)", [group.name, owner])
+
+    def _members(self, group: Group) -> tuple[str, ...]:
+        rows = self.conn.execute(
+            """SELECT pg_catalog.format('%%I.%%I', st.pgt_schema, st.pgt_name)
+               FROM pg_catalog.unnest(%s::text[]) AS m(name)
+               JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = pgtrickle._find(m.name)
+               ORDER BY 1""",
+            [list(group.members)],
+        ).fetchall()
+        return tuple(name for (name,) in rows)
+
+    def _drop(self, name: str) -> None:
+        self.conn.execute("SELECT pgtrickle.drop_refresh_group(%s)", [name])
+
+
+def _isolation(group: Group) -> str:
+    return group.isolation.strip().lower().replace(" ", "_")
+
+
+def _change(action: str, group: Group, members: tuple[str, ...], have: PresentGroup | None) -> Change:
+    before = ("", "") if have is None else (", ".join(have.members), have.isolation)
+    after = (", ".join(members), _isolation(group))
+    options = tuple(
+        OptionChange(key, old or None, new)
+        for key, old, new in zip(("members", "isolation"), before, after, strict=True)
+        if old != new
+    )
+    return Change(action, group.name, REFRESH_GROUP, group.at.path, options)

@@ -1,0 +1,105 @@
+"""What a database has: stream tables, refresh groups, and who reads whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from pgtrickle.db import Connection, statement, translated
+from pgtrickle.definitions.order import Name
+from pgtrickle.definitions.wanted import Option, Place
+from pgtrickle.errors import ConfigError, PgtrickleError
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A stream table as the catalog has it; `options` are those that are not the default."""
+
+    pgt_id: int
+    name: Name
+    label: str
+    query: str
+    typed_query: str
+    options: Mapping[str, Option]
+    applied_from: str | None
+    columns: Any
+    mode: str
+    reason: str | None
+    elsewhere: bool  # reads tables of other databases: `query` is over their mirrors
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A definition over other databases that waits for the control plane, or was refused by it."""
+
+    label: str
+    query: str
+    options: Mapping[str, Option]
+    refusal: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PresentGroup:
+    name: str
+    isolation: str
+    members: tuple[str, ...]
+    applied_from: str | None
+
+
+def stream_tables(conn: Connection, pgt_id: int | None = None) -> dict[Name, Present]:
+    rows = conn.execute(statement("definitions_present"), [pgt_id]).fetchall()
+    return {(row[1], row[2]): Present(row[0], (row[1], row[2]), *row[3:]) for row in rows}
+
+
+def asked(conn: Connection) -> dict[Name, Asked]:
+    rows = conn.execute("SELECT * FROM pgtrickle._asked()").fetchall()
+    return {(row[0], row[1]): Asked(*row[2:]) for row in rows}
+
+
+def groups(conn: Connection) -> dict[str, PresentGroup]:
+    rows = conn.execute(statement("definitions_groups")).fetchall()
+    return {row[0]: PresentGroup(row[0], row[1], tuple(row[2]), row[3]) for row in rows}
+
+
+def reads(conn: Connection) -> dict[Name, set[Name]]:
+    """Each stream table that reads others, and those."""
+    found: dict[Name, set[Name]] = {}
+    for schema, name, source_schema, source_name in conn.execute(statement("definitions_reads")).fetchall():
+        found.setdefault((schema, name), set()).add((source_schema, source_name))
+    return found
+
+
+def require_ready(conn: Connection) -> bool:
+    """False where pgtrickle is not installed; raises where it is but cannot be used."""
+    row = conn.execute(statement("definitions_ready")).fetchone()
+    installed, current, usable = row or (False, False, False)
+    if installed and not usable:
+        raise ConfigError("permission denied for schema pgtrickle", hint="GRANT USAGE ON SCHEMA pgtrickle TO this role")
+    if installed and not current:
+        raise ConfigError("the installed pgtrickle is older than this program", hint="run pgtrickle install again")
+    return bool(installed)
+
+
+def normalised(conn: Connection, query: str) -> str:
+    """The query as PostgreSQL understands it; a refusal leaves the transaction usable."""
+    with translated(), conn.transaction():
+        ((text,),) = conn.execute("SELECT pgtrickle._normalised(%s)", [query]).fetchall()
+    assert isinstance(text, str)
+    return text
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """Of an error that `translated` or `placed` has raised."""
+    return getattr(error.__cause__, "sqlstate", None)
+
+
+@contextmanager
+def placed(at: Place) -> Iterator[None]:
+    """Errors that leave this block say where in the files their cause stands."""
+    try:
+        with translated():
+            yield
+    except PgtrickleError as error:
+        raise type(error)(f"{at}: {error.message}", hint=error.hint) from error.__cause__

@@ -1,0 +1,90 @@
+"""A folder of definition files as one set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgtrickle.definitions.sqlfile import read_sql
+from pgtrickle.definitions.tomlfile import read_toml
+from pgtrickle.definitions.wanted import Definition, DefinitionSet, Group, Place, Problem
+from pgtrickle.errors import ConfigError
+
+_KINDS = (".sql", ".toml")
+
+
+def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[Problem, ...]]:
+    """The set in a folder, or in a single file, and everything that is wrong with it.
+
+    `name` wins over what a TOML file calls the set, that over the folder's own name.
+    """
+    if not root.exists():
+        raise ConfigError(f"{root} does not exist", hint="give a folder, or a file, with definitions: -f DIR")
+    files = [root] if root.is_file() else list(_files(root))
+    if not files:
+        raise ConfigError(f"there is no .sql or .toml file in {root}", hint="see docs/howto/definitions.md")
+    definitions: list[Definition] = []
+    groups: list[Group] = []
+    problems: list[Problem] = []
+    named: dict[str, Place] = {}
+    databases: tuple[str, ...] = ()
+    queries: set[Path] = set()
+    for path in (path for path in files if path.suffix == ".toml"):
+        text = _text(path, problems)
+        if text is None:
+            continue
+        found = read_toml(str(path), text, _Queries(path.parent))
+        definitions += found.definitions
+        groups += found.groups
+        problems += found.problems
+        queries |= {(path.parent / file).resolve() for file in found.query_files}
+        if found.set_name is not None and found.set_at is not None:
+            named.setdefault(found.set_name, found.set_at)
+        databases += found.databases
+    for path in files:
+        if path.suffix == ".sql" and path.resolve() not in queries:
+            text = _text(path, problems)
+            if text is not None:
+                definition, wrong = read_sql(str(path), text)
+                definitions += [definition] if definition is not None else []
+                problems += wrong
+    if len(named) > 1:
+        first, *_, last = named
+        problems.append(Problem(named[last], f"the set is called {last} here and {first} in {named[first]}"))
+    own = root.resolve()
+    given = name or next(iter(named), own.stem if root.is_file() else own.name)
+    result = DefinitionSet(given, tuple(sorted(definitions, key=lambda d: d.at)), tuple(groups), databases)
+    return result, tuple(sorted(problems, key=lambda problem: problem.at))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """In the order of their names, folders below included; what begins with a dot is somebody else's."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from _files(path)
+        elif path.suffix in _KINDS:
+            yield path
+
+
+def _text(path: Path, problems: list[Problem]) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        problems.append(Problem(Place(str(path), 1), f"cannot be read: {error.strerror}"))
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        problems.append(Problem(Place(str(path), line), "is not UTF-8"))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Queries:
+    """Files that hold the query of a definition, by their names beside it."""
+
+    folder: Path
+
+    def __call__(self, file: str) -> str:
+        return (self.folder / file).read_text(encoding="utf-8-sig")

@@ -1,0 +1,57 @@
+"""Brings one database to what a set defines, within the caller's transaction.
+
+A plan is the same work, rolled back: PostgreSQL itself has then checked every query against the others of the set,
+every option and every privilege. Only drops are looked up instead, since they would lock readers out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pgtrickle.db import Connection, translated
+from pgtrickle.definitions.changes import Change
+from pgtrickle.definitions.groups import GroupWork
+from pgtrickle.definitions.tables import Policy, TableWork
+from pgtrickle.definitions.wanted import Definition, Group
+
+_LOCK = 0x7067_6465  # "pgde": one apply per database at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    changes: tuple[Change, ...]
+    unchanged: int
+    left: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def settle(
+    conn: Connection,
+    set_name: str,
+    definitions: Iterable[Definition],
+    groups: Iterable[Group],
+    policy: Policy,
+    *,
+    dry: bool,
+) -> Settled:
+    """Raises at the first definition that PostgreSQL refuses; then nothing of it counts."""
+    with translated():
+        conn.execute("SELECT pgtrickle._require_primary()")
+        # Names in queries mean what they mean in this role's psql.
+        conn.execute("SET LOCAL search_path TO DEFAULT")
+        conn.execute("SET LOCAL lock_timeout = '60s'")
+        conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_LOCK])
+        # A lock that is not to be had must not keep everybody else waiting behind us.
+        conn.execute("SET LOCAL lock_timeout = '10s'")
+        work = TableWork(conn, set_name, definitions, policy)
+    work.put_all()
+    with translated():
+        grouping = GroupWork(conn, set_name, groups, prune=policy.prune, adopt=policy.adopt)
+    grouping.begin()
+    with translated():
+        left = work.drop_rest(dry=dry, needed=grouping.members())
+    grouping.finish()
+    changes = work.changes() + grouping.changes
+    unchanged = sum(change is None for change in work.done.values())
+    return Settled(tuple(changes), unchanged + grouping.unchanged, left, tuple(work.warnings()))

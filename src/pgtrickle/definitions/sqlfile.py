@@ -1,0 +1,82 @@
+"""One definition per SQL file: comment lines `-- key: value` at its top, then the query.
+
+The header ends at the first line that is empty or no comment. A line in it that is not like `word: ...` is prose.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import PurePath
+
+from pgtrickle.definitions.wanted import OPTIONS, Definition, Option, Place, Problem, nearest, option_value
+
+KEYS = frozenset({"name", "database", "databases", *OPTIONS})
+_KEY = re.compile(r"--\s*([A-Za-z_]+)\s*:(?:\s+(.*))?$")
+
+
+def read_sql(path: str, text: str) -> tuple[Definition | None, list[Problem]]:
+    """The definition in a file's text, or what is wrong with it."""
+    problems: list[Problem] = []
+    name, named_at = _stem(path), 1
+    databases: tuple[str, ...] = ()
+    options: dict[str, Option] = {}
+    lines: dict[str, int] = {}
+    rows = text.split("\n")
+    below = len(rows)
+    for number, row in enumerate(rows, start=1):
+        if not row.lstrip().startswith("--"):
+            below = number - 1
+            break
+        match = _KEY.match(row.strip())
+        if match is None:
+            continue
+        key, value, at = match[1].lower(), (match[2] or "").strip(), Place(path, number)
+        if key not in KEYS:
+            hint = f"{nearest(key, KEYS)} Other comments go below the first empty line."
+            problems.append(Problem(at, f"unknown key {match[1]}", hint))
+        elif key in lines or (key.startswith("database") and databases):
+            problems.append(Problem(at, f"{key} is given twice", f"see line {lines.get(key, 1)}"))
+        elif not value:
+            problems.append(Problem(at, f"{key} has no value", f"write -- {key}: value, or leave the line out"))
+        else:
+            lines[key] = number
+            if key == "name":
+                name, named_at = value, number
+            elif key.startswith("database"):
+                databases = split_names(value)
+            else:
+                try:
+                    options[key] = option_value(key, value)
+                except ValueError as error:
+                    problems.append(Problem(at, f"{key} is not {error}: {value}"))
+    query = trimmed("\n".join(rows[below:]))
+    blank = next((i for i, row in enumerate(rows[below:]) if row.strip()), 0)
+    if not query:
+        hint = "write the SELECT below the header; the header ends at the first empty line"
+        problems.append(Problem(Place(path, max(below, 1)), "there is no query", hint))
+    if problems:
+        return None, problems
+    at = Place(path, named_at)
+    return Definition(name, query, at, Place(path, below + blank + 1), options, databases, lines), []
+
+
+def trimmed(query: str) -> str:
+    """Without the blank lines around it and the semicolon behind it."""
+    return query.strip().rstrip(";").rstrip()
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Names with commas between them; a name with a comma or blanks at its ends stands in double quotes."""
+    return tuple(name for name in next(csv.reader([text], skipinitialspace=True)) if name)
+
+
+def joined_names(names: tuple[str, ...]) -> str:
+    """The reverse of split_names."""
+    return ", ".join(
+        '"' + name.replace('"', '""') + '"' if re.search(r'[,"]|^\s|\s$', name) else name for name in names
+    )
+
+
+def _stem(path: str) -> str:
+    return PurePath(path).name.removesuffix(".sql")

@@ -1,0 +1,185 @@
+"""Several definitions in one TOML file: [[stream_table]], [[refresh_group]], and what holds for the whole set."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from pgtrickle.definitions.sqlfile import trimmed
+from pgtrickle.definitions.wanted import OPTIONS, Definition, Group, Option, Place, Problem, nearest, option_value
+
+TOP = frozenset({"set", "databases", "database", "stream_table", "refresh_group"})
+TABLE_KEYS = frozenset({"name", "query", "query_file", "database", "databases", *OPTIONS})
+GROUP_KEYS = frozenset({"name", "members", "isolation", "database", "databases"})
+_HEADER = re.compile(r"\s*\[+\s*([A-Za-z_]+)\s*\]+")
+_KEY = re.compile(r"""\s*["']?([A-Za-z_]+)["']?\s*=""")
+
+
+@dataclass(slots=True)
+class TomlFile:
+    """What one file holds."""
+
+    definitions: list[Definition] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    set_name: str | None = None
+    set_at: Place | None = None
+    databases: tuple[str, ...] = ()
+    query_files: list[str] = field(default_factory=list)
+
+
+def read_toml(path: str, text: str, read_query: Callable[[str], str]) -> TomlFile:
+    """`read_query` gives the text of a query_file, by its name as it is written here; raises OSError."""
+    found = TomlFile()
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"at line (\d+)", str(error))
+        at = Place(path, int(line[1]) if line else max(text.count("\n"), 1))
+        found.problems.append(Problem(at, f"not valid TOML: {error}"))
+        return found
+    lines = _Lines(path, text)
+    top = _Reader(found, document, TOP, lines)
+    found.set_name = top.text("set")
+    if found.set_name is not None:
+        found.set_at = top.at("set")
+    found.databases = top.names("databases", "database")
+    for kind, known in (("stream_table", TABLE_KEYS), ("refresh_group", GROUP_KEYS)):
+        entries = document.get(kind, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            found.problems.append(
+                Problem(lines.of("", 0, kind), f"{kind} is not a list of tables", f"write [[{kind}]]")
+            )
+            continue
+        for number, entry in enumerate(entries):
+            reader = _Reader(found, entry, known, lines, kind, number)
+            if kind == "stream_table":
+                _stream_table(found, reader, read_query)
+            else:
+                _group(found, reader)
+    return found
+
+
+def _stream_table(found: TomlFile, reader: _Reader, read_query: Callable[[str], str]) -> None:
+    before = len(found.problems)
+    name, query, file = reader.text("name", needed=True), reader.text("query"), reader.text("query_file")
+    databases = reader.names("databases", "database")
+    query_at = reader.at("query")
+    if file is not None:
+        found.query_files.append(file)
+    if (query is None) == (file is None):
+        reader.wrong("query", "one of query and query_file is needed" if query is None else "query is given twice")
+    elif file is not None:
+        try:
+            query, query_at = read_query(file), Place(str(PurePath(reader.lines.path).parent / file), 1)
+        except (OSError, UnicodeDecodeError) as error:
+            reader.wrong("query_file", f"cannot read {file}: {getattr(error, 'strerror', None) or error}")
+    options: dict[str, Option] = {}
+    for key in reader.entry.keys() & OPTIONS.keys():
+        try:
+            options[key] = option_value(key, reader.entry[key])
+        except ValueError as error:
+            reader.wrong(key, f"{key} is not {error}: {reader.entry[key]}")
+    if query is not None and not trimmed(query):
+        reader.wrong("query", "the query is empty")
+    if len(found.problems) > before or name is None or query is None:
+        return
+    numbers = {key: reader.at(key).line for key in reader.entry}
+    above = query[: len(query) - len(query.lstrip())].count("\n")
+    if file is None and query_at.line in reader.lines.opened:
+        above += 1  # the line break behind the quotes is not part of the text
+    first = Place(query_at.path, query_at.line + above)
+    found.definitions.append(Definition(name, trimmed(query), reader.at("name"), first, options, databases, numbers))
+
+
+def _group(found: TomlFile, reader: _Reader) -> None:
+    name, isolation = reader.text("name", needed=True), reader.text("isolation")
+    members, databases = reader.names("members"), reader.names("databases", "database")
+    if len(set(members)) < 2:
+        reader.wrong(
+            "members", "a refresh group needs two members at least", 'write members = ["schema.a", "schema.b"]'
+        )
+    elif name is not None:
+        found.groups.append(Group(name, members, reader.at("name"), isolation or "read_committed", databases))
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Takes values out of one table of the document and notes what is wrong with them."""
+
+    found: TomlFile
+    entry: Mapping[str, Any]
+    known: frozenset[str]
+    lines: _Lines
+    kind: str = ""
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        for key in self.entry:
+            if key not in self.known:
+                self.wrong(key, f"unknown key {key}", nearest(key, self.known))
+
+    def at(self, key: str) -> Place:
+        return self.lines.of(self.kind, self.number, key)
+
+    def wrong(self, key: str, message: str, hint: str | None = None) -> None:
+        self.found.problems.append(Problem(self.at(key), message, hint))
+
+    def text(self, key: str, *, needed: bool = False) -> str | None:
+        value = self.entry.get(key)
+        if isinstance(value, str) and value.strip():
+            return value
+        if value is not None or needed:
+            self.wrong(key, f"{key} is missing" if value is None else f"{key} is not a text: {value!r}")
+        return None
+
+    def names(self, *keys: str) -> tuple[str, ...]:
+        given = [key for key in keys if key in self.entry]
+        if not given:
+            return ()
+        value = self.entry[given[0]]
+        names = [value] if isinstance(value, str) else value
+        if len(given) > 1:
+            self.wrong(given[0], f"{given[0]} is given twice", f"leave out {given[1]}")
+        elif not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+            self.wrong(given[0], f"{given[0]} is not a name or a list of names: {value!r}")
+        else:
+            return tuple(names)
+        return ()
+
+
+class _Lines:
+    """Where keys stand, which the standard library does not tell. The text in multi-line strings is skipped."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self.places: dict[tuple[str, int, str], int] = {}
+        self.opened: set[int] = set()  # lines that end with the quotes of a multi-line string
+        counts: dict[str, int] = {}
+        table = ("", 0)
+        inside = ""
+        for number, line in enumerate(text.split("\n"), start=1):
+            if inside:
+                if line.count(inside) % 2:
+                    inside = ""
+                continue
+            if header := _HEADER.match(line):
+                kind = header[1]
+                table = (kind, counts.get(kind, 0))
+                counts[kind] = table[1] + 1
+                self.places.setdefault((*table, ""), number)
+            elif key := _KEY.match(line):
+                self.places.setdefault((*table, key[1]), number)
+            for quotes in ('"""', "'''"):
+                if line.count(quotes) % 2:
+                    inside = quotes
+                    if line.rstrip().endswith(quotes):
+                        self.opened.add(number)
+
+    def of(self, kind: str, number: int, key: str) -> Place:
+        line = self.places.get((kind, number, key)) or self.places.get((kind, number, ""), 1)
+        return Place(self.path, line)
