@@ -8,8 +8,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import psycopg
+import pytest
+
+from pgtrickle.errors import TransientError
 from pgtrickle.runtime.process import free_port
+from pgtrickle.runtime.report import verify_lines
+from pgtrickle.runtime.verify import verify_tables
 from tests.conftest import Database
 
 
@@ -45,10 +52,55 @@ def test_status_lists_stream_tables(installed: Database) -> None:
     assert "public.s" in text.stdout
 
 
-def test_status_without_an_installation_is_one_line(database: Database) -> None:
-    done = pgtrickle("status", "--server", database.dsn)
+def test_status_says_what_is_missing_in_lines_of_their_own(installed: Database) -> None:
+    empty = pgtrickle("status", "--server", installed.dsn)
+    assert empty.stdout.splitlines() == [
+        "there is no stream table yet: SELECT pgtrickle.create_stream_table(name, query)",
+        "no scheduler is connected to this database: start pgtrickle run",
+    ]
+    installed.sql("SELECT pgtrickle.create_stream_table('s', 'SELECT 1 AS a')")
+    installed.connect(application_name="pgtrickle/scheduler")
+    lines = pgtrickle("status", "--server", installed.dsn).stdout.splitlines()
+    assert lines[0].split("  ")[0] == "stream table"
+    assert lines[1].split() == ["public.s", "not", "loaded", "yet", "FULL", "calculated", "-", "-"]
+    assert lines[2:] == ["public.s: FULL, because the query reads no table"]
+
+
+@pytest.mark.parametrize("command", [("status",), ("verify", "--all"), ("refresh", "--all"), ("plan", "x")])
+def test_database_without_pgtrickle_is_told_how_to_get_it(database: Database, command: tuple[str, ...]) -> None:
+    done = pgtrickle(*command, "--server", database.dsn)
     assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
+    (line,) = done.stderr.splitlines()
+    assert (
+        f"pgtrickle is not installed in database {database.name} (hint: pgtrickle install postgresql://app:***@" in line
+    )
+
+
+def test_role_without_usage_is_told_what_to_ask_for(
+    installed: Database, make_role: Callable[[Database], psycopg.Connection[Any]]
+) -> None:
+    role = make_role(installed).info.user
+    installed.superuser_sql(f"REVOKE USAGE ON SCHEMA pgtrickle FROM {role}")
+    done = pgtrickle("status", "--server", installed.server.dsn(installed.name, user=role, password="x"))
+    assert done.returncode == 1
+    assert f"(hint: GRANT USAGE ON SCHEMA pgtrickle TO {role})" in done.stderr
+
+
+def test_slips_in_the_dsn_are_for_whoever_typed_it(database: Database) -> None:
+    word = pgtrickle("install", "mydb")
+    assert (word.returncode, len(word.stderr.splitlines())) == (1, 1)
+    assert "PGT100: this is no connection string" in word.stderr
+    missing = pgtrickle("install", database.server.dsn("no_such_database", user="app", password="app"))
+    assert missing.returncode == 1
+    assert 'database "no_such_database" does not exist' in missing.stderr
+
+
+def test_verify_says_why_it_cannot_compare(installed: Database) -> None:
+    installed.sql("CREATE TABLE t (a int); SELECT pgtrickle.create_stream_table('s', 'SELECT a FROM t')")
+    with pytest.raises(TransientError, match=r"public\.s has to be refreshed") as caught:
+        verify_tables(installed.dsn, None, timeout_seconds=0.2)
+    assert caught.value.hint == "start pgtrickle run, or run pgtrickle refresh"
+    assert list(verify_lines([])) == ["there is no stream table in this database"]
 
 
 def test_wrong_password_is_one_line_for_the_operator(database: Database) -> None:

@@ -551,3 +551,14 @@ def test_hostile_search_path_cannot_reach_definer_functions(db: Database, other:
     other.execute("SELECT pgtrickle.create_stream_table('s', 'SELECT id FROM customers')")
     assert db.sql("SELECT pgt_schema FROM pgtrickle.pgt_stream_tables") == [("public",)]
     other.execute("DROP FUNCTION public.format(text, VARIADIC text[])")
+
+
+def test_creating_says_when_nobody_will_load_it(db: Database) -> None:
+    connection = db.connect()
+    heard: list[str] = []
+    connection.add_notice_handler(lambda diag: heard.append(f"{diag.message_primary} {diag.message_hint}"))
+    connection.execute("SELECT pgtrickle.create_stream_table('lonely', 'SELECT 1 AS a')")
+    assert heard == ["public.lonely is empty until a scheduler looks after this database Start pgtrickle run."]
+    db.connect(application_name="pgtrickle/scheduler")
+    connection.execute("SELECT pgtrickle.create_stream_table('served', 'SELECT 1 AS a')")
+    assert len(heard) == 1

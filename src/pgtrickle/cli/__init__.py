@@ -20,7 +20,9 @@ def main() -> None:
         if _debugging():
             raise
         _complain(error.one_line())
-        sys.exit(EXIT_TRY_AGAIN if isinstance(error, TransientError) else EXIT_REFUSED)
+        # A database or role that does not exist is a lost connection to a running fleet, but a slip on a command line.
+        again = isinstance(error, TransientError) and not error.message.endswith(" does not exist")
+        sys.exit(EXIT_TRY_AGAIN if again else EXIT_REFUSED)
     except BrokenPipeError:
         # The reader (head, a closed terminal) has seen enough; keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from pgtrickle import __version__
-from pgtrickle.cli import define
+from pgtrickle.cli import define, look, readers
 from pgtrickle.cli.options import Options, parse_assignments
-from pgtrickle.cli.parameters import Dsn, Json, Others, Server, print_json
+from pgtrickle.cli.parameters import Dsn, Json, Others, Server, print_json, require_installed
 from pgtrickle.telemetry import redact, set_up_logging
 
 app = typer.Typer(
@@ -58,13 +58,17 @@ def _main(
 
 @app.command()
 def install(dsn: Dsn) -> None:
-    """Create pgtrickle's schemas, catalog and functions in a database; run it again to upgrade."""
+    """Put pgtrickle into a database, or upgrade it there.
+
+    Creates schemas, catalog and functions; no extension, no superuser.
+    """
     from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.db.install import install as install_objects
 
     with connect(dsn, role="install", pooler=TRANSACTION) as connection:
         install_objects(connection)
     typer.echo(f"pgtrickle {__version__} is installed in {redact(dsn)}")
+    typer.echo("Next: pgtrickle run --server DSN, and from SQL: SELECT pgtrickle.create_stream_table(name, query)")
 
 
 @app.command()
@@ -91,7 +95,10 @@ def run(
     ] = None,
     spark_remote: Annotated[str | None, typer.Option(help="sc://host:port of a running Spark Connect server.")] = None,
 ) -> None:
-    """Keep the stream tables of all databases of a server, or of several, current until stopped."""
+    """Keep stream tables current, until it is stopped.
+
+    Those of all databases of a server that have pgtrickle, or of several servers.
+    """
     from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.runtime.configure import report
     from pgtrickle.runtime.launcher import run_forever
@@ -118,9 +125,13 @@ def refresh(
     others: Others = None,
     as_json: Json = False,
 ) -> None:
-    """Refresh stream tables once, now, without a running control plane: from cron, in a pipeline of yours."""
+    """Refresh stream tables once, without `run`.
+
+    From cron, or in a pipeline of yours.
+    """
     if bool(names) == everything:
         raise typer.BadParameter("give the names of stream tables, or --all")
+    require_installed(server)
     from pgtrickle.cli.render import working
     from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.runtime.once import refresh_once
@@ -160,9 +171,13 @@ def verify(
     others: Others = None,
     as_json: Json = False,
 ) -> None:
-    """Compare stream tables with their queries, row by row, both ways; exit status 1 on any difference."""
+    """Compare stream tables with their queries.
+
+    Row by row, both ways, as PostgreSQL evaluates them; exit status 1 on any difference.
+    """
     if (name is None) != everything:
         raise typer.BadParameter("give the name of a stream table, or --all")
+    require_installed(server)
     from pgtrickle.runtime.report import verify_lines
     from pgtrickle.runtime.verify import verify_tables
 
@@ -186,9 +201,13 @@ def plan(
     statements: Annotated[bool, typer.Option("--statements", help="Also the SQL that a refresh sends.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how a stream table is maintained, or how a query would be: operators, what runs where, what forces FULL."""
+    """Show how a table is maintained, or a query would be.
+
+    Its operators, what runs where, and what forces FULL.
+    """
     if (name is None) == (query is None):
         raise typer.BadParameter("give the name of a stream table, or --query")
+    require_installed(server)
     from pgtrickle.runtime.plan import plan_of
 
     found = plan_of(server, name, query)
@@ -201,47 +220,10 @@ def plan(
         typer.echo(line)
 
 
-@app.command()
-def status(server: Server, as_json: Json = False) -> None:
-    """Show the stream tables of a database and how they are doing."""
-    from pgtrickle.db.connect import TRANSACTION, connect
-
-    with connect(server, role="status", pooler=TRANSACTION) as connection:
-        cursor = connection.execute("SELECT * FROM pgtrickle.pgt_status()")
-        names = [column.name for column in cursor.description or ()]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    if as_json:
-        print_json(rows)
-        return
-    from pgtrickle.cli.render import print_table
-
-    print_table(names, [[row[name] for name in names] for row in rows])
+app.command()(look.status)
 
 
-@app.command()
-def detach(
-    server: Server,
-    database: Annotated[str, typer.Argument(help="The database that is gone and whose mirrors read this one.")],
-    of_server: Annotated[
-        str | None, typer.Option(help="host:port of that database; empty for the server of this one.")
-    ] = None,
-    mirror: Annotated[int | None, typer.Option(help="Only this mirror, by its number.")] = None,
-    key: Annotated[str | None, typer.Option(help="Which, where two databases have had the name.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Forget the readers of a database that is gone for good: change buffers no longer wait for it."""
-    from pgtrickle.db.connect import TRANSACTION, connect, translated
-
-    with connect(server, role="detach", pooler=TRANSACTION) as connection, translated():
-        row = connection.execute(
-            "SELECT pgtrickle.detach_reader(%s, %s, %s, %s)", (database, of_server, mirror, key)
-        ).fetchone()
-        connection.commit()
-    number = row[0] if row is not None else 0
-    if as_json:
-        print_json({"database": database, "detached": number})
-    else:
-        typer.echo(f"{number} readers of database {database} are detached; if it comes back, they are loaded anew")
+app.command()(readers.detach)
 
 
 @app.command()
@@ -251,7 +233,7 @@ def config(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show every setting, its value and where the value comes from."""
+    """Show settings and where their values come from."""
     if server:
         from pgtrickle.db.connect import TRANSACTION, connect
 
@@ -280,7 +262,10 @@ def demo(
         int | None, typer.Option(envvar="DEMO_SECONDS", min=1, help="Stop after so many seconds; default: Ctrl-C.")
     ] = None,
 ) -> None:
-    """Run the product on an embedded PostgreSQL and Spark, with a shop that keeps writing; verify at the end."""
+    """See it at work, on an embedded PostgreSQL and Spark.
+
+    A shop keeps writing, stream tables follow, and are verified at the end.
+    """
     from pgtrickle.runtime.demo import run_demo
 
     raise typer.Exit(run_demo(options.load().settings, seconds))
@@ -293,7 +278,10 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check what pgtrickle needs (Java, Spark, disk and, with --server, PostgreSQL) and what the fleet costs."""
+    """Check what pgtrickle needs, and what a fleet costs.
+
+    Java, Spark, disk and, with --server, PostgreSQL; processes, connections and memory.
+    """
     from pgtrickle.runtime.doctor import examine
 
     report = examine(options.sources(), os.environ, server)

@@ -45,7 +45,10 @@ def apply(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Create, alter and drop stream tables so that databases have what the files of a folder define."""
+    """Bring databases to what the files of a folder define.
+
+    Shows what it would create, alter or drop, asks, and does it in one transaction per database.
+    """
     if plan and yes:
         raise typer.BadParameter("give --plan or --yes, not both")
     from pgtrickle.cli.changes import ask, complain, complain_of, print_outcomes, summary
@@ -94,7 +97,7 @@ def export(
     database: Only = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
 ) -> None:
-    """Write the stream tables and refresh groups of databases as files for apply."""
+    """Write what databases have as files for apply."""
     from pgtrickle.definitions.export import collect, files_of
     from pgtrickle.definitions.fleet import databases
     from pgtrickle.errors import ConfigError

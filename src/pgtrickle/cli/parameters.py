@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from pgtrickle.telemetry import redact
+
 Dsn = Annotated[str, typer.Argument(help="postgresql://user@host/database", metavar="DSN", show_default=False)]
 Server = Annotated[
     str,
@@ -18,6 +20,23 @@ Others = Annotated[
     typer.Option("--other-server", help="A server of the fleet whose tables are read as well.", metavar="DSN"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+
+
+def require_installed(server: str) -> None:
+    """One clear line where pgtrickle is not installed, or not for this role."""
+    from pgtrickle.db.connect import TRANSACTION, connect
+    from pgtrickle.db.install import installed_version
+    from pgtrickle.errors import ConfigError
+
+    with connect(server, role="status", pooler=TRANSACTION) as connection:
+        name = connection.info.dbname
+        try:
+            version = installed_version(connection)
+        except ConfigError as error:
+            user = connection.info.user
+            raise ConfigError(error.message, hint=f"GRANT USAGE ON SCHEMA pgtrickle TO {user}") from error
+    if version is None:
+        raise ConfigError(f"pgtrickle is not installed in database {name}", hint=f"pgtrickle install {redact(server)}")
 
 
 def print_json(value: Any) -> None:

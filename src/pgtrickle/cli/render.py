@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from pgtrickle.settings import Loaded, describe
 
@@ -81,6 +83,36 @@ def budget_lines(budget: Budget) -> Iterator[str]:
     yield f"{'budget, at most':{width}}  processes  connections     MiB"
     for name, cost in rows:
         yield f"{name:{width}}  {cost.processes:9}  {cost.connections:11}  {cost.mib:6}"
+
+
+def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool) -> None:
+    """One line per stream table; below them what is wrong."""
+    columns = ["stream table", "status", "mode", "schedule", "age of content", "last refresh"]
+    shown = [
+        [
+            row["name"],
+            row["status"] if row["is_populated"] or row["status"] != "INITIALIZING" else "not loaded yet",
+            row["effective_refresh_mode"],
+            row["schedule"],
+            _duration(row["staleness"]),
+            row["last_refresh_at"],
+        ]
+        for row in rows
+    ]
+    if shown:
+        print_table(columns, shown)
+    lines = [f"{row['name']}: FULL, because {row['mode_reason']}" for row in rows if row["mode_reason"]]
+    lines += [f"{row['name']}: {row['last_error_message']}" for row in rows if row["last_error_message"]]
+    if not served:
+        lines.append("no scheduler is connected to this database: start pgtrickle run")
+    if not rows:
+        lines.insert(0, "there is no stream table yet: SELECT pgtrickle.create_stream_table(name, query)")
+    for line in lines:
+        typer.echo(" ".join(line.split()))
+
+
+def _duration(value: Any) -> str:
+    return cell(value if value is None else timedelta(seconds=round(value.total_seconds())))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

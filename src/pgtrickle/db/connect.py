@@ -72,6 +72,13 @@ def connect(
     whoever does not know. `pins`: further settings of this session, or other values than the usual.
     """
     with translated():
+        try:
+            conninfo_to_dict(dsn)
+        except psycopg.ProgrammingError as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(
+                f"this is no connection string: {reason}", hint="write postgresql://user@host/database"
+            ) from None
         for _ in _TIMED_OUT:
             try:
                 return _connect(dsn, role, autocommit, pooler, pins or {})

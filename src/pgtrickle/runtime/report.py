@@ -22,5 +22,8 @@ def verify_lines(results: Sequence[VerifyResult]) -> Iterator[str]:
             yield f"ok         {result.name} ({detail})"
         else:
             yield f"DIFFERENT  {result.name} ({detail}): {result.missing} rows missing, {result.extra} too many"
+    if not results:
+        yield "there is no stream table in this database"
+        return
     good = sum(result.ok for result in results)
     yield f"{good} of {len(results)} stream tables equal their query as PostgreSQL evaluates it"

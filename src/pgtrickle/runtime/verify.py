@@ -43,6 +43,8 @@ from pgtrickle.runtime.verifymirror import compare_mirror
 # json, xml and the geometric types have no equality to sort or hash by; their text has
 _NO_EQUALITY = frozenset({114, 142, 600, 601, 602, 603, 604, 628, 718})
 
+_UNSERVED_SECONDS = 10.0  # a scheduler that is not there may just be starting again
+
 _PLAIN = INTEGERS | {BOOL, NUMERIC, FLOAT4, FLOAT8, TEXT, VARCHAR, BPCHAR, DATE, TIMESTAMP, TIMESTAMPTZ}
 
 
@@ -77,7 +79,7 @@ def verify_tables(
                 named = [_named(tables, name) for name in names]
                 tables = [*_mirrors_below(named, tables), *named]
             look = _Look(conn, dsn, origins)
-            return [_verify(look, table.pgt_id, timeout_seconds) for table in tables]
+            return [_verify(look, table, timeout_seconds) for table in tables]
     finally:
         origins.close()
 
@@ -110,7 +112,8 @@ def _named(tables: Sequence[StreamTable], name: str) -> StreamTable:
     raise DefinitionError(f"there is no stream table {name}", hint="pgtrickle status lists them")
 
 
-def _verify(look: _Look, pgt_id: int, timeout_seconds: float) -> VerifyResult:
+def _verify(look: _Look, table: StreamTable, timeout_seconds: float) -> VerifyResult:
+    pgt_id = table.pgt_id
     begun = time.monotonic()
     asked = False
     conn = look.conn
@@ -118,10 +121,13 @@ def _verify(look: _Look, pgt_id: int, timeout_seconds: float) -> VerifyResult:
         result = _attempt(look, pgt_id, begun if asked else None)
         if result is not None:
             return result
-        if time.monotonic() - begun > timeout_seconds:
+        waited = time.monotonic() - begun
+        if waited > min(timeout_seconds, _UNSERVED_SECONDS) and (waited > timeout_seconds or not _is_served(conn)):
             raise TransientError(
-                f"stream table {pgt_id} was not refreshed within {timeout_seconds:.0f} s",
-                hint="is `pgtrickle run` running?",
+                f"{table.full_name} has to be refreshed before it can be compared, and was not within {waited:.0f} s",
+                hint="start pgtrickle run, or run pgtrickle refresh"
+                if not _is_served(conn)
+                else "see pgtrickle status",
             )
         if not asked:
             conn.execute(
@@ -131,6 +137,11 @@ def _verify(look: _Look, pgt_id: int, timeout_seconds: float) -> VerifyResult:
             conn.execute("NOTIFY pgtrickle_wake")
             asked = True
         time.sleep(0.1)
+
+
+def _is_served(conn: Connection) -> bool:
+    ((served,),) = conn.execute("SELECT pgtrickle._is_served()").fetchall()
+    return bool(served)
 
 
 def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyResult | None:

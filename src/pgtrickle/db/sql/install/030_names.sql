@@ -164,6 +164,14 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._check_schedule(text) IS 'Internal. The schedule in its stored form; raises when it is none.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._is_served() RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pg_stat_activity AS a
+                   WHERE a.datname = current_database() AND a.application_name IN ('pgtrickle/scheduler', 'pgtrickle/control'))
+        OR EXISTS (SELECT FROM pgtrickle.pgt_leases AS l WHERE l.name = 'scheduler' AND l.until > clock_timestamp())
+$$;
+COMMENT ON FUNCTION pgtrickle._is_served() IS 'Internal. Whether a scheduler looks after this database.';
+
 DROP FUNCTION IF EXISTS pgtrickle._wake(text);
 CREATE OR REPLACE FUNCTION pgtrickle._wake(what text, id bigint DEFAULT NULL) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$

@@ -31,6 +31,11 @@ BEGIN
     END;
     IF existing IS NULL THEN
         PERFORM pgtrickle._register(probe, target.schema_name, target.table_name, query, options);
+        IF NOT pgtrickle._is_served() THEN
+            RAISE NOTICE USING
+                MESSAGE = pg_catalog.format('%I.%I is empty until a scheduler looks after this database', target.schema_name, target.table_name),
+                HINT = 'Start pgtrickle run.';
+        END IF;
     ELSE
         -- the same text again keeps content and state
         PERFORM pgtrickle._alter(existing, probe, CASE WHEN st.original_query <> query THEN query END, options)

@@ -80,7 +80,8 @@ BEGIN
         IF pg_catalog.clock_timestamp() > deadline THEN
             RAISE EXCEPTION USING ERRCODE = 'query_canceled',
                 MESSAGE = pg_catalog.format('no refresh of %s within %s', pg_catalog.quote_literal(name), timeout),
-                HINT = 'The request stands. Is the control plane running? SELECT scheduler_status FROM pgtrickle.health_summary()';
+                HINT = 'The request stands. ' || CASE WHEN pgtrickle._is_served() THEN 'SELECT * FROM pgtrickle.health_check() says what is slow.'
+                                                      ELSE 'No scheduler is connected to this database: start pgtrickle run.' END;
         END IF;
         PERFORM pg_catalog.pg_sleep(pause);
         pause := least(pause * 1.5, 0.25);
