@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pgtrickle.errors import InexactValueError
-from pgtrickle.pipeline.frames import from_arrow, from_rows, names, padded, text_types
+from pgtrickle.pipeline.frames import from_arrow, from_rows, names, text_types, together
 from pgtrickle.pipeline.leaves import Slots
 
 SLOTS = Slots(1, 1)
@@ -72,11 +72,15 @@ def test_no_number_is_changed_on_its_way() -> None:
                 assert not fits
 
 
-def test_padding_adds_empty_columns() -> None:
-    wide = padded(from_rows(ROWS, SLOTS), Slots(2, 2))
-    assert wide.column_names == names(Slots(2, 2))
-    assert wide.column("s1").null_count == len(ROWS)
+def test_leaves_of_different_layouts_become_one_table() -> None:
+    narrow = from_rows([(1, "{b}")], Slots())
+    wide = together([from_rows(ROWS, SLOTS), narrow, pa.concat_tables([narrow, narrow])], Slots(2, 2))
+    assert wide.column_names == [*names(Slots(2, 2)), "t"]
+    assert wide.column("t").to_pylist() == [0, 0, 0, 1, 2, 2]
+    assert wide.column("k").to_pylist() == ["{a}", "{NULL}", "{}", "{b}", "{b}", "{b}"]
+    assert wide.column("s1").null_count == len(wide)
     assert wide.column("x1").type == pa.string()
+    assert all(column.num_chunks == 1 for column in wide.columns)
 
 
 def test_no_rows_keep_their_types() -> None:

@@ -53,13 +53,25 @@ def text_types(slots: Slots) -> list[pa.DataType]:
     return [pa.int64() if name == "w" else pa.string() for name in names(slots)]
 
 
-def padded(table: pa.Table, slots: Slots) -> pa.Table:
-    """The leaf with empty columns for the slots that it does not have, so that different templates share one plan."""
+def together(leaves: Sequence[pa.Table], slots: Slots) -> pa.Table:
+    """The rows of all leaves and, as `t`, the number of each one's leaf. Empty columns stand for slots that a leaf does
+    not have, so that different templates share one plan.
+
+    In one piece: a table of many is sent and read piece by piece, which takes longer than what is done with them.
+    """
+    import numpy as np
     import pyarrow as pa
 
-    have = set(table.column_names)
-    arrays = [table.column(n) if n in have else pa.nulls(len(table), _type(n)) for n in names(slots)]
-    return pa.Table.from_arrays(arrays, names=names(slots))
+    arrays = []
+    for name in names(slots):
+        places = [leaf.schema.get_field_index(name) for leaf in leaves]
+        parts = [
+            leaf.column(place).chunks if place >= 0 else [pa.nulls(len(leaf), _type(name))]
+            for leaf, place in zip(leaves, places, strict=True)
+        ]
+        arrays.append(pa.concat_arrays([chunk for chunks in parts for chunk in chunks]))
+    numbers = np.repeat(np.arange(len(leaves), dtype=np.int32), [len(leaf) for leaf in leaves])
+    return pa.Table.from_arrays([*arrays, pa.array(numbers)], names=[*names(slots), "t"])
 
 
 def _type(name: str) -> pa.DataType:

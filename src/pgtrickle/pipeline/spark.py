@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.errors import EngineLostError, InexactValueError, InvariantError, PgtrickleError
 from pgtrickle.model.flow import Delta
 from pgtrickle.pipeline import expressions
-from pgtrickle.pipeline.frames import from_rows, padded
+from pgtrickle.pipeline.frames import from_rows, together
 from pgtrickle.pipeline.gather import Gather
 from pgtrickle.pipeline.leaves import Slots
 from pgtrickle.pipeline.reported import reported
@@ -157,19 +157,13 @@ class SparkEngine:
             _stop(session)
 
     def _job(self, items: Sequence[WorkItem]) -> list[Delta]:
-        import pyarrow as pa
-
         slots = Slots(
             max(i.slots.sums for i in items),
             max(i.slots.extremes for i in items),
             any(i.slots.every for i in items),
         )
-        tagged = [
-            padded(item.leaf, slots).append_column("t", pa.array([number] * len(item.leaf), pa.int32()))
-            for number, item in enumerate(items)
-        ]
         columns = result_names(slots)
-        leaf = pa.concat_tables(tagged)
+        leaf = together([item.leaf for item in items], slots)
         is_bulk = len(items) == 1 and len(leaf) > BATCH_ROWS
         with self._errors():
             self.jobs += 1
