@@ -35,6 +35,7 @@ from pgtrickle.errors import (
 from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.flow import Cut, Delta, Frontier, Pending, Timings, Window
 from pgtrickle.pipeline import frames
+from pgtrickle.pipeline.deltatext import delta_text
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.spark import SparkEngine, WorkItem
 from pgtrickle.pipeline.templates import FoldTemplate, Template
@@ -317,16 +318,17 @@ class Refresher:
                 window = Window(job.since, cut)
                 changed = {r: Changed(r, window, p.rows) for r, p in job.pending.items() if p.rows}
                 most = MOST_ROWS if job.table.refresh_mode == "AUTO" else None
-                job.leaf = self._leaf(job.template, changed, most)
+                job.leaf = self._leaf(job, changed, most)
 
-    def _leaf(self, template: Template, changed: Mapping[int, Changed], most: int | None) -> pa.Table:
+    def _leaf(self, job: Job, changed: Mapping[int, Changed], most: int | None) -> pa.Table:
         """The signed rows that changes bring. Raises when they are more than `most`: then all is computed anew."""
         import pyarrow as pa
 
+        template = job.template
         changed = {r: c for r, c in changed.items() if r in template.relids}
         if not changed:  # a source that the query names and does not use, as an unused WITH item does
             return frames.from_rows([], template.slots)
-        statement = template.delta_statement(changed)
+        statement = delta_text(template, job.compiled.texts, changed)
         if sum(c.rows for c in changed.values()) <= SMALL_ROWS:
             # Some at a time: a result is otherwise in memory before the first of its rows can be counted.
             with self.reader.cursor() as cursor:
