@@ -181,10 +181,10 @@ def measure(
         fleet.run()
     total = case.databases * case.tables
     found: list[list[Figures]] = [[], []]
-    for round_ in range(2 * rounds):
+    # Rounds of one kind follow one another: the pipeline closes connections that nobody has used for half a minute.
+    for round_, which in enumerate((1,) * rounds + (0,) * rounds):
         for name in names:
             change(postgres.dsn(name), case, round_)
-        which = round_ % 2
         figures = fleets[which].run()
         found[which].append(figures)
         note(
@@ -217,13 +217,14 @@ def per_table(figures: Figures, tables: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--share", type=float, default=1.0, help="of the databases and tables, for a quick look")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="of each kind; the best counts")
+    parser.add_argument("--cases", nargs="+", choices=("a", "b"), default=("a", "b"))
     given = parser.parse_args()
 
     def scaled(number: int) -> int:
         return max(1, int(number * float(given.share)))
 
-    cases = (Case("a", scaled(50), 5, 20), Case("b", 1, 20, scaled(1000)))
+    cases = [c for c in (Case("a", scaled(50), 5, 20), Case("b", 1, 20, scaled(1000))) if c.name in given.cases]
     server = SparkServer.start(Settings())
     settings = {"shared_buffers": "512MB", "max_connections": "300", "synchronous_commit": "off"}
     try:
@@ -239,7 +240,8 @@ def main() -> None:
                 engine.close()
     finally:
         server.stop()
-    ok = found["a"]["ratio"] >= 10 and found["a"]["tables_per_second"] >= 100 and found["b"]["ratio"] >= 2
+    bars = {"a": (10.0, 100.0), "b": (2.0, 0.0)}  # times the yardstick, tables per second
+    ok = all(f["ratio"] >= bars[n][0] and f["tables_per_second"] >= bars[n][1] for n, f in found.items())
     report("waves", ok=ok, **found)
 
 

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 # Statements that a session keeps prepared. A stream table has a handful, and a wave has dozens of tables: with the
 # driver's hundred each wave prepared nearly all of them anew.
 MOST_PREPARED = 1_000
+PREPARED_AFTER = 1  # execution: what is the same the second time is so with every refresh
 
 
 class Site:
@@ -123,6 +124,8 @@ class Site:
             raise
         for conn in (reader, writer):
             conn.prepared_max = MOST_PREPARED
+            if conn.prepare_threshold is not None:
+                conn.prepare_threshold = PREPARED_AFTER
         return worker
 
     def _ask(self, worker: Worker) -> None:
