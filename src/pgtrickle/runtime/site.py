@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 # driver's hundred each wave prepared nearly all of them anew.
 MOST_PREPARED = 1_000
 PREPARED_AFTER = 1  # execution: what is the same the second time is so with every refresh
+# Conditions that find the touched rows bring tables of their own (ADR 10). One below geqo_threshold.
+JOINS_PLANNED_TOGETHER = {"from_collapse_limit": "11", "join_collapse_limit": "11"}
 
 
 class Site:
@@ -109,7 +111,7 @@ class Site:
 
     def _open(self) -> Worker:
         mode = self.settings.connection_pooler_mode
-        pins = {"jit": "off", "work_mem": f"{self.settings.merge_work_mem_mb}MB"}
+        pins = {"jit": "off", "work_mem": f"{self.settings.merge_work_mem_mb}MB", **JOINS_PLANNED_TOGETHER}
         reader = connect(self.dsn, role="reader", autocommit=True, pooler=mode, pins=pins)
         try:
             writer = connect(self.dsn, role="writer", autocommit=True, pooler=mode, pins=pins)
