@@ -84,6 +84,12 @@ class OriginAwayError(TransientError):
     code = "PGT304"
 
 
+class LostRaceError(TransientError):
+    """Another transaction wrote the same rows first, and nothing of ours was written: tried again, not counted."""
+
+    code = "PGT305"
+
+
 class InexactValueError(PgtrickleError):
     """A value cannot be carried exactly through the differential path; the refresh falls back to FULL and says so."""
 

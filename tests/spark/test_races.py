@@ -15,8 +15,10 @@ import pytest
 
 from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.capture.trim import index_long_buffers, long_buffers
-from pgtrickle.errors import FencedError, TransientError
+from pgtrickle.db.pooled import PooledConnection
+from pgtrickle.errors import FencedError, LostRaceError, TransientError
 from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.lease import _fared
 from pgtrickle.runtime.refresh import Outcome, Refresher
 from pgtrickle.runtime.turn import Turns
 from pgtrickle.runtime.verify import verify_tables
@@ -176,6 +178,38 @@ def test_of_two_refreshers_that_have_read_the_same_window_one_commits(
         assert set(actions(turn(line)).values()) == {"NO_DATA"}
     equal(shop)
     assert {name: status(shop, name) for name in QUERIES} == dict.fromkeys(QUERIES, ("ACTIVE", ""))
+
+
+def test_chain_that_loses_against_another_pipeline_is_tried_again_and_not_counted(
+    shop: Line, installed: Database, make_line: MakeLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chain is applied through the snapshot that it has read: whoever committed since then makes it fail by 40001."""
+    queries = {
+        "one": "SELECT id, kind, qty * 2 AS q FROM item WHERE qty IS NOT NULL",
+        "two": "SELECT kind, sum(q) AS q, count(*) AS n FROM one GROUP BY kind",
+    }
+    create_all(shop, queries)
+    other = make_line(installed)
+    turn(other)  # compiles
+    shop.sql("INSERT INTO item VALUES (100, 2, 9)")
+    compute = Refresher._compute
+    beaten: list[list[Outcome]] = []
+
+    def compute_after(self: Refresher, *args: Any, **kwargs: Any) -> None:
+        if not beaten and self.writer is shop.session.worker.writer and self.reader is self.writer:
+            beaten.append(other.tick())
+        compute(self, *args, **kwargs)
+
+    monkeypatch.setattr(Refresher, "_compute", compute_after)
+    outcomes = [o for o in shop.tick() if o.table.name in queries]
+    assert beaten
+    assert {type(o.error) for o in outcomes if o.error is not None} == {LostRaceError}
+    assert {_fared(o).branch for o in outcomes if o.error is not None} == {"retry"}
+    state = "SELECT DISTINCT status, consecutive_errors, last_error_message FROM pgtrickle.pgt_stream_tables"
+    assert shop.sql(state) == [("ACTIVE", 0, None)]
+    assert shop.sql("SELECT DISTINCT status FROM pgtrickle.pgt_refresh_history") == [("COMPLETED",)]
+    turn(shop)
+    equal(shop, list(queries))
 
 
 def test_loser_of_a_first_load_does_not_load_twice(

@@ -23,6 +23,7 @@ from pgtrickle.errors import (
     DefinitionError,
     InexactValueError,
     InvariantError,
+    LostRaceError,
     PgtrickleError,
     SourceChangedError,
     TransientError,
@@ -191,7 +192,6 @@ _MISSING = frozenset({"42P01", "42703", "42883", "42704", "3F000", "42P10", "428
 _OUT_OF_RANGE = frozenset({"22003", "22008", "22009", "22P03", "22P05", "2200H"})
 _TRANSIENT = frozenset(
     {
-        "40001",
         "40P01",
         "40003",
         "55P03",
@@ -226,7 +226,9 @@ def translate(exc: psycopg.Error) -> PgtrickleError:
             kind = ConfigError
         return kind(message, hint=hint)
     message = f"{message} [{state}]"
-    if state in _TRANSIENT or state[:2] in _TRANSIENT_CLASSES or any(race in message for race in _RACES):
+    if state == "40001":
+        kind = LostRaceError
+    elif state in _TRANSIENT or state[:2] in _TRANSIENT_CLASSES or any(race in message for race in _RACES):
         kind = TransientError
     elif state[:2] in ("28", "3D") or state == "42501":
         kind = ConfigError

@@ -15,6 +15,7 @@ from pgtrickle.errors import (
     EngineLostError,
     FencedError,
     InvariantError,
+    LostRaceError,
     OriginAwayError,
     PgtrickleError,
     TransientError,
@@ -255,7 +256,7 @@ class Worker:
         error = outcome.error
         if error is None:
             raise InvariantError("a failure without an error")
-        if isinstance(error, FencedError):
+        if isinstance(error, FencedError | LostRaceError):
             log.info(
                 "Somebody else was first",
                 extra=event(REFRESH_FENCED, database=self.name, table=outcome.table.full_name),
