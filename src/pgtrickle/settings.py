@@ -147,7 +147,11 @@ class Settings:
     )
     merge_work_mem_mb: int = _setting(64, "work_mem of our statements, in MB.", low=1, high=65_536)
     delta_work_mem_cap_mb: int = _setting(
-        0, "Estimated memory of a delta above which a refresh is FULL, in MB; 0 = no cap.", low=0, high=65_536
+        0,
+        "Memory that the rows of a delta may take before AUTO refreshes in FULL mode instead, in MB, and the most that "
+        "merge_work_mem_mb can be; 0 = no cap.",
+        low=0,
+        high=65_536,
     )
     connection_pooler_mode: str = _setting(
         "off", "Keep no session state because a pooler is in between.", choices=("off", "transaction", "session")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from pgtrickle.settings import Settings
+from tests.conftest import Database
 from tests.line import Line
 
 
@@ -74,3 +78,37 @@ def test_another_query_starts_with_nothing_learned(auto: Line) -> None:
     auto.tick()
     auto.check("st")
     assert "1 of 5 refreshes are known" in str(auto.last("st")[2])
+
+
+@pytest.mark.parametrize(("rows", "width"), [(30, 100_000), (6_000, 500)], ids=["row by row", "by COPY"])
+def test_delta_that_takes_more_memory_than_the_cap_is_refreshed_in_full(
+    installed: Database, make_line: Callable[..., Line], rows: int, width: int
+) -> None:
+    capped = make_line(installed, Settings(delta_work_mem_cap_mb=2, differential_max_change_ratio=1.0))
+    capped.sql("CREATE TABLE t (id int PRIMARY KEY, a text); INSERT INTO t SELECT i, i FROM generate_series(1, 9000) i")
+    for name, mode in (("st", "AUTO"), ("pinned", "DIFFERENTIAL")):
+        capped.create(name, "SELECT id, a FROM t", mode=mode)
+    insert = "INSERT INTO t SELECT i, repeat('x', %s) FROM generate_series(%s::int, %s) AS i"
+    capped.sql(insert, width, 10_000, 9_999 + rows)
+    capped.tick()
+    capped.check("st", "FULL")
+    assert capped.last("st")[2] == "the changes bring more than 2 MB (delta_work_mem_cap_mb)"
+    capped.check("pinned")  # whoever says DIFFERENTIAL means it
+    capped.sql(insert, width, 50_000, 50_001)
+    capped.tick()
+    capped.check("st")
+    free = make_line(installed, Settings(differential_max_change_ratio=1.0))
+    free.sql(insert, width, 60_000, 59_999 + rows)
+    free.tick()
+    free.check("st")
+
+
+def test_cap_is_the_most_that_work_mem_can_be(installed: Database, make_line: Callable[..., Line]) -> None:
+    for settings, expected in (
+        (Settings(), "64MB"),
+        (Settings(delta_work_mem_cap_mb=8), "8MB"),
+        (Settings(delta_work_mem_cap_mb=256, merge_work_mem_mb=32), "32MB"),
+    ):
+        worker = make_line(installed, settings).session.worker
+        for conn in (worker.reader, worker.writer):
+            assert conn.execute("SHOW work_mem").fetchone() == (expected,)

@@ -78,7 +78,6 @@ GUIDE = {
 NOT_ACTING = {
     "compact_threshold": "compaction of buffers",
     "publication_lag_warn_lsn": "there are no publications",
-    "delta_work_mem_cap_mb": "the cost model",
 }
 
 

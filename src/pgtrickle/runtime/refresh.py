@@ -69,6 +69,14 @@ MOST_ROWS = 500_000
 SMALL_ROWS = 5_000  # above: leaves are read, and deltas staged, by COPY; below, rows and array parameters are quicker
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What changes may bring before all is computed anew. `bytes` 0: as many as there are."""
+
+    rows: int
+    bytes: int
+
+
 class _SpoiltError(Exception):
     """A statement failed without a savepoint: nothing more can be read at this snapshot."""
 
@@ -317,11 +325,11 @@ class Refresher:
             if job.decision.action == DIFFERENTIAL and job.since is not None:
                 window = Window(job.since, cut)
                 changed = {r: Changed(r, window, p.rows) for r, p in job.pending.items() if p.rows}
-                most = MOST_ROWS if job.table.refresh_mode == "AUTO" else None
-                job.leaf = self._leaf(job, changed, most)
+                room = Room(MOST_ROWS, self.limits.max_delta_bytes) if job.table.refresh_mode == "AUTO" else None
+                job.leaf = self._leaf(job, changed, room)
 
-    def _leaf(self, job: Job, changed: Mapping[int, Changed], most: int | None) -> pa.Table:
-        """The signed rows that changes bring. Raises when they are more than `most`: then all is computed anew."""
+    def _leaf(self, job: Job, changed: Mapping[int, Changed], room: Room | None) -> pa.Table:
+        """The signed rows that changes bring. Raises when there is no room for them: then all is computed anew."""
         import pyarrow as pa
 
         template = job.template
@@ -334,10 +342,10 @@ class Refresher:
             with self.reader.cursor() as cursor:
                 stream = cast("Generator[tuple[Any, ...]]", cursor.stream(statement, size=chunk_size()))
                 with closing(stream):  # left open, it would hold the connection
-                    rows = list(_at_most(most, stream, lambda _: 1))
+                    rows = list(_within(room, stream, lambda _: 1, _row_bytes))
             return frames.from_rows(rows, template.slots)
         with closing(read_batches(self.reader, statement, frames.text_types(template.slots))) as batches:
-            tables = [frames.from_arrow(t, template.slots) for t in _at_most(most, batches, len)]
+            tables = [frames.from_arrow(t, template.slots) for t in _within(room, batches, len, lambda t: t.nbytes)]
         return pa.concat_tables(tables) if tables else frames.from_rows([], template.slots)
 
     # -- compute
@@ -538,13 +546,24 @@ class Refresher:
             job.error = error
 
 
-def _at_most(most: int | None, parts: Iterator[Any], size: Callable[[Any], int]) -> Iterator[Any]:
-    found = 0
+def _within(
+    room: Room | None, parts: Iterator[Any], rows: Callable[[Any], int], size: Callable[[Any], int]
+) -> Iterator[Any]:
+    found = held = 0
     for part in parts:
-        found += size(part)
-        if most is not None and found > most:
-            raise TooManyRowsError(f"the changes touch more than {most} rows")
+        if room is not None:
+            found, held = found + rows(part), held + size(part)
+            if found > room.rows:
+                raise TooManyRowsError(f"the changes touch more than {room.rows} rows")
+            if room.bytes and held > room.bytes:
+                most = room.bytes >> 20
+                raise TooManyRowsError(f"the changes bring more than {most} MB (delta_work_mem_cap_mb)")
         yield part
+
+
+def _row_bytes(row: Sequence[Any]) -> int:
+    """As Arrow will have it: the texts, and 16 bytes for a number or the place of a text."""
+    return sum(16 + (len(v.encode()) if isinstance(v, str) else 0) for v in row)
 
 
 def _moved(table: StreamTable) -> SourceChangedError:

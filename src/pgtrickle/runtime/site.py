@@ -110,8 +110,12 @@ class Site:
         self.shed()
 
     def _open(self) -> Worker:
-        mode = self.settings.connection_pooler_mode
-        pins = {"jit": "off", "work_mem": f"{self.settings.merge_work_mem_mb}MB", **JOINS_PLANNED_TOGETHER}
+        return self._connected(self.settings.connection_pooler_mode)
+
+    def _connected(self, mode: str) -> Worker:
+        cap = self.settings.delta_work_mem_cap_mb or self.settings.merge_work_mem_mb
+        work_mem = f"{min(self.settings.merge_work_mem_mb, cap)}MB"
+        pins = {"jit": "off", "work_mem": work_mem, **JOINS_PLANNED_TOGETHER}
         reader = connect(self.dsn, role="reader", autocommit=True, pooler=mode, pins=pins)
         try:
             writer = connect(self.dsn, role="writer", autocommit=True, pooler=mode, pins=pins)

@@ -67,6 +67,7 @@ class Worker:
             settings.prediction_ratio,
             settings.prediction_window * 60.0,
             settings.prediction_min_samples,
+            settings.delta_work_mem_cap_mb << 20,
         )
         self.refresher = CycleRefresher(reader, writer, engine, self._compiled, limits, costs=costs)
         self._mirroring = mirroring

@@ -44,6 +44,7 @@ class Limits:
     prediction_ratio: float = 1.5
     prediction_window_s: float = 3600.0
     prediction_min_samples: int = 5
+    max_delta_bytes: int = 0  # that the changes may bring; 0: no limit. Found out while they are read
     may_try_full: bool = True  # not in a chain: a FULL would leave it
 
 
