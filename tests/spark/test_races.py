@@ -733,3 +733,33 @@ def test_changed_time_zone_is_a_reload_with_its_reason(installed: Database, make
     moved.sql("INSERT INTO ev VALUES ('2026-01-05 01:00Z', 1)")
     turn(moved)
     moved.check("days")
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------
+
+
+def test_table_in_pooler_compatibility_mode_leaves_nothing_in_a_session(shop: Line) -> None:
+    shop.sql("SELECT pgtrickle.alter_stream_table('bag', pooler_compatibility_mode => true)")
+    before = shop.refreshes("bag")
+    for number in range(8):
+        shop.sql("INSERT INTO item SELECT 1000 * %s + i, 1, 1 FROM generate_series(1, %s) AS i", number + 1, 20)
+        turn(shop)
+        for name in QUERIES:
+            shop.equal(name)
+    shop.sql("INSERT INTO item SELECT 100000 + i, 1, 1 FROM generate_series(1, 6000) AS i")  # through a staging table
+    turn(shop)
+    shop.check("bag")
+    assert shop.refreshes("bag") == before + 9
+    worker = shop.session.worker
+    beside = worker._beside
+    assert beside is not None
+    for conn in (beside.reader, beside.writer):
+        assert isinstance(conn, PooledConnection)
+        # as the server's session is, outside of our transactions
+        left = psycopg.Cursor(conn).execute(
+            "SELECT current_setting('search_path'), (SELECT count(*) FROM pg_prepared_statements), "
+            "(SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema())"
+        )
+        assert left.fetchone() == ('"$user", public', 0, 0)
+    # unlike the other tables' sessions, which are ours alone
+    assert worker.reader.execute("SELECT current_setting('search_path')").fetchone() in (("",), ('""',))

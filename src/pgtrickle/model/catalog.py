@@ -105,6 +105,7 @@ class StreamTable:
     created_at: datetime | None = None
     mirror: Mirror | None = None
     origins: dict[str, dict[str, str]] | None = None  # cuts of other databases that its sources stand at
+    keeps_no_session: bool = False  # pooler_compatibility_mode
 
     @property
     def full_name(self) -> str:

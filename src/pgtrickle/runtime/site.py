@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from pgtrickle.db.connect import Connection, connect, translated
+from pgtrickle.db.connect import TRANSACTION, Connection, connect, translated
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.costs import CostMemory
@@ -122,7 +122,10 @@ class Site:
         except BaseException:
             reader.close()
             raise
-        worker = Worker(self.name, reader, writer, self.engine, self.settings, self.cache, self.costs, self._mirroring)
+        beside = (lambda: self._connected(TRANSACTION)) if mode != TRANSACTION else None
+        worker = Worker(
+            self.name, reader, writer, self.engine, self.settings, self.cache, self.costs, self._mirroring, beside
+        )
         try:
             self._ask(worker)
         except BaseException:

@@ -4,7 +4,7 @@ those that read one another. What fails is recorded in the catalog; a lost conne
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -52,7 +52,9 @@ class Worker:
         cache: TemplateCache,
         costs: CostMemory,
         mirroring: Mirroring,
+        beside: Callable[[], Worker] | None = None,
     ) -> None:
+        """`beside` makes one whose connections keep nothing in their session; None: these do not."""
         self.name = name
         self.reader = reader
         self.writer = writer
@@ -71,11 +73,15 @@ class Worker:
         )
         self.refresher = CycleRefresher(reader, writer, engine, self._compiled, limits, costs=costs)
         self._mirroring = mirroring
+        self._make_beside = beside
+        self._beside: Worker | None = None
 
     def is_usable(self) -> bool:
         return not any(c.closed or c.broken for c in (self.reader, self.writer))
 
     def close(self) -> None:
+        if self._beside is not None:
+            self._beside.close()
         for conn in (self.reader, self.writer):
             conn.close()
 
@@ -91,11 +97,17 @@ class Worker:
         self._held.clear()
         with translated():
             tables = catalog.load_stream_tables(self.writer, [i for u in units for i in u.members])
+        outcomes: list[Outcome] = []
+        apart = {t.pgt_id for t in tables if t.keeps_no_session}
+        if apart and self._make_beside is not None:
+            mine = [u for u in units if apart.isdisjoint(u.members)]
+            outcomes += self._without_session([u for u in units if u not in mine], noticed)
+            units = mine
+            tables = [t for t in tables if any(t.pgt_id in u.members for u in mine)]
         relids = {t.pgt_id: t.relid for t in tables}
         cycles = [u for u in units if u.kind == CYCLIC]
         self._cycles_of = {i: frozenset(relids[j] for j in u.members if j in relids) for u in cycles for i in u.members}
         ready: dict[int, StreamTable] = {}
-        outcomes: list[Outcome] = []
         for table in tables:
             if table.status in ("INITIALIZING", "ACTIVE") and self._ready(table, outcomes):
                 ready[table.pgt_id] = table
@@ -119,6 +131,13 @@ class Worker:
             elif len(unit.members) > 1:
                 outcomes += self._chain([[i for i in level if i in ready] for level in unit.levels])
         return outcomes
+
+    def _without_session(self, units: Sequence[Unit], noticed: float) -> list[Outcome]:
+        """Units with a table in pooler_compatibility_mode, over connections like those for a pooler (ADR 17)."""
+        if self._beside is None or not self._beside.is_usable():
+            assert self._make_beside is not None
+            self._beside = self._make_beside()
+        return self._beside.run(units, noticed)
 
     def _mirrored(self, mirrors: Sequence[StreamTable], noticed: float) -> list[Outcome]:
         """By origin; one that is away delays its mirrors alone."""

@@ -69,6 +69,8 @@ COMMENT ON COLUMN pgtrickle.pgt_stream_tables.refresh_requested_at IS 'When a re
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.refresh_done_at IS 'The refresh_requested_at that the last finished refresh had seen before it took its cut.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.last_full_ms IS 'What the last full refresh took by itself, without those that ran beside it.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.last_diff_ms IS 'The same of the last differential one.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pooler_compatibility_mode IS
+'Its refreshes, and those of tables that move with it, keep nothing in a session: no prepared statements, no settings, no temporary tables past a transaction. So do those of all tables where connection_pooler_mode is transaction.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.definition_version IS 'Bumped whenever the query changes.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_dependencies (

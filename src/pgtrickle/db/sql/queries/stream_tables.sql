@@ -1,7 +1,7 @@
 -- Stream tables as refreshing needs them.
 -- %(ids)s: array of pgt_id, or NULL for all.
 -- Returns a row for each: the columns of model.catalog.StreamTable, sources as an array of relation oids; what it is a mirror of;
--- the merged frontiers of the stream tables that it reads (only where the database has mirrors).
+-- the merged frontiers of the stream tables that it reads (only where the database has mirrors); whether its refreshes keep no session state.
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -69,7 +69,8 @@ SELECT
         JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid
         CROSS JOIN LATERAL jsonb_each(u.frontier) AS f
         WHERE d.pgt_id = st.pgt_id
-    ) END
+    ) END,
+    st.pooler_compatibility_mode
 FROM pgtrickle.pgt_stream_tables AS st
 WHERE %(ids)s::int8[] IS NULL OR st.pgt_id = ANY (%(ids)s::int8[])
 ORDER BY st.pgt_id
