@@ -14,6 +14,8 @@ FULL_WHEN = (
     "a source was truncated",
     "a partition, column, function or view that the query rests on was changed",
     "AUTO finds that the changes are more than differential_max_change_ratio of the sources or max_buffer_rows",
+    "AUTO finds that the changes bring more rows than delta_work_mem_cap_mb has room for",
+    "of a cycle of stream tables, rows have gone from a source",
     "AUTO expects it to be quicker, by what the latest refreshes took",
     "a value does not fit the exact types of a sum (AUTO)",
 )
@@ -31,7 +33,12 @@ def plan_of(dsn: str, name: str | None, query: str | None) -> dict[str, Any]:
         wanted = [name] if name is not None and "." in name else [f"public.{name}"]
         for table in catalog.load_stream_tables(conn):
             if table.full_name in wanted or table.name == name:
-                compiled = compile_table(conn, table)
+                rows = conn.execute(
+                    "SELECT st.pgt_relid::int8 FROM pgtrickle.pgt_stream_tables AS st "
+                    "WHERE st.pgt_id = ANY (pgtrickle._cycle_of(%s))",
+                    (table.pgt_id,),
+                ).fetchall()
+                compiled = compile_table(conn, table, frozenset(relid for (relid,) in rows))
                 found: dict[str, Any] = {"mode": "FULL", "query": table.query, **compiled.explanation}
                 if compiled.template is not None:
                     found["full_when"] = list(FULL_WHEN)
