@@ -308,10 +308,8 @@ def is_all(condition: Text, sub: Sub) -> bool:
     """Whether a condition is nothing but `(test IN (subquery))`."""
     if len(condition) != 3 or condition[1] is not sub or sub.kind != "in" or sub.test is None:
         return False
-    before, after = str(condition[0]), str(condition[2])
-    return (
-        not after.strip(" )") and before.lstrip(" (").startswith(sub.test.lstrip(" (")) and before.split()[-2] == "IN"
-    )
+    before, after = str(condition[0]).strip(" (").split(), str(condition[2])
+    return not after.strip(" )") and before == [*sub.test.lstrip(" (").split(), "IN"]
 
 
 def _keyed(sub: Sub) -> tuple[Block, str] | None:

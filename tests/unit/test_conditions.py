@@ -1,0 +1,29 @@
+"""Which conditions are nothing but `x IN (subquery)`: they are asked for x alone, so nothing beside may be lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgtrickle.pipeline.nodes import Constant, Sub
+from pgtrickle.pipeline.rules.states import is_all
+
+ASKED = Sub(Constant("VALUES (1)", ("a",)), "in", "x.a")
+LOWER = Sub(Constant("VALUES (1)", ("a",)), "in", "(lower(x.a) || 'b'::text)")
+
+
+@pytest.mark.parametrize(
+    ("before", "sub", "after", "answer"),
+    [
+        ("(x.a IN (", ASKED, "))", True),
+        ("((x.a IN (", ASKED, ")))", True),
+        ("((lower(x.a) || 'b'::text) IN ( ", LOWER, "))", True),
+        ("((x.a = 1) OR (x.a IN (", ASKED, ")))", False),
+        ("((x.a IS NULL) = (x.a IN (", ASKED, ")))", False),
+        ("(NOT (x.a IN (", ASKED, ")))", False),
+        ("(x.a IN (", ASKED, ")) IS TRUE", False),
+    ],
+)
+def test_condition_is_all_of_it_only_when_nothing_stands_beside(
+    before: str, sub: Sub, after: str, answer: bool
+) -> None:
+    assert is_all((before, sub, after), sub) is answer
