@@ -63,7 +63,7 @@ def test_a_killed_scheduler_and_a_killed_pipeline_are_back_and_lose_nothing(shop
             back = wait_for(lambda k=kind, o=old: pids(shop).get(k) not in (o[k], None), 20)  # type: ignore[misc]
             resumed = back + wait_for(lambda d=done: finished(shop) > d, 30)  # type: ignore[misc]
             print(f"{kind}: back after {back:.2f} s, refreshes again after {resumed:.2f} s")
-            assert back < bound * 3, "on a busy machine; section 8 of the architecture says the bound itself"
+            assert back < bound, "section 8 of the architecture"
             assert all(pid == old[k] for k, pid in pids(shop).items() if k != kind)
             shop.wait_progress(6)
     finally:
