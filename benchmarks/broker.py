@@ -3,9 +3,11 @@
 Schedulers tick as in the product, in threads of this process, with a pipeline that is done at once; the broker is its
 own process. Counted by the server: statements (pg_stat_statements), rows and buffer pages that they read, per tick.
 `notice`: from a commit at the origin until the slowest of all schedulers hands the mirror to the pipeline.
+`tick_cpu`: of the scheduler that needs most. The broker wakes all of them at once, so by the clock they would wait for
+one another here, where they share a process.
 
-Bars: for 10 databases 9.5 x fewer statements, rows and pages; the slowest scheduler's tick takes no longer (CPU time
-is shared by all of them here, so 20 % and 5 ms are allowed), and no change is noticed later than without (0.2 ticks).
+Bars: for 10 databases 9.5 x fewer statements, rows and pages; a tick takes no more CPU (1 ms is allowed for), and no
+change is noticed later than without (0.2 ticks).
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from pgtrickle.settings import Sources
 
 PENDING = 2_000  # rows in each buffer that somebody has not read yet
 LEAST_REDUCTION = 9.5
+IDLE_STATISTICS_SECONDS = 11.0  # sessions without work tell the statistics after 10 s what they read
 FAKE_RELID = 2_000_000_000
 STATEMENTS = """
 SELECT coalesce(sum(calls), 0)::int8, coalesce(sum(shared_blks_hit + shared_blks_read), 0)::int8
@@ -114,9 +117,9 @@ class Scheduler(threading.Thread):
             scheduling = Scheduling(conn, "bench", self._dsn, sources, link, looks)
             interval = scheduling.settings.scheduler_interval_ms / 1000
             while not self._halt.is_set():
-                begun = time.monotonic()
+                begun, cpu = time.monotonic(), time.thread_time()
                 scheduling.tick()
-                self.ticks.append(time.monotonic() - begun)
+                self.ticks.append(time.thread_time() - cpu)
                 soon = time.monotonic() + max(0.05, scheduling.next_moment() - time.time())
                 left = min(begun + interval, soon) - time.monotonic()
                 if left > 0 and select.select([bell], [], [], left)[0]:
@@ -223,6 +226,7 @@ def settle(fleet: Sequence[Scheduler], interval: float) -> None:
         if (now := sum(len(s.link.taken) for s in fleet)) != seen:
             seen, quiet = now, time.monotonic()
         time.sleep(0.1)
+    time.sleep(IDLE_STATISTICS_SECONDS)
 
 
 def observe(site: Site, fleet: Sequence[Scheduler], ticks: int, interval: float) -> dict[str, Any]:
@@ -255,7 +259,7 @@ def observe(site: Site, fleet: Sequence[Scheduler], ticks: int, interval: float)
     return {
         **dict(zip(("statements", "rows", "pages"), per_tick, strict=True)),
         "notice_s": {"median": round(statistics.median(notices), 3), "most": round(max(notices), 3)},
-        "tick_ms": round(max(statistics.median(s.ticks) for s in fleet) * 1000, 2),
+        "tick_cpu_ms": round(max(statistics.median(s.ticks) for s in fleet) * 1000, 2),
         "changes": len(notices),
         "ticks": round(elapsed, 1),
     }
@@ -284,8 +288,8 @@ def main() -> None:
             figures[f"{databases}x{sources}"] = {**found, "reduction": reduction}
             if min(reduction.values()) < LEAST_REDUCTION:
                 failed.append(f"{databases} databases: {reduction}")
-            if shared["tick_ms"] > direct["tick_ms"] * 1.2 + 5:
-                failed.append(f"{databases} databases: ticks take longer")
+            if shared["tick_cpu_ms"] > direct["tick_cpu_ms"] + 1.0:
+                failed.append(f"{databases} databases: ticks take more CPU")
             if shared["notice_s"]["median"] > direct["notice_s"]["median"] + 0.2 * given.interval_ms / 1000:
                 failed.append(f"{databases} databases: changes are noticed later")
     report("broker", not failed, **figures, load_after=load(), failed=failed)
