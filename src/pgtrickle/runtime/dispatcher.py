@@ -302,7 +302,8 @@ class Dispatcher:
 
     def _state(self) -> tuple[PoolState, list[Share]]:
         caches = [c.site.cache for c in self._clients.values()]
-        active = self._tokens.used
+        # Who waits for Spark is busy, too: a pool that looks idle while units wait would be called too large.
+        active = min(len(self._leases), self._most)
         pool = PoolState(
             os.getpid(),
             active,
