@@ -21,7 +21,7 @@ demo: $(STAMP)  ## embedded PostgreSQL + Spark + a shop that keeps writing, live
 	@$(BIN)/pgtrickle demo
 
 test: $(STAMP)  ## all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 soak: $(STAMP)  ## what takes too long for every run
 	$(BIN)/python -m pytest -m soak

@@ -19,6 +19,9 @@ from tests.conftest import Database, create_database, prepare_server
 from tests.fleet.conftest import Run, Small, wait_for
 
 
+pytestmark = pytest.mark.timeout(300)
+
+
 class Span:
     """`home` on one server reads `orders` of a database beside it and `customers` of one on another server."""
 
