@@ -135,8 +135,8 @@ def test_a_server_that_is_down_is_named_and_delays_nobody_else(span: Span, run: 
     span.far.stop("immediate")
     span.sales.sql("INSERT INTO orders (customer, amount) VALUES (1, 100)")
     wait_for(lambda: span.home.sql("SELECT n FROM n") == span.sales.sql("SELECT count(*) FROM orders"), 20)
-    message = "SELECT string_agg(last_error_message, ' ') FROM pgtrickle.pgt_stream_tables"
-    wait_for(lambda: "database crm does not answer" in str(span.home.sql(message)), 30)
+    health = "SELECT h::text FROM pgtrickle.health_check() AS h WHERE h.check_name = 'origins'"
+    wait_for(lambda: "/crm" in str(span.home.sql(health)), 30)
     assert span.home.sql("SELECT DISTINCT status FROM pgtrickle.pgt_stream_tables") == [("ACTIVE",)]
     span.far.start()
     span.crm.sql("UPDATE customers SET region = 'back'")
