@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
@@ -112,6 +113,82 @@ def test_quota_and_burst(own_server: EmbeddedPostgres, make_run: Callable[..., R
     wait_for(lambda: one.sql("SELECT bool_and(is_populated) FROM pgtrickle.pgt_stream_tables") == [(True,)], 60)
     assert most_at_once(one) == 3
     assert {d["quota"] for d in one.state()["databases"]} == {3}
+
+
+SURE = timedelta(seconds=0.5)  # a lease is assigned a little before its worker notes the beginning
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_quota_is_strict_at_80_percent_of_the_workers(
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str
+) -> None:
+    """Two databases that are guaranteed two of five each. Alone one gets three. Beside the other, while four work,
+    none gets a third one: the fifth stays free, though both have units that wait."""
+    both = [make_small(own_server, "one"), make_small(own_server, "two")]
+    for database in both:
+        database.sql(
+            "SELECT pgtrickle.set_option('per_database_worker_quota', '2'); "
+            "CREATE TABLE source (v int); INSERT INTO source VALUES (1); "
+            "CREATE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql STABLE AS "
+            "'BEGIN PERFORM pg_sleep(0.02); RETURN $1; END'"
+        )
+        # More than two leases take. Without rows, so that nobody waits for Spark: who does leaves room for others.
+        database.sql(
+            "SELECT pgtrickle.create_stream_table('f' || n, 'SELECT v FROM source WHERE slow(v) < -' || n, "
+            "'calculated', 'FULL') FROM generate_series(1, 160) AS n"
+        )
+    run = make_run(both[0].database.dsn, spark_url)
+    run.start(max_dynamic_refresh_workers=5)
+    for database in both:
+        wait_for(lambda d=database: d.sql(ALL_LOADED) == [(True,)], 90)  # type: ignore[misc]
+    stop = threading.Event()
+
+    def keep_changing(database: Small) -> None:
+        while not stop.wait(0.2):
+            database.sql("UPDATE source SET v = v + 1")
+
+    writers = [threading.Thread(target=keep_changing, args=(database,)) for database in both]
+    try:
+        writers[1].start()
+        wait_for(lambda: most_at_once(both[1]) == 3, 30)
+        writers[0].start()
+        wait_for(lambda: most_at_once(both[0]) > 1, 30)
+        time.sleep(15)
+    finally:
+        stop.set()
+        for writer in writers:
+            if writer.ident is not None:
+                writer.join()
+    assert run.end()[0] == 0
+    leases = [(d.name, start, end) for d in both for start, end in d.sql(LEASES)]
+    waits = [(d.name, *row) for d in both for row in d.sql(WAITS)]
+    strict = 0
+    for name, at, _ in leases:
+        others = [n for n, start, end in leases if start < at - SURE and end > at]
+        if len(others) >= 4:
+            strict += 1
+            assert others.count(name) < 2, f"{name} got a third worker at {at} while {len(others)} worked"
+    # Not because there was nothing to do: so often four worked and units of both waited, looked at every tenth second.
+    begin, end = min(s for n, s, _ in leases if n == "one"), max(e for _, _, e in leases)
+    idle = 0
+    while begin < end:
+        begin += timedelta(seconds=0.1)
+        working = [n for n, start, stopped in leases if start <= begin < stopped]
+        waiting = {n for n, enqueued, start in waits if enqueued < begin - SURE and start > begin + SURE}
+        idle += len(working) == 4 and len(waiting) == 2
+    print(f"{len(leases)} leases, {strict} begun while four others worked; {idle / 10} s with a free worker")
+    assert idle >= 10
+    assert max(most_at_once(d) for d in both) == 3
+
+
+ALL_LOADED = "SELECT bool_and(is_populated) FROM pgtrickle.pgt_stream_tables"
+LEASES = """
+SELECT min(started_at), finished_at FROM pgtrickle.pgt_scheduler_jobs
+WHERE started_at IS NOT NULL AND finished_at IS NOT NULL AND worker_pid IS NOT NULL
+GROUP BY worker_pid, finished_at
+"""
+WAITS = "SELECT enqueued_at, started_at FROM pgtrickle.pgt_scheduler_jobs WHERE started_at IS NOT NULL"
 
 
 def test_immediate_goes_first(own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str) -> None:
