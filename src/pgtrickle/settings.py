@@ -141,7 +141,9 @@ class Settings:
     max_buffer_rows: int = _setting(
         1_000_000, "Pending change rows above which a refresh is FULL; 0 = no limit.", low=0, high=100_000_000
     )
-    compact_threshold: int = _setting(100_000, "Change rows beyond which a buffer is netted out.", low=0)
+    compact_threshold: int = _setting(
+        100_000, "Change rows that a reader has not seen beyond which a buffer is netted out; 0 = never.", low=0
+    )
     publication_lag_warn_lsn: int = _setting(
         0, "Bytes a subscriber may lag before a warning; 0 = off (alias publication_lag_warn_bytes).", low=0
     )

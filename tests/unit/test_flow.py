@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgtrickle.model.flow import Cut, Delta, Frontier, Timings, Window
+from pgtrickle.model.flow import Cut, Delta, Frontier, Position, Timings, Window
 
 
 @st.composite
@@ -121,3 +121,10 @@ def test_timings_add_up() -> None:
     timings.add("read", 1.0)
     timings.add("read", 0.25)
     assert timings.to_json() == pytest.approx({"read": 1.25})
+
+
+def test_a_mirror_goes_on_from_the_cut_that_its_origin_knew_or_from_after_what_was_netted() -> None:
+    known, between, after = Cut(10, 10, ()), Cut(15, 25, (15,)), Cut(20, 30, (20,))
+    assert all(Position(known).allows(cut) for cut in (known, between, after))
+    assert [Position(known, 20).allows(cut) for cut in (known, between, after)] == [True, False, True]
+    assert not Position(None, 20).allows(between)

@@ -76,7 +76,6 @@ GUIDE = {
 
 # Known, checked and shown, but nothing acts on them yet. A setting leaves this list when a module reads it.
 NOT_ACTING = {
-    "compact_threshold": "compaction of buffers",
     "publication_lag_warn_lsn": "there are no publications",
 }
 

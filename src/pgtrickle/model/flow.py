@@ -43,6 +43,18 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Position:
+    """How far the origin of a mirror believes it to be: a cut that it has committed, or an earlier one."""
+
+    cut: Cut | None
+    netted: int | None = None  # changes of transactions before were netted out, between the cuts known then
+
+    def allows(self, since: Cut) -> bool:
+        """Whether the changes after this cut are still whole."""
+        return self.netted is None or since == self.cut or since.xmin >= self.netted
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """The changes that are visible in `upto` and not in `since`."""
 

@@ -29,9 +29,6 @@ from pgtrickle.scheduler.cost import Limits
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
-# A mirror has no other way: it is kept from its changes.
-_LIMITS = Limits(max_change_ratio=1.0, max_buffer_rows=0)
-
 
 @dataclass(frozen=True, slots=True)
 class _Move:
@@ -46,12 +43,15 @@ class _Move:
 class Mirroring:
     """Shared by the workers of a database."""
 
-    def __init__(self, dsn: str, engine: SparkEngine, cache: TemplateCache, origins: Origins) -> None:
+    def __init__(
+        self, dsn: str, engine: SparkEngine, cache: TemplateCache, origins: Origins, max_buffer_rows: int
+    ) -> None:
         self._dsn = dsn
         self._engine = engine
         self._cache = cache
         self._origins = origins
         self._reader: Reader | None = None
+        self.max_buffer_rows = max_buffer_rows  # of changes; a mirror has no other limit
 
     def refresh(self, home: Connection, tables: Sequence[StreamTable], noticed: float) -> list[Outcome]:
         """The mirrors of these origins, all of each: none may be at another cut than the others of its origin.
@@ -97,7 +97,9 @@ class Mirroring:
         if len(wants) == len(tables) and all(held.values()):
             reading = self._reading(mirror, list(wants.values()), noticed or time.time())
             if all(map(reading.serves, wants.values())):
-                refresher = SharedRefresher(reading, wants, home, self._engine, lambda t: held[t.pgt_id], _LIMITS)
+                refresher = SharedRefresher(
+                    reading, wants, home, self._engine, lambda t: held[t.pgt_id], self._limits()
+                )
                 outcomes = refresher.begin([t.pgt_id for t in tables], reader.key)
                 if outcomes is not None:
                     if refresher.jobs:
@@ -138,7 +140,7 @@ class Mirroring:
         held: dict[int, Compiled] = {}
         for table in tables:
             held[table.pgt_id] = self._cache.get(table) or self._prepared(home, conn, table)
-        refresher = MirrorRefresher(conn, home, self._engine, lambda t: held.get(t.pgt_id), _LIMITS)
+        refresher = MirrorRefresher(conn, home, self._engine, lambda t: held.get(t.pgt_id), self._limits())
         ids, reader = [table.pgt_id for table in tables], self._as_reader(home)
         outcomes, cut = refresher.together(ids, reader.key)
         unready = [o for o in outcomes if o.action == PREPARE and o.error is None]
@@ -153,6 +155,9 @@ class Mirroring:
             self._origins.note(key, reader.key, ids, cut)
             self._origins.tell(conn, key)
         return outcomes
+
+    def _limits(self) -> Limits:
+        return Limits(max_change_ratio=1.0, max_buffer_rows=self.max_buffer_rows)
 
     def _prepared(
         self, home: Connection, conn: Connection, table: StreamTable, *, reload: str | None = None

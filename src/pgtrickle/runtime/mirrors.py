@@ -15,13 +15,13 @@ from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import FencedError, InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable, as_at_origin
-from pgtrickle.model.flow import Cut, Frontier, Pending, Timings
+from pgtrickle.model.flow import Cut, Frontier, Pending, Position, Timings
 from pgtrickle.pipeline import frames
 from pgtrickle.runtime.compile import Compiled
-from pgtrickle.runtime.decide import DIFFERENTIAL, NO_DATA, PREPARE, Decision
+from pgtrickle.runtime.decide import DIFFERENTIAL, FULL, NO_DATA, PREPARE, Decision
 from pgtrickle.runtime.origins import RENDERING
 from pgtrickle.runtime.pending import Wanted, read_pending
-from pgtrickle.runtime.readings import Reading, Want
+from pgtrickle.runtime.readings import Reading, Want, positions
 from pgtrickle.runtime.refresh import Job, Outcome, Refresher
 from pgtrickle.scheduler.cost import Limits
 
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from pgtrickle.pipeline.spark import SparkEngine
 
 FORGOTTEN = "the origin does not know this mirror any more (detached, or restored from a backup)"
+NETTED = "the origin has netted out changes on both sides of where this mirror is, which it had not been told in time"
 WENT_BACK = "the origin has been told of a later state than this one (this database was restored from a backup)"
 
 
 class MirrorRefresher(Refresher):
     """`reader` is a session in the origin, `writer` one in the database of the mirrors."""
 
-    _known: dict[int, Cut | None]  # how far the origin believes that each mirror is
+    _known: dict[int, Position]
 
     def together(self, ids: Sequence[int], reader_key: str) -> tuple[list[Outcome], Cut | None]:
         """All mirrors of one origin, and where they are then. When one of them has to be prepared first, nothing is
@@ -117,9 +118,21 @@ class MirrorRefresher(Refresher):
         if cut is None or table.needs_reinit:
             return table
         position = self._known.get(table.pgt_id)
-        if position is not None and not position.precedes(cut):
+        if position is not None and position.cut is not None and not position.cut.precedes(cut):
             return replace(table, needs_reinit=True, reinit_reason=WENT_BACK)
+        if position is not None and not position.allows(cut):
+            return replace(table, needs_reinit=True, reinit_reason=NETTED)
         return table
+
+    def _plan(self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
+        """The mode of a mirror is DIFFERENTIAL; one that is too far behind is loaded all the same."""
+        jobs = super()._plan(ids, moment, outcomes)
+        most = self.limits.max_buffer_rows
+        for job in jobs:
+            rows = sum(p.rows for p in job.pending.values())
+            if job.decision.action == DIFFERENTIAL and most and rows > most:
+                job.decision = Decision(FULL, f"{rows} changes exceed max_buffer_rows ({most})")
+        return jobs
 
     def _pending(self, wanted: Sequence[Wanted]) -> tuple[dict[Wanted, Pending], dict[int, float]]:
         return read_pending(self.reader, wanted)
@@ -145,7 +158,7 @@ class SharedRefresher(MirrorRefresher):
     def begin(self, ids: Sequence[int], reader_key: str) -> list[Outcome] | None:
         """Takes the changes from the reading. None: one of them has to be loaded or prepared, which takes a session at
         the origin. Outcomes: there is nothing to do."""
-        self._known = {m: cut for (key, m), cut in self._reading.positions.items() if key == reader_key}
+        self._known = {m: position for (key, m), position in self._reading.positions.items() if key == reader_key}
         self.jobs, outcomes = self._begin(ids, self._reading.moment)
         if any(o.action == PREPARE for o in outcomes):
             return None
@@ -185,8 +198,5 @@ def run_together(refreshers: Sequence[SharedRefresher]) -> None:
         refreshers[0]._spark([job for refresher in refreshers for job in refresher.jobs])
 
 
-def _positions(conn: Connection, reader_key: str) -> dict[int, Cut | None]:
-    rows = conn.execute(
-        "SELECT mirror_id, snapshot::text FROM pgtrickle.pgt_readers WHERE reader_key = %s", (reader_key,)
-    ).fetchall()
-    return {mirror_id: None if text is None else Cut.parse(text) for mirror_id, text in rows}
+def _positions(conn: Connection, reader_key: str) -> dict[int, Position]:
+    return {mirror: position for (key, mirror), position in positions(conn).items() if key == reader_key}

@@ -17,7 +17,7 @@ from pgtrickle.capture.fingerprint import fingerprints
 from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import begin, translated
-from pgtrickle.model.flow import Cut, Pending, Window
+from pgtrickle.model.flow import Cut, Pending, Position, Window
 from pgtrickle.pipeline.carriers import encoded, exact
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Reading:
 
     begun: float
     moment: catalog.Moment
-    positions: Mapping[Place, Cut | None]  # how far the origin believes that each mirror is
+    positions: Mapping[Place, Position]
     prints: Mapping[int, str | None]
     tables: Mapping[int, Rows]
 
@@ -135,12 +135,7 @@ def read(conn: Connection, wants: Sequence[Want]) -> Reading:
         begin(conn, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             moment = catalog.read_moment(conn)
-            positions = {
-                (key, mirror_id): None if text is None else Cut.parse(text)
-                for key, mirror_id, text in conn.execute(
-                    "SELECT reader_key, mirror_id, snapshot::text FROM pgtrickle.pgt_readers"
-                ).fetchall()
-            }
+            known = positions(conn)
             relids = sorted({w.relid for w in wants})
             prints: dict[int, str | None] = dict.fromkeys(relids) | dict(fingerprints(conn, relids))
             tables: dict[int, Rows] = {}
@@ -154,7 +149,20 @@ def read(conn: Connection, wants: Sequence[Want]) -> Reading:
                     tables[relid] = rows
         finally:
             conn.rollback()
-    return Reading(begun, moment, positions, prints, tables)
+    return Reading(begun, moment, known, prints, tables)
+
+
+def positions(conn: Connection) -> dict[Place, Position]:
+    """How far the origin believes that each mirror is."""
+    rows = conn.execute(
+        "SELECT reader_key, mirror_id, snapshot::text, netted::text FROM pgtrickle.pgt_readers"
+    ).fetchall()
+    return {
+        (key, mirror): Position(
+            None if snapshot is None else Cut.parse(snapshot), None if netted is None else int(netted)
+        )
+        for key, mirror, snapshot, netted in rows
+    }
 
 
 def _rows(conn: Connection, relid: int, wants: Sequence[Want], cut: Cut) -> Rows | None:

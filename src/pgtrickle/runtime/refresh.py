@@ -444,6 +444,9 @@ class Refresher:
             outcomes.append(Outcome(job.table, record.action, record.reason, None, inserted, deleted, timings))
         if written:
             write_history(self.writer, written)
+            # The transaction that holds the cut is there until we commit: netting out a buffer waits for it
+            # (capture/compact.py).
+            self.reader.execute("SELECT")
         for job in jobs:
             if job.table.pgt_id in moved and job.decision.action != NO_DATA:
                 is_load = job.decision.action not in (FULL, DIFFERENTIAL) or not job.table.is_populated

@@ -136,7 +136,7 @@ class SchedulerProcess:
             if row is None or not row[0]:
                 return False
         scheduling = Scheduling(conn, self._task.name, self._task.dsn, self._task.sources, self._link, self._looks)
-        tidier = Tidier(self._task.name, self._task.dsn, conn, scheduling.settings.history_retention_days)
+        tidier = Tidier(self._task.name, self._task.dsn, conn)
         publisher = Publisher(self._memory)
         tidied = 0.0
         while not self._stop.is_set() and scheduling.settings.connection_pooler_mode == pooler_of(conn):
@@ -144,7 +144,7 @@ class SchedulerProcess:
             claim.renew()
             scheduling.tick()
             if begun - tidied >= TIDY_SECONDS:
-                tidier.tidy(scheduling.seen)
+                tidier.tidy(scheduling.settings, scheduling.seen)
                 scheduling.look_at_settings()
                 tidied = begun
             self._tell(scheduling.state, scheduling.ticks, scheduling.tables, scheduling.key)

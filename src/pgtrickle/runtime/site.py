@@ -41,7 +41,7 @@ class Site:
         self.cache = TemplateCache(settings.template_cache_max_entries)
         self.costs = CostMemory()
         self._origins = origins or Origins()
-        self._mirroring = Mirroring(dsn, engine, self.cache, self._origins)
+        self._mirroring = Mirroring(dsn, engine, self.cache, self._origins, settings.max_buffer_rows)
         self._defining = threading.Lock()
         self.server_connections = 0  # that the server allows, as soon as there is one of ours
         self._idle: list[Worker] = []
@@ -52,6 +52,7 @@ class Site:
         """What is under way ends as it began; the next worker follows the new settings."""
         self.settings = settings
         self.cache.resize(settings.template_cache_max_entries)
+        self._mirroring.max_buffer_rows = settings.max_buffer_rows
         self.shed()
 
     def define(self) -> None:

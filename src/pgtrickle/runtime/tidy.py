@@ -5,54 +5,82 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from pgtrickle.apply.stage import sweep_stages
+from pgtrickle.capture.compact import Compactor, crowded
 from pgtrickle.capture.install import collect_garbage
 from pgtrickle.capture.trim import index_long_buffers, long_buffers, trim_all
 from pgtrickle.db.connect import Connection, connect, pooler_of, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError
+from pgtrickle.settings import Settings
 from pgtrickle.telemetry import event
 
 log = logging.getLogger(__name__)
 
-INDEX_SECONDS = 60.0
+STATEMENT_SECONDS = 60.0  # for an index, or for netting out a share of a buffer
+COMPACT_SECONDS = 30.0  # between looks at how many rows there are
 
 
 class Tidier:
-    """Works on the scheduler's connection, but for indexes: to build one beside writers means to wait for them."""
+    """Works on the scheduler's connection, but for what takes long: indexes, which wait for writers, and netting."""
 
-    def __init__(self, name: str, dsn: str, control: Connection, history_retention_days: int) -> None:
+    def __init__(self, name: str, dsn: str, control: Connection) -> None:
         self._name = name
         self._dsn = dsn
         self._control = control
-        self._days = history_retention_days
-        self.indexing: threading.Thread | None = None
+        self._compactor = Compactor()
+        self._counted = float("-inf")
+        self.beside: threading.Thread | None = None
 
-    def tidy(self, seen: int | None = None) -> None:
+    def tidy(self, settings: Settings, seen: int | None = None) -> None:
         """`seen`: events of transactions before this one have been looked at."""
         with translated():
             trim_all(self._control)
             collect_garbage(self._control)
             sweep_stages(self._control)
-            self._control.execute(statement("history_expire"), {"days": self._days})
+            self._control.execute(statement("history_expire"), {"days": settings.history_retention_days})
             self._control.execute(statement("control_expire"), {"seen": None if seen is None else str(seen)})
-            is_wanted = bool(long_buffers(self._control))
-        if is_wanted and (self.indexing is None or not self.indexing.is_alive()):
-            self.indexing = threading.Thread(target=self._index, name=f"index {self._name}", daemon=True)
-            self.indexing.start()
+            if self.beside is not None and self.beside.is_alive():
+                return
+            threshold = settings.compact_threshold
+            is_long = bool(long_buffers(self._control))
+            is_crowded = self._may_count() and bool(crowded(self._control, threshold))
+        if is_long or is_crowded:
+            self.beside = threading.Thread(
+                target=self._look_after,
+                args=(threshold if is_crowded else None,),
+                name=f"buffers {self._name}",
+                daemon=True,
+            )
+            self.beside.start()
 
-    def _index(self) -> None:
+    def _may_count(self) -> bool:
+        return self._compactor.is_waiting or time.monotonic() - self._counted >= COMPACT_SECONDS
+
+    def _look_after(self, threshold: int | None) -> None:
         try:
             pooler = pooler_of(self._control)
-            with connect(self._dsn, role="index", autocommit=True, pooler=pooler) as conn, translated():
-                index_long_buffers(conn, bounded=lambda: _cancelled_after(conn, INDEX_SECONDS))
+            with connect(self._dsn, role="buffers", autocommit=True, pooler=pooler) as conn, translated():
+
+                def bounded() -> AbstractContextManager[None]:
+                    return _cancelled_after(conn, STATEMENT_SECONDS)
+
+                if threshold is not None:
+                    self._counted = time.monotonic()
+                    for relid, rows in self._compactor.round(conn, threshold, bounded=bounded).items():
+                        log.info(
+                            "Buffer netted out",
+                            extra=event("capture.compacted", database=self._name, source=relid, rows=rows),
+                        )
+                index_long_buffers(conn, bounded=bounded)
         except PgtrickleError as error:
             log.warning(
                 "Buffers were not looked after",
-                extra=event("capture.index_failed", database=self._name, detail=error.one_line()),
+                extra=event("capture.buffers_failed", database=self._name, detail=error.one_line()),
             )
 
 

@@ -37,7 +37,8 @@ class Turns:
         except BaseException:
             self.control.close()
             raise
-        self._tidier = Tidier(name, dsn, self.control, settings.history_retention_days)
+        self._settings = settings
+        self._tidier = Tidier(name, dsn, self.control)
 
     def close(self) -> None:
         self.worker.close()
@@ -62,12 +63,12 @@ class Turns:
         return self.worker.run(plan(graph, Turn(due=(), asked=sorted(free))).units, noticed)
 
     def tidy(self) -> None:
-        self._tidier.tidy()
+        self._tidier.tidy(self._settings)
 
     def finish_tidying(self, seconds: float) -> None:
-        """Indexes are built beside the turns."""
-        if self._tidier.indexing is not None:
-            self._tidier.indexing.join(seconds)
+        """Buffers are indexed and netted out beside the turns."""
+        if self._tidier.beside is not None:
+            self._tidier.beside.join(seconds)
 
 
 def _graph(tables: Iterable[StreamTable]) -> Graph:

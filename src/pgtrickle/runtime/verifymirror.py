@@ -19,6 +19,7 @@ from pgtrickle.pipeline.whole import query_as_of
 from pgtrickle.runtime.compile import parse_table
 from pgtrickle.runtime.origins import RENDERING, Origins
 from pgtrickle.runtime.pending import read_pending
+from pgtrickle.runtime.readings import positions
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -42,12 +43,9 @@ def compare_mirror(conn: Connection, table: StreamTable, dsn: str, origins: Orig
     stored = f"SELECT {encoded([have])} FROM {qualified(table.schema, table.name)}"
     with origins.session(dsn, mirror) as origin:
         begin(origin, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        row = origin.execute(
-            "SELECT snapshot::text FROM pgtrickle.pgt_readers WHERE reader_key = %s AND mirror_id = %s",
-            (key, table.pgt_id),
-        ).fetchone()
-        if row is None or row[0] is None or not Cut.parse(row[0]).precedes(cut):
-            return None  # what came after the cut may have been trimmed, or the mirror has moved on
+        position = positions(origin).get((key, table.pgt_id))
+        if position is None or position.cut is None or not position.cut.precedes(cut) or not position.allows(cut):
+            return None  # what came after the cut may have been trimmed or netted out, or the mirror has moved on
         there = as_at_origin(table)
         window = Window(cut, catalog.read_moment(origin).cut)
         pending, _ = read_pending(origin, [(mirror.relid, window, None)])

@@ -39,3 +39,6 @@ COMMENT ON COLUMN pgtrickle.pgt_readers.mirror_id IS 'Its pgt_id there.';
 COMMENT ON COLUMN pgtrickle.pgt_readers.reader_server IS 'host:port of that database as the control plane reaches it. Empty: this server.';
 COMMENT ON COLUMN pgtrickle.pgt_readers.snapshot IS 'A cut that it has committed, or an earlier one: it is written after the commit. NULL: not loaded yet, all is kept for it.';
 COMMENT ON COLUMN pgtrickle.pgt_readers.updated_at IS 'When it last said so.';
+ALTER TABLE pgtrickle.pgt_readers ADD COLUMN IF NOT EXISTS netted xid8;
+COMMENT ON COLUMN pgtrickle.pgt_readers.netted IS
+'Changes of transactions before this one have been netted out between the cuts that were known then. A reader that stands neither exactly at snapshot nor at a cut that sees all of them (xmin >= netted) has to be loaded anew, and must not note such a cut as its snapshot.';

@@ -4,5 +4,5 @@ SELECT pg_terminate_backend(pid)
 FROM pg_stat_activity
 WHERE datname = current_database()
   AND pid <> pg_backend_pid()
-  AND application_name IN ('pgtrickle/scheduler', 'pgtrickle/reader', 'pgtrickle/writer', 'pgtrickle/index', 'pgtrickle/broker', 'pgtrickle/look')
+  AND application_name IN ('pgtrickle/scheduler', 'pgtrickle/reader', 'pgtrickle/writer', 'pgtrickle/buffers', 'pgtrickle/broker', 'pgtrickle/look')
   AND pg_has_role(usesysid, 'USAGE')

@@ -1,0 +1,12 @@
+-- The cuts that readers of a source stand at: stream tables here, mirrors in other databases. %(relid)s: the source.
+-- Not those of readers that are stopped and will be loaded anew, for which trimming does not wait either. Returns: snapshots as text.
+SELECT (st.frontier -> pgtrickle._origin() ->> 'snapshot')
+FROM pgtrickle.pgt_dependencies AS d
+JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
+WHERE d.source_relid = %(relid)s
+  AND st.frontier -> pgtrickle._origin() IS NOT NULL
+  AND NOT (st.needs_reinit AND st.status IN ('ERROR', 'SUSPENDED'))
+UNION
+SELECT e.snapshot::text
+FROM pgtrickle.pgt_readers AS e
+WHERE e.source_relid = %(relid)s AND e.snapshot IS NOT NULL
