@@ -18,7 +18,6 @@ from pgtrickle.runtime.verify import verify_tables
 from tests.conftest import Database, create_database, prepare_server
 from tests.fleet.conftest import Run, Small, wait_for
 
-
 pytestmark = pytest.mark.timeout(300)
 
 
