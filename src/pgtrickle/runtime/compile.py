@@ -160,13 +160,13 @@ def _template(conn: Connection, table: StreamTable) -> Template:
 
 def _compiled_plan(conn: Connection, table: StreamTable, plan: Plan) -> Template:
     target = _target(table)
-    return compile_plan(
-        plan,
-        table.columns,
-        lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)],
-        target.table,
-        target.state,
-    )
+
+    def describe(sql: str) -> list[SqlType]:
+        # In a savepoint: part of a query that takes something from outside has no meaning by itself, and is asked for.
+        with translated(), conn.transaction():
+            return [SqlType(*row) for row in catalog.describe(conn, sql)]
+
+    return compile_plan(plan, table.columns, describe, target.table, target.state)
 
 
 def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) -> Plan:

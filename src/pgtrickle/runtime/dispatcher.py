@@ -46,6 +46,7 @@ FEWEST_IDLE = 16  # workers of all databases whose connections may stay open wit
 IDLE_SHARE = 3  # they may have one in so many of the connections that the server allows: of 100, as many as that
 IDLE_SECONDS = 30.0
 LOOK_SECONDS = 1.0
+RESUME_SECONDS = 0.5  # for a token, after Spark: who hold them may be workers of a database that hangs
 SLOW_SECONDS = 5.0  # a lease that takes longer does not keep databases waiting that have no worker
 MOST_CANCELLED = 500  # jobs in a message: half of what a socket takes, so that to send it never waits
 
@@ -100,7 +101,7 @@ class Dispatcher:
         self._queue = Queue()
         self._most = settings.max_dynamic_refresh_workers
         self._pool = Pool(min(settings.worker_pool_size, self._most))
-        self._tokens = Tokens(self._most, SLOW_SECONDS, self.wake)
+        self._tokens = Tokens(self._most, RESUME_SECONDS, self.wake)
         engine.aside = self._tokens.lent
         self._clients: dict[str, _Client] = {}
         self._by_line: dict[int, _Client] = {}  # by id of its connection

@@ -133,6 +133,7 @@ class EmbeddedPostgres:
             *(("--locale=C", *BUILTIN_LOCALE) if _version(self._home) >= 17 else ("--locale=C.UTF-8",)),
             "--no-sync",
             "--no-instructions",
+            *(f"--set={name}={value}" for name, value in self._settings.items() if _version(self._home) >= 16),
         ]
         user, group = self._user or (None, None)
         done = subprocess.run(
@@ -151,9 +152,9 @@ class EmbeddedPostgres:
         secret.unlink()
         if done.returncode != 0:
             raise _explain("initdb failed", done.stderr or done.stdout, self._root)
-        known = {n: v for n, v in self._settings.items() if n not in SINCE_16 or _version(self._home) >= 16}
-        with (self.data / "postgresql.conf").open("a") as conf:
-            conf.writelines(f"{name} = '{value}'\n" for name, value in known.items())
+        if _version(self._home) < 16:
+            with (self.data / "postgresql.conf").open("a") as conf:
+                conf.writelines(f"{n} = '{v}'\n" for n, v in self._settings.items() if n not in SINCE_16)
 
     def start(self) -> None:
         """Returns when the server accepts connections."""
