@@ -97,10 +97,10 @@ class Frontier:
     cuts: Mapping[str, Cut]
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any] | None) -> Frontier | None:
-        if not value:
-            return None
-        return cls({key: Cut.parse(entry["snapshot"]) for key, entry in value.items()})
+    def cut_at(cls, value: Mapping[str, Any] | None, key: str) -> Cut | None:
+        """Of one database, in a frontier as the catalog has it."""
+        entry = (value or {}).get(key)
+        return None if entry is None else Cut.parse(entry["snapshot"])
 
     def to_json(self) -> dict[str, Any]:
         return {key: {"snapshot": str(cut)} for key, cut in self.cuts.items()}

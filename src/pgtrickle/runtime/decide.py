@@ -25,8 +25,7 @@ class Decision:
 
 def since(table: StreamTable, instance: Instance, now: Cut) -> Cut | None:
     """The cut that the content stands at, or None when it cannot be trusted here and now."""
-    frontier = Frontier.from_json(table.frontier)
-    cut = frontier.cuts.get(instance.key) if frontier is not None else None
+    cut = Frontier.cut_at(table.frontier, instance.key)
     return cut if cut is not None and cut.precedes(now) else None
 
 

@@ -211,8 +211,7 @@ class Mirroring:
 def _want(table: StreamTable, reader_key: str) -> Want | None:
     """None: it has to be loaded."""
     assert table.mirror is not None
-    frontier = Frontier.from_json(table.frontier)
-    cut = frontier.cuts.get(table.mirror.key) if frontier is not None else None
+    cut = Frontier.cut_at(table.frontier, table.mirror.key)
     if cut is None or not table.is_populated or table.needs_reinit:
         return None
     return Want((reader_key, table.pgt_id), table.mirror.relid, table.mirror.columns, cut)

@@ -19,7 +19,7 @@ from pgtrickle.model.flow import Cut, Frontier, Pending, Position, Timings
 from pgtrickle.pipeline import frames
 from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.decide import DIFFERENTIAL, FULL, NO_DATA, PREPARE, Decision
-from pgtrickle.runtime.origins import RENDERING
+from pgtrickle.runtime.origins import render_alike
 from pgtrickle.runtime.pending import Wanted, read_pending
 from pgtrickle.runtime.readings import Reading, Want, positions
 from pgtrickle.runtime.refresh import Job, Outcome, Refresher
@@ -89,8 +89,7 @@ class MirrorRefresher(Refresher):
     def _commit(self, jobs: Sequence[Job], moment: catalog.Moment) -> list[Outcome]:
         try:
             with translated(), self.writer.transaction():
-                for name, value in RENDERING.items():
-                    self.writer.execute("SELECT pg_catalog.set_config(%s, %s, true)", (name, value))
+                render_alike(self.writer)
                 outcomes = self._write(jobs, moment, "SCHEDULER")
                 for outcome in outcomes:
                     if outcome.error is not None:
@@ -113,8 +112,7 @@ class MirrorRefresher(Refresher):
         """As its origin sees it. One whose position there does not fit its own is loaded anew."""
         table = as_at_origin(table)
         assert table.mirror is not None
-        frontier = Frontier.from_json(table.frontier)
-        cut = frontier.cuts.get(table.mirror.key) if frontier is not None else None
+        cut = Frontier.cut_at(table.frontier, table.mirror.key)
         if cut is None or table.needs_reinit:
             return table
         position = self._known.get(table.pgt_id)

@@ -25,6 +25,12 @@ RENDERING = {"timezone": "UTC", "lc_monetary": "C"}
 MOST_IDLE = 2  # sessions of one origin that stay open
 
 
+def render_alike(conn: Connection) -> None:
+    """For the rest of a transaction, in the database of a mirror."""
+    for name, value in RENDERING.items():
+        conn.execute("SELECT pg_catalog.set_config(%s, %s, true)", (name, value))
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A database of the fleet, as the catalog of another one names it."""

@@ -50,14 +50,7 @@ def prepare(
         for source in table.captured:
             columns = source.columns if compiled.template is not None else frozenset()
             found[source.relid] = _captured(conn, source.relid, columns)
-        stored = (table.plan or {}).get("shape")
-        if reload is not None or stored != _shape(table, compiled):
-            # After a restart of ours nothing has to be proven again: changed sources show in their fingerprints.
-            compiled = prove_leaves(conn, table, compiled)
-            _same_meaning(conn, table, compiled)
-        shape = _shape(table, compiled)
-        if stored != shape:
-            _record(conn, table, compiled, shape)
+        compiled = _settled(conn, conn, table, compiled, reload)
         _expect(conn, table, found, reload)
     return compiled
 
@@ -87,16 +80,27 @@ def prepare_mirror(
         )
         found = _captured(origin, mirror.relid, frozenset(mirror.columns))
         compiled = compile_table(origin, there)
-        stored = (table.plan or {}).get("shape")
-        if reload is not None or stored != _shape(table, compiled):
-            compiled = prove_leaves(origin, there, compiled)
-            _same_meaning(origin, there, compiled)
-        shape = _shape(table, compiled)
-        if stored != shape:
-            _record(home, table, compiled, shape)
+        compiled = _settled(origin, home, there, compiled, reload)
         with home.transaction():
             if _is_to_be_loaded(home, table, reload):
                 home.execute(statement("mirror_fingerprints"), {"ids": [table.pgt_id], "fingerprints": [found]})
+    return compiled
+
+
+def _settled(
+    there: Connection, home: Connection, table: StreamTable, compiled: Compiled, reload: str | None
+) -> Compiled:
+    """Proven where its sources are, recorded where the table is, if its shape is another one than before.
+
+    After a restart of ours nothing has to be proven again: changed sources show in their fingerprints.
+    """
+    stored = (table.plan or {}).get("shape")
+    if reload is not None or stored != _shape(table, compiled):
+        compiled = prove_leaves(there, table, compiled)
+        _same_meaning(there, table, compiled)
+    shape = _shape(table, compiled)
+    if stored != shape:
+        _record(home, table, compiled, shape)
     return compiled
 
 

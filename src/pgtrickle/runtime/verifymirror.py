@@ -17,7 +17,7 @@ from pgtrickle.pipeline.carriers import encoded, exact
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.whole import query_as_of
 from pgtrickle.runtime.compile import parse_table
-from pgtrickle.runtime.origins import RENDERING, Origins
+from pgtrickle.runtime.origins import Origins, render_alike
 from pgtrickle.runtime.pending import read_pending
 from pgtrickle.runtime.readings import positions
 
@@ -32,12 +32,10 @@ def compare_mirror(conn: Connection, table: StreamTable, dsn: str, origins: Orig
     """
     mirror = table.mirror
     assert mirror is not None
-    frontier = Frontier.from_json(table.frontier)
-    cut = frontier.cuts.get(mirror.key) if frontier is not None else None
+    cut = Frontier.cut_at(table.frontier, mirror.key)
     if cut is None or not table.is_populated or table.needs_reinit:
         return None
-    for name, value in RENDERING.items():
-        conn.execute("SELECT pg_catalog.set_config(%s, %s, true)", (name, value))
+    render_alike(conn)
     key = catalog.read_moment(conn).instance.key
     have = ", ".join(exact(quote_ident(c.name)) for c in table.columns)
     stored = f"SELECT {encoded([have])} FROM {qualified(table.schema, table.name)}"
