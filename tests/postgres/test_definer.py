@@ -127,9 +127,13 @@ def test_requests_of_others_are_not_seen_nor_taken(pair: Pair, make_role: Callab
     stranger = make_role(pair.home)
     assert run(stranger, "SELECT * FROM pgtrickle.pending_definitions()") == []
     assert len(run(pair.role, "SELECT * FROM pgtrickle.pending_definitions()")) == 1
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        run(stranger, "SELECT pgtrickle.drop_stream_table('public.mine')")
     query = f"SELECT * FROM {pair.other.name}.vault.secrets"
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         run(stranger, "SELECT pgtrickle.create_stream_table('public.mine', %s)", query)
+    run(pair.role, "SELECT pgtrickle.drop_stream_table('public.mine')")
+    assert run(pair.role, "SELECT * FROM pgtrickle.pending_definitions()") == []
 
 
 def test_nobody_makes_mirrors_or_registers_by_hand(pair: Pair) -> None:

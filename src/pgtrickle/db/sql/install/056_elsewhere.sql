@@ -91,3 +91,16 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WHERE st.pgt_relid = relation
 $$;
 COMMENT ON FUNCTION pgtrickle._origin_of(oid) IS 'Internal. The table of another database that a relation mirrors; NULL when it is no mirror.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._forget_definition(schema_name name, table_name name) RETURNS bool
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH gone AS (
+        DELETE FROM pgtrickle.pgt_definitions AS d
+        WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name AND d.pgt_id IS NULL
+          AND (pg_has_role(pgtrickle._caller(), current_user, 'USAGE')
+               OR coalesce((SELECT pg_has_role(pgtrickle._caller(), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), false))
+        RETURNING 1
+    )
+    SELECT EXISTS (SELECT FROM gone)
+$$;
+COMMENT ON FUNCTION pgtrickle._forget_definition(name, name) IS 'Internal. Takes back a request for a new stream table that the caller made; false when there is none.';

@@ -250,6 +250,10 @@ CREATE OR REPLACE FUNCTION pgtrickle.drop_stream_table(name text, cascade bool D
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM pgtrickle._require_primary();
+    -- one that reads other databases and is not there yet, or was refused
+    IF (SELECT pgtrickle._forget_definition(n.schema_name, n.table_name) FROM pgtrickle._parse_name(name) AS n) THEN
+        RETURN;
+    END IF;
     PERFORM pgtrickle._drop(pgtrickle._find(name), cascade);
 END
 $$;
