@@ -15,7 +15,7 @@ from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime import refresh
 from pgtrickle.runtime.refresh import Outcome
 from pgtrickle.runtime.sparkkeeper import SparkKeeper
-from pgtrickle.runtime.sparkurl import read_url, wait_for_url
+from pgtrickle.runtime.sparkurl import SparkUrl, read_url
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -218,7 +218,7 @@ def own_spark(tmp_path: Path) -> Iterator[SparkKeeper]:
 def test_spark_killed_in_a_wave_leaves_no_partial_effect(
     installed: Database, own_spark: SparkKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = SparkEngine(lambda: wait_for_url(tmp_path, 60, threading.Event()))
+    engine = SparkEngine(SparkUrl(tmp_path, 60, 60, threading.Event()))
     line = Line(installed.dsn, engine)
     try:
         create_all(line)

@@ -67,6 +67,23 @@ def test_failure_is_the_failing_call_s_alone() -> None:
             bad.result(10)
 
 
+def test_failure_that_no_item_is_to_blame_for_is_tried_once() -> None:
+    work = Doubling()
+    gather = Gather(work, 1, ValueError)
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(gather, [0])
+        assert work.begun.wait(10)
+        others = [threads.submit(gather, [13]), threads.submit(gather, [1])]
+        while len(gather._waiting) < 2:
+            pass
+        work.go.set()
+        assert first.result(10) == [0]
+        for other in others:
+            with pytest.raises(ValueError, match="13"):
+                other.result(10)
+    assert len(work.batches) == 2
+
+
 def test_no_more_batches_side_by_side_than_allowed() -> None:
     lock, running, most = threading.Lock(), [0], [0]
 

@@ -24,10 +24,19 @@ class _Call(Generic[Item, Result]):
 
 
 class Gather(Generic[Item, Result]):
-    """`run` takes a list of items and gives a result for each. At most `side_by_side` batches run at a time."""
+    """`run` takes a list of items and gives a result for each. At most `side_by_side` batches run at a time.
 
-    def __init__(self, run: Callable[[Sequence[Item]], Sequence[Result]], side_by_side: int) -> None:
+    `no_items`: errors that no item can be to blame for; they are those of every call of the batch.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[Item]], Sequence[Result]],
+        side_by_side: int,
+        no_items: type[BaseException] | tuple[type[BaseException], ...] = (),
+    ) -> None:
         self._run = run
+        self._no_items = no_items
         self._turns = threading.Semaphore(side_by_side)
         self._lock = threading.Lock()
         self._waiting: list[_Call[Item, Result]] = []
@@ -51,9 +60,10 @@ class Gather(Generic[Item, Result]):
         try:
             results = self._run([item for call in calls for item in call.items])
         except BaseException as error:  # noqa: BLE001 - raised in the thread whose call it is
-            if len(calls) == 1:
-                calls[0].error = error
-                calls[0].done.set()
+            if len(calls) == 1 or isinstance(error, self._no_items):
+                for call in calls:
+                    call.error = error
+                    call.done.set()
             else:
                 for call in calls:
                     self._together([call])

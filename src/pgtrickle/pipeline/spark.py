@@ -66,7 +66,7 @@ class SparkEngine:
         self._lock = threading.Lock()
         self._sessions: dict[bool, SparkSession] = {}  # by whether it is the bulk one
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="spark")
-        self._gather = Gather(self._run, SIDE_BY_SIDE)
+        self._gather = Gather(self._run, SIDE_BY_SIDE, EngineLostError)
         self.aside: Callable[[], AbstractContextManager[None]] = nullcontext  # where a caller waits for its wave
         self.jobs = 0
 

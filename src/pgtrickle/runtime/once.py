@@ -13,7 +13,7 @@ from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.refresh import Outcome
 from pgtrickle.runtime.sparkkeeper import SparkKeeper
-from pgtrickle.runtime.sparkurl import wait_for_url
+from pgtrickle.runtime.sparkurl import SparkUrl
 from pgtrickle.runtime.turn import Turns
 from pgtrickle.settings import Settings
 
@@ -48,7 +48,7 @@ def refresh_once(
         spark.start()
         try:
             seconds = settings.spark_start_timeout_s
-            engine = SparkEngine(lambda: wait_for_url(Path(directory), seconds, threading.Event()))
+            engine = SparkEngine(SparkUrl(Path(directory), seconds, seconds, threading.Event()))
             turns = Turns("once", dsn, engine, settings, Origins(servers))
             try:
                 return _until_quiet(turns)

@@ -11,7 +11,7 @@ from pgtrickle.errors import TransientError
 from pgtrickle.memory.fleet import FleetMemory
 from pgtrickle.runtime.channel import listen
 from pgtrickle.runtime.parent import end_with_parent, stop_on_signals
-from pgtrickle.runtime.sparkurl import wait_for_url
+from pgtrickle.runtime.sparkurl import SparkUrl
 from pgtrickle.settings import Settings
 from pgtrickle.telemetry import event, set_up_logging
 
@@ -40,14 +40,7 @@ def main(task: PipelineTask) -> None:
     stop = threading.Event()
     end_with_parent()
 
-    patience = float(task.settings.spark_start_timeout_s)
-
-    def remote() -> str:
-        nonlocal patience
-        url = wait_for_url(task.directory, patience, stop)
-        patience = AGAIN_SECONDS
-        return url
-
+    remote = SparkUrl(task.directory, float(task.settings.spark_start_timeout_s), AGAIN_SECONDS, stop)
     engine = SparkEngine(remote)
     dispatcher = Dispatcher(task.settings, engine, FleetMemory(memory_path(task.directory)), stop, task.servers)
     stop_on_signals(stop, dispatcher.wake)

@@ -19,13 +19,32 @@ def read_url(directory: Path) -> str | None:
         return None
 
 
-def wait_for_url(directory: Path, seconds: float, stop: threading.Event) -> str:
-    """While Spark starts, or starts again."""
-    deadline = time.monotonic() + seconds
-    while (url := read_url(directory)) is None:
-        if stop.wait(0.05) or time.monotonic() > deadline:
-            raise EngineLostError("Spark is not there")
-    return url
+class SparkUrl:
+    """Waits for Spark while it starts, and less long when it starts again.
+
+    The waiting counts from when it was first found missing, whoever asks: what needs Spark came one after the other, and
+    each would hold its snapshot for the waits of all before it.
+    """
+
+    def __init__(self, directory: Path, first: float, again: float, stop: threading.Event) -> None:
+        self._directory = directory
+        self._seconds = first
+        self._again = again
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._missing_since: float | None = None
+
+    def __call__(self) -> str:
+        while (url := read_url(self._directory)) is None:
+            with self._lock:
+                since = self._missing_since = self._missing_since or time.monotonic()
+            if self._stop.is_set() or time.monotonic() > since + self._seconds:
+                raise EngineLostError("Spark is not there")
+            self._stop.wait(0.05)
+        with self._lock:
+            self._missing_since = None
+            self._seconds = self._again
+        return url
 
 
 def write_url(directory: Path, url: str | None) -> None:
