@@ -363,7 +363,7 @@ def test_size_that_was_never_seen_is_tried_until_it_is_known() -> None:
 
 
 def test_size_that_must_be_far_slower_is_not_tried() -> None:
-    for per_row, tries in ((0.5, 1), (0.1, 3), (1.0, 0)):
+    for per_row, tries in ((0.5, 1), (0.1, 1), (0.06, 3), (1.0, 0)):
         table = Table(lambda rows, per_row=per_row: 20.0 + rows * per_row, 300.0)  # type: ignore[misc]
         table.kinds([60] * 4 + [200] * 4)
         assert table.kinds([9000] * 8) == [DIFFERENTIAL] * tries + [FULL] * (8 - tries), per_row

@@ -23,6 +23,7 @@ CHANGE_MS = 0.01
 QUIET_SECONDS = 60.0  # after CREATE: caches, statistics and the sources' first changes are not those of later
 LEAST, MOST = 0.5, 4.0  # a prediction is held between these x full
 FAR = 20.0  # x full: above, not even one try
+AGAIN = 2.0  # x full: above, no second try soon after a first one that was slow, too
 BAND = 0.1  # how much cheaper the other way has to look before it is taken
 LIKE_IT = 2.0  # refreshes with half to twice as many changes are alike
 FIXED_ROWS = 50  # below, the number of changes makes no difference
@@ -171,7 +172,7 @@ def _compared(past: Past, asked: Asked, limits: Limits, differential: Estimate, 
         is_full
         and differential.is_guess
         and alike < ENOUGH_ALIKE
-        and differential.ms <= (MOST if alike else FAR) * full.ms
+        and differential.ms <= (AGAIN if alike else FAR) * full.ms
     ):
         return Choice(DIFFERENTIAL, f"tried, {alike} of {ENOUGH_ALIKE} like it are known; {numbers}", held, full.ms)
     if is_full and _may_try_differential(past, asked, differential, full):
