@@ -22,8 +22,8 @@ def read_url(directory: Path) -> str | None:
 class SparkUrl:
     """Waits for Spark while it starts, and less long when it starts again.
 
-    The waiting counts from when it was first found missing, whoever asks: what needs Spark came one after the other, and
-    each would hold its snapshot for the waits of all before it.
+    The waiting counts from when it was first found missing, whoever asks: else those who come one after the other would
+    hold their snapshots for the waits of all before them.
     """
 
     def __init__(self, directory: Path, first: float, again: float, stop: threading.Event) -> None:
