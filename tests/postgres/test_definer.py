@@ -38,7 +38,7 @@ class Pair:
         with connect(self.home.dsn, role="test", autocommit=True) as conn:
             define_pending(conn, self.home.dsn, self._origins)
         query = "SELECT state, error_message FROM pgtrickle.pending_definitions() WHERE name = %s"
-        rows = run(self.role, query, f"public.{name}")
+        rows = run(self.role, query, f"public.{name.removeprefix('public.')}")
         assert not rows or rows[0][0] == "REFUSED"
         return rows[0][1] if rows else None
 
@@ -192,3 +192,53 @@ def test_who_may_not_read_a_stream_table_learns_no_numbers_of_rows(
     assert "4711" in str(run(pair.role, "SELECT * FROM pgtrickle.get_refresh_history('public.mine')"))
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         run(stranger, "SELECT rows_inserted FROM pgtrickle.pgt_refresh_history")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id, word FROM {other}.vault.secrets; CREATE TABLE public.broken_in ()",
+        "SELECT id, word FROM {other}.vault.secrets; COMMIT; CREATE TABLE public.broken_in ()",
+        "SELECT 1 AS id FROM {other}.vault.secrets) ; CREATE TABLE public.broken_in (); (SELECT 2",
+    ],
+)
+def test_request_is_one_statement_and_no_more(pair: Pair, query: str) -> None:
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    try:
+        reason = pair.ask(query)
+    except psycopg.errors.SyntaxError as error:
+        reason = str(error)
+    assert reason is not None
+    assert pair.home.sql("SELECT to_regclass('public.broken_in')") == [(None,)]
+
+
+def test_request_with_percent_signs_is_read_as_it_is_written(pair: Pair) -> None:
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    assert (
+        pair.ask("SELECT id %% 2 AS odd, id FROM {other}.vault.secrets WHERE word LIKE '%s%%'".replace("%%", "%"))
+        is None
+    )
+    ((text,),) = pair.home.sql("SELECT defining_query FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'mine'")
+    assert "% 2" in text and "'%s%'" in text
+
+
+def test_search_path_of_a_request_reaches_no_statement_but_its_own(pair: Pair) -> None:
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    pair.home.superuser_sql(f"CREATE SCHEMA trap AUTHORIZATION {pair.name}; GRANT USAGE ON SCHEMA trap TO PUBLIC")
+    run(pair.role, "CREATE TABLE trap.caught (who text); GRANT INSERT ON trap.caught TO PUBLIC")
+    body = "LANGUAGE plpgsql VOLATILE AS $$ BEGIN INSERT INTO trap.caught VALUES (current_user); RETURN $1; END $$"
+    for call in ("upper(text) RETURNS text", "btrim(text, text) RETURNS text", "unnest(smallint[]) RETURNS smallint[]"):
+        run(pair.role, f"CREATE FUNCTION trap.{call} {body}")
+    run(
+        pair.role,
+        "CREATE FUNCTION trap.step(smallint[], smallint) RETURNS smallint[] LANGUAGE plpgsql VOLATILE AS "
+        "$$ BEGIN INSERT INTO trap.caught VALUES (current_user); RETURN $1 || $2; END $$;"
+        "CREATE AGGREGATE trap.array_agg(smallint) (SFUNC = trap.step, STYPE = smallint[], INITCOND = '{}')",
+    )
+    run(pair.role, "SET search_path = trap, pg_catalog, public")
+    assert pair.ask("SELECT id, word FROM {other}.vault.secrets", "public.mine") is None
+    assert pair.home.superuser_sql("SELECT who FROM trap.caught") == []
+    run(pair.role, "RESET search_path")

@@ -12,15 +12,23 @@ from pgtrickle.errors import DefinitionError, TransientError
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
+_PATH = "SELECT pg_catalog.set_config('search_path', %s, true)"
 _VIEW = "CREATE TEMPORARY VIEW __pgt_probe AS "
 _ELSEWHERE = "0A000"
 
 
-def make_probe(conn: Connection, query: str) -> int | None:
-    """The view is pg_temp.__pgt_probe. Otherwise the position of the first name of the form database.schema.table."""
+def make_probe(conn: Connection, query: str, path: str = "") -> int | None:
+    """The view is pg_temp.__pgt_probe. Otherwise the position of the first name of the form database.schema.table.
+
+    `path`: the search_path of whoever wrote the query. It holds for the view alone: any other statement of a session that
+    may do more than they would run functions and operators of theirs.
+    """
     try:
         with conn.transaction():
-            conn.execute(_VIEW + query)
+            conn.execute(_PATH, (path,))
+            # binary: by the protocol in which the server takes one statement and no more.
+            conn.execute(_VIEW + query, binary=True)
+            conn.execute(_PATH, ("",))
         return None
     except psycopg.Error as error:
         position = error.diag.statement_position

@@ -107,13 +107,11 @@ def _refuse(home: Connection, asked: _Asked, error: PgtrickleError) -> None:
 def _define(home: Connection, dsn: str, origins: Origins, asked: _Asked) -> None:
     """In a transaction of `home`."""
     find = _finder(dsn, origins, asked.role)
-    home.execute("SELECT pg_catalog.set_config('search_path', %s, true)", (asked.search_path,))
     keywords = frozenset(r[0] for r in home.execute(statement("keywords")).fetchall())
     _type(home, asked, keywords, lambda parts: _shell(home, asked, parts, find))
     require_columns(home)
     used = {r[0]: frozenset(r[1]) for r in home.execute(statement("probe_columns")).fetchall()}
     # As PostgreSQL understood it over all columns: * and NATURAL mean those of the tables, not of the mirrors.
-    home.execute("SELECT pg_catalog.set_config('search_path', '', true)")
     row = home.execute(statement("probe_text")).fetchone()
     assert row is not None
     (text,) = row
@@ -162,7 +160,7 @@ def _type(
 ) -> None:
     """Makes the probe. PostgreSQL says, one after the other, where a name of another database stands."""
     text = asked.query
-    while (position := make_probe(home, text)) is not None:
+    while (position := make_probe(home, text, asked.search_path)) is not None:
         reference = reference_at(text, position, keywords)
         text = reference.replaced(text, *place(reference.parts))
 
