@@ -10,6 +10,7 @@ import pytest
 
 from pgtrickle.db import connect
 from pgtrickle.runtime.definer import define_pending
+from pgtrickle.runtime.foreign import serve_shared
 from pgtrickle.runtime.origins import Origins
 from tests.conftest import Database, run
 
@@ -221,7 +222,8 @@ def test_request_with_percent_signs_is_read_as_it_is_written(pair: Pair) -> None
         is None
     )
     ((text,),) = pair.home.sql("SELECT defining_query FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'mine'")
-    assert "% 2" in text and "'%s%'" in text
+    assert "% 2" in text
+    assert "'%s%'" in text
 
 
 def test_search_path_of_a_request_reaches_no_statement_but_its_own(pair: Pair) -> None:
@@ -242,3 +244,38 @@ def test_search_path_of_a_request_reaches_no_statement_but_its_own(pair: Pair) -
     assert pair.ask("SELECT id, word FROM {other}.vault.secrets", "public.mine") is None
     assert pair.home.superuser_sql("SELECT who FROM trap.caught") == []
     run(pair.role, "RESET search_path")
+
+
+def test_user_mapping_has_to_prove_who_it_names(pair: Pair) -> None:
+    pair.home.superuser_sql(
+        "CREATE EXTENSION IF NOT EXISTS postgres_fdw;"
+        "CREATE SERVER there FOREIGN DATA WRAPPER postgres_fdw "
+        f"OPTIONS (host 'localhost', port '{pair.home.server.port}', dbname '{pair.other.name}');"
+        f"GRANT USAGE ON FOREIGN SERVER there TO {pair.name}"
+    )
+    run(pair.role, f"CREATE USER MAPPING FOR {pair.name} SERVER there OPTIONS (user '{pair.name}', password 'x')")
+    run(
+        pair.role,
+        "CREATE FOREIGN TABLE public.theirs (id int, word text) SERVER there "
+        "OPTIONS (schema_name 'vault', table_name 'secrets')",
+    )
+    pair.home.superuser_sql(f"GRANT SELECT ON public.theirs TO app; GRANT {pair.name} TO app")
+    run(pair.role, "SELECT pgtrickle.create_stream_table('mine', 'SELECT id, word FROM public.theirs')")
+
+    def reason() -> str | None:
+        """None: it is read from its origin's changes."""
+        with connect(pair.home.superuser_dsn, role="test", autocommit=True) as conn:
+            serve_shared(conn, pair.home.superuser_dsn, Origins())
+        ((mode, why),) = pair.home.sql(
+            "SELECT effective_refresh_mode, mode_reason FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'mine'"
+        )
+        return why if mode == "FULL" else None
+
+    assert "no USAGE on schema vault" in (reason() or "")
+    mapping = f"ALTER USER MAPPING FOR {pair.name} SERVER there OPTIONS"
+    run(pair.role, f"{mapping} (SET user 'app')")  # who may read it
+    assert "does not prove to be app" in (reason() or "")
+    run(pair.role, f"{mapping} (DROP password)")
+    assert "does not prove to be app" in (reason() or "")
+    run(pair.role, f"{mapping} (ADD password 'app')")
+    assert reason() is None

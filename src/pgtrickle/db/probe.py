@@ -20,8 +20,8 @@ _ELSEWHERE = "0A000"
 def make_probe(conn: Connection, query: str, path: str = "") -> int | None:
     """The view is pg_temp.__pgt_probe. Otherwise the position of the first name of the form database.schema.table.
 
-    `path`: the search_path of whoever wrote the query. It holds for the view alone: any other statement of a session that
-    may do more than they would run functions and operators of theirs.
+    `path`: the search_path of whoever wrote the query. It holds for the view alone: in other statements functions and
+    operators of theirs would run with the rights of this session.
     """
     try:
         with conn.transaction():

@@ -8,11 +8,15 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
+import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
 
 from pgtrickle.db.connect import translated
 from pgtrickle.db.discover import server_label
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,8 @@ class _Candidate:
     origin: tuple[str, str, str] | None
     has_mapping: bool
     remote_user: str | None
+    password: str | None = field(repr=False)
+    is_vouched: bool
     columns: tuple[dict[str, Any], ...]
     served_from: tuple[str, str, str] | None
     mirror: int | None
@@ -78,8 +86,8 @@ def serve_shared(home: Connection, dsn: str, origins: Origins) -> int:
 def _candidate(row: Sequence[Any]) -> _Candidate:
     values = list(row)
     values[9] = tuple(row[9]) if row[9] is not None and all(row[9]) else None
-    values[12] = tuple(row[12])
-    values[13] = tuple(row[13]) if row[13] else None
+    values[14] = tuple(row[14])
+    values[15] = tuple(row[15]) if row[15] else None
     return _Candidate(*values)
 
 
@@ -126,7 +134,24 @@ def _origin(dsn: str, origins: Origins, candidate: _Candidate) -> OriginTable:
         role = candidate.remote_user or role
         database = f"{database}@{_server(dsn, origins, candidate)}"
     with origins.visit(dsn, database) as (conn, place):
+        if role != candidate.creator and not (candidate.is_vouched or _is_user(conn, role, candidate.password)):
+            raise DefinitionError(f"the user mapping of {candidate.creator} does not prove to be {role}")
         return find_table(conn, place, schema, name, role)
+
+
+def _is_user(conn: Connection, user: str, password: str | None) -> bool:
+    """Whether the password opens the database for the user: whoever writes a mapping can name anybody in it.
+
+    As postgres_fdw asks it of all but superusers: a server that lets them in without a password proves nothing.
+    """
+    if not password:
+        return False
+    theirs = {"user": user, "password": password, "passfile": os.devnull, "connect_timeout": str(CONNECT_SECONDS)}
+    try:
+        with psycopg.connect(make_conninfo("", **{**conn.info.get_parameters(), **theirs})) as there:
+            return bool(there.pgconn.used_password)
+    except psycopg.OperationalError:
+        return False
 
 
 def _server(dsn: str, origins: Origins, candidate: _Candidate) -> str:

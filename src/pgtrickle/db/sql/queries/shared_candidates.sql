@@ -1,7 +1,7 @@
 -- Relations of this database that are tables of other databases, by the stream tables that read them, or their mirrors.
 -- Returns: pgt_id, creator, oid, schema, name, whether it is foreign, the database, host and port that the foreign server names (NULL: not said),
 -- origin (array: database, schema, table), whether the creator has a user mapping, the user that it names (NULL: not said, or not ours to
--- read), columns json [{attnum, name, origin_name, type, collation}], the mirror's origin (database, schema, table) and pgt_id when it is served by one.
+-- read), its password, whether a superuser has vouched for it (password_required is off), columns json [{attnum, name, origin_name, type, collation}], the mirror's origin (database, schema, table) and pgt_id when it is served by one.
 WITH used AS (
     SELECT d.pgt_id, d.source_relid AS relid, NULL::text[] AS served_from, NULL::int8 AS mirror
     FROM pgtrickle.pgt_dependencies AS d
@@ -28,6 +28,8 @@ SELECT
          WHEN f.is_postgres THEN ARRAY[f.dbname, coalesce(f.schema_name, n.nspname), coalesce(f.table_name, c.relname)] END,
     f.mapping IS NOT NULL,
     f.remote_user,
+    f.password,
+    f.is_vouched,
     (
         SELECT coalesce(json_agg(json_build_object(
             'attnum', a.attnum,
@@ -58,7 +60,9 @@ LEFT JOIN LATERAL (
         (SELECT o.option_value FROM pg_options_to_table(ft.ftoptions) AS o WHERE o.option_name = 'schema_name') AS schema_name,
         (SELECT o.option_value FROM pg_options_to_table(ft.ftoptions) AS o WHERE o.option_name = 'table_name') AS table_name,
         um.umid AS mapping,
-        (SELECT o.option_value FROM pg_options_to_table(um.umoptions) AS o WHERE o.option_name = 'user') AS remote_user
+        (SELECT o.option_value FROM pg_options_to_table(um.umoptions) AS o WHERE o.option_name = 'user') AS remote_user,
+        (SELECT o.option_value FROM pg_options_to_table(um.umoptions) AS o WHERE o.option_name = 'password') AS password,
+        EXISTS (SELECT FROM pg_options_to_table(um.umoptions) AS o WHERE o.option_name = 'password_required' AND NOT o.option_value::bool) AS is_vouched
     FROM pg_foreign_table AS ft
     JOIN pg_foreign_server AS fs ON fs.oid = ft.ftserver
     JOIN pg_foreign_data_wrapper AS w ON w.oid = fs.srvfdw
