@@ -131,6 +131,8 @@ def test_a_server_that_is_down_is_named_and_delays_nobody_else(span: Span, run: 
     wait_for(lambda: exists(span.home, "totals") and exists(span.home, "n"), 60)
     span.write()
     wait_for(span.is_current, 60)
+    ((plan,),) = span.home.sql("CALL pgtrickle.explain_query('SELECT sum(amount) AS s FROM sales.public.orders')")
+    assert plan.startswith("Mode: DIFFERENTIAL")
     span.far.stop("immediate")
     span.sales.sql("INSERT INTO orders (customer, amount) VALUES (1, 100)")
     wait_for(lambda: span.home.sql("SELECT n FROM n") == span.sales.sql("SELECT count(*) FROM orders"), 20)

@@ -208,13 +208,13 @@ def plan(
     if (name is None) == (query is None):
         raise typer.BadParameter("give the name of a stream table, or --query")
     require_installed(server)
-    from pgtrickle.runtime.plan import plan_of
+    from pgtrickle.runtime.planner import plan_of_query, plan_of_table
 
-    found = plan_of(server, name, query)
+    found = plan_of_query(server, query) if query is not None else plan_of_table(server, name or "")
     if as_json:
         print_json(found)
         return
-    from pgtrickle.cli.render import plan_lines
+    from pgtrickle.pipeline.explain import plan_lines
 
     for line in plan_lines(found, statements=statements):
         typer.echo(line)

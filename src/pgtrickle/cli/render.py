@@ -38,24 +38,6 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def plan_lines(plan: Mapping[str, Any], *, statements: bool) -> Iterator[str]:
-    """A plan in words: the tree, what runs where, what would force FULL."""
-    yield f"Mode: {plan['mode']}"
-    if plan["mode"] == "FULL":
-        yield f"Reason: {plan['reason']}"
-        yield "Every refresh evaluates the whole query in PostgreSQL and applies the difference."
-    else:
-        yield "Operators, and what a refresh does for each:"
-        yield from (f"  {line}" for line in plan["tree"])
-        yield f"In Spark: {plan['spark']}"
-        yield "In PostgreSQL: everything else, in the statements that read changes and in the apply"
-        yield "FULL instead, when:"
-        yield from (f"  {reason}" for reason in plan["full_when"])
-    if statements:
-        yield "Statements:"
-        yield from (f"  {sql};" for sql in plan["leaves"])
-
-
 def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
     """Every setting with value, origin and description, then names that nobody knows; `problem` says what is wrong."""
     problems = {problem.name: problem for problem in loaded.problems}

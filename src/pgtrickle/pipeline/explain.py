@@ -5,6 +5,7 @@ The operator tree, each operator's strategy, leaf statements, what runs in Spark
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pgtrickle.model.flow import Cut, Window
@@ -67,6 +68,24 @@ def explain(template: Template) -> dict[str, Any]:
         "leaves": sample_statements(template)[:1],
         "load": template.load_statement(),
     }
+
+
+def plan_lines(plan: Mapping[str, Any], *, statements: bool) -> Iterator[str]:
+    """A plan in words: the tree, what runs where, what would force FULL."""
+    yield f"Mode: {plan['mode']}"
+    if plan["mode"] == "FULL":
+        yield f"Reason: {plan['reason']}"
+        yield "Every refresh evaluates the whole query in PostgreSQL and applies the difference."
+    else:
+        yield "Operators, and what a refresh does for each:"
+        yield from (f"  {line}" for line in plan["tree"])
+        yield f"In Spark: {plan['spark']}"
+        yield "In PostgreSQL: everything else, in the statements that read changes and in the apply"
+        yield "FULL instead, when:"
+        yield from (f"  {reason}" for reason in plan["full_when"])
+    if statements:
+        yield "Statements:"
+        yield from (f"  {sql};" for sql in plan["leaves"])
 
 
 def _limit(template: LimitTemplate, tree: list[str]) -> None:

@@ -56,8 +56,8 @@ class _Shell:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A row of pgt_definitions."""
+class Asked:
+    """A row of pgt_definitions: what is wanted, and by whom."""
 
     schema: str
     name: str
@@ -72,14 +72,11 @@ class _Asked:
 def define_pending(home: Connection, dsn: str, origins: Origins) -> int:
     """All that wait; those that are refused, or cannot be decided now, say why. Returns how many were accepted."""
     accepted = 0
-    with translated():
-        rows = home.execute(statement("definitions_pending")).fetchall()
-    for row in rows:
-        asked = _Asked(*row)
+    for asked in pending(home):
         error: PgtrickleError | None = None
         try:
             with translated(), home.transaction():
-                _define(home, dsn, origins, asked)
+                define(home, dsn, origins, asked)
                 home.execute(statement("definition_done"), {"schema": asked.schema, "name": asked.name})
             accepted += 1
         except PgtrickleError as caught:
@@ -91,7 +88,7 @@ def define_pending(home: Connection, dsn: str, origins: Origins) -> int:
     return accepted
 
 
-def _refuse(home: Connection, asked: _Asked, error: PgtrickleError) -> None:
+def _refuse(home: Connection, asked: Asked, error: PgtrickleError) -> None:
     is_final = not isinstance(error, TransientError)
     with translated():
         home.execute(
@@ -104,8 +101,13 @@ def _refuse(home: Connection, asked: _Asked, error: PgtrickleError) -> None:
     )
 
 
-def _define(home: Connection, dsn: str, origins: Origins, asked: _Asked) -> None:
-    """In a transaction of `home`."""
+def pending(home: Connection) -> list[Asked]:
+    with translated():
+        return [Asked(*row) for row in home.execute(statement("definitions_pending")).fetchall()]
+
+
+def define(home: Connection, dsn: str, origins: Origins, asked: Asked) -> None:
+    """In a transaction of `home`, with the rights of the role that asks."""
     find = _finder(dsn, origins, asked.role)
     keywords = frozenset(r[0] for r in home.execute(statement("keywords")).fetchall())
     _type(home, asked, keywords, lambda parts: _shell(home, asked, parts, find))
@@ -154,7 +156,7 @@ def require_columns(home: Connection) -> None:
 
 def _type(
     home: Connection,
-    asked: _Asked,
+    asked: Asked,
     keywords: frozenset[str],
     place: Callable[[tuple[str, ...]], tuple[str, str]],
 ) -> None:
@@ -196,7 +198,7 @@ def find_table(conn: Connection, place: Place, schema: str, name: str, role: str
 
 def _shell(
     home: Connection,
-    asked: _Asked,
+    asked: Asked,
     parts: tuple[str, ...],
     find: Callable[[tuple[str, ...]], OriginTable],
 ) -> tuple[str, str]:

@@ -8,19 +8,16 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
-import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-from psycopg.conninfo import make_conninfo
-
 from pgtrickle.db.connect import translated
 from pgtrickle.db.discover import server_label
 from pgtrickle.db.probe import make_probe
+from pgtrickle.db.proof import is_user
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
 from pgtrickle.pipeline.references import references_to
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 log = logging.getLogger(__name__)
-
-CONNECT_SECONDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,24 +129,9 @@ def _origin(dsn: str, origins: Origins, candidate: _Candidate) -> OriginTable:
         role = candidate.remote_user or role
         database = f"{database}@{_server(dsn, origins, candidate)}"
     with origins.visit(dsn, database) as (conn, place):
-        if role != candidate.creator and not (candidate.is_vouched or _is_user(conn, role, candidate.password)):
+        if role != candidate.creator and not (candidate.is_vouched or is_user(conn, role, candidate.password)):
             raise DefinitionError(f"the user mapping of {candidate.creator} does not prove to be {role}")
         return find_table(conn, place, schema, name, role)
-
-
-def _is_user(conn: Connection, user: str, password: str | None) -> bool:
-    """Whether the password opens the database for the user: whoever writes a mapping can name anybody in it.
-
-    As postgres_fdw asks it of all but superusers: a server that lets them in without a password proves nothing.
-    """
-    if not password:
-        return False
-    theirs = {"user": user, "password": password, "passfile": os.devnull, "connect_timeout": str(CONNECT_SECONDS)}
-    try:
-        with psycopg.connect(make_conninfo("", **{**conn.info.get_parameters(), **theirs})) as there:
-            return bool(there.pgconn.used_password)
-    except psycopg.OperationalError:
-        return False
 
 
 def _server(dsn: str, origins: Origins, candidate: _Candidate) -> str:

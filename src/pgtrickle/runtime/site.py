@@ -13,6 +13,7 @@ from pgtrickle.runtime.definer import define_pending
 from pgtrickle.runtime.foreign import serve_shared
 from pgtrickle.runtime.mirroring import Mirroring
 from pgtrickle.runtime.origins import Origins
+from pgtrickle.runtime.planner import tell_plans
 from pgtrickle.runtime.templatecache import TemplateCache
 from pgtrickle.runtime.worker import Worker
 from pgtrickle.settings import Settings
@@ -56,7 +57,7 @@ class Site:
         self.shed()
 
     def define(self) -> None:
-        """Validates definitions that read other databases; who comes while somebody does leaves it to them."""
+        """Definitions that read other databases, plans that were asked for; who comes meanwhile leaves it to us."""
         if not self._defining.acquire(blocking=False):
             return
         try:
@@ -75,6 +76,7 @@ class Site:
 
     def define_with(self, home: Connection) -> None:
         define_pending(home, self.dsn, self._origins)
+        tell_plans(home, self.dsn, self._origins)
         serve_shared(home, self.dsn, self._origins)
         self._mirroring.retire(home)
 

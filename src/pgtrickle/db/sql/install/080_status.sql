@@ -179,4 +179,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.validate_query(text) IS
-'Checks a query as create_stream_table would, without creating anything: whether it is valid, which mode AUTO would choose and why, what it reads. Raises when it is not usable at all.';
+'Checks a query as create_stream_table would, without creating anything: whether it is valid, which mode AUTO would choose and why, what it reads. Raises when it is not usable at all. CALL pgtrickle.explain_query(query) asks the control plane for the whole plan.';

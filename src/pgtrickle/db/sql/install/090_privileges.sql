@@ -33,3 +33,4 @@ REVOKE ALL ON FUNCTION pgtrickle._drop_mirror(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._register_as(oid, oid[], oid, name, name, text, jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;
+REVOKE ALL ON pgtrickle.pgt_plans FROM PUBLIC;

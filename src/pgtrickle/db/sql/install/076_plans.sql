@@ -1,0 +1,77 @@
+-- How a query would be maintained, told before anything is created. Only the control plane compiles queries, so the call asks it and
+-- waits: see runtime/planner.py.
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_plans (
+    plan_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    query text NOT NULL,
+    search_path text NOT NULL,
+    asked_by name NOT NULL,
+    asked_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    plan text,
+    error_message text
+);
+COMMENT ON TABLE pgtrickle.pgt_plans IS 'Questions of explain_query and their answers, until they are taken.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._ask_plan(query text, path text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    id bigint;
+BEGIN
+    IF query IS NULL OR query ~ '^\s*$' THEN
+        RAISE EXCEPTION USING ERRCODE = 'syntax_error', MESSAGE = 'the query is empty', HINT = 'Write a SELECT.';
+    END IF;
+    IF NOT pgtrickle._is_served() THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'no scheduler is connected to this database, so nobody can tell',
+            HINT = 'Start pgtrickle run, or ask the command: pgtrickle plan --query ''...''. SELECT * FROM pgtrickle.validate_query(...) tells what PostgreSQL knows by itself.';
+    END IF;
+    DELETE FROM pgtrickle.pgt_plans AS p WHERE p.asked_at < clock_timestamp() - interval '1 hour';  -- nobody waits for them any more
+    INSERT INTO pgtrickle.pgt_plans (query, search_path, asked_by) VALUES (query, path, pgtrickle._caller()) RETURNING plan_id INTO id;
+    PERFORM pgtrickle._wake('define');
+    RETURN id;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._ask_plan(text, text) IS 'Internal. Asks the control plane how a query of the caller would be maintained.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._take_plan(id bigint, is_over bool) RETURNS TABLE (plan text, error_message text)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    DELETE FROM pgtrickle.pgt_plans AS p
+    WHERE p.plan_id = id AND p.asked_by = pgtrickle._caller() AND (is_over OR p.plan IS NOT NULL OR p.error_message IS NOT NULL)
+    RETURNING p.plan, p.error_message
+$$;
+COMMENT ON FUNCTION pgtrickle._take_plan(bigint, bool) IS 'Internal. The answer to a question of the caller; when the time is over the question is taken back, too.';
+
+-- Ends its transaction to let the control plane see the question: no SECURITY DEFINER, no SET, not inside BEGIN ... COMMIT.
+CREATE OR REPLACE PROCEDURE pgtrickle.explain_query(query text, INOUT plan text DEFAULT NULL, timeout interval DEFAULT '30 seconds')
+LANGUAGE plpgsql AS $$
+DECLARE
+    id bigint;
+    deadline timestamptz := pg_catalog.clock_timestamp() + timeout;
+    answer record;
+    pause float8 := 0.01;
+    is_over bool;
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    id := pgtrickle._ask_plan(query, pg_catalog.current_setting('search_path'));
+    LOOP
+        COMMIT;
+        is_over := pg_catalog.clock_timestamp() > deadline;
+        SELECT * INTO answer FROM pgtrickle._take_plan(id, is_over);
+        EXIT WHEN answer.plan IS NOT NULL OR answer.error_message IS NOT NULL;
+        IF is_over THEN
+            COMMIT;
+            RAISE EXCEPTION USING ERRCODE = 'query_canceled', MESSAGE = pg_catalog.format('no answer within %s', timeout),
+                HINT = CASE WHEN pgtrickle._is_served() THEN 'SELECT * FROM pgtrickle.health_check() says what is slow.'
+                            ELSE 'No scheduler is connected to this database: start pgtrickle run.' END;
+        END IF;
+        PERFORM pg_catalog.pg_sleep(pause);
+        pause := least(pause * 1.5, 0.25);
+    END LOOP;
+    COMMIT;
+    IF answer.error_message IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_object_definition', MESSAGE = answer.error_message;
+    END IF;
+    plan := answer.plan;
+END
+$$;
+COMMENT ON PROCEDURE pgtrickle.explain_query(text, text, interval) IS
+'How a query would be maintained as a stream table: mode, operators and what a refresh does for each, what runs in Spark, what would force FULL, the statements. Nothing is created. CALL it outside of a transaction block, with pgtrickle run at work.';

@@ -1,0 +1,100 @@
+"""How a query would be maintained: it is defined as if it were to stay, compiled, and forgotten again.
+
+For the command in the session of whoever asks, and for CALL explain_query in a session of ours, for the role that asks.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.db import catalog
+from pgtrickle.db.connect import TRANSACTION, connect, quote_ident, translated
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import DefinitionError, InvariantError, PgtrickleError
+from pgtrickle.pipeline.explain import plan_lines
+from pgtrickle.runtime.compile import compile_table
+from pgtrickle.runtime.definer import Asked, define, pending
+from pgtrickle.runtime.origins import Origins
+from pgtrickle.telemetry import event
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+    from pgtrickle.model.catalog import StreamTable
+
+log = logging.getLogger(__name__)
+
+_PLANNED = "__pgt_planned"
+FULL_WHEN = (
+    "a source was truncated",
+    "a partition, column, function or view that the query rests on was changed",
+    "AUTO finds that the changes are more than differential_max_change_ratio of the sources or max_buffer_rows",
+    "AUTO finds that the changes bring more rows than delta_work_mem_cap_mb has room for",
+    "of a cycle of stream tables, rows have gone from a source",
+    "AUTO expects it to be quicker, by what the latest refreshes took",
+    "a value does not fit the exact types of a sum (AUTO)",
+)
+
+
+def plan_of_table(dsn: str, name: str) -> dict[str, Any]:
+    with connect(dsn, role="plan", pooler=TRANSACTION) as conn, translated(), conn.transaction(force_rollback=True):
+        wanted = name if "." in name else f"public.{name}"
+        for table in catalog.load_stream_tables(conn):
+            if table.full_name == wanted or table.name == name:
+                return _plan(conn, table)
+    raise DefinitionError(f"there is no stream table {name}", hint="pgtrickle status lists them")
+
+
+def plan_of_query(dsn: str, query: str) -> dict[str, Any]:
+    """With the rights of the session; nothing is left behind."""
+    with connect(dsn, role="plan", pooler=TRANSACTION) as conn, translated(), conn.transaction(force_rollback=True):
+        # Names in it mean what they mean in a fresh session; afterwards nothing may be found by accident again.
+        conn.execute('SET LOCAL search_path = "$user", public')
+        conn.execute("SELECT pgtrickle.create_stream_table(%s, %s)", (f"public.{_PLANNED}", query))
+        conn.execute("SET LOCAL search_path = ''")
+        for asked in pending(conn):
+            if (asked.schema, asked.name) == ("public", _PLANNED):  # it reads other databases
+                define(conn, dsn, Origins(), asked)
+        return _plan(conn, _found(conn, "public"))
+
+
+def tell_plans(home: Connection, dsn: str, origins: Origins) -> None:
+    """Answers those who CALL explain_query."""
+    with translated():
+        rows = home.execute(statement("plans_asked")).fetchall()
+    for plan_id, query, path, role in rows:
+        plan = message = None
+        try:
+            with translated(), home.transaction(force_rollback=True):
+                # A schema in which whoever asks may create, and which is gone with the transaction.
+                home.execute(f"CREATE SCHEMA {_PLANNED}")
+                home.execute(f"GRANT USAGE, CREATE ON SCHEMA {_PLANNED} TO {quote_ident(role)}")
+                define(home, dsn, origins, Asked(_PLANNED, _PLANNED, None, query, {}, path, role))
+                plan = "\n".join(plan_lines(_plan(home, _found(home, _PLANNED)), statements=True))
+        except PgtrickleError as error:
+            if home.closed or home.broken:
+                raise
+            message = error.one_line()
+            log.info("A plan was not told", extra=event("planner.refused", detail=message))
+        with translated():
+            home.execute(statement("plan_told"), {"id": plan_id, "plan": plan, "message": message})
+
+
+def _found(conn: Connection, schema: str) -> StreamTable:
+    for table in catalog.load_stream_tables(conn):
+        if (table.schema, table.name) == (schema, _PLANNED):
+            return table
+    raise InvariantError("what was to be planned was not defined")
+
+
+def _plan(conn: Connection, table: StreamTable) -> dict[str, Any]:
+    rows = conn.execute(
+        "SELECT st.pgt_relid::int8 FROM pgtrickle.pgt_stream_tables AS st "
+        "WHERE st.pgt_id = ANY (pgtrickle._cycle_of(%s))",
+        (table.pgt_id,),
+    ).fetchall()
+    compiled = compile_table(conn, table, frozenset(relid for (relid,) in rows))
+    found: dict[str, Any] = {"mode": "FULL", "query": table.query, **compiled.explanation}
+    if compiled.template is not None:
+        found["full_when"] = list(FULL_WHEN)
+    return found
