@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from pgtrickle.db import connect
+from pgtrickle.errors import ConfigError
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.planner import plan_of_query, tell_plans
 from tests.conftest import Database, run
@@ -85,6 +86,10 @@ def test_who_may_not_read_is_told_no_plan(installed: Database, make_role: Callab
                 explained(role, query)
         installed.sql(f"GRANT SELECT ON hidden TO {role.info.user}")
         assert "Scan public.hidden" in explained(role, "SELECT a FROM public.hidden")  # may not create anywhere, either
+        theirs = installed.server.dsn(installed.name, user=role.info.user, password="x")
+        with pytest.raises(ConfigError, match="installed pgtrickle") as caught:
+            plan_of_query(theirs, "SELECT a FROM public.hidden")
+        assert "explain_query" in (caught.value.hint or "")
         for query in ("SELECT nothing FROM public.hidden", "SELEC", "SELECT 1 AS a; CREATE TABLE broken_in ()"):
             with pytest.raises(psycopg.Error, match="not valid"):
                 explained(role, query)

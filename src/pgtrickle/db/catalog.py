@@ -50,6 +50,15 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
     return StreamTable(*fields)
 
 
+def is_keeper(conn: Connection) -> bool:
+    """Whether the session has the rights of the role that installed pgtrickle."""
+    row = conn.execute(
+        "SELECT pg_catalog.pg_has_role(p.proowner, 'USAGE') FROM pg_catalog.pg_proc AS p "
+        "WHERE p.oid = 'pgtrickle._register'::pg_catalog.regproc"
+    ).fetchone()
+    return bool(row and row[0])
+
+
 def relations(conn: Connection, relids: Collection[int]) -> list[Relation]:
     """Those of them that there are, in any order."""
     rows = conn.execute(statement("relations"), {"relids": list(relids)}).fetchall()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import TRANSACTION, connect, quote_ident, translated
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import DefinitionError, InvariantError, PgtrickleError
+from pgtrickle.errors import ConfigError, DefinitionError, InvariantError, PgtrickleError
 from pgtrickle.pipeline.explain import plan_lines
 from pgtrickle.runtime.compile import compile_table
 from pgtrickle.runtime.definer import Asked, define, pending
@@ -38,6 +38,7 @@ FULL_WHEN = (
 
 def plan_of_table(dsn: str, name: str) -> dict[str, Any]:
     with connect(dsn, role="plan", pooler=TRANSACTION) as conn, translated(), conn.transaction(force_rollback=True):
+        _require_keeper(conn, "SELECT * FROM pgtrickle.explain_st('...')")
         wanted = name if "." in name else f"public.{name}"
         for table in catalog.load_stream_tables(conn):
             if table.full_name == wanted or table.name == name:
@@ -48,6 +49,7 @@ def plan_of_table(dsn: str, name: str) -> dict[str, Any]:
 def plan_of_query(dsn: str, query: str) -> dict[str, Any]:
     """With the rights of the session; nothing is left behind."""
     with connect(dsn, role="plan", pooler=TRANSACTION) as conn, translated(), conn.transaction(force_rollback=True):
+        _require_keeper(conn, "CALL pgtrickle.explain_query('...')")
         # Names in it mean what they mean in a fresh session; afterwards nothing may be found by accident again.
         conn.execute('SET LOCAL search_path = "$user", public')
         conn.execute("SELECT pgtrickle.create_stream_table(%s, %s)", (f"public.{_PLANNED}", query))
@@ -78,6 +80,12 @@ def tell_plans(home: Connection, dsn: str, origins: Origins) -> None:
             log.info("A plan was not told", extra=event("planner.refused", detail=message))
         with translated():
             home.execute(statement("plan_told"), {"id": plan_id, "plan": plan, "message": message})
+
+
+def _require_keeper(conn: Connection, hint: str) -> None:
+    """To compile takes what the control plane may read."""
+    if not catalog.is_keeper(conn):
+        raise ConfigError("only the role that installed pgtrickle may plan by the command", hint=f"in psql: {hint}")
 
 
 def _found(conn: Connection, schema: str) -> StreamTable:
