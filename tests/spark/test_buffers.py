@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import psycopg
 import pytest
 
 from pgtrickle.capture.compact import Compactor
@@ -11,6 +12,7 @@ from pgtrickle.capture.trim import trim_all
 from pgtrickle.db import connect
 from pgtrickle.model.flow import Cut
 from pgtrickle.runtime.mirrors import FORGOTTEN, NETTED
+from pgtrickle.runtime.verify import verify_tables
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.elsewhere import Elsewhere
@@ -176,3 +178,74 @@ def test_a_table_with_more_changes_than_max_buffer_rows_is_computed_anew(
     line.tick()
     assert line.last("s") == ("FULL", "COMPLETED", "6 changes exceed max_buffer_rows (5)")
     line.equal("s")
+
+
+def captured(line: Line, names: str = "") -> int:
+    """Rows in the buffers of stream tables, mirrors included, whose names match."""
+    relids = line.sql(
+        "SELECT pgt_relid::int8 FROM pgtrickle.pgt_stream_tables JOIN pgtrickle.pgt_sources "
+        "ON source_relid = pgt_relid WHERE pgt_name ~ %s",
+        names,
+    )
+    assert relids
+    return sum(int(line.sql(f"SELECT count(*) FROM pgtrickle_changes.changes_{r}")[0][0]) for (r,) in relids)
+
+
+def right(line: Line, name: str, action: str) -> None:
+    """Refreshed in this way, and equal to its query; so are the mirrors that it reads."""
+    assert line.last(name)[:2] == (action, "COMPLETED"), line.last(name)
+    results = verify_tables(line.dsn, [name], timeout_seconds=1)
+    assert all(r.ok for r in results), results
+
+
+def test_a_first_load_does_not_go_through_a_buffer(make_installed: Make, make_line: MakeLine) -> None:
+    """Of a mirror, and of stream tables that read one another: whoever reads them is loaded afterwards."""
+    origin = make_installed()
+    origin.sql("CREATE TABLE big AS SELECT i AS id, i % 7 AS v FROM generate_series(1, 30000) AS i")
+    line = make_line(make_installed())
+    query = f"SELECT id, v FROM {origin.name}.public.big WHERE id > 10"
+    line.sql("SELECT pgtrickle.create_stream_table('copied', %s)", query)
+    line.tick()
+    line.sql("SELECT pgtrickle.create_stream_table('counted', 'SELECT v, count(*) AS n FROM copied GROUP BY v')")
+    line.tick()
+    assert captured(line) == 0
+    line.sql("SELECT pgtrickle.create_stream_table('first', 'SELECT id, v FROM copied WHERE v < 3')")
+    line.sql("SELECT pgtrickle.create_stream_table('second', 'SELECT v, sum(id) AS s FROM first GROUP BY v')")
+    line.sql("SELECT pgtrickle.create_stream_table('third', 'SELECT count(*) AS n FROM second')")
+    line.tick()
+    assert captured(line) == 0
+    for name in ("copied", "counted", "first", "second", "third"):
+        assert line.refreshes(name) == 1
+        right(line, name, "FULL")
+
+    origin.sql("UPDATE big SET v = 2 WHERE id BETWEEN 100 AND 120")
+    line.tick()
+    for name in ("copied", "counted", "first", "second"):
+        right(line, name, "DIFFERENTIAL")
+    assert captured(line, "^mirror_") == 36  # three of them had that value already
+    line.session.tidy()
+    assert captured(line, "^mirror_") == 0
+
+
+def test_a_mirror_that_is_loaded_late_is_not_captured_before(make_installed: Make, make_line: MakeLine) -> None:
+    """Its origin was away when its reader was defined."""
+    near, far = make_installed(), make_installed()
+    for database in (near, far):
+        database.sql("CREATE TABLE big AS SELECT i AS id, i % 7 AS v FROM generate_series(1, 5000) AS i")
+    line = make_line(make_installed())
+    query = f"SELECT n.id, f.v FROM {near.name}.public.big AS n JOIN {far.name}.public.big AS f USING (id)"
+    line.sql("SELECT pgtrickle.create_stream_table('joined', %s)", query)
+    line.session.site.define_with(line.session.control)
+    with psycopg.connect(far.server.dsn(), autocommit=True) as conn:
+        conn.execute(f"ALTER DATABASE {far.name} ALLOW_CONNECTIONS false")
+        conn.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [far.name])
+        (waits,) = [o for o in line.tick() if o.table.name == "joined"]
+        assert "to be loaded" in str(waits.error)
+        assert line.sql("SELECT count(*) FROM pgtrickle.pgt_sources") == [(0,)]
+        conn.execute(f"ALTER DATABASE {far.name} ALLOW_CONNECTIONS true")
+    line.tick()
+    right(line, "joined", "FULL")
+    assert captured(line) == 0
+    far.sql("UPDATE big SET v = 9 WHERE id = 7")
+    line.tick()
+    right(line, "joined", "DIFFERENTIAL")

@@ -107,20 +107,13 @@ class Worker:
         relids = {t.pgt_id: t.relid for t in tables}
         cycles = [u for u in units if u.kind == CYCLIC]
         self._cycles_of = {i: frozenset(relids[j] for j in u.members if j in relids) for u in cycles for i in u.members}
-        ready: dict[int, StreamTable] = {}
-        for table in tables:
-            if table.status in ("INITIALIZING", "ACTIVE") and self._ready(table, outcomes):
-                ready[table.pgt_id] = table
-        mirrors = [t for t in ready.values() if t.mirror is not None]
+        tables = [t for t in tables if t.status in ("INITIALIZING", "ACTIVE")]
+        mirrors = [t for t in tables if t.mirror is not None]  # prepared at their origins, which may be away
         if mirrors:
             outcomes += self._mirrored(mirrors, noticed)
             # What reads them sees them as they were committed just now or, where an origin is away, as they were.
             units = [_without(unit, {t.pgt_id for t in mirrors}) for unit in units]
-        if any(t.origins is not None for t in ready.values()):
-            for table, error in self._mirroring.unready(self.writer, list(ready)):
-                self._postpone(table, error)
-                outcomes.append(Outcome(table, PREPARE, None, error))
-                del ready[table.pgt_id]
+        ready = self._all_ready([t for t in tables if t.mirror is None], outcomes)
         alone = [i for u in units if len(u.members) == 1 and u.kind != CYCLIC for i in u.members if i in ready]
         if alone:
             outcomes += self._wave(alone)
@@ -166,10 +159,28 @@ class Worker:
             ),
         )
 
+    def _all_ready(self, tables: Sequence[StreamTable], outcomes: list[Outcome]) -> dict[int, StreamTable]:
+        """Those that can be refreshed, their sources captured. One that reads a table which is yet to be loaded is
+        prepared after that: as it is loaded itself afterwards, nobody needs that table's load in a buffer.
+        """
+        waiting: set[int] = set()
+        if any(t.origins is not None for t in tables):
+            for table, error in self._mirroring.unready(self.writer, [t.pgt_id for t in tables]):
+                self._postpone(table, error)
+                outcomes.append(Outcome(table, PREPARE, None, error))
+                waiting.add(table.pgt_id)
+        unloaded = {t.relid for t in tables if not t.is_populated}
+        ready: dict[int, StreamTable] = {}
+        for table in tables:
+            if table.pgt_id in waiting:
+                continue
+            follows = not table.is_populated and any(s.relid in unloaded for s in table.sources)
+            if (follows and table.pgt_id not in self._cycles_of) or self._ready(table, outcomes):
+                ready[table.pgt_id] = table
+        return ready
+
     def _ready(self, table: StreamTable, outcomes: list[Outcome]) -> bool:
         compiled = self.cache.get(table)
-        if table.mirror is not None:
-            return True  # prepared at its origin, which may be away
         if compiled is None or compiled.cycle != self._cycles_of.get(table.pgt_id, frozenset()):
             return self._prepare(table, outcomes)
         self._held[table.pgt_id] = (version(table), compiled)
