@@ -10,7 +10,7 @@ import pytest
 
 from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install, uninstall
-from pgtrickle.runtime.plan import plan_of
+from pgtrickle.runtime.planner import plan_of_query
 from pgtrickle.runtime.verify import verify_tables
 from tests.conftest import Database, create_database
 from tests.fleet.conftest import Run, Shop, wait_for
@@ -157,7 +157,7 @@ def test_commands_work_through_a_transaction_pooler_without_being_told(shop: Sho
         with connect(dsn, role="install", pooler="transaction") as conn:
             install(conn)
         database.sql("CREATE TABLE t (a int PRIMARY KEY, b numeric)")
-        found = plan_of(dsn, None, "SELECT b, count(*) AS n FROM t GROUP BY b")
+        found = plan_of_query(dsn, "SELECT b, count(*) AS n FROM t GROUP BY b")
         assert found["mode"] == "DIFFERENTIAL"
         assert verify_tables(dsn, None) == []
         with connect(dsn, role="install", pooler="transaction") as conn:

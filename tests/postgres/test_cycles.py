@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from pgtrickle.errors import NotDifferentiableError
-from pgtrickle.runtime.plan import plan_of
+from pgtrickle.runtime.planner import plan_of_table
 from tests.conftest import Database
 
 
@@ -112,13 +112,13 @@ def test_members_that_come_and_go_are_loaded_anew_and_announced(db: Database) ->
 
 def test_plan_says_that_it_is_a_cycle_and_why_not(db: Database) -> None:
     alter(db, "x", "SELECT a FROM t UNION SELECT a FROM y")
-    assert plan_of(db.dsn, "x", None)["tree"][:2] == [
+    assert plan_of_table(db.dsn, "x")["tree"][:2] == [
         "Cycle: the least fixpoint of all its definitions, step by step",
         "Distinct: rows equal to a changed one, before and after",
     ]
     alter(db, "y", "SELECT a FROM x WHERE a = 1 OR a IN (SELECT a FROM x)")
     with pytest.raises(NotDifferentiableError, match=r"public.y reads itself .* a subquery under NOT, OR"):
-        plan_of(db.dsn, "y", None)
+        plan_of_table(db.dsn, "y")
 
 
 def test_cycle_is_dropped_as_a_whole(db: Database) -> None:
