@@ -193,10 +193,10 @@ def test_a_change_elsewhere_makes_its_mirror_due_and_nobody_else(reader: Reader,
     second = Origin(reader.database)  # a mirror of a table of the same server's same database is no different
     mirror, _ = reader.mirror("m", origin, relid), reader.mirror("n", second, second.table())
     reader.calm()
-    began = time.time()
+    began = time.monotonic()
     origin.sql("INSERT INTO t VALUES (1, 1)")
     assert reader.within() == [(mirror,)]
-    assert began < reader.noticed() < time.time()
+    assert began < reader.noticed() < time.monotonic()
     reader.link.finish()
     assert reader.quiet()
     origin.sql(f"INSERT INTO u SELECT 1, 1 WHERE {other} > 0")
@@ -237,7 +237,7 @@ def test_mirrors_of_one_origin_move_together(reader: Reader, origin: Origin) -> 
 def test_what_was_asked_for_wants_what_is_there_now(reader: Reader, origin: Origin) -> None:
     mirror = reader.mirror("m", origin, origin.table())
     reader.calm()
-    began = time.time()
+    began = time.monotonic()
     reader.sql("SELECT pgtrickle.refresh_stream_table('m')")
     assert reader.within() == [(mirror,)]
     assert reader.noticed() > began
@@ -356,11 +356,11 @@ def test_broker_looks_for_all_and_nobody_looks_beside_it(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgtrickle/look'"
     )
     for number in range(3):
-        began = time.time()
+        began = time.monotonic()
         origin.sql("INSERT INTO t SELECT i, 1 FROM generate_series(1, 4) AS i")
         for reader, mirror in zip(readers, mirrors, strict=True):
             assert reader.within() == [(mirror,)], number
-            assert began < reader.noticed() < time.time()
+            assert began < reader.noticed() < time.monotonic()
             reader.link.finish()
         for reader in readers:
             reader.calm()

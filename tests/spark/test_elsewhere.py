@@ -139,7 +139,7 @@ def test_changes_are_read_once_for_all_databases(
         crm.sql(
             "INSERT INTO customers SELECT max(id) + 1, 'x', NULL FROM customers; DELETE FROM customers WHERE id = 1"
         )
-        noticed = time.time()
+        noticed = time.monotonic()
         taken = origins.readings(key).taken
         for line in readers:
             line.tick(noticed)
@@ -150,7 +150,7 @@ def test_changes_are_read_once_for_all_databases(
         assert line.rows("copied") == sorted(crm.sql(f"SELECT {columns} FROM customers"), key=repr)
     # Who was told later than the reading began does not take it.
     crm.sql("INSERT INTO customers VALUES (100, 'late', NULL)")
-    readers[0].tick(time.time())
+    readers[0].tick(time.monotonic())
     assert (100, None) in readers[0].rows("copied")
     origins.tell_all()
     positions = crm.sql("SELECT count(*), count(snapshot) FROM pgtrickle.pgt_readers")

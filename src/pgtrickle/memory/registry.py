@@ -85,8 +85,8 @@ class Answer:
     max_lsn: int
     xmin: int  # transactions before it were seen
     tick: int
-    looked_at: float
-    done_at: float
+    looked_at: float  # when the look began, in seconds since the epoch
+    done_at: float  # when it had ended, by the monotonic clock, which all processes of a machine share
     scans_done: int
     scans_saved: int
     consumers: int

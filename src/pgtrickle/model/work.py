@@ -71,9 +71,10 @@ class Unit:
 class Job:
     """A unit that was queued; `job_id` is its row of pgt_scheduler_jobs.
 
-    `noticed`: when the latest of the looks at other databases had ended that made it due, in seconds since the epoch.
-    What is read there by a statement that began since then has what it is wanted for: it sees all that they saw. 0: not
-    known, so that it is read anew. None: it reads no other database.
+    `noticed`: when the latest of the looks at other databases had ended that made it due, by the monotonic clock: one
+    that is set back would make an older reading look like a later one. What is read there by a statement that began
+    since then has what it is wanted for: it sees all that they saw. 0: not known, so that it is read anew. None: it
+    reads no other database.
     """
 
     job_id: int

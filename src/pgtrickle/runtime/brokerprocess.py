@@ -155,7 +155,7 @@ class OriginThread:
         self._ledger.want(wanted.readers)
         begun = time.time()
         found = self._session.scan(self._ledger.questions())
-        done = time.time()
+        done = time.monotonic()
         news = self._ledger.note(found, wanted.shares())
         self._tick += 1
         answers = {

@@ -23,7 +23,7 @@ HANG_SECONDS = 2.0 * STATEMENT_SECONDS  # the server itself would have given up
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was asked, and what was found. Times are seconds since the epoch."""
+    """What was asked, and what was found. `ended` by the monotonic clock."""
 
     wanted: Sequence[tuple[int, Cut | None]]
     ended: float
@@ -103,7 +103,7 @@ class Lookout:
             self._failed(f"{type(error).__name__}: {error}")
             return
         self._failures, self.problem = 0, None
-        look = Look(wanted, time.time(), found)
+        look = Look(wanted, time.monotonic(), found)
         self._looks.put(look)
         self._busy_since = None
         if look.news():

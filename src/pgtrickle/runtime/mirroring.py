@@ -95,7 +95,7 @@ class Mirroring:
         held = {table.pgt_id: self._cache.get(table) for table in tables}
         wants = {table.pgt_id: want for table in tables if (want := _want(table, reader.key)) is not None}
         if len(wants) == len(tables) and all(held.values()):
-            reading = self._reading(mirror, list(wants.values()), noticed or time.time())
+            reading = self._reading(mirror, list(wants.values()), noticed or time.monotonic())
             if all(map(reading.serves, wants.values())):
                 refresher = SharedRefresher(
                     reading, wants, home, self._engine, lambda t: held[t.pgt_id], self._limits()

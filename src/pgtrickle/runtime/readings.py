@@ -59,7 +59,7 @@ class Rows:
 class Reading:
     """An origin at one cut. A table that is missing from `tables` had more changes than are kept."""
 
-    begun: float
+    begun: float  # by the monotonic clock
     moment: catalog.Moment
     positions: Mapping[Place, Position]
     prints: Mapping[int, str | None]
@@ -130,7 +130,7 @@ class Readings:
 
 def read(conn: Connection, wants: Sequence[Want]) -> Reading:
     """All of these, in one snapshot."""
-    begun = time.time()
+    begun = time.monotonic()
     with translated():
         begin(conn, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:

@@ -277,7 +277,7 @@ class Scheduling:
         if not self._mirrored or not (mirrors := self._mirrored.intersection(unit.members)):
             return None
         if any(self._board.is_asked(pgt_id) for pgt_id in unit.members):
-            return time.time()
+            return time.monotonic()
         return max(self.looks.noticed.get(pgt_id, 0.0) for pgt_id in mirrors)
 
     def listen(self) -> bool:
