@@ -136,10 +136,7 @@ def created(line: Bench, name: str, query: str) -> tuple[list[str], str | None]:
 
 
 def compile_milliseconds(line: Bench, name: str) -> tuple[float, float]:
-    """In a fresh session each, and in one that has prepared what every compilation asks, as that of a loop has.
-
-    The least of each: it is the same work every time, and what else the machine does only adds to it.
-    """
+    """In a fresh session each, and in one that has prepared what every compilation asks, as that of a loop has."""
     (table,) = [t for t in catalog.load_stream_tables(line.conn) if t.name == name]
     cold, warm = [], []
     for _ in range(COMPILATIONS):
@@ -148,7 +145,7 @@ def compile_milliseconds(line: Bench, name: str) -> tuple[float, float]:
     with connect(line.dsn, role="bench", autocommit=True) as conn:
         for _ in range(WARM_COMPILATIONS + COMPILATIONS):
             warm.append(_compiled_in(conn, table))
-    return min(cold), min(warm[WARM_COMPILATIONS:])
+    return median(cold), median(warm[WARM_COMPILATIONS:])
 
 
 def _compiled_in(conn: Connection, table: StreamTable) -> float:
