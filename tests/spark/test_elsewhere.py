@@ -87,6 +87,38 @@ def test_a_foreign_table_is_maintained_from_its_origins_changes(fleet: Elsewhere
     assert fleet.line.rows("by_region") == sorted(fleet.home.sql(query), key=repr)
 
 
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        (
+            "ALTER TABLE customers RENAME TO former;"
+            "CREATE TABLE customers (id int PRIMARY KEY, region text, name text); INSERT INTO customers VALUES (9, 'new')",
+            None,
+        ),
+        (None, "ALTER FOREIGN TABLE people ALTER region OPTIONS (ADD column_name 'name')"),
+        ("ALTER TABLE customers RENAME region TO area; ALTER TABLE customers RENAME name TO region", None),
+    ],
+    ids=["another table of that name", "another column", "another column of that name"],
+)
+def test_a_foreign_table_is_what_it_says_now(fleet: Elsewhere, there: str | None, here: str | None) -> None:
+    """Its names may mean another table or column than they did when the mirror was made."""
+    crm, _ = fleet.others
+    foreign(fleet, 0, "customers", "id int, region text", name="people")
+    query = "SELECT region, count(*) AS n, max(id) AS last FROM people GROUP BY region"
+    fleet.line.create("by_region", query)
+    fleet.settle()
+    if there is not None:
+        crm.sql(there)
+    if here is not None:
+        fleet.home.sql(here)
+    fleet.settle()
+    assert fleet.line.rows("by_region") == sorted(fleet.home.sql(query), key=repr)
+    crm.sql("INSERT INTO customers (id) VALUES (20); DELETE FROM customers WHERE id = 1")
+    fleet.settle()
+    assert fleet.line.last("by_region")[:2] == ("DIFFERENTIAL", "COMPLETED")
+    assert fleet.line.rows("by_region") == sorted(fleet.home.sql(query), key=repr)
+
+
 def test_a_foreign_table_is_full_until_its_origin_is_managed(
     fleet: Elsewhere, make_database: Callable[[], Database]
 ) -> None:

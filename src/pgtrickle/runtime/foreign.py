@@ -50,12 +50,22 @@ class _Candidate:
     password: str | None = field(repr=False)
     is_vouched: bool
     columns: tuple[dict[str, Any], ...]
-    served_from: tuple[str, str, str] | None
+    served_key: str | None
+    served_relid: int | None
+    served_columns: tuple[dict[str, Any], ...]
     mirror: int | None
 
     @property
     def label(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    def is_served_by(self, table: OriginTable | None) -> bool:
+        """Whether its mirror is one of this table, and its columns are those that it has here."""
+        if table is None or (table.place.key, table.relid) != (self.served_key, self.served_relid):
+            return False
+        numbers = {c["name"]: c["attnum"] for c in table.columns}
+        here = {c["name"]: (numbers.get(c["origin_name"]), c["type"]) for c in self.columns}
+        return all(here.get(c["name"]) == (c["attnum"], c["type"]) for c in self.served_columns)
 
 
 def serve_shared(home: Connection, dsn: str, origins: Origins) -> int:
@@ -82,7 +92,7 @@ def _candidate(row: Sequence[Any]) -> _Candidate:
     values = list(row)
     values[9] = tuple(row[9]) if row[9] is not None and all(row[9]) else None
     values[14] = tuple(row[14])
-    values[15] = tuple(row[15]) if row[15] else None
+    values[17] = tuple(row[17] or ())
     return _Candidate(*values)
 
 
@@ -96,24 +106,14 @@ def _serve(home: Connection, dsn: str, origins: Origins, pgt_id: int, candidates
             raise
         except PgtrickleError as error:
             reason = reason or f"{candidate.label}: {error.message}"
-    is_served = any(c.served_from is not None for c in candidates)
-    unserved = [c for c in candidates if c.served_from is None]
-    moved_away = [
-        c
-        for c in candidates
-        if c.served_from is not None
-        and (c.relid not in found or (found[c.relid].place.database, *_table(found[c.relid])) != c.served_from)
-    ]
+    unserved = [c for c in candidates if c.mirror is None]
+    moved_away = [c for c in candidates if c.mirror is not None and not c.is_served_by(found.get(c.relid))]
     if moved_away:
         return _alter(home, pgt_id, moved_away, {})
-    if reason is not None and not is_served:
+    if reason is not None and len(unserved) == len(candidates):
         home.execute(statement("mode_reason"), {"id": pgt_id, "reason": f"{reason}; so it is read as it is"})
         return 0
     return _alter(home, pgt_id, unserved, found) if unserved else 0
-
-
-def _table(table: OriginTable) -> tuple[str, str]:
-    return table.schema, table.name
 
 
 def _origin(dsn: str, origins: Origins, candidate: _Candidate) -> OriginTable:

@@ -1,14 +1,26 @@
 -- Relations of this database that are tables of other databases, by the stream tables that read them, or their mirrors.
 -- Returns: pgt_id, creator, oid, schema, name, whether it is foreign, the database, host and port that the foreign server names (NULL: not said),
 -- origin (array: database, schema, table), whether the creator has a user mapping, the user that it names (NULL: not said, or not ours to
--- read), its password, whether a superuser has vouched for it (password_required is off), columns json [{attnum, name, origin_name, type, collation}], the mirror's origin (database, schema, table) and pgt_id when it is served by one.
+-- read), its password, whether a superuser has vouched for it (password_required is off), columns json [{attnum, name, origin_name, type, collation}];
+-- when it is served by a mirror: key of the database and oid of the table that it mirrors, its columns json [{name, attnum (at the origin), type}],
+-- its pgt_id.
 WITH used AS (
-    SELECT d.pgt_id, d.source_relid AS relid, NULL::text[] AS served_from, NULL::int8 AS mirror
+    SELECT d.pgt_id, d.source_relid AS relid, NULL::text AS served_key, NULL::int8 AS served_relid, NULL::json AS served_columns, NULL::int8 AS mirror
     FROM pgtrickle.pgt_dependencies AS d
     WHERE d.source_type = 'FOREIGN_TABLE'
        OR EXISTS (SELECT FROM pgtrickle.pgt_shared_sources AS s WHERE s.local_relid = d.source_relid)
     UNION ALL
-    SELECT d.pgt_id, m.local_relid, ARRAY[m.origin_database, m.origin_schema, m.origin_table]::text[], m.pgt_id
+    SELECT
+        d.pgt_id,
+        m.local_relid,
+        m.origin_key,
+        m.origin_relid::int8,
+        (
+            SELECT json_agg(json_build_object('name', a.attname, 'attnum', u.attnum, 'type', format_type(a.atttypid, a.atttypmod)))
+            FROM unnest(m.columns_used) WITH ORDINALITY AS u(attnum, position)
+            JOIN pg_attribute AS a ON a.attrelid = t.pgt_relid AND a.attnum = u.position
+        ),
+        m.pgt_id
     FROM pgtrickle.pgt_mirrors AS m
     JOIN pgtrickle.pgt_stream_tables AS t ON t.pgt_id = m.pgt_id
     JOIN pgtrickle.pgt_dependencies AS d ON d.source_relid = t.pgt_relid
@@ -44,7 +56,9 @@ SELECT
         JOIN pg_type AS t ON t.oid = a.atttypid
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     ),
-    u.served_from,
+    u.served_key,
+    u.served_relid,
+    u.served_columns,
     u.mirror
 FROM used AS u
 JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.pgt_id
