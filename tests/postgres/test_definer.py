@@ -160,6 +160,42 @@ def test_declaring_needs_the_table(pair: Pair) -> None:
     assert pair.home.sql("SELECT count(*) FROM pgtrickle.pgt_shared_sources") == [(0,)]
 
 
+@pytest.mark.parametrize(
+    ("conninfo", "origin"),
+    [
+        ("host=db.example port=5433 dbname=shop user=r password=x", "shop@db.example:5433"),
+        ("dbname = 'my \\\\ sh\\'op'  host='/tmp'", "my \\ sh'op@/tmp:5432"),
+        ("password='host=evil dbname=evil' dbname=shop", "shop"),
+        ("dbname=a dbname=b hostaddr=10.0.0.1", "b@10.0.0.1:5432"),
+        ("host=a,b dbname=shop", None),
+        ("host=a user=shop", None),
+        ("postgresql://r@db.example/shop", None),
+    ],
+)
+def test_a_subscription_says_where_a_table_comes_from(installed: Database, conninfo: str, origin: str | None) -> None:
+    """With its server: another server may have a database of that name."""
+    assert installed.sql("SELECT pgtrickle._publisher(%s)", conninfo) == [(origin,)]
+
+
+def test_who_declares_has_to_be_allowed_to_read_there(pair: Pair) -> None:
+    """Otherwise a table's owner would have others, who may read more, store rows where the owner may see them."""
+    pair.home.sql("CREATE TABLE copied (id int, word text)")
+    pair.home.superuser_sql(f"ALTER TABLE copied OWNER TO {pair.name}; GRANT {pair.name} TO app")
+    run(pair.role, "SELECT pgtrickle.declare_shared_source('copied', %s)", f"{pair.other.name}.vault.secrets")
+    pair.home.sql("SELECT pgtrickle.create_stream_table('told', 'SELECT word FROM copied')")
+
+    def serve() -> int:
+        with connect(pair.home.dsn, role="test", autocommit=True) as conn:
+            return serve_shared(conn, pair.home.dsn, Origins())
+
+    pair.grant("USAGE ON SCHEMA vault")
+    assert serve() == 0
+    pair.grant("SELECT (id) ON vault.secrets")
+    assert serve() == 0
+    pair.grant("SELECT (word) ON vault.secrets")
+    assert serve() == 1
+
+
 def test_who_may_not_read_a_stream_table_learns_no_numbers_of_rows(
     pair: Pair, make_role: Callable[[Database], Role]
 ) -> None:

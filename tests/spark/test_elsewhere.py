@@ -92,7 +92,8 @@ def test_a_foreign_table_is_maintained_from_its_origins_changes(fleet: Elsewhere
     [
         (
             "ALTER TABLE customers RENAME TO former;"
-            "CREATE TABLE customers (id int PRIMARY KEY, region text, name text); INSERT INTO customers VALUES (9, 'new')",
+            "CREATE TABLE customers (id int PRIMARY KEY, region text, name text);"
+            "INSERT INTO customers VALUES (9, 'new')",
             None,
         ),
         (None, "ALTER FOREIGN TABLE people ALTER region OPTIONS (ADD column_name 'name')"),
@@ -313,7 +314,7 @@ def test_altered_to_other_databases_and_back(fleet: Elsewhere) -> None:
 
 def test_odd_names_everywhere(make_installed: Make, make_line: Callable[..., Line], make_database: Make) -> None:
     home, other = make_installed(), make_installed()
-    odd = 'a;b"c d%s'
+    odd = 'a;b"c@d%s'
     with psycopg.connect(other.server.dsn(), autocommit=True) as conn:
         conn.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(sql.Identifier(other.name), sql.Identifier(odd)))
     other.name = odd
@@ -322,7 +323,7 @@ def test_odd_names_everywhere(make_installed: Make, make_line: Callable[..., Lin
         'INSERT INTO "S.x;""%s"."T;--""%s" VALUES (1, \'x\')'
     )
     line = make_line(home)
-    name = '"a;b""c d%s"."S.x;""%s"."T;--""%s"'
+    name = '"a;b""c@d%s"."S.x;""%s"."T;--""%s"'
     home.sql(
         "SELECT pgtrickle.create_stream_table(%s, %s)", '"O;""dd%s"', f"SELECT * FROM {name} WHERE \"sel ect\" <> ';'"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db.connect import quote_ident, translated
@@ -41,6 +41,12 @@ class OriginTable:
     @property
     def full_name(self) -> str:
         return f"{self.place.database}.{self.schema}.{self.name}"
+
+    def readable_by(self, other: OriginTable) -> OriginTable:
+        """With the columns that somebody else may read, too, as that one sees it."""
+        theirs = {c["attnum"] for c in other.columns if c["may_read"]}
+        columns = tuple({**c, "may_read": c["may_read"] and c["attnum"] in theirs} for c in self.columns)
+        return replace(self, columns=columns)
 
 
 @dataclass(slots=True)

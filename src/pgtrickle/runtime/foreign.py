@@ -45,6 +45,7 @@ class _Candidate:
     host: str | None
     port: str | None
     origin: tuple[str, str, str] | None
+    declared_by: str | None
     has_mapping: bool
     remote_user: str | None
     password: str | None = field(repr=False)
@@ -91,8 +92,8 @@ def serve_shared(home: Connection, dsn: str, origins: Origins) -> int:
 def _candidate(row: Sequence[Any]) -> _Candidate:
     values = list(row)
     values[9] = tuple(row[9]) if row[9] is not None and all(row[9]) else None
-    values[14] = tuple(row[14])
-    values[17] = tuple(row[17] or ())
+    values[15] = tuple(row[15])
+    values[18] = tuple(row[18] or ())
     return _Candidate(*values)
 
 
@@ -123,31 +124,46 @@ def _origin(dsn: str, origins: Origins, candidate: _Candidate) -> OriginTable:
         raise DefinitionError("it does not say which table of which database it is")
     database, schema, name = candidate.origin
     role = candidate.creator
-    if candidate.is_foreign:
-        if not candidate.has_mapping:
-            raise DefinitionError(f"role {role} has no user mapping for its server")
+    if candidate.declared_by is not None:
+        database = _declared(dsn, origins, database)
+    elif not candidate.has_mapping:
+        raise DefinitionError(f"role {role} has no user mapping for its server")
+    else:
         role = candidate.remote_user or role
-        database = f"{database}@{_server(dsn, origins, candidate)}"
+        host, port = candidate.host, candidate.port or "5432"
+        server = _server(dsn, origins, host, port)
+        if server is None:
+            raise DefinitionError(f"its server {host or 'localhost'}:{port} is not one of this fleet")
+        database = f"{database}@{server}"
     with origins.visit(dsn, database) as (conn, place):
         if role != candidate.creator and not (candidate.is_vouched or is_user(conn, role, candidate.password)):
             raise DefinitionError(f"the user mapping of {candidate.creator} does not prove to be {role}")
-        return find_table(conn, place, schema, name, role)
+        table = find_table(conn, place, schema, name, role)
+        if candidate.declared_by not in (None, role):
+            # Otherwise whoever declares would choose what others, who may read more, put into their stream tables.
+            table = table.readable_by(find_table(conn, place, schema, name, str(candidate.declared_by)))
+    return table
 
 
-def _server(dsn: str, origins: Origins, candidate: _Candidate) -> str:
-    """The server of the fleet that a foreign server means. `localhost` is, to it, where this database is."""
-    host, port = candidate.host, candidate.port or "5432"
+def _declared(dsn: str, origins: Origins, database: str) -> str:
+    """database@host:port as a subscription has it, with the host as this fleet names it. Others stay as they are."""
+    name, _, server = database.rpartition("@")
+    host, _, port = server.rpartition(":")
+    found = _server(dsn, origins, host, port) if name and host else None
+    return database if found is None else f"{name}@{found}"
+
+
+def _server(dsn: str, origins: Origins, host: str | None, port: str) -> str | None:
+    """The server of the fleet that is meant. `localhost` is, to a server, where it is itself."""
     own = server_label(dsn)
     if host is None or host.startswith("/") or host in ("localhost", "127.0.0.1", "::1"):
-        if own.rpartition(":")[2] == port:
-            return own
-    else:
-        meant = _addresses(host)
-        for label in dict.fromkeys((own, *map(server_label, origins.servers))):
-            there, _, its_port = label.rpartition(":")
-            if its_port == port and (there == host or meant & _addresses(there)):
-                return label
-    raise DefinitionError(f"its server {host or 'localhost'}:{port} is not one of this fleet")
+        return own if own.rpartition(":")[2] == port else None
+    meant = _addresses(host)
+    for label in dict.fromkeys((own, *map(server_label, origins.servers))):
+        there, _, its_port = label.rpartition(":")
+        if its_port == port and (there == host or meant & _addresses(there)):
+            return label
+    return None
 
 
 def _addresses(host: str) -> set[str]:

@@ -104,12 +104,10 @@ class Origins:
     @contextmanager
     def visit(self, own: str, name: str) -> Iterator[tuple[Connection, Place]]:
         """A database by its name, or name@host:port: the one of this server goes before those of others. For a look."""
-        database, _, wanted = name.partition("@")
+        database, servers = self._meant(own, name)
         answers: list[str] = []  # servers that have it
         away: PgtrickleError | None = None
-        for server, dsn in {server_label(d): d for d in (*self.servers, own)}.items():
-            if wanted and server != wanted:
-                continue
+        for server, dsn in servers.items():
             try:
                 with connect(dsn, role="probe", pooler=TRANSACTION) as conn, translated():
                     row = conn.execute(
@@ -120,8 +118,8 @@ class Origins:
                 continue
             if row is not None and row[0]:
                 answers.append(server)
-        if server_label(own) in answers:
-            answers = [server_label(own)]
+                if server == server_label(own):
+                    break  # the others need not be asked, nor answer
         if len(answers) > 1:
             raise DefinitionError(
                 f"database {database} is on more than one server: {', '.join(answers)}",
@@ -140,6 +138,16 @@ class Origins:
                     f"database {database} is not managed: its changes are not captured", hint="pgtrickle install DSN"
                 )
             yield conn, Place(read_moment(conn).instance.key, label, database)
+
+    def _meant(self, own: str, name: str) -> tuple[str, dict[str, str]]:
+        """The database, and the servers to look for it, our own first. An @ may also be part of a database's name."""
+        servers = {server_label(own): own}
+        for dsn in self.servers:
+            servers.setdefault(server_label(dsn), dsn)
+        for label in servers:
+            if name.endswith(f"@{label}"):
+                return name.removesuffix(f"@{label}"), {label: servers[label]}
+        return name, servers
 
     def _take(self, dsn: str, mirror: Mirror, pooler: str) -> Connection:
         with self._lock:

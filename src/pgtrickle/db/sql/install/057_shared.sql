@@ -8,22 +8,41 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_shared_sources (
 COMMENT ON TABLE pgtrickle.pgt_shared_sources IS 'Tables here that were declared to be the copy of a table of another database: see declare_shared_source().';
 COMMENT ON COLUMN pgtrickle.pgt_shared_sources.origin IS 'Database (or database@host:port), schema, table.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._publisher(conninfo text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- Parameter by parameter, so that nothing is found in the value of another one; the last of a name counts.
+    SELECT CASE WHEN v.database <> '' AND v.host || v.port !~ ',' THEN v.database || CASE WHEN v.host <> '' THEN format('@%s:%s', v.host, v.port) ELSE '' END END
+    FROM (
+        SELECT coalesce(max(p.value) FILTER (WHERE p.name = 'dbname'), '') AS database,
+               coalesce(max(p.value) FILTER (WHERE p.name = 'host'), max(p.value) FILTER (WHERE p.name = 'hostaddr'), '') AS host,
+               coalesce(max(p.value) FILTER (WHERE p.name = 'port'), '5432') AS port
+        FROM (
+            SELECT DISTINCT ON (m[1]) m[1] AS name, regexp_replace(coalesce(m[2], m[3]), '\\(.)', '\1', 'g') AS value
+            FROM regexp_matches(conninfo, '([a-z_]+)\s*=\s*(?:''((?:[^''\\]|\\.)*)''|((?:[^\s\\]|\\.)*))', 'g') WITH ORDINALITY AS p(m, i)
+            WHERE conninfo !~ '^\s*postgres(ql)?://'
+            ORDER BY m[1], i DESC
+        ) AS p
+    ) AS v
+$$;
+COMMENT ON FUNCTION pgtrickle._publisher(text) IS
+'Internal. The database that a connection string leads to: name, or name@host:port. NULL when it does not say so in plain words (a URI, several hosts, no name).';
+
 CREATE OR REPLACE FUNCTION pgtrickle._subscribed_from(local_table oid) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     found text[];
 BEGIN
-    -- Only a superuser may read subconninfo.
-    EXECUTE 'SELECT ARRAY[(regexp_match(s.subconninfo, ''dbname\s*=\s*''''?([^ '''']+)''))[1], n.nspname, c.relname] '
+    -- Only a superuser may read subconninfo. From two publishers is from neither.
+    EXECUTE 'SELECT ARRAY[min(pgtrickle._publisher(s.subconninfo)), min(n.nspname::text), min(c.relname::text)] '
             'FROM pg_subscription_rel AS r JOIN pg_subscription AS s ON s.oid = r.srsubid '
-            'JOIN pg_class AS c ON c.oid = r.srrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE r.srrelid = $1'
+            'JOIN pg_class AS c ON c.oid = r.srrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE r.srrelid = $1 HAVING count(*) = 1'
     INTO found USING local_table;
-    RETURN found;
+    RETURN CASE WHEN found[1] IS NOT NULL THEN found END;
 EXCEPTION WHEN insufficient_privilege THEN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._subscribed_from(oid) IS 'Internal. The table that a subscription replicates into this one; NULL when there is none or the caller may not know.';
+COMMENT ON FUNCTION pgtrickle._subscribed_from(oid) IS 'Internal. The table that a subscription replicates into this one; NULL when there is none, it does not say so plainly, or the caller may not know.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.declare_shared_source(local regclass, origin text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -70,7 +89,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.declare_shared_source(regclass, text) IS
-'Declares that a table here (kept by logical replication, or by other means) is a table of another database: stream tables over it are then maintained from the changes at its origin, which are captured once for all databases. Without an origin it is read from the subscription, where the role that installed pgtrickle may. Returns the origin.';
+'Declares that a table here (kept by logical replication, or by other means) is a table of another database: stream tables over it are then maintained from the changes at its origin, which are captured once for all databases. Without an origin it is read from the subscription, where the role that installed pgtrickle may. Whoever declares has to be allowed to read the table there. Returns the origin.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.forget_shared_source(local regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

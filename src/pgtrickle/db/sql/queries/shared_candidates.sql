@@ -1,9 +1,9 @@
 -- Relations of this database that are tables of other databases, by the stream tables that read them, or their mirrors.
 -- Returns: pgt_id, creator, oid, schema, name, whether it is foreign, the database, host and port that the foreign server names (NULL: not said),
--- origin (array: database, schema, table), whether the creator has a user mapping, the user that it names (NULL: not said, or not ours to
--- read), its password, whether a superuser has vouched for it (password_required is off), columns json [{attnum, name, origin_name, type, collation}];
--- when it is served by a mirror: key of the database and oid of the table that it mirrors, its columns json [{name, attnum (at the origin), type}],
--- its pgt_id.
+-- origin (array: database, schema, table), who has declared it (NULL: the foreign table says so itself), whether the creator has a user mapping,
+-- the user that it names (NULL: not said, or not ours to read), its password, whether a superuser has vouched for it (password_required is off),
+-- columns json [{attnum, name, origin_name, type, collation}]; when it is served by a mirror: key of the database and oid of the table that it
+-- mirrors, its columns json [{name, attnum (at the origin), type}], its pgt_id.
 WITH used AS (
     SELECT d.pgt_id, d.source_relid AS relid, NULL::text AS served_key, NULL::int8 AS served_relid, NULL::json AS served_columns, NULL::int8 AS mirror
     FROM pgtrickle.pgt_dependencies AS d
@@ -38,6 +38,7 @@ SELECT
     f.port,
     CASE WHEN s.origin IS NOT NULL THEN s.origin
          WHEN f.is_postgres THEN ARRAY[f.dbname, coalesce(f.schema_name, n.nspname), coalesce(f.table_name, c.relname)] END,
+    s.declared_by,
     f.mapping IS NOT NULL,
     f.remote_user,
     f.password,
