@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
 import pytest
 
-from pgtrickle.db import connect
+from pgtrickle.db import Connection, connect
+from pgtrickle.db.catalog import load_stream_tables
+from pgtrickle.errors import DefinitionError
 from pgtrickle.runtime.definer import define_pending
+from pgtrickle.runtime.failures import record_failure
 from pgtrickle.runtime.foreign import serve_shared
-from pgtrickle.runtime.origins import Origins
+from pgtrickle.runtime.origins import Origins, Place
 from tests.conftest import Database, run
 
 Role = psycopg.Connection[Any]
@@ -36,6 +42,9 @@ class Pair:
     def ask(self, query: str = "SELECT id, word FROM {other}.vault.secrets", name: str = "mine") -> str | None:
         """The reason why not; None: it was accepted."""
         run(self.role, "SELECT pgtrickle.create_stream_table(%s, %s)", name, query.format(other=self.other.name))
+        return self.answer(name)
+
+    def answer(self, name: str = "mine") -> str | None:
         with connect(self.home.dsn, role="test", autocommit=True) as conn:
             define_pending(conn, self.home.dsn, self._origins)
         query = "SELECT state, error_message FROM pgtrickle.pending_definitions() WHERE name = %s"
@@ -315,3 +324,44 @@ def test_user_mapping_has_to_prove_who_it_names(pair: Pair) -> None:
     assert "does not prove to be app" in (reason() or "")
     run(pair.role, f"{mapping} (ADD password 'app')")
     assert reason() is None
+
+
+def test_a_request_that_replaces_one_under_way_is_not_lost(pair: Pair) -> None:
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    ask = "SELECT pgtrickle.create_stream_table('mine', %s)"
+    run(pair.role, ask, f"SELECT id FROM {pair.other.name}.vault.secrets")
+
+    class Slow(Origins):
+        @contextmanager
+        def visit(self, own: str, name: str) -> Iterator[tuple[Connection, Place]]:
+            run(pair.role, ask, f"SELECT word FROM {pair.other.name}.vault.secrets")
+            with super().visit(own, name) as found:
+                yield found
+
+    with connect(pair.home.dsn, role="test", autocommit=True) as conn:
+        assert define_pending(conn, pair.home.dsn, Slow()) == 0
+    ((_, _, query, _, _, state, error),) = run(pair.role, "SELECT * FROM pgtrickle.pending_definitions()")
+    assert ("SELECT word" in query, state, error) == (True, "WAITING", None)
+    assert pair.answer() is None
+    columns = "SELECT attname FROM pg_attribute WHERE attrelid = 'mine'::regclass AND attnum = 1"
+    assert pair.home.sql(columns) == [("word",)]
+
+
+def test_alerts_tell_no_rows_to_who_listens(pair: Pair, make_role: Callable[[Database], Role]) -> None:
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    stranger = make_role(pair.home)
+    run(stranger, "LISTEN pg_trickle_alert")
+    assert pair.ask("SELECT id FROM {other}.vault.secrets WHERE id = 'swordfish'", name="other") is not None
+    assert pair.ask() is None
+    error = DefinitionError('invalid input syntax for type integer: "swordfish"')
+    with connect(pair.home.dsn, role="test", autocommit=True) as conn:
+        table = load_stream_tables(conn)[-1]
+        record_failure(conn, table, error, action="FULL", started_at=datetime.now(UTC), max_consecutive=3)
+    payloads = [n.payload for n in stranger.notifies(timeout=5, stop_after=2)]
+    assert [json.loads(p)["event"] for p in payloads] == ["definition_refused", "refresh_failed"]
+    assert "swordfish" not in "".join(payloads)
+    status = "SELECT last_error_message FROM pgtrickle.pgt_status() WHERE name = 'public.mine'"
+    assert "swordfish" in str(run(pair.role, status))
+    assert "swordfish" not in str(run(stranger, status))

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db.connect import quote_ident, translated
@@ -72,7 +73,12 @@ class Asked:
     options: dict[str, Any]
     search_path: str
     role: str
+    asked_at: datetime | None = None  # None: of a query that is only planned
     shells: dict[tuple[str, ...], _Shell] = field(default_factory=dict)
+
+    @property
+    def request(self) -> dict[str, Any]:
+        return {"schema": self.schema, "name": self.name, "asked_at": self.asked_at}
 
 
 def define_pending(home: Connection, dsn: str, origins: Origins) -> int:
@@ -83,7 +89,9 @@ def define_pending(home: Connection, dsn: str, origins: Origins) -> int:
         try:
             with translated(), home.transaction():
                 define(home, dsn, origins, asked)
-                home.execute(statement("definition_done"), {"schema": asked.schema, "name": asked.name})
+                done = home.execute(statement("definition_done"), asked.request)
+                if not done.rowcount:
+                    raise TransientError("it was asked for anew, or taken back, meanwhile")
             accepted += 1
         except PgtrickleError as caught:
             if home.closed or home.broken:
@@ -99,7 +107,7 @@ def _refuse(home: Connection, asked: Asked, error: PgtrickleError) -> None:
     with translated():
         home.execute(
             statement("definition_refused"),
-            {"schema": asked.schema, "name": asked.name, "message": error.one_line(), "is_final": is_final},
+            {**asked.request, "message": error.one_line(), "is_final": is_final},
         )
     log.warning(
         "A definition was refused" if is_final else "A definition waits",
@@ -136,7 +144,7 @@ def define(home: Connection, dsn: str, origins: Origins, asked: Asked) -> None:
     if make_probe(home, text) is not None:
         raise InvariantError("a name of another database is left in the query")
     relids = [r[0] for r in home.execute(statement("mirror_relids"), {"ids": mirrors}).fetchall()]
-    home.execute(
+    registered = home.execute(
         statement("definition_register"),
         {
             "id": asked.pgt_id,
@@ -147,7 +155,9 @@ def define(home: Connection, dsn: str, origins: Origins, asked: Asked) -> None:
             "query": asked.query,
             "options": json.dumps(asked.options),
         },
-    )
+    ).fetchone()
+    if registered is None:
+        raise DefinitionError(f"role {asked.role} is gone")
     home.execute("DROP VIEW pg_temp.__pgt_probe")
 
 

@@ -53,6 +53,8 @@ def record_failure(
         if row is None:  # dropped or redefined meanwhile: nobody is waiting for this error
             return table.status
         status = str(row[0])
-        alert = {"event": "refresh_failed", "table": table.full_name, "status": status, "detail": message}
-        conn.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(alert)[:7900],))
+        # Everybody may listen, and the message may quote rows: it is for those who may read the table.
+        detail = f"{error.code}; pgtrickle.pgt_status() has the message"
+        alert = {"event": "refresh_failed", "table": table.full_name, "status": status, "detail": detail}
+        conn.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(alert),))
     return status

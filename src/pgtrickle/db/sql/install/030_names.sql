@@ -182,6 +182,6 @@ COMMENT ON FUNCTION pgtrickle._wake(text, bigint) IS 'Internal. Tells the contro
 
 CREATE OR REPLACE FUNCTION pgtrickle._alert(event text, table_name text, detail text) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT pg_notify('pg_trickle_alert', json_build_object('event', event, 'table', table_name, 'detail', left(detail, 4000))::text)
+    SELECT pg_notify('pg_trickle_alert', json_build_object('event', event, 'table', table_name, 'detail', detail)::text)
 $$;
-COMMENT ON FUNCTION pgtrickle._alert(text, text, text) IS 'Internal. Sends an alert: JSON with event, table, detail on channel pg_trickle_alert.';
+COMMENT ON FUNCTION pgtrickle._alert(text, text, text) IS 'Internal. Sends an alert: JSON with event, table, detail on channel pg_trickle_alert, to which everybody may listen.';
