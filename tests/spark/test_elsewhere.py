@@ -214,6 +214,22 @@ def test_an_origin_that_was_told_of_more_than_there_is_loads_the_mirror_anew(fle
     fleet.check("copied")
 
 
+def test_an_origin_with_another_history_loads_the_mirror_anew(fleet: Elsewhere) -> None:
+    """A promoted standby may lack what the mirror has seen, and its transaction ids may have gone past the mirror's."""
+    crm, _ = fleet.others
+    fleet.create("names", "SELECT id, name FROM {0}.public.customers")
+    fleet.settle()
+    ((mirror, fingerprint),) = fleet.home.sql("SELECT pgt_id, fingerprint FROM pgtrickle.pgt_mirrors")
+    history, _, rest = fingerprint.partition("/")
+    assert int(history, 16) == 1
+    fleet.home.sql(f"UPDATE pgtrickle_changes.mirror_{mirror} SET name = 'lost' WHERE id = 1")
+    fleet.home.sql("UPDATE pgtrickle.pgt_mirrors SET fingerprint = %s", f"00000002/{rest}")
+    crm.sql("UPDATE customers SET name = 'bea' WHERE id = 2")
+    fleet.settle()
+    fleet.check("names", action=None)
+    assert fleet.home.sql("SELECT fingerprint FROM pgtrickle.pgt_mirrors") == [(fingerprint,)]
+
+
 def test_what_was_committed_together_is_seen_together(fleet: Elsewhere) -> None:
     """Two tables of one origin, and a reader of both: never half of a transaction."""
     _, erp = fleet.others

@@ -21,6 +21,20 @@ def fingerprints(conn: Connection, relids: Iterable[int]) -> dict[int, str]:
         return dict(conn.execute(statement("fingerprints"), {"relids": wanted}).fetchall())
 
 
+def fingerprints_for_others(conn: Connection, relids: Iterable[int]) -> dict[int, str]:
+    """The same for readers in other databases.
+
+    When a standby is promoted, or the server restored, transactions that such a reader has seen may be lost, and their
+    ids be given to others: then its cut means nothing any more, though it looks like one of this server. Readers in
+    this database have gone back with it.
+    """
+    found = fingerprints(conn, relids)
+    with translated():
+        row = conn.execute(statement("timeline")).fetchone()
+    assert row is not None
+    return {relid: f"{row[0]}/{text}" for relid, text in found.items()}
+
+
 def unchanged(stored: str | None, current: str | None, attnums: Collection[int]) -> bool:
     """Whether a reader of these columns may go on. Columns that only others read do not matter to it."""
     if stored is None or current is None:

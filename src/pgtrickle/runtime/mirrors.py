@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from pgtrickle.capture.fingerprint import fingerprints_for_others
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
@@ -131,6 +132,9 @@ class MirrorRefresher(Refresher):
             if job.decision.action == DIFFERENTIAL and most and rows > most:
                 job.decision = Decision(FULL, f"{rows} changes exceed max_buffer_rows ({most})")
         return jobs
+
+    def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
+        return fingerprints_for_others(self.reader, relids)
 
     def _pending(self, wanted: Sequence[Wanted]) -> tuple[dict[Wanted, Pending], dict[int, float]]:
         return read_pending(self.reader, wanted)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pgtrickle.apply.groups import create_state
-from pgtrickle.capture.fingerprint import fingerprints
+from pgtrickle.capture.fingerprint import fingerprints, fingerprints_for_others
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
@@ -78,7 +79,7 @@ def prepare_mirror(
                 "columns": sorted(mirror.columns),
             },
         )
-        found = _captured(origin, mirror.relid, frozenset(mirror.columns))
+        found = _captured(origin, mirror.relid, frozenset(mirror.columns), fingerprints_for_others)
         compiled = compile_table(origin, there)
         compiled = _settled(origin, home, there, compiled, reload)
         with home.transaction():
@@ -128,11 +129,16 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> N
         raise SourceChangedError(f"{obstacle[0]}, which it did not when it was defined", hint=_ANEW)
 
 
-def _captured(conn: Connection, relid: int, columns: frozenset[int]) -> str | None:
+def _captured(
+    conn: Connection,
+    relid: int,
+    columns: frozenset[int],
+    look: Callable[[Connection, Iterable[int]], dict[int, str]] = fingerprints,
+) -> str | None:
     """The fingerprint of a state that was found in order *after* it was read, so never of one that lacks a trigger."""
     found: str | None = None
     for _ in range(CAPTURE_TRIES):
-        found = fingerprints(conn, [relid]).get(relid)
+        found = look(conn, [relid]).get(relid)
         if not ensure_capture(conn, relid, columns, deadline_s=CAPTURE_SECONDS):
             break
     return found

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pgtrickle.capture.fingerprint import fingerprints
+from pgtrickle.capture.fingerprint import fingerprints_for_others
 from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import begin, translated
@@ -137,7 +137,7 @@ def read(conn: Connection, wants: Sequence[Want]) -> Reading:
             moment = catalog.read_moment(conn)
             known = positions(conn)
             relids = sorted({w.relid for w in wants})
-            prints: dict[int, str | None] = dict.fromkeys(relids) | dict(fingerprints(conn, relids))
+            prints: dict[int, str | None] = dict.fromkeys(relids) | dict(fingerprints_for_others(conn, relids))
             tables: dict[int, Rows] = {}
             room = MOST_BYTES
             for relid in relids:
