@@ -85,6 +85,19 @@ def test_counting_anew_is_another_generation() -> None:
     assert book.entries[7].count == 0
 
 
+def test_after_a_silence_counting_begins_anew() -> None:
+    """A promoted standby may have given ids before our cut to other transactions."""
+    book = ledger(7)
+    book.note(seen(50, (7, 0, 0, 50)), {7: 3.0})
+    generation = book.entries[7].generation
+    book.forget()
+    assert book.questions() == [(7, None)]
+    assert book.note(seen(60, (7, 0, 0, 60)), {7: 3.0}) == {7}
+    entry = book.entries[7]
+    assert entry.generation != generation
+    assert (entry.scans_done, entry.scans_saved) == (2, 4.0)
+
+
 def test_saved_scans_are_those_that_others_did_not_make() -> None:
     book = ledger(7)
     for tick in range(10):

@@ -48,6 +48,10 @@ class Entry:
         """Changes that the slowest reader may not have seen: of each look all or nothing."""
         return self._pending
 
+    def anew(self, generation: int) -> Entry:
+        """Counts from nothing; what has been done is not undone."""
+        return Entry(generation, scans_done=self.scans_done, scans_saved=self.scans_saved)
+
     def add(self, changes: int, upto: int, horizon: int) -> None:
         if changes:
             self._looks.append((upto, changes))
@@ -74,6 +78,12 @@ class Ledger:
         for relid in sorted(wanted - self.entries.keys()):
             self.entries[relid] = Entry(self._generation())
 
+    def forget(self) -> None:
+        """The server did not answer. When it does again it may be a promoted standby, whose transactions have ids that
+        others had before: what became visible since cannot be counted."""
+        self._cut = None
+        self.entries = {relid: entry.anew(self._generation()) for relid, entry in self.entries.items()}
+
     def questions(self) -> Sequence[tuple[int, Cut | None]]:
         return [(relid, entry.since) for relid, entry in self.entries.items()]
 
@@ -82,15 +92,14 @@ class Ledger:
         sources that have changes, or whose counting began anew."""
         if self._cut is not None and not self._cut.precedes(found.cut):
             # The server has gone back in time, as after a restore: nothing that was counted holds.
-            for relid in self.entries:
-                self.entries[relid] = Entry(self._generation())
+            self.forget()
         self._cut = found.cut
         news = set()
         for relid, entry in list(self.entries.items()):
             counted = found.sources.get(relid)
             if counted is None:  # no buffer: when there is one again, it is another one
                 if entry.since is not None:
-                    self.entries[relid] = Entry(self._generation())
+                    self.entries[relid] = entry.anew(self._generation())
                 continue
             if entry.since is None or counted.changes:
                 news.add(relid)

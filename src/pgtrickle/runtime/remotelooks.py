@@ -223,6 +223,7 @@ class RemoteLooks:
                 log.info("Another database can be looked at again", extra=event("runtime.origin_back", **fields))
             elif origin.told is None:
                 log.warning("Another database cannot be looked at", extra=event("runtime.origin_lost", **fields))
+                origin.since.clear()  # on its return it may be a promoted standby: see Ledger.forget
             origin.told = lookout.problem
         return changed
 
