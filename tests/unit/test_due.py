@@ -15,6 +15,7 @@ from pgtrickle.errors import (
     EngineLostError,
     FencedError,
     InvariantError,
+    OriginAwayError,
     PgtrickleError,
     TransientError,
 )
@@ -151,6 +152,7 @@ def test_returned_table_is_as_if_it_had_never_gone() -> None:
     [
         (TransientError, [1, 2, 4, 8, 16, 32, 60, 60]),
         (InvariantError, [1, 2, 4, 8, 16, 32, 60, 60]),
+        (OriginAwayError, [1, 2, 4, 5, 5, 5, 5, 5]),
         (EngineLostError, [1] * 8),
         (FencedError, [0] * 8),
         (DefinitionError, [None] * 8),

@@ -53,7 +53,8 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Fared:
-    """How one table did. `branch`: ok, retry (nobody has to act), engine (Spark was lost), stop (somebody has to)."""
+    """How one table did. `branch`: ok, retry (nobody has to act), away (another database does
+    not answer, or a mirror of it is not loaded yet), engine (Spark was lost), stop (somebody has to)."""
 
     pgt_id: int
     action: str

@@ -8,7 +8,14 @@ from datetime import UTC, datetime
 
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import EngineLostError, FencedError, InvariantError, PgtrickleError, TransientError
+from pgtrickle.errors import (
+    EngineLostError,
+    FencedError,
+    InvariantError,
+    OriginAwayError,
+    PgtrickleError,
+    TransientError,
+)
 from pgtrickle.model.work import PERMANENT, RETRYABLE, SUCCEEDED, Job
 from pgtrickle.runtime.channel import Fared, Finished
 from pgtrickle.runtime.refresh import Outcome
@@ -54,9 +61,11 @@ def _finished(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Finished:
     ended = []
     for job in jobs:
         own = [fared[i] for i in job.unit.members if i in fared]
-        why = next((f.detail for branch in ("stop", "retry", "engine") for f in own if f.branch == branch), None)
+        why = next(
+            (f.detail for branch in ("stop", "retry", "away", "engine") for f in own if f.branch == branch), None
+        )
         branches = {f.branch for f in own}
-        status = PERMANENT if "stop" in branches else RETRYABLE if branches & {"retry", "engine"} else SUCCEEDED
+        status = PERMANENT if "stop" in branches else RETRYABLE if branches & {"retry", "away", "engine"} else SUCCEEDED
         ended.append((job.job_id, status, why, max((rounds.get(i, 0) for i in job.unit.members), default=0) or None))
     return Finished(tuple(ended), tuple(fared.values()), datetime.now(UTC))
 
@@ -68,6 +77,8 @@ def _fared(outcome: Outcome) -> Fared:
     branch = "retry" if isinstance(error, TransientError | InvariantError) else "stop"
     if isinstance(error, EngineLostError):
         branch = "engine"
+    elif isinstance(error, OriginAwayError):
+        branch = "away"
     return Fared(outcome.table.pgt_id, outcome.action, branch, error.one_line())
 
 

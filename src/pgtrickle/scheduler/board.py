@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgtrickle.errors import DefinitionError, EngineLostError, PgtrickleError, TransientError
+from pgtrickle.errors import DefinitionError, EngineLostError, OriginAwayError, PgtrickleError, TransientError
 from pgtrickle.model.work import TIERS, Node, Unit
 from pgtrickle.scheduler.due import (
     ASKED,
@@ -36,6 +36,7 @@ _TIER = {name: position for position, name in enumerate(TIERS)}
 # How a table fared, as the pipeline tells it.
 ERRORS: Mapping[str, type[PgtrickleError]] = {
     "retry": TransientError,
+    "away": OriginAwayError,
     "engine": EngineLostError,
     "stop": DefinitionError,
 }

@@ -19,7 +19,14 @@ from datetime import UTC, datetime
 import numpy as np
 import numpy.typing as npt
 
-from pgtrickle.errors import EngineLostError, FencedError, InvariantError, PgtrickleError, TransientError
+from pgtrickle.errors import (
+    EngineLostError,
+    FencedError,
+    InvariantError,
+    OriginAwayError,
+    PgtrickleError,
+    TransientError,
+)
 from pgtrickle.scheduler.schedule import CALCULATED, interval_seconds, next_cron
 
 Floats = npt.NDArray[np.float64]
@@ -36,6 +43,7 @@ _REASONS = DIRTY | CLOCK | UNCAPTURED | ASKED
 _SPENT = DIRTY | ASKED  # what a refresh uses up; the clock goes on
 
 MOST_BACKOFF_SECONDS = 60.0
+MOST_AWAY_SECONDS = 5.0  # as long as whoever looks at that database rests
 
 
 def retry_after(error: type[PgtrickleError], failures: int) -> float | None:
@@ -45,7 +53,8 @@ def retry_after(error: type[PgtrickleError], failures: int) -> float | None:
     if issubclass(error, EngineLostError):
         return 1.0  # no table is at fault, so none is punished
     if issubclass(error, TransientError | InvariantError):
-        return float(min(2.0 ** (min(failures, 32) - 1), MOST_BACKOFF_SECONDS))
+        most = MOST_AWAY_SECONDS if issubclass(error, OriginAwayError) else MOST_BACKOFF_SECONDS
+        return float(min(2.0 ** (min(failures, 32) - 1), most))
     return None
 
 
