@@ -18,6 +18,7 @@ from pgtrickle.runtime.definer import define_pending
 from pgtrickle.runtime.failures import record_failure
 from pgtrickle.runtime.foreign import serve_shared
 from pgtrickle.runtime.origins import Origins, Place
+from pgtrickle.runtime.prepare import prepare
 from tests.conftest import Database, run
 
 Role = psycopg.Connection[Any]
@@ -365,3 +366,33 @@ def test_alerts_tell_no_rows_to_who_listens(pair: Pair, make_role: Callable[[Dat
     status = "SELECT last_error_message FROM pgtrickle.pgt_status() WHERE name = 'public.mine'"
     assert "swordfish" in str(run(pair.role, status))
     assert "swordfish" not in str(run(stranger, status))
+
+
+def test_a_foreign_table_is_not_read_as_somebody_who_may_more(pair: Pair) -> None:
+    """Who may read it here may not, as the user of the mapping, read it there; the control plane's user may."""
+    pair.home.superuser_sql(
+        "CREATE EXTENSION postgres_fdw; CREATE SERVER far FOREIGN DATA WRAPPER postgres_fdw "
+        f"OPTIONS (host 'localhost', port '{pair.other.server.port}', dbname '{pair.other.name}');"
+        "CREATE USER MAPPING FOR app SERVER far OPTIONS (user 'app', password 'app');"
+        f"CREATE USER MAPPING FOR {pair.name} SERVER far OPTIONS (user '{pair.name}', password 'x');"
+        "GRANT USAGE ON FOREIGN SERVER far TO app"
+    )
+    pair.home.sql(
+        "CREATE FOREIGN TABLE secrets (id int, word text) SERVER far OPTIONS (schema_name 'vault');"
+        f"GRANT SELECT ON secrets TO {pair.name}"
+    )
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        run(pair.role, "SELECT * FROM secrets")
+    run(pair.role, "SELECT pgtrickle.create_stream_table('mine', 'SELECT id, word FROM secrets')")
+    with connect(pair.home.dsn, role="test", autocommit=True) as conn:
+        (table,) = load_stream_tables(conn)
+        with pytest.raises(DefinitionError, match=f"mapped for app, not as that for {pair.name}"):
+            prepare(conn, table)
+        pair.home.superuser_sql(f"ALTER USER MAPPING FOR {pair.name} SERVER far OPTIONS (SET user 'app')")
+        with pytest.raises(DefinitionError):  # app may not know whom another role is mapped to
+            prepare(conn, table)
+        pair.home.superuser_sql(
+            f"DROP USER MAPPING FOR {pair.name} SERVER far; DROP USER MAPPING FOR app SERVER far;"
+            "CREATE USER MAPPING FOR PUBLIC SERVER far OPTIONS (user 'app', password 'app')"
+        )
+        prepare(conn, table)

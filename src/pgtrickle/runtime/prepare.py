@@ -13,7 +13,7 @@ from pgtrickle.capture.fingerprint import fingerprints, fingerprints_for_others
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import InvariantError, SourceChangedError
+from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError
 from pgtrickle.model.catalog import StreamTable, as_at_origin
 from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
 
@@ -116,7 +116,12 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> N
         conn.execute(f"CREATE TEMPORARY VIEW __pgt_reads AS {table.query}")
         probe = {"probe": "pg_temp.__pgt_reads"}
         rows = conn.execute(statement("reads"), probe).fetchall()
-        obstacle = conn.execute(statement("still_usable"), probe).fetchone()
+        asked = {**probe, "id": None if table.mirror is not None else table.pgt_id}
+        obstacle, stranger = (conn.execute(statement("still_usable"), asked).fetchone() or (None, None))[:2]
+    if stranger is not None:
+        raise DefinitionError(
+            stranger, hint="map both to one user, or have its origin managed: then rights count there"
+        )
     for relid, name, columns in rows:
         if relid not in known or not known[relid].issuperset(columns):
             what = "a column of " if relid in known else ""
@@ -125,8 +130,8 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> N
                 "a table was renamed or a view replaced",
                 hint=_ANEW,
             )
-    if compiled.template is not None and obstacle is not None and obstacle[0] is not None:
-        raise SourceChangedError(f"{obstacle[0]}, which it did not when it was defined", hint=_ANEW)
+    if compiled.template is not None and obstacle is not None:
+        raise SourceChangedError(f"{obstacle}, which it did not when it was defined", hint=_ANEW)
 
 
 def _captured(

@@ -427,3 +427,33 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._check_rights(oid, oid, oid, oid[]) IS
 'Internal. Raises unless the owner of a view (or asker, who stands for it) may read all of it and the role that keeps stream tables may capture and run it. mirrors: relations whose rights were checked where they come from.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._remote_user(server oid, who oid, OUT mapping oid, OUT login text[])
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT m.umid, ARRAY(SELECT o.option_value FROM pg_options_to_table(m.umoptions) AS o WHERE o.option_name IN ('user', 'password') ORDER BY o.option_name)
+    FROM pg_user_mappings AS m
+    WHERE m.srvid = server AND m.umuser IN (who, 0)
+    ORDER BY m.umuser DESC
+    LIMIT 1
+$$;
+COMMENT ON FUNCTION pgtrickle._remote_user(oid, oid) IS
+'Internal. The user mapping of a role for a foreign server, its password and the user that it names, as far as they are ours to read.';
+
+-- Refreshes read with the rights of the keeper, so also with its user mapping.
+CREATE OR REPLACE FUNCTION pgtrickle._read_as_another(probe oid, asker oid, keeper oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('%s is read at its server as the user that is mapped for %I, not as that for %I', f.relid::regclass, pg_get_userbyid(keeper),
+                  pg_get_userbyid(x.run_as))
+    FROM pgtrickle._reads(probe, asker) AS x
+    CROSS JOIN LATERAL pgtrickle._family(x.relid) AS f
+    JOIN pg_foreign_table AS t ON t.ftrelid = f.relid
+    CROSS JOIN LATERAL pgtrickle._remote_user(t.ftserver, x.run_as) AS theirs
+    CROSS JOIN LATERAL pgtrickle._remote_user(t.ftserver, keeper) AS ours
+    WHERE NOT pg_has_role(x.run_as, keeper, 'MEMBER')
+      AND theirs.mapping IS DISTINCT FROM ours.mapping
+      -- whoever writes a mapping can name anybody: knowing the password is the proof
+      AND NOT coalesce(cardinality(theirs.login) = 2 AND theirs.login = ours.login, false)
+    LIMIT 1
+$$;
+COMMENT ON FUNCTION pgtrickle._read_as_another(oid, oid, oid) IS
+'Internal. The first foreign table of a query that refreshes would read as another user than the query of the role would; NULL when there is none. asker NULL: the owner of the probe.';

@@ -1,5 +1,19 @@
--- Whether a probe view may still define a stream table; raises what create_stream_table would. %(probe)s: its name.
--- Returns: why it cannot be maintained from changes (or NULL), then nothing of interest: what is not selected is not called.
-SELECT pgtrickle._differential_obstacle(p.oid), pgtrickle._refuse_unusable(p.oid), pgtrickle._check_rights(p.oid, r.oid)
+-- Whether a probe view may still define a stream table; raises what create_stream_table would. %(probe)s: its name; %(id)s: the stream table,
+-- or NULL for one of another database. Returns: why it cannot be maintained from changes (or NULL), why it must not be read as it is (or NULL),
+-- then nothing of interest: what is not selected is not called.
+SELECT
+    pgtrickle._differential_obstacle(p.oid),
+    pgtrickle._read_as_another(
+        p.oid,
+        (
+            SELECT a.oid
+            FROM pgtrickle.pgt_stream_tables AS st
+            JOIN pg_catalog.pg_roles AS a ON a.rolname = st.created_by
+            WHERE st.pgt_id = %(id)s
+        ),
+        r.oid
+    ),
+    pgtrickle._refuse_unusable(p.oid),
+    pgtrickle._check_rights(p.oid, r.oid)
 FROM (SELECT %(probe)s::pg_catalog.regclass::oid) AS p(oid)
 JOIN pg_catalog.pg_roles AS r ON r.rolname = current_user
