@@ -45,7 +45,7 @@ def as_broker(database: Database) -> psycopg.Connection[Any]:
     return connection
 
 
-def test_broker_role_can_count_and_read_windows(broker_role: Database) -> None:
+def test_broker_role_can_count(broker_role: Database) -> None:
     relid = captured(broker_role)
     before = broker_role.sql("SELECT pg_current_snapshot()::text")[0][0]
     broker_role.sql("INSERT INTO t VALUES (1, 'it''s {\"odd\"}'), (2, NULL)")
@@ -56,17 +56,6 @@ def test_broker_role_can_count_and_read_windows(broker_role: Database) -> None:
         "FROM pgtrickle_changes._broker_counts(%s::int8[]::oid[], %s::text[]::pg_snapshot[])",
         ([relid, 1], [before, None]),
     ).fetchall() == [([relid], [3])]
-    rows = broker.execute(
-        "SELECT action, (image::text[])[1], (image::text[])[2] FROM "
-        "pgtrickle_changes._broker_window(%s, %s, pg_current_snapshot(), '{2,1}')",
-        (relid, before),
-    ).fetchall()
-    assert rows == [("I", 'it\'s {"odd"}', "1"), ("I", None, "2"), ("T", None, None)]
-    upto = broker_role.sql("SELECT pg_current_snapshot()::text")[0][0]
-    broker_role.sql("INSERT INTO t VALUES (3, 'later')")
-    window = "SELECT count(*) FROM pgtrickle_changes._broker_window(%s, %s, %s, '{1}')"
-    assert broker.execute(window, (relid, before, upto)).fetchall() == [(3,)]
-    assert broker.execute(window, (relid, upto, upto)).fetchall() == [(0,)]
 
 
 def test_broker_role_can_do_nothing_else(broker_role: Database) -> None:
@@ -96,7 +85,7 @@ def test_broker_role_can_do_nothing_else(broker_role: Database) -> None:
     assert broker.execute(
         "SELECT p.proname FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace "
         "WHERE n.nspname = 'pgtrickle_changes' AND has_function_privilege(p.oid, 'EXECUTE') ORDER BY 1"
-    ).fetchall() == [("_broker_counts",), ("_broker_window",)]
+    ).fetchall() == [("_broker_counts",)]
     assert broker.execute("SELECT has_schema_privilege('pgtrickle', 'USAGE')").fetchone() == (False,)
 
 

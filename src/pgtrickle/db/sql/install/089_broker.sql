@@ -1,6 +1,6 @@
--- What others may ask about the buffers of this database: how many changes came, and the changes themselves. The refresh broker asks as a
--- role of its own that may call these two functions and nothing else. So they stand in pgtrickle_changes, where PUBLIC has no right on
--- anything: USAGE on schema pgtrickle would show it the catalog.
+-- What others may ask about the buffers of this database: how many changes came. The refresh broker asks as a role of its own that may call
+-- this function and nothing else. So it stands in pgtrickle_changes, where PUBLIC has no right on anything: USAGE on schema pgtrickle would
+-- show it the catalog.
 
 -- SECURITY DEFINER because buffers are private. STABLE: all buffers are counted in the one snapshot of the statement that calls it.
 CREATE OR REPLACE FUNCTION pgtrickle_changes._broker_counts(
@@ -43,27 +43,8 @@ $$;
 COMMENT ON FUNCTION pgtrickle_changes._broker_counts(oid[], pg_snapshot[]) IS
 'Internal. Of the sources that have a buffer: changes that became visible since a snapshot of each (NULL: that the slowest of the readers elsewhere may not have seen), the greatest LSN among them, and the transaction id before which all readers elsewhere have seen everything. Also which database this is, and the snapshot that was looked at.';
 
-CREATE OR REPLACE FUNCTION pgtrickle_changes._broker_window(relid oid, since pg_snapshot, upto pg_snapshot, attnums int2[])
-RETURNS TABLE (xid xid8, action "char", image text)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    columns text;
-BEGIN
-    SELECT string_agg(format('b.c%s::text', a.attnum), ', ' ORDER BY a.position)
-    INTO columns
-    FROM unnest(attnums) WITH ORDINALITY AS a(attnum, position);
-    RETURN QUERY EXECUTE format(
-        'SELECT b.xid, b.action, ARRAY[%s]::text[]::text FROM pgtrickle_changes.changes_%s AS b '
-        'WHERE (b.xid >= $1 OR b.xid = ANY ($2)) AND pg_visible_in_snapshot(b.xid, $3)',
-        columns, relid
-    ) USING pg_snapshot_xmax(since), ARRAY(SELECT pg_snapshot_xip(since)), upto;
-END
-$$;
-COMMENT ON FUNCTION pgtrickle_changes._broker_window(oid, pg_snapshot, pg_snapshot, int2[]) IS
-'Internal. The changes of a source between two snapshots, the later of which is not later than the caller''s: transaction, action (I, D, or T for all of it) and the columns as the text of an array of their texts.';
-
+DROP FUNCTION IF EXISTS pgtrickle_changes._broker_window(oid, pg_snapshot, pg_snapshot, int2[]);
 REVOKE ALL ON FUNCTION pgtrickle_changes._broker_counts(oid[], pg_snapshot[]) FROM PUBLIC;
-REVOKE ALL ON FUNCTION pgtrickle_changes._broker_window(oid, pg_snapshot, pg_snapshot, int2[]) FROM PUBLIC;
 
 -- Roles belong to the whole server: another database's installer may have made it, or be about to. Whoever may not create or grant it
 -- installs without; the broker then works as the role that the control plane connects as, which `pgtrickle doctor` says.
@@ -92,7 +73,6 @@ BEGIN
     IF EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.rolname = 'pgtrickle_broker') THEN
         GRANT USAGE ON SCHEMA pgtrickle_changes TO pgtrickle_broker;
         GRANT EXECUTE ON FUNCTION pgtrickle_changes._broker_counts(oid[], pg_snapshot[]) TO pgtrickle_broker;
-        GRANT EXECUTE ON FUNCTION pgtrickle_changes._broker_window(oid, pg_snapshot, pg_snapshot, int2[]) TO pgtrickle_broker;
     END IF;
 END
 $$;
