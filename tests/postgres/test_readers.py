@@ -156,7 +156,14 @@ def test_names_of_other_databases_are_for_who_may_read_the_source(
         assert "secret4711" not in str(found)
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         other.execute("SELECT reader_database FROM pgtrickle.pgt_readers")
+    # nor how much is written to it
+    for call in ("readers()", "change_buffer_sizes()", "check_cdc_health()"):
+        found = other.execute(f"SELECT DISTINCT pending_rows, buffer_bytes FROM pgtrickle.{call}").fetchall()
+        assert found == [(None, None)], call
+    assert other.execute("SELECT alert FROM pgtrickle.check_cdc_health()").fetchall() == [(None,)]
     db.sql(f"GRANT SELECT ON t TO {other.info.user}")
+    assert other.execute("SELECT pending_rows FROM pgtrickle.readers()").fetchall() == [(1,)]
+    assert None not in {row[0] for row in other.execute("SELECT row_count FROM pgtrickle.change_buffer_sizes()")}
     assert other.execute("SELECT server, database FROM pgtrickle.readers()").fetchall() == [
         ("secret4711", "secret4711")
     ]

@@ -8,39 +8,46 @@ FROM pgtrickle.pgt_readers AS e
 LEFT JOIN LATERAL (SELECT e.reader_server AS server, e.reader_database::text AS database WHERE pgtrickle._may_read(e.source_relid, NULL)) AS n ON true;
 COMMENT ON VIEW pgtrickle._readers IS 'Internal. Mirrors in other databases; their names for those who may see them, NULL for others.';
 
--- SECURITY DEFINER because buffers are private; it shows counts, never rows.
+-- SECURITY DEFINER because buffers are private. It shows counts, never rows, and these to those who may read the source, or the stream table that
+-- is the reader: how much is written to a table is not for others.
 CREATE OR REPLACE FUNCTION pgtrickle._buffer_sizes()
 RETURNS TABLE (source_relid oid, pgt_id bigint, reader_key text, mirror_id bigint, cdc_mode text, pending_rows bigint, buffer_bytes bigint, row_count bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     source record;
     origin CONSTANT text := pgtrickle._origin();
+    caller CONSTANT name := pgtrickle._caller();
 BEGIN
     FOR source IN
-        SELECT s.source_relid AS relid, b.oid AS buffer
+        SELECT s.source_relid AS relid, b.oid AS buffer,
+               pg_has_role(caller, current_user, 'USAGE') OR coalesce(has_table_privilege(caller, s.source_relid, 'SELECT'), false) AS shown
         FROM pgtrickle.pgt_sources AS s
         JOIN pg_class AS b ON b.relnamespace = 'pgtrickle_changes'::regnamespace AND b.relname = 'changes_' || s.source_relid
     LOOP
         RETURN QUERY EXECUTE format($sql$
             SELECT $1, c.pgt_id, c.reader_key, c.mirror_id, c.cdc_mode,
-                   count(b.xid) FILTER (WHERE c.cut IS NULL OR NOT pg_visible_in_snapshot(b.xid, c.cut)), pg_total_relation_size($2), count(b.xid)
-            FROM (SELECT d.pgt_id, NULL::text, NULL::bigint, d.cdc_mode, (st.frontier -> $3 ->> 'snapshot')::pg_snapshot
+                   CASE WHEN c.shown THEN count(b.xid) FILTER (WHERE c.cut IS NULL OR NOT pg_visible_in_snapshot(b.xid, c.cut)) END,
+                   CASE WHEN c.shown THEN pg_total_relation_size($2) END,
+                   CASE WHEN c.shown THEN count(b.xid) END
+            FROM (SELECT d.pgt_id, NULL::text, NULL::bigint, d.cdc_mode, (st.frontier -> $3 ->> 'snapshot')::pg_snapshot,
+                         $4 OR coalesce(has_table_privilege($5, st.pgt_relid, 'SELECT'), false)
+                            OR coalesce((SELECT pg_has_role($5, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = st.created_by), false)
                   FROM pgtrickle.pgt_dependencies AS d
                   JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
                   WHERE d.source_relid = $1
                   UNION ALL
-                  SELECT NULL, e.reader_key, e.mirror_id, 'trigger', e.snapshot
+                  SELECT NULL, e.reader_key, e.mirror_id, 'trigger', e.snapshot, $4
                   FROM pgtrickle.pgt_readers AS e
-                  WHERE e.source_relid = $1) AS c(pgt_id, reader_key, mirror_id, cdc_mode, cut)
-            LEFT JOIN %s AS b ON true
-            GROUP BY c.pgt_id, c.reader_key, c.mirror_id, c.cdc_mode
+                  WHERE e.source_relid = $1) AS c(pgt_id, reader_key, mirror_id, cdc_mode, cut, shown)
+            LEFT JOIN %s AS b ON c.shown
+            GROUP BY c.pgt_id, c.reader_key, c.mirror_id, c.cdc_mode, c.shown
             $sql$, source.buffer::regclass)
-        USING source.relid, source.buffer, origin;
+        USING source.relid, source.buffer, origin, source.shown, caller;
     END LOOP;
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._buffer_sizes() IS
-'Internal. Per reader of each captured source, a stream table here or a mirror in another database: changes that it has not seen, bytes and rows of the buffer.';
+'Internal. Per reader of each captured source, a stream table here or a mirror in another database: changes that it has not seen, bytes and rows of the buffer; NULL for those who may read neither the source nor the reader.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._table_name(relid oid) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -59,21 +66,21 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 2, z.pgt_id IS NULL, 1, z.mirror_id
 $$;
 COMMENT ON FUNCTION pgtrickle.change_buffer_sizes() IS
-'Per reader and captured source: changes not yet applied (exact), size and rows of the buffer. Readers are stream tables here and, as "database: mirror", copies in other databases; the latter are named to those who may read the source.';
+'Per reader and captured source: changes not yet applied (exact), size and rows of the buffer. Readers are stream tables here and, as "database: mirror", copies in other databases; the latter are named to those who may read the source. Numbers are for those who may read the source or the stream table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.readers()
 RETURNS TABLE (reader text, server text, database text, source_table text, source_oid oid, loaded bool, last_seen timestamptz, pending_rows bigint,
                buffer_bytes bigint, late bool, mirror_id bigint, reader_key text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT e.name, e.server, e.database, pgtrickle._table_name(e.source_relid), e.source_relid, e.loaded, e.updated_at,
-           coalesce(z.pending_rows, 0), coalesce(z.buffer_bytes, 0),
+           CASE WHEN z.reader_key IS NULL THEN 0 ELSE z.pending_rows END, CASE WHEN z.reader_key IS NULL THEN 0 ELSE z.buffer_bytes END,
            coalesce(z.pending_rows > 0 AND e.updated_at < clock_timestamp() - interval '1 hour', false), e.mirror_id, e.reader_key
     FROM pgtrickle._readers AS e
     LEFT JOIN pgtrickle._buffer_sizes() AS z ON z.reader_key = e.reader_key AND z.mirror_id = e.mirror_id
     ORDER BY e.reader_key, e.mirror_id
 $$;
 COMMENT ON FUNCTION pgtrickle.readers() IS
-'Mirrors in other databases of tables of this one: when each last said how far it has read, changes that it has not seen, size of the buffer that is kept for it. late: changes wait for it and it has said nothing for an hour. server: empty for this one. Names are shown to those who may read the source.';
+'Mirrors in other databases of tables of this one: when each last said how far it has read, changes that it has not seen, size of the buffer that is kept for it. late: changes wait for it and it has said nothing for an hour. server: empty for this one. Names and numbers are shown to those who may read the source.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.detach_reader(database text, server text DEFAULT NULL, mirror_id bigint DEFAULT NULL, reader_key text DEFAULT NULL)
 RETURNS int

@@ -28,7 +28,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH l AS MATERIALIZED (SELECT nullif(pgtrickle._setting('max_buffer_rows')::int, 0) AS max_rows)
     SELECT s.source_relid, coalesce(quote_ident(n.nspname) || '.' || quote_ident(c.relname), s.source_relid::text), 'trigger', NULL::text, NULL::bigint, NULL::pg_lsn,
            CASE WHEN c.oid IS NULL THEN 'the source was dropped'
-                WHEN z.pending IS NULL THEN 'there is no change buffer'
+                WHEN NOT EXISTS (SELECT FROM pg_class AS b WHERE b.relnamespace = 'pgtrickle_changes'::regnamespace AND b.relname = 'changes_' || s.source_relid)
+                    THEN 'there is no change buffer'
                 WHEN t.missing > 0 THEN format('%s of %s capture triggers are missing', t.missing, t.wanted)
                 WHEN t.disabled > 0 THEN format('%s of %s capture triggers are not enabled as they should be', t.disabled, t.wanted)
                 WHEN z.pending > l.max_rows THEN format('%s changes are pending, more than max_buffer_rows (%s): the next refresh is FULL', z.pending, l.max_rows)
