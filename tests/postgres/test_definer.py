@@ -13,7 +13,8 @@ import pytest
 
 from pgtrickle.db import Connection, connect
 from pgtrickle.db.catalog import load_stream_tables
-from pgtrickle.errors import DefinitionError
+from pgtrickle.errors import DefinitionError, OriginAwayError
+from pgtrickle.model.catalog import Mirror
 from pgtrickle.runtime.definer import define_pending
 from pgtrickle.runtime.failures import record_failure
 from pgtrickle.runtime.foreign import serve_shared
@@ -396,3 +397,21 @@ def test_a_foreign_table_is_not_read_as_somebody_who_may_more(pair: Pair) -> Non
             "CREATE USER MAPPING FOR PUBLIC SERVER far OPTIONS (user 'app', password 'app')"
         )
         prepare(conn, table)
+
+
+def test_who_resumes_a_stream_table_resumes_its_mirrors(pair: Pair) -> None:
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    assert pair.ask() is None
+    statuses = "SELECT status, last_error_message FROM pgtrickle.pgt_stream_tables ORDER BY pgt_id"
+    for call in ("resume_stream_table", "repair_stream_table"):
+        pair.home.sql("UPDATE pgtrickle.pgt_stream_tables SET status = 'ERROR', last_error_message = 'it broke'")
+        run(pair.role, f"SELECT pgtrickle.{call}('public.mine')")
+        assert pair.home.sql(statuses) == [("INITIALIZING", None)] * 2
+
+
+def test_a_server_that_is_not_of_this_fleet_is_waited_for(pair: Pair) -> None:
+    """Somebody may have started it without that server: its mirrors must not stop for good."""
+    mirror = Mirror("1/1", "elsewhere:5432", "shop", "public", "t", 1, (1,), None)
+    with pytest.raises(OriginAwayError, match="elsewhere:5432"), Origins().session(pair.home.dsn, mirror):
+        pass

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
-from pgtrickle.db.discover import server_label
+from pgtrickle.db.discover import origin_dsn, server_label
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import OriginAwayError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import Mirror, StreamTable
@@ -180,9 +180,11 @@ class Mirroring:
             tables = catalog.load_stream_tables(home, unused) if unused else []
         dropped = 0
         for table in tables:
-            assert table.mirror is not None
+            mirror = table.mirror
+            assert mirror is not None
             try:
-                with self._origins.session(self._dsn, table.mirror) as conn, translated():
+                origin_dsn(self._dsn, self._origins.servers, mirror.server, mirror.database)
+                with self._origins.session(self._dsn, mirror) as conn, translated():
                     conn.execute(
                         "DELETE FROM pgtrickle.pgt_readers WHERE reader_key = %s AND mirror_id = %s",
                         (self._as_reader(home).key, table.pgt_id),
@@ -190,7 +192,7 @@ class Mirroring:
             except TransientError:
                 continue
             except PgtrickleError:
-                pass  # it is no longer managed, or another database: nothing is kept there
+                pass  # no longer managed, or another database: nothing is kept there; or its server has left the fleet
             with translated():
                 row = home.execute("SELECT pgtrickle._drop_mirror(%s)", (table.pgt_id,)).fetchone()
             dropped += bool(row and row[0])

@@ -15,7 +15,7 @@ from pgtrickle.db.catalog import read_moment
 from pgtrickle.db.connect import TRANSACTION, Connection, connect, translated
 from pgtrickle.db.discover import origin_dsn, server_label
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import DefinitionError, OriginAwayError, PgtrickleError, SourceChangedError
+from pgtrickle.errors import ConfigError, DefinitionError, OriginAwayError, PgtrickleError, SourceChangedError
 from pgtrickle.model.catalog import Mirror
 from pgtrickle.model.flow import Cut
 from pgtrickle.runtime.readings import Place as Reader
@@ -91,8 +91,16 @@ class Origins:
 
     @contextmanager
     def session(self, own: str, mirror: Mirror, pooler: str = TRANSACTION) -> Iterator[Connection]:
-        """In the origin, in autocommit mode. Raises OriginAwayError when it does not answer, and says which."""
-        dsn = origin_dsn(own, self.servers, mirror.server, mirror.database)
+        """In the origin, in autocommit mode. Raises OriginAwayError when it does not answer, and says which.
+
+        So it is when its server is not one of this fleet: it may be the next time that somebody starts it.
+        """
+        try:
+            dsn = origin_dsn(own, self.servers, mirror.server, mirror.database)
+        except ConfigError as error:
+            raise OriginAwayError(
+                f"database {mirror.database} cannot be reached: {error.message}", hint=error.hint
+            ) from error
         with self._lock:
             self._ways[mirror.key] = own, mirror
         conn = self._take(dsn, mirror, pooler)

@@ -5,6 +5,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
     asked CONSTANT timestamptz := clock_timestamp();
+    mirrors bigint;
 BEGIN
     IF what = 'refresh' AND st.status IN ('ERROR', 'SUSPENDED') THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -25,6 +26,22 @@ BEGIN
         updated_at = CASE WHEN what = 'refresh' THEN t.updated_at ELSE asked END
     WHERE t.pgt_id = id;
     PERFORM pgtrickle._wake(what, id);
+    IF what <> 'refresh' THEN
+        -- Mirrors have no name that somebody could resume them by.
+        WITH resumed AS (
+            UPDATE pgtrickle.pgt_stream_tables AS t
+            SET refresh_requested_at = asked,
+                status = CASE WHEN t.is_populated AND NOT t.needs_reinit THEN 'ACTIVE' ELSE 'INITIALIZING' END,
+                consecutive_errors = 0,
+                last_error_message = NULL,
+                updated_at = asked
+            WHERE t.status IN ('ERROR', 'SUSPENDED')
+              AND t.pgt_relid IN (SELECT d.source_relid FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = id)
+              AND t.pgt_id IN (SELECT m.pgt_id FROM pgtrickle.pgt_mirrors AS m)
+            RETURNING t.pgt_id
+        )
+        SELECT count(pgtrickle._wake(what, r.pgt_id)) INTO mirrors FROM resumed AS r;
+    END IF;
     RETURN asked;
 END
 $$;
@@ -98,7 +115,7 @@ BEGIN
     PERFORM pgtrickle._request(pgtrickle._find(name), 'resume');
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.resume_stream_table(text) IS 'Starts a suspended or failed stream table again, with its errors forgotten.';
+COMMENT ON FUNCTION pgtrickle.resume_stream_table(text) IS 'Starts a suspended or failed stream table again, with its errors forgotten; also what it keeps of tables of other databases.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._restore_storage(id bigint) RETURNS bool
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
