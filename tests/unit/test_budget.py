@@ -8,6 +8,8 @@ from pgtrickle.runtime.budget import (
     BROKER_CONNECTIONS,
     LAUNCHER_CONNECTIONS,
     LOAD_CONNECTIONS,
+    LOOK_CONNECTIONS,
+    ORIGIN_CONNECTIONS,
     SCHEDULER_CONNECTIONS,
     SCHEDULER_MIB,
     WORKER_CONNECTIONS,
@@ -50,6 +52,14 @@ def test_the_broker_is_counted_when_it_is_on() -> None:
     found = fleet(5, Settings(enable_refresh_broker=True))
     assert "broker" in names(found)
     assert found.total.connections - fleet(5).total.connections == 5 * BROKER_CONNECTIONS
+
+
+def test_sessions_at_databases_that_are_mirrored_are_counted() -> None:
+    databases = {f"d{n}": Settings() for n in range(3)}
+    found = budget(Settings(), databases, load_parts=8, mirrored=[{"a", "b"}, {"a"}, set()])
+    more = found.total.connections - fleet(3).total.connections
+    assert more == 3 * LOOK_CONNECTIONS + 2 * ORIGIN_CONNECTIONS
+    assert found.total.processes == fleet(3).total.processes
 
 
 def test_a_spark_elsewhere_costs_nothing_here() -> None:

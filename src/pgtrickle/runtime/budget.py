@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from pgtrickle.dispatch.quota import SERIAL, Limit, cap
@@ -28,6 +28,8 @@ LAUNCHER_CONNECTIONS = 1  # holds the advisory lock
 SCHEDULER_CONNECTIONS = 1
 WORKER_CONNECTIONS = 2  # one reads at a snapshot, one writes
 BROKER_CONNECTIONS = 1  # per database
+LOOK_CONNECTIONS = 1  # per database and other database that it mirrors tables of: while no broker answers for it
+ORIGIN_CONNECTIONS = 2  # of the pipeline, per database that others mirror tables of
 LOAD_CONNECTIONS = 2  # per part, beside those of the worker that watches it
 
 
@@ -86,10 +88,13 @@ class Budget:
     total: Cost
 
 
-def budget(fleet: Settings, databases: Mapping[str, Settings], *, load_parts: int) -> Budget:
+def budget(
+    fleet: Settings, databases: Mapping[str, Settings], *, load_parts: int, mirrored: Iterable[Collection[str]] = ()
+) -> Budget:
     """For the databases that are there, or for `max_databases` when more are expected; for one when none is known.
 
     `load_parts`: into how many a large load is cut for Spark's executors. One such load at a time is counted.
+    `mirrored`: of each database the others that it mirrors tables of.
     """
     workers = fleet.max_dynamic_refresh_workers
     count = max(1, len(databases), fleet.max_databases)
@@ -105,6 +110,10 @@ def budget(fleet: Settings, databases: Mapping[str, Settings], *, load_parts: in
     ]
     if fleet.enable_refresh_broker or any(own.enable_refresh_broker for own in databases.values()):
         parts.append(Part("broker", 1, Cost(1, BROKER_CONNECTIONS * count, BROKER_MIB)))
+    others = [origin for origins in mirrored for origin in origins]
+    if others:
+        connections = LOOK_CONNECTIONS * len(others) + ORIGIN_CONNECTIONS * len(set(others))
+        parts.append(Part("at databases that are mirrored", len(set(others)), Cost(0, connections)))
     load = Cost(0, LOAD_CONNECTIONS * load_parts)
     if not fleet.spark_remote:
         parts.append(Part("spark", 1, Cost(2, 0, fleet.spark_driver_memory_mb + SPARK_OVERHEAD_MIB + GUARD_MIB)))

@@ -55,7 +55,8 @@ def examine(sources: Sources, environ: Mapping[str, str], dsn: str | None) -> Re
     else:
         findings += [_java(settings, environ), _spark(), _disk()]
     databases = server.databases if server is not None else {}
-    planned = budget(settings, databases, load_parts=MAX_PARTS)
+    mirrored = server.mirrored if server is not None else ()
+    planned = budget(settings, databases, load_parts=MAX_PARTS, mirrored=mirrored)
     if server is not None:
         findings += server.findings
         if server.room is not None:
@@ -89,6 +90,7 @@ class _Server:
     fleet: Settings
     databases: Mapping[str, Settings]
     room: Room | None
+    mirrored: tuple[frozenset[str], ...] = ()  # of each database the others that it mirrors tables of
 
 
 def _server(dsn: str, sources: Sources) -> _Server:
@@ -110,12 +112,14 @@ def _server(dsn: str, sources: Sources) -> _Server:
             fleet = sources.load(current_settings(connection))
             loaded = {connection.info.dbname: fleet}
             late = _late(connection)
+            mirrored = [_mirrored(connection)]
             names = databases(connection, dsn)
         for name in names:
             if name not in loaded:
                 with connect(in_database(dsn, name), role="doctor", pooler=TRANSACTION) as connection:
                     loaded[name] = sources.load(current_settings(connection))
                     late += _late(connection)
+                    mirrored.append(_mirrored(connection))
         is_brokered = any(found.settings.enable_refresh_broker for found in loaded.values())
         without = [name for name in names if is_brokered and not may_become_broker(in_database(dsn, name))]
     except PgtrickleError as error:
@@ -136,7 +140,19 @@ def _server(dsn: str, sources: Sources) -> _Server:
         fleet.settings,
         {name: loaded[name].settings for name in names},
         Room(*room),
+        tuple(mirrored),
     )
+
+
+def _mirrored(connection: Connection) -> frozenset[str]:
+    from pgtrickle.db.connect import translated
+    from pgtrickle.db.statements import statement
+
+    with translated():
+        row = connection.execute("SELECT to_regclass('pgtrickle.pgt_mirrors') IS NOT NULL").fetchone()
+        if row is None or not row[0]:
+            return frozenset()
+        return frozenset(key for _, key, *_ in connection.execute(statement("mirrors")).fetchall())
 
 
 def _late(connection: Connection) -> list[str]:
