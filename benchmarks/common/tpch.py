@@ -17,17 +17,18 @@ from tests.tpch.database import generate, load
 
 QUERIES = {name: query for name, query in ALL_QUERIES.items() if name != "q15_view"}
 
+MOST_COPIES = 3
 KEYS = "(SELECT 32 * b + i FROM unnest(%s::bigint[]) AS b, generate_series(0, 7) AS i)"
 INSERT_ORDERS = f"""
 INSERT INTO orders
-SELECT o_orderkey + 8, o_custkey, o_orderstatus, o_totalprice + 0.01 * (1 + o_orderkey %% 89),
+SELECT o_orderkey + %s, o_custkey, o_orderstatus, o_totalprice + 0.01 * (1 + o_orderkey %% 89),
        o_orderdate + (o_orderkey / 32 %% 29)::int - 14, o_orderpriority, o_clerk, o_shippriority, o_comment
 FROM orders
 WHERE o_orderkey IN {KEYS}
 """
 INSERT_ITEMS = f"""
 INSERT INTO lineitem
-SELECT l_orderkey + 8, l_partkey, l_suppkey, l_linenumber, l_quantity, l_extendedprice + 0.01 * (1 + l_orderkey %% 97),
+SELECT l_orderkey + %s, l_partkey, l_suppkey, l_linenumber, l_quantity, l_extendedprice + 0.01 * (1 + l_orderkey %% 97),
        l_discount, l_tax, l_returnflag, l_linestatus, l_shipdate + (l_orderkey / 32 %% 29)::int - 14, l_commitdate,
        l_receiptdate + (l_orderkey / 32 %% 29)::int - 14, l_shipinstruct, l_shipmode, l_comment
 FROM lineitem
@@ -53,7 +54,10 @@ SMALL_UPDATES = (
 
 
 class Tpch:
-    """Loaded; hands out blocks of eight orders, each once, so that new keys are free and old ones are there."""
+    """Loaded; hands out blocks of eight orders, so that new keys are free and old ones are there.
+
+    A block has room for three copies of itself: the first of every block, then the second, then the third.
+    """
 
     def __init__(self, line: Bench, scale: float) -> None:
         self.line = line
@@ -66,28 +70,36 @@ class Tpch:
         self.rows |= {t: int(line.sql(f"SELECT count(*) FROM {t}")[0][0]) for t in ("customer", "supplier", "partsupp")}
         self._random = random.Random(1)
         self._blocks: list[int] = []
+        self._copy = 1
 
     def _take(self, count: int) -> list[int]:
-        if len(self._blocks) < count:
-            # Whole blocks only, and none whose copies are there already.
+        while len(self._blocks) < count:
+            # Whole blocks only, and none whose copy is there already.
             self._blocks = [
                 row[0]
                 for row in self.line.sql(
-                    "SELECT o_orderkey / 32 FROM orders GROUP BY 1 HAVING bool_and(o_orderkey % 32 < 8) ORDER BY 1"
+                    "SELECT o_orderkey / 32 FROM orders GROUP BY 1 HAVING bool_or(o_orderkey %% 32 < 8) "
+                    "AND NOT bool_or(o_orderkey %% 32 / 8 = %s) ORDER BY 1",
+                    self._copy,
                 )
             ]
             self._random.shuffle(self._blocks)
+            if len(self._blocks) < count:
+                if self._copy == MOST_COPIES:
+                    raise SystemExit("there are no orders left to change: fewer rounds, or fewer queries")
+                self._copy += 1
         return [self._blocks.pop() for _ in range(count)]
 
     def change(self, share: float) -> int:
         """A third new orders with their items, a third deleted, a third updated; and some rows of the other tables."""
         count = max(1, round(self.rows["orders"] / 8 * share / 3))
-        new, old, changed = self._take(count), self._take(count), self._take(count)
+        taken = self._take(3 * count)
+        new, old, changed = taken[:count], taken[count : 2 * count], taken[2 * count :]
         conn = self.line.conn
         rows = 0
         with conn.transaction():
-            rows += conn.execute(INSERT_ORDERS.encode(), (new,)).rowcount
-            rows += conn.execute(INSERT_ITEMS.encode(), (new,)).rowcount
+            rows += conn.execute(INSERT_ORDERS.encode(), (8 * self._copy, new)).rowcount
+            rows += conn.execute(INSERT_ITEMS.encode(), (8 * self._copy, new)).rowcount
         with conn.transaction():
             rows += sum(conn.execute(s.encode(), (old,)).rowcount for s in DELETES)
         with conn.transaction():
