@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pgtrickle.errors import InexactValueError
-from pgtrickle.pipeline.frames import from_arrow, from_rows, names, text_types, together
+from pgtrickle.pipeline.frames import MANY, from_arrow, from_rows, names, text_types, together
 from pgtrickle.pipeline.leaves import Slots
 
 SLOTS = Slots(1, 1)
@@ -53,6 +53,11 @@ def test_number_that_does_not_fit_is_refused_both_ways(value: str) -> None:
         from_arrow(as_text([row]), SLOTS)
 
 
+def many(rows: list[tuple[object, ...]], slots: Slots) -> pa.Table:
+    """As from_rows does it where there are more."""
+    return from_rows([*rows, *([(1, "{}", "1.50", None, None)] * MANY)], slots).slice(0, len(rows))
+
+
 def test_no_number_is_changed_on_its_way() -> None:
     """Arrow alone turns 721312493602961829630 into 40747759761084902703.25..., without an error."""
     random = Random(1)
@@ -63,10 +68,10 @@ def test_no_number_is_changed_on_its_way() -> None:
         whole, _, fraction = value.lstrip("-").partition(".")
         fits = len(whole) <= 20 and len(fraction.rstrip("0")) <= 18
         row = (1, "{}", value, None, None)
-        for is_bulk in (False, True):
+        nothing = (1, "{}", None, None, None)
+        for table_of in (from_rows, lambda rows, slots: from_arrow(as_text(rows), slots), many):
             try:
-                table = from_arrow(as_text([row]), SLOTS) if is_bulk else from_rows([row], SLOTS)
-                assert table.column("s0").to_pylist() == [Decimal(value)]
+                assert table_of([row, nothing], SLOTS).column("s0").to_pylist() == [Decimal(value), None]
                 assert fits
             except InexactValueError:
                 assert not fits

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # For Arrow's regular expressions as well as Python's: zeros that end a fraction, and a number that fits without them.
 _ZEROS = r"(\.(?:[0-9]*[1-9])?)0+$"
 _FITS = rf"^-?[0-9]{{1,{PRECISION - SCALE}}}(?:\.[0-9]{{0,{SCALE}}})?$"
+MANY = 200  # numbers that Arrow checks and converts more quickly than Python does: 3,500 in 1 ms instead of 50
 
 
 def names(slots: Slots) -> list[str]:
@@ -82,7 +83,7 @@ def _type(name: str) -> pa.DataType:
     return pa.string() if name[0] in "kx" else pa.decimal128(PRECISION, SCALE)
 
 
-def _cast(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def _cast(column: pa.ChunkedArray | pa.Array, name: str) -> pa.ChunkedArray | pa.Array:
     import pyarrow.compute as pc
 
     if name[0] not in "so":
@@ -99,6 +100,8 @@ def _array(values: list[Any], name: str) -> pa.Array:
 
     if name[0] not in "so":
         return pa.array(values, _type(name))
+    if len(values) >= MANY:
+        return _cast(pa.array(values, pa.string()), name)
     return pa.array([None if v is None else _decimal(v) for v in values], _type(name))
 
 
