@@ -39,6 +39,7 @@ class MirrorRefresher(Refresher):
     """`reader` is a session in the origin, `writer` one in the database of the mirrors."""
 
     _known: dict[int, Position]
+    _own: list[StreamTable]  # as `_begin` found them; who moves one of them meanwhile is noticed by its epoch
 
     def together(self, ids: Sequence[int], reader_key: str) -> tuple[list[Outcome], Cut | None]:
         """All mirrors of one origin, and where they are then. When one of them has to be prepared first, nothing is
@@ -57,7 +58,7 @@ class MirrorRefresher(Refresher):
 
     def _begin(self, ids: Sequence[int], moment: catalog.Moment) -> tuple[list[Job], list[Outcome]]:
         """What is to be done; without jobs: why not."""
-        tables = self._tables(ids)
+        self._own = tables = [self._adapted(table) for table in catalog.load_stream_tables(self.writer, ids)]
         unready = [Outcome(t, PREPARE, FORGOTTEN) for t in tables if t.pgt_id not in self._known]
         if unready:
             return [], unready
@@ -106,8 +107,8 @@ class MirrorRefresher(Refresher):
             return [Outcome(job.table, job.decision.action, None, error) for job in jobs]
         return outcomes
 
-    def _tables(self, ids: Sequence[int]) -> list[StreamTable]:
-        return [self._adapted(table) for table in catalog.load_stream_tables(self.writer, ids)]
+    def _tables(self, _ids: Sequence[int]) -> list[StreamTable]:
+        return self._own
 
     def _adapted(self, table: StreamTable) -> StreamTable:
         """As its origin sees it. One whose position there does not fit its own is loaded anew."""

@@ -27,8 +27,8 @@ MOST_IDLE = 2  # sessions of one origin that stay open
 
 def render_alike(conn: Connection) -> None:
     """For the rest of a transaction, in the database of a mirror."""
-    for name, value in RENDERING.items():
-        conn.execute("SELECT pg_catalog.set_config(%s, %s, true)", (name, value))
+    calls = ", ".join("pg_catalog.set_config(%s, %s, true)" for _ in RENDERING)
+    conn.execute(f"SELECT {calls}", [part for setting in RENDERING.items() for part in setting])
 
 
 @dataclass(frozen=True, slots=True)
