@@ -69,6 +69,18 @@ def settle(line: Line) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
+def test_some_hundred_changes_look_their_rows_up(line: Line) -> None:
+    """Where the planner's usual costs of a page would have it read and hash the whole table."""
+    line.sql(SCHEMA)
+    create(line, "named", "SELECT f.id, c.name, f.qty FROM fact AS f JOIN customer AS c ON c.id = f.customer_id")
+    settle(line)
+    read = cost(line, "UPDATE fact SET qty = qty + 1 WHERE id BETWEEN 1000 AND 1299")
+    assert read["customer"] == (0, 600)
+    line.check("named")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_joins_read_only_what_the_changes_touch(line: Line) -> None:
     line.sql(SCHEMA)
     create(line, "sums", f"SELECT c.region, count(*) AS n, sum(f.qty * p.price) AS amount {JOIN} GROUP BY c.region")
