@@ -97,6 +97,17 @@ def test_earlier_cut_precedes_the_later_one(history: tuple[Cut, Cut]) -> None:
 def test_cut_of_a_restored_server_does_not_precede() -> None:
     assert not Cut(100, 110, ()).precedes(Cut(90, 95, ()))
     assert not Cut(100, 110, ()).precedes(Cut(100, 105, ()))
+    # between the same bounds: what was open there and is not here has ended meanwhile, never the other way round
+    assert Cut(5, 10, (5, 7)).precedes(Cut(5, 10, (5,)))
+    assert not Cut(5, 10, (5,)).precedes(Cut(5, 10, (5, 7)))
+
+
+@given(histories(), st.integers(1, 60))
+def test_a_cut_precedes_what_sees_all_that_it_sees(history: tuple[Cut, Cut], xid: int) -> None:
+    first, second = history
+    assert first.precedes(second)
+    assert second.sees(xid) or not first.sees(xid)
+    assert second.precedes(first) == (str(first) == str(second))
 
 
 def test_predicate_names_the_open_transactions_only_when_there_are_some() -> None:

@@ -38,8 +38,11 @@ class Cut:
         return xid < self.xmin or (xid < self.xmax and xid not in self.open_xids)
 
     def precedes(self, other: Cut) -> bool:
-        """False when `other` cannot be a later snapshot of the same server (restore, another cluster)."""
-        return self.xmin <= other.xmin and self.xmax <= other.xmax
+        """Whether `other` sees all that this one sees. False when it cannot be a later snapshot of the same server
+        (restore, another cluster), or is an earlier one between whose bounds fewer transactions had ended."""
+        if self.xmin > other.xmin or self.xmax > other.xmax:
+            return False
+        return all(x >= self.xmax or x in self.open_xids for x in other.open_xids)
 
 
 @dataclass(frozen=True, slots=True)

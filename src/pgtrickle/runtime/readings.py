@@ -167,7 +167,7 @@ def positions(conn: Connection) -> dict[Place, Position]:
 
 def _rows(conn: Connection, relid: int, wants: Sequence[Want], cut: Cut) -> Rows | None:
     """None: they are too many."""
-    since = min((w.since for w in wants), key=lambda c: (c.xmax, c.xmin))
+    since = min((w.since for w in wants), key=lambda c: (c.xmax, c.xmin, -len(c.open_xids)))
     if not all(since.precedes(w.since) for w in wants):
         return None
     shapes = {shape: number for number, shape in enumerate(dict.fromkeys(w.shape for w in wants))}
