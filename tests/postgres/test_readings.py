@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from pgtrickle.db import connect
 from pgtrickle.db.catalog import read_moment
 from pgtrickle.model.flow import Cut
-from pgtrickle.runtime.readings import Want, read
+from pgtrickle.runtime import readings as module
+from pgtrickle.runtime.readings import KEEP_SECONDS, Readings, Want, read
 from tests.conftest import Database
 from tests.postgres.rows import capture
 
@@ -32,3 +35,30 @@ def test_cuts_between_the_same_bounds_are_told_apart(db: Database, order: int) -
         reading = read(conn, wants[::order])
     seen = [sorted(row for _, row in reading.signed(want)) for want in wants if reading.serves(want)]
     assert seen == [["{2}", "{4}"], ["{4}"]]
+
+
+def test_what_does_not_fit_into_memory_is_not_fetched(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 2_000)
+    relid = capture(db)
+    with connect(db.dsn, role="test", autocommit=True) as conn:
+        want = Want(("1/1", 1), relid, (1,), read_moment(conn).cut)
+        db.sql("INSERT INTO t SELECT * FROM generate_series(1, 300)")
+        assert read(conn, [want]).serves(want)
+        db.sql("INSERT INTO t SELECT * FROM generate_series(1, 10000)")
+        assert not read(conn, [want]).serves(want)
+        assert conn.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_what_others_want_and_is_gone_is_not_ours_to_answer_for(db: Database) -> None:
+    relid = capture(db)
+    with connect(db.dsn, role="test", autocommit=True) as conn:
+        cut = read_moment(conn).cut
+        db.sql("INSERT INTO t VALUES (1)")
+        mine, theirs = Want(("1/1", 1), relid, (1,), cut), Want(("1/2", 1), relid, (77,), cut)
+        readings = Readings()
+        readings.moved([theirs], cut)
+        assert readings.get(conn, [mine], time.monotonic()).serves(mine)
+        readings.let_go(time.monotonic())
+        assert readings.find([mine], 0.0) is not None
+        readings.let_go(time.monotonic() + KEEP_SECONDS + 1)
+        assert readings.find([mine], 0.0) is None

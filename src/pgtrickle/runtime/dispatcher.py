@@ -297,6 +297,7 @@ class Dispatcher:
 
     def _tell_origins(self) -> None:
         """Beside: an origin may not answer."""
+        self._origins.let_go()
         if self._origins.has_to_tell() and (self._telling is None or not self._telling.is_alive()):
             self._telling = threading.Thread(target=self._origins.tell_all, name="tell", daemon=True)
             self._telling.start()

@@ -7,6 +7,7 @@ settings, whatever time zone or currency each database has.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -54,6 +55,13 @@ class Origins:
     def readings(self, key: str) -> Readings:
         with self._lock:
             return self._readings.setdefault(key, Readings())
+
+    def let_go(self) -> None:
+        """What was read long ago is no longer kept in memory."""
+        with self._lock:
+            kept = list(self._readings.values())
+        for readings in kept:
+            readings.let_go(time.monotonic())
 
     def note(self, key: str, reader_key: str, mirrors: Iterable[int], cut: Cut) -> None:
         """These mirrors have committed the cut; their origin learns it with the next session, or soon."""

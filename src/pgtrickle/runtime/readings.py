@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from pgtrickle.capture.fingerprint import fingerprints_for_others
 from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import begin, translated
+from pgtrickle.db.connect import begin, chunk_size, translated
+from pgtrickle.errors import SourceChangedError
 from pgtrickle.model.flow import Cut, Pending, Position, Window
 from pgtrickle.pipeline.carriers import encoded, exact
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 MOST_ROWS = 20_000  # of one table in one reading
 MOST_BYTES = 32 << 20  # of one reading
 ASKED_SECONDS = 5.0  # who has asked so recently will ask again: it is read for, too
+
+KEEP_SECONDS = 60.0  # then the rows of a reading are let go
 
 Shape = tuple[int, ...]  # the columns that a reader wants, in its order
 Place = tuple[str, int]  # database and mirror
@@ -48,6 +52,7 @@ class Rows:
     since: Cut
     shapes: Mapping[Shape, int]
     rows: Sequence[tuple[str, ...]]
+    bytes: int
 
     def later(self, want: Want) -> list[tuple[str, str]]:
         """Action and row of what this reader has not seen."""
@@ -117,9 +122,18 @@ class Readings:
                 now = time.monotonic()
                 self._asked |= {want.place: _Asked(want, now) for want in wants}
                 self._asked = {p: a for p, a in self._asked.items() if now - a.at <= ASKED_SECONDS}
-                found = self._latest = read(conn, [a.want for a in self._asked.values()])
+                try:
+                    found = self._latest = read(conn, [a.want for a in self._asked.values()])
+                except SourceChangedError:  # what somebody else wants may be gone: that is their concern
+                    found = self._latest = read(conn, wants)
                 self.taken += 1
             return found
+
+    def let_go(self, now: float) -> None:
+        """Whoever was told of changes before it began has had the time to come."""
+        latest = self._latest
+        if latest is not None and now - latest.begun > KEEP_SECONDS:
+            self._latest = None
 
     def moved(self, wants: Iterable[Want], cut: Cut) -> None:
         """These readers are at the cut now: the next reading need not begin earlier for them."""
@@ -142,8 +156,12 @@ def read(conn: Connection, wants: Sequence[Want]) -> Reading:
             room = MOST_BYTES
             for relid in relids:
                 own = [w for w in wants if w.relid == relid and w.since.precedes(moment.cut)]
-                if own and prints[relid] is not None and (rows := _rows(conn, relid, own, moment.cut)) is not None:
-                    room -= sum(len(text or "") for row in rows.rows for text in row[2:])
+                if (
+                    own
+                    and prints[relid] is not None
+                    and (rows := _rows(conn, relid, own, moment.cut, room)) is not None
+                ):
+                    room -= rows.bytes
                     if room < 0:
                         break
                     tables[relid] = rows
@@ -165,15 +183,25 @@ def positions(conn: Connection) -> dict[Place, Position]:
     }
 
 
-def _rows(conn: Connection, relid: int, wants: Sequence[Want], cut: Cut) -> Rows | None:
-    """None: they are too many."""
+def _rows(conn: Connection, relid: int, wants: Sequence[Want], cut: Cut, room: int) -> Rows | None:
+    """None: they are too many. Those that take more than `room` bytes are not fetched to the end."""
     since = min((w.since for w in wants), key=lambda c: (c.xmax, c.xmin, -len(c.open_xids)))
     if not all(since.precedes(w.since) for w in wants):
         return None
     shapes = {shape: number for number, shape in enumerate(dict.fromkeys(w.shape for w in wants))}
     texts = "".join(f", {encoded([exact(f'b.c{a:d}') for a in shape])}" for shape in shapes)
-    rows = conn.execute(
+    query = (
         f"SELECT b.xid::text, b.action::text{texts} FROM {buffer_name(relid)} AS b "
         f"WHERE {Window(since, cut).predicate('b.xid')} LIMIT {MOST_ROWS + 1}"
-    ).fetchall()
-    return None if len(rows) > MOST_ROWS else Rows(since, shapes, rows)
+    )
+    rows: list[tuple[str, ...]] = []
+    taken = 0
+    with conn.cursor() as cursor:
+        stream = cast("Generator[tuple[Any, ...]]", cursor.stream(query, size=chunk_size()))
+        with closing(stream):
+            for row in stream:
+                taken += sum(len(text or "") for text in row[2:])
+                if taken > room:
+                    break
+                rows.append(row)
+    return None if len(rows) > MOST_ROWS else Rows(since, shapes, rows, taken)
