@@ -415,3 +415,19 @@ def test_a_server_that_is_not_of_this_fleet_is_waited_for(pair: Pair) -> None:
     mirror = Mirror("1/1", "elsewhere:5432", "shop", "public", "t", 1, (1,), None)
     with pytest.raises(OriginAwayError, match="elsewhere:5432"), Origins().session(pair.home.dsn, mirror):
         pass
+
+
+def test_who_may_not_look_learns_not_what_is_there(pair: Pair) -> None:
+    for query in ("SELECT id FROM {other}.vault.secrets", "SELECT id FROM {other}.vault.nothing"):
+        assert "no USAGE on schema vault" in (pair.ask(query) or "")
+    assert "no USAGE on schema nowhere" in (pair.ask("SELECT id FROM {other}.nowhere.nothing") or "")
+    pair.grant("USAGE ON SCHEMA vault")
+    assert "does not exist" in (pair.ask("SELECT id FROM {other}.vault.nothing") or "")
+
+
+def test_a_request_of_a_role_that_is_gone_is_in_nobodys_way(pair: Pair) -> None:
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    run(pair.role, "SELECT pgtrickle.create_stream_table('mine', %s)", f"SELECT 1 FROM {pair.other.name}.vault.secrets")
+    pair.home.sql("UPDATE pgtrickle.pgt_definitions SET created_by = 'gone'")
+    assert pair.ask() is None

@@ -200,13 +200,14 @@ def find_table(conn: Connection, place: Place, schema: str, name: str, role: str
     full_name = f"{place.database}.{schema}.{name}"
     with translated():
         row = conn.execute(statement("origin_table"), {"schema": schema, "name": name, "role": role}).fetchone()
-    if row is None:
-        raise DefinitionError(f"{full_name} does not exist", hint="write database.schema.table")
+    assert row is not None
     relid, _, denied, columns, key, indexes, obstacle = row
     if denied is not None:
         raise DefinitionError(
             f"{full_name}: {denied}", hint="rights are checked where the table is, for the role of your name"
         )
+    if relid is None:
+        raise DefinitionError(f"{full_name} does not exist", hint="write database.schema.table")
     if obstacle is not None:
         raise DefinitionError(f"{full_name} {obstacle}, so its changes cannot be captured", hint="name a table")
     return OriginTable(place, schema, name, relid, tuple(columns), tuple(key or ()), tuple(indexes))

@@ -44,7 +44,8 @@ BEGIN
             MESSAGE = format('a relation or type named %I.%I already exists', schema_name, table_name), HINT = 'Choose another name.';
     END IF;
     DELETE FROM pgtrickle.pgt_definitions AS d
-    WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name AND (d.is_final OR pg_has_role(caller, d.created_by, 'USAGE'));
+    WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name
+      AND (d.is_final OR coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), true));
     IF EXISTS (SELECT FROM pgtrickle.pgt_definitions AS d WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name) THEN
         RAISE EXCEPTION USING ERRCODE = 'duplicate_table',
             MESSAGE = format('somebody else has just asked for %I.%I', schema_name, table_name), HINT = 'Choose another name.';

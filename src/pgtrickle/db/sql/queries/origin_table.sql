@@ -1,6 +1,6 @@
 -- A table at its origin, for a mirror elsewhere. %(schema)s, %(name)s: the table; %(role)s: who wants to read it.
--- Returns one row, or none when there is no such relation: oid, kind, why the role may not read all of it (NULL: it may, columns are
--- checked one by one), columns json [{attnum, name, type, collation, not_null, may_read, obstacle}], key: attribute numbers of a unique index
+-- Returns one row: oid (NULL: there is no such relation), kind, why the role may not read all of it (NULL: it may, columns are
+-- checked one by one; who may not look into the schema is told the same whether there is such a table or not), columns json [{attnum, name, type, collation, not_null, may_read, obstacle}], key: attribute numbers of a unique index
 -- without NULLs, indexes json [{columns, is_unique}] by attribute numbers, why its changes cannot be captured, whether it is a stream table.
 SELECT
     c.oid::int8,
@@ -8,7 +8,7 @@ SELECT
     CASE
         WHEN r.oid IS NULL THEN format('role %%I does not exist there', %(role)s)
         WHEN NOT has_database_privilege(r.oid, current_database(), 'CONNECT') THEN format('role %%I may not connect to it', %(role)s)
-        WHEN NOT has_schema_privilege(r.oid, n.oid, 'USAGE') THEN format('role %%I has no USAGE on schema %%I', %(role)s, n.nspname)
+        WHEN NOT coalesce(has_schema_privilege(r.oid, n.oid, 'USAGE'), r.rolsuper) THEN format('role %%I has no USAGE on schema %%I', %(role)s, %(schema)s)
         WHEN NOT has_any_column_privilege(r.oid, c.oid, 'SELECT') THEN format('permission denied for role %%I', %(role)s)
         WHEN c.relrowsecurity AND NOT r.rolsuper AND NOT r.rolbypassrls
             AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE')) THEN format('its row security is active for %%I', %(role)s)
@@ -55,7 +55,7 @@ SELECT
         WHEN c.relpersistence <> 'p' THEN 'is unlogged or temporary'
         WHEN NOT pg_has_role(current_user, c.relowner, 'USAGE') THEN format('is not owned by %%I, the role of the control plane there', current_user)
     END
-FROM pg_class AS c
-JOIN pg_namespace AS n ON n.oid = c.relnamespace
-LEFT JOIN pg_roles AS r ON r.rolname = %(role)s
-WHERE n.nspname = %(schema)s AND c.relname = %(name)s
+FROM (SELECT %(role)s AS name) AS asking
+LEFT JOIN pg_roles AS r ON r.rolname = asking.name
+LEFT JOIN pg_namespace AS n ON n.nspname = %(schema)s
+LEFT JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = %(name)s
