@@ -51,7 +51,9 @@ def holds(predicate: str, xid: int) -> bool:
 @given(histories())
 def test_window_is_what_became_visible(history: tuple[Cut, Cut]) -> None:
     since, upto = history
-    predicate = Window(since, upto).predicate("x")
+    window = Window(since, upto)
+    predicate = window.predicate("x")
+    assert window.parameterised("x") % tuple(f"'{value}'" for value in window.parameters()) == predicate
     for xid in range(1, 55):
         became = visible(xid, str(upto)) and not visible(xid, str(since))
         assert holds(predicate, xid) == became, (xid, since, upto)

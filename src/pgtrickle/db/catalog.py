@@ -33,8 +33,14 @@ def read_moment(conn: Connection) -> Moment:
 
 
 def load_stream_tables(conn: Connection, ids: Sequence[int] | None = None) -> list[StreamTable]:
-    rows = conn.execute(statement("stream_tables"), {"ids": None if ids is None else list(ids)}).fetchall()
-    return [_stream_table(row) for row in rows]
+    text = statement("stream_tables")
+    # Two statements: a plan that is kept for both would read the whole catalog for a few.
+    found = (
+        conn.execute(f"{text} ORDER BY st.pgt_id")
+        if ids is None
+        else conn.execute(f"{text} WHERE st.pgt_id = ANY (%(ids)s::int8[]) ORDER BY st.pgt_id", {"ids": list(ids)})
+    )
+    return [_stream_table(row) for row in found.fetchall()]
 
 
 def _stream_table(row: tuple[Any, ...]) -> StreamTable:

@@ -60,6 +60,11 @@ _PINNED: tuple[tuple[str, str, int], ...] = (
 )
 
 
+# For sessions that run the same statements with a few values each time: planned once, as if for ten values. The server
+# would otherwise plan each of them five times first, which takes longer than to run it.
+PLANS_KEPT = {"plan_cache_mode": "force_generic_plan"}
+MOST_PLANNED_AHEAD = 256  # values of an array; more are worth a plan of their own
+
 _TIMED_OUT = {"57014": "-c statement_timeout=0", "25P04": "-c transaction_timeout=0"}
 _SHORT_MS = 200  # each transaction behind a pooler begins with our settings, and has to get so far
 
@@ -160,6 +165,11 @@ def begin(conn: Connection, how: str, *, snapshot: str | None = None) -> None:
     else:
         # Takes no parameter; the server named it.
         conn.execute(f"BEGIN {how}" + ("" if snapshot is None else f"; SET TRANSACTION SNAPSHOT '{snapshot}'"))
+
+
+def plan_for_many(conn: Connection) -> None:
+    """Until the transaction ends statements are planned for the values that they get (see PLANS_KEPT)."""
+    conn.execute("SET LOCAL plan_cache_mode = auto")
 
 
 def outside(conn: Connection, text: str) -> None:

@@ -70,15 +70,24 @@ class Window:
         Not visible in `since` is exactly "at or after its xmax, or in progress then"; the two arms are index ranges
         that stay tight however long some transaction has been open, where a range from xmin would not.
         """
-        arms = f"({xid} >= '{self.since.xmax}'::xid8 AND {xid} < '{self.upto.xmax}'::xid8)"
+        return self._condition(xid, [f"'{value}'" for value in self.parameters()])
+
+    def parameterised(self, xid: str = "xid") -> str:
+        """The same with places for the `parameters`: one text for many windows, which a server can keep planned."""
+        return self._condition(xid, ["%s"] * len(self.parameters()))
+
+    def parameters(self) -> list[str]:
+        """As texts, arrays too."""
+        lists = [f"{{{','.join(map(str, xids))}}}" for xids in (self.since.open_xids, self.upto.open_xids) if xids]
+        return [str(self.since.xmax), str(self.upto.xmax), *lists]
+
+    def _condition(self, xid: str, values: list[str]) -> str:
+        since, upto, *lists = values
+        arms = f"({xid} >= {since}::xid8 AND {xid} < {upto}::xid8)"
         if self.since.open_xids:
-            xids = ",".join(map(str, self.since.open_xids))
-            arms = f"({arms} OR {xid} = ANY ('{{{xids}}}'::xid8[]))"
+            arms = f"({arms} OR {xid} = ANY ({lists[0]}::xid8[]))"
         # Visible in `upto`: below its xmax and not in progress then. As comparisons, which the planner can estimate.
-        if not self.upto.open_xids:
-            return arms
-        xids = ",".join(map(str, self.upto.open_xids))
-        return f"{arms} AND {xid} <> ALL ('{{{xids}}}'::xid8[])"
+        return f"{arms} AND {xid} <> ALL ({lists[-1]}::xid8[])" if self.upto.open_xids else arms
 
 
 @dataclass(frozen=True, slots=True)

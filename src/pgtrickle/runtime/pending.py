@@ -1,8 +1,9 @@
-"""What each source has in each window, asked in one statement."""
+"""What each source has in each window, asked in one round trip."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from pgtrickle.model.flow import Pending, Window
@@ -21,46 +22,43 @@ FEWEST_ANALYSED = 300
 def read_pending(conn: Connection, wanted: Iterable[Wanted]) -> tuple[dict[Wanted, Pending], dict[int, float]]:
     """Pending changes per (source, window, columns), and the planner's idea of each source's size.
 
-    Changes that leave these columns as they were are none: another reader of the source may want other columns.
+    Changes that leave these columns as they were are none: another reader of the source may want other columns. A
+    statement for each source and window, sent together: its text says no window, so the server plans it once.
     """
-    asked = list(dict.fromkeys(wanted))
-    if not asked:
-        return {}, {}
-    windows: dict[tuple[int, Window], set[int]] = {}
-    for relid, window, columns in asked:
-        windows.setdefault((relid, window), set()).update(columns or ())
-    shared = [_window(number, *key, columns) for number, (key, columns) in enumerate(windows.items())]
-    numbers = {key: number for number, key in enumerate(windows)}
-    arms = [
-        f"SELECT {position}, {_that_matter(columns, numbers[relid, window])}, p.t, p.size, p.n = 0 "
-        f"FROM p{numbers[relid, window]} AS p"
-        for position, (relid, window, columns) in enumerate(asked)
-    ]
-    found = conn.execute(f"WITH {', '.join(shared)} {' UNION ALL '.join(arms)}").fetchall()
-    pending = {asked[number]: Pending(count, truncated, none) for number, count, truncated, _, none in found}
-    sizes = {asked[number][0]: size or 0.0 for number, _, _, size, _ in found}
+    windows: dict[tuple[int, Window], dict[frozenset[int] | None, None]] = {}
+    for relid, window, columns in wanted:
+        windows.setdefault((relid, window), {})[columns] = None
+    pending: dict[Wanted, Pending] = {}
+    sizes: dict[int, float] = {}
+    with conn.pipeline() if len(windows) > 1 else nullcontext():
+        asked = [conn.execute(_statement(*key, sets), key[1].parameters() * 2) for key, sets in windows.items()]
+    for ((relid, window), sets), cursor in zip(windows.items(), asked, strict=True):
+        ((count, truncated, size, *matters),) = cursor.fetchall()
+        sizes[relid] = size or 0.0
+        for columns, does in zip(sets, matters, strict=True):
+            pending[relid, window, columns] = Pending(count if does else 0, truncated, count == 0)
     return pending, sizes
 
 
-def _window(number: int, relid: int, window: Window, columns: Iterable[int]) -> str:
-    """Read once for all its readers: how much there is, and the images, unless they are too many to be netted."""
-    rows = f"{buffer_name(relid)} AS c WHERE {window.predicate('c.xid')}"
-    listed = "".join(f", c.c{a}" for a in sorted(columns))
+def _statement(relid: int, window: Window, sets: Iterable[frozenset[int] | None]) -> str:
+    """How much there is; and, of the images, unless they are too many to be netted, whether they matter to each."""
+    rows = f"{buffer_name(relid)} AS c WHERE {window.parameterised('c.xid')}"
+    listed = "".join(f", c.c{a}" for a in sorted({a for columns in sets for a in columns or ()}))
     return (
-        f"p{number} AS MATERIALIZED (SELECT count(*) FILTER (WHERE c.action <> 'T') AS n, "
-        "coalesce(bool_or(c.action = 'T'), false) AS t, "
-        f"(SELECT greatest(r.reltuples, 0)::float8 FROM pg_class AS r WHERE r.oid = {relid}) AS size FROM {rows}), "
-        f"r{number} AS MATERIALIZED (SELECT c.action{listed} FROM {rows} AND c.action <> 'T' LIMIT {MOST_NETTED})"
+        "WITH p AS MATERIALIZED (SELECT count(*) FILTER (WHERE c.action <> 'T') AS n, "
+        f"coalesce(bool_or(c.action = 'T'), false) AS t FROM {rows}), "
+        f"r AS MATERIALIZED (SELECT c.action{listed} FROM {rows} AND c.action <> 'T' LIMIT {MOST_NETTED}) "
+        f"SELECT p.n, p.t, (SELECT greatest(s.reltuples, 0)::float8 FROM pg_class AS s WHERE s.oid = {relid}), "
+        f"{', '.join(map(_do_matter, sets))} FROM p"
     )
 
 
-def _that_matter(columns: frozenset[int] | None, number: int) -> str:
+def _do_matter(columns: frozenset[int] | None) -> str:
     if columns is None:
-        return "p.n"
+        return "true"
     group = ", ".join(f"c.c{a}::text" for a in sorted(columns)) or "()"
     signed = "sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END)"
-    net = f"SELECT FROM r{number} AS c GROUP BY {group} HAVING {signed} <> 0"
-    return f"CASE WHEN p.n > {MOST_NETTED} OR EXISTS ({net}) THEN p.n ELSE 0 END"
+    return f"(p.n > {MOST_NETTED} OR EXISTS (SELECT FROM r AS c GROUP BY {group} HAVING {signed} <> 0))"
 
 
 def analyse_buffers(conn: Connection, pending: dict[Wanted, Pending]) -> None:

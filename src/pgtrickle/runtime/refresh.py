@@ -21,7 +21,7 @@ from pgtrickle.apply.stage import drop_stage, stage_arrow, stage_columns
 from pgtrickle.apply.target import reshape
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import begin, chunk_size, translated
+from pgtrickle.db.connect import MOST_PLANNED_AHEAD, begin, chunk_size, plan_for_many, translated
 from pgtrickle.db.copy import read_batches
 from pgtrickle.errors import (
     DefinitionError,
@@ -236,6 +236,8 @@ class Refresher:
             self.reader.execute(f"SELECT set_config('random_page_cost', {cost}, true)")
 
     def _arrange_all(self, jobs: Sequence[Job], moment: catalog.Moment, *, guarded: bool = True) -> None:
+        if any(job.delta is not None and len(job.delta) > MOST_PLANNED_AHEAD for job in jobs):
+            plan_for_many(self.reader)
         for job in jobs:
             if job.delta is not None:
                 self._step(job, guarded, self._arrange)
@@ -440,6 +442,8 @@ class Refresher:
         """Inside a transaction: rows, frontiers and history."""
         stages = {job.table.pgt_id: self._stage(job) for job in jobs if job.is_load}
         records = [self._record(job, moment, initiated_by) for job in jobs]
+        if any(job.is_load or (job.arrays and len(job.arrays[0]) > MOST_PLANNED_AHEAD) for job in jobs):
+            plan_for_many(self.writer)
         # Only now: a long load must not lock the catalog row while it is read.
         moved = fence(self.writer, records)
         outcomes: list[Outcome] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from pgtrickle.db.connect import TRANSACTION, Connection, connect, translated
+from pgtrickle.db.connect import OFF, PLANS_KEPT, TRANSACTION, Connection, connect, translated
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.costs import CostMemory
@@ -119,6 +119,8 @@ class Site:
         cap = self.settings.delta_work_mem_cap_mb or self.settings.merge_work_mem_mb
         work_mem = f"{min(self.settings.merge_work_mem_mb, cap)}MB"
         pins = {"jit": "off", "work_mem": work_mem, **JOINS_PLANNED_TOGETHER}
+        if mode == OFF:  # behind a pooler nothing is prepared
+            pins |= PLANS_KEPT
         reader = connect(self.dsn, role="reader", autocommit=True, pooler=mode, pins=pins)
         try:
             writer = connect(self.dsn, role="writer", autocommit=True, pooler=mode, pins=pins)

@@ -1,5 +1,4 @@
--- Stream tables as refreshing needs them.
--- %(ids)s: array of pgt_id, or NULL for all.
+-- Stream tables as refreshing needs them. What follows says which and in which order.
 -- Returns a row for each: the columns of model.catalog.StreamTable, sources as an array of relation oids; what it is a mirror of;
 -- the merged frontiers of the stream tables that it reads (only where the database has mirrors); whether its refreshes keep no session state.
 SELECT
@@ -72,5 +71,3 @@ SELECT
     ) END,
     st.pooler_compatibility_mode
 FROM pgtrickle.pgt_stream_tables AS st
-WHERE %(ids)s::int8[] IS NULL OR st.pgt_id = ANY (%(ids)s::int8[])
-ORDER BY st.pgt_id
