@@ -1,8 +1,9 @@
-"""Calls of several threads run together, fail alone, and never wait for company."""
+"""Calls of several threads run together, fail alone, and wait only for those who are coming."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -100,3 +101,54 @@ def test_no_more_batches_side_by_side_than_allowed() -> None:
     with ThreadPoolExecutor(16) as threads:
         assert list(threads.map(lambda i: gather([i])[0], range(200))) == list(range(200))
     assert most[0] == 2
+
+
+def test_waits_for_those_who_are_coming_as_long_as_its_own_way_took() -> None:
+    work = Doubling()
+    work.go.set()
+    gather = Gather(work, 2)
+    reading, read = threading.Event(), threading.Event()
+
+    def late() -> Sequence[int]:
+        with gather.coming():
+            reading.set()
+            assert read.wait(10)
+            return gather([2])
+
+    def early() -> Sequence[int]:
+        with gather.coming():
+            time.sleep(0.1)
+            return gather([1])
+
+    with ThreadPoolExecutor(2) as threads:
+        other = threads.submit(late)
+        assert reading.wait(10)
+        first = threads.submit(early)
+        while not gather._waiting:
+            pass
+        read.set()
+        assert (first.result(10), other.result(10)) == ([2], [4])
+        assert work.batches == [[1, 2]]
+
+        read.clear(), reading.clear()
+        other = threads.submit(late)
+        assert reading.wait(10)
+        assert gather([3]) == [6]  # it comes from nowhere
+        begun = time.monotonic()
+        assert threads.submit(early).result(10) == [2]
+        assert 0.2 <= time.monotonic() - begun < 5
+        read.set()
+        assert other.result(10) == [4]
+    assert work.batches[1:] == [[3], [1], [2]]
+
+
+def test_who_was_coming_and_does_not_call_keeps_nobody_waiting() -> None:
+    work = Doubling()
+    work.go.set()
+    gather = Gather(work, 1)
+    with gather.coming():
+        pass
+    with gather.coming():
+        assert gather([1]) == [2]
+    with gather.coming():  # of the same thread: what is over does not count
+        assert gather([2]) == [4]

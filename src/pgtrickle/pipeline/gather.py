@@ -1,26 +1,38 @@
 """Work of several threads, done together: while one batch runs the next gathers, and goes as one.
 
-Nobody waits for company: whoever comes when nothing runs goes at once. So the busier it is, the larger the batches.
+Who comes when nothing runs and nobody else is on the way goes at once. For others who have said that they are coming it
+waits, though never longer than its own way took. So the busier it is, the larger the batches.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, TypeVar
+
+MOST_PATIENCE_S = 0.2  # several times what a Spark job costs
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class _Call(Generic[Item, Result]):
-    __slots__ = ("done", "error", "items", "results")
+    __slots__ = ("done", "error", "is_taken", "items", "results")
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = items
         self.results: Sequence[Result] = ()
         self.error: BaseException | None = None
+        self.is_taken = False  # by a batch
         self.done = threading.Event()
+
+
+class _Way(threading.local):
+    """Of this thread: since when it is coming."""
+
+    since: float | None = None
 
 
 class Gather(Generic[Item, Result]):
@@ -38,22 +50,59 @@ class Gather(Generic[Item, Result]):
         self._run = run
         self._no_items = no_items
         self._turns = threading.Semaphore(side_by_side)
+        self._door = threading.Lock()  # one batch gathers at a time
         self._lock = threading.Lock()
+        self._nobody_comes = threading.Condition(self._lock)
         self._waiting: list[_Call[Item, Result]] = []
+        self._coming = 0
+        self._way = _Way()
+
+    @contextmanager
+    def coming(self) -> Iterator[None]:
+        """Around what this thread does before its call, which may also be none."""
+        with self._lock:
+            self._coming += 1
+        self._way.since = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._arrive()
+
+    def _arrive(self) -> float:
+        """How long the way has taken; under the lock."""
+        since, self._way.since = self._way.since, None
+        if since is None:
+            return 0.0
+        self._coming -= 1
+        if not self._coming:
+            self._nobody_comes.notify_all()
+        return time.monotonic() - since
 
     def __call__(self, items: Sequence[Item]) -> Sequence[Result]:
         call: _Call[Item, Result] = _Call(items)
         with self._lock:
             self._waiting.append(call)
+            until = time.monotonic() + min(self._arrive(), MOST_PATIENCE_S)
         with self._turns:
-            with self._lock:
-                calls, self._waiting = self._waiting, []
+            calls = self._gathered(call, until)
             if calls:
                 self._together(calls)
         call.done.wait()  # somebody else's batch may have taken it along
         if call.error is not None:
             raise call.error
         return call.results
+
+    def _gathered(self, call: _Call[Item, Result], until: float) -> Sequence[_Call[Item, Result]]:
+        """All that wait, unless a batch has this one already."""
+        with self._door, self._lock:
+            if call.is_taken:
+                return ()
+            self._nobody_comes.wait_for(lambda: not self._coming, until - time.monotonic())
+            calls, self._waiting = self._waiting, []
+            for each in calls:
+                each.is_taken = True
+            return calls
 
     def _together(self, calls: Sequence[_Call[Item, Result]]) -> None:
         """An item that fails must fail its own call only: then each runs by itself."""

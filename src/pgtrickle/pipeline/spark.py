@@ -90,6 +90,7 @@ class SparkEngine:
         self._sessions: dict[bool, SparkSession] = {}  # by whether it is the bulk one
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="spark")
         self._gather = Gather(self._run, SIDE_BY_SIDE, EngineLostError)
+        self.coming = self._gather.coming  # around what a caller does before its wave
         self.aside: Callable[[], AbstractContextManager[None]] = nullcontext  # where a caller waits for its wave
         self.jobs = 0
 

@@ -162,9 +162,10 @@ class Refresher:
     def _wave(self, ids: Sequence[int], initiated_by: str, *, guarded: bool) -> list[Outcome]:
         outcomes: list[Outcome] = []
         with translated(), self._snapshot():
-            moment = catalog.read_moment(self.reader)
-            jobs = self._plan(ids, moment, outcomes)
-            self._compute(jobs, moment, guarded=guarded)
+            with self.engine.coming():
+                moment = catalog.read_moment(self.reader)
+                jobs = self._plan(ids, moment, outcomes)
+                self._compute(jobs, moment, guarded=guarded)
             outcomes += self._finish_all(jobs, moment, initiated_by)
         return outcomes
 
