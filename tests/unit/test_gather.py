@@ -130,7 +130,8 @@ def test_waits_for_those_who_are_coming_as_long_as_its_own_way_took() -> None:
         assert (first.result(10), other.result(10)) == ([2], [4])
         assert work.batches == [[1, 2]]
 
-        read.clear(), reading.clear()
+        read.clear()
+        reading.clear()
         other = threads.submit(late)
         assert reading.wait(10)
         assert gather([3]) == [6]  # it comes from nowhere

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 
+Touched = dict[int, int]  # the numbers of groups that a delta was added to, and how many rows each has now
+
+
 @dataclass(frozen=True, slots=True)
 class StateColumn:
     """A column of a measure's state. `fold` is add, least, greatest or set."""
@@ -76,18 +79,24 @@ def fold_staged(conn: Connection, groups: Groups, stage: str) -> tuple[int, int]
     return _shown(conn, groups, add_staged(conn, groups, stage))
 
 
-def add_arrays(conn: Connection, groups: Groups, columns: Sequence[Sequence[Any]]) -> list[int]:
-    """Adds a small delta to the state alone; returns the numbers of the touched groups."""
+def add_arrays(conn: Connection, groups: Groups, columns: Sequence[Sequence[Any]]) -> Touched:
+    """Adds a small delta to the state alone."""
     arrays = ", ".join(f"%s::{t}[]" for _, t in groups.delta_columns())
     names = ", ".join(name for name, _ in groups.delta_columns())
     return _add(conn, groups, f"unnest({arrays}) AS d({names})", columns)
 
 
-def add_staged(conn: Connection, groups: Groups, stage: str) -> list[int]:
+def add_staged(conn: Connection, groups: Groups, stage: str) -> Touched:
     return _add(conn, groups, stage, None)
 
 
-def _add(conn: Connection, groups: Groups, source: str, params: Sequence[Sequence[Any]] | None) -> list[int]:
+def drop_empty(conn: Connection, groups: Groups, touched: Touched) -> None:
+    gids = [gid for gid, n in touched.items() if not n]
+    if gids:
+        conn.execute(f"DELETE FROM {groups.target.state} WHERE gid = ANY (%s::int8[]) AND n = 0", (gids,))
+
+
+def _add(conn: Connection, groups: Groups, source: str, params: Sequence[Sequence[Any]] | None) -> Touched:
     sets = ['"n" = s."n" + d.n', *(f'"{c.name}" = {_folded(c)}' for c in groups.state)]
     state = groups.target.state
     sql = (
@@ -98,16 +107,16 @@ def _add(conn: Connection, groups: Groups, source: str, params: Sequence[Sequenc
         "SELECT gid, n FROM u UNION ALL SELECT gid, n FROM i"
     )
     text = sql if params is None else escape(sql)
-    touched = conn.execute(text.replace("\x00", source), params).fetchall()
-    if any(n < 0 for _, n in touched):
+    touched: Touched = dict(conn.execute(text.replace("\x00", source), params).fetchall())
+    if any(n < 0 for n in touched.values()):
         raise InvariantError(f"a group of {groups.target.schema}.{groups.target.name} has fewer than no rows")
-    return [gid for gid, _ in touched]
+    return touched
 
 
-def _shown(conn: Connection, groups: Groups, gids: list[int]) -> tuple[int, int]:
-    shown = _show(conn, groups, None if groups.is_limited else gids)
+def _shown(conn: Connection, groups: Groups, touched: Touched) -> tuple[int, int]:
+    shown = _show(conn, groups, None if groups.is_limited else list(touched))
     if groups.key_types:
-        conn.execute(f"DELETE FROM {groups.target.state} WHERE gid = ANY (%s::int8[]) AND n = 0", (gids,))
+        drop_empty(conn, groups, touched)
     return shown
 
 

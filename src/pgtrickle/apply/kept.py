@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.apply import bags
-from pgtrickle.apply.groups import Groups, add_arrays, add_staged, replace_state
+from pgtrickle.apply.groups import Groups, Touched, add_arrays, add_staged, drop_empty, replace_state
 from pgtrickle.apply.stage import stage_columns
 from pgtrickle.errors import InvariantError
 
@@ -60,9 +60,9 @@ def replace_kept(conn: Connection, kept: Kept, stage: str) -> tuple[int, int]:
     return rows
 
 
-def _settle(conn: Connection, kept: Kept, touched: list[int]) -> tuple[int, int]:
+def _settle(conn: Connection, kept: Kept, touched: Touched) -> tuple[int, int]:
     state = kept.groups.target.state
-    conn.execute(f"DELETE FROM {state} WHERE gid = ANY (%s::int8[]) AND n = 0", (touched,))
+    drop_empty(conn, kept.groups, touched)
     if runs_out(conn, kept, 0):
         raise InvariantError(f"too few rows of {kept.groups.target.schema}.{kept.groups.target.name} are kept")
     row = conn.execute(f"SELECT count(*) > {kept.most} FROM {state}").fetchone()

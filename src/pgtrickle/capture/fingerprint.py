@@ -7,7 +7,8 @@ together with the change. A fingerprint that is not `unchanged` against the one 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 
 from pgtrickle.db import Connection, statement, translated
 
@@ -50,6 +51,7 @@ def same_identity(stored: str | None, current: str | None) -> bool:
     return _parts(stored).get("identity") == _parts(current).get("identity")
 
 
-def _parts(fingerprint: str) -> dict[str, str]:
+@lru_cache(4096)  # the same texts come with every refresh
+def _parts(fingerprint: str) -> Mapping[str, str]:
     structure, *columns = fingerprint.split(" ")
     return {"": structure, **dict(c.split(":", 1) for c in columns)}

@@ -11,10 +11,12 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from json import JSONDecoder
 from typing import Any, TypeAlias
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.json import set_json_loads
 
 from pgtrickle.db.arrays import ListDumper
 from pgtrickle.db.pooled import PooledConnection, PooledCursor, SessionPooledConnection
@@ -65,6 +67,7 @@ _PINNED: tuple[tuple[str, str, int], ...] = (
 PLANS_KEPT = {"plan_cache_mode": "force_generic_plan"}
 MOST_PLANNED_AHEAD = 256  # values of an array; more are worth a plan of their own
 
+_DECODER = JSONDecoder()
 _TIMED_OUT = {"57014": "-c statement_timeout=0", "25P04": "-c transaction_timeout=0"}
 _SHORT_MS = 200  # each transaction behind a pooler begins with our settings, and has to get so far
 
@@ -96,6 +99,11 @@ def connect(
         return _connect(dsn, role, autocommit, pooler, pins or {})
 
 
+def _json(data: str | bytes) -> Any:
+    """Without a look at how the bytes are encoded, which takes as long as to read them."""
+    return _DECODER.decode(data if isinstance(data, str) else data.decode())
+
+
 def _connect(dsn: str, role: str, autocommit: bool, pooler: str, pins: Mapping[str, str]) -> Connection:
     conn = _KINDS[pooler].connect(
         # Poolers keep the encoding per client, from its first message on; the driver has to know it, too.
@@ -113,6 +121,7 @@ def _connect(dsn: str, role: str, autocommit: bool, pooler: str, pins: Mapping[s
         cursor_factory=PooledCursor if pooler == TRANSACTION else None,
     )
     conn.adapters.register_dumper(list, ListDumper)
+    set_json_loads(_json, conn)
     try:
         settings = {name: value for name, value, since in _PINNED if conn.info.server_version >= since} | dict(pins)
         if isinstance(conn, PooledConnection):

@@ -59,7 +59,7 @@ class CycleRefresher(Refresher):
         """Inside the transaction that all of them are committed by. Raises when it must not be."""
         others: list[Outcome] = []
         self.quiet_too = True
-        jobs = self._plan(ids, moment, others)
+        jobs = self._plan(self._tables(ids), moment, others)
         for outcome in others:
             if outcome.error is not None:
                 raise outcome.error

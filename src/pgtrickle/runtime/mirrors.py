@@ -39,7 +39,6 @@ class MirrorRefresher(Refresher):
     """`reader` is a session in the origin, `writer` one in the database of the mirrors."""
 
     _known: dict[int, Position]
-    _own: list[StreamTable]  # as `_begin` found them; who moves one of them meanwhile is noticed by its epoch
 
     def together(self, ids: Sequence[int], reader_key: str) -> tuple[list[Outcome], Cut | None]:
         """All mirrors of one origin, and where they are then. When one of them has to be prepared first, nothing is
@@ -58,12 +57,13 @@ class MirrorRefresher(Refresher):
 
     def _begin(self, ids: Sequence[int], moment: catalog.Moment) -> tuple[list[Job], list[Outcome]]:
         """What is to be done; without jobs: why not."""
-        self._own = tables = [self._adapted(table) for table in catalog.load_stream_tables(self.writer, ids)]
+        # Who moves one of them meanwhile is noticed by its epoch.
+        tables = [self._adapted(table) for table in catalog.load_stream_tables(self.writer, ids)]
         unready = [Outcome(t, PREPARE, FORGOTTEN) for t in tables if t.pgt_id not in self._known]
         if unready:
             return [], unready
         outcomes: list[Outcome] = []
-        jobs = self._plan(ids, moment, outcomes)
+        jobs = self._plan(tables, moment, outcomes)
         unready = [o for o in outcomes if o.error is not None or o.action == PREPARE]
         if unready:
             return [], unready
@@ -107,9 +107,6 @@ class MirrorRefresher(Refresher):
             return [Outcome(job.table, job.decision.action, None, error) for job in jobs]
         return outcomes
 
-    def _tables(self, _ids: Sequence[int]) -> list[StreamTable]:
-        return self._own
-
     def _adapted(self, table: StreamTable) -> StreamTable:
         """As its origin sees it. One whose position there does not fit its own is loaded anew."""
         table = as_at_origin(table)
@@ -124,9 +121,9 @@ class MirrorRefresher(Refresher):
             return replace(table, needs_reinit=True, reinit_reason=NETTED)
         return table
 
-    def _plan(self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
+    def _plan(self, tables: Sequence[StreamTable], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
         """The mode of a mirror is DIFFERENTIAL; one that is too far behind is loaded all the same."""
-        jobs = super()._plan(ids, moment, outcomes)
+        jobs = super()._plan(tables, moment, outcomes)
         most = self.limits.max_buffer_rows
         for job in jobs:
             rows = sum(p.rows for p in job.pending.values())
@@ -174,8 +171,8 @@ class SharedRefresher(MirrorRefresher):
         self._arrange_all(self.jobs, self._reading.moment)
         return self._end(self.jobs, self._reading.moment)
 
-    def _plan(self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
-        jobs = super()._plan(ids, moment, outcomes)
+    def _plan(self, tables: Sequence[StreamTable], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
+        jobs = super()._plan(tables, moment, outcomes)
         outcomes += [Outcome(job.table, PREPARE) for job in jobs if job.is_load]
         return jobs
 

@@ -153,18 +153,36 @@ class Refresher:
         self.costs = costs if costs is not None else CostMemory()
 
     def wave(self, ids: Sequence[int], *, initiated_by: str = "SCHEDULER") -> list[Outcome]:
-        """First without savepoints: a read that fails spoils the snapshot for all, and then they go with them."""
-        try:
-            return self._wave(ids, initiated_by, guarded=len(ids) == 1)
-        except _SpoiltError:
-            return self._wave(ids, initiated_by, guarded=True)
+        return self.wave_if(ids, lambda _tables: True, initiated_by) or []
 
-    def _wave(self, ids: Sequence[int], initiated_by: str, *, guarded: bool) -> list[Outcome]:
+    def wave_if(
+        self, ids: Sequence[int], may_go: Callable[[Sequence[StreamTable]], bool], initiated_by: str = "SCHEDULER"
+    ) -> list[Outcome] | None:
+        """None: they may not go, as they are now.
+
+        First without savepoints: a read that fails spoils the snapshot for all, and then they go with them.
+        """
+        try:
+            return self._wave(ids, may_go, initiated_by, guarded=len(ids) == 1)
+        except _SpoiltError:
+            return self._wave(ids, may_go, initiated_by, guarded=True)
+
+    def _wave(
+        self,
+        ids: Sequence[int],
+        may_go: Callable[[Sequence[StreamTable]], bool],
+        initiated_by: str,
+        *,
+        guarded: bool,
+    ) -> list[Outcome] | None:
         outcomes: list[Outcome] = []
         with translated(), self._snapshot():
             with self.engine.coming():
                 moment = catalog.read_moment(self.reader)
-                jobs = self._plan(ids, moment, outcomes)
+                tables = self._tables(ids)
+                if not may_go(tables):
+                    return None
+                jobs = self._plan(tables, moment, outcomes)
                 self._compute(jobs, moment, guarded=guarded)
             outcomes += self._finish_all(jobs, moment, initiated_by)
         return outcomes
@@ -197,11 +215,12 @@ class Refresher:
         self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome], later: list[int], held: set[int]
     ) -> None:
         """One level of a chain, inside its transaction. `held` are the tables that did not move, or will move later."""
-        waiting = [t for t in catalog.load_stream_tables(self.reader, ids) if held & {s.relid for s in t.sources}]
+        tables = self._tables(ids)
+        waiting = [t for t in tables if held & {s.relid for s in t.sources}]
         held |= {t.relid for t in waiting}
         later += [t.pgt_id for t in waiting if later]
         found: list[Outcome] = []
-        jobs = self._plan([i for i in ids if i not in {t.pgt_id for t in waiting}], moment, found)
+        jobs = self._plan([t for t in tables if t not in waiting], moment, found)
         loads = [j.table for j in jobs if j.is_load] + [o.table for o in found if o.action == PREPARE]
         later += [t.pgt_id for t in loads]
         held |= {t.relid for t in loads} | {o.table.relid for o in found if o.error is not None}
@@ -280,10 +299,9 @@ class Refresher:
     def _tables(self, ids: Sequence[int]) -> list[StreamTable]:
         return catalog.load_stream_tables(self.reader, ids)
 
-    def _plan(self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
+    def _plan(self, tables: Sequence[StreamTable], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
         """What each of them needs. Who needs nothing (not with `quiet_too`) or cannot go on is in `outcomes`."""
         started, begun = datetime.now(UTC), time.perf_counter()
-        tables = self._tables(ids)
         prints = self._prints(sorted({s.relid for t in tables for s in t.watched}))
         cuts = {t.pgt_id: since(t, moment.instance, moment.cut) for t in tables}
         windows = {t.pgt_id: Window(cut, moment.cut) for t in tables if (cut := cuts[t.pgt_id]) is not None}

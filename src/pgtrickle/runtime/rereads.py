@@ -90,7 +90,9 @@ def _values(
         return {} if row is None else {positions[0]: row[1:]}
     wanted = [keys[g] for g in positions]
     statement = template.reread_statement(may_be_null=any("NULL" in k for k in wanted))
-    return {positions[row[0] - 1]: row[1:] for row in conn.execute(statement, [wanted]).fetchall()}
+    # Planned each time: a plan that was kept would not see how the query's tables have grown.
+    rows = conn.execute(statement, [wanted], prepare=False).fetchall()
+    return {positions[row[0] - 1]: row[1:] for row in rows}
 
 
 def _at_scale(total: Decimal | None, scale: int) -> str | None:

@@ -63,6 +63,7 @@ class Worker:
         # Of the units at hand: the cache may be smaller than they are many.
         self._held: dict[int, tuple[tuple[object, ...], Compiled]] = {}
         self._cycles_of: dict[int, frozenset[int]] = {}  # the relations of a table's cycle
+        self._may_be_plain = True  # the database's tables: see _are_plain
         limits = Limits(
             settings.differential_max_change_ratio,
             settings.max_buffer_rows,
@@ -95,8 +96,14 @@ class Worker:
         `noticed`: when the looks at other databases began that made them due; 0: nobody knows.
         """
         self._held.clear()
+        members = [i for u in units for i in u.members]
+        if members and self._may_be_plain and all(len(u.members) == 1 and u.kind != CYCLIC for u in units):
+            self._cycles_of, started = {}, datetime.now(UTC)
+            found = self.refresher.wave_if(members, self._are_plain)
+            if found is not None:
+                return self._handled(found, started)
         with translated():
-            tables = catalog.load_stream_tables(self.writer, [i for u in units for i in u.members])
+            tables = catalog.load_stream_tables(self.writer, members)
         outcomes: list[Outcome] = []
         apart = {t.pgt_id for t in tables if t.keeps_no_session}
         if apart and self._make_beside is not None:
@@ -124,6 +131,21 @@ class Worker:
             elif len(unit.members) > 1:
                 outcomes += self._chain([[i for i in level if i in ready] for level in unit.levels])
         return outcomes
+
+    def _are_plain(self, tables: Sequence[StreamTable]) -> bool:
+        """Whether they can go as they were read: nothing is to be prepared, loaded, fetched elsewhere or done apart."""
+        may_be_apart = self._make_beside is not None
+        if any(t.mirror or t.origins is not None or (t.keeps_no_session and may_be_apart) for t in tables):
+            self._may_be_plain = False  # nor will they be the next time
+            return False
+        return all(t.status == "ACTIVE" and t.is_populated and self._is_compiled(t) for t in tables)
+
+    def _is_compiled(self, table: StreamTable) -> bool:
+        compiled = self.cache.get(table)
+        if compiled is None or compiled.cycle != self._cycles_of.get(table.pgt_id, frozenset()):
+            return False
+        self._held[table.pgt_id] = (version(table), compiled)
+        return True
 
     def _without_session(self, units: Sequence[Unit], noticed: float) -> list[Outcome]:
         """Units with a table in pooler_compatibility_mode, over connections like those for a pooler (ADR 17)."""
@@ -180,11 +202,7 @@ class Worker:
         return ready
 
     def _ready(self, table: StreamTable, outcomes: list[Outcome]) -> bool:
-        compiled = self.cache.get(table)
-        if compiled is None or compiled.cycle != self._cycles_of.get(table.pgt_id, frozenset()):
-            return self._prepare(table, outcomes)
-        self._held[table.pgt_id] = (version(table), compiled)
-        return True
+        return self._is_compiled(table) or self._prepare(table, outcomes)
 
     def _chain(self, levels: Sequence[Sequence[int]]) -> list[Outcome]:
         started = datetime.now(UTC)
