@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from pgtrickle.db.connect import Connection
 from tests.line import Line
 
 FACTS = 300_000
@@ -191,3 +192,39 @@ def test_first_rows_are_kept_without_reading_the_table_until_the_spare_ones_are_
     read = cost(line, f"DELETE FROM fact WHERE id IN ({first} LIMIT 80)")
     assert FACTS - 200 < read["fact"][0] <= FACTS, read  # one of them, once
     line.check("top")
+
+
+def test_statements_of_a_wave_are_planned_once(line: Line) -> None:
+    line.sql("CREATE TABLE t (id int PRIMARY KEY, g int, v int)")
+    line.sql("INSERT INTO t SELECT i, i % 9, i FROM generate_series(1, 2000) AS i")
+    create(line, "lows", "SELECT g, min(v) AS lo FROM t GROUP BY g")
+    create(line, "some", "SELECT id, v FROM t WHERE v % 2 = 0")
+    line.tick()
+    reader, writer = line.session.worker.reader, line.session.worker.writer
+    seen = []
+    for number in range(6):
+        line.sql(f"UPDATE t SET v = v + 1 WHERE id % 100 = {number}")
+        assert {o.action for o in line.tick()} == {"DIFFERENTIAL"}
+        seen.append(plans(reader) | plans(writer))
+    assert {text: custom for text, (_, custom) in seen[-1].items()} == {t: c for t, (_, c) in seen[2].items()}
+    for name in (
+        "What capture of each source",
+        "Stream tables as",
+        '"changes_',
+        '"state_',
+        'DELETE FROM "public"."some"',
+    ):
+        kept = [text for text in seen[2] if name in text]
+        assert any(seen[-1][text][0] == seen[2][text][0] + 3 for text in kept), name
+
+    line.sql("UPDATE t SET v = v + 2")
+    line.tick()  # 4,000 rows are worth one
+    assert any(custom > seen[-1].get(text, (0, 0))[1] for text, (_, custom) in plans(writer).items())
+    line.check("lows")
+    line.check("some")
+
+
+def plans(connection: Connection) -> dict[str, tuple[int, int]]:
+    """Of the statements that the session has prepared: runs with the kept plan, and with one for the values at hand."""
+    rows = connection.execute("SELECT statement, generic_plans, custom_plans FROM pg_prepared_statements").fetchall()
+    return {text: (generic, custom) for text, generic, custom in rows}
