@@ -281,7 +281,8 @@ def _import_client() -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    """The first that says something: some begin with an empty one."""
+    return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)[:300]
 
 
 def result_names(slots: Slots) -> list[str]:
