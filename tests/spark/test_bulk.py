@@ -68,10 +68,10 @@ def watch(line: Line, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> W
     line.sql(SCHEMA)
     seen, whole = Watched(), engine.stage_by_executors
 
-    def recorded(session: Handover, statements: list[str], columns: Any, stage: str) -> None:
+    def recorded(source: Handover, target: Handover, statements: list[str], columns: Any, stage: str) -> None:
         seen.before()
         seen.statements.append(list(statements))
-        whole(session, statements, columns, stage)
+        whole(source, target, statements, columns, stage)
         children = line.sql("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass", stage)
         seen.parts.append([line.sql(f"SELECT count(*) FROM {child}")[0][0] for (child,) in children])
 
@@ -379,8 +379,8 @@ def test_load_goes_by_the_driver_when_executors_do_not_reach_the_database(
 ) -> None:
     secret = "do-not-print-this"
 
-    def elsewhere(conn: Any) -> Handover:
-        session = hand_over(conn)
+    def elsewhere(conn: Any, *, snapshot: bool = True) -> Handover:
+        session = hand_over(conn, snapshot=snapshot)
         changes: dict[str, dict[str, Any]] = {
             "address": {"dsn": f"{session.dsn} host=127.0.0.1 port=1 password={secret}"},
             "password": {"dsn": f"{session.dsn} user=nobody_at_all password={secret}"},

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import psycopg
 import pytest
 from psycopg import sql
 
 from pgtrickle.db.install import install
+from pgtrickle.runtime import mirroring
+from pgtrickle.runtime.mirrors import MirrorRefresher
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.verify import verify_tables
 from tests.conftest import Database
@@ -256,6 +259,28 @@ def test_what_was_committed_together_is_seen_together(fleet: Elsewhere) -> None:
             "SELECT count(DISTINCT frontier) FROM pgtrickle.pgt_mirrors JOIN pgtrickle.pgt_stream_tables USING (pgt_id)"
         )
         assert cuts == [(1,)]
+
+
+def test_executors_load_a_large_mirror(
+    fleet: Elsewhere, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They read in one database and stage in another."""
+    monkeypatch.setattr(mirroring, "MirrorRefresher", partial(MirrorRefresher, bulk_bytes=0))
+    crm, _ = fleet.others
+    crm.sql("INSERT INTO customers SELECT i, 'c' || i, 'r' || i % 7 FROM generate_series(100, 9000) AS i")
+    with caplog.at_level("INFO"):
+        fleet.create(
+            "by_region", "SELECT region, count(*) AS n, max(name) AS last FROM {0}.public.customers GROUP BY 1"
+        )
+        fleet.settle()
+    assert "Loading by executors" in caplog.text
+    assert "the driver does" not in caplog.text
+    fleet.check("by_region", action="FULL")
+    for database in (fleet.home, crm):
+        assert database.sql("SELECT count(*) FROM pg_class WHERE relname ~ '^stage_'") == [(0,)]
+    crm.sql("UPDATE customers SET region = 'r0' WHERE id BETWEEN 200 AND 210")
+    fleet.settle()
+    fleet.check("by_region")
 
 
 def test_frontiers_are_vectors(fleet: Elsewhere) -> None:

@@ -30,7 +30,7 @@ class Handover:
 
     dsn: str = field(repr=False)
     server: str
-    snapshot: str
+    snapshot: str | None
     settings: dict[str, str]
     pooler: str
 
@@ -43,8 +43,8 @@ class Handover:
         return cls(**json.loads(text))
 
 
-def hand_over(conn: Connection) -> Handover:
-    """Exports the snapshot of `conn`, which is in a REPEATABLE READ transaction (and in no savepoint: PostgreSQL
+def hand_over(conn: Connection, *, snapshot: bool = True) -> Handover:
+    """`snapshot`: exports that of `conn`, which is in a REPEATABLE READ transaction (and in no savepoint: PostgreSQL
     refuses that). It is good until that transaction ends.
     """
     info = conn.info
@@ -55,7 +55,7 @@ def hand_over(conn: Connection) -> Handover:
         parts["hostaddr"] = info.hostaddr
     if info.password:
         parts["password"] = info.password
-    row = conn.execute(statement("handover")).fetchone()
+    row = conn.execute(statement("handover"), {"snapshot": snapshot}).fetchone()
     assert row is not None
     return Handover(make_conninfo("", **parts), row[0], row[1], row[2], pooler_of(conn))
 

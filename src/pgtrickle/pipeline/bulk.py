@@ -52,7 +52,8 @@ class BulkLoad:
     `columns`: (name, int8 or text) of what the statements return, the identity last, which they do not return.
     """
 
-    session: Handover
+    source: Handover  # where the statements are run
+    target: Handover  # where the staging table is: for a mirror, in another database
     statements: Sequence[str]
     columns: Sequence[tuple[str, str]]
     stage: str
@@ -61,14 +62,14 @@ class BulkLoad:
 def run(spark: SparkSession, load: BulkLoad, identity: SparkColumn) -> None:
     """Raises what Spark raises."""
     spark.dataSource.register(BulkSource)
-    session = load.session.to_json()
+    source, target = load.source.to_json(), load.target.to_json()
     columns = json.dumps(load.columns)
     rows = spark.read.format(NAME).options(
-        **{SESSION: session, COLUMNS: columns, STATEMENTS: json.dumps(load.statements)}
+        **{SESSION: source, COLUMNS: columns, STATEMENTS: json.dumps(load.statements)}
     )
     identified = rows.load().select("*", identity.alias("h"))
     writer = identified.write.format(NAME).mode("append")
-    writer.options(**{SESSION: session, COLUMNS: columns, STAGE: load.stage}).save()
+    writer.options(**{SESSION: target, COLUMNS: columns, STAGE: load.stage}).save()
 
 
 def parallelism(spark: SparkSession) -> int:

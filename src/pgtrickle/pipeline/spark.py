@@ -137,9 +137,14 @@ class SparkEngine:
             return bulk.parallelism(self._connected(bulk=True))
 
     def stage_by_executors(
-        self, session: Handover, statements: Sequence[str], columns: Sequence[tuple[str, str]], stage: str
+        self,
+        source: Handover,
+        target: Handover,
+        statements: Sequence[str],
+        columns: Sequence[tuple[str, str]],
+        stage: str,
     ) -> None:
-        """Executors run the statements, identify the rows and make the staging table of them.
+        """Executors run the statements at `source`, identify the rows and make the staging table of them at `target`.
 
         `columns`: (name, int8 or text) of what the statements return, the identity last, which they do not return.
         """
@@ -151,7 +156,7 @@ class SparkEngine:
         with self._errors():
             self.jobs += 1
             try:
-                load = bulk.BulkLoad(session, statements, columns, stage)
+                load = bulk.BulkLoad(source, target, statements, columns, stage)
                 bulk.run(self._connected(bulk=True), load, _identity(f.col("c0")))
             except PySparkException as error:
                 if (ours := reported(str(error))) is not None:

@@ -59,14 +59,14 @@ def stage_by_executors(
         # Planning locks every table of the statement until the snapshot ends: nobody may move rows to other pages, or
         # rewrite a table, between the reading of two parts.
         reader.execute(f"EXPLAIN {compiled.load_sql}")
-    session = hand_over(reader)
+    source, target = hand_over(reader), hand_over(writer, snapshot=False)
     stage = claim_stage(writer, table.pgt_id)
     log.info(
         "Loading by executors",
         extra=event(BULK_LOAD, table=table.full_name, parts=len(statements), source_bytes=size),
     )
     try:
-        engine.stage_by_executors(session, statements, columns, stage)
+        engine.stage_by_executors(source, target, statements, columns, stage)
     except ExecutorsUnableError as error:
         log.warning(
             "Executors cannot load; the driver does",

@@ -1,8 +1,9 @@
--- What a session of another process needs to stand where this one stands. Run in a REPEATABLE READ transaction, outside savepoints.
--- Returns: start of the server, an exported snapshot, json {name: value} of the settings that this session has not from its defaults.
+-- What a session of another process needs to stand where this one stands. %(snapshot)s: whether it is to see what this one sees; then run in a
+-- REPEATABLE READ transaction, outside savepoints.
+-- Returns: start of the server, an exported snapshot or NULL, json {name: value} of the settings that this session has not from its defaults.
 SELECT
     EXTRACT(EPOCH FROM pg_catalog.pg_postmaster_start_time())::text,
-    pg_catalog.pg_export_snapshot(),
+    CASE WHEN %(snapshot)s THEN pg_catalog.pg_export_snapshot() END,
     (
         SELECT pg_catalog.json_object_agg(s.name, s.setting)
         FROM pg_catalog.pg_settings AS s
