@@ -217,6 +217,37 @@ def test_an_origin_that_was_told_of_more_than_there_is_loads_the_mirror_anew(fle
     fleet.check("copied")
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("ALTER TABLE codes ALTER code TYPE text USING '00' || code", "of type text now, and was integer"),
+        ("ALTER TABLE codes ALTER code TYPE numeric(9,2)", "of type numeric(9,2) now, and was integer"),
+        ("ALTER TABLE codes DROP code", "code"),
+        ("DROP TABLE codes", "codes"),
+    ],
+)
+def test_a_table_that_has_changed_there_stops_its_readers_and_nobody_else(
+    fleet: Elsewhere, change: str, reason: str
+) -> None:
+    crm, _ = fleet.others
+    crm.sql("CREATE TABLE codes (id int PRIMARY KEY, code int); INSERT INTO codes VALUES (1, 7)")
+    fleet.create("codes", "SELECT id, code FROM {0}.public.codes")
+    fleet.create("names", "SELECT id, name FROM {0}.public.customers")
+    fleet.settle()
+    crm.sql(change)
+    crm.sql("INSERT INTO customers VALUES (9, 'nine', NULL)")
+    for _ in range(3):
+        fleet.line.tick()
+    rows = fleet.home.sql(
+        "SELECT m.origin_table, s.status, s.last_error_message FROM pgtrickle.pgt_mirrors AS m "
+        "JOIN pgtrickle.pgt_stream_tables AS s USING (pgt_id) ORDER BY 1"
+    )
+    assert [row[:2] for row in rows] == [("codes", "ERROR"), ("customers", "ACTIVE")]
+    assert reason in rows[0][2]
+    assert fleet.line.rows("codes") == [(1, 7)]
+    assert fleet.line.rows("names") == sorted(crm.sql("SELECT id, name FROM customers"), key=repr)
+
+
 def test_an_origin_with_another_history_loads_the_mirror_anew(fleet: Elsewhere) -> None:
     """A promoted standby may lack what the mirror has seen, and its transaction ids may have gone past the mirror's."""
     crm, _ = fleet.others

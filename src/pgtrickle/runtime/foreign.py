@@ -20,6 +20,7 @@ from pgtrickle.db.probe import make_probe
 from pgtrickle.db.proof import is_user
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
+from pgtrickle.model.texts import same_text
 from pgtrickle.pipeline.references import references_to
 from pgtrickle.runtime.definer import OriginTable, ensure_mirror, find_table, require_columns
 from pgtrickle.runtime.origins import Origins
@@ -64,9 +65,16 @@ class _Candidate:
         """Whether its mirror is one of this table, and its columns are those that it has here."""
         if table is None or (table.place.key, table.relid) != (self.served_key, self.served_relid):
             return False
-        numbers = {c["name"]: c["attnum"] for c in table.columns}
-        here = {c["name"]: (numbers.get(c["origin_name"]), c["type"]) for c in self.columns}
-        return all(here.get(c["name"]) == (c["attnum"], c["type"]) for c in self.served_columns)
+        here = {c["name"]: c for c in self.columns}
+        there = {c["name"]: c for c in table.columns}
+        for column in self.served_columns:
+            local = here.get(column["name"])
+            its = there.get(local["origin_name"]) if local is not None else None
+            if local is None or its is None or (its["attnum"], local["type"]) != (column["attnum"], column["type"]):
+                return False
+            if not same_text(its["type"], local["type"]):
+                return False
+        return True
 
 
 def serve_shared(home: Connection, dsn: str, origins: Origins) -> int:
@@ -231,7 +239,7 @@ def _as_local(
         its = there.get(column["origin_name"])
         if its is None:
             raise DefinitionError(f"{table.full_name} has no column {column['origin_name']}")
-        if not _same_text(its["type"], column["type"]):
+        if not same_text(its["type"], column["type"]):
             raise DefinitionError(
                 f"column {column['name']} is of type {column['type']} here and {its['type']} at its origin"
             )
@@ -243,16 +251,3 @@ def _as_local(
     key = table.key if known.issuperset(table.key) else ()
     moved = OriginTable(table.place, table.schema, table.name, table.relid, tuple(columns), key, table.indexes)
     return moved, names, candidate.relid
-
-
-_TEXTS = ("text", "character varying")
-_INTEGERS = ("smallint", "integer", "bigint")
-
-
-def _same_text(there: str, here: str) -> bool:
-    """Whether every value has the same text in both types: rows are known by it."""
-    if there == here:
-        return True
-    if here in _TEXTS:
-        return there.startswith(_TEXTS)
-    return there in _INTEGERS and here in _INTEGERS and _INTEGERS.index(there) < _INTEGERS.index(here)

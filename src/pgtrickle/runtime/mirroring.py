@@ -127,34 +127,49 @@ class Mirroring:
         """In a session of their own. One that is not loaded yet is loaded by itself, so that the others do not wait
         for it, and then follows."""
         with self._origins.session(self._dsn, mirror) as conn:
-            outcomes: list[Outcome] = []
+            latest: dict[int, Outcome] = {}
             for table in tables:
                 if not table.is_populated or table.needs_reinit:
-                    outcomes += self._move(home, conn, [table])
-            if any(o.error is not None for o in outcomes):
-                return outcomes
-            latest = {o.table.pgt_id: o for o in [*outcomes, *self._move(home, conn, tables)]}
+                    latest |= {o.table.pgt_id: o for o in self._move(home, conn, [table])}
+            failed = {i for i, outcome in latest.items() if outcome.error is not None}
+            if rest := [t for t in tables if t.pgt_id not in failed]:
+                latest |= {o.table.pgt_id: o for o in self._move(home, conn, rest)}
             return list(latest.values())
 
     def _move(self, home: Connection, conn: Connection, tables: Sequence[StreamTable]) -> list[Outcome]:
         held: dict[int, Compiled] = {}
+        failed: list[Outcome] = []
+
+        def prepare(table: StreamTable, reload: str | None = None) -> None:
+            """One whose table has changed there stops, and not the others."""
+            held.pop(table.pgt_id, None)
+            try:
+                held[table.pgt_id] = self._prepared(home, conn, table, reload=reload)
+            except TransientError:
+                raise
+            except PgtrickleError as error:
+                failed.append(Outcome(table, FULL, None, error))
+
         for table in tables:
-            held[table.pgt_id] = self._cache.get(table) or self._prepared(home, conn, table)
+            if (compiled := self._cache.get(table)) is not None:
+                held[table.pgt_id] = compiled
+            else:
+                prepare(table)
+        reader = self._as_reader(home)
         refresher = MirrorRefresher(conn, home, self._engine, lambda t: held.get(t.pgt_id), self._limits())
-        ids, reader = [table.pgt_id for table in tables], self._as_reader(home)
-        outcomes, cut = refresher.together(ids, reader.key)
+        outcomes, cut = refresher.together(list(held), reader.key) if held else ([], None)
         unready = [o for o in outcomes if o.action == PREPARE and o.error is None]
         if unready:
             for outcome in unready:
                 self._cache.drop(outcome.table.pgt_id)
-                held[outcome.table.pgt_id] = self._prepared(home, conn, outcome.table, reload=outcome.reason)
-            outcomes, cut = refresher.together(ids, reader.key)
+                prepare(outcome.table, outcome.reason)
+            outcomes, cut = refresher.together(list(held), reader.key) if held else ([], None)
         if cut is not None:
             assert tables[0].mirror is not None
             key = tables[0].mirror.key
-            self._origins.note(key, reader.key, ids, cut)
+            self._origins.note(key, reader.key, list(held), cut)
             self._origins.tell(conn, key)
-        return outcomes
+        return failed + outcomes
 
     def _limits(self) -> Limits:
         return Limits(max_change_ratio=1.0, max_buffer_rows=self.max_buffer_rows)

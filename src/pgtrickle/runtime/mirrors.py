@@ -14,7 +14,7 @@ from pgtrickle.capture.fingerprint import fingerprints_for_others
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import FencedError, InvariantError, PgtrickleError
+from pgtrickle.errors import FencedError, InvariantError, OriginAwayError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable, as_at_origin
 from pgtrickle.model.flow import Cut, Frontier, Pending, Position, Timings
 from pgtrickle.pipeline import frames
@@ -73,9 +73,9 @@ class MirrorRefresher(Refresher):
         return jobs + [self._follower(o.table, started) for o in outcomes], []
 
     def _end(self, jobs: Sequence[Job], moment: catalog.Moment) -> tuple[list[Outcome], Cut | None]:
-        failed = next((job.error for job in jobs if job.error is not None), None)
-        if failed is not None:
-            return [Outcome(job.table, job.decision.action, None, failed) for job in jobs], None
+        failed = next((job for job in jobs if job.error is not None), None)
+        if failed is not None and failed.error is not None:
+            return _held_up(jobs, failed.table, failed.error), None
         written = self._commit(jobs, moment)
         return written, moment.cut if all(o.error is None for o in written) else None
 
@@ -89,12 +89,14 @@ class MirrorRefresher(Refresher):
         return job
 
     def _commit(self, jobs: Sequence[Job], moment: catalog.Moment) -> list[Outcome]:
+        at_fault: StreamTable | None = None
         try:
             with translated(), self.writer.transaction():
                 render_alike(self.writer)
                 outcomes = self._write(jobs, moment, "SCHEDULER")
                 for outcome in outcomes:
                     if outcome.error is not None:
+                        at_fault = outcome.table
                         raise outcome.error
                 self.writer.execute(
                     statement("mirror_fingerprints"),
@@ -104,7 +106,7 @@ class MirrorRefresher(Refresher):
                     },
                 )
         except PgtrickleError as error:
-            return [Outcome(job.table, job.decision.action, None, error) for job in jobs]
+            return _held_up(jobs, at_fault, error)
         return outcomes
 
     def _adapted(self, table: StreamTable) -> StreamTable:
@@ -196,6 +198,15 @@ def run_together(refreshers: Sequence[SharedRefresher]) -> None:
     """The mirrors of several origins in one job of Spark."""
     if refreshers:
         refreshers[0]._spark([job for refresher in refreshers for job in refresher.jobs])
+
+
+def _held_up(jobs: Sequence[Job], at_fault: StreamTable | None, error: PgtrickleError) -> list[Outcome]:
+    """All or none move. Of an error that will not go away the others only wait until its table has been stopped."""
+    if at_fault is None or isinstance(error, TransientError):
+        return [Outcome(job.table, job.decision.action, None, error) for job in jobs]
+    waits = OriginAwayError(f"{at_fault.full_name}, of the same database, failed; it goes on without that one")
+    errors = {job.table.pgt_id: error if job.table.pgt_id == at_fault.pgt_id else waits for job in jobs}
+    return [Outcome(job.table, job.decision.action, None, errors[job.table.pgt_id]) for job in jobs]
 
 
 def _positions(conn: Connection, reader_key: str) -> dict[int, Position]:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from pgtrickle.apply.groups import create_state
 from pgtrickle.capture.fingerprint import fingerprints, fingerprints_for_others
 from pgtrickle.capture.install import ensure_capture
+from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError
-from pgtrickle.model.catalog import StreamTable, as_at_origin
+from pgtrickle.model.catalog import Mirror, StreamTable, as_at_origin
+from pgtrickle.model.texts import same_text
 from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ def prepare_mirror(
         raise InvariantError(f"{table.full_name} is not a mirror")
     there = as_at_origin(table)
     with translated():
+        _same_types(origin, table, mirror)
         origin.execute(
             statement("reader_register"),
             {
@@ -86,6 +89,21 @@ def prepare_mirror(
             if _is_to_be_loaded(home, table, reload):
                 home.execute(statement("mirror_fingerprints"), {"ids": [table.pgt_id], "fingerprints": [found]})
     return compiled
+
+
+def _same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> None:
+    """Raises when the table is gone, or a column has come to be of another type: the mirror's may take its values, but
+    as others."""
+    relations = catalog.relations(origin, [mirror.relid])
+    if not relations:
+        raise SourceChangedError(f"{mirror.name} does not exist any more", hint=_ANEW)
+    found = {c.attnum: c for c in relations[0].columns}
+    for attnum, column in zip(mirror.columns, table.columns, strict=True):
+        its = found.get(attnum)
+        if its is not None and not same_text(its.type, column.type):
+            raise SourceChangedError(
+                f"column {its.name} of {mirror.name} is of type {its.type} now, and was {column.type}", hint=_ANEW
+            )
 
 
 def _settled(
