@@ -431,3 +431,13 @@ def test_a_request_of_a_role_that_is_gone_is_in_nobodys_way(pair: Pair) -> None:
     run(pair.role, "SELECT pgtrickle.create_stream_table('mine', %s)", f"SELECT 1 FROM {pair.other.name}.vault.secrets")
     pair.home.sql("UPDATE pgtrickle.pgt_definitions SET created_by = 'gone'")
     assert pair.ask() is None
+
+
+def test_a_request_to_alter_takes_no_other_name(pair: Pair) -> None:
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    assert pair.ask() is None
+    ask = "SELECT pgtrickle._request_definition(%s, 'private', 'plans', %s, '{}', '')"
+    ((mine,),) = pair.home.sql("SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'mine'")
+    run(pair.role, ask, mine, f"SELECT id FROM {pair.other.name}.vault.secrets")
+    assert pair.home.sql("SELECT pgt_schema, pgt_name FROM pgtrickle.pgt_definitions") == [("public", "mine")]

@@ -31,7 +31,8 @@ DECLARE
     caller CONSTANT name := pgtrickle._caller();
 BEGIN
     IF id IS NOT NULL THEN
-        PERFORM pgtrickle._authorize(id);
+        -- Its own names, whatever the call says: a request stands in the way of others for its name.
+        SELECT st.pgt_schema, st.pgt_name INTO schema_name, table_name FROM pgtrickle._authorize(id) AS st;
     ELSIF NOT EXISTS (SELECT FROM pg_namespace AS n WHERE n.nspname = schema_name) THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
             MESSAGE = format('schema %I does not exist', schema_name), HINT = format('CREATE SCHEMA %I', schema_name);
