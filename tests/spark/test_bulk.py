@@ -161,6 +161,18 @@ def test_small_loads_and_groups_stay_with_the_driver(line: Line, watched: Watche
     assert watched.statements == []
 
 
+def test_few_rows_that_one_session_computes_stay_with_the_driver(line: Line, watched: Watched) -> None:
+    """However large what they are computed from is: executors would only be one more thing to wait for."""
+    line.sql("ANALYZE item")
+    line.session.refresher.bulk_bytes = 4096
+    line.create("groups", "SELECT kind, count(*) AS n FROM item GROUP BY kind", mode="FULL")
+    line.check("groups", "FULL")
+    assert watched.statements == []
+    line.create("rows", "SELECT i.*, now() IS NOT NULL AS yes FROM item AS i", mode="FULL")
+    line.check("rows", "FULL")
+    assert [len(s) for s in watched.statements] == [1]
+
+
 def test_load_sees_one_snapshot_while_others_write(line: Line, watched: Watched) -> None:
     ((rows,),) = line.sql("SELECT count(*) FROM item WHERE qty IS DISTINCT FROM 3")
     stop = threading.Event()

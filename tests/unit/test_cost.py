@@ -224,15 +224,35 @@ def test_reason_has_the_numbers() -> None:
 
 def test_hysteresis_keeps_the_way_while_both_cost_about_the_same() -> None:
     for ms in (92.0, 105.0):
-        known = past([(100, ms)] * 5, [100.0])
+        known = past([(100, ms)] * 5, [100.0] * 3)
         assert choose(known, asked(), LIMITS).kind == DIFFERENTIAL
         assert choose(known.with_sample(Sample(NOW, FULL, 100, 100.0)), asked(), LIMITS).kind == FULL
+
+
+def test_full_that_is_known_by_one_is_taken_again_where_both_are_near() -> None:
+    """The one was slow by chance."""
+    table = Table(lambda _rows: 82.0, 60.0)
+    table.kinds([100] * 6)
+    table.past = past([(100, 82.0)] * 5, [85.0])
+    choice = table.refresh(100)
+    assert choice.kind == FULL
+    assert choice.reason.startswith("tried after 5 differential")
+    assert table.kinds([100] * 4) == [FULL] * 4
+    far = past([(100, 50.0)] * 5, [85.0])
+    assert choose(far, asked(), LIMITS).kind == DIFFERENTIAL
+
+
+def test_what_was_measured_counts_more_than_what_changes_take_at_least() -> None:
+    unknown = past([(100, 5.0)] * 5, [60.0] * 3)
+    assert choose(unknown, asked(10_000, last_full_ms=60.0), LIMITS).kind == FULL
+    known = past([(10_000, 40.0)] * 5, [60.0] * 3)
+    assert choose(known, asked(10_000, last_full_ms=60.0), LIMITS).kind == DIFFERENTIAL
 
 
 def test_a_little_slower_is_enough_only_when_it_is_no_noise() -> None:
     steady = past([(100, 130.0)] * 5, [100.0])
     assert choose(steady, asked(), LIMITS).kind == FULL
-    noisy = past([(100, ms) for ms in (90.0, 130.0, 180.0, 85.0, 190.0)], [100.0])
+    noisy = past([(100, ms) for ms in (90.0, 130.0, 180.0, 85.0, 190.0)], [100.0] * 3)
     assert choose(noisy, asked(), LIMITS).kind == DIFFERENTIAL
 
 

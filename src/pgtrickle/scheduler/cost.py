@@ -34,6 +34,7 @@ SMALL_SOURCES = 10_000.0  # rows: below, the share of changes says nothing
 PRICE = 0.1  # what trying the other way may add to the cost of all refreshes
 SHORTEST_WAIT, LONGEST_GUESS = 5, 20  # refreshes between two tries; at most, where the other way was never measured
 DOUBTFUL = 0.3  # x full: below, a FULL cannot turn out to be the cheaper one
+NEAR = 0.8  # x full: above, to take FULL once more costs next to nothing, and tells
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Choice:
 
 
 def choose(past: Past, asked: Asked, limits: Limits) -> Choice:
-    beyond = _beyond_limits(asked, limits)
+    beyond = _beyond_limits(past, asked, limits)
     if beyond is not None:
         return Choice(FULL, beyond)
     full = full_cost(past, asked, limits)
@@ -135,7 +136,7 @@ def choose(past: Past, asked: Asked, limits: Limits) -> Choice:
     return _compared(past, asked, limits, differential, full, len(_alike(recent, asked.rows)))
 
 
-def _beyond_limits(asked: Asked, limits: Limits) -> str | None:
+def _beyond_limits(past: Past, asked: Asked, limits: Limits) -> str | None:
     rows = asked.rows
     if limits.max_buffer_rows and rows > limits.max_buffer_rows:
         return f"{rows} changes exceed max_buffer_rows ({limits.max_buffer_rows})"
@@ -144,6 +145,8 @@ def _beyond_limits(asked: Asked, limits: Limits) -> str | None:
             f"{rows} changes in {asked.source_rows:.0f} source rows exceed "
             f"differential_max_change_ratio ({limits.max_change_ratio})"
         )
+    if len(_alike(past.differential, rows)) >= ENOUGH_ALIKE:
+        return None  # it is known what they take
     least = rows * CHANGE_MS
     if asked.last_full_ms is not None and least > limits.prediction_ratio * asked.last_full_ms:
         return f"{rows} changes take {least:.0f} ms at least, the last full refresh took {asked.last_full_ms:.0f}"
@@ -193,10 +196,12 @@ def _may_try_differential(past: Past, asked: Asked, differential: Estimate, full
 
 
 def _may_try_full(past: Past, asked: Asked, limits: Limits, differential: Estimate, full: Estimate) -> bool:
-    """Where what is known of FULL is a first load, or old, and little can be lost."""
-    is_known = any(s.kind == FULL and s.at >= asked.now - limits.prediction_window_s for s in past.full)
-    if is_known or past.latest != DIFFERENTIAL or differential.ms < DOUBTFUL * full.ms:
+    """Where what is known of FULL is a first load, or old, or little, and little can be lost."""
+    known = sum(s.kind == FULL and s.at >= asked.now - limits.prediction_window_s for s in past.full)
+    if past.latest != DIFFERENTIAL or differential.ms < DOUBTFUL * full.ms:
         return False
+    if known:
+        return known < ENOUGH_ALIKE and differential.is_measured and differential.ms > NEAR * full.ms
     return past.in_row >= max(SHORTEST_WAIT, ceil((full.ms / differential.ms - 1) / PRICE))
 
 
