@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pgtrickle.runtime.refresh import Outcome
+from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.verify import verify_tables
 from tests.conftest import Database
 from tests.line import Line

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 
 from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.origins import Origins
-from pgtrickle.runtime.refresh import Outcome
 from pgtrickle.runtime.turn import Turns
 from pgtrickle.runtime.verify import verify_tables
 from pgtrickle.settings import Settings

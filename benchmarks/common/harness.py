@@ -13,7 +13,7 @@ import psycopg
 from pgtrickle.db.install import install
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.refresh import Outcome
+from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.sparkserver import SparkServer
 from pgtrickle.runtime.turn import Turns
 from pgtrickle.runtime.verify import verify_tables

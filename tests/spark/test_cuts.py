@@ -15,7 +15,7 @@ from psycopg import IsolationLevel
 from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.capture.trim import index_long_buffers
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.runtime.refresh import Outcome
+from pgtrickle.runtime.job import Outcome
 from tests.conftest import Database
 from tests.line import Line
 

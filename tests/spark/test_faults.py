@@ -13,7 +13,7 @@ import pytest
 from pgtrickle.errors import EngineLostError, TransientError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime import refresh
-from pgtrickle.runtime.refresh import Outcome
+from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.sparkkeeper import SparkKeeper
 from pgtrickle.runtime.sparkurl import SparkUrl, read_url
 from pgtrickle.settings import Settings

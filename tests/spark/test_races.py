@@ -18,8 +18,9 @@ from pgtrickle.capture.trim import index_long_buffers, long_buffers
 from pgtrickle.db.pooled import PooledConnection
 from pgtrickle.errors import FencedError, LostRaceError, TransientError
 from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.lease import _fared
-from pgtrickle.runtime.refresh import Outcome, Refresher
+from pgtrickle.runtime.refresh import Refresher
 from pgtrickle.runtime.turn import Turns
 from pgtrickle.runtime.verify import verify_tables
 from pgtrickle.settings import Settings

@@ -24,8 +24,9 @@ from pgtrickle.pipeline.nodes import scans
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.templates import BagTemplate
 from pgtrickle.runtime.decide import DIFFERENTIAL, FULL, NO_DATA, Decision
+from pgtrickle.runtime.job import Job, Outcome, timed
 from pgtrickle.runtime.pending import FEWEST_ANALYSED
-from pgtrickle.runtime.refresh import MAX_BETWEEN, SMALL_ROWS, Job, Outcome, Refresher, timed
+from pgtrickle.runtime.refresh import MAX_BETWEEN, SMALL_ROWS, Refresher
 
 GONE = "rows have gone from a source: the cycle is computed from nothing"
 # New rows after the first round. A union of a cycle with itself doubles in each one, and would fill any disk before a

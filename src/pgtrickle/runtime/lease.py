@@ -18,7 +18,7 @@ from pgtrickle.errors import (
 )
 from pgtrickle.model.work import PERMANENT, RETRYABLE, SUCCEEDED, Job
 from pgtrickle.runtime.channel import Fared, Finished
-from pgtrickle.runtime.refresh import Outcome
+from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.site import Site
 from pgtrickle.telemetry import event
 

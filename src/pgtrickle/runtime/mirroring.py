@@ -18,11 +18,11 @@ from pgtrickle.model.flow import Frontier
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.decide import FULL, PREPARE
+from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.mirrors import MirrorRefresher, SharedRefresher, run_together
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.prepare import Reader, prepare_mirror
 from pgtrickle.runtime.readings import Reading, Want
-from pgtrickle.runtime.refresh import Outcome
 from pgtrickle.runtime.templatecache import TemplateCache
 from pgtrickle.scheduler.cost import Limits
 

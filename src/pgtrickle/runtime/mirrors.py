@@ -20,10 +20,11 @@ from pgtrickle.model.flow import Cut, Frontier, Pending, Position, Timings
 from pgtrickle.pipeline import frames
 from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.decide import DIFFERENTIAL, FULL, NO_DATA, PREPARE, Decision
+from pgtrickle.runtime.job import Job, Outcome
 from pgtrickle.runtime.origins import render_alike
 from pgtrickle.runtime.pending import Wanted, read_pending
 from pgtrickle.runtime.readings import Reading, Want, positions
-from pgtrickle.runtime.refresh import Job, Outcome, Refresher
+from pgtrickle.runtime.refresh import Refresher
 from pgtrickle.scheduler.cost import Limits
 
 if TYPE_CHECKING:

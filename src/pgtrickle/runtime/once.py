@@ -10,8 +10,8 @@ from pathlib import Path
 from pgtrickle.db.connect import TRANSACTION, connect, translated
 from pgtrickle.errors import ConfigError
 from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.origins import Origins
-from pgtrickle.runtime.refresh import Outcome
 from pgtrickle.runtime.sparkkeeper import SparkKeeper
 from pgtrickle.runtime.sparkurl import SparkUrl
 from pgtrickle.runtime.turn import Turns

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,18 +27,17 @@ from pgtrickle.errors import (
     DefinitionError,
     FencedError,
     InexactValueError,
-    InvariantError,
     PgtrickleError,
     SourceChangedError,
     TooManyRowsError,
 )
 from pgtrickle.model.catalog import Source, StreamTable
-from pgtrickle.model.flow import Cut, Delta, Frontier, Pending, Timings, Window
+from pgtrickle.model.flow import Cut, Frontier, Pending, Timings, Window
 from pgtrickle.pipeline import frames
 from pgtrickle.pipeline.deltatext import delta_text
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.spark import SparkEngine, WorkItem
-from pgtrickle.pipeline.templates import FoldTemplate, Template
+from pgtrickle.pipeline.templates import FoldTemplate
 from pgtrickle.runtime.bulkload import BULK_BYTES, stage_by_executors
 from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.costs import CostMemory
@@ -52,8 +51,10 @@ from pgtrickle.runtime.decide import (
     reload_reason,
     since,
 )
+from pgtrickle.runtime.job import Job, Outcome, timed
 from pgtrickle.runtime.pending import Wanted, analyse_buffers, read_pending
 from pgtrickle.runtime.rereads import delta_arrays
+from pgtrickle.runtime.room import Room, row_bytes, within
 from pgtrickle.scheduler.cost import LOAD, Limits
 
 if TYPE_CHECKING:
@@ -70,64 +71,8 @@ FEW_ROWS = 10_000  # changes whose rows are rather found by an index: to read a 
 SMALL_ROWS = 5_000  # above: leaves are read, and deltas staged, by COPY; below, rows and array parameters are quicker
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What changes may bring before all is computed anew. `bytes` 0: as many as there are."""
-
-    rows: int
-    bytes: int
-
-
 class _SpoiltError(Exception):
     """A statement failed without a savepoint: nothing more can be read at this snapshot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How one table fared.
-
-    `error` is set when it failed; action PREPARE asks the caller to prepare the table and come again, with a reason
-    when it has to be loaded anew then.
-    """
-
-    table: StreamTable
-    action: str
-    reason: str | None = None
-    error: PgtrickleError | None = None
-    inserted: int = 0
-    deleted: int = 0
-    timings: dict[str, float] = field(default_factory=dict)
-    rounds: int | None = None  # of a cycle, until nothing came any more
-
-
-@dataclass(slots=True)
-class Job:
-    """A table on its way through the wave."""
-
-    table: StreamTable
-    compiled: Compiled
-    decision: Decision
-    since: Cut | None
-    pending: Mapping[int, Pending]
-    fingerprints: dict[int, str | None]
-    started_at: datetime
-    timings: Timings
-    leaf: pa.Table | None = None
-    delta: Delta | None = None
-    arrays: list[Sequence[Any]] | None = None
-    refill: list[pa.Table] | None = None  # the kept rows of a LIMIT anew, instead of arrays
-    error: PgtrickleError | None = None
-    is_silent: bool = False  # only its frontier moves, along with others': nothing for the history
-
-    @property
-    def is_load(self) -> bool:
-        return self.decision.action not in (DIFFERENTIAL, NO_DATA)
-
-    @property
-    def template(self) -> Template:
-        if self.compiled.template is None:
-            raise InvariantError("a table without a template was to be refreshed from its changes")
-        return self.compiled.template
 
 
 class Refresher:
@@ -377,10 +322,10 @@ class Refresher:
             with self.reader.cursor() as cursor:
                 stream = cast("Generator[tuple[Any, ...]]", cursor.stream(statement, size=chunk_size()))
                 with closing(stream):  # left open, it would hold the connection
-                    rows = list(_within(room, stream, lambda _: 1, _row_bytes))
+                    rows = list(within(room, stream, lambda _: 1, row_bytes))
             return frames.from_rows(rows, template.slots)
         with closing(read_batches(self.reader, statement, frames.text_types(template.slots))) as batches:
-            tables = [frames.from_arrow(t, template.slots) for t in _within(room, batches, len, lambda t: t.nbytes)]
+            tables = [frames.from_arrow(t, template.slots) for t in within(room, batches, len, lambda t: t.nbytes)]
         return pa.concat_tables(tables) if tables else frames.from_rows([], template.slots)
 
     # -- compute
@@ -586,26 +531,6 @@ class Refresher:
             job.error = error
 
 
-def _within(
-    room: Room | None, parts: Iterator[Any], rows: Callable[[Any], int], size: Callable[[Any], int]
-) -> Iterator[Any]:
-    found = held = 0
-    for part in parts:
-        if room is not None:
-            found, held = found + rows(part), held + size(part)
-            if found > room.rows:
-                raise TooManyRowsError(f"the changes touch more than {room.rows} rows")
-            if room.bytes and held > room.bytes:
-                most = room.bytes >> 20
-                raise TooManyRowsError(f"the changes bring more than {most} MB (delta_work_mem_cap_mb)")
-        yield part
-
-
-def _row_bytes(row: Sequence[Any]) -> int:
-    """As Arrow will have it: the texts, and 16 bytes for a number or the place of a text."""
-    return sum(16 + (len(v.encode()) if isinstance(v, str) else 0) for v in row)
-
-
 def _moved(table: StreamTable) -> SourceChangedError:
     """Rows are written by name: what stands under the name of a table that was renamed is somebody else's."""
     return SourceChangedError(
@@ -628,10 +553,3 @@ def _load_types(compiled: Compiled) -> list[pa.DataType]:
     if compiled.groups is None:
         return [pa.string()]
     return [pa.string(), pa.int64(), *(pa.string() for _ in compiled.groups.state)]
-
-
-@contextmanager
-def timed(job: Job, part: str) -> Iterator[None]:
-    begun = time.perf_counter()
-    yield
-    job.timings.add(part, (time.perf_counter() - begun) * 1000)

@@ -11,8 +11,9 @@ from pgtrickle.db.connect import connect, translated
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.work import Node
 from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.origins import Origins
-from pgtrickle.runtime.refresh import Outcome, Refresher
+from pgtrickle.runtime.refresh import Refresher
 from pgtrickle.runtime.site import Site
 from pgtrickle.runtime.tidy import Tidier
 from pgtrickle.scheduler.graph import Graph

@@ -28,9 +28,9 @@ from pgtrickle.runtime.costs import CostMemory
 from pgtrickle.runtime.cycle import CycleRefresher
 from pgtrickle.runtime.decide import NO_DATA, PREPARE, TRUNCATED
 from pgtrickle.runtime.failures import record_failure
+from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.mirroring import Mirroring
 from pgtrickle.runtime.prepare import prepare
-from pgtrickle.runtime.refresh import Outcome
 from pgtrickle.runtime.templatecache import TemplateCache, version
 from pgtrickle.scheduler.cost import Limits
 from pgtrickle.settings import Settings

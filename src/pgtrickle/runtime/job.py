@@ -1,0 +1,75 @@
+"""A stream table on its way through a wave, and how it fared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.errors import InvariantError, PgtrickleError
+from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.flow import Cut, Delta, Pending, Timings
+from pgtrickle.pipeline.templates import Template
+from pgtrickle.runtime.compile import Compiled
+from pgtrickle.runtime.decide import DIFFERENTIAL, NO_DATA, Decision
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one table fared.
+
+    `error` is set when it failed; action PREPARE asks the caller to prepare the table and come again, with a reason
+    when it has to be loaded anew then.
+    """
+
+    table: StreamTable
+    action: str
+    reason: str | None = None
+    error: PgtrickleError | None = None
+    inserted: int = 0
+    deleted: int = 0
+    timings: dict[str, float] = field(default_factory=dict)
+    rounds: int | None = None  # of a cycle, until nothing came any more
+
+
+@dataclass(slots=True)
+class Job:
+    """A table on its way through the wave."""
+
+    table: StreamTable
+    compiled: Compiled
+    decision: Decision
+    since: Cut | None
+    pending: Mapping[int, Pending]
+    fingerprints: dict[int, str | None]
+    started_at: datetime
+    timings: Timings
+    leaf: pa.Table | None = None
+    delta: Delta | None = None
+    arrays: list[Sequence[Any]] | None = None
+    refill: list[pa.Table] | None = None  # the kept rows of a LIMIT anew, instead of arrays
+    error: PgtrickleError | None = None
+    is_silent: bool = False  # only its frontier moves, along with others': nothing for the history
+
+    @property
+    def is_load(self) -> bool:
+        return self.decision.action not in (DIFFERENTIAL, NO_DATA)
+
+    @property
+    def template(self) -> Template:
+        if self.compiled.template is None:
+            raise InvariantError("a table without a template was to be refreshed from its changes")
+        return self.compiled.template
+
+
+@contextmanager
+def timed(job: Job, part: str) -> Iterator[None]:
+    begun = time.perf_counter()
+    yield
+    job.timings.add(part, (time.perf_counter() - begun) * 1000)
