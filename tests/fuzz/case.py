@@ -14,13 +14,15 @@ from tests.fuzz.tree import Query, outputs
 ROUNDS = 4
 QUERIES = 25
 VIEWS = 2
+AS_MANY = "-- as many"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One database: `setup` makes the tables, `views` the views in order, each round is a tuple of transactions.
 
-    `bases` are stream tables that the queries may read; they are made first.
+    `bases` are stream tables that the queries may read; they are made first. `as_many`: its few changes go the ways of
+    many.
     """
 
     setup: tuple[str, ...]
@@ -28,6 +30,7 @@ class Case:
     queries: tuple[tuple[str, str], ...]  # name, SQL
     rounds: tuple[Round, ...]
     bases: tuple[tuple[str, str], ...] = ()
+    as_many: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def generate(seed: int, count: int = QUERIES) -> Wave:
         trees[f"q{i}"] = Generator(Random(f"{seed}/{i}"), relations).case()
     queries = tuple((name, g.query.sql()) for name, g in trees.items() if name not in dict(bases))
     created = tuple(f"CREATE VIEW {name} AS {query.sql()}" for name, query in views.items())
-    return Wave(seed, Case(statements, created, queries, rounds, bases), trees, views)
+    return Wave(seed, Case(statements, created, queries, rounds, bases, as_many=seed % 2 == 0), trees, views)
 
 
 # -- scripts
@@ -80,6 +83,7 @@ def generate(seed: int, count: int = QUERIES) -> Wave:
 def script(case: Case, note: str) -> str:
     """Self-contained: `setup`, `base`, `query` and `round` sections are what `read` looks for."""
     lines = [f"-- {line}" for line in note.splitlines()]
+    lines += [AS_MANY] if case.as_many else []
     lines += ["-- setup", *(f"{s};" for s in (*case.setup, *case.views))]
     for word, tables_ in (("base", case.bases), ("query", case.queries)):
         for name, query in tables_:
@@ -93,7 +97,8 @@ def script(case: Case, note: str) -> str:
 
 
 def read(path: Path) -> Case:
-    sections = re.split(r"^-- (setup|base \w+|query \w+|round \d+)$", path.read_text(), flags=re.MULTILINE)
+    script_text = path.read_text()
+    sections = re.split(r"^-- (setup|base \w+|query \w+|round \d+)$", script_text, flags=re.MULTILINE)
     setup_: tuple[str, ...] = ()
     stream_tables: dict[str, list[tuple[str, str]]] = {"base": [], "query": []}
     rounds: list[Round] = []
@@ -106,7 +111,8 @@ def read(path: Path) -> Case:
             stream_tables[word].append((name, statements[0]))
         else:
             rounds.append(_transactions(statements))
-    return Case(setup_, (), tuple(stream_tables["query"]), tuple(rounds), tuple(stream_tables["base"]))
+    as_many = AS_MANY in script_text.splitlines()
+    return Case(setup_, (), tuple(stream_tables["query"]), tuple(rounds), tuple(stream_tables["base"]), as_many)
 
 
 def _transactions(statements: tuple[str, ...]) -> Round:

@@ -16,7 +16,9 @@ import psycopg
 from psycopg import sql
 
 from pgtrickle.errors import NotDifferentiableError, PgtrickleError
-from pgtrickle.pipeline import limited
+from pgtrickle.pipeline import deltatext, limited, templates
+from pgtrickle.pipeline.rules import states
+from pgtrickle.runtime import refresh
 from tests.fuzz.case import Case
 from tests.fuzz.schema import ROLLBACK, Round
 from tests.line import Line
@@ -64,7 +66,7 @@ class WaveBroken(Exception):
 def run(open_line: OpenLine, case: Case) -> dict[str, Verdict]:
     """Every query of the case. When a turn itself raises, halves are run until one query stands alone."""
     try:
-        with open_line() as line, patch.object(limited, "SPARE_ROWS", SPARE_ROWS):
+        with open_line() as line, patch.object(limited, "SPARE_ROWS", SPARE_ROWS), _sizes(case):
             return _Run(line, case).run()
     except WaveBroken as broken:
         if len(case.queries) == 1:
@@ -226,6 +228,21 @@ def apply(conn: psycopg.Connection[Any], changes: Round) -> None:
                 if statement == ROLLBACK:
                     raise psycopg.Rollback
                 conn.execute(statement)
+
+
+@contextlib.contextmanager
+def _sizes(case: Case) -> Iterator[None]:
+    """As many: leaves are added up by PostgreSQL and copied, deltas staged, groups behind IN evaluated whole."""
+    with contextlib.ExitStack() as stack:
+        if case.as_many:
+            for module, name in (
+                (templates, "ADDED_FROM"),
+                (refresh, "SMALL_ROWS"),
+                (deltatext, "MOST_ROWS"),
+                (states, "FEW_ROWS"),
+            ):
+                stack.enter_context(patch.object(module, name, 0))
+        yield
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ class Measure:
     kind least, greatest: `order` is a number that orders the values, `value` their text.
     kind reread: nothing travels. `state` are (suffix, type) of state columns: n, s (sum), v (value).
     `slot` is the position among the measures that travel in the same way. `at_least`: it only counts, and of the values
-    only those that show so many digits after the point.
+    only those that show so many digits after the point. `number` is what an added `value` is the text of.
     """
 
     index: int
@@ -44,6 +44,7 @@ class Measure:
     state: tuple[tuple[str, str], ...]
     call: AggregateCall
     at_least: int | None = None
+    number: str | None = None
 
     def name(self, suffix: str) -> str:
         return f"m{self.index}_{suffix}"
@@ -117,8 +118,8 @@ class _Builder:
             return self._reread(i)
         if call.function == "count":
             # Not IS NOT NULL, which for a composite value asks for each of its fields.
-            value = f"CASE WHEN pg_catalog.num_nonnulls({self.column(i)}) = 1 THEN '0' END"
-            measure = self._measure(i, "count", "add", value=value, state=(("n", "bigint"),))
+            is_one = f"pg_catalog.num_nonnulls({self.column(i)}) = 1"
+            measure = self._count(i, "count", is_one)
             return f's."{measure.name("n")}"'
         if call.function in ("sum", "avg"):
             return self._sum(i, call, type_)
@@ -149,6 +150,7 @@ class _Builder:
             "sum",
             "add",
             value=exact(self.column(i)),
+            number=self.column(i),
             scale=MAX_SCALE if scales is None else max(scales),
             state=(("n", "bigint"), ("s", "numeric")),
         )
@@ -169,8 +171,8 @@ class _Builder:
         least, *others = sorted(scales)
         cases = ""
         for scale in reversed(others):
-            value = f"CASE WHEN pg_catalog.scale({self.column(i)}) >= {scale} THEN '0' END"
-            measure = self._measure(i, f"scale {scale}", "add", value=value, state=(("n", "bigint"),), at_least=scale)
+            is_one = f"pg_catalog.scale({self.column(i)}) >= {scale}"
+            measure = self._count(i, f"scale {scale}", is_one, at_least=scale)
             cases += f' WHEN s."{measure.name("n")}" > 0 THEN {scale}'
         return f"CASE{cases} ELSE {least} END"
 
@@ -193,6 +195,11 @@ class _Builder:
         measure = self._measure(i, self.aggregate.calls[i].sql, "reread", state=state)
         return f's."{measure.name("v")}"'
 
+    def _count(self, i: int, what: str, is_one: str, at_least: int | None = None) -> Measure:
+        """Of the rows for which the condition holds: a zero for each, which adds nothing."""
+        value, number = f"CASE WHEN {is_one} THEN '0' END", f"CASE WHEN {is_one} THEN 0 END"
+        return self._measure(i, what, "add", value=value, number=number, state=(("n", "bigint"),), at_least=at_least)
+
     def _measure(
         self,
         i: int,
@@ -201,6 +208,7 @@ class _Builder:
         *,
         state: tuple[tuple[str, str], ...],
         value: str | None = None,
+        number: str | None = None,
         order: str | None = None,
         scale: int = 0,
         at_least: int | None = None,
@@ -211,6 +219,8 @@ class _Builder:
         if key not in self.shared:
             travels = "least", "greatest"
             slot = sum(m.kind == kind or (m.kind in travels and kind in travels) for m in self.measures)
-            self.shared[key] = Measure(len(self.measures), kind, slot, value, order, scale, state, call, at_least)
+            self.shared[key] = Measure(
+                len(self.measures), kind, slot, value, order, scale, state, call, at_least, number
+            )
             self.measures.append(self.shared[key])
         return self.shared[key]
