@@ -7,7 +7,7 @@ it. Both have statistics of their tables.
 
 What is timed of ours is all of a refresh: the changes read at both origins, both mirrors and the stream table
 committed. What is not: buffers trimmed behind their readers, which schedulers do in the background; here between turns.
-A refresh has parts that do not grow with the tables (two jobs of Spark, some 50 statements), so `--rows` matters: a
+A refresh has parts that do not grow with the tables (a job of Spark, some 50 statements), so `--rows` matters: a
 million is the least.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.target import Target, escape
+from pgtrickle.apply.target import Target, escape, own_identity
 from pgtrickle.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -17,40 +17,70 @@ DELTA_COLUMNS = (("h", "int8"), ("n", "int8"), ("k", "text"))
 LOAD_COLUMNS = (("k", "text"), ("h", "int8"))
 
 
+def delta_columns(target: Target) -> Sequence[tuple[str, str]]:
+    """What has to be carried of a delta: a mirror's rows get their identity here."""
+    return DELTA_COLUMNS[1:] if target.is_mirror else DELTA_COLUMNS
+
+
+def load_columns(target: Target) -> Sequence[tuple[str, str]]:
+    return LOAD_COLUMNS[:1] if target.is_mirror else LOAD_COLUMNS
+
+
 def apply_arrays(conn: Connection, target: Target, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
-    """A small delta, as arrays in the order of DELTA_COLUMNS. Returns rows inserted and deleted."""
-    expected = -sum(n for n in columns[1] if n < 0)
+    """A small delta, as arrays in the order of `delta_columns`. Returns rows inserted and deleted.
+
+    That of a mirror may have a row more than once, with weights that cancel out: it is netted by the statement.
+    """
+    rows = "SELECT d.h, d.n, d.k FROM unnest(%s::int8[], %s::int8[], %s::text[]) AS d(h, n, k)"
+    if target.is_mirror:
+        netted = (
+            'SELECT s.k COLLATE "C", sum(s.n)::int8 FROM unnest(%s::int8[], %s::text[]) AS s(n, k) '
+            'GROUP BY s.k COLLATE "C" HAVING sum(s.n) <> 0'
+        )
+        rows = f"SELECT {own_identity('d.k')} AS h, d.n, d.k FROM ({netted}) AS d(k, n)"
     # Rows come only when others have gone: a unique index of the user's may know both.
     sql = (
-        f"WITH d AS MATERIALIZED (SELECT d.*, row_number() OVER () AS ord FROM unnest(\x00) AS d(h, n, k)), "
+        f"WITH d AS MATERIALIZED (SELECT d.*, row_number() OVER () AS ord FROM (\x00) AS d), "
         f"gone AS ({_delete(target, 'd')} RETURNING 1), "
         f"come AS ({_insert(target, 'd')} WHERE (SELECT count(*) FROM gone) >= 0 RETURNING 1) "
-        "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone)"
+        "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone), "
+        "(SELECT coalesce(-sum(d.n), 0)::int8 FROM d WHERE d.n < 0)"
     )
-    row = conn.execute(escape(sql).replace("\x00", "%s::int8[], %s::int8[], %s::text[]"), columns).fetchone()
+    row = conn.execute(escape(sql).replace("\x00", rows), columns).fetchone()
     if row is None:
         raise InvariantError("the apply statement returned nothing")
-    _check(target, row[1], expected)
+    _check(target, row[1], row[2])
     return row[0], row[1]
 
 
 def apply_staged(conn: Connection, target: Target, stage: str) -> tuple[int, int]:
-    """A large delta, staged in a table with DELTA_COLUMNS."""
-    row = conn.execute(f"SELECT coalesce(-sum(n) FILTER (WHERE n < 0), 0)::int8 FROM {stage}").fetchone()
+    """A large delta, netted, staged in a table with `delta_columns`."""
+    if target.is_mirror:
+        stage = f"(SELECT {own_identity('s.k')} AS h, s.n, s.k FROM {stage} AS s)"
+    return _apply_rows(conn, target, stage)
+
+
+def _apply_rows(conn: Connection, target: Target, delta: str) -> tuple[int, int]:
+    """`delta`: a relation with DELTA_COLUMNS."""
+    row = conn.execute(f"SELECT coalesce(-sum(d.n), 0)::int8 FROM {delta} AS d WHERE d.n < 0").fetchone()
     expected = int(row[0]) if row else 0
     if expected:
-        d = f"WITH d AS MATERIALIZED (SELECT d.*, row_number() OVER () AS ord FROM {stage} AS d WHERE d.n < 0) "
+        d = f"WITH d AS MATERIALIZED (SELECT d.*, row_number() OVER () AS ord FROM {delta} AS d WHERE d.n < 0) "
         _check(target, conn.execute(d + _delete(target, "d")).rowcount, expected)
-    return conn.execute(_insert(target, stage)).rowcount, expected
+    return conn.execute(_insert(target, delta)).rowcount, expected
 
 
 def replace_staged(conn: Connection, target: Target, stage: str) -> tuple[int, int]:
-    """Makes the table equal to the staged rows (LOAD_COLUMNS) by difference: readers and consumers see a delta."""
+    """Makes the table equal to the staged rows (`load_columns`) by difference: readers and consumers see a delta.
+
+    A row under another identity than it gets now is another row: it goes, and comes.
+    """
+    h = own_identity("s.k") if target.is_mirror else "s.h"
     row = conn.execute(f"SELECT EXISTS (SELECT FROM {target.table})").fetchone()
     if not (row and row[0]):
         inserted = conn.execute(
             f"INSERT INTO {target.table} ({target.column_list()}) SELECT {target.decoded('d.a')}d.h "
-            f"FROM (SELECT s.h, s.k::text[] AS a FROM {stage} AS s) AS d"
+            f"FROM (SELECT {h}, s.k::text[] FROM {stage} AS s) AS d(h, a)"
         ).rowcount
         # Without it the next refresh would look its rows up by reading all of them.
         conn.execute(f"ANALYZE {target.table}")
@@ -59,12 +89,12 @@ def replace_staged(conn: Connection, target: Target, stage: str) -> tuple[int, i
     conn.execute('CREATE TEMP TABLE __pgt_difference (h int8, n int8, k text COLLATE "C") ON COMMIT DROP')
     conn.execute(
         f"INSERT INTO __pgt_difference SELECT b.h, sum(b.w), b.k FROM ("
-        f'SELECT s.h, s.k COLLATE "C", 1 FROM {stage} AS s '
+        f'SELECT {h}, s.k COLLATE "C", 1 FROM {stage} AS s '
         f"UNION ALL SELECT t.__pgt_row_id, {target.encoded('t')}, -1 FROM {target.table} AS t"
         ") AS b(h, k, w) GROUP BY b.h, b.k HAVING sum(b.w) <> 0"
     )
     conn.execute("ANALYZE __pgt_difference")
-    return apply_staged(conn, target, "__pgt_difference")
+    return _apply_rows(conn, target, "__pgt_difference")
 
 
 def _delete(target: Target, d: str) -> str:

@@ -25,13 +25,17 @@ def escape(sql: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A stream table's storage. `lookups`: columns by which refreshes find its rows."""
+    """A stream table's storage. `lookups`: columns by which refreshes find its rows.
+
+    `is_mirror`: nothing is computed for it, so the database itself gives its rows their identity.
+    """
 
     pgt_id: int
     schema: str
     name: str
     columns: tuple[Column, ...]
     lookups: tuple[str, ...] = ()
+    is_mirror: bool = False
 
     @property
     def table(self) -> str:
@@ -55,6 +59,11 @@ class Target:
         """
         texts = ", ".join(f"{alias}.{quote(c.name)}::text" for c in self.columns)
         return f'ARRAY[{texts}]::text[]::text COLLATE "C"'
+
+
+def own_identity(row: str) -> str:
+    """The identity that a mirror's row has by its text."""
+    return f'pg_catalog.hashtextextended({row} COLLATE "C", 0)'
 
 
 def reshape(conn: Connection, target: Target) -> None:

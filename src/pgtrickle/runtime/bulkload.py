@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pgtrickle.apply.bags import LOAD_COLUMNS
 from pgtrickle.apply.stage import analysed, claim_stage
 from pgtrickle.db.handover import hand_over
 from pgtrickle.db.statements import statement
@@ -34,13 +35,13 @@ def stage_by_executors(
     engine: SparkEngine,
     table: StreamTable,
     compiled: Compiled,
-    columns: Sequence[tuple[str, str]],
     *,
     at_least_bytes: int,
 ) -> str | None:
     """The staging table with the load as the reader's snapshot has it; None when the driver is to carry it.
 
-    Groups are for the driver: the database computes them in one statement, and what travels is mostly small.
+    Groups are for the driver: the database computes them in one statement, and what travels is mostly small. Of a
+    mirror's rows the identity that comes along is not used.
     """
     if compiled.groups is not None:
         return None
@@ -72,7 +73,7 @@ def stage_by_executors(
         extra=event(BULK_LOAD, table=table.full_name, parts=len(statements), source_bytes=size),
     )
     try:
-        engine.stage_by_executors(source, target, statements, columns, stage)
+        engine.stage_by_executors(source, target, statements, LOAD_COLUMNS, stage)
     except ExecutorsUnableError as error:
         log.warning(
             "Executors cannot load; the driver does",

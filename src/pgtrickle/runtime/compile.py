@@ -63,7 +63,10 @@ def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = 
     groups, kept = _groups(template, target), None
     if isinstance(template, LimitTemplate) and groups is not None:
         kept = Kept(groups, template.order("s", "k"), template.needed, template.wanted)
-    return Compiled(target, template, groups, None, template.load_statement(), explain(template), kept)
+    explanation = explain(template)
+    if target.is_mirror:
+        explanation["spark"] = "large loads, and net changes per row where they are many; identity is by the database"
+    return Compiled(target, template, groups, None, template.load_statement(), explanation, kept)
 
 
 def _cyclic(conn: Connection, table: StreamTable, cycle: frozenset[int]) -> Compiled:
@@ -212,7 +215,7 @@ def _target(table: StreamTable, template: Template | None = None) -> Target:
     if isinstance(template, RegionTemplate) and template.has_column:
         columns = (*columns, Column(0, REGION, 'text COLLATE "C"', 25, -1))
     lookups = template.lookups if isinstance(template, RecursionTemplate) else ()
-    return Target(table.pgt_id, table.schema, table.name, columns, lookups)
+    return Target(table.pgt_id, table.schema, table.name, columns, lookups, table.mirror is not None)
 
 
 def _groups(template: Template, target: Target) -> Groups | None:

@@ -24,7 +24,7 @@ from pgtrickle.runtime.job import Job, Outcome
 from pgtrickle.runtime.origins import render_alike
 from pgtrickle.runtime.pending import Wanted, read_pending
 from pgtrickle.runtime.readings import Reading, Want, positions
-from pgtrickle.runtime.refresh import Refresher
+from pgtrickle.runtime.refresh import SMALL_ROWS, Refresher
 from pgtrickle.scheduler.cost import Limits
 
 if TYPE_CHECKING:
@@ -134,6 +134,12 @@ class MirrorRefresher(Refresher):
                 job.decision = Decision(FULL, f"{rows} changes exceed max_buffer_rows ({most})")
         return jobs
 
+    def _read(self, job: Job, cut: Cut) -> None:
+        """Few rows go to the apply statement as they come, which nets and identifies them: nothing is left to Spark."""
+        super()._read(job, cut)
+        if job.leaf is not None and len(job.leaf) <= SMALL_ROWS:
+            job.arrays, job.leaf = [job.leaf[name].to_pylist() for name in ("w", "k")], None
+
     def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
         return fingerprints_for_others(self.reader, relids)
 
@@ -192,11 +198,14 @@ class SharedRefresher(MirrorRefresher):
     def _read(self, job: Job, _cut: Cut) -> None:
         if job.decision.action == DIFFERENTIAL:
             rows = self._reading.signed(self._wants[job.table.pgt_id])
-            job.leaf = frames.from_rows(rows, job.template.slots)
+            if len(rows) <= SMALL_ROWS:
+                job.arrays = [[weight for weight, _ in rows], [row for _, row in rows]]
+            else:
+                job.leaf = frames.from_rows(rows, job.template.slots)
 
 
 def run_together(refreshers: Sequence[SharedRefresher]) -> None:
-    """The mirrors of several origins in one job of Spark."""
+    """What is left to Spark of the mirrors of several origins, in one job."""
     if refreshers:
         refreshers[0]._spark([job for refresher in refreshers for job in refresher.jobs])
 

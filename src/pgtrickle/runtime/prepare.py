@@ -226,4 +226,6 @@ def _shape(table: StreamTable, compiled: Compiled) -> str:
     if compiled.groups is not None:
         state = [*compiled.groups.key_types, *((c.name, c.type, c.fold) for c in compiled.groups.state)]
     parts = [table.definition_version, table.relid, compiled.load_sql, state, compiled.reason]
+    if compiled.target.is_mirror:  # one of before, whose rows have Spark's identity, is loaded anew
+        parts.append("identity by the database")
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

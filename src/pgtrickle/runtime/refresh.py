@@ -366,7 +366,7 @@ class Refresher:
                 assert job.compiled.groups is not None
                 job.arrays = delta_arrays(self.reader, template, job.compiled.groups, job.delta)
             else:
-                job.arrays = [job.delta.columns[name] for name, _ in bags.DELTA_COLUMNS]
+                job.arrays = [job.delta.columns[name] for name, _ in bags.delta_columns(job.compiled.target)]
 
     def _refill(self, job: Job) -> list[pa.Table]:
         """The first rows of a LIMIT, in the snapshot that the changes were read in."""
@@ -456,17 +456,17 @@ class Refresher:
         self.costs.learn(job.table, kind, rows, sum(job.timings.parts.values()), moment.time)
 
     def _stage(self, job: Job) -> str:
-        """The table's whole content from the snapshot: read, given its identity by Spark, staged.
+        """The table's whole content from the snapshot: read, given its identity by Spark (not a mirror), staged.
 
         By executors where the sources are large; else here, batch by batch.
         """
         groups = job.compiled.groups
-        columns = groups.load_columns() if groups is not None else bags.LOAD_COLUMNS
+        columns = groups.load_columns() if groups is not None else bags.load_columns(job.compiled.target)
         if self.reader is self.writer:  # one session cannot copy out and in at a time
             return stage_arrow(self.writer, columns, list(self._identified(job)))
         begun = time.perf_counter()
         stage = stage_by_executors(
-            self.reader, self.writer, self.engine, job.table, job.compiled, columns, at_least_bytes=self.bulk_bytes
+            self.reader, self.writer, self.engine, job.table, job.compiled, at_least_bytes=self.bulk_bytes
         )
         if stage is not None:
             job.timings.add("executors", (time.perf_counter() - begun) * 1000)
@@ -482,10 +482,11 @@ class Refresher:
                     batch = next(batches, None)
                 if batch is None:
                     return
-                with timed(job, "spark"):
-                    identified = self.engine.identify(batch)
+                if not job.compiled.target.is_mirror:
+                    with timed(job, "spark"):
+                        batch = self.engine.identify(batch)
                 with timed(job, "stage"):
-                    yield identified
+                    yield batch
 
     def _replace(self, job: Job, stage: str) -> tuple[int, int]:
         reshape(self.writer, job.compiled.target)
@@ -516,7 +517,7 @@ class Refresher:
             return grouped.fold_staged(conn, groups, stage_columns(conn, groups.delta_columns(), arrays))
         if is_small:
             return bags.apply_arrays(conn, target, arrays)
-        return bags.apply_staged(conn, target, stage_columns(conn, bags.DELTA_COLUMNS, arrays))
+        return bags.apply_staged(conn, target, stage_columns(conn, bags.delta_columns(target), arrays))
 
     def _step(self, job: Job, guarded: bool, step: Callable[..., None], *args: Any) -> None:
         """Runs one table's step; guarded, so that its failure leaves the snapshot usable for the others."""
