@@ -232,13 +232,14 @@ def apply(conn: psycopg.Connection[Any], changes: Round) -> None:
 
 @contextlib.contextmanager
 def _sizes(case: Case) -> Iterator[None]:
-    """As many: leaves are added up by PostgreSQL and copied, deltas staged, groups behind IN evaluated whole."""
+    """As many: leaves are added up by PostgreSQL and copied, deltas staged, groups behind IN not asked one by one."""
     with contextlib.ExitStack() as stack:
         if case.as_many:
             for module, name in (
                 (templates, "ADDED_FROM"),
                 (refresh, "SMALL_ROWS"),
                 (deltatext, "MOST_ROWS"),
+                (states, "FEWEST_ROWS"),
                 (states, "FEW_ROWS"),
             ):
                 stack.enter_context(patch.object(module, name, 0))

@@ -70,6 +70,29 @@ def settle(line: Line) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("changed", ["fact", "customer"])
+def test_groups_behind_in_are_computed_for_what_changes_ask_for(line: Line, changed: str) -> None:
+    """Some thousand at once: neither all groups, nor each by itself, which takes the square of the changes."""
+    line.sql(SCHEMA)
+    busy = "SELECT customer_id FROM fact GROUP BY customer_id HAVING sum(qty) > 3000"
+    create(
+        line,
+        "busy",
+        f"SELECT f.id, c.name, f.qty FROM fact AS f JOIN customer AS c ON c.id = f.customer_id WHERE c.id IN ({busy})",
+    )
+    settle(line)
+    change = {
+        "fact": "UPDATE fact SET qty = qty + 400 WHERE id BETWEEN 1001 AND 3000",
+        "customer": "UPDATE customer SET name = name || '!' WHERE id BETWEEN 1001 AND 3000",
+    }[changed]
+    read = cost(line, change)
+    assert read["fact"][0] == 0
+    assert read["fact"][1] < FACTS / 2
+    line.check("busy")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_some_hundred_changes_look_their_rows_up(line: Line) -> None:
     """Where the planner's usual costs of a page would have it read and hash the whole table."""
     line.sql(SCHEMA)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pgtrickle.pipeline.nodes import Block, Node, Part, Text, Tree, leaves, parts, plain, subs
+from pgtrickle.pipeline.nodes import Block, Node, Part, Sub, Text, Tree, joins, leaves, parts, plain, subs
+from pgtrickle.pipeline.rules.among import column_of
 from pgtrickle.pipeline.rules.names import conjuncts, free, own
 from pgtrickle.pipeline.rules.states import DELTA, Statement, View
 from pgtrickle.pipeline.sqltext import Cursor, strip_parentheses
@@ -48,3 +49,50 @@ def _equal_columns(sql: str) -> tuple[tuple[str, str], ...]:
     if len(sides) != 2 or any(b - a != 3 or cursor.tokens[a + 1].key != "." for a, b in sides):
         return ()
     return tuple((cursor.name_at(a), cursor.text(a, b)) for a, b in sides)
+
+
+def keys_asked(into: Statement, node: Block, view: View, sub: Sub) -> str | None:
+    """A query of what the rows of a term ask a subquery behind IN for: a column of a part that the term reads as its
+    changes, or one that must be equal to such a column. None: it may be anything."""
+    if sub.test is None:
+        return None
+    asking = _bare(sub.test)
+    column = column_of(node, asking)
+    if column is None:
+        return None
+    candidates = {asking: column}
+    # A row of an inner join fulfils its condition, or has NULLs on both sides of it, which IN does not let pass.
+    inner = [j.on for tree in node.trees for j in joins(tree) if j.kind == "JOIN" and j.on is not None]
+    for text in [*inner, *([node.where] if node.where is not None else [])]:
+        for condition in conjuncts(text):
+            sides = [] if subs(condition) else [side for _, side in _equal_columns(plain(condition))]
+            if len(sides) == 2 and asking in sides:
+                other = sides[1 - sides.index(asking)]
+                found = column_of(node, other)
+                # Of one type: then who is equal to the one is equal to the other.
+                if found is not None and found[1].typid == column[1].typid in _PLAIN:
+                    candidates[other] = found
+    for name, (part, _) in candidates.items():
+        if view.of(part) == DELTA:
+            return f"SELECT {name} FROM {into.part(part, View(DELTA), [])}"
+    return None
+
+
+def keys_changed(into: Statement, sub: Sub, part: Part) -> str | None:
+    """A query of the groups behind IN that the changes of a part belong to. To any other the answer is what it was."""
+    node = sub.node
+    if not isinstance(node, Block) or part not in parts(node) or len(node.columns) != 1:
+        return None
+    text = plain(node.columns[0].text)
+    found = column_of(node, _bare(text))
+    if found is None or found[0] != part or len([p for p in parts(node) if p.node is not None]) != 1:
+        return None
+    return f"SELECT {_bare(text)} FROM {into.part(part, View(DELTA), [])}"
+
+
+def _bare(text: str) -> str:
+    return text.strip().strip("()")
+
+
+# Types whose equality is one of values, with no collation in it: integers, numeric, dates and times, uuid.
+_PLAIN = frozenset({20, 21, 23, 1700, 1082, 1114, 1184, 2950})

@@ -13,7 +13,13 @@ NOW_MARK = '"__pgt_now"'  # of a row of a table as it was: whether it is there n
 
 
 def as_of(
-    scan: Scan, alias: str, change: Changed, share: Callable[[str, str], str], *, kept: bool = False
+    scan: Scan,
+    alias: str,
+    change: Changed,
+    share: Callable[[str, str], str],
+    *,
+    kept: bool = False,
+    only: tuple[int, str] | None = None,
 ) -> tuple[str, str]:
     """The table before the window, under an alias: rows, and the condition that belongs to them.
 
@@ -24,7 +30,8 @@ def as_of(
     Rows are touched that share their key with a changed one, where changes have a key of the table, else that are
     equal to one. What there was of them is what there is minus what came plus what went, row by row as texts: not
     every type has an equality, and 1.0 must not stand for 1.00. So the key need not be unique.
-    `kept`: only what there was and still is.
+    `kept`: only what there was and still is. `only`: rows whose column is among the keys that a query has. In each arm
+    by itself: joined to both, PostgreSQL would look for each key through all that was given back.
     """
     by_number = {c.attnum: c for c in scan.relation.columns}
     columns = [a for a, _ in scan.exposes]
@@ -50,8 +57,12 @@ def as_of(
     given = [*(f"b.c{a} AS {quote(n)}" for a, n in scan.exposes), f"false AS {NOW_MARK}"]
     exposed = {a: f"{alias}.{quote(n)}" for a, n in scan.exposes}
     value = [exposed[a] for a in scan.key] or [encoded([f"{e}::text" for e in exposed.values()])]
+    here, given_back = ("", "")
+    if only is not None:
+        here, given_back = (f" WHERE {column} IN ({only[1]})" for column in (stored[only[0]], f"b.c{only[0]}"))
     return (
-        f"SELECT {', '.join(shown)} FROM {table} UNION ALL SELECT {', '.join(given)} FROM {apart(back)} AS b",
+        f"SELECT {', '.join(shown)} FROM {table}{here} "
+        f"UNION ALL SELECT {', '.join(given)} FROM {apart(back)} AS b{given_back}",
         f"(NOT {alias}.{NOW_MARK} OR NOT (({', '.join(value)}) {touched}))",
     )
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 from pgtrickle.pipeline.nodes import (
@@ -38,7 +39,7 @@ from pgtrickle.pipeline.nodes import (
 )
 from pgtrickle.pipeline.rules import linear
 from pgtrickle.pipeline.rules.among import among
-from pgtrickle.pipeline.rules.asked import asked_of_changes
+from pgtrickle.pipeline.rules.asked import asked_of_changes, keys_asked, keys_changed
 from pgtrickle.pipeline.rules.full import parted, preserved
 from pgtrickle.pipeline.rules.groups import by_subtraction
 from pgtrickle.pipeline.rules.linear import MAX_TOGETHER, Changed, W
@@ -123,14 +124,23 @@ def _row_by_row(into: Statement, node: Block) -> list[str]:
 def _row_by_row_of(into: Statement, node: Block) -> list[str]:
     straight, units = _split(into, node)
     old = _read(units, OLD)
-    found = [into.block(node, View(NEW, {**old, **roles}), sign=sign).sql for roles, sign in _terms(straight)]
+    found = []
+    for roles, sign in _terms(straight):
+        view = View(NEW, {**old, **roles})
+        found.append(into.block(node, view, sign=sign, asked=partial(keys_asked, into, node, view)).sql)
     for position, unit in enumerate(units):
         before = _read(units[:position], NEW) | _read(units[position + 1 :], OLD)
         conditions = _touched(into, node, unit, View(NEW, before))
         for state, sign in ((NEW, 1), (OLD, -1)):
             view = View(NEW, {**before, **unit.read(state)})
-            found.append(into.block(node, view, conditions=conditions, sign=sign).sql)
+            asked = partial(_changed_groups, into, unit)
+            found.append(into.block(node, view, conditions=conditions, sign=sign, asked=asked).sql)
     return found
+
+
+def _changed_groups(into: Statement, unit: Unit, sub: Sub) -> str | None:
+    """What the new and the old answer of the unit's subquery differ in. Rows that ask for others come and go."""
+    return keys_changed(into, sub, unit.parts[0]) if sub is unit.condition and len(unit.parts) == 1 else None
 
 
 def _read(units: Sequence[Unit], state: str) -> dict[int, str]:

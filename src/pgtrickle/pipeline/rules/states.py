@@ -39,7 +39,10 @@ from pgtrickle.pipeline.rules.undo import undoable
 from pgtrickle.pipeline.sqltext import identifier, quote
 
 NEW, OLD = "new", "old"
-FEW_ROWS = 2_000  # changes up to which groups behind IN are asked for one by one
+# Changes up to which groups behind IN are asked for one by one, each looking through all that the changes have to give
+# back; and up to which they are where it is not known what the changes ask for: all groups would be computed else.
+FEWEST_ROWS = 200
+FEW_ROWS = 2_000
 DELTA, BEFORE = "delta", "before"  # of a part: its change; what it was, as what it is minus its change
 KEPT, UNDONE = (
     "kept",
@@ -49,10 +52,14 @@ KEPT, UNDONE = (
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How parts of FROM are read: by number where it is said, else all alike."""
+    """How parts of FROM are read: by number where it is said, else all alike.
+
+    `only`: of an old table, by number, a column and a query of the keys that are wanted.
+    """
 
     default: str
     special: Mapping[int, str] = field(default_factory=dict)
+    only: Mapping[int, tuple[int, str]] = field(default_factory=dict)
 
     def of(self, part: Part) -> str:
         return self.special.get(part.number, self.default)
@@ -138,8 +145,19 @@ class Statement:
             return f"WITH RECURSIVE {body} SELECT {shown} FROM {node.name} AS r"
         return constant(node)
 
-    def block(self, node: Block, view: View, *, conditions: Sequence[str] = (), sign: int | None = None) -> Rendered:
-        """`conditions` are added to WHERE; `sign` is a factor of the weight, or all of it where no part has one."""
+    def block(
+        self,
+        node: Block,
+        view: View,
+        *,
+        conditions: Sequence[str] = (),
+        sign: int | None = None,
+        asked: Callable[[Sub], str | None] | None = None,
+    ) -> Rendered:
+        """`conditions` are added to WHERE; `sign` is a factor of the weight, or all of it where no part has one.
+
+        `asked` gives a query of all keys that the block asks a subquery behind IN for, if these are few.
+        """
         weights: list[str] = []
         open_conditions: list[str] = []
         source = ", ".join(self.tree(t, view, weights, open_conditions) for t in node.trees)
@@ -148,7 +166,7 @@ class Statement:
             weights.append(str(sign))
         if weights:
             columns.append(f"{' * '.join(weights)} AS {W}")
-        where = [f"({self.condition(c, view)})" for c in conjuncts(node.where)] if node.where is not None else []
+        where = [f"({self.condition(c, view, asked)})" for c in conjuncts(node.where)] if node.where is not None else []
         where += [*conditions, *open_conditions]
         head = "SELECT "
         if node.distinct_on is not None:
@@ -202,27 +220,35 @@ class Statement:
         if not is_old and isinstance(part.node, Block) and self._is_evaluated(part.node):
             return f"(SELECT * FROM {self.share(self._all(part.node), 'n')}) AS {part.alias}"
         if is_old and where is not None and isinstance(part.node, Scan):
-            rows, condition = self.scan_as_of(part.node, part.alias)
+            only = view.only.get(part.number)
+            rows, condition = self.scan_as_of(part.node, part.alias, only=only)
             where.append(condition)
             return f"({rows}) AS {part.alias}"
         return f"({self.render(part.node, ALL_OLD if is_old else ALL_NEW)}) AS {part.alias}"
 
-    def condition(self, condition: Text, view: View) -> str:
-        """A condition that must hold. `x IN (groups)` is asked for x alone where an index finds its rows.
+    def condition(self, condition: Text, view: View, asked: Callable[[Sub], str | None] | None = None) -> str:
+        """A condition that must hold. `x IN (groups)` is asked for what x can be where an index finds its rows: for few
+        one by one; for many all at once, as each of those would look through all that a table has to give back.
 
-        PostgreSQL would compute all groups; a refresh asks for few rows.
+        PostgreSQL would compute all groups.
         """
-        if self._asks_for_few() and len(condition) == 3 and isinstance(sub := condition[1], Sub):
+        changes = sum(c.rows for c in self.changed.values())
+        if changes and len(condition) == 3 and isinstance(sub := condition[1], Sub):
             keyed = _keyed(sub) if is_all(condition, sub) else None
             if keyed is not None:
-                block, key = keyed
-                equal = f"({key} = {sub.test})"
-                where = ("(", *block.where, f") AND {equal}") if block.where is not None else (equal,)
-                return f"EXISTS ({self.render(replace(block, where=where), view)})"
+                keys = asked(sub) if asked is not None and changes > FEWEST_ROWS else None
+                if keys is not None:
+                    return f"{condition[0]}{self._only(keyed, keys, view)}{condition[2]}"
+                if changes <= FEW_ROWS:
+                    return f"EXISTS ({self.render(_where(keyed, f'({keyed.key} = {sub.test})'), view)})"
         return self.text(condition, view)
 
-    def _asks_for_few(self) -> bool:
-        return 0 < sum(c.rows for c in self.changed.values()) <= FEW_ROWS
+    def _only(self, groups: _Keyed, keys: str, view: View) -> str:
+        """Those of the groups that have one of these keys."""
+        among = f"({groups.key} IN ({keys}))"
+        if view.of(groups.part) != OLD or groups.part not in groups.block.trees:
+            return self.render(_where(groups, among), view)
+        return self.render(groups.block, replace(view, only={groups.part.number: (groups.attnum, keys)}))
 
     def text(self, text: Text, view: View) -> str:
         return "".join(self.sub(p, view) if isinstance(p, Sub) else p for p in text)
@@ -297,8 +323,10 @@ class Statement:
             return f"SELECT {listed} FROM ({rows}) AS o WHERE {condition}"
         return linear.render(scan, NOW).sql
 
-    def scan_as_of(self, scan: Scan, alias: str, *, kept: bool = False) -> tuple[str, str]:
-        return as_of(scan, alias, self.changed[scan.relation.relid], self.share, kept=kept)
+    def scan_as_of(
+        self, scan: Scan, alias: str, *, kept: bool = False, only: tuple[int, str] | None = None
+    ) -> tuple[str, str]:
+        return as_of(scan, alias, self.changed[scan.relation.relid], self.share, kept=kept, only=only)
 
     def netted(self, scan: Scan, action: str) -> str:
         return netted(scan, self.changed[scan.relation.relid], action, self.share)
@@ -312,8 +340,22 @@ def is_all(condition: Text, sub: Sub) -> bool:
     return not after.strip(" )") and before == [*sub.test.lstrip(" (").split(), "IN"]
 
 
-def _keyed(sub: Sub) -> tuple[Block, str] | None:
-    """The block of groups behind IN and the key that it returns, where an index of its table leads with that."""
+@dataclass(frozen=True, slots=True)
+class _Keyed:
+    """Groups behind IN, and the key that they return: a column that an index of its table leads with."""
+
+    block: Block
+    key: str
+    part: Part
+    attnum: int
+
+
+def _where(groups: _Keyed, condition: str) -> Block:
+    own = groups.block.where
+    return replace(groups.block, where=("(", *own, f") AND {condition}") if own is not None else (condition,))
+
+
+def _keyed(sub: Sub) -> _Keyed | None:
     node = sub.node
     if not isinstance(node, Block) or node.region is None or len(node.columns) != 1 or subs(node.columns[0].text):
         return None
@@ -324,7 +366,9 @@ def _keyed(sub: Sub) -> tuple[Block, str] | None:
     for part in parts(node):
         if isinstance(part.node, Scan) and identifier(part.alias) == identifier(alias or part.alias):
             attnum = {name: a for a, name in part.node.exposes}.get(identifier(column))
-            return (node, key) if attnum in part.node.relation.indexed else None
+            if attnum is not None and attnum in part.node.relation.indexed:
+                return _Keyed(node, key, part, attnum)
+            return None
     return None
 
 
