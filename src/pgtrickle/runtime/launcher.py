@@ -30,7 +30,7 @@ from pgtrickle.telemetry import RUN_STARTED, RUN_STOPPED, event, redact
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.5  # a child that ends is seen at once
 DRAIN_SECONDS = 12.0  # for schedulers, and for the pipeline
 # What all schedulers need, loaded once and shared by them all.
 _PRELOAD = ["numpy", "psycopg", "cronsim", "pgtrickle.runtime.schedulerprocess"]
