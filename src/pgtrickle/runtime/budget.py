@@ -19,8 +19,8 @@ PIPELINE_MIB = 176  # most of it PySpark's client, pandas and pyarrow
 # Right after their imports.
 GUARD_MIB = 13  # the process that ends Spark when we are gone
 LOAD_WORKER_MIB = 85  # 83; a Python worker of Spark that reads and writes a part of a large load
-# Estimates, not measured: under load, or not built.
-BROKER_MIB = 30
+BROKER_MIB = 55  # Pss, at work
+# Estimates, not measured: under load.
 WORKER_MIB = 5  # a thread of the pipeline: driver buffers and the rows of a small refresh
 SPARK_OVERHEAD_MIB = 450  # beside the heap: metaspace, code cache, threads, Arrow's own memory
 
