@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 DELTA_COLUMNS = (("h", "int8"), ("n", "int8"), ("k", "text"))
 # and of a load: each row with its identity
 LOAD_COLUMNS = (("k", "text"), ("h", "int8"))
+# The array of a row is made once: merged into the outer query, it would be made again for each of its columns.
+_ONCE = "OFFSET 0"
 
 
 def delta_columns(target: Target) -> Sequence[tuple[str, str]]:
@@ -80,7 +82,7 @@ def replace_staged(conn: Connection, target: Target, stage: str) -> tuple[int, i
     if not (row and row[0]):
         inserted = conn.execute(
             f"INSERT INTO {target.table} ({target.column_list()}) SELECT {target.decoded('d.a')}d.h "
-            f"FROM (SELECT {h}, s.k::text[] FROM {stage} AS s) AS d(h, a)"
+            f"FROM (SELECT {h}, s.k::text[] FROM {stage} AS s {_ONCE}) AS d(h, a)"
         ).rowcount
         # Without it the next refresh would look its rows up by reading all of them.
         conn.execute(f"ANALYZE {target.table}")
@@ -110,7 +112,7 @@ def _delete(target: Target, d: str) -> str:
 def _insert(target: Target, d: str) -> str:
     return (
         f"INSERT INTO {target.table} ({target.column_list()}) SELECT {target.decoded('d.a')}d.h "
-        f"FROM (SELECT s.h, s.n, s.k::text[] AS a FROM {d} AS s WHERE s.n > 0) AS d, generate_series(1, d.n)"
+        f"FROM (SELECT s.h, s.n, s.k::text[] AS a FROM {d} AS s WHERE s.n > 0 {_ONCE}) AS d, generate_series(1, d.n)"
     )
 
 

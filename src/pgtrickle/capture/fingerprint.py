@@ -33,7 +33,11 @@ def fingerprints_for_others(conn: Connection, relids: Iterable[int]) -> dict[int
     with translated():
         row = conn.execute(statement("timeline")).fetchone()
     assert row is not None
-    return {relid: f"{row[0]}/{text}" for relid, text in found.items()}
+    return of_history(row[0], found)
+
+
+def of_history(timeline: str, found: Mapping[int, str]) -> dict[int, str]:
+    return {relid: f"{timeline}/{text}" for relid, text in found.items()}
 
 
 def unchanged(stored: str | None, current: str | None, attnums: Collection[int]) -> bool:

@@ -29,6 +29,10 @@ class Moment:
 def read_moment(conn: Connection) -> Moment:
     row = conn.execute(statement("cut")).fetchone()
     assert row is not None
+    return moment_of(row)
+
+
+def moment_of(row: Sequence[Any]) -> Moment:
     return Moment(Cut.parse(row[0]), Instance(row[1], row[2]), row[3], row[4])
 
 
@@ -41,6 +45,15 @@ def load_stream_tables(conn: Connection, ids: Sequence[int] | None = None) -> li
         else conn.execute(f"{text} WHERE st.pgt_id = ANY (%(ids)s::int8[]) ORDER BY st.pgt_id", {"ids": list(ids)})
     )
     return [_stream_table(row) for row in found.fetchall()]
+
+
+def load_mirrors(conn: Connection, origins: Sequence[str]) -> list[StreamTable]:
+    """Those of these origins (their keys) that are to be kept."""
+    text = (
+        f"{statement('stream_tables')} WHERE st.status IN ('INITIALIZING', 'ACTIVE') AND st.pgt_id IN (SELECT m.pgt_id "
+        "FROM pgtrickle.pgt_mirrors AS m WHERE m.origin_key = ANY (%(keys)s::text[])) ORDER BY st.pgt_id"
+    )
+    return [_stream_table(row) for row in conn.execute(text, {"keys": list(origins)}).fetchall()]
 
 
 def _stream_table(row: tuple[Any, ...]) -> StreamTable:

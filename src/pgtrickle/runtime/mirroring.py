@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,17 +14,18 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.discover import origin_dsn, server_label
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import OriginAwayError, PgtrickleError, TransientError
+from pgtrickle.errors import EngineLostError, OriginAwayError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import Mirror, StreamTable
 from pgtrickle.model.flow import Frontier
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.decide import FULL, PREPARE
 from pgtrickle.runtime.job import Outcome
-from pgtrickle.runtime.mirrors import MirrorRefresher, SharedRefresher, run_together
+from pgtrickle.runtime.mirrors import MirrorRefresher, SharedRefresher
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.prepare import Reader, prepare_mirror
 from pgtrickle.runtime.readings import Reading, Want
+from pgtrickle.runtime.sidebyside import side_by_side
 from pgtrickle.runtime.templatecache import TemplateCache
 from pgtrickle.scheduler.cost import Limits
 
@@ -31,13 +34,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Move:
-    """Mirrors of one origin, on their way through Spark together with those of others."""
+class _Followed:
+    """All mirrors of an origin, where they can follow from a reading."""
 
-    key: str
+    mirror: Mirror
     tables: Sequence[StreamTable]
-    wants: Mapping[int, Want]
-    refresher: SharedRefresher
+    wants: Mapping[int, Want]  # by mirror
 
 
 class Mirroring:
@@ -56,19 +58,39 @@ class Mirroring:
     def refresh(self, home: Connection, tables: Sequence[StreamTable], noticed: float) -> list[Outcome]:
         """The mirrors of these origins, all of each: none may be at another cut than the others of its origin.
 
-        `noticed`: when somebody looked and found changes; a reading that began later has them.
+        `noticed`: when somebody looked and found changes; a reading that began later has them. Origins are read side by
+        side, and what is there is written while others are waited for.
         """
+        keys = list(dict.fromkeys(t.mirror.key for t in tables if t.mirror is not None))
+        with translated():
+            found = [t for t in catalog.load_mirrors(home, keys) if t.is_in_place]
+        reader = self._as_reader(home)
+        followed: dict[str, _Followed] = {}
+        held: dict[int, Compiled] = {}
+        alone: list[Sequence[StreamTable]] = []
+        for key in keys:
+            own = [t for t in found if t.mirror is not None and t.mirror.key == key]
+            wants = {t.pgt_id: want for t in own if (want := _want(t, reader.key)) is not None}
+            known = {t.pgt_id: compiled for t in own if (compiled := self._cache.get(t)) is not None}
+            if own and own[0].mirror is not None and len(wants) == len(known) == len(own):
+                followed[key] = _Followed(own[0].mirror, own, wants)
+                held |= known
+            elif own:
+                alone.append(own)
         outcomes: list[Outcome] = []
-        moves: list[_Move] = []
-        for key in dict.fromkeys(t.mirror.key for t in tables if t.mirror is not None):
-            with translated():
-                ids = [row[0] for row in home.execute(statement("mirrors_of"), {"key": key}).fetchall()]
-                own = [t for t in catalog.load_stream_tables(home, ids) if t.is_in_place]
-            if own:
-                outcomes += self._guarded(home, own, partial(self._begun, home, own, noticed, moves))
-        run_together([move.refresher for move in moves])
-        for move in moves:
-            outcomes += self._guarded(home, move.tables, partial(self._ended, home, move))
+        noticed = noticed or time.monotonic()
+        for some in side_by_side({key: partial(self._errand, f, noticed) for key, f in followed.items()}):
+            refresher = SharedRefresher(home, self._engine, lambda t: held.get(t.pgt_id), self._limits())
+            for key, reading in some:
+                begin = partial(self._begun, followed[key], reading, refresher, reader, alone)
+                outcomes += self._guarded(home, followed[key].tables, begin)
+            for key, ended, cut in refresher.end():
+                outcomes += ended
+                if cut is not None:
+                    self._origins.readings(key).moved(followed[key].wants.values(), cut)
+                    self._origins.note(key, reader.key, list(followed[key].wants), cut)
+        for apart in alone:
+            outcomes += self._guarded(home, apart, partial(self._alone, home, apart))
         return outcomes
 
     def _guarded(
@@ -77,6 +99,8 @@ class Mirroring:
         """One origin that is away, or has changed, delays its mirrors alone."""
         try:
             return action()
+        except EngineLostError as error:
+            return [Outcome(table, FULL, None, error) for table in tables]
         except TransientError as error:
             if home.closed or home.broken:
                 raise
@@ -85,47 +109,41 @@ class Mirroring:
         except PgtrickleError as error:
             return [Outcome(table, FULL, None, error) for table in tables]
 
-    def _begun(
-        self, home: Connection, tables: Sequence[StreamTable], noticed: float, moves: list[_Move]
-    ) -> list[Outcome]:
-        """From what is read for all databases, if that suits; then it is added to `moves`."""
-        mirror = tables[0].mirror
-        assert mirror is not None
-        reader = self._as_reader(home)
-        held = {table.pgt_id: self._cache.get(table) for table in tables}
-        wants = {table.pgt_id: want for table in tables if (want := _want(table, reader.key)) is not None}
-        if len(wants) == len(tables) and all(held.values()):
-            reading = self._reading(mirror, list(wants.values()), noticed or time.monotonic())
-            if all(map(reading.serves, wants.values())):
-                refresher = SharedRefresher(
-                    reading, wants, home, self._engine, lambda t: held[t.pgt_id], self._limits()
-                )
-                outcomes = refresher.begin([t.pgt_id for t in tables], reader.key)
-                if outcomes is not None:
-                    if refresher.jobs:
-                        moves.append(_Move(mirror.key, tables, wants, refresher))
-                    return outcomes
-        return self._alone(home, mirror, tables)
-
-    def _reading(self, mirror: Mirror, wants: Sequence[Want], noticed: float) -> Reading:
-        readings = self._origins.readings(mirror.key)
+    def _errand(self, followed: _Followed, noticed: float, deliver: Callable[[Reading], None]) -> None:
+        """In a thread of its own: what has changed there. Where its readers are it is told when nobody waits for it."""
+        key, wants = followed.mirror.key, list(followed.wants.values())
+        readings = self._origins.readings(key)
         reading = readings.find(wants, noticed)
-        if reading is None:
-            with self._origins.session(self._dsn, mirror) as conn:
-                self._origins.tell(conn, mirror.key)
-                reading = readings.get(conn, wants, noticed)
-        return reading
+        if reading is not None:
+            deliver(reading)
+            return
+        with self._origins.session(self._dsn, followed.mirror) as conn:
+            deliver(readings.get(conn, wants, noticed))
+            with suppress(PgtrickleError):  # it is told the next time
+                self._origins.tell(conn, key)
 
-    def _ended(self, home: Connection, move: _Move) -> list[Outcome]:
-        outcomes, cut = move.refresher.end()
-        if cut is not None:
-            self._origins.readings(move.key).moved(move.wants.values(), cut)
-            self._origins.note(move.key, self._as_reader(home).key, [t.pgt_id for t in move.tables], cut)
-        return outcomes
+    def _begun(
+        self,
+        followed: _Followed,
+        coming: Future[Reading],
+        refresher: SharedRefresher,
+        reader: Reader,
+        alone: list[Sequence[StreamTable]],
+    ) -> list[Outcome]:
+        """From what is read for all databases, if that suits; otherwise they are added to `alone`."""
+        reading = coming.result()
+        outcomes: list[Outcome] | None = None
+        if all(map(reading.serves, followed.wants.values())):
+            outcomes = refresher.begin(followed.tables, reading, followed.wants, reader.key)
+        if outcomes is None:
+            alone.append(followed.tables)
+        return outcomes or []
 
-    def _alone(self, home: Connection, mirror: Mirror, tables: Sequence[StreamTable]) -> list[Outcome]:
+    def _alone(self, home: Connection, tables: Sequence[StreamTable]) -> list[Outcome]:
         """In a session of their own. One that is not loaded yet is loaded by itself, so that the others do not wait
         for it, and then follows."""
+        mirror = tables[0].mirror
+        assert mirror is not None
         with self._origins.session(self._dsn, mirror) as conn:
             latest: dict[int, Outcome] = {}
             for table in tables:

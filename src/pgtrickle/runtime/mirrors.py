@@ -5,16 +5,17 @@ They move together, in one transaction: whoever reads several of them in one sna
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from pgtrickle.apply.commit import Record
 from pgtrickle.capture.fingerprint import fingerprints_for_others
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import FencedError, InvariantError, OriginAwayError, PgtrickleError, TransientError
+from pgtrickle.errors import InvariantError, OriginAwayError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable, as_at_origin
 from pgtrickle.model.flow import Cut, Frontier, Pending, Position, Timings
 from pgtrickle.pipeline import frames
@@ -23,7 +24,7 @@ from pgtrickle.runtime.decide import DIFFERENTIAL, FULL, NO_DATA, PREPARE, Decis
 from pgtrickle.runtime.job import Job, Outcome
 from pgtrickle.runtime.origins import render_alike
 from pgtrickle.runtime.pending import Wanted, read_pending
-from pgtrickle.runtime.readings import Reading, Want, positions
+from pgtrickle.runtime.readings import Place, Reading, Want, positions
 from pgtrickle.runtime.refresh import SMALL_ROWS, Refresher
 from pgtrickle.scheduler.cost import Limits
 
@@ -46,20 +47,16 @@ class MirrorRefresher(Refresher):
         done."""
         with translated(), self._snapshot():
             moment = catalog.read_moment(self.reader)
-            self._known = _positions(self.reader, reader_key)
-            return self._together(ids, moment)
+            self._known = _of_reader(positions(self.reader), reader_key)
+            jobs, outcomes = self._begin(catalog.load_stream_tables(self.writer, ids), moment)
+            if not jobs:
+                return outcomes, None
+            self._compute(jobs, moment)
+            return self._end(jobs, moment)
 
-    def _together(self, ids: Sequence[int], moment: catalog.Moment) -> tuple[list[Outcome], Cut | None]:
-        jobs, outcomes = self._begin(ids, moment)
-        if not jobs:
-            return outcomes, None
-        self._compute(jobs, moment)
-        return self._end(jobs, moment)
-
-    def _begin(self, ids: Sequence[int], moment: catalog.Moment) -> tuple[list[Job], list[Outcome]]:
-        """What is to be done; without jobs: why not."""
-        # Who moves one of them meanwhile is noticed by its epoch.
-        tables = [self._adapted(table) for table in catalog.load_stream_tables(self.writer, ids)]
+    def _begin(self, tables: Sequence[StreamTable], moment: catalog.Moment) -> tuple[list[Job], list[Outcome]]:
+        """What is to be done; without jobs: why not. Who moves one of them meanwhile is noticed by its epoch."""
+        tables = [self._adapted(table) for table in tables]
         unready = [Outcome(t, PREPARE, FORGOTTEN) for t in tables if t.pgt_id not in self._known]
         if unready:
             return [], unready
@@ -99,16 +96,22 @@ class MirrorRefresher(Refresher):
                     if outcome.error is not None:
                         at_fault = outcome.table
                         raise outcome.error
-                self.writer.execute(
-                    statement("mirror_fingerprints"),
-                    {
-                        "ids": [j.table.pgt_id for j in jobs],
-                        "fingerprints": [next(iter(j.fingerprints.values())) for j in jobs],
-                    },
-                )
+                self._keep_prints(jobs)
         except PgtrickleError as error:
             return _held_up(jobs, at_fault, error)
         return outcomes
+
+    def _keep_prints(self, jobs: Sequence[Job]) -> None:
+        found = {job.table.pgt_id: next(iter(job.fingerprints.values())) for job in jobs}
+        was = {job.table.pgt_id: job.table.mirror and job.table.mirror.fingerprint for job in jobs}
+        if changed := {i: text for i, text in found.items() if text != was[i]}:
+            self.writer.execute(
+                statement("mirror_fingerprints"), {"ids": list(changed), "fingerprints": list(changed.values())}
+            )
+
+    def _record(self, job: Job, moment: catalog.Moment, initiated_by: str) -> Record:
+        """Fingerprints are kept with the mirror: it depends on nothing in its database."""
+        return replace(super()._record(job, moment, initiated_by), fingerprints={})
 
     def _adapted(self, table: StreamTable) -> StreamTable:
         """As its origin sees it. One whose position there does not fit its own is loaded anew."""
@@ -147,38 +150,68 @@ class MirrorRefresher(Refresher):
         return read_pending(self.reader, wanted)
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What a reading of an origin has for these mirrors."""
+
+    reading: Reading
+    jobs: Sequence[Job]
+
+
 class SharedRefresher(MirrorRefresher):
-    """The same from a reading that was taken for several databases. It loads nothing."""
+    """The same from readings that were taken for several databases, of one origin or of several. It loads nothing."""
 
     def __init__(
         self,
-        reading: Reading,
-        wants: Mapping[int, Want],
         home: Connection,
         engine: SparkEngine,
         compiled: Callable[[StreamTable], Compiled | None],
         limits: Limits,
     ) -> None:
         super().__init__(home, home, engine, compiled, limits)
-        self._reading = reading
-        self._wants = wants  # by mirror
-        self.jobs: list[Job] = []
+        self._reading: Reading
+        self._wants: Mapping[int, Want] = {}  # by mirror
+        self._shares: dict[str, _Share] = {}  # by origin
 
-    def begin(self, ids: Sequence[int], reader_key: str) -> list[Outcome] | None:
-        """Takes the changes from the reading. None: one of them has to be loaded or prepared, which takes a session at
-        the origin. Outcomes: there is nothing to do."""
-        self._known = {m: position for (key, m), position in self._reading.positions.items() if key == reader_key}
-        self.jobs, outcomes = self._begin(ids, self._reading.moment)
+    def begin(
+        self, tables: Sequence[StreamTable], reading: Reading, wants: Mapping[int, Want], reader_key: str
+    ) -> list[Outcome] | None:
+        """Takes the changes of one origin. None: one of the mirrors has to be loaded or prepared, which takes a session
+        there. Outcomes: there is nothing to do."""
+        self._reading, self._wants = reading, wants
+        self._known = _of_reader(reading.positions, reader_key)
+        jobs, outcomes = self._begin(tables, reading.moment)
         if any(o.action == PREPARE for o in outcomes):
             return None
-        for job in self.jobs:
-            self._read(job, self._reading.moment.cut)
+        for job in jobs:
+            self._read(job, reading.moment.cut)
+        if jobs:
+            self._shares[reading.moment.instance.key] = _Share(reading, jobs)
         return outcomes
 
-    def end(self) -> tuple[list[Outcome], Cut | None]:
-        """After Spark has run, see `run_together`."""
-        self._arrange_all(self.jobs, self._reading.moment)
-        return self._end(self.jobs, self._reading.moment)
+    def end(self) -> Iterator[tuple[str, list[Outcome], Cut | None]]:
+        """Origin, outcomes, where its mirrors are then. All origins in one transaction; when one fails, each in its
+        own, so that it fails alone."""
+        jobs = [job for share in self._shares.values() for job in share.jobs]
+        if not jobs:
+            return
+        self._spark(jobs)
+        self._arrange_all(jobs, self._reading.moment)
+        outcomes: list[Outcome] = []
+        if len(self._shares) > 1 and all(job.error is None for job in jobs):
+            outcomes = self._commit(jobs, self._reading.moment)
+        if outcomes and all(o.error is None for o in outcomes):
+            for key, share in self._shares.items():
+                own = {job.table.pgt_id for job in share.jobs}
+                yield key, [o for o in outcomes if o.table.pgt_id in own], share.reading.moment.cut
+        else:
+            for key, share in self._shares.items():
+                yield key, *self._end(share.jobs, share.reading.moment)
+
+    def _record(self, job: Job, moment: catalog.Moment, initiated_by: str) -> Record:
+        if job.table.mirror is not None:
+            moment = self._shares[job.table.mirror.key].reading.moment
+        return super()._record(job, moment, initiated_by)
 
     def _plan(self, tables: Sequence[StreamTable], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
         jobs = super()._plan(tables, moment, outcomes)
@@ -190,10 +223,7 @@ class SharedRefresher(MirrorRefresher):
 
     def _pending(self, wanted: Sequence[Wanted]) -> tuple[dict[Wanted, Pending], dict[int, float]]:
         by_window = {(want.relid, want.since): want for want in self._wants.values()}
-        if any((relid, window.since) not in by_window for relid, window, _ in wanted):
-            raise FencedError("mirrors were refreshed by somebody else meanwhile")
-        found = {w: self._reading.pending(by_window[w[0], w[1].since]) for w in wanted}
-        return found, {}
+        return {w: self._reading.pending(by_window[w[0], w[1].since]) for w in wanted}, {}
 
     def _read(self, job: Job, _cut: Cut) -> None:
         if job.decision.action == DIFFERENTIAL:
@@ -202,12 +232,6 @@ class SharedRefresher(MirrorRefresher):
                 job.arrays = [[weight for weight, _ in rows], [row for _, row in rows]]
             else:
                 job.leaf = frames.from_rows(rows, job.template.slots)
-
-
-def run_together(refreshers: Sequence[SharedRefresher]) -> None:
-    """What is left to Spark of the mirrors of several origins, in one job."""
-    if refreshers:
-        refreshers[0]._spark([job for refresher in refreshers for job in refresher.jobs])
 
 
 def _held_up(jobs: Sequence[Job], at_fault: StreamTable | None, error: PgtrickleError) -> list[Outcome]:
@@ -219,5 +243,5 @@ def _held_up(jobs: Sequence[Job], at_fault: StreamTable | None, error: Pgtrickle
     return [Outcome(job.table, job.decision.action, None, errors[job.table.pgt_id]) for job in jobs]
 
 
-def _positions(conn: Connection, reader_key: str) -> dict[int, Position]:
-    return {mirror: position for (key, mirror), position in positions(conn).items() if key == reader_key}
+def _of_reader(known: Mapping[Place, Position], reader_key: str) -> dict[int, Position]:
+    return {mirror: position for (key, mirror), position in known.items() if key == reader_key}

@@ -14,10 +14,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from pgtrickle.capture.fingerprint import fingerprints_for_others
+from pgtrickle.capture.fingerprint import of_history
 from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import begin, chunk_size, translated
+from pgtrickle.db.statements import statement
 from pgtrickle.errors import SourceChangedError
 from pgtrickle.model.flow import Cut, Pending, Position, Window
 from pgtrickle.pipeline.carriers import encoded, exact
@@ -30,6 +31,8 @@ MOST_BYTES = 32 << 20  # of one reading
 ASKED_SECONDS = 5.0  # who has asked so recently will ask again: it is read for, too
 
 KEEP_SECONDS = 60.0  # then the rows of a reading are let go
+
+_POSITIONS = "SELECT reader_key, mirror_id, snapshot::text, netted::text FROM pgtrickle.pgt_readers"
 
 Shape = tuple[int, ...]  # the columns that a reader wants, in its order
 Place = tuple[str, int]  # database and mirror
@@ -148,10 +151,14 @@ def read(conn: Connection, wants: Sequence[Want]) -> Reading:
     with translated():
         begin(conn, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
-            moment = catalog.read_moment(conn)
-            known = positions(conn)
             relids = sorted({w.relid for w in wants})
-            prints: dict[int, str | None] = dict.fromkeys(relids) | dict(fingerprints_for_others(conn, relids))
+            with conn.pipeline():  # in one round trip
+                asked = [conn.execute(statement(name)) for name in ("cut", "timeline")]
+                asked += [conn.execute(_POSITIONS), conn.execute(statement("fingerprints"), {"relids": relids})]
+            ((cut,), ((timeline,),), places, found) = (cursor.fetchall() for cursor in asked)
+            moment = catalog.moment_of(cut)
+            known = _positions(places)
+            prints: dict[int, str | None] = dict.fromkeys(relids) | dict(of_history(timeline, dict(found)))
             tables: dict[int, Rows] = {}
             room = MOST_BYTES
             for relid in relids:
@@ -172,9 +179,10 @@ def read(conn: Connection, wants: Sequence[Want]) -> Reading:
 
 def positions(conn: Connection) -> dict[Place, Position]:
     """How far the origin believes that each mirror is."""
-    rows = conn.execute(
-        "SELECT reader_key, mirror_id, snapshot::text, netted::text FROM pgtrickle.pgt_readers"
-    ).fetchall()
+    return _positions(conn.execute(_POSITIONS).fetchall())
+
+
+def _positions(rows: Sequence[tuple[Any, ...]]) -> dict[Place, Position]:
     return {
         (key, mirror): Position(
             None if snapshot is None else Cut.parse(snapshot), None if netted is None else int(netted)

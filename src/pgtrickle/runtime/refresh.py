@@ -428,7 +428,8 @@ class Refresher:
             write_history(self.writer, written)
             # The transaction that holds the cut is there until we commit: netting out a buffer waits for it
             # (capture/compact.py).
-            self.reader.execute("SELECT")
+            if self.reader is not self.writer:
+                self.reader.execute("SELECT")
         for job in jobs:
             if job.table.pgt_id in moved and job.decision.action != NO_DATA:
                 is_load = job.decision.action not in (FULL, DIFFERENTIAL) or not job.table.is_populated
