@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.pipeline.groupingsets import ALIAS, Grouped, expand
+from pgtrickle.pipeline.nodes import Block, subs
 from pgtrickle.pipeline.regions import Clauses
+from pgtrickle.pipeline.rules.names import below
 from pgtrickle.pipeline.sqltext import Cursor
-from tests.golden.shop import FUNCTIONS
+from tests.golden.shop import FUNCTIONS, plan_of
 
 
 def expanded(items: str, group: str, having: str | None = None) -> list[Grouped]:
@@ -75,3 +77,16 @@ def test_having_is_said_of_each_set() -> None:
     by_set, whole = expanded("a", "ROLLUP(a)", having="(GROUPING(a) < count(*))")
     assert by_set.tail.endswith(f" HAVING ( (CASE {ALIAS}.{by_set.names[0]} WHEN 0 THEN 0 END) < count(*))")
     assert whole.tail.endswith(" HAVING ( 1 < count(*))")
+
+
+def test_what_each_select_reads_is_its_own() -> None:
+    """Else the change of one table would count twice behind IN."""
+    plan = plan_of(
+        "SELECT id FROM shop.customer WHERE (id IN ( SELECT s.customer_id FROM shop.sale s WHERE (EXISTS ( SELECT 1 "
+        "FROM shop.sale o WHERE (o.id = s.qty))) GROUP BY ROLLUP(s.customer_id)))"
+    )
+    assert isinstance(plan, Block)
+    assert plan.where is not None
+    (sub,) = subs(plan.where)
+    numbers = [part.number for part in below(sub.node)]
+    assert len(numbers) == len(set(numbers)) == 5  # two of each, and the list of sets

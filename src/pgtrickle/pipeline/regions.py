@@ -62,6 +62,8 @@ class Clauses:
     on: Range | None = None
     is_grouped: bool = False
     windows: list[Window] = field(default_factory=list)
+    source: Range | None = None
+    where: Range | None = None
 
     @property
     def is_regional(self) -> bool:

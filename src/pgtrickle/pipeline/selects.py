@@ -72,8 +72,8 @@ class _SelectReader:
             cursor.at = closing + 1
             distinct = False
         clauses = Clauses(_items(cursor), on=on)
-        source = cursor.until(*CLAUSE_ENDS) if cursor.take("FROM") else None
-        where = self._text(cursor.until(*CLAUSE_ENDS)) if cursor.take("WHERE") else None
+        clauses.source = cursor.until(*CLAUSE_ENDS) if cursor.take("FROM") else None
+        clauses.where = cursor.until(*CLAUSE_ENDS) if cursor.take("WHERE") else None
         if cursor.take("GROUP BY"):
             clauses.group = cursor.split(*cursor.until(*CLAUSE_ENDS), ",")
         if cursor.take("HAVING"):
@@ -90,15 +90,14 @@ class _SelectReader:
             cursor, clauses.items, clauses.group, clauses.having, self.reader.functions.aggregates
         )
         clauses.windows = regions.windows(cursor, clauses)
-        return self._plan(clauses, source, where, distinct=distinct, top=top)
+        return self._plan(clauses, distinct=distinct, top=top)
 
-    def _plan(
-        self, clauses: Clauses, source: tuple[int, int] | None, where: Text | None, *, distinct: bool, top: bool
-    ) -> Plan:
+    def _plan(self, clauses: Clauses, *, distinct: bool, top: bool) -> Plan:
+        source, where = clauses.source, self._where(clauses)
         is_plain = not (clauses.is_grouped or clauses.windows or clauses.on or distinct)
         if top and is_plain and source is not None and (layered := self._layered(clauses, source, where)) is not None:
             return layered
-        trees = self._builder(source, top=False).trees() if source is not None else ()
+        trees = self._trees(clauses)
         if groupingsets.is_used(self.cursor, clauses.group):
             plan = self._grouping_sets(clauses, trees, where, distinct=distinct)
         else:
@@ -114,6 +113,12 @@ class _SelectReader:
 
     def _builder(self, source: tuple[int, int], *, top: bool) -> Builder:
         return Builder(self.reader, self.cursor.inside(*source), self.ctes, top=top)
+
+    def _trees(self, clauses: Clauses) -> tuple[Tree, ...]:
+        return self._builder(clauses.source, top=False).trees() if clauses.source is not None else ()
+
+    def _where(self, clauses: Clauses) -> Text | None:
+        return self._text(clauses.where) if clauses.where is not None else None
 
     def _layered(self, clauses: Clauses, source: tuple[int, int], where: Text | None) -> Aggregate | None:
         """Projections and filters over groups that are folded."""
@@ -267,6 +272,8 @@ class _SelectReader:
         reason = regions.undetermined(self.cursor, clauses, self.aggregates, trees)
         blocks: list[Node] = []
         for grouped in groupingsets.expand(self.cursor, clauses, self.aggregates):
+            if blocks:  # read again, so that each has items of its own: what changes in one is told from the other
+                trees, where = self._trees(clauses), self._where(clauses)
             below = trees
             if grouped.sets is not None:
                 sets = Constant(grouped.sets, grouped.names)
