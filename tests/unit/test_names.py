@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.pipeline.nodes import Block, Sub, parts, subs, texts
-from pgtrickle.pipeline.rules.names import aliases, aliases_of, below, conjuncts, free
+from pgtrickle.pipeline.rules.names import aliases, aliases_of, below, conjuncts, free, qualified
 from tests.golden.shop import plan_of
 
 
@@ -109,3 +109,27 @@ def test_below_lists_parts_of_subqueries_and_lateral_items() -> None:
         "WHERE (EXISTS ( SELECT 1 FROM shop.customer d))"
     )
     assert [p.alias for p in below(plan)] == ["s", "x", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "inside"),
+    [
+        ("qty", "sale.qty"),
+        ("(qty + 1)", "(sale.qty + 1)"),
+        ("qty, note", "sale.qty, sale.note"),
+        ("(note)::text", "(sale.note)::text"),
+        ('(note COLLATE "C")', '(sale.note COLLATE "C")'),
+        ("EXTRACT(day FROM at)", "EXTRACT(day FROM sale.at)"),
+        ("CASE WHEN (qty IS NULL) THEN 0 ELSE qty END", "CASE WHEN (sale.qty IS NULL) THEN 0 ELSE sale.qty END"),
+        ("unknown_name", None),
+    ],
+)
+def test_columns_of_a_single_item_are_named_with_it_inside_a_subquery(sql: str, inside: str | None) -> None:
+    node = block("SELECT id FROM shop.sale WHERE (EXISTS ( SELECT 1 FROM shop.customer c WHERE (c.id = sale.id)))")
+    assert qualified(node, sql) == inside
+
+
+def test_a_column_that_using_merged_has_no_name_inside_a_subquery() -> None:
+    node = block("SELECT id FROM (shop.sale s FULL JOIN shop.customer c USING (id))")
+    assert qualified(node, "id") is None
+    assert qualified(node, "s.id") == "s.id"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from pgtrickle.pipeline.grouping import EXPRESSION_WORDS
 from pgtrickle.pipeline.nodes import (
     Aggregate,
     Block,
@@ -16,11 +17,12 @@ from pgtrickle.pipeline.nodes import (
     Sub,
     Text,
     children,
+    names,
     parts,
     subs,
     texts,
 )
-from pgtrickle.pipeline.sqltext import Cursor, identifier, strip_parentheses, tokenize
+from pgtrickle.pipeline.sqltext import Cursor, Token, identifier, strip_parentheses, tokenize
 
 _PLACE = "__pgt_sub_"
 
@@ -39,18 +41,42 @@ def aliases(sql: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def with_alias(sql: str, alias: str, columns: frozenset[str]) -> str:
+def qualified(node: Block, sql: str) -> str | None:
+    """The text over a block's rows as it can stand inside a subquery, where a bare name may mean another column.
+
+    The columns of a single item of FROM are printed without its alias. None where it is not known whose a name is: of a
+    function, or merged by USING.
+    """
+    items = parts(node)
+    if len(items) == 1 and items[0].node is not None:
+        sql = _with_alias(sql, items[0].alias, frozenset(names(items[0].node)))
+    tokens = tokenize(sql)
+    words = [tokens[i].key for i in _bare(tokens)]
+    return sql if all(word in EXPRESSION_WORDS for word in words) else None
+
+
+def _with_alias(sql: str, alias: str, columns: frozenset[str]) -> str:
     """The text with `alias.` before each bare name that is one of these columns."""
     tokens, found, begin = tokenize(sql), "", 0
-    for index, token in enumerate(tokens):
-        before = tokens[index - 1].key if index else ""
-        after = tokens[index + 1].key if index + 1 < len(tokens) else ""
-        if not token.is_name or before in (".", "::") or after in (".", "("):
-            continue
+    for index in _bare(tokens):
+        token = tokens[index]
         if identifier(sql[token.start : token.end]) in columns:
             found += f"{sql[begin : token.start]}{alias}."
             begin = token.start
     return found + sql[begin:]
+
+
+def _bare(tokens: tuple[Token, ...]) -> list[int]:
+    """The places of names that may be columns: not of types, functions, collations, nor fields of EXTRACT."""
+    found = []
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1].key if index else ""
+        after = tokens[index + 1].key if index + 1 < len(tokens) else ""
+        if not token.is_name or before in (".", "::", "COLLATE") or after in (".", "("):
+            continue
+        if index < 2 or tokens[index - 2].key != "EXTRACT":
+            found.append(index)
+    return found
 
 
 def aliases_of(text: Text) -> frozenset[str]:

@@ -34,7 +34,7 @@ from pgtrickle.pipeline.nodes import (
 from pgtrickle.pipeline.rules import linear
 from pgtrickle.pipeline.rules.asof import apart, as_of, netted
 from pgtrickle.pipeline.rules.linear import NOW, Changed, Rendered, Term, W
-from pgtrickle.pipeline.rules.names import below, conjuncts, free
+from pgtrickle.pipeline.rules.names import below, conjuncts, free, qualified
 from pgtrickle.pipeline.rules.undo import undoable
 from pgtrickle.pipeline.sqltext import identifier, quote
 
@@ -166,7 +166,8 @@ class Statement:
             weights.append(str(sign))
         if weights:
             columns.append(f"{' * '.join(weights)} AS {W}")
-        where = [f"({self.condition(c, view, asked)})" for c in conjuncts(node.where)] if node.where is not None else []
+        required = conjuncts(node.where) if node.where is not None else []
+        where = [f"({self.condition(node, c, view, asked)})" for c in required]
         where += [*conditions, *open_conditions]
         head = "SELECT "
         if node.distinct_on is not None:
@@ -226,9 +227,12 @@ class Statement:
             return f"({rows}) AS {part.alias}"
         return f"({self.render(part.node, ALL_OLD if is_old else ALL_NEW)}) AS {part.alias}"
 
-    def condition(self, condition: Text, view: View, asked: Callable[[Sub], str | None] | None = None) -> str:
-        """A condition that must hold. `x IN (groups)` is asked for what x can be where an index finds its rows: for few
-        one by one; for many all at once, as each of those would look through all that a table has to give back.
+    def condition(
+        self, node: Block, condition: Text, view: View, asked: Callable[[Sub], str | None] | None = None
+    ) -> str:
+        """A condition of a block that must hold. `x IN (groups)` is asked for what x can be where an index finds its
+        rows: for few one by one; for many all at once, as each of those would look through all that a table has to
+        give back.
 
         PostgreSQL would compute all groups.
         """
@@ -239,8 +243,9 @@ class Statement:
                 keys = asked(sub) if asked is not None and changes > FEWEST_ROWS else None
                 if keys is not None:
                     return f"{condition[0]}{self._only(keyed, keys, view)}{condition[2]}"
-                if changes <= FEW_ROWS:
-                    return f"EXISTS ({self.render(_where(keyed, f'({keyed.key} = {sub.test})'), view)})"
+                test = qualified(node, sub.test) if sub.test is not None and changes <= FEW_ROWS else None
+                if test is not None:
+                    return f"EXISTS ({self.render(_where(keyed, f'({keyed.key} = {test})'), view)})"
         return self.text(condition, view)
 
     def _only(self, groups: _Keyed, keys: str, view: View) -> str:

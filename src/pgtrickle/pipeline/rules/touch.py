@@ -25,7 +25,7 @@ from pgtrickle.pipeline.nodes import (
     texts,
 )
 from pgtrickle.pipeline.rules.asked import equality, keys_among_changes
-from pgtrickle.pipeline.rules.names import aliases_of, below, conjuncts, free, own, with_alias
+from pgtrickle.pipeline.rules.names import aliases_of, below, conjuncts, free, own, qualified
 from pgtrickle.pipeline.rules.states import DELTA, Statement, View, is_all, joined
 from pgtrickle.pipeline.sqltext import Cursor, identifier, quote
 
@@ -81,22 +81,18 @@ def _column(tree: Tree, name: str) -> str | None:
 
 def touched_by_sub(into: Statement, node: Block, sub: Sub, part: Part, view: View) -> str | None:
     """For a part of a subquery in an expression over this block's rows."""
-    if sub.kind == "in" and sub.test is not None:
-        is_certain = _is_required(node, sub) or (
-            _is_never_null(node, sub.test) and all(_yields_no_null(b, into) for b in _branches(sub.node))
-        )
-        test = (_qualified(node, sub.test), is_certain)
-    else:
-        test = None
-    return _touched(into, sub.node, part, view, test)
+    test = _test(node, sub)
+    if test is None or sub.test is None:
+        return _touched(into, sub.node, part, view, None)
+    is_certain = _is_required(node, sub) or (
+        _is_never_null(node, sub.test) and all(_yields_no_null(b, into) for b in _branches(sub.node))
+    )
+    return _touched(into, sub.node, part, view, (test, is_certain))
 
 
-def _qualified(node: Block, test: str) -> str:
-    """The test as it can stand inside a subquery: the columns of a single item of FROM are printed without alias."""
-    for part in parts(node):
-        if part.node is not None:
-            test = with_alias(test, part.alias, frozenset(names(part.node)))
-    return test
+def _test(node: Block, sub: Sub) -> str | None:
+    """What stands left of IN, as it can stand inside."""
+    return qualified(node, sub.test) if sub.kind == "in" and sub.test is not None else None
 
 
 def is_alone(sub: Sub) -> bool:
@@ -206,8 +202,8 @@ def _touched_deeper(into: Statement, node: Block, part: Part, view: View, condit
         for sub in subs(text):
             if part not in below(sub.node):
                 continue
-            test = (_qualified(node, sub.test), False) if sub.kind == "in" and sub.test is not None else None
-            inner = _touched(into, sub.node, part, view, test)
+            test = _test(node, sub)
+            inner = _touched(into, sub.node, part, view, (test, False) if test is not None else None)
             if inner is None:
                 return None
             kept = [into.text(c, view) for c in conditions if sub not in subs(c)]
