@@ -156,3 +156,38 @@ def test_a_mirror_of_before_is_loaded_anew(fleet: Elsewhere, make_line: Callable
     other.sql("UPDATE things SET a = a + 1")
     fleet.settle()
     check(fleet)
+
+
+@pytest.mark.parametrize(
+    ("key", "by_key"),
+    [("id int", True), ("id numeric, at date", True), ("id text", False), ("id mood", False)],
+    ids=["plain", "of two columns", "with a collation", "of a type of their own"],
+)
+def test_rows_are_found_by_the_key_of_their_table(
+    fleet: Elsewhere, key: str, by_key: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (other,) = fleet.others
+    names = ", ".join(part.split()[0] for part in key.split(", "))
+    ids = "(3, 4.0, 5)" if "numeric" in key else "('3', '4', '5')"
+    for database in (fleet.home, other):
+        database.sql("CREATE TYPE mood AS ENUM ('1', '2', '3', '4', '5', '6')")
+    other.sql(f"CREATE TABLE keyed ({key}, v text, PRIMARY KEY ({names}))")
+    dates = ", '2026-01-01'" if "date" in key else ""
+    other.sql("INSERT INTO keyed VALUES " + ", ".join(f"('{i}'{dates}, 'v{i}')" for i in range(1, 6)))
+    fleet.create("copied", "SELECT v FROM {0}.public.keyed")
+    fleet.settle()
+    has_index = fleet.home.sql(
+        "SELECT EXISTS (SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid "
+        f"AND a.attnum = i.indkey[0] WHERE i.indrelid = '{mirror(fleet)}'::regclass AND a.attname = '__pgt_row_id')"
+    )
+    assert has_index == [(not by_key,)]
+    for most in (5000, 2):  # by the statement, and staged
+        monkeypatch.setattr(mirrors, "SMALL_ROWS", most)
+        monkeypatch.setattr("pgtrickle.runtime.refresh.SMALL_ROWS", most)
+        other.sql(
+            f"UPDATE keyed SET v = v || '{most}' WHERE id IN {ids}; DELETE FROM keyed WHERE id = '1';"
+            f"UPDATE keyed SET id = '1' WHERE id = '2'; INSERT INTO keyed VALUES ('2'{dates}, NULL)"
+        )
+        fleet.settle()
+        assert fleet.line.last("copied")[:2] == ("DIFFERENTIAL", "COMPLETED")
+        assert fleet.line.rows("copied") == sorted(other.sql("SELECT v FROM keyed"), key=repr)

@@ -1,4 +1,5 @@
-"""Rows without a key: weight n is n rows. A row to delete is found by its identity and confirmed by its whole text."""
+"""Rows without a key: weight n is n rows. A row to delete is found by its identity (that of a mirror by its key, if it
+has one) and confirmed by its whole text."""
 
 from __future__ import annotations
 
@@ -40,9 +41,10 @@ def apply_arrays(conn: Connection, target: Target, columns: Sequence[Sequence[An
             'GROUP BY s.k COLLATE "C" HAVING sum(s.n) <> 0'
         )
         rows = f"SELECT {own_identity('d.k')} AS h, d.n, d.k FROM ({netted}) AS d(k, n)"
+    a = "d.k::text[]" if target.key else "CASE WHEN d.n > 0 THEN d.k::text[] END"
     # Rows come only when others have gone: a unique index of the user's may know both.
     sql = (
-        f"WITH d AS MATERIALIZED (SELECT d.*, row_number() OVER () AS ord FROM (\x00) AS d), "
+        f"WITH d AS MATERIALIZED (SELECT d.*, {a} AS a, row_number() OVER () AS ord FROM (\x00) AS d), "
         f"gone AS ({_delete(target, 'd')} RETURNING 1), "
         f"come AS ({_insert(target, 'd')} WHERE (SELECT count(*) FROM gone) >= 0 RETURNING 1) "
         "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone), "
@@ -67,9 +69,11 @@ def _apply_rows(conn: Connection, target: Target, delta: str) -> tuple[int, int]
     row = conn.execute(f"SELECT coalesce(-sum(d.n), 0)::int8 FROM {delta} AS d WHERE d.n < 0").fetchone()
     expected = int(row[0]) if row else 0
     if expected:
-        d = f"WITH d AS MATERIALIZED (SELECT d.*, row_number() OVER () AS ord FROM {delta} AS d WHERE d.n < 0) "
+        a = ", d.k::text[] AS a" if target.key else ""
+        d = f"WITH d AS MATERIALIZED (SELECT d.*{a}, row_number() OVER () AS ord FROM {delta} AS d WHERE d.n < 0) "
         _check(target, conn.execute(d + _delete(target, "d")).rowcount, expected)
-    return conn.execute(_insert(target, delta)).rowcount, expected
+    rows = f"(SELECT s.h, s.n, s.k::text[] AS a FROM {delta} AS s WHERE s.n > 0 {_ONCE})"
+    return conn.execute(_insert(target, rows)).rowcount, expected
 
 
 def replace_staged(conn: Connection, target: Target, stage: str) -> tuple[int, int]:
@@ -100,19 +104,21 @@ def replace_staged(conn: Connection, target: Target, stage: str) -> tuple[int, i
 
 
 def _delete(target: Target, d: str) -> str:
-    """Of rows of `d` with a negative weight, as many as that. `d` has (h, n, k, ord)."""
+    """Of rows of `d` with a negative weight, as many as that. `d` has (h, n, k, ord); with a key also a, the row's
+    array."""
     return (
         f"DELETE FROM {target.table} WHERE ctid = ANY (ARRAY(SELECT v.place FROM ("
         f"SELECT t.ctid AS place, d.n, row_number() OVER (PARTITION BY d.ord) AS copy "
-        f"FROM {d} AS d JOIN {target.table} AS t ON t.__pgt_row_id = d.h AND {target.encoded('t')} = d.k "
+        f"FROM {d} AS d JOIN {target.table} AS t ON {target.found_by('t', 'd')} AND {target.encoded('t')} = d.k "
         f"WHERE d.n < 0) AS v WHERE v.copy <= -v.n))"
     )
 
 
 def _insert(target: Target, d: str) -> str:
+    """`d` has (h, n, a)."""
     return (
         f"INSERT INTO {target.table} ({target.column_list()}) SELECT {target.decoded('d.a')}d.h "
-        f"FROM (SELECT s.h, s.n, s.k::text[] AS a FROM {d} AS s WHERE s.n > 0 {_ONCE}) AS d, generate_series(1, d.n)"
+        f"FROM {d} AS d, generate_series(1, d.n)"
     )
 
 

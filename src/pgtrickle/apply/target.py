@@ -27,7 +27,8 @@ def escape(sql: str) -> str:
 class Target:
     """A stream table's storage. `lookups`: columns by which refreshes find its rows.
 
-    `is_mirror`: nothing is computed for it, so the database itself gives its rows their identity.
+    `is_mirror`: nothing is computed for it, so the database itself gives its rows their identity. `key`: columns that
+    have no NULL and a unique index, by which rows are found instead of by their identity.
     """
 
     pgt_id: int
@@ -36,6 +37,7 @@ class Target:
     columns: tuple[Column, ...]
     lookups: tuple[str, ...] = ()
     is_mirror: bool = False
+    key: tuple[str, ...] = ()
 
     @property
     def table(self) -> str:
@@ -51,6 +53,15 @@ class Target:
     def decoded(self, array: str) -> str:
         """The columns of a carried row, cast back to their types."""
         return "".join(f"{array}[{i}]::{c.type}, " for i, c in enumerate(self.columns, start=1))
+
+    def found_by(self, stored: str, carried: str) -> str:
+        """A condition with an index: that a stored row may be the one that `carried` (h, a) stands for."""
+        if not self.key:
+            return f"{stored}.__pgt_row_id = {carried}.h"
+        types = {c.name: (i, c.type) for i, c in enumerate(self.columns, start=1)}
+        return " AND ".join(
+            f"{stored}.{quote(name)} = {carried}.a[{types[name][0]}]::{types[name][1]}" for name in self.key
+        )
 
     def encoded(self, alias: str) -> str:
         """A stored row in the form in which it travels.

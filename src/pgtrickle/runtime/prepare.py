@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pgtrickle.apply.groups import create_state
@@ -83,12 +83,18 @@ def prepare_mirror(
             },
         )
         found = _captured(origin, mirror.relid, frozenset(mirror.columns), fingerprints_for_others)
-        compiled = compile_table(origin, there)
+        compiled = _by_key(home, compile_table(origin, there))
         compiled = _settled(origin, home, there, compiled, reload)
         with home.transaction():
             if _is_to_be_loaded(home, table, reload):
                 home.execute(statement("mirror_fingerprints"), {"ids": [table.pgt_id], "fingerprints": [found]})
     return compiled
+
+
+def _by_key(home: Connection, compiled: Compiled) -> Compiled:
+    row = home.execute(statement("mirror_key"), {"table": compiled.target.table}).fetchone()
+    key = tuple(row[0]) if row is not None and row[0] else ()
+    return replace(compiled, target=replace(compiled.target, key=key))
 
 
 def _same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> None:

@@ -12,7 +12,6 @@ DECLARE
     index record;
 BEGIN
     EXECUTE format('CREATE TABLE %s (%s, __pgt_row_id bigint NOT NULL)', qualified, definitions);
-    EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
     -- As at the origin: definitions that join by them find them here.
     FOR index IN
         SELECT (i ->> 'is_unique')::bool AS is_unique,
@@ -21,6 +20,13 @@ BEGIN
     LOOP
         EXECUTE format('CREATE %s INDEX ON %s (%s)', CASE WHEN index.is_unique THEN 'UNIQUE' END, qualified, index.names);
     END LOOP;
+    -- Rows are found by a key of plain types without NULLs, or else by their identity: see queries/mirror_key.sql.
+    IF NOT EXISTS (SELECT FROM pg_index AS i
+                   WHERE i.indrelid = qualified::regclass AND i.indisunique
+                     AND NOT EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey::int2[])
+                                     AND (NOT a.attnotnull OR a.attcollation <> 0 OR a.atttypid >= 16384))) THEN
+        EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
+    END IF;
     EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
     EXECUTE format('COMMENT ON TABLE %s IS %L', qualified, format(
         'What stream tables of this database need of %s.%s.%s; maintained by pgtrickle.',
