@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from tests.fuzz.queries import Generated, Generator, Relation, base_relations
-from tests.fuzz.schema import ROLLBACK, Changes, Round, setup, tables
+from tests.fuzz.schema import ROLLBACK, Changes, Round, indexes, setup, tables
 from tests.fuzz.tree import Query, outputs
 
 ROUNDS = 4
@@ -52,7 +52,7 @@ def alone(made: Wave) -> tuple[str, Case]:
 def generate(seed: int, count: int = QUERIES) -> Wave:
     random = Random(seed)
     made = tables(random)
-    statements = tuple(setup(random, made))
+    statements = (*setup(random, made), *indexes(Random(f"{seed}/index"), made))
     changes = Changes(random, made)
     rounds = tuple(changes.round(first=i == 0) for i in range(ROUNDS))
     relations = base_relations(made)

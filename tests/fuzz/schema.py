@@ -112,6 +112,12 @@ def setup(random: Random, made: dict[str, Table]) -> list[str]:
     return statements
 
 
+def indexes(random: Random, made: dict[str, Table]) -> list[str]:
+    """On some of the columns: what an index finds goes ways of its own."""
+    columns = [(t.name, name) for t in made.values() for name, type_ in t.columns if type_ in (INT, TEXT, DATE)]
+    return [f"CREATE INDEX ON {table} ({name})" for table, name in columns if random.random() < 0.4]
+
+
 def _row(random: Random, table: Table) -> tuple[str, ...]:
     values = [literal(random, type_, null=name not in table.required) for name, type_ in table.columns]
     if table.key:
