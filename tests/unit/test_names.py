@@ -120,6 +120,11 @@ def test_below_lists_parts_of_subqueries_and_lateral_items() -> None:
         ("(note)::text", "(sale.note)::text"),
         ('(note COLLATE "C")', '(sale.note COLLATE "C")'),
         ("EXTRACT(day FROM at)", "EXTRACT(day FROM sale.at)"),
+        ("(at AT TIME ZONE 'UTC'::text)", "(sale.at AT TIME ZONE 'UTC'::text)"),
+        ("(at)::timestamp(3) without time zone, qty", "(sale.at)::timestamp(3) without time zone, sale.qty"),
+        ("(note)::character varying(9)", "(sale.note)::character varying(9)"),
+        ("(note = 'x'::text) IS NOT false", "(sale.note = 'x'::text) IS NOT false"),
+        ("(qty)::double precision, zone", None),
         ("CASE WHEN (qty IS NULL) THEN 0 ELSE qty END", "CASE WHEN (sale.qty IS NULL) THEN 0 ELSE sale.qty END"),
         ("unknown_name", None),
     ],
@@ -132,4 +137,5 @@ def test_columns_of_a_single_item_are_named_with_it_inside_a_subquery(sql: str, 
 def test_a_column_that_using_merged_has_no_name_inside_a_subquery() -> None:
     node = block("SELECT id FROM (shop.sale s FULL JOIN shop.customer c USING (id))")
     assert qualified(node, "id") is None
+    assert qualified(node, "day") is None
     assert qualified(node, "s.id") == "s.id"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pgtrickle.pipeline.grouping import EXPRESSION_WORDS
 from pgtrickle.pipeline.nodes import (
     Aggregate,
     Block,
@@ -50,33 +49,38 @@ def qualified(node: Block, sql: str) -> str | None:
     items = parts(node)
     if len(items) == 1 and items[0].node is not None:
         sql = _with_alias(sql, items[0].alias, frozenset(names(items[0].node)))
-    tokens = tokenize(sql)
-    words = [tokens[i].key for i in _bare(tokens)]
-    return sql if all(word in EXPRESSION_WORDS for word in words) else None
+    return None if _bare(sql, tokenize(sql)) else sql
 
 
 def _with_alias(sql: str, alias: str, columns: frozenset[str]) -> str:
     """The text with `alias.` before each bare name that is one of these columns."""
     tokens, found, begin = tokenize(sql), "", 0
-    for index in _bare(tokens):
-        token = tokens[index]
+    for token in _bare(sql, tokens):
         if identifier(sql[token.start : token.end]) in columns:
             found += f"{sql[begin : token.start]}{alias}."
             begin = token.start
     return found + sql[begin:]
 
 
-def _bare(tokens: tuple[Token, ...]) -> list[int]:
-    """The places of names that may be columns: not of types, functions, collations, nor fields of EXTRACT."""
+def _bare(sql: str, tokens: tuple[Token, ...]) -> list[Token]:
+    """The names that stand for columns without an alias. PostgreSQL prints keywords in capitals, but for the words of
+    types, the fields of EXTRACT and what is true or false; `day` and `zone` may be columns."""
     found = []
+    is_type = False
     for index, token in enumerate(tokens):
         before = tokens[index - 1].key if index else ""
         after = tokens[index + 1].key if index + 1 < len(tokens) else ""
-        if not token.is_name or before in (".", "::", "COLLATE") or after in (".", "("):
+        is_type = before == "::" or (is_type and (before == "." or token.key in _OF_TYPES or token.key.isdigit()))
+        if is_type or not token.is_name or before in (".", "COLLATE") or after in (".", "("):
             continue
-        if index < 2 or tokens[index - 2].key != "EXTRACT":
-            found.append(index)
+        is_field = index > 1 and tokens[index - 2].key == "EXTRACT"
+        text = sql[token.start : token.end]
+        if not is_field and text not in ("true", "false") and (text.startswith('"') or not text.isupper()):
+            found.append(token)
     return found
+
+
+_OF_TYPES = frozenset({".", "(", ")", "VARYING", "PRECISION", "WITH", "WITHOUT", "TIME", "ZONE"})
 
 
 def aliases_of(text: Text) -> frozenset[str]:
