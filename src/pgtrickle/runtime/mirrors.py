@@ -25,7 +25,7 @@ from pgtrickle.runtime.job import Job, Outcome
 from pgtrickle.runtime.origins import render_alike
 from pgtrickle.runtime.pending import Wanted, read_pending
 from pgtrickle.runtime.readings import Place, Reading, Want, positions
-from pgtrickle.runtime.refresh import SMALL_ROWS, Refresher
+from pgtrickle.runtime.refresh import MIRROR_ROWS, Refresher
 from pgtrickle.scheduler.cost import Limits
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class MirrorRefresher(Refresher):
     def _read(self, job: Job, cut: Cut) -> None:
         """Few rows go to the apply statement as they come, which nets and identifies them: nothing is left to Spark."""
         super()._read(job, cut)
-        if job.leaf is not None and len(job.leaf) <= SMALL_ROWS:
+        if job.leaf is not None and len(job.leaf) <= MIRROR_ROWS:
             job.arrays, job.leaf = [job.leaf[name].to_pylist() for name in ("w", "k")], None
 
     def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
@@ -228,7 +228,7 @@ class SharedRefresher(MirrorRefresher):
     def _read(self, job: Job, _cut: Cut) -> None:
         if job.decision.action == DIFFERENTIAL:
             rows = self._reading.signed(self._wants[job.table.pgt_id])
-            if len(rows) <= SMALL_ROWS:
+            if len(rows) <= MIRROR_ROWS:
                 job.arrays = [[weight for weight, _ in rows], [row for _, row in rows]]
             else:
                 job.leaf = frames.from_rows(rows, job.template.slots)

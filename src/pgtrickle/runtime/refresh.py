@@ -69,6 +69,7 @@ MAX_BETWEEN = 5_000
 MOST_ROWS = 500_000
 FEW_ROWS = 10_000  # changes whose rows are rather found by an index: to read a table for them is not proportional
 SMALL_ROWS = 5_000  # above: leaves are read, and deltas staged, by COPY; below, rows and array parameters are quicker
+MIRROR_ROWS = 20_000  # changes that the apply statement of a mirror nets itself, from array parameters
 
 
 class _SpoiltError(Exception):
@@ -507,7 +508,7 @@ class Refresher:
             return limited.replace_kept(conn, kept, stage_arrow(conn, kept.groups.load_columns(), job.refill))
         if not arrays or not arrays[0]:
             return 0, 0
-        is_small = len(arrays[0]) <= SMALL_ROWS
+        is_small = len(arrays[0]) <= (MIRROR_ROWS if target.is_mirror else SMALL_ROWS)
         if kept is not None:
             if is_small:
                 return limited.keep_arrays(conn, kept, arrays)
