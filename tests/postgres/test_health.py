@@ -199,7 +199,7 @@ def test_health_check_says_what_to_look_at(db: Database) -> None:
     first = found()
     assert list(first) == [
         "scheduler", "error_tables", "suspended_tables", "stale_tables", "needs_reinit", "consecutive_errors",
-        "storage", "capture", "worker_pool", "readers", "origins", "broker",
+        "storage", "capture", "worker_pool", "readers", "origins", "broker", "subscribers",
     ]  # fmt: skip
     assert first["scheduler"] == ("ERROR", "no scheduler is connected to this database: start pgtrickle run")
     assert {severity for name, (severity, _) in first.items() if name != "scheduler"} == {"OK"}
@@ -230,6 +230,7 @@ def test_health_check_says_what_to_look_at(db: Database) -> None:
         "readers": ("OK", "no other database holds change buffers back"),
         "origins": ("WARN", "far:5432/shop: connection refused"),
         "broker": ("WARN", "it does not answer"),
+        "subscribers": ("OK", "no subscriber is behind by more than publication_lag_warn_lsn, or it is 0"),
     }
     scheduler.close()
 

@@ -45,6 +45,18 @@ def test_install_keeps_catalog_rows(installed: Database) -> None:
     assert installed.sql("SELECT name FROM pgtrickle.pgt_status()") == [("public.s",)]
 
 
+def test_install_brings_subscribers_to_a_database_of_before(installed: Database) -> None:
+    installed.sql(
+        "DROP TABLE pgtrickle.pgt_subscribers, pgtrickle.pgt_publications CASCADE; "
+        "DROP FUNCTION pgtrickle._buffer_sizes(); "
+        "CREATE FUNCTION pgtrickle._buffer_sizes() RETURNS TABLE (source_relid oid) LANGUAGE sql AS 'SELECT 0::oid'"
+    )
+    with connect(installed.dsn, role="test", autocommit=True) as conn:
+        install(conn)
+    assert installed.sql("SELECT * FROM pgtrickle.change_buffer_sizes()") == []
+    assert installed.sql("SELECT * FROM pgtrickle.subscribers()") == []
+
+
 def test_install_survives_a_second_installer_at_the_same_time(database: Database) -> None:
     def run(_: int) -> None:
         with connect(database.dsn, role="test") as conn:

@@ -158,6 +158,22 @@ def test_quiet_tick_is_one_statement_however_many_sources(stage: Stage, monkeypa
     assert "pgt_stream_tables" not in counted.texts[0]
 
 
+def test_subscribers_are_looked_after_while_there_are_some(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.source("t")
+    stage.table("s", "SELECT v FROM t")
+    stage.settle()
+    stage.sql("SELECT pgtrickle.create_subscriber('s', 'c')")
+    stage.tick()
+    assert stage.sql("SELECT count(*) FROM pgtrickle.pgt_sources WHERE source_relid = 's'::regclass") == [(1,)]
+    assert stage.sql("SELECT action FROM pgtrickle.read_changes('s', 'c')") == [("reset",)]
+    stage.sql("SELECT pgtrickle.drop_subscriber('s', 'c')")
+    stage.tick()
+    counted = Counted(stage.conn, monkeypatch)
+    for _ in range(3):
+        stage.tick()
+    assert len(counted.texts) == 3
+
+
 def test_change_makes_its_readers_due_and_nobody_else(stage: Stage) -> None:
     stage.source("t")
     stage.source("u")

@@ -17,7 +17,7 @@ MakeRole = Callable[[Database], psycopg.Connection[Any]]
 # with the arguments that make each of them run on a catalog that has stream table s
 REPORTS = (
     "worker_pool_status()", "parallel_job_status()", "parallel_job_status(5)", "health_summary()",
-    "change_buffer_sizes()", "readers()",
+    "change_buffer_sizes()", "readers()", "subscribers()", "pgt_subscribers", "pgt_publications",
     "worker_allocation_status()", "server_worker_inventory", "broker_status()", "pgt_status()", "health_check()",
     "check_cdc_health()", "dependency_tree()", "trigger_inventory()", "diamond_groups()", "pgt_scc_status()",
     "refresh_timeline()", "refresh_timeline(3)", "st_refresh_stats()", "cache_stats()", "refresh_efficiency()",
@@ -37,7 +37,7 @@ def test_everything_runs_on_an_empty_catalog(db: Database) -> None:
     empty = {
         call: db.sql(f"SELECT count(*) FROM pgtrickle.{call}")[0][0] for call in REPORTS if not call.startswith("pgt_e")
     }
-    full = {"worker_pool_status()": 1, "health_summary()": 1, "worker_allocation_status()": 1, "health_check()": 12,
+    full = {"worker_pool_status()": 1, "health_summary()": 1, "worker_allocation_status()": 1, "health_check()": 13,
             "cache_stats()": 1, "quick_health": 1, "version()": 1}  # fmt: skip
     assert empty == {call: full.get(call, 0) for call in empty}
 

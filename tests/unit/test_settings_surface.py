@@ -75,9 +75,7 @@ GUIDE = {
 }
 
 # Known, checked and shown, but nothing acts on them yet. A setting leaves this list when a module reads it.
-NOT_ACTING = {
-    "publication_lag_warn_lsn": "there are no publications",
-}
+NOT_ACTING: dict[str, str] = {}
 
 
 @pytest.mark.parametrize("name", SURFACE)

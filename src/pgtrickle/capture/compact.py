@@ -15,7 +15,12 @@ lies between the two, neither one that a reader stands at nor one that a reader 
 * Mirrors in other databases may have committed a cut and not told us. They are told instead (pgt_readers.netted), and
   one that finds itself in the midst of what was netted is loaded anew. So that this is rare, nothing is netted past
   the position of those that have told theirs in the last minute.
+* Subscribers may be of any role, so nobody waits for them. They lock their row before they take a cut and note it there
+  when they are offered it: our update of the row comes after that, and we know the cut, or before, and their cut is
+  later than the horizon. Where they cut a long window short they must not do so before the horizon while we delete;
+  afterwards they may: of what was netted there is nothing on either side.
 * Refreshes that read meanwhile do so in one snapshot: it sees all of what a statement of ours deletes, or nothing.
+* What a replication slot of a publication has not confirmed is left alone.
 * Trimming may take one row of a pair first: then every reader has seen both.
 
 Images are compared as texts, as everywhere: json and point have no equality, and 1.0 is not 1.00. A column that
@@ -28,7 +33,7 @@ Rows are only deleted, those of one share of the images per transaction, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 
 from pgtrickle.capture.trigger import buffer_name
@@ -40,6 +45,7 @@ PART_ROWS = 100_000  # images that one statement nets
 MOST_PARTS = 32  # each reads the whole buffer
 GROWTH = 1.25  # what was netted to no avail is netted again when there is so much more of it
 _LOCK = 0x7067_636D << 32  # "pgcm": with the source's oid below it, one netting at a time
+_WAIT = "SET LOCAL lock_timeout = '100ms'"  # for a subscriber that reads just now, in a transaction of its own
 _AMBIGUOUS = (24, 2203)  # regproc, regoper: the texts of two of them may be equal
 
 Bounded = Callable[[], AbstractContextManager[object]]
@@ -143,10 +149,13 @@ def compact(conn: Connection, relid: int, horizon: int, rows: int, *, bounded: B
     """Rows deleted. The caller has waited until all cuts before the horizon are known; `rows`: about how many."""
     with translated():
         with conn.transaction():
+            conn.execute(_WAIT)
             row = conn.execute(statement("lively_readers"), {"relid": relid}).fetchone()
             if row is not None and row[0] is not None:
                 horizon = min(horizon, int(row[0]))
             conn.execute(statement("fence_readers"), {"relid": relid, "horizon": str(horizon)})
+            conn.execute(statement("fence_subscribers"), {"relid": relid, "horizon": str(horizon)})
+            trimming = conn.execute(statement("trim_horizon"), {"relid": relid}).fetchone()
             regions = Regions.between(_cuts(conn, relid), horizon)
             columns = conn.execute(statement("buffer_columns"), {"relid": relid}).fetchall()
         parts = min(MOST_PARTS, -(-rows // PART_ROWS))
@@ -156,6 +165,7 @@ def compact(conn: Connection, relid: int, horizon: int, rows: int, *, bounded: B
             "lowest": str(regions.lowest),
             "edges": [str(x) for x in regions.edges],
             "left_out": [str(x) for x in regions.left_out],
+            "confirmed": None if trimming is None else trimming[3],
         }
         deleted = 0
         for part in range(parts):
@@ -164,6 +174,9 @@ def compact(conn: Connection, relid: int, horizon: int, rows: int, *, bounded: B
                 if row is None or not row[0]:
                     break  # two would each count on a row that the other deletes
                 deleted += conn.execute(text, {**params, "part": part}).rowcount
+        with suppress(TransientError), translated(), conn.transaction():  # else the next netting does it
+            conn.execute(_WAIT)
+            conn.execute(statement("release_subscribers"), {"relid": relid})
     return deleted
 
 
@@ -183,6 +196,7 @@ WHERE ctid = ANY (ARRAY(
             FROM {buffer} AS b
             WHERE b.xid >= %(lowest)s::text::xid8
               AND b.xid < %(horizon)s::text::xid8
+              AND (%(confirmed)s::pg_lsn IS NULL OR b.lsn <= %(confirmed)s::pg_lsn)
               AND NOT EXISTS (SELECT FROM unnest(%(left_out)s::text[]::xid8[]) AS o (xid) WHERE o.xid = b.xid)
             OFFSET 0
         ) AS i

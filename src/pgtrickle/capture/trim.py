@@ -82,14 +82,15 @@ def index_long_buffers(
 def _batch(conn: Connection, relid: int, batch_rows: int) -> int:
     row = conn.execute(statement("trim_horizon"), {"relid": relid}).fetchone()
     assert row is not None
-    held, horizon, stopped = row
+    held, horizon, stopped, confirmed = row
     if held:
         return 0
     buffer = buffer_name(relid)
     count = conn.execute(
         f"DELETE FROM {buffer} "
-        f"WHERE ctid = ANY (ARRAY(SELECT b.ctid FROM {buffer} AS b WHERE b.xid < %s::xid8 LIMIT %s))",
-        [horizon, batch_rows],
+        f"WHERE ctid = ANY (ARRAY(SELECT b.ctid FROM {buffer} AS b WHERE b.xid < %s::xid8 "
+        "AND (%s::pg_lsn IS NULL OR b.lsn <= %s::pg_lsn) LIMIT %s))",
+        [horizon, confirmed, confirmed, batch_rows],
     ).rowcount
     if count and stopped:
         conn.execute(statement("fence"), {"ids": stopped})

@@ -62,7 +62,7 @@ def install(conn: Connection) -> None:
 
 
 def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
-    """Removes triggers, schemas and everything in them, in one transaction.
+    """Removes triggers, publications, schemas and everything in them, in one transaction.
 
     The stream tables stay as plain tables, without our hidden columns, unless `drop_tables`.
     """
@@ -73,6 +73,8 @@ def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
             conn.execute("DROP SCHEMA IF EXISTS pgtrickle_changes, pgtrickle CASCADE")
             return
         _turn_out(conn)
+        for (publication,) in conn.execute(statement("publications_made")).fetchall():
+            _run(conn, f"DROP PUBLICATION {publication}")
         tables = conn.execute(statement("storage_tables")).fetchall()
         for (table,) in tables:
             _run(

@@ -80,6 +80,7 @@ class Publisher:
                 "max_entries": settings.template_cache_max_entries,
             },
             "enabled": settings.enabled,
+            "lag_warn_bytes": settings.publication_lag_warn_lsn,
         }
 
     def _measure(self, pids: list[int]) -> None:

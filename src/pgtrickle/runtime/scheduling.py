@@ -17,6 +17,7 @@ from pgtrickle.model.flow import Cut
 from pgtrickle.model.work import CANCELLED, RETRYABLE, TIERS, Group, Job, Unit
 from pgtrickle.runtime.channel import Define, Finished, Hello
 from pgtrickle.runtime.configure import SettingsWatch
+from pgtrickle.runtime.feeds import FeedKeeper
 from pgtrickle.runtime.graphkeeper import GraphKeeper
 from pgtrickle.runtime.pipelinelink import PipelineLink
 from pgtrickle.runtime.remotelooks import Mirror, RemoteLooks
@@ -80,6 +81,8 @@ class Scheduling:
         self._define_at = 0.0  # when to look for definitions that wait; those of before us do
         self._mirrors: tuple[Mirror, ...] = ()
         self._mirrored: frozenset[int] = frozenset()
+        self._feeds = FeedKeeper(name, conn)
+        self._feeds.turn(self.settings, time.monotonic())
         self._reload(None)
         self._reload_sources()
 
@@ -113,6 +116,7 @@ class Scheduling:
         self.ticks += 1
         self.listen()
         self._detect()
+        self._feeds.turn(self.settings, time.monotonic())
         if (placed := self._graphs.look()) is not None:
             self._board.dirty(placed)
             self._hold()
@@ -184,6 +188,8 @@ class Scheduling:
             self._link.clear_caches()
         if whats & {"define", "create", "alter"}:
             self._define_at = 0.0
+        if whats & {"subscribe", "publish", "install"}:
+            self._feeds.expect()
         if "install" in whats:
             self._reload(None)
         else:

@@ -3,6 +3,7 @@ wherever turns have to happen one by one."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -11,6 +12,7 @@ from pgtrickle.db.connect import connect, translated
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.work import Node
 from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.feeds import FeedKeeper
 from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.refresh import Refresher
@@ -40,6 +42,7 @@ class Turns:
             raise
         self._settings = settings
         self._tidier = Tidier(name, dsn, self.control)
+        self._feeds = FeedKeeper(name, self.control)
 
     def close(self) -> None:
         self.worker.close()
@@ -64,6 +67,8 @@ class Turns:
         return self.worker.run(plan(graph, Turn(due=(), asked=sorted(free))).units, noticed)
 
     def tidy(self) -> None:
+        self._feeds.expect()  # nobody has listened for events
+        self._feeds.turn(self._settings, time.monotonic())
         self._tidier.tidy(self._settings)
 
     def finish_tidying(self, seconds: float) -> None:

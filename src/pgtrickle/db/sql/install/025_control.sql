@@ -12,7 +12,7 @@ CREATE INDEX IF NOT EXISTS pgt_events_xid ON pgtrickle.pgt_events (xid);
 COMMENT ON TABLE pgtrickle.pgt_events IS
 'What the scheduler has to look at anew: stream tables that were created, altered, dropped, or are to be refreshed now. Kept for a while only.';
 COMMENT ON COLUMN pgtrickle.pgt_events.pgt_id IS 'NULL: all of them.';
-COMMENT ON COLUMN pgtrickle.pgt_events.what IS 'create, alter, drop, refresh, resume, repair; for all of them: install, group (refresh groups were changed), clear_caches.';
+COMMENT ON COLUMN pgtrickle.pgt_events.what IS 'create, alter, drop, refresh, resume, repair; subscribe, publish (who follows it from outside has changed); for all of them: install, group (refresh groups were changed), clear_caches.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_scheduler_jobs (
     job_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -69,7 +69,7 @@ COMMENT ON COLUMN pgtrickle.pgt_runtime.state IS
 '{"enabled": bool, "tick", "pool": {"active", "max", "per_db_cap", "mode"}, "databases": [{"name", "used", "quota", "queued"}],
 "processes": [{"kind", "database" or null, "pid", "state", "since" as an ISO timestamp, "memory" in bytes}],
 "cache": {"hits", "misses", "entries", "evictions", "max_entries"},
-"origins": [{"origin", "problem"}] other databases that cannot be looked at, "broker_problem": text or null}
+"origins": [{"origin", "problem"}] other databases that cannot be looked at, "broker_problem": text or null, "lag_warn_bytes": publication_lag_warn_lsn}
 Whatever is missing counts as unknown. Shown only while a session of this database has the application_name pgtrickle/scheduler, or a scheduler has its lease.';
 
 ALTER TABLE pgtrickle.pgt_runtime ADD COLUMN IF NOT EXISTS broker jsonb NOT NULL DEFAULT '[]';

@@ -233,6 +233,7 @@ BEGIN
     IF present = st.output_columns THEN
         RETURN;
     END IF;
+    PERFORM pgtrickle._unlist_publication(id);
     EXECUTE format('TRUNCATE %I.%I', st.pgt_schema, st.pgt_name);
     EXECUTE format('ALTER TABLE %I.%I %s', st.pgt_schema, st.pgt_name, drops);
     EXECUTE format('ALTER TABLE %I.%I ADD COLUMN %s', st.pgt_schema, st.pgt_name,

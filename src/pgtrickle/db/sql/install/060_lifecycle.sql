@@ -187,6 +187,7 @@ DECLARE
     st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
     reader record;
     private name;
+    pub name;
 BEGIN
     IF cascade THEN
         -- what it reads, and may read it, must not come back to it
@@ -217,6 +218,10 @@ BEGIN
     END LOOP;
     DELETE FROM pgtrickle.pgt_readers AS e WHERE e.source_relid = st.pgt_relid;
     PERFORM pgtrickle._leave_groups(id);
+    DELETE FROM pgtrickle.pgt_publications AS p WHERE p.pgt_id = id RETURNING p.publication INTO pub;
+    IF EXISTS (SELECT FROM pg_publication AS p WHERE p.pubname = pub) THEN
+        EXECUTE format('DROP PUBLICATION %I', pub);
+    END IF;
     DELETE FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id;
     FOR private IN
         SELECT c.relname
@@ -244,7 +249,7 @@ BEGIN
     PERFORM pgtrickle._wake('drop', id);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._drop(bigint, bool) IS 'Internal. Removes storage, hidden state and catalog rows.';
+COMMENT ON FUNCTION pgtrickle._drop(bigint, bool) IS 'Internal. Removes storage, hidden state, publication and catalog rows.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.drop_stream_table(name text, cascade bool DEFAULT false) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -258,4 +263,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.drop_stream_table(text, bool) IS
-'Drops a stream table and its content; with cascade also the stream tables and views that read it. Capture on sources that nobody needs any more is removed by the control plane soon after.';
+'Drops a stream table, its content, its publication and its subscribers; with cascade also the stream tables and views that read it. Capture on sources that nobody needs any more is removed by the control plane soon after.';

@@ -136,6 +136,7 @@ BEGIN
     UPDATE pgtrickle.pgt_stream_tables AS t
     SET pgt_relid = qualified::regclass::oid, is_populated = false, frontier = NULL, epoch = t.epoch + 1
     WHERE t.pgt_id = id;
+    PERFORM pgtrickle._shape_publication(id);
     RETURN true;
 END
 $$;

@@ -10,8 +10,9 @@ COMMENT ON VIEW pgtrickle._readers IS 'Internal. Mirrors in other databases; the
 
 -- SECURITY DEFINER because buffers are private. It shows counts, never rows, and these to those who may read the source, or the stream table that
 -- is the reader: how much is written to a table is not for others.
+DROP FUNCTION IF EXISTS pgtrickle._buffer_sizes();
 CREATE OR REPLACE FUNCTION pgtrickle._buffer_sizes()
-RETURNS TABLE (source_relid oid, pgt_id bigint, reader_key text, mirror_id bigint, cdc_mode text, pending_rows bigint, buffer_bytes bigint, row_count bigint)
+RETURNS TABLE (source_relid oid, pgt_id bigint, reader_key text, mirror_id bigint, subscriber text, cdc_mode text, pending_rows bigint, buffer_bytes bigint, row_count bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     source record;
@@ -25,29 +26,34 @@ BEGIN
         JOIN pg_class AS b ON b.relnamespace = 'pgtrickle_changes'::regnamespace AND b.relname = 'changes_' || s.source_relid
     LOOP
         RETURN QUERY EXECUTE format($sql$
-            SELECT $1, c.pgt_id, c.reader_key, c.mirror_id, c.cdc_mode,
+            SELECT $1, c.pgt_id, c.reader_key, c.mirror_id, c.subscriber, c.cdc_mode,
                    CASE WHEN c.shown THEN count(b.xid) FILTER (WHERE c.cut IS NULL OR NOT pg_visible_in_snapshot(b.xid, c.cut)) END,
                    CASE WHEN c.shown THEN pg_total_relation_size($2) END,
                    CASE WHEN c.shown THEN count(b.xid) END
-            FROM (SELECT d.pgt_id, NULL::text, NULL::bigint, d.cdc_mode, (st.frontier -> $3 ->> 'snapshot')::pg_snapshot,
+            FROM (SELECT d.pgt_id, NULL::text, NULL::bigint, NULL::text, d.cdc_mode, (st.frontier -> $3 ->> 'snapshot')::pg_snapshot,
                          $4 OR coalesce(has_table_privilege($5, st.pgt_relid, 'SELECT'), false)
                             OR coalesce((SELECT pg_has_role($5, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = st.created_by), false)
                   FROM pgtrickle.pgt_dependencies AS d
                   JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
                   WHERE d.source_relid = $1
                   UNION ALL
-                  SELECT NULL, e.reader_key, e.mirror_id, 'trigger', e.snapshot, $4
+                  SELECT NULL, e.reader_key, e.mirror_id, NULL, 'trigger', e.snapshot, $4
                   FROM pgtrickle.pgt_readers AS e
-                  WHERE e.source_relid = $1) AS c(pgt_id, reader_key, mirror_id, cdc_mode, cut, shown)
+                  WHERE e.source_relid = $1
+                  UNION ALL
+                  SELECT NULL, NULL, NULL, u.subscriber, 'trigger', u.snapshot, $4
+                  FROM pgtrickle.pgt_subscribers AS u
+                  JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.pgt_id
+                  WHERE st.pgt_relid = $1) AS c(pgt_id, reader_key, mirror_id, subscriber, cdc_mode, cut, shown)
             LEFT JOIN %s AS b ON c.shown
-            GROUP BY c.pgt_id, c.reader_key, c.mirror_id, c.cdc_mode, c.shown
+            GROUP BY c.pgt_id, c.reader_key, c.mirror_id, c.subscriber, c.cdc_mode, c.shown
             $sql$, source.buffer::regclass)
         USING source.relid, source.buffer, origin, source.shown, caller;
     END LOOP;
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._buffer_sizes() IS
-'Internal. Per reader of each captured source, a stream table here or a mirror in another database: changes that it has not seen, bytes and rows of the buffer; NULL for those who may read neither the source nor the reader.';
+'Internal. Per reader of each captured source, a stream table here, a mirror in another database or a subscriber: changes that it has not seen, bytes and rows of the buffer; NULL for those who may read neither the source nor the reader.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._table_name(relid oid) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -58,7 +64,9 @@ COMMENT ON FUNCTION pgtrickle._table_name(oid) IS 'Internal. Schema and name of 
 CREATE OR REPLACE FUNCTION pgtrickle.change_buffer_sizes()
 RETURNS TABLE (stream_table text, source_table text, source_oid oid, cdc_mode text, pending_rows bigint, buffer_bytes bigint, row_count bigint)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN z.pgt_id IS NULL THEN n.name ELSE format('%I.%I', st.pgt_schema, st.pgt_name) END,
+    SELECT CASE WHEN z.subscriber IS NOT NULL THEN CASE WHEN z.row_count IS NOT NULL THEN 'subscriber ' || z.subscriber END
+                WHEN z.pgt_id IS NULL THEN n.name
+                ELSE format('%I.%I', st.pgt_schema, st.pgt_name) END,
            pgtrickle._table_name(z.source_relid), z.source_relid, z.cdc_mode, z.pending_rows, z.buffer_bytes, z.row_count
     FROM pgtrickle._buffer_sizes() AS z
     LEFT JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = z.pgt_id
@@ -66,7 +74,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 2, z.pgt_id IS NULL, 1, z.mirror_id
 $$;
 COMMENT ON FUNCTION pgtrickle.change_buffer_sizes() IS
-'Per reader and captured source: changes not yet applied (exact), size and rows of the buffer. Readers are stream tables here and, as "database: mirror", copies in other databases; the latter are named to those who may read the source. Numbers are for those who may read the source or the stream table.';
+'Per reader and captured source: changes not yet applied (exact), size and rows of the buffer. Readers are stream tables here, as "database: mirror" copies in other databases, and as "subscriber name" those who read the change feed of a stream table; the latter two are named to those who may read the source. Numbers are for those who may read the source or the stream table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.readers()
 RETURNS TABLE (reader text, server text, database text, source_table text, source_oid oid, loaded bool, last_seen timestamptz, pending_rows bigint,

@@ -32,7 +32,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                     THEN 'there is no change buffer'
                 WHEN t.missing > 0 THEN format('%s of %s capture triggers are missing', t.missing, t.wanted)
                 WHEN t.disabled > 0 THEN format('%s of %s capture triggers are not enabled as they should be', t.disabled, t.wanted)
-                WHEN z.pending > l.max_rows THEN format('%s changes are pending, more than max_buffer_rows (%s): the next refresh is FULL', z.pending, l.max_rows)
+                WHEN z.to_apply > l.max_rows THEN format('%s changes are pending, more than max_buffer_rows (%s): the next refresh is FULL', z.to_apply, l.max_rows)
            END,
            z.pending, z.bytes
     FROM pgtrickle.pgt_sources AS s
@@ -42,8 +42,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     LEFT JOIN (SELECT i.source_oid, count(*) AS wanted, count(*) FILTER (WHERE NOT i.present) AS missing,
                       count(*) FILTER (WHERE i.present AND NOT i.enabled) AS disabled
                FROM pgtrickle.trigger_inventory() AS i GROUP BY i.source_oid) AS t ON t.source_oid = s.source_relid
-    LEFT JOIN (SELECT b.source_oid, max(b.pending_rows) AS pending, max(b.buffer_bytes) AS bytes
-               FROM pgtrickle.change_buffer_sizes() AS b GROUP BY b.source_oid) AS z ON z.source_oid = s.source_relid
+    LEFT JOIN (SELECT b.source_relid AS source_oid, max(b.pending_rows) AS pending, max(b.pending_rows) FILTER (WHERE b.subscriber IS NULL) AS to_apply,
+                      max(b.buffer_bytes) AS bytes
+               FROM pgtrickle._buffer_sizes() AS b GROUP BY b.source_relid) AS z ON z.source_oid = s.source_relid
     ORDER BY 2
 $$;
 COMMENT ON FUNCTION pgtrickle.check_cdc_health() IS
@@ -109,6 +110,14 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         UNION ALL
         SELECT 12, 'broker', 'WARN', run.state ->> 'broker_problem', 'the refresh broker answers, or is not asked'
         FROM run
+        UNION ALL
+        SELECT 13, 'subscribers', 'WARN',
+               string_agg(format('%s%s is %s behind', s.subscriber, ' of ' || s.stream_table, pg_size_pretty(s.lag_bytes)), '; ' ORDER BY s.stream_table, s.subscriber)
+                   || ' (gone for good: pgtrickle.drop_subscriber, pg_drop_replication_slot)',
+               'no subscriber is behind by more than publication_lag_warn_lsn, or it is 0'
+        FROM run
+        CROSS JOIN LATERAL (SELECT coalesce((run.state ->> 'lag_warn_bytes')::bigint, pgtrickle._setting('publication_lag_warn_lsn')::bigint)) AS l(bytes)
+        JOIN pgtrickle.subscribers() AS s ON l.bytes > 0 AND s.lag_bytes > l.bytes
     )
     SELECT f.check_name, CASE WHEN f.bad IS NULL THEN 'OK' ELSE f.worst END, coalesce(f.bad, f.fine) FROM found AS f ORDER BY f.position
 $$;

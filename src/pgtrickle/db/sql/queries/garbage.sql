@@ -1,9 +1,13 @@
--- Captured tables that nobody reads any more, here or from another database, or that are gone; buffers without a record included. No parameters.
+-- Captured tables that nobody reads any more, here, from another database or as a subscriber, or that are gone; buffers without a record included. No parameters.
 -- Returns: oid of the source.
 SELECT s.source_relid::int8
 FROM pgtrickle.pgt_sources AS s
 WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d WHERE d.source_relid = s.source_relid)
   AND NOT EXISTS (SELECT FROM pgtrickle.pgt_readers AS e WHERE e.source_relid = s.source_relid)
+  AND NOT EXISTS (SELECT
+                  FROM pgtrickle.pgt_subscribers AS u
+                  JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.pgt_id
+                  WHERE st.pgt_relid = s.source_relid)
    OR NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = s.source_relid)
 UNION
 SELECT pg_catalog.substr(b.relname, 9)::int8

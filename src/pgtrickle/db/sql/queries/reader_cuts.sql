@@ -1,4 +1,5 @@
--- The cuts that readers of a source stand at: stream tables here, mirrors in other databases. %(relid)s: the source.
+-- The cuts that readers of a source stand at: stream tables here, mirrors in other databases, subscribers (what they have acknowledged and
+-- what they were offered). %(relid)s: the source.
 -- Not those of readers that are stopped and will be loaded anew, for which trimming does not wait either. Returns: snapshots as text.
 SELECT (st.frontier -> pgtrickle._origin() ->> 'snapshot')
 FROM pgtrickle.pgt_dependencies AS d
@@ -10,3 +11,9 @@ UNION
 SELECT e.snapshot::text
 FROM pgtrickle.pgt_readers AS e
 WHERE e.source_relid = %(relid)s AND e.snapshot IS NOT NULL
+UNION
+SELECT c.cut::text
+FROM pgtrickle.pgt_subscribers AS u
+JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.pgt_id
+CROSS JOIN LATERAL (VALUES (u.snapshot), (u.offered)) AS c (cut)
+WHERE st.pgt_relid = %(relid)s AND u.origin = pgtrickle._origin() AND c.cut IS NOT NULL

@@ -1,19 +1,26 @@
 -- How far a buffer may be trimmed. %(relid)s: the source.
--- Returns: whether somebody holds all of it back; the xid (text) below which every reader has seen everything; readers to fence.
+-- Returns: whether somebody holds all of it back; the xid (text) below which every reader has seen everything; readers to fence;
+-- the LSN (text) up to which replication slots have confirmed, NULL when the source is not published.
 --
--- A row may go when it is visible in the cut of every reader. Four kinds of readers:
+-- A row may go when it is visible in the cut of every reader. Five kinds of readers:
 --  * with a usable frontier: everything below its xmin has been seen;
 --  * without one, or about to load anew, and running: its load may have taken its cut already and not yet committed it, so all stays;
 --  * the same, but stopped (ERROR, SUSPENDED): it will load anew when it is resumed, with a later cut. A worker that still loads it
 --    is fenced by its epoch instead of holding the buffer for as long as nobody looks;
 --  * mirrors in other databases: their cut is noted here after they have committed it, so they have seen that much or more. One that
---    is not loaded yet holds all of it; nobody here knows whether it is stopped.
+--    is not loaded yet holds all of it; nobody here knows whether it is stopped;
+--  * subscribers: at the cut that they have acknowledged. One whose cut is of another server, before a restore, holds all of it.
 -- A reader that is created meanwhile takes its cut after this statement's snapshot, so it sees whatever is below the horizon.
 SELECT
     coalesce(pg_catalog.bool_or(r.cut IS NULL AND NOT r.stopped), false),
     coalesce(pg_catalog.min(pg_catalog.pg_snapshot_xmin(r.cut)::text::numeric) FILTER (WHERE NOT (r.stopped AND r.reload)),
              pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::numeric)::text,
-    coalesce(pg_catalog.array_agg(r.pgt_id) FILTER (WHERE r.stopped AND r.reload), '{}')
+    coalesce(pg_catalog.array_agg(r.pgt_id) FILTER (WHERE r.stopped AND r.reload), '{}'),
+    CASE WHEN EXISTS (SELECT
+                      FROM pgtrickle.pgt_publications AS p
+                      JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = p.pgt_id
+                      WHERE st.pgt_relid = %(relid)s)
+         THEN (SELECT pg_catalog.min(coalesce(h.lsn, '0/0'))::text FROM pgtrickle._holding_slots() AS h) END
 FROM (
     SELECT
         st.pgt_id,
@@ -27,4 +34,9 @@ FROM (
     SELECT NULL, e.snapshot, false, false
     FROM pgtrickle.pgt_readers AS e
     WHERE e.source_relid = %(relid)s
+    UNION ALL
+    SELECT NULL, CASE WHEN u.origin = pgtrickle._origin() THEN u.snapshot END, false, false
+    FROM pgtrickle.pgt_subscribers AS u
+    JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.pgt_id
+    WHERE st.pgt_relid = %(relid)s
 ) AS r

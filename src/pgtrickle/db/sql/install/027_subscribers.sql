@@ -1,0 +1,35 @@
+-- Who follows a stream table from outside: logical replication through a publication, and pull consumers of its change feed.
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_publications (
+    pgt_id bigint PRIMARY KEY REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
+    publication name NOT NULL UNIQUE,
+    created_by name NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+);
+COMMENT ON TABLE pgtrickle.pgt_publications IS 'Publications that stream_table_to_publication() made, one per stream table.';
+
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_subscribers (
+    pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
+    subscriber text NOT NULL,
+    origin text NOT NULL,
+    snapshot pg_snapshot NOT NULL,
+    lsn pg_lsn NOT NULL,
+    feed text,
+    offered pg_snapshot,
+    offered_lsn pg_lsn,
+    offered_feed text,
+    offered_reset bool NOT NULL DEFAULT false,
+    netted xid8,
+    created_by name NOT NULL,
+    created_xid xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    read_at timestamptz,
+    acknowledged_at timestamptz,
+    PRIMARY KEY (pgt_id, subscriber)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE pgtrickle.pgt_subscribers IS 'Pull consumers of stream tables, and how far each has acknowledged. A change buffer is not trimmed past any of them.';
+COMMENT ON COLUMN pgtrickle.pgt_subscribers.origin IS 'The database whose snapshot that is. In another one, after a restore, it means nothing: all is kept until the consumer has started over.';
+COMMENT ON COLUMN pgtrickle.pgt_subscribers.snapshot IS 'The cut that it has acknowledged. The position proper; the LSN is its handle.';
+COMMENT ON COLUMN pgtrickle.pgt_subscribers.lsn IS 'What it has acknowledged, or was found to be at when there was nothing to give.';
+COMMENT ON COLUMN pgtrickle.pgt_subscribers.feed IS 'What the snapshot is a position in: table, columns, capture. NULL, or another than now: it has to start over.';
+COMMENT ON COLUMN pgtrickle.pgt_subscribers.offered IS 'The cut of what it was last given and has not acknowledged. It is given the same again.';
+COMMENT ON COLUMN pgtrickle.pgt_subscribers.netted IS 'The buffer is being netted out before this transaction: what is offered now ends at no cut before it.';

@@ -1,0 +1,6 @@
+-- Before a buffer is netted out: what its subscribers are offered from now on ends at no cut before the horizon. Waits for those that read just now.
+-- %(relid)s: the source; %(horizon)s: the transaction (text) before which changes are netted. Returns nothing.
+UPDATE pgtrickle.pgt_subscribers AS u
+SET netted = %(horizon)s::text::xid8
+FROM pgtrickle.pgt_stream_tables AS st
+WHERE st.pgt_id = u.pgt_id AND st.pgt_relid = %(relid)s

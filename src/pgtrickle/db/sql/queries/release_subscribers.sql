@@ -1,0 +1,5 @@
+-- A buffer has been netted out. %(relid)s: the source. Returns nothing.
+UPDATE pgtrickle.pgt_subscribers AS u
+SET netted = NULL
+FROM pgtrickle.pgt_stream_tables AS st
+WHERE st.pgt_id = u.pgt_id AND st.pgt_relid = %(relid)s AND u.netted IS NOT NULL

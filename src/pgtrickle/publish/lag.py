@@ -1,0 +1,38 @@
+"""When to say that a subscriber is behind: once when it falls behind, then now and then while it stays. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+REPEAT_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Laggard:
+    """A subscriber that is further behind than it may be. `table` is None for a replication slot: nobody records whose
+    changes it reads."""
+
+    kind: str
+    table: str | None
+    name: str
+    bytes: int
+
+    @property
+    def title(self) -> str:
+        return f"replication slot {self.name}" if self.kind == "slot" else f"subscriber {self.name}"
+
+
+class LagWatch:
+    """Remembers whom it has named, and when."""
+
+    def __init__(self) -> None:
+        self._named: dict[tuple[str, str | None, str], float] = {}
+
+    def to_name(self, behind: Sequence[Laggard], now: float) -> list[Laggard]:
+        """Of all that are behind, those that somebody has to be told of. Who has caught up is forgotten."""
+        keys = {(s.kind, s.table, s.name): s for s in behind}
+        self._named = {key: at for key, at in self._named.items() if key in keys}
+        told = [s for key, s in keys.items() if now - self._named.get(key, float("-inf")) >= REPEAT_SECONDS]
+        self._named |= {(s.kind, s.table, s.name): now for s in told}
+        return told

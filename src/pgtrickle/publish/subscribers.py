@@ -1,0 +1,54 @@
+"""What the catalog says of those who follow stream tables from outside."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pgtrickle.db.connect import translated
+from pgtrickle.db.statements import statement
+from pgtrickle.publish.lag import Laggard
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A stream table with subscribers: its oid, and the attribute numbers to be captured. `state` is another one
+    whenever the table or its capture was changed, None while it is not captured as it should be."""
+
+    relid: int
+    attnums: tuple[int, ...]
+    state: str | None
+
+
+def look_at_feeds(conn: Connection) -> tuple[bool, list[Feed]]:
+    """Whether anybody follows a stream table, by a feed or a publication; the feeds."""
+    with translated():
+        row = conn.execute(statement("feeds")).fetchone()
+    assert row is not None
+    return bool(row[0]), [Feed(relid, tuple(attnums), state) for relid, attnums, state in row[1]]
+
+
+def laggards(conn: Connection, limit_bytes: int) -> list[Laggard]:
+    with translated():
+        rows = conn.execute(statement("subscriber_lags"), {"bytes": limit_bytes}).fetchall()
+    return [Laggard(*row) for row in rows]
+
+
+def alert(conn: Connection, laggard: Laggard, limit_bytes: int) -> None:
+    """To everybody who listens to pg_trickle_alert."""
+    text = json.dumps(
+        {
+            "event": "subscriber_lag",
+            "table": laggard.table,
+            "detail": f"{laggard.title} is {laggard.bytes} bytes behind, more than publication_lag_warn_lsn "
+            f"({limit_bytes})",
+            "subscriber": laggard.name,
+            "bytes": laggard.bytes,
+        }
+    )
+    with translated():
+        conn.execute("SELECT pg_notify('pg_trickle_alert', %s)", (text,))

@@ -1,0 +1,75 @@
+"""Looks after those who follow stream tables from outside: their changes are captured, and who falls behind is named.
+
+Where nobody does, a turn costs nothing: that there is somebody is told by an event.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING
+
+from pgtrickle.capture.install import ensure_capture
+from pgtrickle.errors import PgtrickleError
+from pgtrickle.publish.lag import LagWatch
+from pgtrickle.publish.subscribers import Feed, alert, laggards, look_at_feeds
+from pgtrickle.settings import Settings
+from pgtrickle.telemetry import event
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0  # between looks, while somebody follows
+CAPTURE_SECONDS = 0.3  # for a lock on a stream table that is being refreshed; who does not get it tries again
+
+
+class FeedKeeper:
+    def __init__(self, name: str, conn: Connection) -> None:
+        self._name = name
+        self._conn = conn
+        self._watch = LagWatch()
+        self._captured: dict[int, str | None] = {}  # the state that each feed was last found in order in
+        self._next = -math.inf
+
+    def expect(self) -> None:
+        """Something may have changed: look in the next turn."""
+        self._next = -math.inf
+
+    def turn(self, settings: Settings, now: float) -> None:
+        """`now` in seconds of any clock that does not go back."""
+        if now < self._next:
+            return
+        is_followed, feeds = look_at_feeds(self._conn)
+        self._next = now + LOOK_SECONDS if is_followed else math.inf
+        self._captured = {f.relid: f.state for f in feeds if self._is_in_order(f) or self._capture(f)}
+        limit = settings.publication_lag_warn_lsn
+        behind = laggards(self._conn, limit) if is_followed and limit else []
+        for laggard in self._watch.to_name(behind, now):
+            log.warning(
+                "A subscriber is far behind; changes are kept for it",
+                extra=event(
+                    "publish.subscriber_lag",
+                    database=self._name,
+                    table=laggard.table,
+                    subscriber=laggard.name,
+                    bytes=laggard.bytes,
+                    limit=limit,
+                ),
+            )
+            alert(self._conn, laggard, limit)
+
+    def _is_in_order(self, feed: Feed) -> bool:
+        return feed.state is not None and self._captured.get(feed.relid) == feed.state
+
+    def _capture(self, feed: Feed) -> bool:
+        """True: it was in order."""
+        try:
+            return not ensure_capture(self._conn, feed.relid, feed.attnums, deadline_s=CAPTURE_SECONDS)
+        except PgtrickleError as error:
+            log.info(
+                "A stream table is not captured for its subscribers yet",
+                extra=event("publish.capture_failed", database=self._name, source=feed.relid, detail=error.one_line()),
+            )
+            return False
