@@ -21,7 +21,7 @@ from pgtrickle.runtime.feeds import FeedKeeper
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.feeds import Consumer
-from tests.postgres.rows import create
+from tests.postgres.rows import create, loaded
 
 MakeRole = Callable[[Database], psycopg.Connection[Any]]
 
@@ -34,7 +34,7 @@ def conn(db: Database) -> Iterator[Connection]:
 
 @pytest.fixture
 def keeper(db: Database, conn: Connection) -> FeedKeeper:
-    create(db, "s", "SELECT a, b FROM t")
+    loaded(db, create(db, "s", "SELECT a, b FROM t"))
     db.sql("CREATE TABLE copy (a int, b int); CREATE TABLE copy2 (a int, b int)")
     return FeedKeeper("test", conn)
 
@@ -202,7 +202,7 @@ VALUES = """
 
 
 def test_values_come_back_to_the_byte(db: Database, keeper: FeedKeeper) -> None:
-    create(db, "v", "SELECT NULL::t AS comp, * FROM (" + VALUES.strip() + ") AS q")
+    loaded(db, create(db, "v", "SELECT NULL::t AS comp, * FROM (" + VALUES.strip() + ") AS q"))
     db.sql("CREATE TABLE vcopy AS SELECT NULL::t AS comp, * FROM (" + VALUES.strip() + ") AS q WHERE false")
     db.sql("INSERT INTO v SELECT ROW(1, NULL)::t, q.*, 1 FROM (" + VALUES.strip() + ") AS q")
     feed = consumer(db, keeper, table="v", copy="vcopy")
@@ -233,6 +233,7 @@ def test_it_starts_over_when_changes_are_not_known(db: Database, keeper: FeedKee
     feed = consumer(db, keeper)
     db.sql("INSERT INTO s VALUES (1, 1, 1)")
     db.sql(change)
+    db.sql("UPDATE pgtrickle.pgt_stream_tables SET is_populated = true")  # loaded again, where it was created again
     turn(keeper)
     begun = feed.read()
     assert begun[0][1] == "reset"
@@ -472,7 +473,7 @@ def test_only_who_may_read_the_table_reads_its_feed(db: Database, keeper: FeedKe
 
 def test_odd_names(db: Database, keeper: FeedKeeper) -> None:
     db.sql('CREATE SCHEMA "od;d"')
-    create(db, '"od;d"."s"" %s"', 'SELECT a AS "a b%", b AS "c""\'d;" FROM t')
+    loaded(db, create(db, '"od;d"."s"" %s"', 'SELECT a AS "a b%", b AS "c""\'d;" FROM t'))
     db.sql('CREATE TABLE "c;opy" ("a b%" int, "c""\'d;" int)')
     db.sql('INSERT INTO "od;d"."s"" %s" VALUES (1, 2, 3)')
     feed = consumer(db, keeper, "'; DROP TABLE t; --", '"c;opy"', '"od;d"."s"" %s"')

@@ -80,6 +80,24 @@ def test_feeds_give_the_tables_after_random_changes(shop: Line) -> None:
         shop.equal(name)
 
 
+def test_the_first_load_is_not_written_to_a_buffer(shop: Line) -> None:
+    shop.sql("SELECT pgtrickle.create_stream_table('late', 'SELECT id, v FROM items')")
+    shop.sql("CREATE TABLE copy_late (id int, v int)")
+    consumer = Consumer(psycopg.connect(shop.dsn, autocommit=True), "late", "c", "copy_late")
+    shop.session.tidy()
+    assert consumer.read() == []
+    shop.tick()
+    assert consumer.read() == []
+    shop.session.tidy()
+    ((relid,),) = shop.sql("SELECT 'late'::regclass::oid::int8")
+    assert shop.sql(f"SELECT count(*) FROM pgtrickle_changes.changes_{relid}") == [(0,)]
+    shop.sql("DELETE FROM items WHERE id = 1")
+    shop.tick()
+    consumer.catch_up()
+    consumer.check()
+    consumer.conn.close()
+
+
 def test_a_new_query_with_other_columns_starts_over(shop: Line) -> None:
     consumer = follow(shop, "rows_")
     shop.sql("SELECT pgtrickle.stream_table_to_publication('rows_')")

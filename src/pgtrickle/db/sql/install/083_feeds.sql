@@ -230,7 +230,7 @@ BEGIN
     IF current_feed IS NULL THEN
         RAISE NOTICE USING
             MESSAGE = format('changes of %I.%I are not captured yet', st.pgt_schema, st.pgt_name),
-            HINT = CASE WHEN pgtrickle._is_served() THEN 'Ask again in a moment.' ELSE 'No scheduler is connected to this database: start pgtrickle run.' END;
+            HINT = CASE WHEN NOT st.is_populated THEN 'It is to be loaded first.' WHEN pgtrickle._is_served() THEN 'Ask again in a moment.' ELSE 'No scheduler is connected to this database: start pgtrickle run.' END;
         RETURN;
     END IF;
     reason := CASE WHEN s.feed IS NULL THEN 'the feed begins'

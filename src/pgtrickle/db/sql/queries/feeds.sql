@@ -1,5 +1,6 @@
 -- What is to be looked after for those who follow stream tables from outside. No parameters.
--- Returns: whether there are any; json [[oid, [attribute numbers of visible columns], feed]] of stream tables with subscribers. The feed is NULL where
+-- Returns: whether there are any; json [[oid, [attribute numbers of visible columns], feed]] of stream tables with subscribers, those that are
+-- yet to be loaded left out: a feed begins with all rows, so nobody needs the load in a buffer. The feed is NULL where
 -- changes are not captured as they should be, and another one whenever the table or its capture was changed.
 SELECT
     EXISTS (SELECT FROM pgtrickle.pgt_subscribers) OR EXISTS (SELECT FROM pgtrickle.pgt_publications),
@@ -12,5 +13,6 @@ SELECT
             FROM pg_catalog.pg_attribute AS a
             WHERE a.attrelid = st.pgt_relid AND a.attnum > 0 AND NOT a.attisdropped AND a.attname !~ '^__pgt_'
         ) AS a
-        WHERE st.pgt_id IN (SELECT u.pgt_id FROM pgtrickle.pgt_subscribers AS u)
+        WHERE st.is_populated
+          AND st.pgt_id IN (SELECT u.pgt_id FROM pgtrickle.pgt_subscribers AS u)
     )
