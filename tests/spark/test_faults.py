@@ -173,16 +173,16 @@ def test_failures_in_a_row_suspend_and_resume_goes_on(
 ) -> None:
     line = make_line(installed, Settings(max_consecutive_errors=3))
     create_all(line)
-    apply = line.session.refresher._apply
+    apply = line.session.refresher._apply_all
 
-    def failing(job: Any) -> tuple[int, int]:
-        if job.table.name == "totals":
+    def failing(jobs: Any, stages: Any) -> dict[int, tuple[int, int]]:
+        if any(job.table.name == "totals" for job in jobs):
             raise TransientError("no luck today")
-        return apply(job)
+        return apply(jobs, stages)
 
     line.sql("INSERT INTO item VALUES (1001, 2, 3, 'x')")
     with monkeypatch.context() as patched:
-        patched.setattr(line.session.refresher, "_apply", failing)
+        patched.setattr(line.session.refresher, "_apply_all", failing)
         for number in range(1, 4):
             assert [o.table.name for o in line.tick() if o.error] == ["totals"]
             assert status(line, "totals")[:2] == ("ACTIVE" if number < 3 else "SUSPENDED", number)

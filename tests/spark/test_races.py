@@ -305,19 +305,19 @@ def test_drop_between_read_and_apply_leaves_nothing(shop: Line, monkeypatch: pyt
 def test_drop_during_apply_waits_for_it(shop: Line, installed: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.sql("INSERT INTO item VALUES (100, 2, 9)")
     refresher = shop.session.refresher
-    apply = refresher._apply
+    apply = refresher._apply_all
     dropped = threading.Thread(
         target=lambda: installed.sql("SELECT pgtrickle.drop_stream_table('totals')"), daemon=True
     )
 
-    def apply_while_dropping(job: Any) -> tuple[int, int]:
-        if job.table.name == "totals":
+    def apply_while_dropping(jobs: Any, stages: Any) -> dict[int, tuple[int, int]]:
+        if any(job.table.name == "totals" for job in jobs):
             dropped.start()
             time.sleep(0.5)
             assert dropped.is_alive()
-        return apply(job)
+        return apply(jobs, stages)
 
-    monkeypatch.setattr(refresher, "_apply", apply_while_dropping)
+    monkeypatch.setattr(refresher, "_apply_all", apply_while_dropping)
     turn(shop)
     dropped.join(10)
     assert not dropped.is_alive()

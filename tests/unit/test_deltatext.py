@@ -8,7 +8,7 @@ import pytest
 
 from pgtrickle.errors import InvariantError
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.deltatext import MOST_ROWS, MOST_TEXTS, Key, delta_text
+from pgtrickle.pipeline.deltatext import MOST_ROWS, MOST_TEXTS, ROWS_PLANNED_AHEAD, Texts, delta_text
 from pgtrickle.pipeline.rules.linear import Changed
 
 EARLY, LATE = Window(Cut(5, 7, (5,)), Cut(9, 9, ())), Window(Cut(9, 9, ()), Cut(12, 14, (12, 13)))
@@ -33,28 +33,38 @@ def changed(window: Window, **rows: int) -> dict[int, Changed]:
     return {int(name[1:]): Changed(int(name[1:]), window, n) for name, n in rows.items()}
 
 
-def test_the_window_is_filled_in_and_the_limit_is_never_too_low() -> None:
-    template, texts = Template(), dict[Key, str]()
+def test_the_window_is_a_parameter_and_the_limit_is_never_too_low() -> None:
+    template, texts = Template(), Texts()
     for window, rows, limit in ((EARLY, 3, 4), (LATE, 4, 4), (EARLY, 1, 1), (LATE, 256, 256)):
-        text = delta_text(template, texts, changed(window, r1=rows, r2=5))
-        assert text == f"1 {window.predicate('c.xid')} LIMIT {limit} UNION 2 {window.predicate('c.xid')} LIMIT 8"
+        text, values = delta_text(template, texts, changed(window, r1=rows, r2=5))
+        place = Window.parameterised("c.xid")
+        assert text == f"1 {place} LIMIT {limit} UNION 2 {place} LIMIT 8"
+        assert values == window.parameters()
     assert template.made == 3
 
 
 def test_many_changes_have_their_exact_number() -> None:
-    template, texts = Template(), dict[Key, str]()
-    text = delta_text(template, texts, changed(EARLY, r1=MOST_ROWS + 1))
+    template, texts = Template(), Texts()
+    text, values = delta_text(template, texts, changed(EARLY, r1=MOST_ROWS + 1))
     assert text == f"1 {EARLY.predicate('c.xid')} LIMIT {MOST_ROWS + 1}"
-    assert not texts
+    assert values is None
+    assert not texts.made
 
 
 def test_few_texts_are_kept() -> None:
-    texts: dict[Key, str] = {}
+    texts = Texts()
     for number in range(3 * MOST_TEXTS):
         delta_text(Template(), texts, {number: Changed(number, EARLY, 1)})
-    assert len(texts) <= MOST_TEXTS
+    assert len(texts.made) <= MOST_TEXTS
+
+
+def test_a_plan_is_made_anew_when_its_tables_may_have_grown() -> None:
+    texts = Texts()
+    before = texts.mark()
+    texts.moved += ROWS_PLANNED_AHEAD
+    assert texts.mark() != before
 
 
 def test_a_window_that_is_named_otherwise_is_refused() -> None:
     with pytest.raises(InvariantError):
-        delta_text(Template("other.xid"), {}, changed(EARLY, r1=1))
+        delta_text(Template("other.xid"), Texts(), changed(EARLY, r1=1))

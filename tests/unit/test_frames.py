@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pgtrickle.errors import InexactValueError
-from pgtrickle.pipeline.frames import MANY, from_arrow, from_rows, names, text_types, together
+from pgtrickle.pipeline.frames import MANY, Rows, from_arrow, from_rows, names, text_types, together
 from pgtrickle.pipeline.leaves import Slots
 
 SLOTS = Slots(1, 1)
@@ -86,6 +86,18 @@ def test_leaves_of_different_layouts_become_one_table() -> None:
     assert wide.column("s1").null_count == len(wide)
     assert wide.column("x1").type == pa.string()
     assert all(column.num_chunks == 1 for column in wide.columns)
+
+
+def test_rows_that_are_yet_to_be_converted_are_the_same() -> None:
+    pair, none = [(1, "{b}"), (-1, "{c}")], Rows(SLOTS, [])
+    mixed = together([from_rows(ROWS, SLOTS), Rows(Slots(), pair), none, Rows(SLOTS, ROWS)], Slots(2, 2))
+    plain = together(
+        [from_rows(r, s) for r, s in ((ROWS, SLOTS), (pair, Slots()), ([], SLOTS), (ROWS, SLOTS))], Slots(2, 2)
+    )
+    order = [("t", "ascending"), ("k", "ascending")]
+    assert mixed.sort_by(order).equals(plain.sort_by(order))
+    with pytest.raises(InexactValueError):
+        together([Rows(SLOTS, [(1, "{}", "1e99", None, None)])], SLOTS)
 
 
 def test_no_rows_keep_their_types() -> None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.target import Target, escape, own_identity
+from pgtrickle.apply.target import Target, own_identity
+from pgtrickle.db.roundtrip import Ask, Steps
 from pgtrickle.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -29,32 +30,33 @@ def load_columns(target: Target) -> Sequence[tuple[str, str]]:
     return LOAD_COLUMNS[:1] if target.is_mirror else LOAD_COLUMNS
 
 
-def apply_arrays(conn: Connection, target: Target, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
+def apply_arrays(target: Target, columns: Sequence[Sequence[Any]]) -> Steps[tuple[int, int]]:
     """A small delta, as arrays in the order of `delta_columns`. Returns rows inserted and deleted.
 
     That of a mirror may have a row more than once, with weights that cancel out: it is netted by the statement.
     """
-    rows = "SELECT d.h, d.n, d.k FROM unnest(%s::int8[], %s::int8[], %s::text[]) AS d(h, n, k)"
+    ((inserted, deleted, expected),) = yield Ask(target.text("bag", lambda: _arrays_text(target)), columns)
+    _check(target, deleted, expected)
+    return inserted, deleted
+
+
+def _arrays_text(target: Target) -> str:
+    rows = "SELECT d.h, d.n, d.k FROM unnest($1::int8[], $2::int8[], $3::text[]) AS d(h, n, k)"
     if target.is_mirror:
         netted = (
-            'SELECT s.k COLLATE "C", sum(s.n)::int8 FROM unnest(%s::int8[], %s::text[]) AS s(n, k) '
+            'SELECT s.k COLLATE "C", sum(s.n)::int8 FROM unnest($1::int8[], $2::text[]) AS s(n, k) '
             'GROUP BY s.k COLLATE "C" HAVING sum(s.n) <> 0'
         )
         rows = f"SELECT {own_identity('d.k')} AS h, d.n, d.k FROM ({netted}) AS d(k, n)"
     a = "d.k::text[]" if target.key else "CASE WHEN d.n > 0 THEN d.k::text[] END"
     # Rows come only when others have gone: a unique index of the user's may know both.
-    sql = (
-        f"WITH d AS MATERIALIZED (SELECT d.*, {a} AS a, row_number() OVER () AS ord FROM (\x00) AS d), "
+    return (
+        f"WITH d AS MATERIALIZED (SELECT d.*, {a} AS a, row_number() OVER () AS ord FROM ({rows}) AS d), "
         f"gone AS ({_delete(target, 'd')} RETURNING 1), "
         f"come AS ({_insert(target, 'd')} WHERE (SELECT count(*) FROM gone) >= 0 RETURNING 1) "
         "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone), "
         "(SELECT coalesce(-sum(d.n), 0)::int8 FROM d WHERE d.n < 0)"
     )
-    row = conn.execute(escape(sql).replace("\x00", rows), columns).fetchone()
-    if row is None:
-        raise InvariantError("the apply statement returned nothing")
-    _check(target, row[1], row[2])
-    return row[0], row[1]
 
 
 def apply_staged(conn: Connection, target: Target, stage: str) -> tuple[int, int]:
@@ -106,10 +108,12 @@ def replace_staged(conn: Connection, target: Target, stage: str) -> tuple[int, i
 def _delete(target: Target, d: str) -> str:
     """Of rows of `d` with a negative weight, as many as that. `d` has (h, n, k, ord); with a key also a, the row's
     array."""
+    # IS TRUE: no join by the text, for which that of every row would be made.
     return (
         f"DELETE FROM {target.table} WHERE ctid = ANY (ARRAY(SELECT v.place FROM ("
         f"SELECT t.ctid AS place, d.n, row_number() OVER (PARTITION BY d.ord) AS copy "
-        f"FROM {d} AS d JOIN {target.table} AS t ON {target.found_by('t', 'd')} AND {target.encoded('t')} = d.k "
+        f"FROM {d} AS d JOIN {target.table} AS t ON {target.found_by('t', 'd')} "
+        f"AND ({target.encoded('t')} = d.k) IS TRUE "
         f"WHERE d.n < 0) AS v WHERE v.copy <= -v.n))"
     )
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.target import Target, escape, quote
+from pgtrickle.apply.target import Target, quote
+from pgtrickle.db.roundtrip import Ask, Steps, ask
 from pgtrickle.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -69,55 +70,61 @@ def create_state(conn: Connection, groups: Groups) -> None:
     conn.execute(f'CREATE UNIQUE INDEX ON {table} ("gid")')
 
 
-def fold_arrays(conn: Connection, groups: Groups, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
+def fold_arrays(groups: Groups, columns: Sequence[Sequence[Any]]) -> Steps[tuple[int, int]]:
     """Adds a small delta (arrays in the order of `delta_columns`) to the state, then updates the visible rows."""
-    return _shown(conn, groups, add_arrays(conn, groups, columns))
+    touched = yield from add_arrays(groups, columns)
+    shown = yield from _show(groups, None if groups.is_limited else list(touched))
+    if groups.key_types:
+        yield from drop_empty(groups, touched)
+    return shown
 
 
 def fold_staged(conn: Connection, groups: Groups, stage: str) -> tuple[int, int]:
     """The same for a large delta, staged in a table with `delta_columns`."""
-    return _shown(conn, groups, add_staged(conn, groups, stage))
+    touched = add_staged(conn, groups, stage)
+    shown = ask(conn, _show(groups, None if groups.is_limited else list(touched)))
+    if groups.key_types:
+        ask(conn, drop_empty(groups, touched))
+    return shown
 
 
-def add_arrays(conn: Connection, groups: Groups, columns: Sequence[Sequence[Any]]) -> Touched:
+def add_arrays(groups: Groups, columns: Sequence[Sequence[Any]]) -> Steps[Touched]:
     """Adds a small delta to the state alone."""
-    arrays = ", ".join(f"%s::{t}[]" for _, t in groups.delta_columns())
-    names = ", ".join(name for name, _ in groups.delta_columns())
-    return _add(conn, groups, f"unnest({arrays}) AS d({names})", columns)
+
+    def text() -> str:
+        arrays = ", ".join(f"${i}::{t}[]" for i, (_, t) in enumerate(groups.delta_columns(), start=1))
+        names = ", ".join(name for name, _ in groups.delta_columns())
+        return _add(groups, f"unnest({arrays}) AS d({names})")
+
+    return _checked(groups, dict((yield Ask(groups.target.text("add", text), columns))))
 
 
 def add_staged(conn: Connection, groups: Groups, stage: str) -> Touched:
-    return _add(conn, groups, stage, None)
+    return _checked(groups, dict(conn.execute(_add(groups, stage)).fetchall()))
 
 
-def drop_empty(conn: Connection, groups: Groups, touched: Touched) -> None:
+def drop_empty(groups: Groups, touched: Touched) -> Steps[None]:
     gids = [gid for gid, n in touched.items() if not n]
     if gids:
-        conn.execute(f"DELETE FROM {groups.target.state} WHERE gid = ANY (%s::int8[]) AND n = 0", (gids,))
+        yield Ask(f"DELETE FROM {groups.target.state} WHERE gid = ANY ($1::int8[]) AND n = 0", (gids,))
 
 
-def _add(conn: Connection, groups: Groups, source: str, params: Sequence[Sequence[Any]] | None) -> Touched:
+def _add(groups: Groups, source: str) -> str:
     sets = ['"n" = s."n" + d.n', *(f'"{c.name}" = {_folded(c)}' for c in groups.state)]
     state = groups.target.state
-    sql = (
-        f"WITH d AS MATERIALIZED (SELECT * FROM \x00), "
+    return (
+        f"WITH d AS MATERIALIZED (SELECT * FROM {source}), "
         f"u AS (UPDATE {state} AS s SET {', '.join(sets)} FROM d WHERE {_MATCH} RETURNING s.gid, s.n), "
         f"i AS (INSERT INTO {state} ({_state_list(groups)}) SELECT {_state_row(groups)} FROM d "
         f"WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE {_MATCH}) RETURNING gid, n) "
         "SELECT gid, n FROM u UNION ALL SELECT gid, n FROM i"
     )
-    text = sql if params is None else escape(sql)
-    touched: Touched = dict(conn.execute(text.replace("\x00", source), params).fetchall())
+
+
+def _checked(groups: Groups, touched: Touched) -> Touched:
     if any(n < 0 for n in touched.values()):
         raise InvariantError(f"a group of {groups.target.schema}.{groups.target.name} has fewer than no rows")
     return touched
-
-
-def _shown(conn: Connection, groups: Groups, touched: Touched) -> tuple[int, int]:
-    shown = _show(conn, groups, None if groups.is_limited else list(touched))
-    if groups.key_types:
-        drop_empty(conn, groups, touched)
-    return shown
 
 
 def replace_state(conn: Connection, groups: Groups, stage: str) -> None:
@@ -145,37 +152,41 @@ def replace_groups(conn: Connection, groups: Groups, stage: str) -> tuple[int, i
         f"WHERE t.copy > 1 OR NOT EXISTS (SELECT FROM {state} AS s WHERE s.gid = t.gid)))"
     ).rowcount
     # All of them, whether or not their state has changed: somebody may have written to the table.
-    inserted, deleted = _show(conn, groups, None)
+    inserted, deleted = ask(conn, _show(groups, None))
     conn.execute(f"ANALYZE {table}")
     return inserted, deleted + orphans
 
 
-def _show(conn: Connection, groups: Groups, gids: list[int] | None) -> tuple[int, int]:
+def _show(groups: Groups, gids: list[int] | None) -> Steps[tuple[int, int]]:
     """Replaces the visible rows of these groups (None: all) where they differ."""
+    if gids is None:
+        wanted = Ask(groups.target.text("show all", lambda: _show_text(groups, is_all=True)))
+    else:
+        wanted = Ask(groups.target.text("show", lambda: _show_text(groups, is_all=False)), (gids,))
+    ((inserted, deleted),) = yield wanted
+    return inserted, deleted
+
+
+def _show_text(groups: Groups, *, is_all: bool) -> str:
     target = groups.target
     alive = "live.n > 0" if groups.key_types else "true"
-    among = "" if gids is None else " AND live.gid = ANY (%s::int8[])"
-    state = f"(SELECT live.* FROM {target.state} AS live WHERE {alive}{among}) AS s"
-    output = escape(groups.output("\x00")).replace("\x00", state)
+    among = "" if is_all else " AND live.gid = ANY ($1::int8[])"
+    output = groups.output(f"(SELECT live.* FROM {target.state} AS live WHERE {alive}{among}) AS s")
     identical = "".join(
         f" AND o.c{i}::text IS NOT DISTINCT FROM t.{quote(c.name)}::text" for i, c in enumerate(target.columns)
     )
-    same = escape(f"o.gid = t.__pgt_row_id{identical}")
-    table, columns = escape(target.table), escape(target.column_list())
+    same = f"o.gid = t.__pgt_row_id{identical}"
     typed = ", ".join([*(f"o.c{i}" for i in range(len(target.columns))), "o.gid"])
     # Rows come only when others have gone: a unique index of the user's may know both.
-    row = conn.execute(
+    return (
         f"WITH o AS MATERIALIZED ({output}), "
-        f"gone AS (DELETE FROM {table} AS t WHERE NOT EXISTS (SELECT FROM o WHERE {same})"
-        f"{'' if gids is None else ' AND t.__pgt_row_id = ANY (%s::int8[])'} RETURNING 1), "
-        f"come AS (INSERT INTO {table} ({columns}) SELECT {typed} FROM o "
-        f"WHERE NOT EXISTS (SELECT FROM {table} AS t WHERE {same}) AND (SELECT count(*) FROM gone) >= 0 RETURNING 1) "
-        "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone)",
-        () if gids is None else (gids, gids),
-    ).fetchone()
-    if row is None:
-        raise InvariantError("the apply statement returned nothing")
-    return int(row[0]), int(row[1])
+        f"gone AS (DELETE FROM {target.table} AS t WHERE NOT EXISTS (SELECT FROM o WHERE {same})"
+        f"{'' if is_all else ' AND t.__pgt_row_id = ANY ($1::int8[])'} RETURNING 1), "
+        f"come AS (INSERT INTO {target.table} ({target.column_list()}) SELECT {typed} FROM o "
+        f"WHERE NOT EXISTS (SELECT FROM {target.table} AS t WHERE {same}) "
+        "AND (SELECT count(*) FROM gone) >= 0 RETURNING 1) "
+        "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone)"
+    )
 
 
 # s and d are the same group: found by the identity, confirmed by the key, whose text decides equality.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.apply import bags
 from pgtrickle.apply.groups import Groups, Touched, add_arrays, add_staged, drop_empty, replace_state
 from pgtrickle.apply.stage import stage_columns
+from pgtrickle.db.roundtrip import ask
 from pgtrickle.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def runs_out(conn: Connection, kept: Kept, change: int) -> bool:
 
 def keep_arrays(conn: Connection, kept: Kept, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
     """Adds a small delta (arrays in the order of `Groups.delta_columns`), then updates the visible rows."""
-    return _settle(conn, kept, add_arrays(conn, kept.groups, columns))
+    return _settle(conn, kept, ask(conn, add_arrays(kept.groups, columns)))
 
 
 def keep_staged(conn: Connection, kept: Kept, stage: str) -> tuple[int, int]:
@@ -62,7 +63,7 @@ def replace_kept(conn: Connection, kept: Kept, stage: str) -> tuple[int, int]:
 
 def _settle(conn: Connection, kept: Kept, touched: Touched) -> tuple[int, int]:
     state = kept.groups.target.state
-    drop_empty(conn, kept.groups, touched)
+    ask(conn, drop_empty(kept.groups, touched))
     if runs_out(conn, kept, 0):
         raise InvariantError(f"too few rows of {kept.groups.target.schema}.{kept.groups.target.name} are kept")
     row = conn.execute(f"SELECT count(*) > {kept.most} FROM {state}").fetchone()
@@ -100,5 +101,5 @@ def _show(conn: Connection, kept: Kept) -> tuple[int, int]:
         return 0, 0
     columns = list(zip(*found, strict=True))
     if len(found) <= FEW_ROWS:
-        return bags.apply_arrays(conn, target, [list(c) for c in columns])
+        return ask(conn, bags.apply_arrays(target, columns))
     return bags.apply_staged(conn, target, stage_columns(conn, bags.DELTA_COLUMNS, columns))

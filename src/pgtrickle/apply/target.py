@@ -5,7 +5,8 @@ A row travels as one text, PostgreSQL's array of its columns' texts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pgtrickle.model.catalog import REGION, Column
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
 
 def quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def escape(sql: str) -> str:
-    """SQL text with no parameters of its own, made safe to stand in a statement that has some."""
-    return sql.replace("%", "%%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +34,7 @@ class Target:
     lookups: tuple[str, ...] = ()
     is_mirror: bool = False
     key: tuple[str, ...] = ()
+    texts: dict[str, str] = field(default_factory=dict, init=False, compare=False, repr=False)  # of its statements
 
     @property
     def table(self) -> str:
@@ -46,6 +43,13 @@ class Target:
     @property
     def state(self) -> str:
         return f'"pgtrickle_changes"."state_{self.pgt_id}"'
+
+    def text(self, name: str, made: Callable[[], str]) -> str:
+        """A statement that is the same each time."""
+        text = self.texts.get(name)
+        if text is None:
+            text = self.texts[name] = made()
+        return text
 
     def column_list(self) -> str:
         return ", ".join([*(quote(c.name) for c in self.columns), '"__pgt_row_id"'])

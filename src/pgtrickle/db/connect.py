@@ -20,6 +20,7 @@ from psycopg.types.json import set_json_loads
 
 from pgtrickle.db.arrays import ListDumper
 from pgtrickle.db.pooled import PooledConnection, PooledCursor, SessionPooledConnection
+from pgtrickle.db.roundtrip import OwnSession
 from pgtrickle.errors import (
     ConfigError,
     DefinitionError,
@@ -36,7 +37,7 @@ Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 # What is between us and the server; the values of connection_pooler_mode.
 OFF, SESSION, TRANSACTION = "off", "session", "transaction"
 _KINDS: Mapping[str, type[Connection]] = {
-    OFF: psycopg.Connection,
+    OFF: OwnSession,
     SESSION: SessionPooledConnection,
     TRANSACTION: PooledConnection,
 }
@@ -150,7 +151,7 @@ def _check_time_outs(conn: PooledConnection) -> None:
 
 def pooler_of(conn: Connection) -> str:
     """The mode that the session was opened for."""
-    return next(mode for mode in (TRANSACTION, SESSION, OFF) if isinstance(conn, _KINDS[mode]))
+    return next((mode for mode in (TRANSACTION, SESSION) if isinstance(conn, _KINDS[mode])), OFF)
 
 
 def backend_pid(conn: Connection) -> int | None:

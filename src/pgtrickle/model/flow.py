@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 
@@ -19,10 +20,11 @@ class Cut:
     xmax: int
     open_xids: tuple[int, ...]
 
-    @classmethod
-    def parse(cls, text: str) -> Cut:
+    @staticmethod
+    @lru_cache(4096)  # the tables of a wave mostly stand at one cut
+    def parse(text: str) -> Cut:
         xmin, xmax, rest = text.split(":")
-        return cls(int(xmin), int(xmax), tuple(int(x) for x in rest.split(",") if x))
+        return Cut(int(xmin), int(xmax), tuple(int(x) for x in rest.split(",") if x))
 
     def __str__(self) -> str:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.open_xids))}"
@@ -70,24 +72,23 @@ class Window:
         Not visible in `since` is exactly "at or after its xmax, or in progress then"; the two arms are index ranges
         that stay tight however long some transaction has been open, where a range from xmin would not.
         """
-        return self._condition(xid, [f"'{value}'" for value in self.parameters()])
-
-    def parameterised(self, xid: str = "xid") -> str:
-        """The same with places for the `parameters`: one text for many windows, which a server can keep planned."""
-        return self._condition(xid, ["%s"] * len(self.parameters()))
-
-    def parameters(self) -> list[str]:
-        """As texts, arrays too."""
-        lists = [f"{{{','.join(map(str, xids))}}}" for xids in (self.since.open_xids, self.upto.open_xids) if xids]
-        return [str(self.since.xmax), str(self.upto.xmax), *lists]
-
-    def _condition(self, xid: str, values: list[str]) -> str:
-        since, upto, *lists = values
+        since, upto, *lists = (f"'{value}'" for value in self.parameters())
         arms = f"({xid} >= {since}::xid8 AND {xid} < {upto}::xid8)"
         if self.since.open_xids:
             arms = f"({arms} OR {xid} = ANY ({lists[0]}::xid8[]))"
         # Visible in `upto`: below its xmax and not in progress then. As comparisons, which the planner can estimate.
-        return f"{arms} AND {xid} <> ALL ({lists[-1]}::xid8[])" if self.upto.open_xids else arms
+        return f"{arms} AND {xid} <> ALL ({lists[1]}::xid8[])" if self.upto.open_xids else arms
+
+    @staticmethod
+    def parameterised(xid: str = "xid") -> str:
+        """The same with places for the `parameters`: one text for all windows, which a server can keep planned."""
+        arms = f"(({xid} >= $1::xid8 AND {xid} < $2::xid8) OR {xid} = ANY ($3::xid8[]))"
+        return f"{arms} AND {xid} <> ALL ($4::xid8[])"
+
+    def parameters(self) -> list[str]:
+        """As texts, arrays too."""
+        lists = [f"{{{','.join(map(str, xids))}}}" for xids in (self.since.open_xids, self.upto.open_xids)]
+        return [str(self.since.xmax), str(self.upto.xmax), *lists]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ class Pending:
     rows: int  # that matter to the reader, if any does: all of them
     truncated: bool
     is_seen: bool = True  # nothing at all is there; else the reader's frontier has to move
+    captured: int = 0  # rows in the buffer, whether they matter or not
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,22 @@ def names(slots: Slots) -> list[str]:
     """Columns of a leaf: w, k, s0.., then o0, x0.. (order and text of each extreme)."""
     extremes = [f"{kind}{i}" for i in range(slots.extremes) for kind in ("o", "x")]
     return ["w", "k", *(f"s{i}" for i in range(slots.sums)), *extremes]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A leaf as the driver returns it, where numbers are text: made an Arrow table together with others."""
+
+    slots: Slots
+    rows: Sequence[tuple[Any, ...]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> pa.Array:
+        """A column, as a table would give it."""
+        place = names(self.slots).index(name)
+        return _array([row[place] for row in self.rows], name)
 
 
 def from_rows(rows: Sequence[Sequence[Any]], slots: Slots) -> pa.Table:
@@ -54,7 +71,7 @@ def text_types(slots: Slots) -> list[pa.DataType]:
     return [pa.int64() if name == "w" else pa.string() for name in names(slots)]
 
 
-def together(leaves: Sequence[pa.Table], slots: Slots) -> pa.Table:
+def together(leaves: Sequence[pa.Table | Rows], slots: Slots) -> pa.Table:
     """The rows of all leaves and, as `t`, the number of each one's leaf. Empty columns stand for slots that a leaf does
     not have, so that different templates share one plan.
 
@@ -63,16 +80,37 @@ def together(leaves: Sequence[pa.Table], slots: Slots) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
+    columns = names(slots)
+    # What came as rows is made one table: to begin an Arrow array takes longer than to fill it.
+    loose = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, Rows)}
+    tables = [_padded(list(loose.values()), slots)] if loose else []
+    tables += [leaf for leaf in leaves if not isinstance(leaf, Rows)]
+    numbers = [*loose, *(number for number in range(len(leaves)) if number not in loose)]
     arrays = []
-    for name in names(slots):
-        places = [leaf.schema.get_field_index(name) for leaf in leaves]
+    for name in columns:
+        places = [table.schema.get_field_index(name) for table in tables]
         parts = [
-            leaf.column(place).chunks if place >= 0 else [pa.nulls(len(leaf), _type(name))]
-            for leaf, place in zip(leaves, places, strict=True)
+            table.column(place).chunks if place >= 0 else [pa.nulls(len(table), _type(name))]
+            for table, place in zip(tables, places, strict=True)
         ]
         arrays.append(pa.concat_arrays([chunk for chunks in parts for chunk in chunks]))
-    numbers = np.repeat(np.arange(len(leaves), dtype=np.int32), [len(leaf) for leaf in leaves])
-    return pa.Table.from_arrays([*arrays, pa.array(numbers)], names=[*names(slots), "t"])
+    counted = np.repeat(np.array(numbers, dtype=np.int32), [len(leaves[number]) for number in numbers])
+    return pa.Table.from_arrays([*arrays, pa.array(counted)], names=[*columns, "t"])
+
+
+def _padded(leaves: Sequence[Rows], slots: Slots) -> pa.Table:
+    """Leaves of rows as one, with None where a leaf has no such slot."""
+    import pyarrow as pa
+
+    columns = names(slots)
+    values: dict[str, list[Any]] = {name: [] for name in columns}
+    for leaf in leaves:
+        if not leaf.rows:
+            continue
+        own = dict(zip(names(leaf.slots), zip(*leaf.rows, strict=True), strict=True))
+        for name in columns:
+            values[name] += own.get(name) or [None] * len(leaf.rows)
+    return pa.Table.from_arrays([_array(values[name], name) for name in columns], names=columns)
 
 
 def _type(name: str) -> pa.DataType:

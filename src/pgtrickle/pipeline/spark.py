@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.errors import EngineLostError, InexactValueError, InvariantError, PgtrickleError
 from pgtrickle.model.flow import Delta
 from pgtrickle.pipeline import expressions
-from pgtrickle.pipeline.frames import from_rows, together
+from pgtrickle.pipeline.frames import Rows, from_rows, together
 from pgtrickle.pipeline.gather import Gather
 from pgtrickle.pipeline.leaves import Slots
 from pgtrickle.pipeline.reported import reported
@@ -77,7 +77,7 @@ class WorkItem:
     """One plan of a wave: its slots and its leaf."""
 
     slots: Slots
-    leaf: pa.Table
+    leaf: pa.Table | Rows
 
 
 class SparkEngine:

@@ -13,7 +13,7 @@ from pgtrickle.db.connect import translated
 from pgtrickle.errors import DefinitionError, NotDifferentiableError
 from pgtrickle.model.catalog import REGION, Column, Relation, StreamTable
 from pgtrickle.pipeline.carriers import SqlType, encoded, exact
-from pgtrickle.pipeline.deltatext import Key
+from pgtrickle.pipeline.deltatext import Texts
 from pgtrickle.pipeline.explain import explain, sample_statements
 from pgtrickle.pipeline.limited import LimitTemplate
 from pgtrickle.pipeline.measures import Measure
@@ -42,7 +42,7 @@ class Compiled:
     explanation: dict[str, Any]
     kept: Kept | None = None
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
-    texts: dict[Key, str] = field(default_factory=dict, compare=False, repr=False)  # of change statements
+    texts: Texts = field(default_factory=Texts, compare=False, repr=False)  # of change statements
 
     @property
     def relids(self) -> frozenset[int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Delta, Pending, Timings
+from pgtrickle.pipeline.frames import Rows
 from pgtrickle.pipeline.templates import Template
 from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.decide import DIFFERENTIAL, NO_DATA, Decision
@@ -50,7 +51,7 @@ class Job:
     fingerprints: dict[int, str | None]
     started_at: datetime
     timings: Timings
-    leaf: pa.Table | None = None
+    leaf: pa.Table | Rows | None = None
     delta: Delta | None = None
     arrays: list[Sequence[Any]] | None = None
     refill: list[pa.Table] | None = None  # the kept rows of a LIMIT anew, instead of arrays

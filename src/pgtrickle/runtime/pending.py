@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from pgtrickle.db.roundtrip import Ask, ask_all
 from pgtrickle.model.flow import Pending, Window
 from pgtrickle.pipeline.rules.linear import buffer_name
 
@@ -30,19 +30,18 @@ def read_pending(conn: Connection, wanted: Iterable[Wanted]) -> tuple[dict[Wante
         windows.setdefault((relid, window), {})[columns] = None
     pending: dict[Wanted, Pending] = {}
     sizes: dict[int, float] = {}
-    with conn.pipeline() if len(windows) > 1 else nullcontext():
-        asked = [conn.execute(_statement(*key, sets), key[1].parameters() * 2) for key, sets in windows.items()]
-    for ((relid, window), sets), cursor in zip(windows.items(), asked, strict=True):
-        ((count, truncated, size, *matters),) = cursor.fetchall()
+    asks = [Ask(_statement(relid, sets), window.parameters()) for (relid, window), sets in windows.items()]
+    for ((relid, window), sets), answer in zip(windows.items(), ask_all(conn, asks), strict=True):
+        ((count, truncated, size, *matters),) = answer.rows
         sizes[relid] = size or 0.0
         for columns, does in zip(sets, matters, strict=True):
-            pending[relid, window, columns] = Pending(count if does else 0, truncated, count == 0)
+            pending[relid, window, columns] = Pending(count if does else 0, truncated, count == 0, count)
     return pending, sizes
 
 
-def _statement(relid: int, window: Window, sets: Iterable[frozenset[int] | None]) -> str:
+def _statement(relid: int, sets: Iterable[frozenset[int] | None]) -> str:
     """How much there is; and, of the images, unless they are too many to be netted, whether they matter to each."""
-    rows = f"{buffer_name(relid)} AS c WHERE {window.parameterised('c.xid')}"
+    rows = f"{buffer_name(relid)} AS c WHERE {Window.parameterised('c.xid')}"
     listed = "".join(f", c.c{a}" for a in sorted({a for columns in sets for a in columns or ()}))
     return (
         "WITH p AS MATERIALIZED (SELECT count(*) FILTER (WHERE c.action <> 'T') AS n, "

@@ -7,11 +7,11 @@ table that fails does not hold back the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pgtrickle.apply import bags
 from pgtrickle.apply import groups as grouped
@@ -21,8 +21,9 @@ from pgtrickle.apply.stage import drop_stage, stage_arrow, stage_columns
 from pgtrickle.apply.target import reshape
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import MOST_PLANNED_AHEAD, begin, chunk_size, plan_for_many, translated
+from pgtrickle.db.connect import MOST_PLANNED_AHEAD, begin, plan_for_many, translated
 from pgtrickle.db.copy import read_batches
+from pgtrickle.db.roundtrip import Ask, Steps, ask_all, ask_together
 from pgtrickle.errors import (
     DefinitionError,
     FencedError,
@@ -54,7 +55,7 @@ from pgtrickle.runtime.decide import (
 from pgtrickle.runtime.job import Job, Outcome, timed
 from pgtrickle.runtime.pending import Wanted, analyse_buffers, read_pending
 from pgtrickle.runtime.rereads import delta_arrays
-from pgtrickle.runtime.room import Room, row_bytes, within
+from pgtrickle.runtime.room import Room
 from pgtrickle.scheduler.cost import LOAD, Limits
 
 if TYPE_CHECKING:
@@ -186,8 +187,11 @@ class Refresher:
     def _compute(self, jobs: Sequence[Job], moment: catalog.Moment, *, guarded: bool = True) -> None:
         """Reads, runs and arranges the changes of these tables; what AUTO cannot do from changes turns to FULL."""
         self._expect_few(jobs)
-        for job in jobs:
-            self._step(job, guarded, self._read, moment.cut)
+        if guarded:
+            for job in jobs:
+                self._step(job, self._read, moment.cut)
+        else:
+            self._all(self._read_all, jobs, moment.cut)
         self._spark(jobs)
         self._arrange_all(jobs, moment, guarded=guarded)
 
@@ -204,9 +208,13 @@ class Refresher:
     def _arrange_all(self, jobs: Sequence[Job], moment: catalog.Moment, *, guarded: bool = True) -> None:
         if any(job.delta is not None and len(job.delta) > MOST_PLANNED_AHEAD for job in jobs):
             plan_for_many(self.reader)
+        arranged = [job for job in jobs if job.delta is not None and job.error is None]
+        if guarded:
+            for job in arranged:
+                self._step(job, self._arrange)
+        else:
+            self._all(self._arrange_some, arranged)
         for job in jobs:
-            if job.delta is not None:
-                self._step(job, guarded, self._arrange)
             # A row on which the query fails (no other kind of DefinitionError) may have come and gone: FULL sees
             # only what is there now.
             is_value = isinstance(job.error, InexactValueError | TooManyRowsError) or type(job.error) is DefinitionError
@@ -282,6 +290,7 @@ class Refresher:
                 past=self.costs.past(table),
                 now=moment.time,
             )
+            compiled.texts.moved += sum(p.captured for p in pending.values())
             # Changes that do not matter to the table are behind it all the same: its frontier lets their buffer go.
             is_quiet = not table.refresh_requested and all(p.is_seen for p in pending.values())
             if decision.action == PREPARE or (decision.action == NO_DATA and is_quiet and not self.quiet_too):
@@ -302,32 +311,45 @@ class Refresher:
         return counts, sizes
 
     def _read(self, job: Job, cut: Cut) -> None:
-        with timed(job, "read"):
-            if job.decision.action == DIFFERENTIAL and job.since is not None:
-                window = Window(job.since, cut)
-                changed = {r: Changed(r, window, p.rows) for r, p in job.pending.items() if p.rows}
-                room = Room(MOST_ROWS, self.limits.max_delta_bytes) if job.table.refresh_mode == "AUTO" else None
-                job.leaf = self._leaf(job, changed, room)
+        self._read_all([job], cut)
 
-    def _leaf(self, job: Job, changed: Mapping[int, Changed], room: Room | None) -> pa.Table:
-        """The signed rows that changes bring. Raises when there is no room for them: then all is computed anew."""
+    def _read_all(self, jobs: Sequence[Job], cut: Cut) -> None:
+        """The signed rows that changes bring, the small ones in one round trip. Raises when there is no room for them:
+        then all is computed anew."""
+        asked: list[tuple[Job, Ask]] = []
+        for job in jobs:
+            if job.decision.action != DIFFERENTIAL or job.since is None:
+                continue
+            window, template = Window(job.since, cut), job.template
+            # Of a source that the query names and does not use, as an unused WITH item does, nothing is wanted.
+            changed = {r: Changed(r, window, p.rows) for r, p in job.pending.items() if p.rows and r in template.relids}
+            job.leaf = frames.Rows(template.slots, [])
+            if not changed:
+                continue
+            room = Room(MOST_ROWS, self.limits.max_delta_bytes) if job.table.refresh_mode == "AUTO" else None
+            if sum(c.rows for c in changed.values()) > SMALL_ROWS:
+                self._copy(job, template.delta_statement(changed), room)
+                continue
+            text, values = delta_text(template, job.compiled.texts, changed)
+            # Some at a time: a result is otherwise in memory before the first of its rows can be counted.
+            look = None if room is None else room.take_rows
+            asked.append((job, Ask(text, values or (), values is not None, job.compiled.texts.mark(), look)))
+        answers = ask_all(self.reader, [ask for _, ask in asked], apart=_are_timed(job for job, _ in asked))
+        for (job, _), answer in zip(asked, answers, strict=True):
+            job.leaf = frames.Rows(job.template.slots, answer.rows)
+            job.timings.add("read", answer.ms)
+
+    def _copy(self, job: Job, text: str, room: Room | None) -> None:
         import pyarrow as pa
 
-        template = job.template
-        changed = {r: c for r, c in changed.items() if r in template.relids}
-        if not changed:  # a source that the query names and does not use, as an unused WITH item does
-            return frames.from_rows([], template.slots)
-        statement = delta_text(template, job.compiled.texts, changed)
-        if sum(c.rows for c in changed.values()) <= SMALL_ROWS:
-            # Some at a time: a result is otherwise in memory before the first of its rows can be counted.
-            with self.reader.cursor() as cursor:
-                stream = cast("Generator[tuple[Any, ...]]", cursor.stream(statement, size=chunk_size()))
-                with closing(stream):  # left open, it would hold the connection
-                    rows = list(within(room, stream, lambda _: 1, row_bytes))
-            return frames.from_rows(rows, template.slots)
-        with closing(read_batches(self.reader, statement, frames.text_types(template.slots))) as batches:
-            tables = [frames.from_arrow(t, template.slots) for t in within(room, batches, len, lambda t: t.nbytes)]
-        return pa.concat_tables(tables) if tables else frames.from_rows([], template.slots)
+        slots = job.template.slots
+        with timed(job, "read"), closing(read_batches(self.reader, text, frames.text_types(slots))) as batches:
+            tables = []
+            for batch in batches:
+                if room is not None:
+                    room.take(len(batch), batch.nbytes)
+                tables.append(frames.from_arrow(batch, slots))
+            job.leaf = pa.concat_tables(tables) if tables else frames.from_rows([], slots)
 
     # -- compute
     # ----------------------------------------------------------------------------------------------------------
@@ -356,18 +378,25 @@ class Refresher:
             job.timings.add("spark", (time.perf_counter() - begun) * 1000)
 
     def _arrange(self, job: Job) -> None:
-        assert job.delta is not None
-        kept, template = job.compiled.kept, job.template
-        if kept is not None and limited.runs_out(self.reader, kept, sum(job.delta.columns["n"])):
-            with timed(job, "refill"):
-                job.refill = self._refill(job)
-            return
-        with timed(job, "reread"):
-            if isinstance(template, FoldTemplate):
-                assert job.compiled.groups is not None
-                job.arrays = delta_arrays(self.reader, template, job.compiled.groups, job.delta)
+        self._arrange_some([job])
+
+    def _arrange_some(self, jobs: Sequence[Job]) -> None:
+        folds: list[tuple[Job, Steps[list[Sequence[Any]]]]] = []
+        for job in jobs:
+            assert job.delta is not None
+            kept, groups, template = job.compiled.kept, job.compiled.groups, job.template
+            if kept is not None and limited.runs_out(self.reader, kept, sum(job.delta.columns["n"])):
+                with timed(job, "refill"):
+                    job.refill = self._refill(job)
+            elif isinstance(template, FoldTemplate):
+                assert groups is not None
+                folds.append((job, delta_arrays(template, groups, job.compiled.texts, job.delta)))
             else:
                 job.arrays = [job.delta.columns[name] for name, _ in bags.delta_columns(job.compiled.target)]
+        found = ask_together(self.reader, [steps for _, steps in folds], apart=_are_timed(job for job, _ in folds))
+        for (job, _), (arrays, ms) in zip(folds, found, strict=True):
+            job.arrays = arrays
+            job.timings.add("reread", ms)
 
     def _refill(self, job: Job) -> list[pa.Table]:
         """The first rows of a LIMIT, in the snapshot that the changes were read in."""
@@ -411,6 +440,7 @@ class Refresher:
             plan_for_many(self.writer)
         # Only now: a long load must not lock the catalog row while it is read.
         moved = fence(self.writer, records)
+        applied = self._apply_all([job for job in jobs if job.table.pgt_id in moved], stages)
         outcomes: list[Outcome] = []
         written: list[Written] = []
         for job, record in zip(jobs, records, strict=True):
@@ -418,9 +448,8 @@ class Refresher:
                 fenced = FencedError(f"stream table {record.pgt_id} was refreshed or changed by somebody else first")
                 outcomes.append(Outcome(job.table, record.action, record.reason, fenced))
                 continue
-            stage = stages.get(record.pgt_id)
-            with timed(job, "apply"):
-                inserted, deleted = self._apply(job) if stage is None else self._replace(job, stage)
+            inserted, deleted = applied[record.pgt_id]
+            job.compiled.texts.moved += inserted + deleted
             timings = job.timings.to_json()
             if not job.is_silent:
                 written.append(Written(record, inserted, deleted, timings))
@@ -501,37 +530,66 @@ class Refresher:
         drop_stage(self.writer, stage)
         return rows
 
+    def _apply_all(self, jobs: Sequence[Job], stages: Mapping[int, str]) -> dict[int, tuple[int, int]]:
+        """Rows inserted and deleted, by table. Small deltas go together."""
+        found: dict[int, tuple[int, int]] = {}
+        small: list[tuple[Job, Steps[tuple[int, int]]]] = []
+        for job in jobs:
+            groups, arrays = job.compiled.groups, job.arrays
+            stage = stages.get(job.table.pgt_id)
+            most = MIRROR_ROWS if job.compiled.target.is_mirror else SMALL_ROWS
+            if stage is None and job.compiled.kept is None and arrays and 0 < len(arrays[0]) <= most:
+                if groups is not None:
+                    small.append((job, grouped.fold_arrays(groups, arrays)))
+                else:
+                    small.append((job, bags.apply_arrays(job.compiled.target, arrays)))
+                continue
+            with timed(job, "apply"):
+                found[job.table.pgt_id] = self._apply(job) if stage is None else self._replace(job, stage)
+        results = ask_together(self.writer, [steps for _, steps in small], apart=_are_timed(job for job, _ in small))
+        for (job, _), (rows, ms) in zip(small, results, strict=True):
+            found[job.table.pgt_id] = rows
+            job.timings.add("apply", ms)
+        return found
+
     def _apply(self, job: Job) -> tuple[int, int]:
+        """A large delta; or one of the rows that a LIMIT keeps."""
         target, groups, conn, arrays = job.compiled.target, job.compiled.groups, self.writer, job.arrays
         kept = job.compiled.kept
         if job.refill is not None and kept is not None:
             return limited.replace_kept(conn, kept, stage_arrow(conn, kept.groups.load_columns(), job.refill))
         if not arrays or not arrays[0]:
             return 0, 0
-        is_small = len(arrays[0]) <= (MIRROR_ROWS if target.is_mirror else SMALL_ROWS)
         if kept is not None:
-            if is_small:
+            if len(arrays[0]) <= SMALL_ROWS:
                 return limited.keep_arrays(conn, kept, arrays)
             return limited.keep_staged(conn, kept, stage_columns(conn, kept.groups.delta_columns(), arrays))
         if groups is not None:
-            if is_small:
-                return grouped.fold_arrays(conn, groups, arrays)
             return grouped.fold_staged(conn, groups, stage_columns(conn, groups.delta_columns(), arrays))
-        if is_small:
-            return bags.apply_arrays(conn, target, arrays)
         return bags.apply_staged(conn, target, stage_columns(conn, bags.delta_columns(target), arrays))
 
-    def _step(self, job: Job, guarded: bool, step: Callable[..., None], *args: Any) -> None:
-        """Runs one table's step; guarded, so that its failure leaves the snapshot usable for the others."""
+    def _step(self, job: Job, step: Callable[..., None], *args: Any) -> None:
+        """Runs one table's step, so that its failure leaves the snapshot usable for the others."""
         if job.error is not None:
             return
         try:
-            with translated(), self.reader.transaction() if guarded else nullcontext():
+            with translated(), self.reader.transaction():
                 step(job, *args)
         except PgtrickleError as error:
-            if not guarded:  # a stream that was left half-way spoils it, too
-                raise _SpoiltError from error
             job.error = error
+
+    def _all(self, step: Callable[..., None], *args: Any) -> None:
+        """The same step of all tables, without savepoints."""
+        try:
+            with translated():
+                step(*args)
+        except PgtrickleError as error:
+            raise _SpoiltError from error
+
+
+def _are_timed(jobs: Iterable[Job]) -> bool:
+    """Whether it matters what each of them takes: AUTO goes by that."""
+    return any(job.table.refresh_mode == "AUTO" for job in jobs)
 
 
 def _moved(table: StreamTable) -> SourceChangedError:

@@ -7,26 +7,28 @@ read as well: the terms of a join may bring and take a value that was never in t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pgtrickle.apply.groups import Groups
-from pgtrickle.apply.target import escape
+from pgtrickle.db.connect import MOST_PLANNED_AHEAD
+from pgtrickle.db.roundtrip import Ask, Steps
 from pgtrickle.errors import InvariantError
 from pgtrickle.model.flow import Delta
+from pgtrickle.pipeline.deltatext import Texts
 from pgtrickle.pipeline.templates import FoldTemplate
 
-if TYPE_CHECKING:
-    from pgtrickle.db.connect import Connection
 
-
-def delta_arrays(conn: Connection, template: FoldTemplate, groups: Groups, delta: Delta) -> list[Sequence[Any]]:
+def delta_arrays(template: FoldTemplate, groups: Groups, texts: Texts, delta: Delta) -> Steps[list[Sequence[Any]]]:
     """The delta in the order of Groups.delta_columns, with rereads done and groups that did not change left out."""
-    kept = [i for i in range(len(delta)) if _matters(template, delta, i)]
+    kept = _mattering(template, delta)
     columns = {name: [values[i] for i in kept] for name, values in delta.columns.items()}
-    again = _again(conn, template, groups, columns, len(kept))
-    values = _values(conn, template, columns["k"], again) if again else {}
+    again = yield from _again(template, groups, columns, len(kept))
+    values: dict[int, tuple[Any, ...]] = {}
+    if again:
+        values = yield from _values(template, groups, texts, columns["k"], again)
     arrays: list[Sequence[Any]] = [columns["h"], columns["n"], columns["k"]]
     for measure in template.measures.measures:
         if measure.kind == "add":
@@ -46,17 +48,21 @@ def delta_arrays(conn: Connection, template: FoldTemplate, groups: Groups, delta
     return arrays
 
 
-def _matters(template: FoldTemplate, delta: Delta, i: int) -> bool:
-    if delta.columns["n"][i] != 0 or any(m.kind == "reread" for m in template.measures.measures):
-        return True
-    if any(delta.columns[f"s{m.slot}_{what}"][i] for m in template.sums for what in "ns"):
-        return True
-    return any(delta.columns[f"x{m.slot}_{what}"][i] is not None for m in template.extremes for what in "id")
+def _mattering(template: FoldTemplate, delta: Delta) -> list[int]:
+    """Positions of the groups that changed: rows came or went, or what they are worth is another."""
+    columns = delta.columns
+    if any(m.kind == "reread" for m in template.measures.measures):
+        return list(range(len(delta)))
+    sums = [columns[f"s{m.slot}_{what}"] for m in template.sums for what in "ns"]
+    extremes = [columns[f"x{m.slot}_{what}"] for m in template.extremes for what in "id"]
+    return [
+        i
+        for i, n in enumerate(columns["n"])
+        if n or any(values[i] for values in sums) or any(values[i] is not None for values in extremes)
+    ]
 
 
-def _again(
-    conn: Connection, template: FoldTemplate, groups: Groups, columns: dict[str, list[Any]], count: int
-) -> set[int]:
+def _again(template: FoldTemplate, groups: Groups, columns: dict[str, list[Any]], count: int) -> Steps[set[int]]:
     """Positions of the groups to read again."""
     if any(m.kind == "reread" for m in template.measures.measures):
         return set(range(count))
@@ -64,35 +70,48 @@ def _again(
     suspects = [g for g in range(count) if any(values[g] is not None for values in gone.values())]
     if not suspects:
         return set()
+    lists = (columns["h"], columns["k"], *gone.values())
+    text = groups.target.text("again", lambda: _again_text(template, groups))
+    rows = yield Ask(text, [[values[g] for g in suspects] for values in lists])
+    return {suspects[ord_ - 1] for (ord_,) in rows}
+
+
+def _again_text(template: FoldTemplate, groups: Groups) -> str:
+    gone = template.extremes
     names = ", ".join(["h", "k", *(m.name("d") for m in gone)])
-    arrays = ", ".join(["%s::int8[]", "%s::text[]", *("%s::text[]" for _ in gone)])
+    arrays = ", ".join(["$1::int8[]", "$2::text[]", *(f"${i}::text[]" for i in range(3, 3 + len(gone)))])
     lost = " OR ".join(
         f"(d.{m.name('d')} IS NOT NULL AND "
         f"d.{m.name('d')}::{m.state[0][1]} {'<=' if m.kind == 'least' else '>='} s.{m.name('v')})"
         for m in gone
     )
-    params = [[values[g] for g in suspects] for values in (columns["h"], columns["k"], *gone.values())]
-    rows = conn.execute(
+    return (
         f"SELECT d.ord FROM unnest({arrays}) WITH ORDINALITY AS d({names}, ord) LEFT JOIN {groups.target.state} AS s "
-        f'ON s.h = d.h AND s.k = d.k COLLATE "C" WHERE ({escape(lost)}) IS NOT FALSE',
-        params,
-    ).fetchall()
-    return {suspects[ord_ - 1] for (ord_,) in rows}
+        f'ON s.h = d.h AND s.k = d.k COLLATE "C" WHERE ({lost}) IS NOT FALSE'
+    )
 
 
 def _values(
-    conn: Connection, template: FoldTemplate, keys: Sequence[str], again: set[int]
-) -> dict[int, tuple[Any, ...]]:
+    template: FoldTemplate, groups: Groups, texts: Texts, keys: Sequence[str], again: set[int]
+) -> Steps[dict[int, tuple[Any, ...]]]:
     """Reread values by position; a group that is gone has none."""
     positions = sorted(again)
     if not template.key_types:
-        row = conn.execute(template.reread_all_statement()).fetchone()
-        return {} if row is None else {positions[0]: row[1:]}
+        text = groups.target.text("reread", template.reread_all_statement)
+        (row,) = yield Ask(text, mark=texts.mark())
+        return {positions[0]: row[1:]}
     wanted = [keys[g] for g in positions]
-    statement = template.reread_statement(may_be_null=any("NULL" in k for k in wanted))
-    # Planned each time: a plan that was kept would not see how the query's tables have grown.
-    rows = conn.execute(statement, [wanted], prepare=False).fetchall()
+    may_be_null = any("NULL" in k for k in wanted)
+    name = "reread with NULL" if may_be_null else "reread"
+    text = groups.target.text(name, lambda: _numbered(template.reread_statement(may_be_null=may_be_null)))
+    # More are worth a plan of their own.
+    rows = yield Ask(text, [wanted], len(wanted) <= MOST_PLANNED_AHEAD, texts.mark())
     return {positions[row[0] - 1]: row[1:] for row in rows}
+
+
+def _numbered(text: str) -> str:
+    """With $1 in place of the driver's %s."""
+    return re.sub("%(.)", lambda found: "$1" if found[1] == "s" else found[1], text)
 
 
 def _at_scale(total: Decimal | None, scale: int) -> str | None:

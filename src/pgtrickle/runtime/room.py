@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pgtrickle.errors import TooManyRowsError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Room:
-    """What changes may bring before all is computed anew. `bytes` 0: as many as there are."""
+    """What changes may still bring before all is computed anew. `bytes` 0: as many as there are."""
 
     rows: int
     bytes: int
+    found: int = 0
+    held: int = 0
 
+    def take(self, rows: int, size: int) -> None:
+        self.found, self.held = self.found + rows, self.held + size
+        if self.found > self.rows:
+            raise TooManyRowsError(f"the changes touch more than {self.rows} rows")
+        if self.bytes and self.held > self.bytes:
+            raise TooManyRowsError(f"the changes bring more than {self.bytes >> 20} MB (delta_work_mem_cap_mb)")
 
-def within(
-    room: Room | None, parts: Iterator[Any], rows: Callable[[Any], int], size: Callable[[Any], int]
-) -> Iterator[Any]:
-    """The parts, one after the other, as long as there is room for them. None: there is for all."""
-    found = held = 0
-    for part in parts:
-        if room is not None:
-            found, held = found + rows(part), held + size(part)
-            if found > room.rows:
-                raise TooManyRowsError(f"the changes touch more than {room.rows} rows")
-            if room.bytes and held > room.bytes:
-                most = room.bytes >> 20
-                raise TooManyRowsError(f"the changes bring more than {most} MB (delta_work_mem_cap_mb)")
-        yield part
+    def take_rows(self, rows: Sequence[Sequence[Any]]) -> None:
+        self.take(len(rows), sum(map(row_bytes, rows)))
 
 
 def row_bytes(row: Sequence[Any]) -> int:

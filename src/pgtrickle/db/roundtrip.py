@@ -1,0 +1,298 @@
+"""Several statements in one round trip, below the driver's cursors, which take 50 us of ours for each.
+
+What comes a second time in a session that is our own is prepared, and so planned once. Inside a transaction only: what
+fails takes the others along, and the caller knows how to go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from select import POLLIN, POLLOUT, poll
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import psycopg
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+
+from pgtrickle.db.arrays import literal
+from pgtrickle.errors import InvariantError
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+    from psycopg.pq.abc import PGconn, PGresult
+
+# Statements that a session keeps. A stream table has a handful, and a wave has dozens of tables.
+MOST_PREPARED = 1_000
+CHUNK_ROWS = 500  # of an answer that is looked at while it comes
+_CANCEL_SECONDS = 5.0
+
+Rows: TypeAlias = list[tuple[Any, ...]]
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A statement with $1, $2 ... and their values. Its text says each one's type, or the server can infer it."""
+
+    text: str
+    values: Sequence[Any] = ()
+    is_kept: bool = True
+    # A plan that is kept does not see how tables grow, until somebody analyses them: with another mark it is made anew.
+    mark: tuple[int, ...] = ()
+    look: Callable[[Rows], None] | None = None  # at some rows after the other; may raise when they are too many
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    rows: Rows
+    ms: float  # about what it took the server
+
+
+# Statements of which each depends on what the one before has found.
+Steps: TypeAlias = Generator[Ask, Rows, Result]
+
+
+class OwnSession(psycopg.Connection[tuple[Any, ...]]):
+    """A session of the server that no pooler lends to others: what is prepared in it stays."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.prepared: OrderedDict[str, tuple[bytes, tuple[int, ...]]] = OrderedDict()  # names; the latest used last
+        self.once: OrderedDict[int, None] = OrderedDict()  # hashes of what has come once
+        self.unwanted: list[bytes] = []
+        self._named = 0
+
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        """The driver forgets all that is prepared after a DROP or a ROLLBACK: ours goes with it."""
+        if name is None:
+            self.prepared.clear()
+            self.unwanted.clear()
+        return super()._deallocate(name)
+
+    def name_for(self, ask: Ask) -> tuple[bytes | None, bool]:
+        """What it is prepared as, and whether it is yet to be. None: it has not come before."""
+        text = ask.text
+        name, mark = self.prepared.get(text, (None, ()))
+        if name is not None:
+            self.prepared.move_to_end(text)
+            if mark == ask.mark:
+                return name, False
+            self.unwanted.append(name)
+        elif hash(text) not in self.once:
+            self.once[hash(text)] = None
+            if len(self.once) > MOST_PREPARED:
+                self.once.popitem(last=False)
+            return None, False
+        self._named += 1
+        name = b"pgtrickle_%d" % self._named
+        self.prepared[text] = (name, ask.mark)
+        if len(self.prepared) > MOST_PREPARED:
+            self.unwanted.append(self.prepared.popitem(last=False)[1][0])
+        return name, True
+
+    def failed(self, text: str) -> None:
+        """What the server knows of it is not used again: it may have come to mean something else."""
+        if text in self.prepared:
+            self.unwanted.append(self.prepared.pop(text)[0])
+
+
+def ask(conn: psycopg.Connection[Any], steps: Steps[Result]) -> Result:
+    """Runs one after the other."""
+    ((result, _),) = ask_together(conn, [steps])
+    return result
+
+
+def ask_together(
+    conn: psycopg.Connection[Any], several: Sequence[Steps[Result]], *, apart: bool = False
+) -> list[tuple[Result, float]]:
+    """Runs the first statements of all in one round trip, then the second ones, and so on. With each result what it
+    took in ms, see `ask_all`."""
+    results: dict[int, Result] = {}
+    spent = [0.0] * len(several)
+    asked: list[tuple[int, Ask]] = []
+
+    def go_on(position: int, rows: Rows | None) -> None:
+        try:
+            asked.append((position, next(several[position]) if rows is None else several[position].send(rows)))
+        except StopIteration as end:
+            results[position] = end.value
+
+    for position in range(len(several)):
+        go_on(position, None)
+    while asked:
+        now, asked = asked, []
+        for (position, _), answer in zip(now, ask_all(conn, [a for _, a in now], apart=apart), strict=True):
+            spent[position] += answer.ms
+            go_on(position, answer.rows)
+    return [(results[position], spent[position]) for position in range(len(several))]
+
+
+def ask_all(conn: psycopg.Connection[Any], asks: Sequence[Ask], *, apart: bool = False) -> list[Answer]:
+    """An answer to each. Raises the error of the first that failed, and then the transaction has failed.
+
+    `apart`: the server sends each answer when it has it, so that one knows what each took; else all took the same.
+    """
+    if not asks:
+        return []
+    pgconn = conn.pgconn
+    if pgconn.transaction_status != TransactionStatus.INTRANS:
+        raise InvariantError("statements are sent together outside a transaction")
+    own = conn if isinstance(conn, OwnSession) else None
+    pgconn.enter_pipeline_mode()
+    try:
+        messages = _send(pgconn, own, asks, apart=apart)
+        stream = _results(pgconn, [m.ask.look if m.ask is not None else None for m in messages])
+        received = _Received(conn, messages)
+        try:
+            received.take(stream)
+        except BaseException as error:
+            _drain(conn, stream, is_over=isinstance(error, psycopg.Error))
+            if own is not None:
+                received.forget(own)
+            raise
+    finally:
+        if pgconn.status == ConnStatus.OK:
+            pgconn.exit_pipeline_mode()
+    if own is not None:
+        own.unwanted.clear()
+    if apart:
+        return [Answer(m.rows, m.ms) for m in messages if m.ask is not None]
+    share = sum(m.ms for m in messages) / len(asks)
+    return [Answer(m.rows, share) for m in messages if m.ask is not None]
+
+
+@dataclass(slots=True)
+class _Message:
+    """An ask; or, without one, something for the server to prepare or to forget."""
+
+    ask: Ask | None
+    prepares: str | None = None
+    rows: Rows = field(default_factory=list)
+    ms: float = 0.0
+
+
+def _send(pgconn: PGconn, own: OwnSession | None, asks: Sequence[Ask], *, apart: bool) -> list[_Message]:
+    messages: list[_Message] = []
+    for each in asks:
+        values = [_dumped(value) for value in each.values]
+        name, is_new = own.name_for(each) if own is not None and each.is_kept else (None, False)
+        if name is None:
+            pgconn.send_query_params(each.text.encode(), values)
+        else:
+            if is_new:
+                pgconn.send_prepare(name, each.text.encode())
+                messages.append(_Message(None, each.text))
+            pgconn.send_query_prepared(name, values)
+        messages.append(_Message(each))
+        if apart:
+            pgconn.send_flush_request()
+    for name in own.unwanted if own is not None else ():
+        pgconn.send_query_params(b"DEALLOCATE " + name, None)
+        messages.append(_Message(None))
+    pgconn.pipeline_sync()
+    return messages
+
+
+class _Received:
+    """How far the answers have come in."""
+
+    def __init__(self, conn: psycopg.Connection[Any], messages: Sequence[_Message]) -> None:
+        self._transformer = Transformer(conn)
+        self._messages = messages
+        self._place = 0
+
+    def take(self, stream: Iterator[PGresult | None]) -> None:
+        since = time.perf_counter()
+        for result in stream:
+            if result is None:
+                now = time.perf_counter()
+                self._messages[self._place].ms = (now - since) * 1000
+                self._place, since = self._place + 1, now
+                continue
+            status = result.status
+            if status == ExecStatus.FATAL_ERROR:
+                raise error_from_result(result)
+            if status != ExecStatus.PIPELINE_SYNC and result.ntuples:
+                message = self._messages[self._place]
+                assert message.ask is not None
+                self._transformer.set_pgresult(result)
+                rows = self._transformer.load_rows(0, result.ntuples, tuple)
+                message.rows += rows
+                if message.ask.look is not None:
+                    message.ask.look(rows)
+
+    def forget(self, own: OwnSession) -> None:
+        """After an error. What had been prepared before it stays, what came after it has not been."""
+        at_fault = self._messages[self._place]
+        if at_fault.ask is not None:
+            own.failed(at_fault.ask.text)
+        for message in self._messages[self._place :]:
+            if message.prepares is not None:
+                own.prepared.pop(message.prepares, None)
+
+
+def _results(pgconn: PGconn, looks: Sequence[Callable[[Rows], None] | None]) -> Generator[PGresult | None]:
+    """All up to the synchronisation, None after those of each message."""
+    line = poll()
+    line.register(pgconn.socket, POLLIN)
+    position = 0
+    _in_parts(pgconn, looks[0])
+    is_unsent = bool(pgconn.flush())
+    while True:
+        while pgconn.is_busy():
+            if is_unsent:
+                line.modify(pgconn.socket, POLLIN | POLLOUT)
+            line.poll()
+            pgconn.consume_input()
+            if is_unsent and not (is_unsent := bool(pgconn.flush())):
+                line.modify(pgconn.socket, POLLIN)
+        result = pgconn.get_result()
+        if result is None:
+            position += 1
+            if position < len(looks):
+                _in_parts(pgconn, looks[position])
+        yield result
+        if result is not None and result.status == ExecStatus.PIPELINE_SYNC:
+            return
+
+
+def _in_parts(pgconn: PGconn, look: Callable[[Rows], None] | None) -> None:
+    if look is None:
+        return
+    if psycopg.capabilities.has_stream_chunked():
+        pgconn.set_chunked_rows_mode(CHUNK_ROWS)
+    else:
+        pgconn.set_single_row_mode()
+
+
+def _drain(conn: psycopg.Connection[Any], stream: Iterator[PGresult | None], *, is_over: bool) -> None:
+    """After an error, which it must not hide: the session is usable again, or closed. `is_over`: to the server, too."""
+    try:
+        if conn.pgconn.status == ConnStatus.OK:
+            if not is_over:
+                conn.cancel_safe(timeout=_CANCEL_SECONDS)
+            for _ in stream:
+                pass
+    except (psycopg.Error, OSError):
+        conn.close()
+
+
+def _dumped(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, list | tuple):
+        return literal(value).encode()
+    if isinstance(value, bool):
+        return b"t" if value else b"f"
+    if isinstance(value, int | float):
+        return str(value).encode()
+    if isinstance(value, datetime):
+        return value.isoformat().encode()
+    raise InvariantError(f"a value of type {type(value).__name__} as a parameter")
