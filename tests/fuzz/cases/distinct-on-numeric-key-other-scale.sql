@@ -1,4 +1,4 @@
--- DIAGNOSIS (likely, not proven): DISTINCT ON key is a numeric without declared scale; greatest(n, round(0.00, 1)) gives 0.0 and 0.00, equal keys with different text, kept as two groups: one row too many. GROUP BY refuses such keys (PGT201); DISTINCT ON does not. Still fails at b2ab585.
+-- DISTINCT ON key is a numeric without declared scale; greatest(n, round(0.00, 1)) gives 0.0 and 0.00, equal keys with different text, kept as two groups: one row too many. GROUP BY refuses such keys (PGT201); DISTINCT ON does not.
 -- seed 911 q32: mismatch in round 1 (DIFFERENTIAL): 0 rows missing, 1 too many
 -- setup
 CREATE TABLE t1 (id int PRIMARY KEY, a int, b int, s text NOT NULL, n numeric(10,2), d date, f boolean);
