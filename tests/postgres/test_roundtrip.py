@@ -104,6 +104,19 @@ def test_an_error_is_that_of_the_first_and_leaves_the_session_usable(conn: Conne
         assert rows(conn, DOUBLE, Ask("SELECT 5")) == [[(2,), (4,), (6,)], [(5,)]]
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_error_beside_rows_that_are_looked_at_leaves_the_session_usable(conn: Connection, place: int) -> None:
+    """Of what comes after it nothing can be asked to come in parts."""
+    seen: list[Rows] = []
+    asks = [replace(DOUBLE, look=seen.append) for _ in range(3)]
+    asks[place] = replace(BROKEN, look=seen.append)
+    for _ in range(3):
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            rows(conn, *asks)
+        assert rows(conn, DOUBLE) == [[(2,), (4,), (6,)]]
+    assert len(seen) == 3 * place
+
+
 def test_a_savepoint_holds_an_error_back(conn: Connection) -> None:
     begin(conn, READ)
     with pytest.raises(psycopg.errors.DivisionByZero), conn.transaction():

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import psycopg
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
-from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus, TransactionStatus
 
 from pgtrickle.db.arrays import literal
 from pgtrickle.errors import InvariantError
@@ -262,7 +262,7 @@ def _results(pgconn: PGconn, looks: Sequence[Callable[[Rows], None] | None]) -> 
 
 
 def _in_parts(pgconn: PGconn, look: Callable[[Rows], None] | None) -> None:
-    if look is None:
+    if look is None or pgconn.pipeline_status == PipelineStatus.ABORTED:  # then no rows will come
         return
     if psycopg.capabilities.has_stream_chunked():
         pgconn.set_chunked_rows_mode(CHUNK_ROWS)
