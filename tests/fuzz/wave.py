@@ -18,7 +18,7 @@ from psycopg import sql
 from pgtrickle.errors import NotDifferentiableError, PgtrickleError
 from pgtrickle.pipeline import deltatext, limited, templates
 from pgtrickle.pipeline.rules import states
-from pgtrickle.runtime import refresh
+from pgtrickle.runtime import deltas
 from tests.fuzz.case import Case
 from tests.fuzz.schema import ROLLBACK, Round
 from tests.line import Line
@@ -237,7 +237,7 @@ def _sizes(case: Case) -> Iterator[None]:
         if case.as_many:
             for module, name in (
                 (templates, "ADDED_FROM"),
-                (refresh, "SMALL_ROWS"),
+                (deltas, "SMALL_ROWS"),
                 (deltatext, "MOST_ROWS"),
                 (states, "FEWEST_ROWS"),
                 (states, "FEW_ROWS"),

@@ -20,7 +20,7 @@ from pgtrickle.db.handover import Handover, hand_over
 from pgtrickle.errors import DefinitionError, EngineLostError, PgtrickleError, TransientError
 from pgtrickle.pipeline import bulk
 from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime import bulkload
+from pgtrickle.runtime import bulkload, refresh
 from pgtrickle.runtime.sparkserver import SparkServer
 from pgtrickle.settings import Settings
 from tests.conftest import Database
@@ -273,7 +273,7 @@ def test_stage_of_a_load_that_broke_off_is_swept_and_no_other(
     line: Line, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(line.session.refresher, "_replace", broken)
+        patched.setattr(refresh, "replace_rows", broken)
         (outcome,) = line.create("bag", QUERIES["bag"])
     assert isinstance(outcome.error, EngineLostError)
     assert len(line.sql(STAGES)) == 3
@@ -291,7 +291,7 @@ def test_stage_of_a_load_that_broke_off_is_swept_and_no_other(
 def test_table_is_dropped_with_what_its_load_left(
     line: Line, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line.session.refresher, "_replace", broken)
+    monkeypatch.setattr(refresh, "replace_rows", broken)
     line.create("bag", QUERIES["bag"])
     assert len(line.sql(STAGES)) == 3
     line.sql("SELECT pgtrickle.drop_stream_table('bag')")

@@ -12,7 +12,7 @@ import pytest
 
 from pgtrickle.errors import EngineLostError, TransientError
 from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime import refresh
+from pgtrickle.runtime import deltas
 from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.sparkkeeper import SparkKeeper
 from pgtrickle.runtime.sparkurl import SparkUrl, read_url
@@ -68,7 +68,7 @@ def shop(line: Line) -> Line:
 
 
 def test_bulk_path_gives_the_same_rows(shop: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refresh, "SMALL_ROWS", 3)
+    monkeypatch.setattr(deltas, "SMALL_ROWS", 3)
     changes = (
         "INSERT INTO item SELECT i, 1 + i % 6, nullif(i % 7, 0), nullif('n' || i % 5, 'n2') "
         "FROM generate_series(201, 900) AS i",

@@ -10,7 +10,7 @@ import pytest
 from pgtrickle.db.copy import read_batches
 from pgtrickle.errors import EngineLostError
 from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime import refresh
+from pgtrickle.runtime import loads
 from tests.line import Line
 
 SCHEMA = """
@@ -27,7 +27,7 @@ QUERIES = {
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refresh, "read_batches", partial(read_batches, batch_bytes=2000))
+    monkeypatch.setattr(loads, "read_batches", partial(read_batches, batch_bytes=2000))
 
 
 @pytest.mark.usefixtures("small_batches")

@@ -92,7 +92,7 @@ def test_changes_that_cancel_out_are_none_to_readers(fleet: Elsewhere) -> None:
 
 def test_many_changes_are_netted_by_spark(fleet: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrors, "MIRROR_ROWS", 10)
-    monkeypatch.setattr("pgtrickle.runtime.refresh.MIRROR_ROWS", 10)
+    monkeypatch.setattr("pgtrickle.runtime.deltas.MIRROR_ROWS", 10)
     copied(fleet)
     (other,) = fleet.others
     for number in range(2):  # first by a reading, then more than a reading keeps
@@ -184,7 +184,7 @@ def test_rows_are_found_by_the_key_of_their_table(
     assert has_index == [(not by_key,)]
     for most in (5000, 2):  # by the statement, and staged
         monkeypatch.setattr(mirrors, "MIRROR_ROWS", most)
-        monkeypatch.setattr("pgtrickle.runtime.refresh.MIRROR_ROWS", most)
+        monkeypatch.setattr("pgtrickle.runtime.deltas.MIRROR_ROWS", most)
         other.sql(
             f"UPDATE keyed SET v = v || '{most}' WHERE id IN {ids}; DELETE FROM keyed WHERE id = '1';"
             f"UPDATE keyed SET id = '1' WHERE id = '2'; INSERT INTO keyed VALUES ('2'{dates}, NULL)"

@@ -23,10 +23,11 @@ from pgtrickle.pipeline.leaves import ROWS
 from pgtrickle.pipeline.nodes import scans
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.templates import BagTemplate
+from pgtrickle.runtime.chain import MAX_BETWEEN, ChainRefresher
 from pgtrickle.runtime.decide import DIFFERENTIAL, FULL, NO_DATA, Decision
+from pgtrickle.runtime.deltas import SMALL_ROWS, net
 from pgtrickle.runtime.job import Job, Outcome, timed
 from pgtrickle.runtime.pending import FEWEST_ANALYSED
-from pgtrickle.runtime.refresh import MAX_BETWEEN, SMALL_ROWS, Refresher
 
 GONE = "rows have gone from a source: the cycle is computed from nothing"
 # New rows after the first round. A union of a cycle with itself doubles in each one, and would fill any disk before a
@@ -34,7 +35,7 @@ GONE = "rows have gone from a source: the cycle is computed from nothing"
 MOST_ROWS = 10_000_000
 
 
-class CycleRefresher(Refresher):
+class CycleRefresher(ChainRefresher):
     """Refreshes cycles besides all else."""
 
     def cycle(self, tables: Sequence[StreamTable], most_rounds: int) -> list[Outcome]:
@@ -132,7 +133,7 @@ class CycleRefresher(Refresher):
                 batches = list(read_batches(self.reader, statement, frames.text_types(ROWS)))
                 job.leaf = pa.concat_tables([frames.from_arrow(b, ROWS) for b in batches])
         self._drop(definitions)
-        self._spark(jobs)
+        net(self.engine, jobs)
         for job in jobs:
             if job.error is not None:
                 raise job.error

@@ -21,11 +21,12 @@ from pgtrickle.model.flow import Cut, Frontier, Pending, Position, Timings
 from pgtrickle.pipeline import frames
 from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.decide import DIFFERENTIAL, FULL, NO_DATA, PREPARE, Decision
+from pgtrickle.runtime.deltas import MIRROR_ROWS, net
 from pgtrickle.runtime.job import Job, Outcome
 from pgtrickle.runtime.origins import render_alike
 from pgtrickle.runtime.pending import Wanted, read_pending
 from pgtrickle.runtime.readings import Place, Reading, Want, positions
-from pgtrickle.runtime.refresh import MIRROR_ROWS, Refresher
+from pgtrickle.runtime.refresh import Refresher
 from pgtrickle.scheduler.cost import Limits
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class SharedRefresher(MirrorRefresher):
         jobs = [job for share in self._shares.values() for job in share.jobs]
         if not jobs:
             return
-        self._spark(jobs)
+        net(self.engine, jobs)
         self._arrange_all(jobs, self._reading.moment)
         outcomes: list[Outcome] = []
         if len(self._shares) > 1 and all(job.error is None for job in jobs):

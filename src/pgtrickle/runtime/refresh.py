@@ -7,23 +7,15 @@ table that fails does not hold back the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply import bags
-from pgtrickle.apply import groups as grouped
-from pgtrickle.apply import kept as limited
 from pgtrickle.apply.commit import Record, Written, fence, write_history
-from pgtrickle.apply.stage import drop_stage, stage_arrow, stage_columns
-from pgtrickle.apply.target import reshape
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import MOST_PLANNED_AHEAD, begin, plan_for_many, translated
-from pgtrickle.db.copy import read_batches
-from pgtrickle.db.roundtrip import Ask, Steps, ask_all, ask_together
 from pgtrickle.errors import (
     DefinitionError,
     FencedError,
@@ -34,12 +26,8 @@ from pgtrickle.errors import (
 )
 from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.flow import Cut, Frontier, Pending, Timings, Window
-from pgtrickle.pipeline import frames
-from pgtrickle.pipeline.deltatext import delta_text
-from pgtrickle.pipeline.rules.linear import Changed
-from pgtrickle.pipeline.spark import SparkEngine, WorkItem
-from pgtrickle.pipeline.templates import FoldTemplate
-from pgtrickle.runtime.bulkload import BULK_BYTES, stage_by_executors
+from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.bulkload import BULK_BYTES
 from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.costs import CostMemory
 from pgtrickle.runtime.decide import (
@@ -52,25 +40,16 @@ from pgtrickle.runtime.decide import (
     reload_reason,
     since,
 )
+from pgtrickle.runtime.deltas import apply_deltas, arrange, net, read_deltas
 from pgtrickle.runtime.job import Job, Outcome, timed
+from pgtrickle.runtime.loads import replace_rows, stage_load
 from pgtrickle.runtime.pending import Wanted, analyse_buffers, read_pending
-from pgtrickle.runtime.rereads import delta_arrays
-from pgtrickle.runtime.room import Room
 from pgtrickle.scheduler.cost import LOAD, Limits
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from pgtrickle.db.connect import Connection
 
-# Transactions that may have begun between a chain's snapshot and its own: they are listed in its frontier.
-MAX_BETWEEN = 5_000
-# Rows that a few changes may bring (all of them twice, where a subquery that every row asks has another answer) before
-# AUTO computes the table anew instead. They are held in memory.
-MOST_ROWS = 500_000
 FEW_ROWS = 10_000  # changes whose rows are rather found by an index: to read a table for them is not proportional
-SMALL_ROWS = 5_000  # above: leaves are read, and deltas staged, by COPY; below, rows and array parameters are quicker
-MIRROR_ROWS = 20_000  # changes that the apply statement of a mirror nets itself, from array parameters
 
 
 class _SpoiltError(Exception):
@@ -134,56 +113,6 @@ class Refresher:
             outcomes += self._finish_all(jobs, moment, initiated_by)
         return outcomes
 
-    def chain(self, levels: Sequence[Sequence[int]]) -> tuple[list[Outcome], list[int]]:
-        """Stream tables that read one another, at one instant: refreshed and committed together, upstream first.
-
-        The applying transaction takes over the snapshot, so that it sees all base tables as of it and, besides, what it
-        has itself written upstream. A table that fails is undone alone and holds what reads it. Returns outcomes, and
-        the tables that have to be loaded, which is done afterwards, each by itself.
-        """
-        outcomes: list[Outcome] = []
-        later: list[int] = []
-        with translated(), self._snapshot():
-            moment = catalog.read_moment(self.reader)
-            exported = self.reader.execute("SELECT pg_export_snapshot()").fetchone()
-            assert exported is not None
-            with self._joined(exported[0]) as xid:
-                if xid - moment.cut.xmax > MAX_BETWEEN:
-                    return [], [i for ids in levels for i in ids]
-                limits = replace(self.limits, may_try_full=False)
-                inner = Refresher(self.writer, self.writer, self.engine, self.compiled, limits, costs=self.costs)
-                moment = replace(moment, cut=moment.cut.with_own(xid))
-                held: set[int] = set()
-                for ids in levels:
-                    inner.level(ids, moment, outcomes, later, held)
-        return outcomes, later
-
-    def level(
-        self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome], later: list[int], held: set[int]
-    ) -> None:
-        """One level of a chain, inside its transaction. `held` are the tables that did not move, or will move later."""
-        tables = self._tables(ids)
-        waiting = [t for t in tables if held & {s.relid for s in t.sources}]
-        held |= {t.relid for t in waiting}
-        later += [t.pgt_id for t in waiting if later]
-        found: list[Outcome] = []
-        jobs = self._plan([t for t in tables if t not in waiting], moment, found)
-        loads = [j.table for j in jobs if j.is_load] + [o.table for o in found if o.action == PREPARE]
-        later += [t.pgt_id for t in loads]
-        held |= {t.relid for t in loads} | {o.table.relid for o in found if o.error is not None}
-        outcomes += [o for o in found if o.action != PREPARE]
-        moving = [j for j in jobs if not j.is_load]
-        self._compute(moving, moment)
-        for job in moving:
-            if job.is_load:  # a value sent it to FULL
-                later.append(job.table.pgt_id)
-                held.add(job.table.relid)
-                continue
-            outcome = self._finish(job, moment, "SCHEDULER")
-            outcomes.append(outcome)
-            if outcome.error is not None:
-                held.add(job.table.relid)
-
     def _compute(self, jobs: Sequence[Job], moment: catalog.Moment, *, guarded: bool = True) -> None:
         """Reads, runs and arranges the changes of these tables; what AUTO cannot do from changes turns to FULL."""
         self._expect_few(jobs)
@@ -191,8 +120,8 @@ class Refresher:
             for job in jobs:
                 self._step(job, self._read, moment.cut)
         else:
-            self._all(self._read_all, jobs, moment.cut)
-        self._spark(jobs)
+            self._all(read_deltas, self.reader, jobs, moment.cut, self.limits.max_delta_bytes)
+        net(self.engine, jobs)
         self._arrange_all(jobs, moment, guarded=guarded)
 
     def _expect_few(self, jobs: Sequence[Job]) -> None:
@@ -213,7 +142,7 @@ class Refresher:
             for job in arranged:
                 self._step(job, self._arrange)
         else:
-            self._all(self._arrange_some, arranged)
+            self._all(arrange, self.reader, self.engine, arranged)
         for job in jobs:
             # A row on which the query fails (no other kind of DefinitionError) may have come and gone: FULL sees
             # only what is there now.
@@ -222,19 +151,6 @@ class Refresher:
                 if isinstance(job.error, TooManyRowsError):  # the time until it gave up is what it takes at least
                     self._learn(job, DIFFERENTIAL, moment)
                 job.decision, job.error = Decision(FULL, job.error.message), None
-
-    @contextmanager
-    def _joined(self, snapshot: str) -> Iterator[int]:
-        """A transaction of the writer that sees what the snapshot sees; gives its own id."""
-        begin(self.writer, "ISOLATION LEVEL REPEATABLE READ READ WRITE", snapshot=snapshot)
-        try:
-            row = self.writer.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
-            assert row is not None
-            yield row[0]
-            self.writer.execute("COMMIT")
-        finally:
-            if not self.writer.closed:
-                self.writer.rollback()
 
     # -- read
     # -------------------------------------------------------------------------------------------------------------
@@ -311,97 +227,10 @@ class Refresher:
         return counts, sizes
 
     def _read(self, job: Job, cut: Cut) -> None:
-        self._read_all([job], cut)
-
-    def _read_all(self, jobs: Sequence[Job], cut: Cut) -> None:
-        """The signed rows that changes bring, the small ones in one round trip. Raises when there is no room for them:
-        then all is computed anew."""
-        asked: list[tuple[Job, Ask]] = []
-        for job in jobs:
-            if job.decision.action != DIFFERENTIAL or job.since is None:
-                continue
-            window, template = Window(job.since, cut), job.template
-            # Of a source that the query names and does not use, as an unused WITH item does, nothing is wanted.
-            changed = {r: Changed(r, window, p.rows) for r, p in job.pending.items() if p.rows and r in template.relids}
-            job.leaf = frames.Rows(template.slots, [])
-            if not changed:
-                continue
-            room = Room(MOST_ROWS, self.limits.max_delta_bytes) if job.table.refresh_mode == "AUTO" else None
-            if sum(c.rows for c in changed.values()) > SMALL_ROWS:
-                self._copy(job, template.delta_statement(changed), room)
-                continue
-            text, values = delta_text(template, job.compiled.texts, changed)
-            # Some at a time: a result is otherwise in memory before the first of its rows can be counted.
-            look = None if room is None else room.take_rows
-            asked.append((job, Ask(text, values or (), values is not None, job.compiled.texts.mark(), look)))
-        answers = ask_all(self.reader, [ask for _, ask in asked], apart=_are_timed(job for job, _ in asked))
-        for (job, _), answer in zip(asked, answers, strict=True):
-            job.leaf = frames.Rows(job.template.slots, answer.rows)
-            job.timings.add("read", answer.ms)
-
-    def _copy(self, job: Job, text: str, room: Room | None) -> None:
-        import pyarrow as pa
-
-        slots = job.template.slots
-        with timed(job, "read"), closing(read_batches(self.reader, text, frames.text_types(slots))) as batches:
-            tables = []
-            for batch in batches:
-                if room is not None:
-                    room.take(len(batch), batch.nbytes)
-                tables.append(frames.from_arrow(batch, slots))
-            job.leaf = pa.concat_tables(tables) if tables else frames.from_rows([], slots)
-
-    # -- compute
-    # ----------------------------------------------------------------------------------------------------------
-
-    def _spark(self, jobs: Sequence[Job]) -> None:
-        """One execution for the wave; when a value of one table does not fit, the tables run one by one to find it."""
-        jobs = [job for job in jobs if job.leaf is not None and job.error is None]
-        if not jobs:
-            return
-        begun = time.perf_counter()
-        items = [WorkItem(j.template.slots, j.leaf) for j in jobs]
-        try:
-            for job, delta in zip(jobs, self.engine.run(items), strict=True):
-                job.delta = delta
-        except InexactValueError as error:
-            if len(jobs) == 1:
-                jobs[0].error = error
-            else:
-                for job in jobs:
-                    self._spark([job])
-                return
-        except PgtrickleError as error:
-            for job in jobs:
-                job.error = error
-        for job in jobs:
-            job.timings.add("spark", (time.perf_counter() - begun) * 1000)
+        read_deltas(self.reader, [job], cut, self.limits.max_delta_bytes)
 
     def _arrange(self, job: Job) -> None:
-        self._arrange_some([job])
-
-    def _arrange_some(self, jobs: Sequence[Job]) -> None:
-        folds: list[tuple[Job, Steps[list[Sequence[Any]]]]] = []
-        for job in jobs:
-            assert job.delta is not None
-            kept, groups, template = job.compiled.kept, job.compiled.groups, job.template
-            if kept is not None and limited.runs_out(self.reader, kept, sum(job.delta.columns["n"])):
-                with timed(job, "refill"):
-                    job.refill = self._refill(job)
-            elif isinstance(template, FoldTemplate):
-                assert groups is not None
-                folds.append((job, delta_arrays(template, groups, job.compiled.texts, job.delta)))
-            else:
-                job.arrays = [job.delta.columns[name] for name, _ in bags.delta_columns(job.compiled.target)]
-        found = ask_together(self.reader, [steps for _, steps in folds], apart=_are_timed(job for job, _ in folds))
-        for (job, _), (arrays, ms) in zip(folds, found, strict=True):
-            job.arrays = arrays
-            job.timings.add("reread", ms)
-
-    def _refill(self, job: Job) -> list[pa.Table]:
-        """The first rows of a LIMIT, in the snapshot that the changes were read in."""
-        with closing(read_batches(self.reader, job.compiled.load_sql, _load_types(job.compiled))) as batches:
-            return [self.engine.identify(batch) for batch in batches]
+        arrange(self.reader, self.engine, [job])
 
     # -- apply
     # ------------------------------------------------------------------------------------------------------------
@@ -434,7 +263,11 @@ class Refresher:
 
     def _write(self, jobs: Sequence[Job], moment: catalog.Moment, initiated_by: str) -> list[Outcome]:
         """Inside a transaction: rows, frontiers and history."""
-        stages = {job.table.pgt_id: self._stage(job) for job in jobs if job.is_load}
+        stages = {
+            job.table.pgt_id: stage_load(self.reader, self.writer, self.engine, job, self.bulk_bytes)
+            for job in jobs
+            if job.is_load
+        }
         records = [self._record(job, moment, initiated_by) for job in jobs]
         if any(job.is_load or (job.arrays and len(job.arrays[0]) > MOST_PLANNED_AHEAD) for job in jobs):
             plan_for_many(self.writer)
@@ -486,87 +319,14 @@ class Refresher:
         rows = sum(p.rows for p in job.pending.values())
         self.costs.learn(job.table, kind, rows, sum(job.timings.parts.values()), moment.time)
 
-    def _stage(self, job: Job) -> str:
-        """The table's whole content from the snapshot: read, given its identity by Spark (not a mirror), staged.
-
-        By executors where the sources are large; else here, batch by batch.
-        """
-        groups = job.compiled.groups
-        columns = groups.load_columns() if groups is not None else bags.load_columns(job.compiled.target)
-        if self.reader is self.writer:  # one session cannot copy out and in at a time
-            return stage_arrow(self.writer, columns, list(self._identified(job)))
-        begun = time.perf_counter()
-        stage = stage_by_executors(
-            self.reader, self.writer, self.engine, job.table, job.compiled, at_least_bytes=self.bulk_bytes
-        )
-        if stage is not None:
-            job.timings.add("executors", (time.perf_counter() - begun) * 1000)
-            return stage
-        # Closed inside the savepoint: a COPY that was left half-way has to end before the connection is used again.
-        with self.reader.transaction(), closing(self._identified(job)) as batches:
-            return stage_arrow(self.writer, columns, batches)
-
-    def _identified(self, job: Job) -> Generator[pa.Table, None, None]:
-        with closing(read_batches(self.reader, job.compiled.load_sql, _load_types(job.compiled))) as batches:
-            while True:
-                with timed(job, "read"):
-                    batch = next(batches, None)
-                if batch is None:
-                    return
-                if not job.compiled.target.is_mirror:
-                    with timed(job, "spark"):
-                        batch = self.engine.identify(batch)
-                with timed(job, "stage"):
-                    yield batch
-
-    def _replace(self, job: Job, stage: str) -> tuple[int, int]:
-        reshape(self.writer, job.compiled.target)
-        if job.compiled.kept is not None:
-            rows = limited.replace_kept(self.writer, job.compiled.kept, stage)
-        elif job.compiled.groups is not None:
-            rows = grouped.replace_groups(self.writer, job.compiled.groups, stage)
-        else:
-            rows = bags.replace_staged(self.writer, job.compiled.target, stage)
-        drop_stage(self.writer, stage)
-        return rows
-
     def _apply_all(self, jobs: Sequence[Job], stages: Mapping[int, str]) -> dict[int, tuple[int, int]]:
-        """Rows inserted and deleted, by table. Small deltas go together."""
+        """Rows inserted and deleted, by table."""
         found: dict[int, tuple[int, int]] = {}
-        small: list[tuple[Job, Steps[tuple[int, int]]]] = []
         for job in jobs:
-            groups, arrays = job.compiled.groups, job.arrays
-            stage = stages.get(job.table.pgt_id)
-            most = MIRROR_ROWS if job.compiled.target.is_mirror else SMALL_ROWS
-            if stage is None and job.compiled.kept is None and arrays and 0 < len(arrays[0]) <= most:
-                if groups is not None:
-                    small.append((job, grouped.fold_arrays(groups, arrays)))
-                else:
-                    small.append((job, bags.apply_arrays(job.compiled.target, arrays)))
-                continue
-            with timed(job, "apply"):
-                found[job.table.pgt_id] = self._apply(job) if stage is None else self._replace(job, stage)
-        results = ask_together(self.writer, [steps for _, steps in small], apart=_are_timed(job for job, _ in small))
-        for (job, _), (rows, ms) in zip(small, results, strict=True):
-            found[job.table.pgt_id] = rows
-            job.timings.add("apply", ms)
-        return found
-
-    def _apply(self, job: Job) -> tuple[int, int]:
-        """A large delta; or one of the rows that a LIMIT keeps."""
-        target, groups, conn, arrays = job.compiled.target, job.compiled.groups, self.writer, job.arrays
-        kept = job.compiled.kept
-        if job.refill is not None and kept is not None:
-            return limited.replace_kept(conn, kept, stage_arrow(conn, kept.groups.load_columns(), job.refill))
-        if not arrays or not arrays[0]:
-            return 0, 0
-        if kept is not None:
-            if len(arrays[0]) <= SMALL_ROWS:
-                return limited.keep_arrays(conn, kept, arrays)
-            return limited.keep_staged(conn, kept, stage_columns(conn, kept.groups.delta_columns(), arrays))
-        if groups is not None:
-            return grouped.fold_staged(conn, groups, stage_columns(conn, groups.delta_columns(), arrays))
-        return bags.apply_staged(conn, target, stage_columns(conn, bags.delta_columns(target), arrays))
+            if (stage := stages.get(job.table.pgt_id)) is not None:
+                with timed(job, "apply"):
+                    found[job.table.pgt_id] = replace_rows(self.writer, job, stage)
+        return found | apply_deltas(self.writer, [job for job in jobs if job.table.pgt_id not in found])
 
     def _step(self, job: Job, step: Callable[..., None], *args: Any) -> None:
         """Runs one table's step, so that its failure leaves the snapshot usable for the others."""
@@ -587,11 +347,6 @@ class Refresher:
             raise _SpoiltError from error
 
 
-def _are_timed(jobs: Iterable[Job]) -> bool:
-    """Whether it matters what each of them takes: AUTO goes by that."""
-    return any(job.table.refresh_mode == "AUTO" for job in jobs)
-
-
 def _moved(table: StreamTable) -> SourceChangedError:
     """Rows are written by name: what stands under the name of a table that was renamed is somebody else's."""
     return SourceChangedError(
@@ -605,12 +360,3 @@ def _columns(table: StreamTable, source: Source, compiled: Compiled | None) -> f
     if compiled is None or compiled.template is None or table.effective_mode == "FULL":
         return None
     return source.columns
-
-
-def _load_types(compiled: Compiled) -> list[pa.DataType]:
-    """Columns of a load statement: the row; or key, number of rows, state."""
-    import pyarrow as pa
-
-    if compiled.groups is None:
-        return [pa.string()]
-    return [pa.string(), pa.int64(), *(pa.string() for _ in compiled.groups.state)]
