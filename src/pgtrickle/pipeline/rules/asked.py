@@ -70,7 +70,7 @@ def keys_asked(into: Statement, node: Block, view: View, sub: Sub) -> str | None
                 other = sides[1 - sides.index(asking)]
                 found = column_of(node, other)
                 # Of one type: then who is equal to the one is equal to the other.
-                if found is not None and found[1].typid == column[1].typid in _PLAIN:
+                if found is not None and found[1].typid == column[1].typid in PLAIN:
                     candidates[other] = found
     for name, (part, _) in candidates.items():
         if view.of(part) == DELTA:
@@ -95,4 +95,4 @@ def _bare(text: str) -> str:
 
 
 # Types whose equality is one of values, with no collation in it: integers, numeric, dates and times, uuid.
-_PLAIN = frozenset({20, 21, 23, 1700, 1082, 1114, 1184, 2950})
+PLAIN = frozenset({20, 21, 23, 1700, 1082, 1114, 1184, 2950})

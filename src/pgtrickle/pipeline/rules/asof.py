@@ -19,7 +19,7 @@ def as_of(
     share: Callable[[str, str], str],
     *,
     kept: bool = False,
-    only: tuple[int, str] | None = None,
+    only: tuple[tuple[int, ...], str] | None = None,
 ) -> tuple[str, str]:
     """The table before the window, under an alias: rows, and the condition that belongs to them.
 
@@ -30,8 +30,8 @@ def as_of(
     Rows are touched that share their key with a changed one, where changes have a key of the table, else that are
     equal to one. What there was of them is what there is minus what came plus what went, row by row as texts: not
     every type has an equality, and 1.0 must not stand for 1.00. So the key need not be unique.
-    `kept`: only what there was and still is. `only`: rows whose column is among the keys that a query has. In each arm
-    by itself: joined to both, PostgreSQL would look for each key through all that was given back.
+    `kept`: only what there was and still is. `only`: rows whose columns are among the keys that a query has. In each
+    arm by itself: joined to both, PostgreSQL would look for each key through all that was given back.
     """
     by_number = {c.attnum: c for c in scan.relation.columns}
     columns = [a for a, _ in scan.exposes]
@@ -59,7 +59,8 @@ def as_of(
     value = [exposed[a] for a in scan.key] or [encoded([f"{e}::text" for e in exposed.values()])]
     here, given_back = ("", "")
     if only is not None:
-        here, given_back = (f" WHERE {column} IN ({only[1]})" for column in (stored[only[0]], f"b.c{only[0]}"))
+        wanted = [stored[a] for a in only[0]], [f"b.c{a}" for a in only[0]]
+        here, given_back = (f" WHERE ({', '.join(columns)}) IN ({only[1]})" for columns in wanted)
     return (
         f"SELECT {', '.join(shown)} FROM {table}{here} "
         f"UNION ALL SELECT {', '.join(given)} FROM {apart(back)} AS b{given_back}",

@@ -39,6 +39,7 @@ from pgtrickle.pipeline.nodes import (
 )
 from pgtrickle.pipeline.rules import linear
 from pgtrickle.pipeline.rules.among import among
+from pgtrickle.pipeline.rules.answers import answers
 from pgtrickle.pipeline.rules.asked import asked_of_changes, keys_asked, keys_changed
 from pgtrickle.pipeline.rules.full import parted, preserved
 from pgtrickle.pipeline.rules.groups import by_subtraction
@@ -53,7 +54,9 @@ from pgtrickle.pipeline.sqltext import quote
 
 def statement(changed: Mapping[int, Changed], *, is_plain: bool = False) -> Statement:
     """`is_plain`: old states are evaluated as they are, and not from new ones and changes."""
-    return Statement(changed, _shared_delta, None if is_plain else asked_of_changes)
+    return (
+        Statement(changed, _shared_delta) if is_plain else Statement(changed, _shared_delta, asked_of_changes, answers)
+    )
 
 
 def delta(into: Statement, node: Node) -> list[str]:

@@ -54,18 +54,29 @@ KEPT, UNDONE = (
 class View:
     """How parts of FROM are read: by number where it is said, else all alike.
 
-    `only`: of an old table, by number, a column and a query of the keys that are wanted.
+    `only`: of an old table, by number, columns and a query of the keys that are wanted. `is_apart`: conditions stand
+    above the changes of a part, not on them: PostgreSQL takes it for free to evaluate those each time that it reads
+    them again.
     """
 
     default: str
     special: Mapping[int, str] = field(default_factory=dict)
-    only: Mapping[int, tuple[int, str]] = field(default_factory=dict)
+    only: Mapping[int, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    is_apart: bool = False
 
     def of(self, part: Part) -> str:
         return self.special.get(part.number, self.default)
 
 
 ALL_NEW, ALL_OLD = View(NEW), View(OLD)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Of a subquery that each row asks: what to join to FROM, and what stands in the subquery's place then."""
+
+    source: str
+    sql: str
 
 
 class Statement:
@@ -76,10 +87,13 @@ class Statement:
         changed: Mapping[int, Changed],
         delta: Callable[[Statement, Node], str],
         asked: Callable[[Statement, Node, Part], str | None] | None = None,
+        answers: Callable[[Statement, Block, Sub, View, str], Answers | None] | None = None,
     ) -> None:
-        """Without `asked` each old state is evaluated as it is, and not from a new one and changes."""
+        """Without `asked` and `answers` each old state is evaluated as it is, and not from a new one and changes."""
         self.changed = changed
+        self.rows = sum(c.rows for c in changed.values())
         self._asked = asked
+        self._answers = answers
         self.shared: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._wholes: dict[str, str] = {}  # plans over tables as they are, evaluated once and all of it: text, name
@@ -160,15 +174,19 @@ class Statement:
         """
         weights: list[str] = []
         open_conditions: list[str] = []
-        source = ", ".join(self.tree(t, view, weights, open_conditions) for t in node.trees)
+        required = conjuncts(node.where) if node.where is not None else []
+        if self.is_costly(required):
+            view = replace(view, is_apart=True)
+        items = [self.tree(t, view, weights, open_conditions) for t in node.trees]
         columns = [f"{self.text(c.text, view)} AS {quote(c.name)}" for c in node.columns]
         if sign == -1 or (sign is not None and not weights):
             weights.append(str(sign))
         if weights:
             columns.append(f"{' * '.join(weights)} AS {W}")
-        required = conjuncts(node.where) if node.where is not None else []
-        where = [f"({self.condition(node, c, view, asked)})" for c in required]
+        joins: list[str] = []
+        where = [f"({self.condition(node, c, view, joins, asked)})" for c in required]
         where += [*conditions, *open_conditions]
+        source = from_items(items, joins)
         head = "SELECT "
         if node.distinct_on is not None:
             head += f"DISTINCT ON ({self.text(node.distinct_on, view)}) "
@@ -208,7 +226,8 @@ class Statement:
         if role in (DELTA, BEFORE):
             weights.append(f"{part.alias}.{W}")
         if role == DELTA:
-            return f"(SELECT * FROM {self.delta_of(part.node)}) AS {part.alias}"
+            changes = self.delta_of(part.node)
+            return f"{apart(changes) if view.is_apart else f'(SELECT * FROM {changes})'} AS {part.alias}"
         if role == BEFORE:
             listed = ", ".join(f"q.{quote(n)}" for n in names(part.node))
             now = f"SELECT {listed}, 1 AS {W} FROM ({self.render(part.node, ALL_NEW)}) AS q"
@@ -227,16 +246,25 @@ class Statement:
             return f"({rows}) AS {part.alias}"
         return f"({self.render(part.node, ALL_OLD if is_old else ALL_NEW)}) AS {part.alias}"
 
+    def is_costly(self, conditions: Sequence[Text]) -> bool:
+        """Whether many changes meet conditions of which each row evaluates a query."""
+        return self.rows > FEWEST_ROWS and any(subs(c) for c in conditions)
+
     def condition(
-        self, node: Block, condition: Text, view: View, asked: Callable[[Sub], str | None] | None = None
+        self,
+        node: Block,
+        condition: Text,
+        view: View,
+        joins: list[str],
+        asked: Callable[[Sub], str | None] | None = None,
     ) -> str:
         """A condition of a block that must hold. `x IN (groups)` is asked for what x can be where an index finds its
         rows: for few one by one; for many all at once, as each of those would look through all that a table has to
-        give back.
+        give back. So are values that each row asks for: `joins` takes what is to be joined to FROM for them.
 
         PostgreSQL would compute all groups.
         """
-        changes = sum(c.rows for c in self.changed.values())
+        changes = self.rows
         if changes and len(condition) == 3 and isinstance(sub := condition[1], Sub):
             keyed = _keyed(sub) if is_all(condition, sub) else None
             if keyed is not None:
@@ -246,14 +274,27 @@ class Statement:
                 test = qualified(node, sub.test) if sub.test is not None and changes <= FEW_ROWS else None
                 if test is not None:
                     return f"EXISTS ({self.render(_where(keyed, f'({keyed.key} = {test})'), view)})"
-        return self.text(condition, view)
+        return self.looked_up(node, condition, view, joins)
+
+    def looked_up(self, node: Block, text: Text, view: View, joins: list[str]) -> str:
+        """A condition over a block's FROM: what many rows ask for is joined to that."""
+        return "".join(self._asked_at_once(node, p, view, joins) if isinstance(p, Sub) else p for p in text)
+
+    def _asked_at_once(self, node: Block, sub: Sub, view: View, joins: list[str]) -> str:
+        found = None
+        if self._answers is not None and self.rows > FEWEST_ROWS:
+            found = self._answers(self, node, sub, view, f'"__pgt_l{len(joins)}"')
+        if found is None:
+            return self.sub(sub, view)
+        joins.append(found.source)
+        return found.sql
 
     def _only(self, groups: _Keyed, keys: str, view: View) -> str:
         """Those of the groups that have one of these keys."""
         among = f"({groups.key} IN ({keys}))"
         if view.of(groups.part) != OLD or groups.part not in groups.block.trees:
             return self.render(_where(groups, among), view)
-        return self.render(groups.block, replace(view, only={groups.part.number: (groups.attnum, keys)}))
+        return self.render(groups.block, replace(view, only={groups.part.number: ((groups.attnum,), keys)}))
 
     def text(self, text: Text, view: View) -> str:
         return "".join(self.sub(p, view) if isinstance(p, Sub) else p for p in text)
@@ -329,7 +370,7 @@ class Statement:
         return linear.render(scan, NOW).sql
 
     def scan_as_of(
-        self, scan: Scan, alias: str, *, kept: bool = False, only: tuple[int, str] | None = None
+        self, scan: Scan, alias: str, *, kept: bool = False, only: tuple[tuple[int, ...], str] | None = None
     ) -> tuple[str, str]:
         return as_of(scan, alias, self.changed[scan.relation.relid], self.share, kept=kept, only=only)
 
@@ -387,6 +428,14 @@ def _groups(into: Statement, node: Node, changed: Sequence[Part]) -> Part | None
     if not groups.columns or len({c.name for c in groups.columns}) < len(groups.columns):
         return None  # nothing to tell rows apart by; a name that means two columns
     return None if any(into.is_changed(s.node) for text in texts(groups) for s in subs(text)) else changed[0]
+
+
+def from_items(items: Sequence[str], joins: Sequence[str]) -> str:
+    """FROM with something joined to all that stands in it."""
+    if not joins:
+        return ", ".join(items)
+    all_items = f"({' CROSS JOIN '.join(items)})" if len(items) > 1 else items[0]
+    return " ".join([all_items, *joins])
 
 
 def joined(kind: str, left: str, right: str, on: str | None, using: str | None) -> str:

@@ -6,6 +6,8 @@ one. It lets too many rows pass where a condition cannot be kept, never too few;
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pgtrickle.pipeline.nodes import (
     Block,
     Concat,
@@ -26,7 +28,7 @@ from pgtrickle.pipeline.nodes import (
 )
 from pgtrickle.pipeline.rules.asked import equality, keys_among_changes
 from pgtrickle.pipeline.rules.names import aliases_of, below, conjuncts, free, own, qualified
-from pgtrickle.pipeline.rules.states import DELTA, Statement, View, is_all, joined
+from pgtrickle.pipeline.rules.states import DELTA, Statement, View, from_items, is_all, joined
 from pgtrickle.pipeline.sqltext import Cursor, identifier, quote
 
 
@@ -227,10 +229,12 @@ def _compared(node: Block, test: str, is_certain: bool) -> str | None:
 
 
 def _exists(into: Statement, trees: tuple[Tree, ...], part: Part, conditions: list[Text], view: View) -> str:
-    walk = _Walk(into, part, view)
-    source = ", ".join(walk.source(t) for t in trees)
+    walk = _Walk(into, part, replace(view, is_apart=into.is_costly(conditions)))
+    items = [walk.source(t) for t in trees]
     kept = walk.kept(conditions)
-    where = " AND ".join(f"({into.text(c, view)})" for c in kept)
+    joins: list[str] = []
+    where = " AND ".join(f"({into.looked_up(Block((), trees, None), c, view, joins)})" for c in kept)
+    source = from_items(items, joins)
     among = _among(into, trees, part, kept)
     return f"{among}EXISTS (SELECT FROM {source}{f' WHERE {where}' if where else ''})"
 
@@ -270,7 +274,8 @@ class _Walk:
         if self.part not in leaves(tree):
             return self.into.tree(tree, self.view, [])
         if isinstance(tree, Part):
-            return self.into.part(tree, View(self.view.default, {**self.view.special, tree.number: DELTA}), [])
+            changes = replace(self.view, special={**self.view.special, tree.number: DELTA})
+            return self.into.part(tree, changes, [])
         is_left = self.part in leaves(tree.left)
         left, right = self.source(tree.left), self.source(tree.right)
         here, there = (tree.left, tree.right) if is_left else (tree.right, tree.left)
