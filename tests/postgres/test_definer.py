@@ -441,3 +441,17 @@ def test_a_request_to_alter_takes_no_other_name(pair: Pair) -> None:
     ((mine,),) = pair.home.sql("SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'mine'")
     run(pair.role, ask, mine, f"SELECT id FROM {pair.other.name}.vault.secrets")
     assert pair.home.sql("SELECT pgt_schema, pgt_name FROM pgtrickle.pgt_definitions") == [("public", "mine")]
+
+
+def test_names_here_are_looked_up_as_whoever_asks_would(pair: Pair) -> None:
+    """In the session that defines, "$user" is another schema."""
+    for schema in (pair.name, "public"):
+        pair.home.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}; CREATE TABLE {schema}.people (id int PRIMARY KEY)")
+        pair.home.sql(f"GRANT USAGE ON SCHEMA {schema} TO {pair.name}")
+        pair.home.sql(f"GRANT SELECT ON {schema}.people TO {pair.name}")
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    query = "SELECT p.id FROM people AS p JOIN {other}.vault.secrets AS s ON s.id = p.id"
+    assert pair.ask(query, "public.mine") is None
+    read = "SELECT source_table FROM pgtrickle.list_sources('public.mine') WHERE source_type = 'TABLE'"
+    assert pair.home.sql(read) == [(f"{pair.name}.people",)]

@@ -138,3 +138,17 @@ def test_query_over_another_database_is_explained(
     assert plan_of_query(home.dsn, query)["mode"] == "DIFFERENTIAL"
     assert home.sql("SELECT count(*) FROM pgtrickle.pgt_mirrors") == [(0,)]
     assert home.sql("SELECT count(*) FROM pgtrickle.pgt_definitions") == [(0,)]
+
+
+def test_names_are_looked_up_as_whoever_asks_would(installed: Database, make_role: Callable[[Database], Any]) -> None:
+    """In the session that answers, "$user" is another schema."""
+    role = make_role(installed)
+    name = role.info.user
+    for schema in (name, "public"):
+        installed.sql(f"CREATE SCHEMA IF NOT EXISTS {schema}; CREATE TABLE {schema}.t (a int PRIMARY KEY)")
+        installed.sql(f"GRANT USAGE ON SCHEMA {schema} TO {name}; GRANT SELECT ON {schema}.t TO {name}")
+    with served(installed):
+        assert f"Scan {name}.t" in explained(role, "SELECT a FROM t")
+        assert "Scan public.t" in explained(installed.connect(), "SELECT a FROM t")
+        run(role, "SET search_path = public")
+        assert "Scan public.t" in explained(role, "SELECT a FROM t")

@@ -26,6 +26,16 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._require_primary() IS 'Internal. Raises on a standby.';
 
+-- No SET search_path: it is the caller's that is told.
+CREATE OR REPLACE FUNCTION pgtrickle._search_path() RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(pg_catalog.string_agg(pg_catalog.quote_ident(s.nsp), ', ' ORDER BY s.position), '')
+    FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) WITH ORDINALITY AS s(nsp, position)
+    WHERE s.nsp !~ '^pg_temp_'
+$$;
+COMMENT ON FUNCTION pgtrickle._search_path() IS
+'Internal. The schemas in which names of the caller are looked up, for a session of another role: "$user" would be another schema there.';
+
 -- No SET search_path: an unqualified name goes where CREATE TABLE of the caller would put it.
 CREATE OR REPLACE FUNCTION pgtrickle._parse_name(name text, OUT schema_name name, OUT table_name name)
 LANGUAGE plpgsql STABLE AS $$

@@ -26,7 +26,7 @@ BEGIN
             RAISE;
         END IF;
         PERFORM pgtrickle._request_definition(existing, target.schema_name, target.table_name, query, options,
-                                              pg_catalog.current_setting('search_path'));
+                                              pgtrickle._search_path());
         RETURN;
     END;
     IF existing IS NULL THEN
@@ -158,14 +158,14 @@ BEGIN
             IF NOT pgtrickle._names_other_databases(SQLSTATE, SQLERRM) THEN
                 RAISE;
             END IF;
-            PERFORM pgtrickle._request_definition(st.pgt_id, st.pgt_schema, st.pgt_name, query, options, pg_catalog.current_setting('search_path'))
+            PERFORM pgtrickle._request_definition(st.pgt_id, st.pgt_schema, st.pgt_name, query, options, pgtrickle._search_path())
             FROM pgtrickle.pgt_stream_tables AS st
             WHERE st.pgt_id = id;
             RETURN;
         END;
     ELSIF refresh_mode IS NOT NULL AND pgtrickle._reads_mirrors(id) THEN
         PERFORM pgtrickle._request_definition(st.pgt_id, st.pgt_schema, st.pgt_name, st.original_query, options,
-                                              pg_catalog.current_setting('search_path'))
+                                              pgtrickle._search_path())
         FROM pgtrickle.pgt_stream_tables AS st
         WHERE st.pgt_id = id;
         RETURN;

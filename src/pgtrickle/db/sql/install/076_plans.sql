@@ -51,7 +51,7 @@ DECLARE
     is_over bool;
 BEGIN
     PERFORM pgtrickle._require_primary();
-    id := pgtrickle._ask_plan(query, pg_catalog.current_setting('search_path'));
+    id := pgtrickle._ask_plan(query, pgtrickle._search_path());
     LOOP
         COMMIT;
         is_over := pg_catalog.clock_timestamp() > deadline;
