@@ -1,6 +1,7 @@
 """How a query would be maintained: it is defined as if it were to stay, compiled, and forgotten again.
 
-For the command in the session of whoever asks, and for CALL explain_query in a session of ours, for the role that asks.
+For the command in the session of whoever asks; for CALL explain_query and validate_query() in a session of ours, for
+the role that asks.
 """
 
 from __future__ import annotations
@@ -61,25 +62,28 @@ def plan_of_query(dsn: str, query: str) -> dict[str, Any]:
 
 
 def tell_plans(home: Connection, dsn: str, origins: Origins) -> None:
-    """Answers those who CALL explain_query."""
+    """Answers those who CALL explain_query, or ask by validate_query()."""
     with translated():
+        home.execute(statement("plans_forgotten"))
         rows = home.execute(statement("plans_asked")).fetchall()
     for plan_id, query, path, role in rows:
-        plan = message = None
+        answer: dict[str, Any] = {"id": plan_id, "plan": None, "mode": None, "reason": None, "message": None}
         try:
             with translated(), home.transaction(force_rollback=True):
                 # A schema in which whoever asks may create, and which is gone with the transaction.
                 home.execute(f"CREATE SCHEMA {_PLANNED}")
                 home.execute(f"GRANT USAGE, CREATE ON SCHEMA {_PLANNED} TO {quote_ident(role)}")
                 define(home, dsn, origins, Asked(_PLANNED, _PLANNED, None, query, {}, path, role))
-                plan = "\n".join(plan_lines(_plan(home, _found(home, _PLANNED)), statements=True))
+                found = _plan(home, _found(home, _PLANNED))
+            answer |= {"plan": "\n".join(plan_lines(found, statements=True)), "mode": found["mode"]}
+            answer["reason"] = found.get("reason")
         except PgtrickleError as error:
             if home.closed or home.broken:
                 raise
-            message = error.one_line()
-            log.info("A plan was not told", extra=event("planner.refused", detail=message))
+            answer["message"] = error.one_line()
+            log.info("A plan was not told", extra=event("planner.refused", detail=answer["message"]))
         with translated():
-            home.execute(statement("plan_told"), {"id": plan_id, "plan": plan, "message": message})
+            home.execute(statement("plan_told"), answer)
 
 
 def _require_keeper(conn: Connection, hint: str) -> None:

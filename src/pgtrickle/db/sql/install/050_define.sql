@@ -89,6 +89,9 @@ BEGIN
             state := '42601';
             message := 'the query is not a SELECT';
             hint := 'Write a single SELECT, VALUES or WITH ... SELECT that only reads.';
+        ELSIF state = '25006' AND stage = 'view' THEN
+            message := 'this transaction is read-only, and a query is looked at through a temporary view';
+            hint := 'Call it in a transaction that may write.';
         ELSIF state = '42P02' THEN
             message := 'the query has a parameter: ' || message;
             hint := 'A defining query has no parameters; write the value itself.';

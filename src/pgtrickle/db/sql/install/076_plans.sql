@@ -1,5 +1,6 @@
--- How a query would be maintained, told before anything is created. Only the control plane compiles queries, so the call asks it and
--- waits: see runtime/planner.py.
+-- How a query would be maintained, told before anything is created. Only the control plane compiles queries, so it is asked:
+-- see runtime/planner.py. CALL explain_query commits its question, waits for the answer and takes it; validate_query, which can do
+-- neither, leaves a question that is committed with its caller's transaction, and shows the answer when it is called again.
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_plans (
     plan_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     query text NOT NULL,
@@ -9,9 +10,19 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_plans (
     plan text,
     error_message text
 );
-COMMENT ON TABLE pgtrickle.pgt_plans IS 'Questions of explain_query and their answers, until they are taken.';
+ALTER TABLE pgtrickle.pgt_plans
+    ADD COLUMN IF NOT EXISTS understood text,
+    ADD COLUMN IF NOT EXISTS asked_in xid8,
+    ADD COLUMN IF NOT EXISTS answered_at timestamptz,
+    ADD COLUMN IF NOT EXISTS mode text,
+    ADD COLUMN IF NOT EXISTS reason text;
+COMMENT ON TABLE pgtrickle.pgt_plans IS 'Questions of explain_query and validate_query with their answers, until they are taken or a minute old.';
+COMMENT ON COLUMN pgtrickle.pgt_plans.understood IS
+'Of validate_query: what PostgreSQL made of the query, so that no answer outlives a change of what the query reads. NULL: somebody waits in explain_query and takes the answer.';
+COMMENT ON COLUMN pgtrickle.pgt_plans.asked_in IS 'The transaction that asked: it waits for no answer.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._ask_plan(query text, path text) RETURNS bigint
+DROP FUNCTION IF EXISTS pgtrickle._ask_plan(text, text);
+CREATE OR REPLACE FUNCTION pgtrickle._ask_plan(query text, path text, understood text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     id bigint;
@@ -24,13 +35,49 @@ BEGIN
             MESSAGE = 'no scheduler is connected to this database, so nobody can tell',
             HINT = 'Start pgtrickle run, or ask the command: pgtrickle plan --query ''...''. SELECT * FROM pgtrickle.validate_query(...) tells what PostgreSQL knows by itself.';
     END IF;
-    DELETE FROM pgtrickle.pgt_plans AS p WHERE p.asked_at < clock_timestamp() - interval '1 hour';  -- nobody waits for them any more
-    INSERT INTO pgtrickle.pgt_plans (query, search_path, asked_by) VALUES (query, path, pgtrickle._caller()) RETURNING plan_id INTO id;
+    INSERT INTO pgtrickle.pgt_plans (query, search_path, asked_by, asked_in, understood)
+    VALUES (query, path, pgtrickle._caller(), pg_current_xact_id(), understood)
+    RETURNING plan_id INTO id;
     PERFORM pgtrickle._wake('define');
     RETURN id;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._ask_plan(text, text) IS 'Internal. Asks the control plane how a query of the caller would be maintained.';
+COMMENT ON FUNCTION pgtrickle._ask_plan(text, text, text) IS 'Internal. Asks the control plane how a query of the caller would be maintained.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._find_plan(query text, path text, understood text,
+    OUT state text, OUT told_at timestamptz, OUT mode text, OUT reason text, OUT plan text, OUT error_message text)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    deadline CONSTANT timestamptz := clock_timestamp() + interval '2 seconds';
+    known pgtrickle.pgt_plans;
+BEGIN
+    LOOP
+        SELECT * INTO known
+        FROM pgtrickle.pgt_plans AS p
+        WHERE p.asked_by = pgtrickle._caller() AND p.query = _find_plan.query AND p.search_path = path AND p.understood = _find_plan.understood
+          AND (p.answered_at IS NULL OR p.answered_at > clock_timestamp() - interval '1 minute')  -- as plans_forgotten.sql
+        ORDER BY p.answered_at DESC NULLS LAST
+        LIMIT 1;
+        IF known.answered_at IS NOT NULL THEN
+            SELECT 'TOLD', known.answered_at, known.mode, known.reason, known.plan, known.error_message
+            INTO state, told_at, mode, reason, plan, error_message;
+            RETURN;
+        ELSIF NOT pgtrickle._is_served() THEN
+            state := 'UNSERVED';
+            RETURN;
+        END IF;
+        IF known.plan_id IS NULL THEN
+            PERFORM pgtrickle._ask_plan(query, path, understood);
+        END IF;
+        state := CASE WHEN known.plan_id IS NULL OR known.asked_in = pg_current_xact_id_if_assigned() THEN 'ASKED' ELSE 'WAITING' END;
+        -- A question that is committed is answered while we look, unless we look at one snapshot alone.
+        EXIT WHEN state = 'ASKED' OR current_setting('transaction_isolation') <> 'read committed' OR clock_timestamp() > deadline;
+        PERFORM pg_sleep(0.02);
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._find_plan(text, text, text) IS
+'Internal. What the control plane has told the caller of a query within the last minute (TOLD). Otherwise this transaction asks (ASKED), one before has asked (WAITING), or there is no control plane (UNSERVED).';
 
 CREATE OR REPLACE FUNCTION pgtrickle._take_plan(id bigint, is_over bool) RETURNS TABLE (plan text, error_message text)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

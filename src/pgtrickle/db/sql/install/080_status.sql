@@ -157,26 +157,71 @@ COMMENT ON FUNCTION pgtrickle.export_definition(text) IS 'The statement that cre
 CREATE OR REPLACE FUNCTION pgtrickle.validate_query(query text) RETURNS TABLE (check_name text, result text, severity text)
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
+    accepted CONSTANT text := 'PostgreSQL accepts the query and you may read all of it';
     probe oid;
     keeper oid;
     d record;
+    sources text[];
+    understood text := '';
+    told record;
+    is_refused bool;
+    mode text;
+    reason text;
 BEGIN
     PERFORM pgtrickle._require_primary();
     SELECT p.proowner INTO keeper FROM pg_catalog.pg_proc AS p WHERE p.oid = 'pgtrickle._register'::pg_catalog.regproc;
-    probe := pgtrickle._probe(query);
-    PERFORM pgtrickle._refuse_unusable(probe);
-    PERFORM pgtrickle._check_rights(probe, keeper);
-    SELECT * INTO d FROM pgtrickle._describe(probe);
-    RETURN QUERY VALUES
-        ('valid', 'PostgreSQL accepts the query and you may read all of it', 'INFO'),
-        ('refresh_mode', CASE WHEN d.obstacle IS NULL THEN 'DIFFERENTIAL' ELSE 'FULL' END, CASE WHEN d.obstacle IS NULL THEN 'INFO' ELSE 'WARNING' END),
-        ('reason', coalesce(d.obstacle, 'no obstacle'), CASE WHEN d.obstacle IS NULL THEN 'INFO' ELSE 'WARNING' END),
-        ('columns', (SELECT pg_catalog.string_agg((c ->> 'name') || ' ' || (c ->> 'type'), ', ' ORDER BY i)
-                     FROM pg_catalog.jsonb_array_elements(d.output_columns) WITH ORDINALITY AS e(c, i)), 'INFO');
+    BEGIN
+        probe := pgtrickle._probe(query);
+    EXCEPTION WHEN feature_not_supported THEN
+        IF NOT pgtrickle._names_other_databases(SQLSTATE, SQLERRM) THEN
+            RAISE;
+        END IF;
+    END;
+    IF probe IS NOT NULL THEN
+        PERFORM pgtrickle._refuse_unusable(probe);
+        PERFORM pgtrickle._check_rights(probe, keeper);
+        SELECT * INTO d FROM pgtrickle._describe(probe);
+        sources := ARRAY(SELECT DISTINCT x.relid::pg_catalog.regclass::text FROM pgtrickle._reads(probe) AS x ORDER BY 1);
+        understood := pg_catalog.jsonb_build_array(d.defining_query, d.output_columns, d.obstacle)::text;
+        mode := CASE WHEN d.obstacle IS NULL THEN 'DIFFERENTIAL' ELSE 'FULL' END;
+        reason := d.obstacle;
+        PERFORM pgtrickle._drop_probe();
+    END IF;
+    told := pgtrickle._find_plan(query, pgtrickle._search_path(), understood);
+    is_refused := told.error_message IS NOT NULL;
+    IF told.state = 'TOLD' THEN
+        mode := coalesce(told.mode, 'none');
+        reason := coalesce(told.error_message, told.reason);
+    END IF;
+    IF probe IS NOT NULL OR told.state = 'TOLD' THEN
+        RETURN QUERY VALUES
+            ('valid', CASE WHEN probe IS NULL AND is_refused THEN 'the control plane refuses the query' ELSE accepted END,
+                      CASE WHEN probe IS NULL AND is_refused THEN 'WARNING' ELSE 'INFO' END),
+            ('refresh_mode', mode, CASE WHEN mode = 'DIFFERENTIAL' THEN 'INFO' ELSE 'WARNING' END),
+            ('reason', coalesce(reason, 'no obstacle'), CASE WHEN mode = 'DIFFERENTIAL' THEN 'INFO' ELSE 'WARNING' END);
+    ELSE
+        RETURN QUERY VALUES ('valid', 'the query reads other databases: only the control plane can tell', 'INFO');
+    END IF;
+    IF probe IS NOT NULL THEN
+        RETURN QUERY
+        SELECT 'columns', pg_catalog.string_agg((c ->> 'name') || ' ' || (c ->> 'type'), ', ' ORDER BY i), 'INFO'
+        FROM pg_catalog.jsonb_array_elements(d.output_columns) WITH ORDINALITY AS e(c, i);
+        RETURN QUERY SELECT 'source', s, 'INFO' FROM pg_catalog.unnest(sources) AS s;
+    END IF;
+    IF told.state = 'TOLD' THEN
+        RETURN QUERY VALUES ('planned_at', told.told_at::text, 'INFO');
+    END IF;
     RETURN QUERY
-    SELECT DISTINCT 'source', x.relid::pg_catalog.regclass::text, 'INFO' FROM pgtrickle._reads(probe) AS x ORDER BY 2;
-    PERFORM pgtrickle._drop_probe();
+    SELECT 'plan', line, CASE WHEN is_refused THEN 'WARNING' ELSE 'INFO' END
+    FROM pg_catalog.unnest(pg_catalog.string_to_array(CASE
+        WHEN is_refused THEN 'none: the control plane refuses the query'
+        WHEN told.state = 'TOLD' THEN told.plan
+        WHEN told.state = 'ASKED' THEN 'asked of the control plane when this transaction commits: the same call a moment later shows it (CALL pgtrickle.explain_query(...) waits for it)'
+        WHEN told.state = 'WAITING' THEN 'asked of the control plane, which has not answered yet: call again (SELECT * FROM pgtrickle.health_check() says what is slow)'
+        ELSE 'no scheduler is connected to this database, so nobody can tell (hint: start pgtrickle run, or ask the command: pgtrickle plan --query ''...'')'
+    END, E'\n')) WITH ORDINALITY AS l(line, i)
+    ORDER BY i;
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.validate_query(text) IS
-'Checks a query as create_stream_table would, without creating anything: whether it is valid, which mode AUTO would choose and why, what it reads. Raises when it is not usable at all. CALL pgtrickle.explain_query(query) asks the control plane for the whole plan.';
+'Checks a query as create_stream_table would, without creating anything: whether it is valid, which mode AUTO would choose and why, what it reads. Raises when it is not usable at all. The control plane is asked for the whole plan: the rows "plan" say so, and show it, line by line, when the same call is repeated within a minute. CALL pgtrickle.explain_query(query) waits for it.';

@@ -1,8 +1,8 @@
--- Returns: whether definitions that read other databases wait to be validated, or questions of explain_query to be answered; whether stream tables read tables that are another database's, or mirrors
+-- Returns: whether definitions that read other databases wait to be validated, or questions about plans to be answered; whether stream tables read tables that are another database's, or mirrors
 -- are there that nobody reads.
 SELECT
     EXISTS (SELECT FROM pgtrickle.pgt_definitions AS d WHERE NOT d.is_final)
-        OR EXISTS (SELECT FROM pgtrickle.pgt_plans AS p WHERE p.plan IS NULL AND p.error_message IS NULL),
+        OR EXISTS (SELECT FROM pgtrickle.pgt_plans AS p WHERE p.answered_at IS NULL),
     EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d WHERE d.source_type = 'FOREIGN_TABLE')
         OR EXISTS (SELECT FROM pgtrickle.pgt_shared_sources)
         OR EXISTS (SELECT FROM pgtrickle.pgt_mirrors AS m WHERE m.local_relid IS NOT NULL)
