@@ -21,18 +21,26 @@ if TYPE_CHECKING:
 
     from pgtrickle.db.connect import Connection
 
-STAGE = "pg_temp.__pgt_stage"
+STAGE = "__pgt_stage"
 LOCK_TIMEOUT_MS = 100
 
 
-def stage_arrow(conn: Connection, columns: Sequence[tuple[str, str]], tables: Iterable[pa.Table]) -> str:
-    """`columns`: (name, SQL type) in the order of the Arrow tables' columns. Returns the staging table's name."""
-    defined = ", ".join(f'"{name}" {type_}' for name, type_ in columns)
-    conn.execute(f"DROP TABLE IF EXISTS {STAGE}")  # of another table of the same transaction
-    conn.execute(f"CREATE TEMP TABLE __pgt_stage ({defined}) ON COMMIT DROP")
+def stage_arrow(
+    conn: Connection, columns: Sequence[tuple[str, str]], tables: Iterable[pa.Table], *, pgt_id: int | None = None
+) -> str:
+    """`columns`: (name, SQL type) in the order of the Arrow tables' columns. Returns the staging table's name.
+
+    With `pgt_id` it is there until the transaction ends, for loads that are all staged before the first is applied;
+    without, until the next one is staged.
+    """
+    name = STAGE if pgt_id is None else f"{STAGE}_{pgt_id}"
+    stage = f"pg_temp.{name}"
+    defined = ", ".join(f'"{column}" {type_}' for column, type_ in columns)
+    conn.execute(f"DROP TABLE IF EXISTS {stage}")
+    conn.execute(f"CREATE TEMP TABLE {name} ({defined}) ON COMMIT DROP")
     for table in tables:
-        write_arrow(conn, STAGE, table)
-    return analysed(conn, STAGE)
+        write_arrow(conn, stage, table)
+    return analysed(conn, stage)
 
 
 def stage_columns(conn: Connection, columns: Sequence[tuple[str, str]], values: Sequence[Sequence[Any]]) -> str:
@@ -56,7 +64,7 @@ def claim_stage(conn: Connection, pgt_id: int) -> str:
 
 
 def drop_stage(conn: Connection, stage: str) -> None:
-    if stage != STAGE:
+    if not stage.startswith("pg_temp."):
         conn.execute(f"DROP TABLE {stage} CASCADE")
 
 

@@ -30,7 +30,7 @@ def stage_load(reader: Connection, writer: Connection, engine: SparkEngine, job:
     state = job.compiled.groups
     columns = state.load_columns() if state is not None else bags.load_columns(job.compiled.target)
     if reader is writer:  # one session cannot copy out and in at a time
-        return stage_arrow(writer, columns, list(_identified(reader, engine, job)))
+        return stage_arrow(writer, columns, list(_identified(reader, engine, job)), pgt_id=job.table.pgt_id)
     begun = time.perf_counter()
     stage = stage_by_executors(reader, writer, engine, job.table, job.compiled, at_least_bytes=bulk_bytes)
     if stage is not None:
@@ -38,7 +38,7 @@ def stage_load(reader: Connection, writer: Connection, engine: SparkEngine, job:
         return stage
     # Closed inside the savepoint: a COPY that was left half-way has to end before the connection is used again.
     with reader.transaction(), closing(_identified(reader, engine, job)) as batches:
-        return stage_arrow(writer, columns, batches)
+        return stage_arrow(writer, columns, batches, pgt_id=job.table.pgt_id)
 
 
 def replace_rows(writer: Connection, job: Job, stage: str) -> tuple[int, int]:
