@@ -146,6 +146,16 @@ def test_rows_are_looked_at_while_they_come(conn: Connection) -> None:
     assert max(seen) <= roundtrip.CHUNK_ROWS
 
 
+def test_what_a_statement_takes_is_its_own_when_it_is_prepared_too(conn: Connection) -> None:
+    """The second time: that it is prepared is answered together with its rows."""
+    begin(conn, READ)
+    for _ in range(3):
+        quick, slow, _ = ask_all(conn, [DOUBLE, Ask("SELECT pg_sleep(0.2)"), DOUBLE], apart=True)
+        assert slow.ms > 100
+        assert quick.ms < slow.ms
+    conn.commit()
+
+
 def test_too_many_rows_are_not_waited_for(conn: Connection) -> None:
     def refuse(_rows: Rows) -> None:
         raise TooManyRowsError("enough")

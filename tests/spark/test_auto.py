@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from pkgutil import resolve_name
+from typing import Any
 
 import pytest
 
@@ -112,3 +115,61 @@ def test_cap_is_the_most_that_work_mem_can_be(installed: Database, make_line: Ca
         worker = make_line(installed, settings).session.worker
         for conn in (worker.reader, worker.writer):
             assert conn.execute("SHOW work_mem").fetchone() == (expected,)
+
+
+# -- what is learned
+# --------------------------------------------------------------------------------------------------------------
+
+SLOW_S = 0.3
+
+
+def made_slow(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    whole = resolve_name(name)
+
+    def slow(*args: Any, **named: Any) -> Any:
+        time.sleep(SLOW_S)
+        return whole(*args, **named)
+
+    monkeypatch.setattr(name, slow)
+
+
+@pytest.mark.parametrize(
+    ("action", "slow"),
+    [
+        ("FULL", "pgtrickle.runtime.loads.stage_by_executors"),  # who is to carry it
+        ("FULL", "pgtrickle.apply.stage.analysed"),  # the staging table itself
+        ("DIFFERENTIAL", "pgtrickle.runtime.deltas.delta_text"),
+        ("DIFFERENTIAL", "pgtrickle.runtime.refresh.arrange"),
+        ("DIFFERENTIAL", "pgtrickle.runtime.refresh.apply_deltas"),
+    ],
+)
+def test_all_that_a_way_takes_is_learned(auto: Line, monkeypatch: pytest.MonkeyPatch, action: str, slow: str) -> None:
+    if action == "FULL":
+        remembered(auto, 60_000.0)
+    made_slow(monkeypatch, slow)
+    auto.sql("INSERT INTO t VALUES (1000, 1)")
+    (outcome,) = auto.tick()
+    auto.check("st", action)
+    past = auto.session.refresher.costs.past(outcome.table)
+    sample = (past.full if action == "FULL" else past.differential)[-1]
+    assert sample.ms >= 1000 * SLOW_S
+    assert sum(outcome.timings.values()) == pytest.approx(sample.ms, abs=0.1)
+
+
+def test_what_is_given_up_is_learned_with_the_full_refresh_that_follows_which_is_learned_alone(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgtrickle.runtime.deltas.MOST_ROWS", 100)
+    line.sql("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 300) AS i")
+    line.create("st", "SELECT id, v - (SELECT avg(v) FROM t) AS off FROM t")
+    made_slow(monkeypatch, "pgtrickle.runtime.deltas.ask_all")
+    line.sql("UPDATE t SET v = 10000 WHERE id = 7")
+    begun = time.perf_counter()
+    (outcome,) = line.tick()
+    wall_ms = (time.perf_counter() - begun) * 1000
+    assert line.last("st")[2] == "the changes touch more than 100 rows"
+    past = line.session.refresher.costs.past(outcome.table)
+    (given_up,) = past.differential
+    assert outcome.table.last_full_ms
+    assert given_up.ms >= 1000 * SLOW_S + outcome.table.last_full_ms
+    assert past.full[-1].ms <= wall_ms - 1000 * SLOW_S

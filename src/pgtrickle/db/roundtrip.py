@@ -161,7 +161,7 @@ def ask_all(conn: psycopg.Connection[Any], asks: Sequence[Ask], *, apart: bool =
     if own is not None:
         own.unwanted.clear()
     if apart:
-        return [Answer(m.rows, m.ms) for m in messages if m.ask is not None]
+        return list(_apart(messages))
     share = sum(m.ms for m in messages) / len(asks)
     return [Answer(m.rows, share) for m in messages if m.ask is not None]
 
@@ -174,6 +174,17 @@ class _Message:
     prepares: str | None = None
     rows: Rows = field(default_factory=list)
     ms: float = 0.0
+
+
+def _apart(messages: Sequence[_Message]) -> Iterator[Answer]:
+    """To prepare a statement is its own: the server sends that answer along with the one to it."""
+    preparing = 0.0
+    for message in messages:
+        if message.ask is None:
+            preparing += message.ms
+        else:
+            yield Answer(message.rows, preparing + message.ms)
+            preparing = 0.0
 
 
 def _send(pgconn: PGconn, own: OwnSession | None, asks: Sequence[Ask], *, apart: bool) -> list[_Message]:

@@ -151,5 +151,9 @@ class Timings:
     def add(self, part: str, ms: float) -> None:
         self.parts[part] = self.parts.get(part, 0.0) + ms
 
+    @property
+    def total_ms(self) -> float:
+        return sum(self.parts.values())
+
     def to_json(self) -> dict[str, float]:
         return {part: round(ms, 3) for part, ms in self.parts.items()}

@@ -41,7 +41,7 @@ from pgtrickle.runtime.decide import (
     since,
 )
 from pgtrickle.runtime.deltas import apply_deltas, arrange, net, read_deltas
-from pgtrickle.runtime.job import Job, Outcome, timed
+from pgtrickle.runtime.job import Job, Outcome, timed, timed_together
 from pgtrickle.runtime.loads import replace_rows, stage_load
 from pgtrickle.runtime.pending import Wanted, analyse_buffers, read_pending
 from pgtrickle.scheduler.cost import LOAD, Limits
@@ -115,12 +115,14 @@ class Refresher:
 
     def _compute(self, jobs: Sequence[Job], moment: catalog.Moment, *, guarded: bool = True) -> None:
         """Reads, runs and arranges the changes of these tables; what AUTO cannot do from changes turns to FULL."""
-        self._expect_few(jobs)
-        if guarded:
-            for job in jobs:
-                self._step(job, self._read, moment.cut)
-        else:
-            self._all(read_deltas, self.reader, jobs, moment.cut, self.limits.max_delta_bytes)
+        moving = [job for job in jobs if job.decision.action == DIFFERENTIAL]
+        with timed_together(moving, "read"):
+            self._expect_few(jobs)
+            if guarded:
+                for job in jobs:
+                    self._step(job, "read", self._read, moment.cut)
+            else:
+                self._all(read_deltas, self.reader, jobs, moment.cut, self.limits.max_delta_bytes)
         net(self.engine, jobs)
         self._arrange_all(jobs, moment, guarded=guarded)
 
@@ -135,22 +137,24 @@ class Refresher:
             self.reader.execute(f"SELECT set_config('random_page_cost', {cost}, true)")
 
     def _arrange_all(self, jobs: Sequence[Job], moment: catalog.Moment, *, guarded: bool = True) -> None:
-        if any(job.delta is not None and len(job.delta) > MOST_PLANNED_AHEAD for job in jobs):
-            plan_for_many(self.reader)
         arranged = [job for job in jobs if job.delta is not None and job.error is None]
-        if guarded:
-            for job in arranged:
-                self._step(job, self._arrange)
-        else:
-            self._all(arrange, self.reader, self.engine, arranged)
+        with timed_together(arranged, "arrange"):
+            if any(job.delta is not None and len(job.delta) > MOST_PLANNED_AHEAD for job in jobs):
+                plan_for_many(self.reader)
+            if guarded:
+                for job in arranged:
+                    self._step(job, "arrange", self._arrange)
+            else:
+                self._all(arrange, self.reader, self.engine, arranged)
         for job in jobs:
             # A row on which the query fails (no other kind of DefinitionError) may have come and gone: FULL sees
             # only what is there now.
             is_value = isinstance(job.error, InexactValueError | TooManyRowsError) or type(job.error) is DefinitionError
             if job.error is not None and is_value and job.table.refresh_mode == "AUTO":
-                if isinstance(job.error, TooManyRowsError):  # the time until it gave up is what it takes at least
-                    self._learn(job, DIFFERENTIAL, moment)
+                if isinstance(job.error, TooManyRowsError):  # what it took until it gave up, and then FULL besides
+                    self._learn(job, DIFFERENTIAL, moment, besides_ms=job.table.last_full_ms or 0.0)
                 job.decision, job.error = Decision(FULL, job.error.message), None
+                job.timings = Timings({"plan": job.timings.parts.get("plan", 0.0)})  # not what FULL takes
 
     # -- read
     # -------------------------------------------------------------------------------------------------------------
@@ -263,11 +267,11 @@ class Refresher:
 
     def _write(self, jobs: Sequence[Job], moment: catalog.Moment, initiated_by: str) -> list[Outcome]:
         """Inside a transaction: rows, frontiers and history."""
-        stages = {
-            job.table.pgt_id: stage_load(self.reader, self.writer, self.engine, job, self.bulk_bytes)
-            for job in jobs
-            if job.is_load
-        }
+        stages: dict[int, str] = {}
+        for job in jobs:
+            if job.is_load:
+                with timed_together([job], "stage"):
+                    stages[job.table.pgt_id] = stage_load(self.reader, self.writer, self.engine, job, self.bulk_bytes)
         records = [self._record(job, moment, initiated_by) for job in jobs]
         if any(job.is_load or (job.arrays and len(job.arrays[0]) > MOST_PLANNED_AHEAD) for job in jobs):
             plan_for_many(self.writer)
@@ -315,9 +319,9 @@ class Refresher:
             {"time_zone": moment.time_zone, "functions": job.table.functions},
         )
 
-    def _learn(self, job: Job, kind: str, moment: catalog.Moment) -> None:
+    def _learn(self, job: Job, kind: str, moment: catalog.Moment, *, besides_ms: float = 0.0) -> None:
         rows = sum(p.rows for p in job.pending.values())
-        self.costs.learn(job.table, kind, rows, sum(job.timings.parts.values()), moment.time)
+        self.costs.learn(job.table, kind, rows, job.timings.total_ms + besides_ms, moment.time)
 
     def _apply_all(self, jobs: Sequence[Job], stages: Mapping[int, str]) -> dict[int, tuple[int, int]]:
         """Rows inserted and deleted, by table."""
@@ -326,14 +330,16 @@ class Refresher:
             if (stage := stages.get(job.table.pgt_id)) is not None:
                 with timed(job, "apply"):
                     found[job.table.pgt_id] = replace_rows(self.writer, job, stage)
-        return found | apply_deltas(self.writer, [job for job in jobs if job.table.pgt_id not in found])
+        rest = [job for job in jobs if job.table.pgt_id not in found]
+        with timed_together([job for job in rest if job.decision.action == DIFFERENTIAL], "apply"):
+            return found | apply_deltas(self.writer, rest)
 
-    def _step(self, job: Job, step: Callable[..., None], *args: Any) -> None:
+    def _step(self, job: Job, part: str, step: Callable[..., None], *args: Any) -> None:
         """Runs one table's step, so that its failure leaves the snapshot usable for the others."""
         if job.error is not None:
             return
         try:
-            with translated(), self.reader.transaction():
+            with timed_together([job], part), translated(), self.reader.transaction():
                 step(job, *args)
         except PgtrickleError as error:
             job.error = error
