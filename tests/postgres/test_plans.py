@@ -135,6 +135,7 @@ def test_query_over_another_database_is_explained(
         with pytest.raises(psycopg.Error, match=r"permission denied|no USAGE|may not"):
             explained(role, query)
     assert "Mode: DIFFERENTIAL" in plan
+    assert f"Scan {other.name}.public.orders (mirrored here as " in plan
     assert plan_of_query(home.dsn, query)["mode"] == "DIFFERENTIAL"
     assert home.sql("SELECT count(*) FROM pgtrickle.pgt_mirrors") == [(0,)]
     assert home.sql("SELECT count(*) FROM pgtrickle.pgt_definitions") == [(0,)]

@@ -501,5 +501,8 @@ def test_status_functions_name_the_origin(fleet: Elsewhere) -> None:
     assert any(line.endswith(origin) for line in tree)
     ((value,),) = fleet.home.sql("SELECT value FROM pgtrickle.explain_st('copied') WHERE property = 'sources'")
     assert f"{origin} (REMOTE)" in value
+    ((value,),) = fleet.home.sql("SELECT value FROM pgtrickle.explain_st('copied') WHERE property = 'plan'")
+    assert f"Scan {origin} (mirrored here as pgtrickle_changes.mirror_" in value
+    assert "Scan public.regions: " in value
     (definition,) = fleet.home.sql("SELECT pgtrickle.export_definition('copied')")[0]
     assert origin in definition

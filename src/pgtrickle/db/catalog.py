@@ -100,6 +100,11 @@ def find_relation(conn: Connection, schema: str, name: str) -> Relation:
     return found[0]
 
 
+def origin_names(conn: Connection, relids: Collection[int]) -> dict[str, str]:
+    """Of mirrors among relations: the table of another database, by the name here."""
+    return dict(conn.execute(statement("origin_names"), {"relids": list(relids)}).fetchall())
+
+
 def function_names(conn: Connection) -> tuple[frozenset[str], frozenset[str]]:
     """The names of all aggregates and of all set-returning functions of the database."""
     rows = conn.execute(statement("functions")).fetchall()

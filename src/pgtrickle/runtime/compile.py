@@ -63,10 +63,20 @@ def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = 
     groups, kept = _groups(template, target), None
     if isinstance(template, LimitTemplate) and groups is not None:
         kept = Kept(groups, template.order("s", "k"), template.needed, template.wanted)
-    explanation = explain(template)
+    explanation = _explained(conn, template)
     if target.is_mirror:
         explanation["spark"] = "large loads, and net changes per row where they are many; identity is by the database"
     return Compiled(target, template, groups, None, template.load_statement(), explanation, kept)
+
+
+def _explained(conn: Connection, template: Template) -> dict[str, Any]:
+    """Tables of other databases by their own names: those of mirrors tell nobody anything."""
+    explanation = explain(template)
+    if any("Scan pgtrickle_changes." in line for line in explanation["tree"]):
+        for mirror, origin in catalog.origin_names(conn, template.relids).items():
+            told = f"Scan {origin} (mirrored here as {mirror}):"
+            explanation["tree"] = [line.replace(f"Scan {mirror}:", told) for line in explanation["tree"]]
+    return explanation
 
 
 def _cyclic(conn: Connection, table: StreamTable, cycle: frozenset[int]) -> Compiled:
@@ -88,7 +98,7 @@ def _cyclic(conn: Connection, table: StreamTable, cycle: frozenset[int]) -> Comp
         )
     assert not isinstance(plan, Aggregate)
     template = BagTemplate(plan, table.columns, frozenset(s.relation.relid for s in scans(plan)))
-    explanation = explain(template)
+    explanation = _explained(conn, template)
     explanation["tree"] = ["Cycle: the least fixpoint of all its definitions, step by step", *explanation["tree"]]
     return Compiled(_target(table), template, None, None, template.load_statement(), explanation, cycle=cycle)
 
