@@ -161,12 +161,16 @@ def test_small_loads_and_groups_stay_with_the_driver(line: Line, watched: Watche
     assert watched.statements == []
 
 
-def test_few_rows_that_one_session_computes_stay_with_the_driver(line: Line, watched: Watched) -> None:
+def test_few_rows_that_one_session_computes_stay_with_the_driver(
+    line: Line, watched: Watched, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However large what they are computed from is: executors would only be one more thing to wait for."""
     line.sql("ANALYZE item")
     line.session.refresher.bulk_bytes = 4096
-    line.create("groups", "SELECT kind, count(*) AS n FROM item GROUP BY kind", mode="FULL")
-    line.check("groups", "FULL")
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "parallelism", lambda: pytest.fail("Spark was asked how much it does at once"))
+        line.create("groups", "SELECT kind, count(*) AS n FROM item GROUP BY kind", mode="FULL")
+        line.check("groups", "FULL")
     assert watched.statements == []
     line.create("rows", "SELECT i.*, now() IS NOT NULL AS yes FROM item AS i", mode="FULL")
     line.check("rows", "FULL")
