@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pkgutil import resolve_name
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pgtrickle.runtime import compile as compiling
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -173,3 +175,33 @@ def test_what_is_given_up_is_learned_with_the_full_refresh_that_follows_which_is
     assert outcome.table.last_full_ms
     assert given_up.ms >= 1000 * SLOW_S + outcome.table.last_full_ms
     assert past.full[-1].ms <= wall_ms - 1000 * SLOW_S
+
+
+def test_a_change_statement_that_is_too_long_means_full_for_auto_alone(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "MOST_CHARACTERS", 800)
+    line.sql(
+        "CREATE TABLE t (a int PRIMARY KEY, b int); INSERT INTO t SELECT i, i % 7 FROM generate_series(1, 50) AS i"
+    )
+    deep = "SELECT x.a, x.b FROM t AS x WHERE NOT EXISTS (SELECT FROM t AS y WHERE y.b = x.b AND y.a > x.a)"
+    for name, query, mode in (
+        ("short", "SELECT a FROM t", "AUTO"),
+        ("long", deep, "AUTO"),
+        ("told", deep, "DIFFERENTIAL"),
+    ):
+        line.sql("SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', %s)", name, query, mode)
+    line.tick()
+    line.sql("UPDATE t SET b = b + 1 WHERE a % 5 = 0; DELETE FROM t WHERE a = 50")
+    assert {o.table.name: o.action for o in line.tick()} == {
+        "short": "DIFFERENTIAL",
+        "long": "FULL",
+        "told": "DIFFERENTIAL",
+    }
+    for name in ("short", "long", "told"):
+        line.equal(name)
+    modes = line.sql(
+        "SELECT effective_refresh_mode, mode_reason FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'long'"
+    )
+    assert modes[0][0] == "FULL"
+    assert re.search(r"a statement of [\d,]+ characters", modes[0][1])

@@ -26,6 +26,10 @@ from pgtrickle.pipeline.walks import RecursionTemplate
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
+# Of a change statement when all sources have changed. TPC-H has up to 40,000; PostgreSQL takes seconds, and up to
+# gigabytes, to analyse one of 400,000 (a query of 1,600 with subqueries in subqueries), however few the changes are.
+MOST_CHARACTERS = 200_000
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
@@ -64,6 +68,10 @@ def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = 
     if isinstance(template, LimitTemplate) and groups is not None:
         kept = Kept(groups, template.order("s", "k"), template.needed, template.wanted)
     explanation = _explained(conn, template)
+    length = len(explanation["leaves"][0])
+    if table.refresh_mode == "AUTO" and length > MOST_CHARACTERS:
+        reason = f"its changes take a statement of {length:,} characters, which PostgreSQL would analyse for seconds"
+        return _full(table, f"{reason} (refresh_mode DIFFERENTIAL takes it nevertheless)")
     if target.is_mirror:
         explanation["spark"] = "large loads, and net changes per row where they are many; identity is by the database"
     return Compiled(target, template, groups, None, template.load_statement(), explanation, kept)
@@ -99,6 +107,10 @@ def _cyclic(conn: Connection, table: StreamTable, cycle: frozenset[int]) -> Comp
     assert not isinstance(plan, Aggregate)
     template = BagTemplate(plan, table.columns, frozenset(s.relation.relid for s in scans(plan)))
     explanation = _explained(conn, template)
+    length = len(explanation["leaves"][0])
+    if table.refresh_mode == "AUTO" and length > MOST_CHARACTERS:
+        reason = f"its changes take a statement of {length:,} characters, which PostgreSQL would analyse for seconds"
+        return _full(table, f"{reason} (refresh_mode DIFFERENTIAL takes it nevertheless)")
     explanation["tree"] = ["Cycle: the least fixpoint of all its definitions, step by step", *explanation["tree"]]
     return Compiled(_target(table), template, None, None, template.load_statement(), explanation, cycle=cycle)
 
