@@ -23,8 +23,8 @@ from pgtrickle.pipeline.nodes import (
     parts,
     subs,
 )
+from pgtrickle.pipeline.rules.keyed import is_all
 from pgtrickle.pipeline.rules.names import conjuncts
-from pgtrickle.pipeline.rules.states import is_all
 
 
 def obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> str | None:

@@ -33,10 +33,11 @@ from pgtrickle.pipeline.nodes import (
 )
 from pgtrickle.pipeline.rules import linear
 from pgtrickle.pipeline.rules.asof import apart, as_of, netted
+from pgtrickle.pipeline.rules.keyed import Keyed, is_all, keyed_by, where_also
 from pgtrickle.pipeline.rules.linear import NOW, Changed, Rendered, Term, W
 from pgtrickle.pipeline.rules.names import below, conjuncts, free, qualified
 from pgtrickle.pipeline.rules.undo import undoable
-from pgtrickle.pipeline.sqltext import identifier, quote
+from pgtrickle.pipeline.sqltext import quote
 
 NEW, OLD = "new", "old"
 # Changes up to which groups behind IN are asked for one by one, each looking through all that the changes have to give
@@ -266,14 +267,14 @@ class Statement:
         """
         changes = self.rows
         if changes and len(condition) == 3 and isinstance(sub := condition[1], Sub):
-            keyed = _keyed(sub) if is_all(condition, sub) else None
+            keyed = keyed_by(sub) if is_all(condition, sub) else None
             if keyed is not None:
                 keys = asked(sub) if asked is not None and changes > FEWEST_ROWS else None
                 if keys is not None:
                     return f"{condition[0]}{self._only(keyed, keys, view)}{condition[2]}"
                 test = qualified(node, sub.test) if sub.test is not None and changes <= FEW_ROWS else None
                 if test is not None:
-                    return f"EXISTS ({self.render(_where(keyed, f'({keyed.key} = {test})'), view)})"
+                    return f"EXISTS ({self.render(where_also(keyed, f'({keyed.key} = {test})'), view)})"
         return self.looked_up(node, condition, view, joins)
 
     def looked_up(self, node: Block, text: Text, view: View, joins: list[str]) -> str:
@@ -289,11 +290,11 @@ class Statement:
         joins.append(found.source)
         return found.sql
 
-    def _only(self, groups: _Keyed, keys: str, view: View) -> str:
+    def _only(self, groups: Keyed, keys: str, view: View) -> str:
         """Those of the groups that have one of these keys."""
         among = f"({groups.key} IN ({keys}))"
         if view.of(groups.part) != OLD or groups.part not in groups.block.trees:
-            return self.render(_where(groups, among), view)
+            return self.render(where_also(groups, among), view)
         return self.render(groups.block, replace(view, only={groups.part.number: ((groups.attnum,), keys)}))
 
     def text(self, text: Text, view: View) -> str:
@@ -376,46 +377,6 @@ class Statement:
 
     def netted(self, scan: Scan, action: str) -> str:
         return netted(scan, self.changed[scan.relation.relid], action, self.share)
-
-
-def is_all(condition: Text, sub: Sub) -> bool:
-    """Whether a condition is nothing but `(test IN (subquery))`."""
-    if len(condition) != 3 or condition[1] is not sub or sub.kind != "in" or sub.test is None:
-        return False
-    before, after = str(condition[0]).strip(" (").split(), str(condition[2])
-    return not after.strip(" )") and before == [*sub.test.lstrip(" (").split(), "IN"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Keyed:
-    """Groups behind IN, and the key that they return: a column that an index of its table leads with."""
-
-    block: Block
-    key: str
-    part: Part
-    attnum: int
-
-
-def _where(groups: _Keyed, condition: str) -> Block:
-    own = groups.block.where
-    return replace(groups.block, where=("(", *own, f") AND {condition}") if own is not None else (condition,))
-
-
-def _keyed(sub: Sub) -> _Keyed | None:
-    node = sub.node
-    if not isinstance(node, Block) or node.region is None or len(node.columns) != 1 or subs(node.columns[0].text):
-        return None
-    key = "".join(str(p) for p in node.columns[0].text)
-    if key not in node.region or node.distinct_on is not None:
-        return None
-    alias, _, column = key.rpartition(".")
-    for part in parts(node):
-        if isinstance(part.node, Scan) and identifier(part.alias) == identifier(alias or part.alias):
-            attnum = {name: a for a, name in part.node.exposes}.get(identifier(column))
-            if attnum is not None and attnum in part.node.relation.indexed:
-                return _Keyed(node, key, part, attnum)
-            return None
-    return None
 
 
 def _groups(into: Statement, node: Node, changed: Sequence[Part]) -> Part | None:

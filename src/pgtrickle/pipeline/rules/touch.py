@@ -27,8 +27,9 @@ from pgtrickle.pipeline.nodes import (
     texts,
 )
 from pgtrickle.pipeline.rules.asked import equality, keys_among_changes
+from pgtrickle.pipeline.rules.keyed import is_all
 from pgtrickle.pipeline.rules.names import aliases_of, below, conjuncts, free, own, qualified
-from pgtrickle.pipeline.rules.states import DELTA, Statement, View, from_items, is_all, joined
+from pgtrickle.pipeline.rules.states import DELTA, Statement, View, from_items, joined
 from pgtrickle.pipeline.sqltext import Cursor, identifier, quote
 
 
