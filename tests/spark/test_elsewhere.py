@@ -298,14 +298,14 @@ def test_two_tables_of_one_origin_that_are_loaded_anew_together(fleet: Elsewhere
     crm.sql("CREATE TABLE places (id int, name text, region text); INSERT INTO places VALUES (1, 'x', 'north')")
     fleet.create(
         "matched",
-        "SELECT c.id, p.name FROM {0}.public.customers AS c JOIN {0}.public.places AS p ON p.region = c.region",
+        "SELECT c.id, p.id AS place FROM {0}.public.customers AS c JOIN {0}.public.places AS p ON p.region = c.region",
     )
     fleet.settle()
     fleet.check("matched", action=None)
     crm.sql(
         "BEGIN; TRUNCATE customers, places;"
         "INSERT INTO customers VALUES (8, 'hal', 'west'), (9, 'ida', 'east');"
-        "INSERT INTO places VALUES (7, 'hall', 'west'), (7, 'hall', 'west'), (6, 'yard', 'east'); COMMIT"
+        "INSERT INTO places VALUES (5, 'shed', 'west'), (7, 'hall', 'west'), (6, 'yard', 'east'); COMMIT"
     )
     fleet.settle()
     fleet.check("matched", action=None)
