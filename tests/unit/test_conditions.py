@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.pipeline.nodes import Constant, Sub
-from pgtrickle.pipeline.rules.states import is_all
+from pgtrickle.pipeline.rules.keyed import is_all
 
 ASKED = Sub(Constant("VALUES (1)", ("a",)), "in", "x.a")
 LOWER = Sub(Constant("VALUES (1)", ("a",)), "in", "(lower(x.a) || 'b'::text)")
