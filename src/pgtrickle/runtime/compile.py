@@ -107,10 +107,6 @@ def _cyclic(conn: Connection, table: StreamTable, cycle: frozenset[int]) -> Comp
     assert not isinstance(plan, Aggregate)
     template = BagTemplate(plan, table.columns, frozenset(s.relation.relid for s in scans(plan)))
     explanation = _explained(conn, template)
-    length = len(explanation["leaves"][0])
-    if table.refresh_mode == "AUTO" and length > MOST_CHARACTERS:
-        reason = f"its changes take a statement of {length:,} characters, which PostgreSQL would analyse for seconds"
-        return _full(table, f"{reason} (refresh_mode DIFFERENTIAL takes it nevertheless)")
     explanation["tree"] = ["Cycle: the least fixpoint of all its definitions, step by step", *explanation["tree"]]
     return Compiled(_target(table), template, None, None, template.load_statement(), explanation, cycle=cycle)
 
