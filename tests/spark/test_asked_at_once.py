@@ -37,6 +37,10 @@ QUERIES = {
     "texts": "SELECT o.id FROM ord AS o WHERE o.price < (SELECT sum(i.qty) FROM item AS i WHERE i.code = o.code)",
     "limited": "SELECT o.id FROM ord AS o WHERE o.price < (SELECT i.qty FROM item AS i WHERE i.ord = o.id ORDER BY i.id LIMIT 1)",
     "less": "SELECT o.id FROM ord AS o WHERE o.price < (SELECT count(*) FROM item AS i WHERE i.ord < o.id)",
+    # Nor what may fail, or be no row, for keys that nobody asks for.
+    "divided": "SELECT o.id FROM ord AS o WHERE o.price > (SELECT 10 / sum(i.qty) FROM item AS i WHERE i.ord = o.id AND i.ord > 50)",
+    "no_row": "SELECT o.id FROM ord AS o WHERE (SELECT unnest(CASE WHEN count(*) = 0 THEN ARRAY[1] ELSE ARRAY[]::int[] END) FROM item AS i WHERE i.ord = o.id) IS NOT NULL",
+    "merged": "SELECT buyer, o.id FROM ord AS o(id, buyer) FULL JOIN cust AS c(buyer) USING (buyer) WHERE 1 <= (SELECT count(*) FROM item AS i WHERE i.ord = o.id AND i.cust = buyer)",
     "shown": f"SELECT o.id, ({MORE}) AS mean FROM ord AS o",
 }
 AT_ONCE = 7  # different subqueries
@@ -58,12 +62,14 @@ def test_what_rows_ask_for_is_answered_at_once(line: Line, monkeypatch: pytest.M
     line.sql(SCHEMA)
     for table, ids in (("ord", range(9)), ("item", range(60)), ("cust", range(5))):
         line.sql(rows(random, table, ids))
+    line.sql("INSERT INTO item VALUES (70, 77, 1, 'a', 0)")
     for name, query in QUERIES.items():
         line.sql("SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', 'DIFFERENTIAL')", name, query)
     line.tick()
     for number in range(1, 7):
         for statement in change(random, number):
             line.sql(statement)
+        line.sql(f"DELETE FROM item WHERE ord = 77; INSERT INTO item VALUES ({70 + number}, 77, {number % 5}, 'a', 0)")
         outcomes = line.tick()
         assert [o.error for o in outcomes if o.error] == []
         assert {o.action for o in outcomes} <= {"DIFFERENTIAL", "NO_DATA"}

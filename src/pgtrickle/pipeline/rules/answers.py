@@ -8,11 +8,19 @@ from __future__ import annotations
 from pgtrickle.pipeline.nodes import Block, Part, Scan, Sub, Text, parts, plain, subs
 from pgtrickle.pipeline.rules.among import column_of
 from pgtrickle.pipeline.rules.asked import PLAIN, equality
-from pgtrickle.pipeline.rules.names import aliases_of, conjuncts, own
+from pgtrickle.pipeline.rules.names import aliases_of, conjuncts, has_bare_names, own
 from pgtrickle.pipeline.rules.states import DELTA, NEW, OLD, Answers, Statement, View
-from pgtrickle.pipeline.sqltext import tokenize
+from pgtrickle.pipeline.sqltext import Cursor, tokenize
 
 VALUE = "__pgt_v"
+# What may stand in a value that is computed for keys that nobody asks for: before a parenthesis, and between values.
+CALLS = frozenset(
+    {"COUNT", "SUM", "AVG", "MIN", "MAX", "BOOL_AND", "BOOL_OR", "COALESCE", "NULLIF", "GREATEST", "LEAST"}
+)
+WORDS = frozenset({"AND", "OR", "NOT", "CASE", "WHEN", "THEN", "ELSE", "DISTINCT", "FILTER", "WHERE"})
+OPERATORS = frozenset({"(", ")", ",", ".", "+", "-", "*", "=", "<>", "<", ">", "<=", ">=", "||"})
+NUMBERS = frozenset({"NUMERIC", "DOUBLE PRECISION"})
+NUMBER_TYPES = frozenset({20, 21, 23, 700, 701, 1700})
 
 
 def answers(into: Statement, node: Block, sub: Sub, view: View, alias: str) -> Answers | None:
@@ -31,12 +39,15 @@ def answers(into: Statement, node: Block, sub: Sub, view: View, alias: str) -> A
     for condition in conjuncts(inner.where) if inner.where is not None else []:
         if (pair := equality(condition, part, here)) is not None:
             pairs.append(pair)
-        elif subs(condition) or aliases_of(condition) - here:
+        elif subs(condition) or aliases_of(condition) - here or has_bare_names(plain(condition)):
             return None
         else:
             conditions.append(condition)
     columns = [_column(node, part, *pair) for pair in pairs]
-    if not pairs or None in columns or aliases_of(inner.columns[0].text) - here:
+    value = plain(inner.columns[0].text)
+    if not pairs or None in columns or aliases_of((value,)) - here or has_bare_names(value):
+        return None
+    if not _is_one_for_all_keys(value, part):
         return None
     attnums = tuple(c for c in columns if c is not None)
     names = [f"__pgt_k{i}" for i in range(len(pairs))]
@@ -64,9 +75,38 @@ def _is_one_group(node: Block) -> bool:
         return False
     if len(node.columns) != 1 or subs(node.columns[0].text):
         return False
-    if any(t.key == "OVER" for t in tokenize(plain(node.columns[0].text))):
-        return False
     return len(node.trees) == 1 and isinstance(node.trees[0], Part) and isinstance(node.trees[0].node, Scan)
+
+
+def _is_one_for_all_keys(value: str, part: Part) -> bool:
+    """Whether a value can be computed for keys that nobody asks for: it never fails, and is one row for each key.
+
+    Only what is known not to divide, to read numbers from texts or to return sets; any other is left to who asks.
+    """
+    tokens = tokenize(value)
+    around = ["", "", *(t.key for t in tokens), ""]
+    for token, earlier, before, after in zip(tokens, around, around[1:], around[3:], strict=False):
+        if token.is_name:
+            if after == "(" and (before == "." or token.key not in CALLS | WORDS):
+                return False
+        elif token.key == "::":
+            is_constant = _is_literal(before) or (before == ")" and _is_literal(earlier))
+            if not is_constant and not (after == "TEXT" or (after in NUMBERS and _has_numbers_only(value, part))):
+                return False
+        elif not _is_literal(token.key) and token.key not in OPERATORS:
+            return False
+    return True
+
+
+def _is_literal(key: str) -> bool:
+    return key[:1].isdigit() or "'" in key
+
+
+def _has_numbers_only(value: str, part: Part) -> bool:
+    cursor = Cursor(value)
+    dots = [i for i, t in enumerate(cursor.tokens) if t.key == "."]
+    found = [column_of(Block((), (part,), None), cursor.text(i - 1, i + 2)) for i in dots]
+    return all(f is not None and f[1].typid in NUMBER_TYPES for f in found)
 
 
 def _column(node: Block, part: Part, outer: str, inner: str) -> int | None:

@@ -52,6 +52,11 @@ def qualified(node: Block, sql: str) -> str | None:
     return None if _bare(sql, tokenize(sql)) else sql
 
 
+def has_bare_names(sql: str) -> bool:
+    """Whether a text of a subquery names columns without an alias: those from around it that USING has merged."""
+    return bool(_bare(sql, tokenize(sql)))
+
+
 def _with_alias(sql: str, alias: str, columns: frozenset[str]) -> str:
     """The text with `alias.` before each bare name that is one of these columns."""
     tokens, found, begin = tokenize(sql), "", 0
