@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pgtrickle.runtime import compile as compiling
 from pgtrickle.runtime import cycle as cycle_module
 from pgtrickle.settings import Settings
 from tests.conftest import Database
@@ -368,3 +369,14 @@ def test_rounds_are_as_many_as_max_fixpoint_iterations_allows(
     assert ["after 5 rounds" in str(o.error) for o in few.tick()] == [True, True]
     line.sql("SELECT pgtrickle.resume_stream_table(n) FROM unnest(ARRAY['even', 'odd']) AS n")
     assert {o.rounds for o in line.tick()} == {7}  # two nodes in each, the eleventh in the sixth, none in the last
+
+
+def test_a_long_change_statement_does_not_break_a_cycle(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FULL, which AUTO takes for others, is no way to a fixpoint."""
+    monkeypatch.setattr(compiling, "MOST_CHARACTERS", 0)
+    line.sql("INSERT INTO start VALUES (1); INSERT INTO edge VALUES (1, 2), (2, 3)")
+    close(line, PARITY, NODES)
+    line.sql("INSERT INTO edge VALUES (3, 4), (4, 1)")
+    tick(line)
+    same(line, "even", WALK.format(2, 0))
+    same(line, "odd", WALK.format(2, 1))
