@@ -128,13 +128,15 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     template = compiled.template
     if template is None:
         return compiled
-    statements = sample_statements(_without_storage(template))
+    sampled = _without_storage(template)
+    # Many changes are read another way than few.
+    statements = [*sample_statements(sampled), *sample_statements(sampled, rows=1_000_000)]
     if isinstance(template, FoldTemplate) and template.rereads and template.key_types:
         reread = template.reread_statement(may_be_null=True)
         statements.append(reread.replace("%s::text[]", "NULL::text[]").replace("%%", "%"))
     try:
         with translated(), conn.transaction():
-            for sql in statements:
+            for sql in dict.fromkeys(statements):
                 conn.execute(f"EXPLAIN {sql}")
     except DefinitionError as error:
         if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):

@@ -33,6 +33,7 @@ from pgtrickle.pipeline.nodes import (
     Sub,
     UnionAll,
     joins,
+    leaves,
     names,
     parts,
     subs,
@@ -173,7 +174,12 @@ def _split(into: Statement, node: Block) -> tuple[list[Part], list[Unit]]:
 
 def _expressions(node: Block) -> list[tuple[tuple[str | Sub, ...], bool]]:
     """Texts with subqueries; True where a condition on the rows of FROM can stand for them."""
-    conditions = [(j.on, j.kind == "JOIN") for tree in node.trees for j in joins(tree) if j.on is not None]
+    conditions = [
+        (j.on, j.kind == "JOIN" and set(leaves(j)) <= set(preserved(tree)))  # else its rows may stand there as NULLs
+        for tree in node.trees
+        for j in joins(tree)
+        if j.on is not None
+    ]
     found = [*((c.text, True) for c in node.columns), *conditions]
     if node.where is not None:
         found.append((node.where, True))

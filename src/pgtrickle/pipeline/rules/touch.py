@@ -27,6 +27,7 @@ from pgtrickle.pipeline.nodes import (
     texts,
 )
 from pgtrickle.pipeline.rules.asked import equality, keys_among_changes
+from pgtrickle.pipeline.rules.full import preserved
 from pgtrickle.pipeline.rules.keyed import is_all
 from pgtrickle.pipeline.rules.names import aliases_of, below, conjuncts, free, own, qualified
 from pgtrickle.pipeline.rules.states import DELTA, Statement, View, from_items, joined
@@ -38,7 +39,10 @@ def touched_by_part(into: Statement, node: Block, part: Part, view: View) -> str
     if part.node is None:
         return None
     if part.is_lateral or free(part.node):
-        return _touched_inside(into, part.node, view)
+        # Where it names an item that an outer join may leave empty, the row that it makes come or go has NULLs there.
+        kept = {own(p) for tree in node.trees for p in preserved(tree)}
+        optional = {own(p) for p in parts(node)} - kept
+        return None if free(part.node) & optional else _touched_inside(into, part.node, view)
     for tree in node.trees:
         if part in leaves(tree):
             return _through_join(into, tree, part, view)
