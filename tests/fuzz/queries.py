@@ -395,6 +395,9 @@ class Generator:
     def _join(self, left: Source, depth: int, scope: Scope) -> Join:
         random = self.random
         right = self._item(depth, scope)
+        if depth > 1 and random.random() < 0.2 and left.rows * right.rows < MOST_ROWS / 4:
+            self.used.add("join in parentheses")
+            right = self._lateral(right, scope, depth) if random.random() < 0.3 else self._join(right, depth - 1, scope)
         product = left.rows * right.rows
         kinds = ["INNER", "INNER", "LEFT", "LEFT", "RIGHT", "FULL"] + (["CROSS"] if product < MOST_ROWS else [])
         kind = random.choice(kinds)
@@ -402,7 +405,7 @@ class Generator:
         if kind == "CROSS":
             return Join(kind, left, right, rows=product)
         rows = max(product / 5, left.rows, right.rows)
-        if not isinstance(left, Join) and random.random() < 0.25:
+        if not isinstance(left, Join) and not isinstance(right, Join) and random.random() < 0.25:
             shared = self._shared(left, right, only_solid=kind == "FULL")
             if shared and random.random() < 0.6:
                 self.used.add("USING")
@@ -450,8 +453,11 @@ class Generator:
         ints = [p for p in pairs if p[0].type == INT] or pairs
         a, b = random.choice(ints if random.random() < 0.7 else pairs)
         test = Expr("({} = {})", BOOL, (column(a), column(b)))
-        if random.random() < 0.2:
-            extra = self.expressions.condition(Scope(left.columns() + right.columns()), 0)
+        if random.random() < 0.25:
+            queries = int(kind != "FULL" and random.random() < 0.8)
+            extra = self.expressions.condition(Scope(left.columns() + right.columns()), queries, queries=queries)
+            if "SELECT" in extra.sql():
+                self.used.add("subquery in ON")
             return Expr("({} AND {})", BOOL, (test, extra))
         return test
 

@@ -62,6 +62,7 @@ def test_queries_are_three_levels_deep_and_reach_every_operator() -> None:
     used = frozenset().union(*(g.used for g in trees))
     wanted = {
         *("INNER JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "CROSS JOIN", "NATURAL", "USING", "theta"),
+        *("join in parentheses", "subquery in ON"),
         *(
             "EXISTS",
             "NOT EXISTS",
