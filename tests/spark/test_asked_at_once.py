@@ -11,7 +11,7 @@ import pytest
 from pgtrickle.pipeline.rules import general, states
 from pgtrickle.pipeline.rules.answers import answers
 from tests.line import Line
-from tests.spark.test_behind_in import SCHEMA, change, rows
+from tests.spark.test_behind_in import SCHEMA, follow, rows
 
 pytestmark = pytest.mark.spark
 
@@ -63,18 +63,7 @@ def test_what_rows_ask_for_is_answered_at_once(line: Line, monkeypatch: pytest.M
     for table, ids in (("ord", range(9)), ("item", range(60)), ("cust", range(5))):
         line.sql(rows(random, table, ids))
     line.sql("INSERT INTO item VALUES (70, 77, 1, 'a', 0)")
-    for name, query in QUERIES.items():
-        line.sql("SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', 'DIFFERENTIAL')", name, query)
-    line.tick()
-    for number in range(1, 7):
-        for statement in change(random, number):
-            line.sql(statement)
-        line.sql(f"DELETE FROM item WHERE ord = 77; INSERT INTO item VALUES ({70 + number}, 77, {number % 5}, 'a', 0)")
-        outcomes = line.tick()
-        assert [o.error for o in outcomes if o.error] == []
-        assert {o.action for o in outcomes} <= {"DIFFERENTIAL", "NO_DATA"}
-        for name in QUERIES:
-            line.equal(name)
+    follow(line, random, QUERIES, range(1, 7))
     assert len(answered) == AT_ONCE
 
 

@@ -84,14 +84,18 @@ def test_groups_behind_in_follow_their_changes(line: Line, monkeypatch: pytest.M
     line.sql(SCHEMA)
     for table, ids in (("ord", range(9)), ("item", range(60)), ("cust", range(5))):
         line.sql(rows(random, table, ids))
-    for name, query in QUERIES.items():
+    follow(line, random, QUERIES, range(1, 9))
+
+
+def follow(line: Line, random: Random, queries: dict[str, str], numbers: range) -> None:
+    for name, query in queries.items():
         line.sql("SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', 'DIFFERENTIAL')", name, query)
     line.tick()
-    for number in range(1, 9):
+    for number in numbers:
         for statement in change(random, number):
             line.sql(statement)
         outcomes = line.tick()
         assert [o.error for o in outcomes if o.error] == []
         assert {o.action for o in outcomes} <= {"DIFFERENTIAL", "NO_DATA"}
-        for name in QUERIES:
+        for name in queries:
             line.equal(name)

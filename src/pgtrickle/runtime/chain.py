@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Self
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import begin, translated
@@ -28,20 +29,32 @@ class ChainRefresher(Refresher):
         """
         outcomes: list[Outcome] = []
         later: list[int] = []
+        with self._at_one_instant() as found:
+            if found is None:
+                return [], [i for ids in levels for i in ids]
+            inner, moment = found
+            held: set[int] = set()
+            for ids in levels:
+                inner.level(ids, moment, outcomes, later, held)
+        return outcomes, later
+
+    @contextmanager
+    def _at_one_instant(self) -> Iterator[tuple[Self, catalog.Moment] | None]:
+        """A refresher that reads and writes in one transaction, at a snapshot of the base tables, and that moment.
+
+        None when too many transactions began beside the snapshot for a frontier to list them.
+        """
         with translated(), self._snapshot():
             moment = catalog.read_moment(self.reader)
             exported = self.reader.execute("SELECT pg_export_snapshot()").fetchone()
             assert exported is not None
             with self._joined(exported[0]) as xid:
                 if xid - moment.cut.xmax > MAX_BETWEEN:
-                    return [], [i for ids in levels for i in ids]
+                    yield None
+                    return
                 limits = replace(self.limits, may_try_full=False)
-                inner = ChainRefresher(self.writer, self.writer, self.engine, self.compiled, limits, costs=self.costs)
-                moment = replace(moment, cut=moment.cut.with_own(xid))
-                held: set[int] = set()
-                for ids in levels:
-                    inner.level(ids, moment, outcomes, later, held)
-        return outcomes, later
+                inner = type(self)(self.writer, self.writer, self.engine, self.compiled, limits, costs=self.costs)
+                yield inner, replace(moment, cut=moment.cut.with_own(xid))
 
     def level(
         self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome], later: list[int], held: set[int]

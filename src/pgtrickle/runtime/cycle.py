@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pgtrickle.apply.target import reshape
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import qualified, translated
+from pgtrickle.db.connect import qualified
 from pgtrickle.db.copy import read_batches
 from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable
@@ -23,7 +23,7 @@ from pgtrickle.pipeline.leaves import ROWS
 from pgtrickle.pipeline.nodes import scans
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.templates import BagTemplate
-from pgtrickle.runtime.chain import MAX_BETWEEN, ChainRefresher
+from pgtrickle.runtime.chain import ChainRefresher
 from pgtrickle.runtime.decide import DIFFERENTIAL, FULL, NO_DATA, Decision
 from pgtrickle.runtime.deltas import SMALL_ROWS, net
 from pgtrickle.runtime.job import Job, Outcome, timed
@@ -41,19 +41,11 @@ class CycleRefresher(ChainRefresher):
     def cycle(self, tables: Sequence[StreamTable], most_rounds: int) -> list[Outcome]:
         """An outcome for each; with an error all of them have it, and nothing was written."""
         try:
-            with translated(), self._snapshot():
-                moment = catalog.read_moment(self.reader)
-                exported = self.reader.execute("SELECT pg_export_snapshot()").fetchone()
-                assert exported is not None
-                with self._joined(exported[0]) as xid:
-                    if xid - moment.cut.xmax > MAX_BETWEEN:
-                        raise TransientError("too many transactions began beside the snapshot of a cycle")
-                    limits = replace(self.limits, may_try_full=False)
-                    inner = CycleRefresher(
-                        self.writer, self.writer, self.engine, self.compiled, limits, costs=self.costs
-                    )
-                    moment = replace(moment, cut=moment.cut.with_own(xid))
-                    return inner.together([t.pgt_id for t in tables], moment, most_rounds)
+            with self._at_one_instant() as found:
+                if found is None:
+                    raise TransientError("too many transactions began beside the snapshot of a cycle")
+                inner, moment = found
+                return inner.together([t.pgt_id for t in tables], moment, most_rounds)
         except PgtrickleError as error:
             return [Outcome(t, FULL, None, error) for t in tables]
 

@@ -24,6 +24,19 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._names_other_databases(text, text) IS 'Internal. Whether PostgreSQL refused a query for a name of the form database.schema.table.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._probe_here(query text) RETURNS oid
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN pgtrickle._probe(query);
+EXCEPTION WHEN feature_not_supported THEN
+    IF NOT pgtrickle._names_other_databases(SQLSTATE, SQLERRM) THEN
+        RAISE;
+    END IF;
+    RETURN NULL;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._probe_here(text) IS 'Internal. As _probe; NULL where the query names tables of other databases, which the control plane looks at.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._request_definition(id bigint, schema_name name, table_name name, query text, options jsonb, path text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

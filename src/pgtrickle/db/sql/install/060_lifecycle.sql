@@ -19,16 +19,12 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    BEGIN
-        probe := pgtrickle._probe(query);
-    EXCEPTION WHEN feature_not_supported THEN
-        IF NOT pgtrickle._names_other_databases(SQLSTATE, SQLERRM) THEN
-            RAISE;
-        END IF;
+    probe := pgtrickle._probe_here(query);
+    IF probe IS NULL THEN
         PERFORM pgtrickle._request_definition(existing, target.schema_name, target.table_name, query, options,
                                               pgtrickle._search_path());
         RETURN;
-    END;
+    END IF;
     IF existing IS NULL THEN
         PERFORM pgtrickle._register(probe, target.schema_name, target.table_name, query, options);
         IF NOT pgtrickle._is_served() THEN
@@ -152,17 +148,13 @@ BEGIN
     id := pgtrickle._find(name);
     options := pgtrickle._check_options(options);
     IF query IS NOT NULL THEN
-        BEGIN
-            probe := pgtrickle._probe(query);
-        EXCEPTION WHEN feature_not_supported THEN
-            IF NOT pgtrickle._names_other_databases(SQLSTATE, SQLERRM) THEN
-                RAISE;
-            END IF;
+        probe := pgtrickle._probe_here(query);
+        IF probe IS NULL THEN
             PERFORM pgtrickle._request_definition(st.pgt_id, st.pgt_schema, st.pgt_name, query, options, pgtrickle._search_path())
             FROM pgtrickle.pgt_stream_tables AS st
             WHERE st.pgt_id = id;
             RETURN;
-        END;
+        END IF;
     ELSIF refresh_mode IS NOT NULL AND pgtrickle._reads_mirrors(id) THEN
         PERFORM pgtrickle._request_definition(st.pgt_id, st.pgt_schema, st.pgt_name, st.original_query, options,
                                               pgtrickle._search_path())

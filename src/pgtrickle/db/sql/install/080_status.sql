@@ -170,13 +170,7 @@ DECLARE
 BEGIN
     PERFORM pgtrickle._require_primary();
     SELECT p.proowner INTO keeper FROM pg_catalog.pg_proc AS p WHERE p.oid = 'pgtrickle._register'::pg_catalog.regproc;
-    BEGIN
-        probe := pgtrickle._probe(query);
-    EXCEPTION WHEN feature_not_supported THEN
-        IF NOT pgtrickle._names_other_databases(SQLSTATE, SQLERRM) THEN
-            RAISE;
-        END IF;
-    END;
+    probe := pgtrickle._probe_here(query);
     IF probe IS NOT NULL THEN
         PERFORM pgtrickle._refuse_unusable(probe);
         PERFORM pgtrickle._check_rights(probe, keeper);
