@@ -303,3 +303,22 @@ def test_few_changes_that_touch_very_many_rows_are_computed_anew(line: Line, mon
     line.tick()
     line.equal("auto")
     line.check("bound")
+
+
+def test_hypothetical_set_and_user_defined_aggregates_follow_changes(line: Line) -> None:
+    line.sql("CREATE AGGREGATE product(numeric) (SFUNC = numeric_mul, STYPE = numeric, INITCOND = '1')")
+    line.sql("CREATE TABLE t (id int PRIMARY KEY, k int, v int)")
+    line.sql("INSERT INTO t SELECT i, i % 3, nullif(i % 7, 5) FROM generate_series(1, 40) AS i")
+    line.create(
+        "st",
+        "SELECT k, product(v) AS p, rank(3) WITHIN GROUP (ORDER BY v) AS r, "
+        "dense_rank(3) WITHIN GROUP (ORDER BY v DESC) AS d, percent_rank(2) WITHIN GROUP (ORDER BY v) AS pr, "
+        "cume_dist(4) WITHIN GROUP (ORDER BY v) AS c FROM t GROUP BY k",
+    )
+    for change in (
+        "UPDATE t SET v = v + 1 WHERE id % 4 = 0",
+        "DELETE FROM t WHERE k = 1 AND id > 10; INSERT INTO t VALUES (100, 9, 2), (101, NULL, 3)",
+    ):
+        line.sql(change)
+        line.tick()
+        line.check("st")

@@ -111,3 +111,12 @@ def test_attached_partition_is_read_and_a_detached_one_is_not(line: Line) -> Non
     line.tick()
     line.equal("st")
     assert line.rows("st") == [(10, 146)]
+
+
+def test_children_of_an_inherited_table_are_followed(line: Line) -> None:
+    line.sql("CREATE TABLE parent (a int, b text); CREATE TABLE kid (extra int) INHERITS (parent)")
+    line.sql("INSERT INTO parent VALUES (1, 'p'); INSERT INTO kid VALUES (2, 'k', 0), (2, 'k', 1)")
+    line.create("st", "SELECT a, b, count(*) AS n FROM parent GROUP BY a, b")
+    line.sql("INSERT INTO kid VALUES (3, 'l', 2); UPDATE parent SET a = a + 10; DELETE FROM kid WHERE extra = 1")
+    line.tick()
+    line.check("st")
