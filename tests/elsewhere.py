@@ -28,6 +28,10 @@ class Elsewhere:
         text = query.format(*(d.name for d in self.others))
         return self.line.create(name, text, **options)
 
+    def expect(self, name: str, query: str) -> None:
+        """Its query from now on."""
+        self._queries[name] = query
+
     def settle(self, most: int = 6) -> None:
         """Turns until nothing moves."""
         for _ in range(most):

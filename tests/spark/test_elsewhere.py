@@ -248,6 +248,62 @@ def test_a_table_that_has_changed_there_stops_its_readers_and_nobody_else(
     assert fleet.line.rows("names") == sorted(crm.sql("SELECT id, name FROM customers"), key=repr)
 
 
+TOTALS = (
+    "SELECT c.region, r.manager, count(*) AS n FROM {0}.public.customers AS c "
+    "LEFT JOIN regions AS r ON r.region = c.region GROUP BY 1, 2"
+)
+
+
+def test_names_are_followed_in_all_databases(fleet: Elsewhere) -> None:
+    crm, _ = fleet.others
+    fleet.create("totals", TOTALS)
+    fleet.create("names", "SELECT customers.id, customers.name FROM {0}.public.customers")
+    fleet.settle()
+    fleet.check("totals", action=None)
+
+    def settled(name: str, query: str) -> None:
+        """Its query is this one now, as somebody would type it, with the same meaning."""
+        fleet.settle()
+        fleet.expect(name, query)
+        fleet.check(name, action=None)
+        ((typed,),) = fleet.home.sql("SELECT original_query FROM pgtrickle.pgt_stream_tables WHERE pgt_name = %s", name)
+        fleet.create("again", typed.replace("{", "{{"))
+        fleet.expect("again", query)
+        fleet.settle()
+        fleet.check("again", action=None)
+        fleet.home.sql("SELECT pgtrickle.drop_stream_table('again')")
+
+    fleet.home.sql("ALTER TABLE regions RENAME TO areas; INSERT INTO areas VALUES ('north', 'ned')")
+    by_area = TOTALS.replace("regions", "areas")
+    settled("totals", by_area)
+    assert fleet.line.last("totals")[:2] == ("DIFFERENTIAL", "COMPLETED")
+    crm.sql("ALTER TABLE customers RENAME TO clients; INSERT INTO clients VALUES (5, 'eve', 'west')")
+    by_client = by_area.replace("customers", "clients")
+    settled("totals", by_client)
+    settled("names", "SELECT clients.id, clients.name FROM {0}.public.clients")
+    crm.sql("ALTER TABLE clients RENAME region TO name_; ALTER TABLE clients RENAME name TO region")
+    crm.sql("ALTER TABLE clients RENAME name_ TO name; DELETE FROM clients WHERE id = 1")
+    settled("totals", by_client.replace("c.region", "c.name").replace("c.name,", "c.name AS region,", 1))
+    settled("names", "SELECT clients.id, clients.region AS name FROM {0}.public.clients")
+    crm.sql("UPDATE clients SET name = 'north', region = 'x' WHERE id = 2")
+    fleet.settle()
+    for name in ("totals", "names"):
+        fleet.check(name)
+
+
+def test_another_table_under_the_name_at_the_origin_is_not_read(fleet: Elsewhere) -> None:
+    crm, _ = fleet.others
+    fleet.create("names", "SELECT c.id, c.name FROM {0}.public.customers AS c")
+    fleet.settle()
+    crm.sql(
+        "BEGIN; ALTER TABLE customers RENAME TO former; CREATE TABLE customers (id int PRIMARY KEY, name text);"
+        "INSERT INTO customers VALUES (70, 'no'); INSERT INTO former VALUES (7, 'yes'); COMMIT"
+    )
+    fleet.settle()
+    fleet.expect("names", "SELECT c.id, c.name FROM {0}.public.former AS c")
+    fleet.check("names", action=None)
+
+
 def test_an_origin_with_another_history_loads_the_mirror_anew(fleet: Elsewhere) -> None:
     """A promoted standby may lack what the mirror has seen, and its transaction ids may have gone past the mirror's."""
     crm, _ = fleet.others

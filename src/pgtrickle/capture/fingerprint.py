@@ -49,10 +49,18 @@ def unchanged(stored: str | None, current: str | None, attnums: Collection[int])
 
 
 def same_identity(stored: str | None, current: str | None) -> bool:
-    """Whether the text of a query still means the same source: by name, or by the rule of a view."""
+    """Whether the text of a query still means the same source: by the rule of a view, or for whoever reads it."""
+    return _same("identity", stored, current)
+
+
+def same_name(stored: str | None, current: str | None) -> bool:
+    return _same("name", stored, current)
+
+
+def _same(part: str, stored: str | None, current: str | None) -> bool:
     if stored is None or current is None:
         return False
-    return _parts(stored).get("identity") == _parts(current).get("identity")
+    return _parts(stored).get(part) == _parts(current).get(part)
 
 
 @lru_cache(4096)  # the same texts come with every refresh

@@ -106,6 +106,7 @@ class StreamTable:
     mirror: Mirror | None = None
     origins: dict[str, dict[str, str]] | None = None  # cuts of other databases that its sources stand at
     keeps_no_session: bool = False  # pooler_compatibility_mode
+    is_renamed: bool = False  # a relation that it reads, or its column, has another name than in the query
 
     @property
     def full_name(self) -> str:

@@ -23,9 +23,9 @@ class Reference:
     end: int
     has_alias: bool
 
-    def replaced(self, text: str, schema: str, name: str) -> str:
-        alias = "" if self.has_alias else f" AS {quote(self.parts[-1])}"
-        return f"{text[: self.start]}{quote(schema)}.{quote(name)}{alias}{text[self.end :]}"
+    def replaced(self, text: str, *parts: str, with_alias: bool = True) -> str:
+        alias = f" AS {quote(self.parts[-1])}" if with_alias and not self.has_alias else ""
+        return f"{text[: self.start]}{'.'.join(map(quote, parts))}{alias}{text[self.end :]}"
 
 
 def reference_at(text: str, position: int, keywords: Collection[str]) -> Reference:

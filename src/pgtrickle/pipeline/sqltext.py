@@ -220,3 +220,18 @@ def strip_parentheses(tokens: tuple[Token, ...], start: int, stop: int) -> tuple
 
 def keys(tokens: tuple[Token, ...], start: int, stop: int) -> tuple[str, ...]:
     return tuple(t.key for t in tokens[start:stop])
+
+
+def nameless(sql: str) -> str:
+    """The text without the words that somewhere in it stand beside a dot, as names of relations and columns do.
+
+    The same for two texts that differ in such names alone. One that cannot be split into tokens stays as it is.
+    """
+    try:
+        tokens = tokenize(sql)
+    except NotDifferentiableError:
+        return sql
+    names = [identifier(sql[t.start : t.end]) if t.is_name else None for t in tokens]
+    dots = [i for i, t in enumerate(tokens) if t.key == "."]
+    dotted = {n for i in dots for n in names[max(i - 1, 0) : i + 2]} - {None}
+    return " ".join("#" if name in dotted else token.key for token, name in zip(tokens, names, strict=True))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from pgtrickle.capture.fingerprint import same_identity, unchanged
+from pgtrickle.capture.fingerprint import same_identity, same_name, unchanged
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Frontier, Instance, Pending
 from pgtrickle.scheduler import cost
@@ -62,8 +62,11 @@ def decide(
     for source in table.watched:
         stored, current = table.fingerprints.get(source.relid), fingerprints.get(source.relid)
         columns = source.columns if differentiable and source.capturable else ()
-        if not (unchanged(stored, current, columns) and same_identity(stored, current)):
+        is_same = unchanged(stored, current, columns) and same_identity(stored, current)
+        if not is_same or (table.mirror is not None and not same_name(stored, current)):
             return Decision(PREPARE, "a source's columns, partitions or capture triggers changed")
+    if table.is_renamed:
+        return Decision(PREPARE)  # the content stays: the same rows under other names
     if reload is None and "functions" in (table.plan or {}) and (table.plan or {})["functions"] != table.functions:
         return Decision(PREPARE, "a function that the query calls was replaced")
     if reload is not None:

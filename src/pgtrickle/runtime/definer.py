@@ -252,9 +252,8 @@ def ensure_mirror(home: Connection, table: OriginTable, names: set[str], local: 
         if column["obstacle"]:
             raise DefinitionError(f"column {column['name']} of {table.full_name} {column['obstacle']}")
     attnums = sorted(c["attnum"] for c in wanted)
-    row = home.execute(
-        statement("mirror_find"), {"key": table.place.key, "relid": table.relid, "columns": attnums, "local": local}
-    ).fetchone()
+    asked = {"key": table.place.key, "relid": table.relid, "columns": attnums, "names": [c["name"] for c in wanted]}
+    row = home.execute(statement("mirror_find"), {**asked, "local": local}).fetchone()
     if row is not None:
         return int(row[0])
     by_number = {c["attnum"]: c["name"] for c in wanted}

@@ -195,7 +195,7 @@ class Mirroring:
     def _prepared(
         self, home: Connection, conn: Connection, table: StreamTable, *, reload: str | None = None
     ) -> Compiled:
-        compiled = prepare_mirror(conn, home, table, self._as_reader(home), reload=reload)
+        table, compiled = prepare_mirror(conn, home, table, self._as_reader(home), reload=reload)
         self._cache.put(table, compiled)
         return compiled
 

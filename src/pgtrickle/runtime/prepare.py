@@ -15,9 +15,11 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError
-from pgtrickle.model.catalog import Mirror, StreamTable, as_at_origin
+from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
 from pgtrickle.model.texts import same_text
+from pgtrickle.pipeline.sqltext import nameless
 from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
+from pgtrickle.runtime.renames import follow_origin, follow_renames
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -39,13 +41,15 @@ CAPTURE_SECONDS = 0.3  # for a lock on a source; who does not get it tries again
 
 def prepare(
     conn: Connection, table: StreamTable, *, reload: str | None = None, cycle: frozenset[int] = frozenset()
-) -> Compiled:
-    """Idempotent. `cycle`: the relations of its cycle, if it is in one.
+) -> tuple[StreamTable, Compiled]:
+    """Idempotent. `cycle`: the relations of its cycle, if it is in one. Returns the table, too: its query goes by the
+    names that its sources have now.
 
     A changed shape (definition, types, state) marks the content for a new load and recreates the state; `reload` is
     another reason for that.
     """
     with translated():
+        asked, table = table, follow_renames(conn, table)
         # Views before they are compiled, names after: what changes in between does not have the fingerprint noted here.
         found: dict[int, str | None] = dict.fromkeys(s.relid for s in table.watched if not s.capturable)
         found |= fingerprints(conn, found)
@@ -53,14 +57,14 @@ def prepare(
         for source in table.captured:
             columns = source.columns if compiled.template is not None else frozenset()
             found[source.relid] = _captured(conn, source.relid, columns)
-        compiled = _settled(conn, conn, table, compiled, reload)
+        compiled = _settled(conn, conn, table, compiled, reload, is_renamed=table is not asked)
         _expect(conn, table, found, reload)
-    return compiled
+    return table, compiled
 
 
 def prepare_mirror(
     origin: Connection, home: Connection, table: StreamTable, reader: Reader, *, reload: str | None = None
-) -> Compiled:
+) -> tuple[StreamTable, Compiled]:
     """The same for a mirror: its source is captured at its origin, where it is known as a reader from then on.
 
     That first: nobody may take the buffer for needless, or trim it, while it is being loaded.
@@ -68,9 +72,9 @@ def prepare_mirror(
     mirror = table.mirror
     if mirror is None:
         raise InvariantError(f"{table.full_name} is not a mirror")
-    there = as_at_origin(table)
     with translated():
-        _same_types(origin, table, mirror)
+        table = follow_origin(home, table, _same_types(origin, table, mirror))
+        there = as_at_origin(table)
         origin.execute(
             statement("reader_register"),
             {
@@ -88,7 +92,7 @@ def prepare_mirror(
         with home.transaction():
             if _is_to_be_loaded(home, table, reload):
                 home.execute(statement("mirror_fingerprints"), {"ids": [table.pgt_id], "fingerprints": [found]})
-    return compiled
+    return table, compiled
 
 
 def _by_key(home: Connection, compiled: Compiled) -> Compiled:
@@ -97,9 +101,9 @@ def _by_key(home: Connection, compiled: Compiled) -> Compiled:
     return replace(compiled, target=replace(compiled.target, key=key))
 
 
-def _same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> None:
-    """Raises when the table is gone, or a column has come to be of another type: the mirror's may take its values, but
-    as others."""
+def _same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> Relation:
+    """The table at its origin. Raises when it is gone, or a column has come to be of another type: the mirror's may
+    take its values, but as others."""
     relations = catalog.relations(origin, [mirror.relid])
     if not relations:
         raise SourceChangedError(f"{mirror.name} does not exist any more", hint=_ANEW)
@@ -110,12 +114,20 @@ def _same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> None:
             raise SourceChangedError(
                 f"column {its.name} of {mirror.name} is of type {its.type} now, and was {column.type}", hint=_ANEW
             )
+    return relations[0]
 
 
 def _settled(
-    there: Connection, home: Connection, table: StreamTable, compiled: Compiled, reload: str | None
+    there: Connection,
+    home: Connection,
+    table: StreamTable,
+    compiled: Compiled,
+    reload: str | None,
+    *,
+    is_renamed: bool = False,
 ) -> Compiled:
-    """Proven where its sources are, recorded where the table is, if its shape is another one than before.
+    """Proven where its sources are, recorded where the table is, if its shape is another one than before. The content
+    stays if only names are (`is_renamed`).
 
     After a restart of ours nothing has to be proven again: changed sources show in their fingerprints.
     """
@@ -123,9 +135,8 @@ def _settled(
     if reload is not None or stored != _shape(table, compiled):
         compiled = prove_leaves(there, table, compiled)
         _same_meaning(there, table, compiled)
-    shape = _shape(table, compiled)
-    if stored != shape:
-        _record(home, table, compiled, shape)
+    if stored != _shape(table, compiled):
+        _record(home, table, compiled, is_renamed=is_renamed)
     return compiled
 
 
@@ -204,19 +215,19 @@ def _is_to_be_loaded(conn: Connection, table: StreamTable, reload: str | None) -
     return True
 
 
-def _record(conn: Connection, table: StreamTable, compiled: Compiled, shape: str) -> None:
+def _record(conn: Connection, table: StreamTable, compiled: Compiled, *, is_renamed: bool) -> None:
+    content, stored = _content(table, compiled), table.plan or {}
+    stays = is_renamed and content == stored.get("content")
     with conn.transaction():
         row = conn.execute("SELECT current_setting('TimeZone')").fetchone()
-        plan = {**compiled.explanation, "shape": shape, "time_zone": row[0] if row else None}
-        moved = conn.execute(
-            "UPDATE pgtrickle.pgt_stream_tables SET plan = %s::jsonb, effective_refresh_mode = %s, mode_reason = %s, "
-            "needs_reinit = needs_reinit OR is_populated, "
-            "reinit_reason = CASE WHEN is_populated "
-            "THEN coalesce(reinit_reason, 'the definition or a source changed') END, "
-            "epoch = epoch + 1 WHERE pgt_id = %s AND definition_version = %s",
-            (json.dumps(plan), _mode(table, compiled), compiled.reason, table.pgt_id, table.definition_version),
-        ).rowcount
-        if moved and compiled.groups is not None:
+        rests_on = {"time_zone": row[0] if row else None}
+        if stays:
+            rests_on = {key: stored[key] for key in ("time_zone", "functions") if key in stored}
+        plan = {**compiled.explanation, "shape": _shape(table, compiled), "content": content, **rests_on}
+        told = {"plan": json.dumps(plan), "mode": _mode(table, compiled), "reason": compiled.reason, "stays": stays}
+        row_of = {"id": table.pgt_id, "version": table.definition_version}
+        moved = conn.execute(statement("plan_recorded"), told | row_of).rowcount
+        if moved and compiled.groups is not None and not stays:
             create_state(conn, compiled.groups)
 
 
@@ -228,10 +239,21 @@ def _mode(table: StreamTable, compiled: Compiled) -> str:
 
 def _shape(table: StreamTable, compiled: Compiled) -> str:
     """What the stored content and state depend on besides the data."""
+    return _hashed([table.definition_version, table.relid, compiled.load_sql, *_layout(compiled)])
+
+
+def _content(table: StreamTable, compiled: Compiled) -> str:
+    """The same whatever the sources and their columns are called. To be compared where nothing else has changed."""
+    return _hashed([table.relid, nameless(compiled.load_sql), *_layout(compiled)])
+
+
+def _layout(compiled: Compiled) -> list[object]:
     state: list[object] = []
     if compiled.groups is not None:
         state = [*compiled.groups.key_types, *((c.name, c.type, c.fold) for c in compiled.groups.state)]
-    parts = [table.definition_version, table.relid, compiled.load_sql, state, compiled.reason]
-    if compiled.target.is_mirror:  # one of before, whose rows have Spark's identity, is loaded anew
-        parts.append("identity by the database")
+    # A mirror of before, whose rows have Spark's identity, is loaded anew.
+    return [state, compiled.reason, *(["identity by the database"] if compiled.target.is_mirror else [])]
+
+
+def _hashed(parts: list[object]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

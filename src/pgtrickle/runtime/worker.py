@@ -265,7 +265,7 @@ class Worker:
         started = datetime.now(UTC)
         try:
             cycle = self._cycles_of.get(table.pgt_id, frozenset())
-            compiled = prepare(self.writer, table, reload=reload, cycle=cycle)
+            table, compiled = prepare(self.writer, table, reload=reload, cycle=cycle)
         except PgtrickleError as error:
             if not self.is_usable():
                 raise

@@ -86,6 +86,12 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_dependencies (
 CREATE INDEX IF NOT EXISTS pgt_dependencies_source ON pgtrickle.pgt_dependencies (source_relid);
 COMMENT ON TABLE pgtrickle.pgt_dependencies IS 'What each stream table reads: a row per table reached, and one per view passed on the way.';
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.columns_used IS 'Attribute numbers.';
+ALTER TABLE pgtrickle.pgt_dependencies
+ADD COLUMN IF NOT EXISTS source_schema name,
+ADD COLUMN IF NOT EXISTS source_name name,
+ADD COLUMN IF NOT EXISTS column_names name[];
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.source_schema IS
+'With source_name and column_names (of columns_used, in that order): the names that the defining query has for it. Another name now means that it was renamed, and is followed.';
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.fingerprint IS 'The source''s fingerprint at the reader''s frontier; written together with the frontier.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_sources (

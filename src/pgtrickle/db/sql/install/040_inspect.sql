@@ -62,6 +62,31 @@ LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._columns_read(oid) IS 'Internal. Which columns of each relation a view reads, by the view that names it.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._column_names(relation oid, columns int2[]) RETURNS name[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(array_agg(a.attname ORDER BY k.i), '{}')
+    FROM unnest(columns) WITH ORDINALITY AS k(attnum, i)
+    LEFT JOIN pg_attribute AS a ON a.attrelid = relation AND a.attnum = k.attnum AND NOT a.attisdropped
+$$;
+COMMENT ON FUNCTION pgtrickle._column_names(oid, int2[]) IS 'Internal. The names of columns of a relation, NULL for one that is gone.';
+
+-- No SET search_path, so that it is inlined. By the cast it answers for now, whatever the snapshot, as names in statements do.
+CREATE OR REPLACE FUNCTION pgtrickle._is_renamed(relation oid, schema_name name, relation_name name) RETURNS bool
+LANGUAGE sql STABLE AS $$
+    SELECT relation::pg_catalog.regclass::pg_catalog.text NOT IN (
+        pg_catalog.format('%I.%I', schema_name, relation_name), pg_catalog.quote_ident(relation_name), relation::pg_catalog.text)
+$$;
+COMMENT ON FUNCTION pgtrickle._is_renamed(oid, name, name) IS 'Internal. Whether a relation has another name than this one; not when it is gone.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._has_renamed_columns(relation oid, columns int2[], names name[]) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT
+                   FROM unnest(columns, names) AS k(attnum, name)
+                   JOIN pg_attribute AS a ON a.attrelid = relation AND a.attnum = k.attnum
+                   WHERE NOT a.attisdropped AND a.attname <> k.name)
+$$;
+COMMENT ON FUNCTION pgtrickle._has_renamed_columns(oid, int2[], name[]) IS 'Internal. Whether columns of a relation that are there have other names than these.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._functions_called(probe oid)
 RETURNS TABLE (funcid oid, signature text, kind "char", volatility "char", is_system bool, owner oid, proname name, argtypes oid[])
 LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$

@@ -193,27 +193,35 @@ DECLARE
     looks_back bool := pgtrickle._looks_back(probe);
 BEGIN
     DELETE FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = id;
-    INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, columns_used)
+    INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, columns_used, source_schema, source_name, column_names)
     SELECT id, r.relid,
            CASE WHEN EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = r.relid) THEN 'STREAM_TABLE'
                 WHEN c.relkind = 'v' THEN 'VIEW'
                 WHEN c.relkind = 'm' THEN 'MATVIEW'
                 WHEN c.relkind = 'f' THEN 'FOREIGN_TABLE'
                 ELSE 'TABLE' END,
-           r.columns
+           r.columns, n.nspname, c.relname, pgtrickle._column_names(r.relid, r.columns)
     FROM (
         SELECT x.relid, coalesce(array_agg(DISTINCT a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum IS NOT NULL), '{}') AS columns
         FROM pgtrickle._columns_read(probe) AS x
         LEFT JOIN LATERAL unnest(x.columns || CASE WHEN looks_back THEN pgtrickle._key(x.relid) END) AS a(attnum) ON true
         GROUP BY x.relid
     ) AS r
-    JOIN pg_class AS c ON c.oid = r.relid;
+    JOIN pg_class AS c ON c.oid = r.relid
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace;
     UPDATE pgtrickle.pgt_stream_tables AS st
     SET functions_used = coalesce((SELECT array_agg(f.funcid ORDER BY f.funcid) FROM pgtrickle._functions_called(probe) AS f
                                    WHERE NOT f.is_system), '{}')
     WHERE st.pgt_id = id;
 END
 $$;
+-- Of definitions from before names were kept: while they work, those are the present ones.
+UPDATE pgtrickle.pgt_dependencies AS d
+SET source_schema = n.nspname, source_name = c.relname, column_names = pgtrickle._column_names(c.oid, d.columns_used)
+FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.oid = d.source_relid AND d.source_name IS NULL;
+
 COMMENT ON FUNCTION pgtrickle._store_dependencies(bigint, oid) IS 'Internal. Replaces what is known of what a stream table reads and calls.';
 
 -- The storage table gets the columns that the catalog has for it, when the load that fills them is about to be committed: until

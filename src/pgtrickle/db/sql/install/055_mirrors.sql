@@ -1,5 +1,24 @@
 -- Mirrors: stream tables that hold what is needed of a table of another database. Made by the control plane alone.
 
+CREATE OR REPLACE FUNCTION pgtrickle._mirror_query(origin_schema name, origin_table name, columns name[]) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('SELECT %s FROM %I.%I AS m', string_agg('m.' || quote_ident(c), ', ' ORDER BY i), origin_schema, origin_table)
+    FROM unnest(columns) WITH ORDINALITY AS e(c, i)
+$$;
+COMMENT ON FUNCTION pgtrickle._mirror_query(name, name, name[]) IS 'Internal. What a mirror asks its origin for.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._comment_mirror(id bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE (SELECT format('COMMENT ON TABLE pgtrickle_changes.mirror_%s IS %L', id, format(
+                        'What stream tables of this database need of %s.%s.%s; maintained by pgtrickle.',
+                        m.origin_database, m.origin_schema, m.origin_table))
+             FROM pgtrickle.pgt_mirrors AS m
+             WHERE m.pgt_id = id);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._comment_mirror(bigint) IS 'Internal. Tells people what a mirror is.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._make_mirror(origin jsonb, columns jsonb, indexes jsonb, local_table oid) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -28,9 +47,6 @@ BEGIN
         EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
     END IF;
     EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
-    EXECUTE format('COMMENT ON TABLE %s IS %L', qualified, format(
-        'What stream tables of this database need of %s.%s.%s; maintained by pgtrickle.',
-        origin ->> 'database', origin ->> 'schema', origin ->> 'table'));
     INSERT INTO pgtrickle.pgt_stream_tables
         (pgt_id, pgt_relid, pgt_name, pgt_schema, defining_query, original_query, output_columns, schedule, refresh_mode,
          effective_refresh_mode, refresh_requested_at, created_by)
@@ -41,20 +57,61 @@ BEGIN
             FROM pg_attribute AS a
             WHERE a.attrelid = qualified::regclass AND a.attnum > 0 AND a.attname <> '__pgt_row_id'),
            'calculated', 'DIFFERENTIAL', 'DIFFERENTIAL', clock_timestamp(), current_user
-    FROM (SELECT format('SELECT %s FROM %I.%I AS m', string_agg('m.' || quote_ident(c ->> 'origin_name'), ', ' ORDER BY i),
-                        origin ->> 'schema', origin ->> 'table') AS query
-          FROM jsonb_array_elements(columns) WITH ORDINALITY AS e(c, i)) AS q;
+    FROM (SELECT pgtrickle._mirror_query((origin ->> 'schema')::name, (origin ->> 'table')::name,
+                                         ARRAY(SELECT (c ->> 'origin_name')::name FROM jsonb_array_elements(columns) AS c)) AS query) AS q;
     INSERT INTO pgtrickle.pgt_mirrors
         (pgt_id, origin_key, origin_server, origin_database, origin_schema, origin_table, origin_relid, columns_used, local_relid)
     VALUES
         (id, origin ->> 'key', origin ->> 'server', origin ->> 'database', origin ->> 'schema', origin ->> 'table',
          (origin ->> 'relid')::oid, ARRAY(SELECT (c ->> 'attnum')::int2 FROM jsonb_array_elements(columns) AS c), local_table);
+    PERFORM pgtrickle._comment_mirror(id);
     PERFORM pgtrickle._wake('create', id);
     RETURN id;
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._make_mirror(jsonb, jsonb, jsonb, oid) IS
 'Internal. An empty mirror of a table of another database. columns: {attnum, name, origin_name, type, collation, not_null}; indexes: {columns, is_unique}.';
+
+-- Its columns get the new names, too: definitions that name the table find it by them, and those that read it follow them as those of any table.
+CREATE OR REPLACE FUNCTION pgtrickle._rename_mirror(id bigint, version int, new_schema name, new_table name, names name[]) RETURNS bool
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    st pgtrickle.pgt_stream_tables;
+    i int;
+BEGIN
+    -- One that stands for a foreign or declared table has the names of that, and its origin is found by name: see runtime/foreign.py.
+    SELECT t.* INTO st
+    FROM pgtrickle.pgt_stream_tables AS t
+    JOIN pgtrickle.pgt_mirrors AS m ON m.pgt_id = t.pgt_id
+    WHERE t.pgt_id = id AND t.definition_version = version AND m.local_relid IS NULL
+    FOR UPDATE OF t;
+    IF st.pgt_id IS NULL THEN
+        RETURN false;
+    END IF;
+    FOR i IN 1 .. cardinality(names) LOOP
+        IF st.output_columns -> (i - 1) ->> 'name' <> names[i] THEN
+            EXECUTE format('ALTER TABLE pgtrickle_changes.mirror_%s RENAME COLUMN %I TO __pgt_between_%s', id, st.output_columns -> (i - 1) ->> 'name', i);
+        END IF;
+    END LOOP;
+    FOR i IN 1 .. cardinality(names) LOOP
+        IF st.output_columns -> (i - 1) ->> 'name' <> names[i] THEN
+            EXECUTE format('ALTER TABLE pgtrickle_changes.mirror_%s RENAME COLUMN __pgt_between_%s TO %I', id, i, names[i]);
+        END IF;
+    END LOOP;
+    UPDATE pgtrickle.pgt_stream_tables AS t
+    SET defining_query = q.query, original_query = q.query, definition_version = t.definition_version + 1, epoch = t.epoch + 1,
+        output_columns = (SELECT jsonb_agg(c || jsonb_build_object('name', names[o]) ORDER BY o)
+                          FROM jsonb_array_elements(t.output_columns) WITH ORDINALITY AS e(c, o)),
+        updated_at = clock_timestamp()
+    FROM (SELECT pgtrickle._mirror_query(new_schema, new_table, names) AS query) AS q
+    WHERE t.pgt_id = id;
+    UPDATE pgtrickle.pgt_mirrors AS m SET origin_schema = new_schema, origin_table = new_table WHERE m.pgt_id = id;
+    PERFORM pgtrickle._comment_mirror(id);
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._rename_mirror(bigint, int, name, name, name[]) IS
+'Internal. Follows a table of another database, or its columns, to other names; false when it is found by name, or was altered.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._unused_mirrors() RETURNS SETOF bigint
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -1,7 +1,7 @@
 -- What capture of each source rests on. %(relids)s: oid array.
--- Returns per source that exists: oid, fingerprint text 'structure', then ' identity:state', then ' attnum:state' of each captured
--- column. The identity is what the text of a query rests on: the name, under which there may be another table now, row security that
--- holds for the owner, the rule of a view. Capture does not mind it.
+-- Returns per source that exists: oid, fingerprint text 'structure', then ' identity:state', ' name:state', then ' attnum:state' of each captured
+-- column. The identity is what the text of a query rests on: row security that holds for the owner, the rule of a view. Capture does
+-- not mind it. The name, under which there may be another table now, is for readers in other databases.
 -- Everything goes by xmin of the catalog rows: a thing that was changed and changed back is still a change. A trigger that is
 -- missing is missing in the text. The buffer's oid belongs to the structure: rows of one that was dropped are lost to every reader.
 -- Read at every refresh, so it is one plain query that the driver can prepare: no functions.
@@ -57,7 +57,8 @@ SELECT
     s.source::int8,
     s.text || '.' || coalesce(pg_catalog.to_regclass('pgtrickle_changes.changes_' || s.source)::oid::text, '-')
         || ' identity:' || pg_catalog.substr(pg_catalog.md5(pg_catalog.concat_ws(
-            '.', n.nspname, o.relname, o.relrowsecurity AND o.relforcerowsecurity, r.xmin)), 1, 12)
+            '.', o.relrowsecurity AND o.relforcerowsecurity, r.xmin)), 1, 12)
+        || ' name:' || pg_catalog.substr(pg_catalog.md5(pg_catalog.concat_ws('.', n.nspname, o.relname)), 1, 12)
         || coalesce(c.text, '')
 FROM structure AS s
 JOIN pg_catalog.pg_class AS o ON o.oid = s.source

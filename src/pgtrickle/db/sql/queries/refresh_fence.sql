@@ -1,4 +1,5 @@
--- The first statement of an apply: moves the epochs from the values that the refreshes have read. Leaves out tables where somebody was first.
+-- The first statement of an apply: moves the epochs from the values that the refreshes have read. Leaves out tables where somebody was first,
+-- and those with a source that was renamed: what was read by its name may have been another table.
 -- Arrays of equal length: %(ids)s, %(epochs)s, %(frontiers)s jsonb texts, %(data_timestamps)s, %(requested_at)s (the request that each answers,
 -- or NULL), %(settled)s jsonb texts (what the content rests on besides the sources: TimeZone, the functions that the query calls).
 -- Returns: pgt_id of those that moved.
@@ -20,5 +21,16 @@ FROM unnest(
     %(ids)s::int8[], %(epochs)s::int8[], %(frontiers)s::text[], %(data_timestamps)s::timestamptz[], %(requested_at)s::timestamptz[],
     %(settled)s::text[]
 ) AS r (pgt_id, epoch, frontier, data_timestamp, requested_at, settled)
-WHERE st.pgt_id = r.pgt_id AND st.epoch = r.epoch
+WHERE st.pgt_id = r.pgt_id
+  AND st.epoch = r.epoch
+  AND NOT EXISTS (
+      SELECT
+      FROM pgtrickle.pgt_dependencies AS d
+      WHERE d.pgt_id = st.pgt_id
+        AND (
+            pgtrickle._is_renamed(d.source_relid, d.source_schema, d.source_name)
+            OR ((st.effective_refresh_mode = 'FULL' OR d.source_type NOT IN ('TABLE', 'STREAM_TABLE'))
+                AND pgtrickle._has_renamed_columns(d.source_relid, d.columns_used, d.column_names))
+        )
+  )
 RETURNING st.pgt_id

@@ -1,6 +1,7 @@
 -- Stream tables as refreshing needs them. What follows says which and in which order.
 -- Returns a row for each: the columns of model.catalog.StreamTable, sources as an array of relation oids; what it is a mirror of;
--- the merged frontiers of the stream tables that it reads (only where the database has mirrors); whether its refreshes keep no session state.
+-- the merged frontiers of the stream tables that it reads (only where the database has mirrors); whether its refreshes keep no session state;
+-- whether a relation that it reads, or a column of it, has another name than in its query.
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -69,5 +70,16 @@ SELECT
         CROSS JOIN LATERAL jsonb_each(u.frontier) AS f
         WHERE d.pgt_id = st.pgt_id
     ) END,
-    st.pooler_compatibility_mode
+    st.pooler_compatibility_mode,
+    EXISTS (
+        SELECT
+        FROM pgtrickle.pgt_dependencies AS d
+        WHERE d.pgt_id = st.pgt_id
+          AND (
+              pgtrickle._is_renamed(d.source_relid, d.source_schema, d.source_name)
+              -- Otherwise they show in fingerprints.
+              OR ((st.effective_refresh_mode = 'FULL' OR d.source_type NOT IN ('TABLE', 'STREAM_TABLE'))
+                  AND pgtrickle._has_renamed_columns(d.source_relid, d.columns_used, d.column_names))
+          )
+    )
 FROM pgtrickle.pgt_stream_tables AS st

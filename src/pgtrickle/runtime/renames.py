@@ -1,0 +1,217 @@
+"""A source, or a column of one, that was renamed: the query goes by the relation, as that of a view does (ADR 21).
+
+The kept text has the old names. It is given to PostgreSQL over empty tables that have them; these are renamed in its
+place, and PostgreSQL writes the text down again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pgtrickle.db.catalog import load_stream_tables
+from pgtrickle.db.connect import quote_ident, translated
+from pgtrickle.db.probe import make_probe
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import DefinitionError, NotDifferentiableError, SourceChangedError
+from pgtrickle.model.catalog import Relation, StreamTable
+from pgtrickle.pipeline.references import references_to
+from pgtrickle.telemetry import RENAME_FOLLOWED, event
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+log = logging.getLogger(__name__)
+
+# Nobody has it in the search_path, so names in it are written with it; the tables are gone with their transaction.
+_SHELLS = "pgtrickle_changes"
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamed:
+    """A row of renamed.sql."""
+
+    relid: int
+    schema: str
+    name: str
+    schema_now: str
+    name_now: str
+    columns: tuple[tuple[str, str | None], ...]  # the name now, and in the query
+    key: str | None
+
+    def __str__(self) -> str:
+        """For people."""
+        label = f"{self.schema}.{self.name}"
+        told = [f"column {b} of {label} is {now} now" for now, b in self.columns if b is not None and b != now]
+        if (self.schema, self.name) != (self.schema_now, self.name_now):
+            told.insert(0, f"{label} is {self.schema_now}.{self.name_now} now")
+        return ", ".join(told)
+
+
+def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
+    """The table with its query by the names that its sources have now, which is recorded. Raises when that cannot be
+    written."""
+    with translated(), conn.transaction():
+        rows = conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchall()
+        if not rows:
+            return table
+        renamed = [_Renamed(*row[:5], tuple((now, before) for now, before in row[5]), row[6]) for row in rows]
+        what = "; ".join(map(str, renamed))
+        try:
+            query = _rewritten(conn, table, renamed)
+            typed = _typed(conn, table.pgt_id, query)
+        except (DefinitionError, NotDifferentiableError) as error:
+            raise SourceChangedError(
+                f"{what}, and the query cannot be written with that: {error.message}",
+                hint="define it anew with pgtrickle.alter_stream_table(name, query => ...)",
+            ) from error
+        followed = conn.execute(
+            statement("renames_followed"),
+            {
+                "id": table.pgt_id,
+                "version": table.definition_version,
+                "query": query,
+                "typed": typed,
+                "relids": [r.relid for r in renamed],
+            },
+        ).fetchone()
+    if followed is None:
+        return table  # altered meanwhile, which whoever asked for this will notice
+    log.info("A renamed source is followed", extra=event(RENAME_FOLLOWED, table=table.full_name, detail=what))
+    return replace(table, query=query, definition_version=followed[0], epoch=followed[1], is_renamed=False)
+
+
+def follow_origin(home: Connection, table: StreamTable, relation: Relation) -> StreamTable:
+    """A mirror, by the names that its table (`relation`) has at the origin now, which is recorded. Not one that stands
+    for a foreign or declared table: those are found by name."""
+    mirror = table.mirror
+    assert mirror is not None
+    names = {c.attnum: c.name for c in relation.columns}
+    columns = tuple(
+        replace(column, name=names.get(attnum, column.name))
+        for attnum, column in zip(mirror.columns, table.columns, strict=True)
+    )
+    if (relation.schema, relation.name, columns) == (mirror.schema, mirror.table, table.columns):
+        return table
+    with translated(), home.transaction():
+        wanted = (table.pgt_id, table.definition_version, relation.schema, relation.name, [c.name for c in columns])
+        row = home.execute("SELECT pgtrickle._rename_mirror(%s, %s, %s, %s, %s::text[]::name[])", wanted).fetchone()
+        if row is None or not row[0]:
+            return table
+        # What reads it follows its columns by itself, and then has a new text as well.
+        for pgt_id, query in home.execute(statement("readers_of"), {"relid": table.relid}).fetchall():
+            typed = _typed(home, pgt_id, query)
+            home.execute(
+                "UPDATE pgtrickle.pgt_stream_tables SET original_query = %s WHERE pgt_id = %s", (typed, pgt_id)
+            )
+    log.info("A renamed source is followed", extra=event(RENAME_FOLLOWED, table=table.full_name, detail=mirror.name))
+    (followed,) = load_stream_tables(home, [table.pgt_id])
+    return followed
+
+
+def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]) -> str:
+    keywords = _keywords(conn)
+    # One that is only read through a view is not in the text: views are followed by PostgreSQL.
+    named = [r for r in renamed if references_to(table.query, (r.schema, r.name), keywords)]
+    if not named:
+        return table.query
+    with conn.transaction(force_rollback=True):
+        text = _through_shells(conn, table.query, named, keywords)
+    with conn.transaction(force_rollback=True):
+        text, columns = _understood(conn, text)
+    if columns != [(c.name, c.typid, c.typmod) for c in table.columns]:
+        raise DefinitionError("its columns would be others")
+    return text
+
+
+def _through_shells(conn: Connection, text: str, named: Sequence[_Renamed], keywords: frozenset[str]) -> str:
+    """In a transaction that is taken back."""
+    ordered = sorted(named, key=lambda r: (r.name, r.relid))  # who makes the same ones waits, and not for one another
+    under_own_names = _are_free(conn, [r.name for r in ordered], [r.name_now for r in ordered])
+    shells = [r.name if under_own_names else f"__pgt_shell_{i}" for i, r in enumerate(ordered)]
+    for shell, its in zip(shells, ordered, strict=True):
+        # A relation without an alias keeps none if it can: then the text is what PostgreSQL would write for a view.
+        for place in references_to(text, (its.schema, its.name), keywords):
+            text = place.replaced(text, _SHELLS, shell, with_alias=not under_own_names)
+    for shell, its in zip(shells, ordered, strict=True):
+        where = f"{_SHELLS}.{quote_ident(shell)}"
+        conn.execute(f"CREATE TABLE {where} (LIKE {quote_ident(its.schema_now)}.{quote_ident(its.name_now)})")
+        if its.key is not None:
+            conn.execute(f"ALTER TABLE {where} ADD {its.key}")
+        _rename_columns(
+            conn, where, [(now, before or f"__pgt_other_{i}") for i, (now, before) in enumerate(its.columns)]
+        )
+    if make_probe(conn, text) is not None:
+        raise DefinitionError("it names another database")
+    for i, (shell, its) in enumerate(zip(shells, ordered, strict=True)):
+        where = f"{_SHELLS}.{quote_ident(shell)}"
+        _rename_columns(
+            conn, where, [(before or f"__pgt_other_{j}", now) for j, (now, before) in enumerate(its.columns)]
+        )
+        if under_own_names:
+            conn.execute(f"ALTER TABLE {where} RENAME TO __pgt_shell_{i}")
+    if under_own_names:
+        shells = [r.name_now for r in ordered]
+        for i, shell in enumerate(shells):
+            conn.execute(f"ALTER TABLE {_SHELLS}.__pgt_shell_{i} RENAME TO {quote_ident(shell)}")
+    text, _ = _text_of_probe(conn)
+    places = [
+        (place, its)
+        for shell, its in zip(shells, ordered, strict=True)
+        for place in references_to(text, (_SHELLS, shell), keywords)
+    ]
+    for place, its in sorted(places, key=lambda found: -found[0].start):
+        text = place.replaced(text, its.schema_now, its.name_now, with_alias=False)
+    return text
+
+
+def _are_free(conn: Connection, before: list[str], now: list[str]) -> bool:
+    if len(set(before)) < len(before) or len(set(now)) < len(now):
+        return False
+    row = conn.execute(
+        "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = ANY (%s::text[]))",
+        (_SHELLS, before + now),
+    ).fetchone()
+    return row is not None and not row[0]
+
+
+def _rename_columns(conn: Connection, relation: str, names: Sequence[tuple[str, str]]) -> None:
+    """By names in between, as two may change places."""
+    if all(old == new for old, new in names):
+        return
+    for i, (old, _) in enumerate(names):
+        conn.execute(f"ALTER TABLE {relation} RENAME COLUMN {quote_ident(old)} TO __pgt_between_{i}")
+    for i, (_, new) in enumerate(names):
+        conn.execute(f"ALTER TABLE {relation} RENAME COLUMN __pgt_between_{i} TO {quote_ident(new)}")
+
+
+def _understood(conn: Connection, text: str) -> tuple[str, list[tuple[str, int, int]]]:
+    """As PostgreSQL writes it, and its columns."""
+    if make_probe(conn, text) is not None:
+        raise DefinitionError("it names another database")
+    return _text_of_probe(conn)
+
+
+def _text_of_probe(conn: Connection) -> tuple[str, list[tuple[str, int, int]]]:
+    row = conn.execute(
+        "SELECT d.defining_query, d.output_columns "
+        "FROM pgtrickle._describe('pg_temp.__pgt_probe'::pg_catalog.regclass) AS d"
+    ).fetchone()
+    assert row is not None
+    return row[0], [(c["name"], c["typid"], c["typmod"]) for c in row[1]]
+
+
+def _typed(conn: Connection, pgt_id: int, query: str) -> str:
+    """The query as a user would type it: tables of other databases by their own names, not by those of mirrors."""
+    keywords = _keywords(conn)
+    for mirror, parts in conn.execute(statement("mirror_names"), {"id": pgt_id}).fetchall():
+        for place in references_to(query, (_SHELLS, mirror), keywords):
+            query = place.replaced(query, *parts)
+    return query
+
+
+def _keywords(conn: Connection) -> frozenset[str]:
+    return frozenset(r[0] for r in conn.execute(statement("keywords")).fetchall())
