@@ -764,3 +764,40 @@ def test_table_in_pooler_compatibility_mode_leaves_nothing_in_a_session(shop: Li
         assert left.fetchone() == ('"$user", public', 0, 0)
     # unlike the other tables' sessions, which are ours alone
     assert worker.reader.execute("SELECT current_setting('search_path')").fetchone() in (("",), ('""',))
+
+
+SWAP = (
+    "BEGIN; ALTER TABLE kind RENAME TO former; ALTER TABLE kind2 RENAME TO kind; COMMIT",
+    "BEGIN; ALTER TABLE kind RENAME name TO other; ALTER TABLE kind RENAME spare TO name; COMMIT",
+)
+
+
+@pytest.mark.parametrize("swap", SWAP, ids=["table", "column"])
+@pytest.mark.parametrize("mode", ["DIFFERENTIAL", "FULL"])
+@pytest.mark.parametrize("is_chained", [False, True], ids=["alone", "chained"])
+def test_renamed_between_the_snapshot_and_the_read(
+    shop: Line, monkeypatch: pytest.MonkeyPatch, swap: str, mode: str, is_chained: bool
+) -> None:
+    """Statements find tables by the names of now, whatever the snapshot: what was read may be another table."""
+    shop.sql("CREATE TABLE kind2 AS SELECT id, 'wrong' AS name FROM kind; UPDATE kind SET spare = 'wrong'")
+    shop.create("joined", QUERIES["joined"], mode=mode)
+    if is_chained:
+        shop.create("above", "SELECT name, count(*) AS n FROM joined GROUP BY name", mode="DIFFERENTIAL")
+    shop.sql("INSERT INTO item VALUES (100, 2, 1, 'x')")
+    prints, left = Refresher._prints, [swap]
+
+    def late(self: Refresher, relids: Sequence[int]) -> Any:
+        found = prints(self, relids)
+        if left:
+            shop.sql(left.pop())
+        return found
+
+    monkeypatch.setattr(Refresher, "_prints", late)
+    for _ in range(4):
+        shop.tick()
+    assert left == []
+    assert not any("wrong" in str(row) for row in shop.rows("joined"))
+    assert (100, "k2", 1) in shop.rows("joined")
+    for name in ("joined", "above") if is_chained else ("joined",):
+        assert status(shop, name) == ("ACTIVE", "")
+        shop.equal(name)

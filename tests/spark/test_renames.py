@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from pgtrickle.settings import Settings
+from tests.conftest import Database
 from tests.line import Line
 
 TABLES = """
@@ -103,3 +107,154 @@ def test_query_is_the_one_that_postgresql_has_for_a_view(line: Line, renames: st
             query = _one(line, "SELECT defining_query FROM pgtrickle.pgt_stream_tables WHERE pgt_name = %s", its)
             expected = _one(line, "SELECT defining_query FROM pgtrickle._describe(%s::regclass)", f"expected_{i}")
             assert query == expected or name in IN_OTHER_WORDS, name
+
+
+def _status(line: Line, name: str = "st") -> tuple[str, str | None]:
+    ((status, message),) = line.sql(
+        "SELECT status, last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = %s", name
+    )
+    return status, message
+
+
+def test_renamed_while_the_control_plane_was_away(
+    line: Line, make_line: Callable[..., Line], installed: Database
+) -> None:
+    line.sql(TABLES)
+    line.create("st", JOINED)
+    line.create("columns", "SELECT a, b FROM t")
+    line.session.close()
+    line.sql("ALTER TABLE t RENAME TO told; INSERT INTO told VALUES (60, 1); ALTER TABLE u RENAME c TO said")
+    line.sql("ALTER TABLE told RENAME a TO x; ALTER TABLE told RENAME b TO a; ALTER TABLE told RENAME x TO b")
+    other = make_line(installed)
+    other.tick()
+    for name in ("st", "columns"):
+        other.check(name, "REINITIALIZE")
+    assert (60, 1) in other.rows("columns")
+
+
+@pytest.mark.parametrize("mode", ["AUTO", "FULL", "DIFFERENTIAL", "IMMEDIATE"])
+def test_every_mode_follows(line: Line, mode: str) -> None:
+    line.sql(TABLES)
+    line.create("st", "SELECT a, b FROM t", mode=mode)
+    line.sql("ALTER TABLE t RENAME TO told; INSERT INTO told VALUES (60, 1)")
+    line.tick()
+    line.check("st", "FULL" if mode == "FULL" else "DIFFERENTIAL")
+    line.sql("ALTER TABLE told RENAME a TO x; ALTER TABLE told RENAME b TO a; ALTER TABLE told RENAME x TO b")
+    line.sql("INSERT INTO told VALUES (61, 1)")
+    line.tick()
+    line.equal("st")
+    assert (61, 1) in line.rows("st")
+
+
+def test_sources_whose_changes_are_not_captured_are_followed(line: Line) -> None:
+    line.sql(
+        TABLES
+        + "CREATE MATERIALIZED VIEW m AS SELECT a, b FROM t; CREATE TABLE n AS SELECT a + 100 AS b, b + 100 AS a FROM t"
+    )
+    line.create("st", "SELECT a, b FROM m", schedule="1s")
+    rows = line.rows("st")
+    line.sql("ALTER MATERIALIZED VIEW m RENAME TO m2; ALTER TABLE n RENAME TO m")
+    line.sql("SELECT pgtrickle.refresh_stream_table('st')")
+    line.tick()
+    line.check("st", "FULL")
+    assert line.rows("st") == rows
+    line.sql(
+        "ALTER MATERIALIZED VIEW m2 RENAME a TO c; ALTER MATERIALIZED VIEW m2 RENAME b TO a; ALTER MATERIALIZED VIEW m2 RENAME c TO b"
+    )
+    line.sql("SELECT pgtrickle.refresh_stream_table('st')")
+    line.tick()
+    line.check("st", "REINITIALIZE")
+    assert line.rows("st") == rows
+    # One that was made anew is found by its name, as before.
+    line.sql(
+        "DROP MATERIALIZED VIEW m2; CREATE MATERIALIZED VIEW m2 AS SELECT 7 AS a, 8 AS b; SELECT pgtrickle.refresh_stream_table('st')"
+    )
+    line.tick()
+    line.check("st", "FULL")
+    assert line.rows("st") == [(8, 7)]
+
+
+def test_rows_as_a_whole(line: Line) -> None:
+    line.sql(TABLES + "CREATE FUNCTION shown(t) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT ($1).c'")
+    line.create("st", "SELECT a, to_jsonb(u) AS j FROM u")
+    line.create("typed", "SELECT t.a, shown(t) AS s FROM t")
+    line.sql("ALTER TABLE u RENAME TO u2; ALTER TABLE u2 RENAME d TO e; INSERT INTO u2 VALUES (1, 2, 'x')")
+    line.sql("ALTER TABLE t RENAME TO t2; INSERT INTO t2 VALUES (90, 2, 'x')")
+    line.tick()
+    line.equal("st")
+    assert any("e" in j for _, j in line.rows("st"))
+    status, message = _status(line, "typed")
+    assert status == "ERROR"
+    assert message is not None
+    assert "public.t is public.t2 now, and the query cannot be written with that" in message
+    line.sql("ALTER TABLE t2 RENAME TO t; SELECT pgtrickle.resume_stream_table('typed')")
+    line.tick()
+    line.equal("typed")
+
+
+def test_a_column_that_is_dropped_as_well_is_said(line: Line) -> None:
+    line.sql(TABLES)
+    line.create("st", "SELECT a, b FROM t")
+    line.sql("ALTER TABLE t RENAME TO told; ALTER TABLE told DROP b CASCADE")
+    line.tick()
+    status, message = _status(line)
+    assert status == "ERROR"
+    assert message is not None
+    assert "public.t is public.told now" in message
+    assert 'column "b" does not exist' in message
+
+
+def test_the_old_text_means_the_successor_when_it_is_given_again(line: Line) -> None:
+    line.sql(TABLES)
+    line.create("st", "SELECT a, b FROM t")
+    line.sql("ALTER TABLE t RENAME TO told; INSERT INTO told VALUES (60, 1)")
+    line.tick()
+    line.check("st")
+    line.sql("CREATE TABLE t (a int, b int); INSERT INTO t VALUES (1, 2)")
+    line.sql("SELECT pgtrickle.create_or_replace_stream_table('st', 'SELECT a, b FROM t')")
+    line.tick()
+    line.equal("st")
+    assert line.rows("st") == [(1, 2)]
+
+
+def test_a_table_over_stream_tables_and_a_cycle(make_line: Callable[..., Line], installed: Database) -> None:
+    line = make_line(installed, Settings(allow_circular=True))
+    line.sql("SELECT pgtrickle.set_option('allow_circular', 'on')")
+    line.sql(TABLES)
+    line.create("base", "SELECT a, b FROM t")
+    line.create("above", "SELECT b, count(*) AS n FROM base GROUP BY b")
+    line.create("reach", "SELECT a, b FROM t")
+    line.create("hop", "SELECT r.a, t.b FROM reach AS r JOIN t ON t.a = r.b")
+    line.sql("SELECT pgtrickle.alter_stream_table('reach', query => 'SELECT a, b FROM t UNION SELECT a, b FROM hop')")
+    line.tick()
+    line.sql("ALTER TABLE t RENAME TO told; INSERT INTO told VALUES (60, 1), (61, 60)")
+    line.tick()
+    line.tick()
+    for name in ("base", "above", "reach", "hop"):
+        assert _status(line, name) == ("ACTIVE", None)
+        line.equal(name)
+    line.check("above")
+    assert (61, 1) in line.rows("hop")
+
+
+def test_odd_tables(line: Line) -> None:
+    line.sql(
+        'CREATE DOMAIN short AS varchar(5) COLLATE "C"; CREATE TYPE pair AS (x int, y text);'
+        'CREATE TABLE "T ""1""" (id int GENERATED ALWAYS AS IDENTITY, "select" short, p pair, arr numeric(6, 2)[], '
+        'twice int GENERATED ALWAYS AS (id * 2) STORED, gone int, PRIMARY KEY (id) INCLUDE ("select")) PARTITION BY RANGE (id);'
+        'CREATE TABLE part PARTITION OF "T ""1""" FOR VALUES FROM (0) TO (100);'
+        'ALTER TABLE "T ""1""" DROP gone; INSERT INTO "T ""1""" ("select", p, arr) VALUES (\'a\', (1, \'b\'), \'{1.5}\'), (NULL, NULL, NULL)'
+    )
+    line.create("st", 'SELECT id, "select", (p).y, arr, twice FROM "T ""1"""')
+    line.sql('ALTER TABLE "T ""1""" RENAME TO "order"; ALTER TABLE part RENAME TO "T ""1"""')
+    line.sql("INSERT INTO \"order\" (\"select\", p, arr) VALUES ('c', (2, 'd'), '{}')")
+    line.tick()
+    line.check("st")
+    line.sql(
+        'ALTER TABLE "order" RENAME "select" TO "from"; ALTER TABLE "order" RENAME arr TO "select"; DELETE FROM "order" WHERE id = 1'
+    )
+    line.tick()
+    line.equal("st")
+    line.sql('UPDATE "order" SET "from" = \'q\' WHERE id = 2')
+    line.tick()
+    line.check("st")

@@ -6,6 +6,7 @@ place, and PostgreSQL writes the text down again.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,13 @@ _SHELLS = "pgtrickle_changes"
 
 
 @dataclass(frozen=True, slots=True)
+class _Column:
+    now: str
+    before: str | None  # None: the query does not name it
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Renamed:
     """A row of renamed.sql."""
 
@@ -38,13 +46,13 @@ class _Renamed:
     name: str
     schema_now: str
     name_now: str
-    columns: tuple[tuple[str, str | None], ...]  # the name now, and in the query
     key: str | None
+    columns: tuple[_Column, ...]
 
     def __str__(self) -> str:
         """For people."""
         label = f"{self.schema}.{self.name}"
-        told = [f"column {b} of {label} is {now} now" for now, b in self.columns if b is not None and b != now]
+        told = [f"column {c.before} of {label} is {c.now} now" for c in self.columns if c.before not in (None, c.now)]
         if (self.schema, self.name) != (self.schema_now, self.name_now):
             told.insert(0, f"{label} is {self.schema_now}.{self.name_now} now")
         return ", ".join(told)
@@ -55,14 +63,14 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
     written."""
     with translated(), conn.transaction():
         rows = conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchall()
-        if not rows:
+        if not rows or not _is_locked(conn, table):
             return table
-        renamed = [_Renamed(*row[:5], tuple((now, before) for now, before in row[5]), row[6]) for row in rows]
+        renamed = [replace(_Renamed(*row), columns=tuple(_Column(*c) for c in row[-1])) for row in rows]
         what = "; ".join(map(str, renamed))
         try:
             query = _rewritten(conn, table, renamed)
             typed = _typed(conn, table.pgt_id, query)
-        except (DefinitionError, NotDifferentiableError) as error:
+        except (DefinitionError, NotDifferentiableError, SourceChangedError) as error:
             raise SourceChangedError(
                 f"{what}, and the query cannot be written with that: {error.message}",
                 hint="define it anew with pgtrickle.alter_stream_table(name, query => ...)",
@@ -71,16 +79,23 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
             statement("renames_followed"),
             {
                 "id": table.pgt_id,
-                "version": table.definition_version,
                 "query": query,
                 "typed": typed,
                 "relids": [r.relid for r in renamed],
+                "schemas": [r.schema_now for r in renamed],
+                "names": [r.name_now for r in renamed],
+                "columns": [json.dumps({c.before: c.now for c in r.columns if c.before}) for r in renamed],
             },
         ).fetchone()
-    if followed is None:
-        return table  # altered meanwhile, which whoever asked for this will notice
+    assert followed is not None
     log.info("A renamed source is followed", extra=event(RENAME_FOLLOWED, table=table.full_name, detail=what))
     return replace(table, query=query, definition_version=followed[0], epoch=followed[1], is_renamed=False)
+
+
+def _is_locked(conn: Connection, table: StreamTable) -> bool:
+    """False: it was altered meanwhile, which whoever prepares it will notice."""
+    version = "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s AND definition_version = %s FOR UPDATE"
+    return conn.execute(version, (table.pgt_id, table.definition_version)).fetchone() is not None
 
 
 def follow_origin(home: Connection, table: StreamTable, relation: Relation) -> StreamTable:
@@ -117,9 +132,9 @@ def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]
     named = [r for r in renamed if references_to(table.query, (r.schema, r.name), keywords)]
     if not named:
         return table.query
-    with conn.transaction(force_rollback=True):
+    with translated(), conn.transaction(force_rollback=True):
         text = _through_shells(conn, table.query, named, keywords)
-    with conn.transaction(force_rollback=True):
+    with translated(), conn.transaction(force_rollback=True):
         text, columns = _understood(conn, text)
     if columns != [(c.name, c.typid, c.typmod) for c in table.columns]:
         raise DefinitionError("its columns would be others")
@@ -128,43 +143,52 @@ def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]
 
 def _through_shells(conn: Connection, text: str, named: Sequence[_Renamed], keywords: frozenset[str]) -> str:
     """In a transaction that is taken back."""
-    ordered = sorted(named, key=lambda r: (r.name, r.relid))  # who makes the same ones waits, and not for one another
-    under_own_names = _are_free(conn, [r.name for r in ordered], [r.name_now for r in ordered])
-    shells = [r.name if under_own_names else f"__pgt_shell_{i}" for i, r in enumerate(ordered)]
-    for shell, its in zip(shells, ordered, strict=True):
+    # One at a time: two that give the same names would wait for one another.
+    conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('pgtrickle.shells', 0))")
+    under_own_names = _are_free(conn, [r.name for r in named], [r.name_now for r in named])
+    shells = [r.name if under_own_names else f"__pgt_shell_{i}" for i, r in enumerate(named)]
+    for shell, its in zip(shells, named, strict=True):
         # A relation without an alias keeps none if it can: then the text is what PostgreSQL would write for a view.
         for place in references_to(text, (its.schema, its.name), keywords):
             text = place.replaced(text, _SHELLS, shell, with_alias=not under_own_names)
-    for shell, its in zip(shells, ordered, strict=True):
-        where = f"{_SHELLS}.{quote_ident(shell)}"
-        conn.execute(f"CREATE TABLE {where} (LIKE {quote_ident(its.schema_now)}.{quote_ident(its.name_now)})")
-        if its.key is not None:
-            conn.execute(f"ALTER TABLE {where} ADD {its.key}")
-        _rename_columns(
-            conn, where, [(now, before or f"__pgt_other_{i}") for i, (now, before) in enumerate(its.columns)]
-        )
+    for shell, its in zip(shells, named, strict=True):
+        _make_shell(conn, shell, its)
     if make_probe(conn, text) is not None:
         raise DefinitionError("it names another database")
-    for i, (shell, its) in enumerate(zip(shells, ordered, strict=True)):
+    for i, (shell, its) in enumerate(zip(shells, named, strict=True)):
         where = f"{_SHELLS}.{quote_ident(shell)}"
-        _rename_columns(
-            conn, where, [(before or f"__pgt_other_{j}", now) for j, (now, before) in enumerate(its.columns)]
-        )
+        _rename_columns(conn, where, _columns(its))
         if under_own_names:
             conn.execute(f"ALTER TABLE {where} RENAME TO __pgt_shell_{i}")
     if under_own_names:
-        shells = [r.name_now for r in ordered]
+        shells = [r.name_now for r in named]
         for i, shell in enumerate(shells):
             conn.execute(f"ALTER TABLE {_SHELLS}.__pgt_shell_{i} RENAME TO {quote_ident(shell)}")
     text, _ = _text_of_probe(conn)
     places = [
         (place, its)
-        for shell, its in zip(shells, ordered, strict=True)
+        for shell, its in zip(shells, named, strict=True)
         for place in references_to(text, (_SHELLS, shell), keywords)
     ]
     for place, its in sorted(places, key=lambda found: -found[0].start):
         text = place.replaced(text, its.schema_now, its.name_now, with_alias=False)
     return text
+
+
+def _make_shell(conn: Connection, shell: str, its: _Renamed) -> None:
+    """Not LIKE the relation, which takes the right to read all of it."""
+    where = f"{_SHELLS}.{quote_ident(shell)}"
+    columns = ", ".join(f"{quote_ident(c.now)} {c.type}" for c in its.columns)
+    conn.execute(f"CREATE TABLE {where} ({columns})")
+    if its.key is not None:
+        conn.execute(f"ALTER TABLE {where} ADD {its.key}")
+    _rename_columns(conn, where, [(now, before) for before, now in _columns(its)])
+
+
+def _columns(its: _Renamed) -> list[tuple[str, str]]:
+    """Names before and now. One that the query does not name must not stand in the way of one that it does."""
+    taken = {c.before for c in its.columns}
+    return [(c.before or (f"__pgt_other_{i}" if c.now in taken else c.now), c.now) for i, c in enumerate(its.columns)]
 
 
 def _are_free(conn: Connection, before: list[str], now: list[str]) -> bool:
@@ -180,11 +204,10 @@ def _are_free(conn: Connection, before: list[str], now: list[str]) -> bool:
 
 def _rename_columns(conn: Connection, relation: str, names: Sequence[tuple[str, str]]) -> None:
     """By names in between, as two may change places."""
-    if all(old == new for old, new in names):
-        return
-    for i, (old, _) in enumerate(names):
+    renamed = [(old, new) for old, new in names if old != new]
+    for i, (old, _) in enumerate(renamed):
         conn.execute(f"ALTER TABLE {relation} RENAME COLUMN {quote_ident(old)} TO __pgt_between_{i}")
-    for i, (_, new) in enumerate(names):
+    for i, (_, new) in enumerate(renamed):
         conn.execute(f"ALTER TABLE {relation} RENAME COLUMN __pgt_between_{i} TO {quote_ident(new)}")
 
 

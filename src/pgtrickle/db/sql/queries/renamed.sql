@@ -1,20 +1,26 @@
 -- Relations that a stream table reads under other names than its query has for them. %(id)s: pgt_id.
--- Returns: oid; schema and name in the query, and now; columns as [[name now, name in the query or NULL where it does not say one], ...];
--- the primary key, as ALTER TABLE wants it, or NULL (a query may rest on it: GROUP BY).
+-- Returns: oid; schema and name in the query, and now; the primary key, as ALTER TABLE wants it, or NULL (a query may rest on it: GROUP BY);
+-- columns as [[name now, name in the query or NULL where it does not say one, type with collation], ...].
 SELECT
     d.source_relid::int8,
     d.source_schema::text,
     d.source_name::text,
     n.nspname::text,
     c.relname::text,
-    k.columns,
-    (SELECT pg_get_constraintdef(p.oid) FROM pg_constraint AS p WHERE p.conrelid = c.oid AND p.contype = 'p' AND NOT p.condeferrable)
+    (SELECT pg_get_constraintdef(p.oid) FROM pg_constraint AS p WHERE p.conrelid = c.oid AND p.contype = 'p' AND NOT p.condeferrable),
+    k.columns
 FROM pgtrickle.pgt_dependencies AS d
 JOIN pg_class AS c ON c.oid = d.source_relid
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL (
-    SELECT coalesce(json_agg(json_build_array(a.attname, u.name) ORDER BY a.attnum), '[]'), coalesce(bool_or(a.attname <> u.name), false)
+    SELECT
+        coalesce(json_agg(json_build_array(
+            a.attname, u.name, format_type(a.atttypid, a.atttypmod) || coalesce(' COLLATE ' || quote_ident(o.nspname) || '.' || quote_ident(l.collname), '')
+        ) ORDER BY a.attnum), '[]'),
+        coalesce(bool_or(a.attname <> u.name), false)
     FROM pg_attribute AS a
+    LEFT JOIN pg_collation AS l ON l.oid = a.attcollation
+    LEFT JOIN pg_namespace AS o ON o.oid = l.collnamespace
     LEFT JOIN unnest(d.columns_used, d.column_names) AS u (attnum, name) ON u.attnum = a.attnum
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 ) AS k (columns, has_renamed)

@@ -1,19 +1,18 @@
--- Writes down a query that goes by the present names of what it reads. %(id)s, %(version)s: the stream table and its definition_version;
--- %(query)s; %(typed)s: the same as a user would type it; %(relids)s: relations whose names are to be noted. Fences refreshes of the old text.
--- Returns: the new version and epoch, or nothing when the table was altered meanwhile.
+-- Writes down a query that goes by other names of what it reads. %(id)s: the stream table, whose row is locked; %(query)s; %(typed)s: the same as
+-- a user would type it. Arrays of equal length: %(relids)s, %(schemas)s, %(names)s as they are in the query now, %(columns)s: jsonb texts that
+-- have the new name for each old one. Fences refreshes of the old text. Returns: the new version and epoch.
 WITH noted AS (
     UPDATE pgtrickle.pgt_dependencies AS d
-    SET source_schema = n.nspname,
-        source_name = c.relname,
+    SET source_schema = r.schema_name,
+        source_name = r.relation_name,
         column_names = ARRAY(
-            SELECT coalesce(now.name, before.name)
-            FROM unnest(pgtrickle._column_names(c.oid, d.columns_used)) WITH ORDINALITY AS now (name, i)
-            JOIN unnest(d.column_names) WITH ORDINALITY AS before (name, i) USING (i)
-            ORDER BY i
+            SELECT coalesce(r.columns::jsonb ->> k.name::text, k.name)
+            FROM unnest(d.column_names) WITH ORDINALITY AS k (name, i)
+            ORDER BY k.i
         )
-    FROM pg_class AS c
-    JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    WHERE d.pgt_id = %(id)s AND d.source_relid = c.oid AND c.oid = ANY (%(relids)s::int8[]::oid[])
+    FROM unnest(%(relids)s::int8[], %(schemas)s::text[], %(names)s::text[], %(columns)s::text[])
+        AS r (relid, schema_name, relation_name, columns)
+    WHERE d.pgt_id = %(id)s AND d.source_relid = r.relid::oid
 )
 UPDATE pgtrickle.pgt_stream_tables AS st
 SET defining_query = %(query)s,
@@ -21,5 +20,5 @@ SET defining_query = %(query)s,
     definition_version = st.definition_version + 1,
     epoch = st.epoch + 1,
     updated_at = clock_timestamp()
-WHERE st.pgt_id = %(id)s AND st.definition_version = %(version)s
+WHERE st.pgt_id = %(id)s
 RETURNING st.definition_version, st.epoch
