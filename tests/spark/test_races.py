@@ -776,28 +776,29 @@ SWAP = (
 @pytest.mark.parametrize("mode", ["DIFFERENTIAL", "FULL"])
 @pytest.mark.parametrize("is_chained", [False, True], ids=["alone", "chained"])
 def test_renamed_between_the_snapshot_and_the_read(
-    shop: Line, monkeypatch: pytest.MonkeyPatch, swap: str, mode: str, is_chained: bool
+    line: Line, monkeypatch: pytest.MonkeyPatch, swap: str, mode: str, is_chained: bool
 ) -> None:
     """Statements find tables by the names of now, whatever the snapshot: what was read may be another table."""
-    shop.sql("CREATE TABLE kind2 AS SELECT id, 'wrong' AS name FROM kind; UPDATE kind SET spare = 'wrong'")
-    shop.create("joined", QUERIES["joined"], mode=mode)
+    line.sql(SCHEMA)
+    line.sql("CREATE TABLE kind2 AS SELECT id, 'wrong' AS name FROM kind; UPDATE kind SET spare = 'wrong'")
+    line.create("joined", QUERIES["joined"], mode=mode)
     if is_chained:
-        shop.create("above", "SELECT name, count(*) AS n FROM joined GROUP BY name", mode="DIFFERENTIAL")
-    shop.sql("INSERT INTO item VALUES (100, 2, 1, 'x')")
+        line.create("above", "SELECT name, count(*) AS n FROM joined GROUP BY name", mode="DIFFERENTIAL")
+    line.sql("INSERT INTO item VALUES (100, 2, 1, 'x')")
     prints, left = Refresher._prints, [swap]
 
     def late(self: Refresher, relids: Sequence[int]) -> Any:
         found = prints(self, relids)
         if left:
-            shop.sql(left.pop())
+            line.sql(left.pop())
         return found
 
     monkeypatch.setattr(Refresher, "_prints", late)
     for _ in range(4):
-        shop.tick()
+        line.tick()
     assert left == []
-    assert not any("wrong" in str(row) for row in shop.rows("joined"))
-    assert (100, "k2", 1) in shop.rows("joined")
+    assert not any("wrong" in str(row) for row in line.rows("joined"))
+    assert (100, "k2", 1) in line.rows("joined")
     for name in ("joined", "above") if is_chained else ("joined",):
-        assert status(shop, name) == ("ACTIVE", "")
-        shop.equal(name)
+        assert status(line, name) == ("ACTIVE", "")
+        line.equal(name)

@@ -258,3 +258,20 @@ def test_odd_tables(line: Line) -> None:
     line.sql('UPDATE "order" SET "from" = \'q\' WHERE id = 2')
     line.tick()
     line.check("st")
+
+
+def test_a_source_that_is_made_again_has_its_columns_under_other_numbers(line: Line) -> None:
+    line.sql(TABLES)
+    line.create("base", "SELECT a, b, c FROM t")
+    line.sql("SELECT pgtrickle.alter_stream_table('base', query => 'SELECT c, b, a FROM t WHERE b > 0')")
+    line.tick()
+    line.create("above", "SELECT c, sum(a) AS s FROM base GROUP BY c")
+    line.create("counted", "SELECT count(*) AS n FROM base")
+    line.sql("DROP TABLE base; SELECT pgtrickle.repair_stream_table('base')")
+    line.tick()
+    line.tick()
+    line.sql("UPDATE t SET a = a + 1000 WHERE a = 3; INSERT INTO t VALUES (70, 0, 'c0'), (71, 7, 'c9')")
+    line.tick()
+    for name in ("base", "above", "counted"):
+        assert _status(line, name) == ("ACTIVE", None)
+        line.check(name)

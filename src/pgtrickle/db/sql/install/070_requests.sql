@@ -132,7 +132,17 @@ BEGIN
     IF st.created_by <> current_user AND EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = st.created_by) THEN
         EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, st.created_by);
     END IF;
-    UPDATE pgtrickle.pgt_dependencies AS d SET source_relid = qualified::regclass::oid WHERE d.source_relid = st.pgt_relid;
+    -- A table that has had other columns before had other numbers for these.
+    UPDATE pgtrickle.pgt_dependencies AS d
+    SET source_relid = qualified::regclass::oid, columns_used = a.numbers, column_names = a.names
+    FROM (SELECT r.pgt_id,
+                 coalesce(array_agg(a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum IS NOT NULL), '{}') AS numbers,
+                 coalesce(array_agg(a.attname ORDER BY a.attnum) FILTER (WHERE a.attnum IS NOT NULL), '{}') AS names
+          FROM pgtrickle.pgt_dependencies AS r
+          LEFT JOIN pg_attribute AS a ON a.attrelid = qualified::regclass AND a.attname = ANY (r.column_names)
+          WHERE r.source_relid = st.pgt_relid
+          GROUP BY r.pgt_id) AS a
+    WHERE d.source_relid = st.pgt_relid AND d.pgt_id = a.pgt_id;
     UPDATE pgtrickle.pgt_stream_tables AS t
     SET pgt_relid = qualified::regclass::oid, is_populated = false, frontier = NULL, epoch = t.epoch + 1
     WHERE t.pgt_id = id;
