@@ -132,6 +132,15 @@ def test_renamed_while_the_control_plane_was_away(
     assert (60, 1) in other.rows("columns")
 
 
+def test_a_file_with_the_new_name_is_the_same_definition(line: Line) -> None:
+    line.sql(TABLES)
+    line.create("st", "SELECT a, sum(b) AS b FROM t GROUP BY a")
+    line.sql("ALTER TABLE t RENAME TO told; ALTER TABLE told RENAME b TO e; INSERT INTO told VALUES (60, 1)")
+    line.tick()
+    ((query,),) = line.sql("SELECT defining_query FROM pgtrickle.pgt_stream_tables")
+    assert line.sql("SELECT pgtrickle._normalised('SELECT a, sum(e) AS b FROM told GROUP BY a')") == [(query,)]
+
+
 @pytest.mark.parametrize("mode", ["AUTO", "FULL", "DIFFERENTIAL", "IMMEDIATE"])
 def test_every_mode_follows(line: Line, mode: str) -> None:
     line.sql(TABLES)

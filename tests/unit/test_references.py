@@ -54,3 +54,10 @@ def test_references_in_a_deparsed_text() -> None:
     assert text == (
         ' SELECT t.a FROM ("s"."m" AS "t" JOIN "s"."m" x ON t.a = x.a) WHERE EXISTS (SELECT 1 FROM "s"."m" AS "t", f.u)'
     )
+
+
+def test_a_relation_that_keeps_its_name_needs_no_alias() -> None:
+    text = "SELECT t.a FROM f.t"
+    (place,) = references_to(text, ("f", "t"), KEYWORDS)
+    assert place.replaced(text, "s", "t", with_alias=False) == 'SELECT t.a FROM "s"."t"'
+    assert place.replaced(text, "db", "s", "u") == 'SELECT t.a FROM "db"."s"."u" AS "t"'

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a query is easier to read on one line
 """Tokens keep their places, so that text can be cut and put back unchanged."""
 
 from __future__ import annotations
@@ -5,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.errors import NotDifferentiableError
-from pgtrickle.pipeline.sqltext import Cursor, identifier, keys, quote, strip_parentheses, tokenize
+from pgtrickle.pipeline.sqltext import Cursor, identifier, keys, nameless, quote, strip_parentheses, tokenize
 
 TEXTS = (
     "SELECT a FROM b",
@@ -72,3 +73,18 @@ def test_cursor_says_what_it_expected() -> None:
         Cursor("").expect("FROM")
     with pytest.raises(NotDifferentiableError, match="ends where more was expected"):
         Cursor("").next()
+
+
+def test_texts_that_differ_in_names_alone_are_the_same_without_them() -> None:
+    one = nameless(
+        "SELECT t.a, sum(t.b) AS s FROM (SELECT x.a, x.b FROM public.t AS x) AS t WHERE t.c = 'it.s' GROUP BY t.a"
+    )
+    other = nameless(
+        'SELECT "T 2".a, sum("T 2".d) AS s FROM (SELECT x.a, x.d FROM "O".told AS x) AS "T 2" WHERE "T 2".c = \'it.s\' GROUP BY "T 2".a'
+    )
+    assert one == other
+    for changed in ("max(t.b)", "sum(DISTINCT t.b)", "sum(t.b + 1)"):
+        assert one != nameless(
+            f"SELECT t.a, {changed} AS s FROM (SELECT x.a, x.b FROM public.t AS x) AS t WHERE t.c = 'it.s' GROUP BY t.a"
+        )
+    assert nameless("no 'end") == "no 'end"

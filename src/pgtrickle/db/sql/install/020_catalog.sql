@@ -59,7 +59,7 @@ COMMENT ON TABLE pgtrickle.pgt_stream_tables IS 'One row per stream table: defin
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pgt_relid IS 'The storage table.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defining_query IS
 'The query as PostgreSQL understood it: every name qualified, * expanded, no trailing semicolon. Independent of search_path, DateStyle and IntervalStyle.';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.original_query IS 'The query as it was typed.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.original_query IS 'The query as it was typed; as it is now, where a source was renamed since.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.output_columns IS 'Array of {name, type, typid, typmod, collation} in the order of the query.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.mode_reason IS 'Why the effective mode is not the one asked for.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.plan IS 'Written by the control plane.';
