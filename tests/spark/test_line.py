@@ -132,3 +132,30 @@ def test_unique_index_of_the_user_lets_rows_be_replaced(line: Line) -> None:
     line.tick()
     for name in ("rows", "groups"):
         line.check(name)
+
+
+def test_a_plan_is_told_in_words(line: Line) -> None:
+    line.sql("CREATE TABLE t (a int, b int); INSERT INTO t VALUES (1, 2)")
+    line.create("st", "SELECT a, sum(b) AS b FROM t GROUP BY a")
+    line.create("whole", "SELECT a, now() AS at FROM t")
+    told = dict(line.sql("SELECT * FROM pgtrickle.explain_st('st')"))
+    assert told["plan"].splitlines() == [
+        "Mode: DIFFERENTIAL",
+        "Operators, and what a refresh does for each:",
+        "  Aggregate by (a): folded into the state beside the table",
+        "    sum(b): adds signed values and weights exactly (decimal)",
+        "    Project",
+        "      Scan public.t: its changes, or itself as of a cut",
+        "In Spark: net changes per group by key, exact sums, identity (xxhash64 of the key)",
+        "In PostgreSQL: everything else, in the statements that read changes and in the apply",
+        "FULL instead, when:",
+        *(f"  {reason}" for reason in line.sql("SELECT pgtrickle._full_when()")[0][0]),
+    ]
+    assert '"changes_' in told["statement for changes"]
+    assert '"public"."t"' in told["statement for loads"]
+    told = dict(line.sql("SELECT * FROM pgtrickle.explain_st('whole')"))
+    mode, reason, what = told["plan"].splitlines()
+    assert (mode, reason) == ("Mode: FULL", f"Reason: {told['mode_reason']}")
+    assert "evaluates the whole query" in what
+    assert told["statement for changes"] is None
+    assert "now()" in told["statement for loads"]

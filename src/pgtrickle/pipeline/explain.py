@@ -72,6 +72,17 @@ def explain(template: Template) -> dict[str, Any]:
 
 def plan_lines(plan: Mapping[str, Any], *, statements: bool) -> Iterator[str]:
     """A plan in words: the tree, what runs where, what would force FULL."""
+    yield from plan_words(plan)
+    if plan["mode"] != "FULL":
+        yield "FULL instead, when:"
+        yield from (f"  {reason}" for reason in plan["full_when"])
+    if statements:
+        yield "Statements:"
+        yield from (f"  {sql};" for sql in plan["leaves"])
+
+
+def plan_words(plan: Mapping[str, Any]) -> Iterator[str]:
+    """What is its own: the tree, and what runs where."""
     yield f"Mode: {plan['mode']}"
     if plan["mode"] == "FULL":
         yield f"Reason: {plan['reason']}"
@@ -81,11 +92,6 @@ def plan_lines(plan: Mapping[str, Any], *, statements: bool) -> Iterator[str]:
         yield from (f"  {line}" for line in plan["tree"])
         yield f"In Spark: {plan['spark']}"
         yield "In PostgreSQL: everything else, in the statements that read changes and in the apply"
-        yield "FULL instead, when:"
-        yield from (f"  {reason}" for reason in plan["full_when"])
-    if statements:
-        yield "Statements:"
-        yield from (f"  {sql};" for sql in plan["leaves"])
 
 
 def _limit(template: LimitTemplate, tree: list[str]) -> None:

@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PLANNED = "__pgt_planned"
-FULL_WHEN = (
-    "a source was truncated",
-    "a partition, column, function or view that the query rests on was changed",
-    "AUTO finds that the changes are more than differential_max_change_ratio of the sources or max_buffer_rows",
-    "AUTO finds that the changes bring more rows than delta_work_mem_cap_mb has room for",
-    "of a cycle of stream tables, rows have gone from a source",
-    "AUTO expects it to be quicker, by what the latest refreshes took",
-    "a value does not fit the exact types of a sum (AUTO)",
-)
 
 
 def plan_of_table(dsn: str, name: str) -> dict[str, Any]:
@@ -108,5 +99,5 @@ def _plan(conn: Connection, table: StreamTable) -> dict[str, Any]:
     compiled = compile_table(conn, table, frozenset(relid for (relid,) in rows))
     found: dict[str, Any] = {"mode": "FULL", "query": table.query, **compiled.explanation}
     if compiled.template is not None:
-        found["full_when"] = list(FULL_WHEN)
+        ((found["full_when"],),) = conn.execute("SELECT pgtrickle._full_when()").fetchall()
     return found

@@ -17,6 +17,7 @@ from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError
 from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
 from pgtrickle.model.texts import same_text
+from pgtrickle.pipeline.explain import plan_words
 from pgtrickle.pipeline.sqltext import nameless
 from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
 from pgtrickle.runtime.renames import follow_origin, follow_renames
@@ -223,10 +224,18 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, *, is_rena
         rests_on = {"time_zone": row[0] if row else None}
         if stays:
             rests_on = {key: stored[key] for key in ("time_zone", "functions") if key in stored}
-        plan = {**compiled.explanation, "shape": _shape(table, compiled), "content": content, **rests_on}
-        told = {"plan": json.dumps(plan), "mode": _mode(table, compiled), "reason": compiled.reason, "stays": stays}
-        row_of = {"id": table.pgt_id, "version": table.definition_version}
-        moved = conn.execute(statement("plan_recorded"), told | row_of).rowcount
+        told = {key: compiled.explanation[key] for key in ("mode", "leaves", "load") if key in compiled.explanation}
+        told["words"] = list(plan_words(compiled.explanation))
+        plan = {**told, "shape": _shape(table, compiled), "content": content, **rests_on}
+        recorded = {
+            "id": table.pgt_id,
+            "version": table.definition_version,
+            "plan": json.dumps(plan),
+            "mode": _mode(table, compiled),
+            "reason": compiled.reason,
+            "stays": stays,
+        }
+        moved = conn.execute(statement("plan_recorded"), recorded).rowcount
         if moved and compiled.groups is not None and not stays:
             create_state(conn, compiled.groups)
 

@@ -20,6 +20,29 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle.pgt_status() IS 'One row per stream table: state, mode and the reason for it, age of the instant that the content shows, last error (for those who may read the table).';
 
+CREATE OR REPLACE FUNCTION pgtrickle._full_when() RETURNS text[]
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT ARRAY[
+        'a source was truncated',
+        'a partition, column, function or view that the query rests on was changed',
+        'AUTO finds that the changes are more than differential_max_change_ratio of the sources or max_buffer_rows',
+        'AUTO finds that the changes bring more rows than delta_work_mem_cap_mb has room for',
+        'of a cycle of stream tables, rows have gone from a source',
+        'AUTO expects it to be quicker, by what the latest refreshes took',
+        'a value does not fit the exact types of a sum (AUTO)'
+    ]
+$$;
+COMMENT ON FUNCTION pgtrickle._full_when() IS 'Internal. What makes a refresh of a table in mode DIFFERENTIAL a full one, for people.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._plan_text(plan jsonb) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT array_to_string(ARRAY(SELECT jsonb_array_elements_text(coalesce(plan -> 'words', plan -> 'tree')))
+                           || CASE WHEN plan ->> 'mode' <> 'FULL' THEN 'FULL instead, when:'::text || ARRAY(SELECT '  ' || w FROM unnest(pgtrickle._full_when()) AS w) END,
+                           E'\n')
+    WHERE plan IS NOT NULL
+$$;
+COMMENT ON FUNCTION pgtrickle._plan_text(jsonb) IS 'Internal. A plan of pgt_stream_tables in words.';
+
 CREATE OR REPLACE FUNCTION pgtrickle.explain_st(name text) RETURNS TABLE (property text, value text)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -44,18 +67,20 @@ BEGIN
                         WHERE d.pgt_id = st.pgt_id)),
         (9, 'columns', (SELECT pg_catalog.string_agg((c ->> 'name') || ' ' || (c ->> 'type'), ', ' ORDER BY i)
                         FROM pg_catalog.jsonb_array_elements(st.output_columns) WITH ORDINALITY AS e(c, i))),
-        (10, 'plan', pg_catalog.jsonb_pretty(st.plan)),
-        (11, 'frontier', st.frontier::text),
-        (12, 'data_timestamp', st.data_timestamp::text),
-        (13, 'last_full_ms', st.last_full_ms::text),
-        (14, 'last_diff_ms', st.last_diff_ms::text),
-        (15, 'last_error_message', m.last_error_message)
+        (10, 'plan', pgtrickle._plan_text(st.plan)),
+        (11, 'statement for changes', CASE WHEN st.plan ->> 'mode' <> 'FULL' THEN st.plan -> 'leaves' ->> 0 END),
+        (12, 'statement for loads', coalesce(st.plan ->> 'load', st.plan -> 'leaves' ->> 0)),
+        (13, 'frontier', st.frontier::text),
+        (14, 'data_timestamp', st.data_timestamp::text),
+        (15, 'last_full_ms', st.last_full_ms::text),
+        (16, 'last_diff_ms', st.last_diff_ms::text),
+        (17, 'last_error_message', m.last_error_message)
     ) AS p(position, property, value)
     WHERE st.pgt_id = id
     ORDER BY p.position;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.explain_st(text) IS 'How a stream table is maintained: mode and reason, query as understood, sources, plan, frontier.';
+COMMENT ON FUNCTION pgtrickle.explain_st(text) IS 'How a stream table is maintained: mode and reason, query as understood, sources, the plan in words (operators, what a refresh does for each, what runs in Spark, what means FULL), its statements, frontier.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.explain_refresh_mode(name text)
 RETURNS TABLE (configured_mode text, effective_mode text, downgrade_reason text)

@@ -33,6 +33,8 @@ REVOKE ALL ON FUNCTION pgtrickle._unlist_publication(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._subscriber(pgtrickle.pgt_stream_tables, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._make_mirror(jsonb, jsonb, jsonb, oid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._drop_mirror(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._rename_mirror(bigint, int, name, name, name[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._comment_mirror(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._register_as(oid, oid[], oid, name, name, text, jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;
