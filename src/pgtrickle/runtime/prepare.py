@@ -224,9 +224,9 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, *, is_rena
         rests_on = {"time_zone": row[0] if row else None}
         if stays:
             rests_on = {key: stored[key] for key in ("time_zone", "functions") if key in stored}
-        told = {key: compiled.explanation[key] for key in ("mode", "leaves", "load") if key in compiled.explanation}
-        told["words"] = list(plan_words(compiled.explanation))
-        plan = {**told, "shape": _shape(table, compiled), "content": content, **rests_on}
+        explained = compiled.explanation
+        plan: dict[str, object] = {k: v for k, v in explained.items() if k in ("mode", "leaves", "load")}
+        plan |= {"words": list(plan_words(explained)), "shape": _shape(table, compiled), "content": content, **rests_on}
         recorded = {
             "id": table.pgt_id,
             "version": table.definition_version,
