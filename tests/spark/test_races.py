@@ -18,6 +18,8 @@ from pgtrickle.capture.trim import index_long_buffers, long_buffers
 from pgtrickle.db.pooled import PooledConnection
 from pgtrickle.errors import FencedError, LostRaceError, TransientError
 from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime import prepare
+from pgtrickle.runtime.compile import compile_table
 from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.lease import _fared
 from pgtrickle.runtime.refresh import Refresher
@@ -766,26 +768,29 @@ def test_table_in_pooler_compatibility_mode_leaves_nothing_in_a_session(shop: Li
     assert worker.reader.execute("SELECT current_setting('search_path')").fetchone() in (("",), ('""',))
 
 
-SWAP = (
-    "BEGIN; ALTER TABLE kind RENAME TO former; ALTER TABLE kind2 RENAME TO kind; COMMIT",
-    "BEGIN; ALTER TABLE kind RENAME name TO other; ALTER TABLE kind RENAME spare TO name; COMMIT",
-)
+RENAMES = {
+    "tables": "BEGIN; ALTER TABLE kind RENAME TO former; ALTER TABLE kind2 RENAME TO kind; COMMIT",
+    "columns": "BEGIN; ALTER TABLE kind RENAME name TO other; ALTER TABLE kind RENAME spare TO name; COMMIT",
+    "table": "ALTER TABLE kind RENAME TO former",
+    "column": "ALTER TABLE kind RENAME name TO other",
+}
 
 
-@pytest.mark.parametrize("swap", SWAP, ids=["table", "column"])
+@pytest.mark.parametrize("renames", RENAMES.values(), ids=RENAMES)
 @pytest.mark.parametrize("mode", ["DIFFERENTIAL", "FULL"])
 @pytest.mark.parametrize("is_chained", [False, True], ids=["alone", "chained"])
 def test_renamed_between_the_snapshot_and_the_read(
-    line: Line, monkeypatch: pytest.MonkeyPatch, swap: str, mode: str, is_chained: bool
+    line: Line, monkeypatch: pytest.MonkeyPatch, renames: str, mode: str, is_chained: bool
 ) -> None:
-    """Statements find tables by the names of now, whatever the snapshot: what was read may be another table."""
+    """Statements find tables by the names of now, whatever the snapshot: what was read may be another table, or is
+    not there."""
     line.sql(SCHEMA)
     line.sql("CREATE TABLE kind2 AS SELECT id, 'wrong' AS name FROM kind; UPDATE kind SET spare = 'wrong'")
     line.create("joined", QUERIES["joined"], mode=mode)
     if is_chained:
         line.create("above", "SELECT name, count(*) AS n FROM joined GROUP BY name", mode="DIFFERENTIAL")
     line.sql("INSERT INTO item VALUES (100, 2, 1, 'x')")
-    prints, left = Refresher._prints, [swap]
+    prints, left = Refresher._prints, [renames]
 
     def late(self: Refresher, relids: Sequence[int]) -> Any:
         found = prints(self, relids)
@@ -796,9 +801,30 @@ def test_renamed_between_the_snapshot_and_the_read(
     monkeypatch.setattr(Refresher, "_prints", late)
     for _ in range(4):
         line.tick()
-    assert left == []
-    assert not any("wrong" in str(row) for row in line.rows("joined"))
+        assert left == []
+        assert not any("wrong" in str(row) for row in line.rows("joined"))
     assert (100, "k2", 1) in line.rows("joined")
     for name in ("joined", "above") if is_chained else ("joined",):
         assert status(line, name) == ("ACTIVE", "")
         line.equal(name)
+
+
+@pytest.mark.parametrize("renames", RENAMES.values(), ids=RENAMES)
+def test_renamed_while_the_query_is_looked_at(line: Line, monkeypatch: pytest.MonkeyPatch, renames: str) -> None:
+    line.sql(SCHEMA + "CREATE TABLE kind2 AS TABLE kind")
+    line.create("joined", QUERIES["joined"])
+    left = [renames]
+
+    def late(*args: Any) -> Any:
+        if left:
+            line.sql(left.pop())
+        return compile_table(*args)
+
+    monkeypatch.setattr(prepare, "compile_table", late)
+    line.sql("ALTER TABLE kind ALTER id TYPE bigint; INSERT INTO item VALUES (100, 2, 1, 'x')")
+    for _ in range(3):
+        line.tick()
+    assert left == []
+    assert status(line, "joined") == ("ACTIVE", "")
+    line.equal("joined")
+    assert (100, "k2", 1) in line.rows("joined")

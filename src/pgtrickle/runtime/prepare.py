@@ -14,13 +14,13 @@ from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError
+from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
 from pgtrickle.model.texts import same_text
 from pgtrickle.pipeline.explain import plan_words
 from pgtrickle.pipeline.sqltext import nameless
 from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
-from pgtrickle.runtime.renames import follow_origin, follow_renames
+from pgtrickle.runtime.renames import follow_origin, follow_renames, has_renamed
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -49,18 +49,31 @@ def prepare(
     A changed shape (definition, types, state) marks the content for a new load and recreates the state; `reload` is
     another reason for that.
     """
-    with translated():
-        asked, table = table, follow_renames(conn, table)
-        # Views before they are compiled, names after: what changes in between does not have the fingerprint noted here.
-        found: dict[int, str | None] = dict.fromkeys(s.relid for s in table.watched if not s.capturable)
-        found |= fingerprints(conn, found)
-        compiled = compile_table(conn, table, cycle)
-        for source in table.captured:
-            columns = source.columns if compiled.template is not None else frozenset()
-            found[source.relid] = _captured(conn, source.relid, columns)
-        compiled = _settled(conn, conn, table, compiled, reload, is_renamed=table is not asked)
-        _expect(conn, table, found, reload)
-    return table, compiled
+    followed = follow_renames(conn, table)
+    try:
+        with translated():
+            return followed, _ready(conn, followed, reload, cycle, is_renamed=followed is not table)
+    except DefinitionError as error:
+        if has_renamed(
+            conn, followed
+        ):  # in between: then the names that it was looked for by are nobody's, or another's
+            raise TransientError("a source was renamed while the query was looked at") from error
+        raise
+
+
+def _ready(
+    conn: Connection, table: StreamTable, reload: str | None, cycle: frozenset[int], *, is_renamed: bool
+) -> Compiled:
+    # Views before they are compiled, names after: what changes in between does not have the fingerprint noted here.
+    found: dict[int, str | None] = dict.fromkeys(s.relid for s in table.watched if not s.capturable)
+    found |= fingerprints(conn, found)
+    compiled = compile_table(conn, table, cycle)
+    for source in table.captured:
+        columns = source.columns if compiled.template is not None else frozenset()
+        found[source.relid] = _captured(conn, source.relid, columns)
+    compiled = _settled(conn, conn, table, compiled, reload, is_renamed=is_renamed)
+    _expect(conn, table, found, reload)
+    return compiled
 
 
 def prepare_mirror(

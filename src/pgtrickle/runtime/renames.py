@@ -92,6 +92,12 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
     return replace(table, query=query, definition_version=followed[0], epoch=followed[1], is_renamed=False)
 
 
+def has_renamed(conn: Connection, table: StreamTable) -> bool:
+    """Whether something that it reads has been renamed and is yet to be followed."""
+    with translated():
+        return conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchone() is not None
+
+
 def _is_locked(conn: Connection, table: StreamTable) -> bool:
     """False: it was altered meanwhile, which whoever prepares it will notice."""
     version = "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s AND definition_version = %s FOR UPDATE"

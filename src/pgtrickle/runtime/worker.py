@@ -31,6 +31,7 @@ from pgtrickle.runtime.failures import record_failure
 from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.mirroring import Mirroring
 from pgtrickle.runtime.prepare import prepare
+from pgtrickle.runtime.renames import has_renamed
 from pgtrickle.runtime.templatecache import TemplateCache, version
 from pgtrickle.scheduler.cost import Limits
 from pgtrickle.settings import Settings
@@ -247,7 +248,7 @@ class Worker:
                 if self._prepare(outcome.table, failed, reload=outcome.reason):
                     again.append(outcome.table.pgt_id)
             elif outcome.error is not None:
-                self._failed(outcome, started)
+                self._not_read(outcome, started)
             elif outcome.action != NO_DATA:
                 self._done(outcome)
                 if outcome.reason == TRUNCATED:
@@ -257,7 +258,7 @@ class Worker:
             anew = self.refresher.wave(again)
             for outcome in anew:
                 if outcome.error is not None:
-                    self._failed(outcome, started)
+                    self._not_read(outcome, started)
             outcomes = [o for o in outcomes if o.action != PREPARE] + anew
         return outcomes + failed
 
@@ -300,6 +301,16 @@ class Worker:
     def _compiled(self, table: StreamTable) -> Compiled | None:
         entry = self._held.get(table.pgt_id)
         return entry[1] if entry is not None and entry[0] == version(table) else None
+
+    def _not_read(self, outcome: Outcome, started: datetime) -> None:
+        """A source that was renamed after the refresh began may be the reason: it is followed in the next turn."""
+        if not isinstance(outcome.error, TransientError) and has_renamed(self.writer, outcome.table):
+            log.info(
+                "A source was renamed meanwhile",
+                extra=event(REFRESH_FENCED, database=self.name, table=outcome.table.full_name),
+            )
+            return
+        self._failed(outcome, started)
 
     def _failed(self, outcome: Outcome, started: datetime) -> None:
         error = outcome.error

@@ -78,14 +78,16 @@ LANGUAGE sql STABLE AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._is_renamed(oid, name, name) IS 'Internal. Whether a relation has another name than this one; not when it is gone.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._has_renamed_columns(relation oid, columns int2[], names name[]) RETURNS bool
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT EXISTS (SELECT
-                   FROM unnest(columns, names) AS k(attnum, name)
-                   JOIN pg_attribute AS a ON a.attrelid = relation AND a.attnum = k.attnum
-                   WHERE NOT a.attisdropped AND a.attname <> k.name)
+DROP FUNCTION IF EXISTS pgtrickle._has_renamed_columns(oid, int2[], name[]);
+-- The same for a column.
+CREATE OR REPLACE FUNCTION pgtrickle._is_renamed(relation oid, attnum int2, schema_name name, relation_name name, column_name name) RETURNS bool
+LANGUAGE sql STABLE AS $$
+    SELECT (pg_catalog.pg_identify_object('pg_catalog.pg_class'::pg_catalog.regclass, relation, attnum)).identity NOT IN (
+        pg_catalog.format('%I.%I.%I', schema_name, relation_name, column_name),
+        pg_catalog.format('%I.%I.%I', schema_name, relation_name, '........pg.dropped.' || attnum || '........'))
 $$;
-COMMENT ON FUNCTION pgtrickle._has_renamed_columns(oid, int2[], name[]) IS 'Internal. Whether columns of a relation that are there have other names than these.';
+COMMENT ON FUNCTION pgtrickle._is_renamed(oid, int2, name, name, name) IS
+'Internal. Whether a column of a relation, or the relation, has another name than this one; not when it is gone.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._functions_called(probe oid)
 RETURNS TABLE (funcid oid, signature text, kind "char", volatility "char", is_system bool, owner oid, proname name, argtypes oid[])

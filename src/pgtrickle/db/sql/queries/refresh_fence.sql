@@ -1,5 +1,5 @@
 -- The first statement of an apply: moves the epochs from the values that the refreshes have read. Leaves out tables where somebody was first,
--- and those with a source that was renamed: what was read by its name may have been another table.
+-- and those with a source, or a column of it, that was renamed: what was read by its name may have been another.
 -- Arrays of equal length: %(ids)s, %(epochs)s, %(frontiers)s jsonb texts, %(data_timestamps)s, %(requested_at)s (the request that each answers,
 -- or NULL), %(settled)s jsonb texts (what the content rests on besides the sources: TimeZone, the functions that the query calls).
 -- Returns: pgt_id of those that moved.
@@ -29,8 +29,11 @@ WHERE st.pgt_id = r.pgt_id
       WHERE d.pgt_id = st.pgt_id
         AND (
             pgtrickle._is_renamed(d.source_relid, d.source_schema, d.source_name)
-            OR ((st.effective_refresh_mode = 'FULL' OR d.source_type NOT IN ('TABLE', 'STREAM_TABLE'))
-                AND pgtrickle._has_renamed_columns(d.source_relid, d.columns_used, d.column_names))
+            OR EXISTS (
+                SELECT
+                FROM unnest(d.columns_used, d.column_names) AS k (attnum, name)
+                WHERE pgtrickle._is_renamed(d.source_relid, k.attnum, d.source_schema, d.source_name, k.name)
+            )
         )
   )
 RETURNING st.pgt_id

@@ -79,7 +79,14 @@ SELECT
               pgtrickle._is_renamed(d.source_relid, d.source_schema, d.source_name)
               -- Otherwise they show in fingerprints.
               OR ((st.effective_refresh_mode = 'FULL' OR d.source_type NOT IN ('TABLE', 'STREAM_TABLE'))
-                  AND pgtrickle._has_renamed_columns(d.source_relid, d.columns_used, d.column_names))
+                  AND EXISTS (
+                      SELECT
+                      FROM pg_attribute AS a
+                      WHERE a.attrelid = d.source_relid
+                        AND a.attnum = ANY (d.columns_used)
+                        AND NOT a.attisdropped
+                        AND a.attname <> d.column_names[array_position(d.columns_used, a.attnum)]
+                  ))
           )
     )
 FROM pgtrickle.pgt_stream_tables AS st
