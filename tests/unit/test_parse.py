@@ -262,10 +262,18 @@ def test_part_of_a_longer_type_is_no_key() -> None:
 
 
 def test_column_that_is_no_key_is_never_guessed() -> None:
-    """PostgreSQL accepts it where the key is the table's, so it stays text over the groups that the query names."""
-    plan = block("SELECT id, (qty + 1) AS k, count(*) AS n FROM shop.sale GROUP BY id")
-    assert plan.region == ("id",)
-    assert plain(plan.tail) == " GROUP BY id"
+    """It stays text over the groups that the query names, for PostgreSQL to say what it is."""
+    plan = block("SELECT customer_id, (qty + 1) AS k, count(*) AS n FROM shop.sale GROUP BY customer_id")
+    assert plan.region == ("customer_id",)
+    assert plain(plan.tail) == " GROUP BY customer_id"
+
+
+def test_column_that_a_key_decides_is_grouped_by_too() -> None:
+    plan = aggregate("SELECT id, (qty + 1) AS k, sum(qty) AS n FROM shop.sale GROUP BY id HAVING note <> ''")
+    assert plan.keys == ("id", "qty", "note")
+    joined = "FROM (shop.sale s JOIN shop.sale b ON (s.qty = b.id)) GROUP BY"
+    assert aggregate(f"SELECT s.id, b.note {joined} s.id, b.id").keys == ("s.id", "b.id", "b.note")
+    assert block(f"SELECT s.id, b.note {joined} s.id").region == ("s.id",)
 
 
 def test_query_over_groups_is_a_layer() -> None:

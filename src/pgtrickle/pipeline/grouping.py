@@ -44,13 +44,13 @@ def _aggregates_here(cursor: Cursor, start: int, stop: int, aggregates: Set[str]
     while index < stop:
         if cursor.tokens[index].key == "(" and cursor.is_query(index + 1, cursor.closing(index)):
             index = cursor.closing(index)
-        elif aggregate_at(cursor, index, aggregates) and not _is_windowed(cursor, index, stop):
+        elif aggregate_at(cursor, index, aggregates) and not is_windowed(cursor, index, stop):
             return True
         index += 1
     return False
 
 
-def _is_windowed(cursor: Cursor, index: int, stop: int) -> bool:
+def is_windowed(cursor: Cursor, index: int, stop: int) -> bool:
     end = cursor.closing(index + 1) + 1
     if end < stop and cursor.tokens[end].key == "FILTER":
         end = cursor.closing(end + 1) + 1

@@ -64,6 +64,7 @@ class Clauses:
     windows: list[Window] = field(default_factory=list)
     source: Range | None = None
     where: Range | None = None
+    decided: list[Range] = field(default_factory=list)  # columns that a key in `group` decides, to be grouped by, too
 
     @property
     def is_regional(self) -> bool:

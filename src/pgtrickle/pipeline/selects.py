@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.pipeline import groupingsets, regions
+from pgtrickle.pipeline.dependent import add_dependent
 from pgtrickle.pipeline.fromclause import Builder
 from pgtrickle.pipeline.grouping import is_aggregated, parse_aggregate
 from pgtrickle.pipeline.limitclause import limit_of
@@ -101,6 +102,8 @@ class _SelectReader:
         if groupingsets.is_used(self.cursor, clauses.group):
             plan = self._grouping_sets(clauses, trees, where, distinct=distinct)
         else:
+            if clauses.group:
+                add_dependent(self.cursor, clauses, trees, self.aggregates)
             is_foldable = top and clauses.is_grouped and not distinct
             if is_foldable and (folded := self._fold(clauses, trees, where)) is not None:
                 return folded
@@ -148,7 +151,7 @@ class _SelectReader:
         passages = [*((a, b) for _, a, b in clauses.items), *clauses.group]
         if clauses.having is not None:
             passages.append(clauses.having)
-        if clauses.windows or clauses.on or self._returns_sets(clauses):
+        if clauses.windows or clauses.on or clauses.decided or self._returns_sets(clauses):
             return None
         passages += [p for p in (clauses.order, clauses.limit) if p is not None]
         if any(subs(self._text(p)) for p in passages):
@@ -211,7 +214,8 @@ class _SelectReader:
     def _tail(self, clauses: Clauses, *, limited: bool) -> Text:
         tail: list[str | Sub] = []
         if clauses.group:
-            tail.append(f" GROUP BY {', '.join(self.cursor.text(a, b) for a, b in clauses.group)}")
+            grouped = [self.cursor.text(a, b) for a, b in (*clauses.group, *clauses.decided)]
+            tail.append(f" GROUP BY {', '.join(grouped)}")
         for word, passage in (("HAVING", clauses.having), ("WINDOW", clauses.window)):
             if passage is not None:
                 tail += [f" {word} ", *self._text(passage)]

@@ -308,7 +308,6 @@ BEGIN
             SELECT *
             FROM (VALUES
                 ('TABLESAMPLE', '\{TABLESAMPLECLAUSE '),
-                ('a column that is neither grouped nor aggregated (it follows from a primary key)', ':constraintDeps \('),
                 ('a whole row as a value', '\{VAR :varno \d+ :varattno 0 '),
                 ('a system column such as ctid or xmin', '\{VAR :varno \d+ :varattno -'),
                 ('CURRENT_DATE, CURRENT_USER or the like', '\{SQLVALUEFUNCTION '),
