@@ -311,8 +311,7 @@ BEGIN
                 ('a whole row as a value', '\{VAR :varno \d+ :varattno 0 '),
                 ('a system column such as ctid or xmin', '\{VAR :varno \d+ :varattno -'),
                 ('CURRENT_DATE, CURRENT_USER or the like', '\{SQLVALUEFUNCTION '),
-                ('an XML expression', '\{XMLEXPR '),
-                ('an SQL/JSON query function', '\{JSONEXPR ')
+                ('an XML expression', '\{XMLEXPR ')
             ) AS known(label, pattern)
         LOOP
             IF tree ~ construct.pattern THEN
@@ -348,6 +347,30 @@ BEGIN
     LIMIT 1;
     IF found IS NOT NULL THEN
         RETURN found;
+    END IF;
+    SELECT format('the query reads %s out of JSON, for which values such as ''now'' read the clock', m[1]::oid::regtype) INTO found
+    FROM (SELECT DISTINCT n.m
+          FROM pgtrickle._rules(probe) AS r, regexp_matches(r.node_tree, '\{JSONRETURNING :format \{[^}]*\} :typid (\d+)', 'g') AS n(m)
+          OFFSET 0) AS returned
+    WHERE NOT pgtrickle._input_is_steady(m[1]::oid)
+    LIMIT 1;
+    IF found IS NOT NULL THEN
+        RETURN found;
+    END IF;
+    -- JSON_VALUE and the like compare times in the time zone of the session, unlike jsonb_path_query(). Paths are binary in the tree.
+    IF EXISTS (SELECT
+               FROM pgtrickle._rules(probe) AS r
+               WHERE r.node_tree ~ ':path_spec \{(?!CONST )'
+                  OR (r.node_tree ~ '\{JSONEXPR ' AND pg_get_viewdef(r.view_oid) ~* '\.\s*(?:datetime|date|time|time_tz|timestamp|timestamp_tz)\s*\(')) THEN
+        RETURN 'the query looks by a JSON path that is computed or reads times, which depend on the time zone';
+    END IF;
+    -- PostgreSQL 18.6: of NULL they give the default if the row before has needed it. In JSON_TABLE they never see NULL. 3: TRUE, 4: FALSE, 8: DEFAULT.
+    IF EXISTS (SELECT
+               FROM pgtrickle._rules(probe) AS r
+               WHERE r.node_tree ~ '\{JSONEXPR :op [012] :column_name <> '
+                 AND (r.node_tree ~ ':on_(?:error|empty) \{JSONBEHAVIOR :btype [38] '
+                      OR (r.node_tree ~ ':on_error \{JSONBEHAVIOR :btype 4 ' AND pg_get_viewdef(r.view_oid) ~* '''strict\s'))) THEN
+        RETURN 'the query uses JSON_VALUE with a default, or JSON_EXISTS with a strict path, whose result for NULL depends on the row before';
     END IF;
     SELECT format('the query compares by the nondeterministic collation %I', l.collname) INTO found
     FROM (SELECT DISTINCT n.m
