@@ -28,6 +28,9 @@ WALKS = {
     "two": "WITH RECURSIVE r(id, name, hops) AS (SELECT id, name, 0 FROM n WHERE parent IS NULL UNION ALL SELECT e.dst, n.name, r.hops + 1 FROM r JOIN e ON e.src = r.id JOIN n ON n.id = e.dst WHERE r.hops < 4) SELECT id, name, hops FROM r",
     "two_set": "WITH RECURSIVE r(id, name) AS (SELECT id, name FROM n WHERE parent IS NULL UNION SELECT e.dst, n.name FROM r JOIN e ON e.src = r.id JOIN n ON n.id = e.dst) SELECT id, name FROM r",
     "twice": "WITH RECURSIVE r(id, hops) AS (SELECT id, 0 FROM s UNION ALL SELECT b.dst, r.hops + 1 FROM r JOIN e a ON a.src = r.id JOIN e b ON b.src = a.dst WHERE r.hops < 3) SELECT id, hops FROM r",
+    "branches": "WITH RECURSIVE r(id, hops) AS (SELECT id, 0 FROM s UNION ALL SELECT id, 1 FROM n WHERE parent IS NULL UNION ALL SELECT e.dst, r.hops + 1 FROM r JOIN e ON e.src = r.id WHERE r.hops < 4) SELECT id, hops FROM r",
+    "branches_set": "WITH RECURSIVE r(id) AS (SELECT id FROM s UNION SELECT id FROM n WHERE parent IS NULL UNION SELECT 7 UNION SELECT e.dst FROM r JOIN e ON e.src = r.id) SELECT id FROM r",
+    "mixed": "WITH RECURSIVE r(id, hops) AS ((SELECT id, 0 FROM s UNION SELECT src, 0 FROM e) UNION ALL SELECT e.dst, r.hops + 1 FROM r JOIN e ON e.src = r.id WHERE r.hops < 3) SELECT id, hops FROM r",
     "numbers": "WITH RECURSIVE r(id, w) AS (SELECT id, w FROM n UNION SELECT n.id, r.w FROM r JOIN n ON n.parent = r.id) SELECT id, w FROM r",
 }
 

@@ -189,15 +189,19 @@ class Reader:
             return self.query(cursor, cte.scope, top=top)
         scope = {**cte.scope, name: Cte("", None, {}, is_self=True)}
         first = _node(self._branch(cursor, scope, is_member=True))
-        cursor.expect("UNION")
-        word = "UNION ALL" if cursor.take("ALL") else "UNION"
-        step = _node(self._branch(cursor, scope, is_member=True))
-        if cursor.at != cursor.stop:
-            raise NotDifferentiableError(
-                "a recursive query of more than two branches is not maintained from changes yet"
-            )
+        word, step = self._joined(cursor, scope)
+        while cursor.at != cursor.stop:
+            # Without parentheses all are of one kind, and only the last may name the query itself. A set stays one.
+            first = united(first, step)
+            word, step = self._joined(cursor, scope)
         columns = cte.columns or names(first)
         return Recursive(quote(name), columns, columns, word, first, step)
+
+    def _joined(self, cursor: Cursor, ctes: Ctes) -> tuple[str, Node]:
+        """UNION or UNION ALL, and the branch behind it."""
+        cursor.expect("UNION")
+        word = "UNION ALL" if cursor.take("ALL") else "UNION"
+        return word, _node(self._branch(cursor, ctes, is_member=True))
 
     def text(self, cursor: Cursor, ctes: Ctes, start: int, stop: int) -> Text:
         """An expression with its subqueries read."""
