@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from pgtrickle.db.connect import connect
+from pgtrickle.db.install import install
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -284,3 +286,68 @@ def test_a_source_that_is_made_again_has_its_columns_under_other_numbers(line: L
     for name in ("base", "above", "counted"):
         assert _status(line, name) == ("ACTIVE", None)
         line.check(name)
+
+
+HELD = """
+CREATE TYPE pair AS (x int, y int);
+CREATE TABLE held (a int PRIMARY KEY, p pair);
+CREATE TABLE t (a int, b int);
+INSERT INTO held SELECT i, ROW(i, i * 10)::pair FROM generate_series(1, 5) AS i;
+INSERT INTO t SELECT i, i * 10 FROM generate_series(1, 5) AS i;
+"""
+SUCCESSOR = "ALTER TABLE t RENAME TO told; CREATE TABLE t (b int, a int); INSERT INTO t VALUES (7, 8)"
+EACH_OTHER = "ALTER {0} RENAME {1} {2} TO z; ALTER {0} RENAME {1} {3} TO {2}; ALTER {0} RENAME {1} z TO {3}"
+NAMED = {
+    "constant": ("SELECT a, 't'::regclass::oid::int8 AS o FROM t", SUCCESSOR),
+    "constant beside": ("SELECT a, 't'::regclass::oid::int8 AS o FROM held", SUCCESSOR),
+    "constant in a view": ("SELECT a, o FROM constants", SUCCESSOR),
+    "type": ("SELECT a, (ROW(a, b)::t).b AS c FROM t", SUCCESSOR),
+    "type beside": ("SELECT a, (ROW(a, a + 1)::t).b AS c FROM held", SUCCESSOR),
+    "columns of a type": (
+        "SELECT a, (ROW(a, b)::t).b AS c FROM t",
+        EACH_OTHER.format("TABLE t", "COLUMN", "a", "b"),
+    ),
+    "attributes": ("SELECT a, (p).y FROM held", EACH_OTHER.format("TYPE pair", "ATTRIBUTE", "x", "y")),
+}
+
+
+@pytest.mark.parametrize(("query", "renames"), NAMED.values(), ids=NAMED)
+def test_what_is_named_but_not_read_stops_the_table(line: Line, query: str, renames: str) -> None:
+    """A view would go on with the same relation; the text would mean its successor."""
+    line.sql(HELD + "CREATE VIEW constants AS SELECT a, 't'::regclass::oid::int8 AS o FROM held")
+    line.create("st", query)
+    line.sql(f"{renames}; INSERT INTO held VALUES (60, (1, 2)); DELETE FROM {'told' if 'told' in renames else 't'}")
+    rows = line.rows("st")
+    line.tick()
+    status, message = _status(line)
+    assert status == "ERROR"
+    assert message is not None
+    assert "and the query names it as a type or in a constant" in message
+    assert line.rows("st") == rows
+
+
+def test_a_type_whose_name_is_not_said_may_get_another(line: Line) -> None:
+    line.sql(HELD)
+    line.create("st", "SELECT a, (p).y FROM held")
+    line.sql("ALTER TYPE pair RENAME TO couple; ALTER TYPE couple RENAME ATTRIBUTE x TO w")
+    line.sql("INSERT INTO held VALUES (60, (1, 2))")
+    line.tick()
+    line.check("st")
+
+
+def test_names_are_kept_from_now_on(line: Line) -> None:
+    """In a catalog of before, with a source that is gone."""
+    line.sql(TABLES)
+    line.create("gone", "SELECT a, b FROM t")
+    line.create("st", "SELECT a, c FROM u")
+    line.sql("ALTER TABLE pgtrickle.pgt_dependencies DROP source_schema, DROP source_name, DROP column_names")
+    line.sql("ALTER TABLE pgtrickle.pgt_stream_tables DROP names_used; DROP TABLE t CASCADE")
+    with connect(line.dsn, role="test") as conn:
+        install(conn)
+    line.sql("ALTER TABLE u RENAME TO u2; INSERT INTO u2 VALUES (101, 2)")
+    line.tick()
+    line.check("st")
+    status, message = _status(line, "gone")
+    assert status == "ERROR"
+    assert message is not None
+    assert "public.t does not exist" in message

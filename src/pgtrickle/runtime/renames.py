@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 # Nobody has it in the search_path, so names in it are written with it; the tables are gone with their transaction.
 _SHELLS = "pgtrickle_changes"
+_ANEW = "define it anew with pgtrickle.alter_stream_table(name, query => ...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,9 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
     """The table with its query by the names that its sources have now, which is recorded. Raises when that cannot be
     written."""
     with translated(), conn.transaction():
+        named = "SELECT pgtrickle._named_otherwise(names_used) FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s"
+        if (row := conn.execute(named, (table.pgt_id,)).fetchone()) is not None and row[0] is not None:
+            raise SourceChangedError(f"{row[0]}, and the query names it as a type or in a constant", hint=_ANEW)
         rows = conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchall()
         if not rows or not _is_locked(conn, table):
             return table
@@ -73,7 +77,7 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
         except (DefinitionError, NotDifferentiableError, SourceChangedError) as error:
             raise SourceChangedError(
                 f"{what}, and the query cannot be written with that: {error.message}",
-                hint="define it anew with pgtrickle.alter_stream_table(name, query => ...)",
+                hint=_ANEW,
             ) from error
         followed = conn.execute(
             statement("renames_followed"),

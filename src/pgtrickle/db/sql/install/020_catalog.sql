@@ -55,6 +55,9 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_stream_tables (
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS functions_used oid[] NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.functions_used IS
 'Functions of the database, not of PostgreSQL itself, that the query calls. When one is replaced, the content is computed anew.';
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS names_used jsonb;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.names_used IS
+'What the query names without reading it by that: row types and their attributes, constants of type regclass. When one is renamed, the table stops. NULL: none.';
 COMMENT ON TABLE pgtrickle.pgt_stream_tables IS 'One row per stream table: definition, state, frontier.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pgt_relid IS 'The storage table.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defining_query IS

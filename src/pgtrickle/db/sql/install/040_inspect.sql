@@ -71,10 +71,12 @@ $$;
 COMMENT ON FUNCTION pgtrickle._column_names(oid, int2[]) IS 'Internal. The names of columns of a relation, NULL for one that is gone.';
 
 -- No SET search_path, so that it is inlined. By the cast it answers for now, whatever the snapshot, as names in statements do.
+-- No format(), which raises for names that are not known: of a source that was gone before they were kept.
 CREATE OR REPLACE FUNCTION pgtrickle._is_renamed(relation oid, schema_name name, relation_name name) RETURNS bool
 LANGUAGE sql STABLE AS $$
     SELECT relation::pg_catalog.regclass::pg_catalog.text NOT IN (
-        pg_catalog.format('%I.%I', schema_name, relation_name), pg_catalog.quote_ident(relation_name), relation::pg_catalog.text)
+        pg_catalog.quote_ident(schema_name) || '.' || pg_catalog.quote_ident(relation_name), pg_catalog.quote_ident(relation_name),
+        relation::pg_catalog.text)
 $$;
 COMMENT ON FUNCTION pgtrickle._is_renamed(oid, name, name) IS 'Internal. Whether a relation has another name than this one; not when it is gone.';
 
@@ -83,11 +85,69 @@ DROP FUNCTION IF EXISTS pgtrickle._has_renamed_columns(oid, int2[], name[]);
 CREATE OR REPLACE FUNCTION pgtrickle._is_renamed(relation oid, attnum int2, schema_name name, relation_name name, column_name name) RETURNS bool
 LANGUAGE sql STABLE AS $$
     SELECT (pg_catalog.pg_identify_object('pg_catalog.pg_class'::pg_catalog.regclass, relation, attnum)).identity NOT IN (
-        pg_catalog.format('%I.%I.%I', schema_name, relation_name, column_name),
-        pg_catalog.format('%I.%I.%I', schema_name, relation_name, '........pg.dropped.' || attnum || '........'))
+        pg_catalog.quote_ident(schema_name) || '.' || pg_catalog.quote_ident(relation_name) || '.' || pg_catalog.quote_ident(column_name),
+        pg_catalog.quote_ident(schema_name) || '.' || pg_catalog.quote_ident(relation_name)
+            || '."........pg.dropped.' || attnum || '........"')
 $$;
 COMMENT ON FUNCTION pgtrickle._is_renamed(oid, int2, name, name, name) IS
 'Internal. Whether a column of a relation, or the relation, has another name than this one; not when it is gone.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._names(probe oid) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH views AS MATERIALIZED (
+        SELECT r.view_oid, r.node_tree ~ ':consttype 2205 ' AS has_constants FROM pgtrickle._rules(probe) AS r
+    ), constants AS MATERIALIZED (
+        SELECT replace(m[1], '''''', '''') AS name
+        FROM views AS v
+        CROSS JOIN LATERAL regexp_matches(pg_get_viewdef(v.view_oid), '''((?:[^'']|'''')+)''::regclass', 'g') AS m
+        WHERE v.has_constants
+    ), depends AS MATERIALIZED (
+        SELECT d.refclassid = 'pg_type'::regclass AS is_type, d.refobjsubid AS attnum,
+               coalesce(nullif(t.typrelid, 0), nullif(e.typrelid, 0), CASE WHEN t.oid IS NULL THEN d.refobjid END) AS relid
+        FROM views AS v
+        JOIN pg_rewrite AS r ON r.ev_class = v.view_oid AND r.ev_type = '1'
+        JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+        LEFT JOIN pg_type AS t ON t.oid = d.refobjid AND d.refclassid = 'pg_type'::regclass
+        LEFT JOIN pg_type AS e ON e.oid = t.typelem
+        WHERE d.refclassid IN ('pg_class'::regclass, 'pg_type'::regclass)
+    ), named AS (
+        SELECT c.oid AS relid, true AS is_named, 0 AS attnum
+        FROM pg_class AS c
+        WHERE (SELECT EXISTS (TABLE constants)) AND c.oid::regclass::text IN (TABLE constants)
+        UNION ALL
+        -- as a type; or, though it is not read: in a constant, or its attribute in a value of its type
+        SELECT d.relid, d.is_type OR d.attnum = 0, d.attnum
+        FROM depends AS d
+        WHERE d.is_type
+           OR d.relid IN (SELECT y.relid FROM depends AS y WHERE y.is_type)
+           OR d.relid NOT IN (SELECT x.relid FROM pgtrickle._reads(probe) AS x UNION ALL SELECT v.view_oid FROM views AS v)
+    )
+    SELECT jsonb_agg(jsonb_build_object(
+               'relid', n.relid::int8, 'schema', s.nspname, 'name', CASE WHEN n.is_named THEN c.relname END,
+               'attnums', n.attnums, 'columns', pgtrickle._column_names(n.relid, n.attnums)))
+    FROM (SELECT o.relid, bool_or(o.is_named) AS is_named,
+                 coalesce(array_agg(DISTINCT o.attnum::int2) FILTER (WHERE o.attnum > 0), '{}') AS attnums
+          FROM named AS o
+          GROUP BY o.relid) AS n
+    JOIN pg_class AS c ON c.oid = n.relid AND c.oid >= 16384
+    JOIN pg_namespace AS s ON s.oid = c.relnamespace
+$$;
+COMMENT ON FUNCTION pgtrickle._names(oid) IS
+'Internal. Relations that a query names without reading them by that: as a type, in a constant of type regclass, or in a value of their type (name is NULL then, columns are attributes); NULL: none.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._named_otherwise(names jsonb) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN pgtrickle._is_renamed(r.relid, r.schema, r.name) THEN format('%s.%s is %s now', r.schema, r.name, r.relid::regclass)
+                ELSE format('column %s of %s has another name now', k.name, r.relid::regclass) END
+    FROM jsonb_to_recordset(names) AS r(relid oid, schema name, name name, attnums int2[], columns name[])
+    JOIN pg_class AS c ON c.oid = r.relid
+    JOIN pg_namespace AS s ON s.oid = c.relnamespace
+    LEFT JOIN LATERAL unnest(r.attnums, r.columns) AS k(attnum, name)
+        ON pgtrickle._is_renamed(r.relid, k.attnum, s.nspname, c.relname, k.name)
+    WHERE pgtrickle._is_renamed(r.relid, r.schema, r.name) OR k.name IS NOT NULL
+    LIMIT 1
+$$;
+COMMENT ON FUNCTION pgtrickle._named_otherwise(jsonb) IS 'Internal. What of that has another name now, for people; NULL: nothing.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._functions_called(probe oid)
 RETURNS TABLE (funcid oid, signature text, kind "char", volatility "char", is_system bool, owner oid, proname name, argtypes oid[])

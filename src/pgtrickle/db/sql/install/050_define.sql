@@ -211,7 +211,8 @@ BEGIN
     JOIN pg_namespace AS n ON n.oid = c.relnamespace;
     UPDATE pgtrickle.pgt_stream_tables AS st
     SET functions_used = coalesce((SELECT array_agg(f.funcid ORDER BY f.funcid) FROM pgtrickle._functions_called(probe) AS f
-                                   WHERE NOT f.is_system), '{}')
+                                   WHERE NOT f.is_system), '{}'),
+        names_used = pgtrickle._names(probe)
     WHERE st.pgt_id = id;
 END
 $$;

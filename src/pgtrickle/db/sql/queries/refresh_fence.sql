@@ -23,6 +23,7 @@ FROM unnest(
 ) AS r (pgt_id, epoch, frontier, data_timestamp, requested_at, settled)
 WHERE st.pgt_id = r.pgt_id
   AND st.epoch = r.epoch
+  AND (st.names_used IS NULL OR pgtrickle._named_otherwise(st.names_used) IS NULL)
   AND NOT EXISTS (
       SELECT
       FROM pgtrickle.pgt_dependencies AS d

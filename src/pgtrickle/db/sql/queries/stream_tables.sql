@@ -71,7 +71,8 @@ SELECT
         WHERE d.pgt_id = st.pgt_id
     ) END,
     st.pooler_compatibility_mode,
-    EXISTS (
+    (st.names_used IS NOT NULL AND pgtrickle._named_otherwise(st.names_used) IS NOT NULL)
+    OR EXISTS (
         SELECT
         FROM pgtrickle.pgt_dependencies AS d
         WHERE d.pgt_id = st.pgt_id
