@@ -39,6 +39,8 @@ def new_query(conn: Connection, have: Present, definition: Definition) -> str | 
         if sqlstate(error) != "0A000" or not re.search(r'".+\..+\..+"', error.message):
             raise
         return None if trimmed(have.typed_query) == definition.query else definition.query
+    if have.is_renamed:
+        return new  # the old one does not mean any more what it says
     if new == have.query:
         return None
     try:

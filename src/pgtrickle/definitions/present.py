@@ -28,6 +28,7 @@ class Present:
     mode: str
     reason: str | None
     elsewhere: bool  # reads tables of other databases: `query` is over their mirrors
+    is_renamed: bool = False  # a source was, and is not followed yet: `query` still has the old names
 
 
 @dataclass(frozen=True, slots=True)

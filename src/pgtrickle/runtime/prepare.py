@@ -148,14 +148,16 @@ def _settled(
     stored = (table.plan or {}).get("shape")
     if reload is not None or stored != _shape(table, compiled):
         compiled = prove_leaves(there, table, compiled)
-        _same_meaning(there, table, compiled)
+        # What only FULL can follow may show names: rows as values, tableoid.
+        is_renamed = _same_meaning(there, table, compiled) is None and is_renamed
     if stored != _shape(table, compiled):
         _record(home, table, compiled, is_renamed=is_renamed)
     return compiled
 
 
-def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> None:
-    """Raises when the query's text reads other tables or columns than it did when the table was defined.
+def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> str | None:
+    """Raises when the query's text reads other tables or columns than it did when the table was defined. Returns why it
+    cannot be maintained from changes, if so.
 
     Whoever asked for those had the right to read them; nobody has asked for these. A view that was replaced may also do
     what a definition must not, or what only FULL can follow.
@@ -181,6 +183,7 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> N
             )
     if compiled.template is not None and obstacle is not None:
         raise SourceChangedError(f"{obstacle}, which it did not when it was defined", hint=_ANEW)
+    return None if obstacle is None else str(obstacle)
 
 
 def _captured(

@@ -73,7 +73,7 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
         what = "; ".join(map(str, renamed))
         try:
             query = _rewritten(conn, table, renamed)
-            typed = _typed(conn, table.pgt_id, query)
+            typed = _typed(conn, table.pgt_id, query) if query != table.query else None
         except (DefinitionError, NotDifferentiableError, SourceChangedError) as error:
             raise SourceChangedError(
                 f"{what}, and the query cannot be written with that: {error.message}",
@@ -191,7 +191,7 @@ def _make_shell(conn: Connection, shell: str, its: _Renamed) -> None:
     columns = ", ".join(f"{quote_ident(c.now)} {c.type}" for c in its.columns)
     conn.execute(f"CREATE TABLE {where} ({columns})")
     if its.key is not None:
-        conn.execute(f"ALTER TABLE {where} ADD {its.key}")
+        conn.execute(f"ALTER TABLE {where} ADD CONSTRAINT __pgt_key_{its.relid} {its.key}")
     _rename_columns(conn, where, [(now, before) for before, now in _columns(its)])
 
 

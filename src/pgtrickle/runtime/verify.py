@@ -38,6 +38,7 @@ from pgtrickle.runtime.compile import compile_table, parse_table
 from pgtrickle.runtime.decide import since
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.pending import read_pending
+from pgtrickle.runtime.renames import has_renamed
 from pgtrickle.runtime.verifymirror import compare_mirror
 
 # json, xml and the geometric types have no equality to sort or hash by; their text has
@@ -161,7 +162,8 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
         if table.mirror is not None:
             return _mirror(look, table)
         cut = since(table, moment.instance, moment.cut)
-        if cut is None or not table.is_populated or table.needs_reinit:
+        # One with a renamed source follows it by a refresh, too.
+        if cut is None or not table.is_populated or table.needs_reinit or has_renamed(conn, table):
             return None
         window = Window(cut, moment.cut)
         pending, _ = read_pending(conn, [(s.relid, window, None) for s in table.captured])

@@ -191,6 +191,8 @@ CREATE OR REPLACE FUNCTION pgtrickle._store_dependencies(id bigint, probe oid) R
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     looks_back bool := pgtrickle._looks_back(probe);
+    -- as in _differential_obstacle: a row as a value shows the names of all columns
+    shows_rows CONSTANT bool := EXISTS (SELECT FROM pgtrickle._rules(probe) AS r WHERE r.node_tree ~ '\{VAR :varno \d+ :varattno 0 ');
 BEGIN
     DELETE FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = id;
     INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, columns_used, source_schema, source_name, column_names)
@@ -204,7 +206,11 @@ BEGIN
     FROM (
         SELECT x.relid, coalesce(array_agg(DISTINCT a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum IS NOT NULL), '{}') AS columns
         FROM pgtrickle._columns_read(probe) AS x
-        LEFT JOIN LATERAL unnest(x.columns || CASE WHEN looks_back THEN pgtrickle._key(x.relid) END) AS a(attnum) ON true
+        LEFT JOIN LATERAL unnest(
+            x.columns
+            || CASE WHEN looks_back THEN pgtrickle._key(x.relid) END
+            || CASE WHEN shows_rows THEN ARRAY(SELECT p.attnum FROM pg_attribute AS p
+                                               WHERE p.attrelid = x.relid AND p.attnum > 0 AND NOT p.attisdropped) END) AS a(attnum) ON true
         GROUP BY x.relid
     ) AS r
     JOIN pg_class AS c ON c.oid = r.relid
@@ -224,6 +230,26 @@ JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.oid = d.source_relid AND d.source_name IS NULL;
 
 COMMENT ON FUNCTION pgtrickle._store_dependencies(bigint, oid) IS 'Internal. Replaces what is known of what a stream table reads and calls.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._reads_otherwise(id bigint, probe oid DEFAULT NULL) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT
+                   FROM pgtrickle.pgt_dependencies AS d
+                   JOIN pg_class AS c ON c.oid = d.source_relid
+                   JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                   WHERE d.pgt_id = id
+                     AND ((n.nspname, c.relname) <> (d.source_schema, d.source_name)
+                          OR EXISTS (SELECT
+                                     FROM unnest(d.columns_used, d.column_names) AS k(attnum, name)
+                                     JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = k.attnum AND NOT a.attisdropped
+                                     WHERE a.attname <> k.name)))
+        OR (probe IS NOT NULL
+            AND EXISTS (SELECT r.relid FROM pgtrickle._reads(probe) AS r
+                        EXCEPT
+                        SELECT d.source_relid FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = id))
+$$;
+COMMENT ON FUNCTION pgtrickle._reads_otherwise(bigint, oid) IS
+'Internal. Whether a stream table reads something that was renamed and is not followed yet, or a probe of the same text reads something else.';
 
 -- The storage table gets the columns that the catalog has for it, when the load that fills them is about to be committed: until
 -- then whoever reads sees the old content in the old columns. The same relation, so that grants, publications and the oid stay.

@@ -33,8 +33,8 @@ BEGIN
                 HINT = 'Start pgtrickle run.';
         END IF;
     ELSE
-        -- the same text again keeps content and state
-        PERFORM pgtrickle._alter(existing, probe, CASE WHEN st.original_query <> query THEN query END, options)
+        -- the same text again keeps content and state, if it means the same
+        PERFORM pgtrickle._alter(existing, probe, CASE WHEN st.original_query <> query OR pgtrickle._reads_otherwise(existing, probe) THEN query END, options)
         FROM pgtrickle.pgt_stream_tables AS st
         WHERE st.pgt_id = existing;
     END IF;
@@ -147,6 +147,11 @@ BEGIN
     PERFORM pgtrickle._require_primary();
     id := pgtrickle._find(name);
     options := pgtrickle._check_options(options);
+    IF query IS NULL AND refresh_mode IS NOT NULL AND pgtrickle._reads_otherwise(id) THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = pg_catalog.format('a source of %s was renamed, which its next refresh will follow', name),
+            HINT = pg_catalog.format('Try again after CALL pgtrickle.refresh_and_wait(%L).', name);
+    END IF;
     IF query IS NOT NULL THEN
         probe := pgtrickle._probe_here(query);
         IF probe IS NULL THEN

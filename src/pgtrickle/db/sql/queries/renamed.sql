@@ -1,5 +1,5 @@
 -- Relations that a stream table reads under other names than its query has for them. %(id)s: pgt_id.
--- Returns: oid; schema and name in the query, and now; the primary key, as ALTER TABLE wants it, or NULL (a query may rest on it: GROUP BY);
+-- Returns: oid; schema and name in the query, and now; the primary key, as ALTER TABLE wants it, or NULL (a query that names all of it may rest on it: GROUP BY);
 -- columns as [[name now, name in the query or NULL where it does not say one, type with collation], ...].
 SELECT
     d.source_relid::int8,
@@ -7,7 +7,7 @@ SELECT
     d.source_name::text,
     n.nspname::text,
     c.relname::text,
-    (SELECT pg_get_constraintdef(p.oid) FROM pg_constraint AS p WHERE p.conrelid = c.oid AND p.contype = 'p' AND NOT p.condeferrable),
+    (SELECT pg_get_constraintdef(p.oid) FROM pg_constraint AS p WHERE p.conrelid = c.oid AND p.contype = 'p' AND NOT p.condeferrable AND p.conkey <@ d.columns_used),
     k.columns
 FROM pgtrickle.pgt_dependencies AS d
 JOIN pg_class AS c ON c.oid = d.source_relid
@@ -15,7 +15,11 @@ JOIN pg_namespace AS n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL (
     SELECT
         coalesce(json_agg(json_build_array(
-            a.attname, u.name, format_type(a.atttypid, a.atttypmod) || coalesce(' COLLATE ' || quote_ident(o.nspname) || '.' || quote_ident(l.collname), '')
+            a.attname, u.name, CASE
+                -- its own may be in a schema that is closed to us
+                WHEN u.name IS NULL THEN 'pg_catalog.int4'
+                ELSE format_type(a.atttypid, a.atttypmod) || coalesce(' COLLATE ' || quote_ident(o.nspname) || '.' || quote_ident(l.collname), '')
+            END
         ) ORDER BY a.attnum), '[]'),
         coalesce(bool_or(a.attname <> u.name), false)
     FROM pg_attribute AS a

@@ -1,5 +1,5 @@
 -- Writes down a query that goes by other names of what it reads. %(id)s: the stream table, whose row is locked; %(query)s; %(typed)s: the same as
--- a user would type it. Arrays of equal length: %(relids)s, %(schemas)s, %(names)s as they are in the query now, %(columns)s: jsonb texts that
+-- a user would type it, NULL if it stays. Arrays of equal length: %(relids)s, %(schemas)s, %(names)s as they are in the query now, %(columns)s: jsonb texts that
 -- have the new name for each old one. Fences refreshes of the old text. Returns: the new version and epoch.
 WITH noted AS (
     UPDATE pgtrickle.pgt_dependencies AS d
@@ -16,7 +16,7 @@ WITH noted AS (
 )
 UPDATE pgtrickle.pgt_stream_tables AS st
 SET defining_query = %(query)s,
-    original_query = %(typed)s,
+    original_query = coalesce(%(typed)s, st.original_query),
     definition_version = st.definition_version + 1,
     epoch = st.epoch + 1,
     updated_at = clock_timestamp()
