@@ -91,7 +91,7 @@ class LostRaceError(TransientError):
 
 
 class InexactValueError(PgtrickleError):
-    """A value cannot be carried exactly through the differential path; the refresh falls back to FULL and says so."""
+    """A value is out of range where changes are evaluated; in AUTO the refresh falls back to FULL and says so."""
 
     code = "PGT400"
 

@@ -32,7 +32,7 @@ def fleet(make_installed: Make, make_database: Make, make_line: Callable[..., Li
 
 
 def copied(fleet: Elsewhere) -> None:
-    fleet.create("copied", "SELECT a, v, note FROM {0}.public.things")
+    fleet.create("copied", "SELECT a, v, note FROM {0}.public.things", mode="DIFFERENTIAL")
     fleet.settle()
     check(fleet, None)
 

@@ -319,57 +319,7 @@ def test_every_type_is_folded(berlin: Line, path: str) -> None:
     through_changes(berlin, check)
 
 
-# -- sums that cannot be exact
-
-
-UNFIT = {
-    "not_a_number": ("numeric(10,2)", "'NaN'", "does not fit decimal(38,18) exactly"),
-    "infinite": ("numeric", "'-Infinity'", "does not fit decimal(38,18) exactly"),
-    "thirty_decimals": ("numeric", "0." + "0" * 29 + "1", "does not fit decimal(38,18) exactly"),
-    "too_many_digits": ("numeric", "1" + "0" * 25, "does not fit decimal(38,18) exactly"),
-    "digits_that_wrap_around": ("numeric", "721312493602961829630", "does not fit decimal(38,18) exactly"),
-    "sum_of_39_digits": ("numeric", "9" * 20, "does not fit 38 digits"),
-}
-
-
-@pytest.mark.parametrize("case", UNFIT)
-def test_value_that_cannot_be_summed_exactly_sends_that_refresh_to_full(line: Line, path: str, case: str) -> None:
-    type_, literal, reason = UNFIT[case]
-    line.sql(f"CREATE TABLE t (g int, v {type_}); INSERT INTO t VALUES (1, 1), (2, 2)")
-    line.create("st", "SELECT g, sum(v) AS s FROM t GROUP BY g")
-    line.sql(f"INSERT INTO t VALUES (1, {literal}), (1, {literal})")
-    line.tick()
-    line.check("st", "FULL")
-    assert reason in str(line.last("st")[2])
-    line.sql("INSERT INTO t VALUES (1, 3), (2, 3)")
-    line.tick()
-    line.check("st")
-    line.sql(f"DELETE FROM t WHERE v = {literal}")
-    line.tick()
-    line.check("st", "FULL")
-
-
-@pytest.mark.parametrize("case", UNFIT)
-def test_value_that_cannot_be_summed_exactly_stops_a_differential_table(line: Line, path: str, case: str) -> None:
-    type_, literal, reason = UNFIT[case]
-    line.sql(f"CREATE TABLE t (g int, v {type_}); INSERT INTO t VALUES (1, 1), (2, 2)")
-    line.create("st", "SELECT g, sum(v) AS s FROM t GROUP BY g", mode="DIFFERENTIAL")
-    line.sql(f"INSERT INTO t VALUES (1, {literal}), (1, {literal})")
-    line.tick()
-    ((status, message),) = line.sql("SELECT status, last_error_message FROM pgtrickle.pgt_stream_tables")
-    assert status == "ERROR"
-    assert reason in message
-    assert line.last("st")[:2] == ("DIFFERENTIAL", "FAILED")
-
-
-def test_sum_of_a_type_declared_too_wide_reads_its_groups_again(line: Line, path: str) -> None:
-    line.sql("CREATE TABLE t (g int, v numeric(38,0)); INSERT INTO t VALUES (1, 1), (2, 2)")
-    line.create("st", "SELECT g, sum(v) AS s, avg(v) AS a FROM t GROUP BY g", mode="DIFFERENTIAL")
-    wide = "9" * 38
-    for change in (f"INSERT INTO t VALUES (1, {wide}), (1, {wide})", f"DELETE FROM t WHERE v = {wide} AND g = 1"):
-        line.sql(change)
-        line.tick()
-        line.check("st")
+# -- sums and the digits that they show
 
 
 def test_a_sum_has_the_digits_of_the_value_that_has_most(line: Line, path: str) -> None:

@@ -66,11 +66,12 @@ def test_infinite_times_lie_beyond_every_finite_one() -> None:
     assert last_microsecond < 10**19 < 10**20  # and it fits decimal(38,18)
 
 
-def test_numeric_that_may_not_fit_has_no_order() -> None:
-    assert order("x", numeric(20, 2)) is not None
-    assert order("x", numeric(38, 18)) is not None
-    assert order("x", numeric(38, 30)) is None
-    assert order("x", numeric(30, 0)) is None
+def test_not_a_number_is_ordered_after_all_numbers_either_way() -> None:
+    assert order("x", numeric(38, 30)) == "((x)::numeric)::text"
+    assert order("x", numeric(38, 30), descending=True) == (
+        "CASE WHEN (x) = 'NaN'::numeric THEN '-NaN' ELSE (-((x)::numeric))::text END"
+    )
+    assert order("x", typed(20), descending=True) == "(-((x)::numeric))::text"
 
 
 def test_declared_scale_is_read_from_the_modifier() -> None:

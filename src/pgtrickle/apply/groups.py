@@ -70,8 +70,14 @@ def create_state(conn: Connection, groups: Groups) -> None:
     conn.execute(f'CREATE UNIQUE INDEX ON {table} ("gid")')
 
 
-def fold_arrays(groups: Groups, columns: Sequence[Sequence[Any]]) -> Steps[tuple[int, int]]:
-    """Adds a small delta (arrays in the order of `delta_columns`) to the state, then updates the visible rows."""
+def fold_arrays(
+    groups: Groups, columns: Sequence[Sequence[Any]], anew: Sequence[tuple[int, str]] = ()
+) -> Steps[tuple[int, int]]:
+    """Adds a small delta (arrays in the order of `delta_columns`) to the state, then updates the visible rows.
+
+    `anew`: identities and keys of groups that are emptied before, as the delta has all of their state.
+    """
+    yield from _emptied(groups, anew)
     touched = yield from add_arrays(groups, columns)
     shown = yield from _show(groups, None if groups.is_limited else list(touched))
     if groups.key_types:
@@ -79,8 +85,9 @@ def fold_arrays(groups: Groups, columns: Sequence[Sequence[Any]]) -> Steps[tuple
     return shown
 
 
-def fold_staged(conn: Connection, groups: Groups, stage: str) -> tuple[int, int]:
+def fold_staged(conn: Connection, groups: Groups, stage: str, anew: Sequence[tuple[int, str]] = ()) -> tuple[int, int]:
     """The same for a large delta, staged in a table with `delta_columns`."""
+    ask(conn, _emptied(groups, anew))
     touched = add_staged(conn, groups, stage)
     shown = ask(conn, _show(groups, None if groups.is_limited else list(touched)))
     if groups.key_types:
@@ -101,6 +108,14 @@ def add_arrays(groups: Groups, columns: Sequence[Sequence[Any]]) -> Steps[Touche
 
 def add_staged(conn: Connection, groups: Groups, stage: str) -> Touched:
     return _checked(groups, dict(conn.execute(_add(groups, stage)).fetchall()))
+
+
+def _emptied(groups: Groups, anew: Sequence[tuple[int, str]]) -> Steps[None]:
+    if anew:
+        sets = ['"n" = 0', *(f'"{c.name}" = {0 if c.fold == "add" else "NULL"}' for c in groups.state)]
+        source = "unnest($1::int8[], $2::text[]) AS d(h, k)"
+        text = f"UPDATE {groups.target.state} AS s SET {', '.join(sets)} FROM {source} WHERE {_MATCH}"
+        yield Ask(text, [[h for h, _ in anew], [k for _, k in anew]])
 
 
 def drop_empty(groups: Groups, touched: Touched) -> Steps[None]:

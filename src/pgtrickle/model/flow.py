@@ -133,10 +133,12 @@ class Pending:
 class Delta:
     """Weighted rows as columns of plain values, the result of the pipeline's Spark part.
 
-    `columns` maps a name of the template's Spark output to its values; every list has the same length.
+    `columns` maps a name of the template's Spark output to its values; every list has the same length. `lost` are the
+    keys of groups whose sums are not among them: NaN or an infinity has come or gone, which no difference undoes.
     """
 
     columns: Mapping[str, Sequence[Any]]
+    lost: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0

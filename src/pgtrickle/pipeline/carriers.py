@@ -77,11 +77,20 @@ def is_comparable(type_: SqlType) -> bool:
     return type_.base in _COMPARABLE or type_.kind == "e" or type_.element in _COMPARABLE - {OID, BPCHAR}
 
 
-def order(sql: str, type_: SqlType) -> str | None:
-    """A numeric that is ordered as the value is; None when there is none (text collates, floats have NaN)."""
+def order(sql: str, type_: SqlType, *, descending: bool = False) -> str | None:
+    """The text of a number that is ordered as the value is, or the other way; None when there is none (text collates).
+
+    NaN comes after all numbers, so the other way it is '-NaN', which comes before all.
+    """
+    number = _order(sql, type_)
+    if number is None or not descending:
+        return None if number is None else f"({number})::text"
+    negated = f"(-({number}))::text"
+    return f"CASE WHEN ({sql}) = 'NaN'::numeric THEN '-NaN' ELSE {negated} END" if type_.base == NUMERIC else negated
+
+
+def _order(sql: str, type_: SqlType) -> str | None:
     zero = "DATE '2000-01-01'"
-    if type_.base == NUMERIC and not _fits(type_.typmod):
-        return None
     if type_.base in INTEGERS or type_.base == NUMERIC:
         return f"({sql})::numeric"
     if type_.base == DATE:
@@ -102,12 +111,6 @@ def microseconds(sql: str, *, with_zone: bool) -> str:
     return f"({days} + (EXTRACT(EPOCH FROM {local}::time) * 1000000)::int8)"
 
 
-def _fits(typmod: int) -> bool:
-    """Whether every value of a numeric(p,s) fits the decimal in which numbers travel; an unconstrained one is tried."""
-    scale = numeric_scale(typmod)
-    return scale is None or (scale <= SCALE and ((typmod - 4) >> 16) - scale <= PRECISION - SCALE)
-
-
 def _or_infinite(sql: str, finite: str, zero: str) -> str:
     """Infinity has no distance from anything: numbers beyond every finite one stand for it."""
     return (
@@ -122,9 +125,3 @@ def numeric_scale(typmod: int) -> int | None:
         return None
     scale = (typmod - 4) & 0x7FF
     return scale if scale < 1024 else None  # a negative scale rounds left of the point: treated as unknown
-
-
-def whole_digits(typmod: int) -> int:
-    """Digits before the point that a numeric(p,s) may have; 0 for an unconstrained one, where nothing is declared."""
-    scale = numeric_scale(typmod)
-    return 0 if scale is None else ((typmod - 4) >> 16) - scale

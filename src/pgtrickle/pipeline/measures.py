@@ -10,14 +10,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pgtrickle.pipeline.carriers import INT2, INT4, INTEGERS, NUMERIC, SqlType, exact, order, whole_digits
+from pgtrickle.pipeline.carriers import INT2, INT4, INTEGERS, NUMERIC, SqlType, exact, order
 from pgtrickle.pipeline.nodes import Aggregate, AggregateCall, CallPlace
 from pgtrickle.pipeline.scales import Scales, scales_of
 
-# Digits of a sum's values on their way through Spark, after the point and before it. A declared type that has more is
-# read again; a value that has more, without having been declared so, sends its refresh to FULL.
-MAX_SCALE = 18
-MAX_WHOLE_DIGITS = 18  # leaves room for the sum
 MOST_SCALES = 4  # of one sum: each but the least has a count in the state
 
 
@@ -32,7 +28,8 @@ class Measure:
     kind least, greatest: `order` is a number that orders the values, `value` their text.
     kind reread: nothing travels. `state` are (suffix, type) of state columns: n, s (sum), v (value).
     `slot` is the position among the measures that travel in the same way. `at_least`: it only counts, and of the values
-    only those that show so many digits after the point. `number` is what an added `value` is the text of.
+    only those that show so many digits after the point. `number` is what an added `value` is the text of, `scale` the
+    number of digits that its sum has after the point, None where that shows nowhere.
     """
 
     index: int
@@ -40,7 +37,7 @@ class Measure:
     slot: int
     value: str | None
     order: str | None
-    scale: int
+    scale: int | None
     state: tuple[tuple[str, str], ...]
     call: AggregateCall
     at_least: int | None = None
@@ -123,14 +120,12 @@ class _Builder:
             return f's."{measure.name("n")}"'
         if call.function in ("sum", "avg"):
             return self._sum(i, call, type_)
-        ordered = order(self.column(i), type_)
+        kind = "least" if call.function == "min" else "greatest"
+        ordered = order(self.column(i), type_, descending=kind == "greatest")  # Spark looks for the least of either
         if ordered is None:
             return self._reread(i)
-        kind = "least" if call.function == "min" else "greatest"
-        sign = "" if kind == "least" else "-"  # Spark looks for the least of either
-        measure = self._measure(
-            i, kind, kind, value=exact(self.column(i)), order=f"({sign}({ordered}))::text", state=(("v", type_.name),)
-        )
+        state = (("v", type_.name),)
+        measure = self._measure(i, kind, kind, value=exact(self.column(i)), order=ordered, state=state)
         return f's."{measure.name("v")}"'
 
     def _sum(self, i: int, call: AggregateCall, type_: SqlType) -> str:
@@ -141,8 +136,6 @@ class _Builder:
                 scales = None
             if scales is None and (call.function == "avg" or not self._only_compared(i)):
                 return self._reread(i)
-            if max(scales or {0}) > MAX_SCALE or whole_digits(type_.typmod) > MAX_WHOLE_DIGITS:
-                return self._reread(i)
         elif type_.base not in INTEGERS:
             return self._reread(i)
         measure = self._measure(
@@ -151,7 +144,7 @@ class _Builder:
             "add",
             value=exact(self.column(i)),
             number=self.column(i),
-            scale=MAX_SCALE if scales is None else max(scales),
+            scale=None if scales is None else max(scales),
             state=(("n", "bigint"), ("s", "numeric")),
         )
         count, total = f's."{measure.name("n")}"', f's."{measure.name("s")}"'
@@ -210,7 +203,7 @@ class _Builder:
         value: str | None = None,
         number: str | None = None,
         order: str | None = None,
-        scale: int = 0,
+        scale: int | None = 0,
         at_least: int | None = None,
     ) -> Measure:
         """A new measure, or the one that another call already has: sum(x) and avg(x) share theirs."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.errors import EngineLostError, InexactValueError, InvariantError, PgtrickleError
+from pgtrickle.errors import EngineLostError, InvariantError, PgtrickleError
 from pgtrickle.model.flow import Delta
 from pgtrickle.pipeline import expressions
-from pgtrickle.pipeline.frames import Rows, from_rows, together
+from pgtrickle.pipeline.frames import Rows, together
 from pgtrickle.pipeline.gather import Gather
 from pgtrickle.pipeline.leaves import Slots
 from pgtrickle.pipeline.reported import reported
@@ -173,9 +173,10 @@ class SparkEngine:
     def warm_up(self, jobs: int) -> Iterator[int]:
         """The first hundred jobs of a JVM are slow; yields after each so that a caller can show progress."""
         slots = Slots(2, 1)
-        leaf = from_rows([(1, "{a}", "1.50", None, "1", "1"), (-1, "{b}", "2", "3", "2", "2")], slots)
+        leaf = [(1, "{a}", "1.50", None, "1", "1"), (-1, "{b}", "2", "3", "2", "2")]
+        kinds = [WorkItem(slots, Rows(slots, leaf)), WorkItem(Slots(), Rows(Slots(), [row[:2] for row in leaf]))]
         for number in range(jobs):
-            self._gather([WorkItem(Slots(), leaf.select(["w", "k"])) if number % 2 else WorkItem(slots, leaf)])
+            self._gather([kinds[number % 2]])
             yield number + 1
 
     def close(self) -> None:
@@ -192,20 +193,20 @@ class SparkEngine:
             any(i.slots.every for i in items),
         )
         columns = result_names(slots)
-        leaf = together([item.leaf for item in items], slots)
+        leaf, misfits = together([item.leaf for item in items], slots)
         is_bulk = len(items) == 1 and len(leaf) > BATCH_ROWS
         with self._errors():
             self.jobs += 1
             net = _net(self._frame(leaf, bulk=is_bulk), slots)
             if is_bulk:
                 table = net.toArrow()
-                return [Delta({n: table.column(n).to_pylist() for n in columns})]
+                return [misfits.back(0, Delta({n: table.column(n).to_pylist() for n in columns}))]
             # Rows, because toArrow asks the server for the schema first.
             collected = net.collect()
         split: list[list[Sequence[Any]]] = [[] for _ in items]
         for row in map(tuple, collected):  # plain ones: a Row looks at what it is asked for
             split[row[0]].append(row)
-        return [_columnar(columns, rows) for rows in split]
+        return [misfits.back(number, _columnar(columns, rows)) for number, rows in enumerate(split)]
 
     def _frame(self, table: pa.Table, *, bulk: bool = False) -> DataFrame:
         return self._connected(bulk=bulk).createDataFrame(table).coalesce(1)
@@ -238,10 +239,8 @@ class SparkEngine:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Overflow is a value that does not fit; anything else means the server went away or is ill.
-
-        Connect anew, try again.
-        """
+        """What is neither a refused plan nor an overflow means that the server went away or is ill: connect anew, try
+        again."""
         from grpc import RpcError
         from pyspark.errors import AnalysisException, PySparkException, PySparkTypeError, PySparkValueError
 
@@ -254,7 +253,7 @@ class SparkEngine:
             if type(error) is ValueError and "Cannot invoke RPC" not in text:  # else: another thread has discarded it
                 raise
             if any(code in text for code in _OVERFLOW):
-                raise InexactValueError("a sum does not fit 38 digits") from error
+                raise InvariantError("a sum does not fit 38 digits") from error
             if isinstance(error, AnalysisException | PySparkTypeError | PySparkValueError):
                 raise InvariantError(f"Spark refused the plan: {_first_line(error)}") from error
             self._discard()

@@ -202,23 +202,18 @@ class FoldTemplate:
 
     def load_statement(self) -> str:
         """The whole state, computed by the database: key, number of rows, then each measure's state columns as text."""
-        items = [f"{k} AS {quote(f'k{i}')}" for i, k in enumerate(self.plan.keys)]
-        items.append('count(*) AS "n"')
-        outer = [self.key, 'q."n"::int8']
-        for m in self.measures.measures:
-            for suffix, _ in m.state:
-                items.append(f'{self._state_sql(m, suffix)} AS "{m.name(suffix)}"')
-                outer.append(f'q."{m.name(suffix)}"::text')
-        return f"SELECT {', '.join(outer)} FROM ({self._grouped(items)}) AS q"
+        items = [*(f"{k} AS {quote(f'k{i}')}" for i, k in enumerate(self.plan.keys)), *self._state_items()]
+        return f"SELECT {', '.join([self.key, *self._state_values()])} FROM ({self._grouped(items)}) AS q"
 
-    def reread_statement(self, *, may_be_null: bool) -> str:
-        """Values of the reread measures for given groups, from the tables as the snapshot sees them.
+    def reread_statement(self, *, may_be_null: bool, whole: bool = False) -> str:
+        """Values of the reread measures for given groups, from the tables as the snapshot sees them; or the `whole`
+        state of the groups, as it is loaded. The number of the group first.
 
         One parameter: the keys of the groups, an array of encoded keys. The `= ANY` filters reach the tables' indexes;
         the join decides exactly. `may_be_null`: some key may hold a NULL, which `= ANY` alone would lose.
         """
-        wanted = [f"{k} AS {quote(f'k{i}')}" for i, k in enumerate(self.plan.keys)]
-        wanted += [f'{m.call.sql} AS "{m.name("v")}"' for m in self.rereads]
+        items, values = self._read_again(whole=whole)
+        wanted = [*(f"{k} AS {quote(f'k{i}')}" for i, k in enumerate(self.plan.keys)), *items]
         filters = []
         for i, (sql, type_) in enumerate(zip(self.plan.keys, self.key_types, strict=True)):
             if type_.element:  # an array of arrays is one array of more dimensions, so no list of keys
@@ -228,7 +223,6 @@ class FoldTemplate:
             filters.append(f"({among} OR ({sql}) IS NULL)" if may_be_null else f"({among})")
         keys = ", ".join(f"{decoded('u.a', i, t.name)} AS k{i}" for i, t in enumerate(self.key_types))
         join = " AND ".join(f"q.k{i} IS NOT DISTINCT FROM k.k{i}" for i in range(len(self.key_types)))
-        values = ", ".join(f'q."{m.name("v")}"::text' for m in self.rereads)
         sql = (
             f'WITH "__pgt_k" AS MATERIALIZED (SELECT u.ord, {keys} FROM (SELECT p.k::text[] AS a, p.ord '
             f"FROM unnest(\x00) WITH ORDINALITY AS p(k, ord)) AS u) "
@@ -236,11 +230,24 @@ class FoldTemplate:
         )
         return sql.replace("%", "%%").replace("\x00", "%s::text[]")
 
-    def reread_all_statement(self) -> str:
+    def reread_all_statement(self, *, whole: bool = False) -> str:
         """The same for a query without GROUP BY: there is one group."""
-        items = [f'{m.call.sql} AS "{m.name("v")}"' for m in self.rereads]
-        values = ", ".join(f'q."{m.name("v")}"::text' for m in self.rereads)
+        items, values = self._read_again(whole=whole)
         return f"SELECT 1, {values} FROM ({self._grouped(items)}) AS q"
+
+    def _read_again(self, *, whole: bool) -> tuple[list[str], str]:
+        """Expressions over a group, and the values that they have in q."""
+        if whole:
+            return self._state_items(), ", ".join(self._state_values())
+        items = [f'{m.call.sql} AS "{m.name("v")}"' for m in self.rereads]
+        return items, ", ".join(f'q."{m.name("v")}"::text' for m in self.rereads)
+
+    def _state_items(self) -> list[str]:
+        own = [f'{self._state_sql(m, s)} AS "{m.name(s)}"' for m in self.measures.measures for s, _ in m.state]
+        return ['count(*) AS "n"', *own]
+
+    def _state_values(self) -> list[str]:
+        return ['q."n"::int8', *(f'q."{m.name(s)}"::text' for m in self.measures.measures for s, _ in m.state)]
 
     def output_statement(self, state: str) -> str:
         """The visible rows (c0.., then "gid") of the state rows in `state`, a table expression aliased s."""

@@ -131,8 +131,8 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     sampled = _without_storage(template)
     # Many changes are read another way than few.
     statements = [*sample_statements(sampled), *sample_statements(sampled, rows=1_000_000)]
-    if isinstance(template, FoldTemplate) and template.rereads and template.key_types:
-        reread = template.reread_statement(may_be_null=True)
+    if isinstance(template, FoldTemplate) and template.key_types:
+        reread = template.reread_statement(may_be_null=True, whole=True)
         statements.append(reread.replace("%s::text[]", "NULL::text[]").replace("%%", "%"))
     try:
         with translated(), conn.transaction():

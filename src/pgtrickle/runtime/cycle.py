@@ -113,17 +113,15 @@ class CycleRefresher(ChainRefresher):
 
     def _add(self, jobs: Sequence[Job], moment: catalog.Moment, most_rounds: int) -> int:
         """What the changes lead to, from the stored rows: netted and identified by one Spark job for all."""
-        import pyarrow as pa
-
         rounds, definitions = self._fixpoint(jobs, moment, most_rounds, anew=False)
         for job, definition in zip(jobs, definitions, strict=True):
             job.decision = Decision(DIFFERENTIAL, job.decision.reason)
             statement = f"SELECT 1, f.r FROM ({definition.found()}) AS f(r)"
             rows = self.reader.execute(f"{statement} LIMIT {SMALL_ROWS + 1}").fetchall()
-            job.leaf = frames.from_rows(rows, ROWS)
+            job.leaf = frames.Rows(ROWS, rows)
             if len(rows) > SMALL_ROWS:
                 batches = list(read_batches(self.reader, statement, frames.text_types(ROWS)))
-                job.leaf = pa.concat_tables([frames.from_arrow(b, ROWS) for b in batches])
+                job.leaf = frames.from_batches(batches, ROWS)
         self._drop(definitions)
         net(self.engine, jobs)
         for job in jobs:

@@ -13,7 +13,7 @@ from pgtrickle.apply import kept as limited
 from pgtrickle.apply.stage import stage_arrow, stage_columns
 from pgtrickle.db.copy import read_batches
 from pgtrickle.db.roundtrip import Ask, Steps, ask_all, ask_together
-from pgtrickle.errors import InexactValueError, PgtrickleError
+from pgtrickle.errors import PgtrickleError
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline import frames
 from pgtrickle.pipeline.deltatext import delta_text
@@ -64,20 +64,18 @@ def read_deltas(reader: Connection, jobs: Sequence[Job], cut: Cut, most_bytes: i
 
 
 def _copy(reader: Connection, job: Job, text: str, room: Room | None) -> None:
-    import pyarrow as pa
-
     slots = job.template.slots
     with timed(job, "read"), closing(read_batches(reader, text, frames.text_types(slots))) as batches:
         tables = []
         for batch in batches:
             if room is not None:
                 room.take(len(batch), batch.nbytes)
-            tables.append(frames.from_arrow(batch, slots))
-        job.leaf = pa.concat_tables(tables) if tables else frames.from_rows([], slots)
+            tables.append(batch)
+        job.leaf = frames.from_batches(tables, slots)
 
 
 def net(engine: SparkEngine, jobs: Sequence[Job]) -> None:
-    """One execution for the wave; when a value of one table does not fit, the tables run one by one to find it."""
+    """One execution for the wave."""
     jobs = [job for job in jobs if job.leaf is not None and job.error is None]
     if not jobs:
         return
@@ -86,13 +84,6 @@ def net(engine: SparkEngine, jobs: Sequence[Job]) -> None:
     try:
         for job, delta in zip(jobs, engine.run(items), strict=True):
             job.delta = delta
-    except InexactValueError as error:
-        if len(jobs) == 1:
-            jobs[0].error = error
-        else:
-            for job in jobs:
-                net(engine, [job])
-            return
     except PgtrickleError as error:
         for job in jobs:
             job.error = error
@@ -129,7 +120,7 @@ def apply_deltas(writer: Connection, jobs: Sequence[Job]) -> dict[int, tuple[int
         most = MIRROR_ROWS if job.compiled.target.is_mirror else SMALL_ROWS
         if job.compiled.kept is None and arrays and 0 < len(arrays[0]) <= most:
             if groups is not None:
-                small.append((job, grouped.fold_arrays(groups, arrays)))
+                small.append((job, grouped.fold_arrays(groups, arrays, _anew(job))))
             else:
                 small.append((job, bags.apply_arrays(job.compiled.target, arrays)))
             continue
@@ -154,8 +145,16 @@ def _apply(writer: Connection, job: Job) -> tuple[int, int]:
             return limited.keep_arrays(writer, kept, arrays)
         return limited.keep_staged(writer, kept, stage_columns(writer, kept.groups.delta_columns(), arrays))
     if groups is not None:
-        return grouped.fold_staged(writer, groups, stage_columns(writer, groups.delta_columns(), arrays))
+        stage = stage_columns(writer, groups.delta_columns(), arrays)
+        return grouped.fold_staged(writer, groups, stage, _anew(job))
     return bags.apply_staged(writer, target, stage_columns(writer, bags.delta_columns(target), arrays))
+
+
+def _anew(job: Job) -> list[tuple[int, str]]:
+    """Identities and keys of the groups of which the arrays have all of the state, and not a change of it."""
+    if job.delta is None or job.arrays is None or not job.delta.lost:
+        return []
+    return [(h, k) for h, k in zip(job.arrays[0], job.arrays[2], strict=True) if k in job.delta.lost]
 
 
 def _are_timed(jobs: Iterable[Job]) -> bool:

@@ -232,7 +232,7 @@ class SharedRefresher(MirrorRefresher):
             if len(rows) <= MIRROR_ROWS:
                 job.arrays = [[weight for weight, _ in rows], [row for _, row in rows]]
             else:
-                job.leaf = frames.from_rows(rows, job.template.slots)
+                job.leaf = frames.Rows(job.template.slots, rows)
 
 
 def _held_up(jobs: Sequence[Job], at_fault: StreamTable | None, error: PgtrickleError) -> list[Outcome]:

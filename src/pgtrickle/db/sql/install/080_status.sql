@@ -29,7 +29,7 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
         'AUTO finds that the changes bring more rows than delta_work_mem_cap_mb has room for',
         'of a cycle of stream tables, rows have gone from a source',
         'AUTO expects it to be quicker, by what the latest refreshes took',
-        'a value does not fit the exact types of a sum (AUTO)'
+        'the query fails on a row that has come and gone since (AUTO)'
     ]
 $$;
 COMMENT ON FUNCTION pgtrickle._full_when() IS 'Internal. What makes a refresh of a table in mode DIFFERENTIAL a full one, for people.';
