@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--minimise", type=float, default=60.0, help="seconds for each failure; 0 writes it as it is")
     parser.add_argument("--replay", type=Path, nargs="+", help="run these scripts instead and tell how they fare")
     parser.add_argument("--show", action="store_true", help="print the generated SQL and end")
+    parser.add_argument("--renames", action="store_true", help="give tables and columns other names, and back")
     options = parser.parse_args()
     seeds = range(options.seed, options.seed + -(-options.n // QUERIES))
     if options.show:
@@ -61,7 +62,7 @@ def main() -> int:
         task = bar.add_task("queries", total=len(seeds) * QUERIES)
         for seed in seeds:
             made = _only(lines.wave(seed), options.only)
-            verdicts = wave.run(lines.open, made.case)
+            verdicts = wave.run(lines.open, made.case, renames=options.renames)
             lone, case = alone(made)
             if not verdicts[lone].failed:
                 verdicts[lone] = wave.run(lines.open, case)[lone]
@@ -71,7 +72,9 @@ def main() -> int:
                     cause = verdict.cause()
                     causes[cause] += 1
                     bar.console.print(f"seed {seed} {name}: {verdict.status} {verdict.detail[:300]}", markup=False)
-                    _write(lines, made, name, verdict, options.out, options.minimise if causes[cause] <= 5 else 0.0)
+                    # Cases have no renames, so what fails by one is not made smaller.
+                    seconds = options.minimise if causes[cause] <= 5 and not options.renames else 0.0
+                    _write(lines, made, name, verdict, options.out, seconds)
             told = f"queries, {report.share:.0%} differential, {len(report.failures)} failed"
             bar.update(task, advance=len(verdicts), description=told)
             if not console.is_terminal:

@@ -505,13 +505,19 @@ class Generator:
         self.used.add("GROUP BY")
         keys = tuple(self._key(scope) for _ in range(random.choice((0, 1, 1, 1, 2, 2, 3))))
         grouping, sets = self._grouping(keys)
+        decided: tuple[Column, ...] = ()
+        if not grouping and random.random() < 0.25:
+            key, decided = self._decided(source)
+            keys += key
         atoms = [Expr(k.token, k.expr.type, reads=True) for k in keys]
+        atoms += [column(c) for c in decided]
         atoms += [self.aggregates.any(t, scope) for t in types for _ in range(random.choice((1, 1, 2)))]
         if grouping:
             some = random.sample(keys, random.randint(1, len(keys)))
             atoms.append(Expr(f"GROUPING({', '.join(k.token for k in some)})", INT))
         # A subquery may see the keys that are columns.
         outer = tuple(Column(k.token, k.expr.type) for k in keys if k.expr.reads) if not grouping else ()
+        outer += decided
         inside = Scope(tuple(replace(c, sql=c.sql) for c in outer), scope.outer, tuple(atoms), scope.ctes)
         queries = depth - 1 if random.random() < 0.15 and not grouping else 0
         exprs = [self.expressions.any(t, inside, random.choice((0, 0, 1)), queries=queries) for t in types]
@@ -528,6 +534,16 @@ class Generator:
             self.used.add("DISTINCT")
             select = replace(select, distinct=True)
         return select
+
+    def _decided(self, source: Source) -> tuple[tuple[Key, ...], tuple[Column, ...]]:
+        """The primary key of a table in FROM, and its other columns, which need not be grouped by then."""
+        keyed = [s for s in _leaves(source) if isinstance(s, Named) and s.name == "t1"]
+        if not keyed:
+            return (), ()
+        self.used.add("GROUP BY primary key")
+        self._number += 1
+        first, *others = self.random.choice(keyed).columns()
+        return (Key(self._number, column(first)),), tuple(c for c in others if c.type in TYPES)
 
     def _key(self, scope: Scope) -> Key:
         self._number += 1
@@ -612,3 +628,7 @@ def _name(found: Column) -> str:
 
 def _names(source: Source) -> set[str]:
     return {_name(c) for c in source.columns()}
+
+
+def _leaves(source: Source) -> list[Source]:
+    return [*_leaves(source.left), *_leaves(source.right)] if isinstance(source, Join) else [source]

@@ -66,6 +66,8 @@ SHAPES: dict[str, tuple[tuple[str, str], ...]] = {
 EMPTY_AT_FIRST = "t4"
 KEYED = frozenset({"t1", "t3"})
 
+CALLED = {"t1": "t2", "t2": "t1", "t3": '"t 3"', "t4": '"select"', "edge": "t3"}  # when tables get other names
+
 Transaction = tuple[str, ...]
 Round = tuple[Transaction, ...]
 ROLLBACK = "ROLLBACK"
@@ -193,3 +195,30 @@ class Changes:
         if table.key or random.random() < 0.5:
             return test
         return f"ctid = (SELECT min(ctid) FROM {table.name} WHERE {test})"
+
+
+def renamed_tables(*, back: bool) -> Transaction:
+    """All at once, by names in between, as some change places. And a row of each goes."""
+    names = [(now, name) if back else (name, now) for name, now in CALLED.items()]
+    forth = [f"ALTER TABLE {old} RENAME TO between_{i}" for i, (old, _) in enumerate(names)]
+    return (
+        *forth,
+        *(f"ALTER TABLE between_{i} RENAME TO {new}" for i, (_, new) in enumerate(names)),
+        *map(_less, [n for _, n in names]),
+    )
+
+
+def renamed_columns(*, back: bool) -> Transaction:
+    """Each column of a table gets the name of the next one."""
+    made = []
+    for table, columns in SHAPES.items():
+        names = [name for name, _ in columns]
+        others = [*names[1:], names[0]]
+        pairs = list(zip(others, names, strict=True) if back else zip(names, others, strict=True))
+        made += [f"ALTER TABLE {table} RENAME {old} TO between_{i}" for i, (old, _) in enumerate(pairs)]
+        made += [f"ALTER TABLE {table} RENAME between_{i} TO {new}" for i, (_, new) in enumerate(pairs)]
+    return (*made, *map(_less, SHAPES))
+
+
+def _less(table: str) -> str:
+    return f"DELETE FROM {table} WHERE ctid = (SELECT min(ctid) FROM {table})"

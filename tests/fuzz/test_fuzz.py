@@ -6,6 +6,8 @@ mended.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.fuzz import wave
@@ -20,6 +22,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 COUNT = 300
 FIRST_SEED = 1
+RENAMED_SEED = 501
 MINIMISE_SECONDS = 40.0
 
 # The share of queries that must be maintained from their changes.
@@ -50,6 +53,16 @@ def test_random_queries_equal_postgresql_after_random_changes(lines: Lines) -> N
     assert report.share >= MIN_DIFFERENTIAL, told
 
 
+@pytest.mark.timeout(300)
+def test_random_queries_follow_renamed_tables_and_columns(lines: Lines) -> None:
+    """A few; `python -m tests.fuzz --renames` runs more."""
+    report = Report()
+    case = lines.wave(RENAMED_SEED).case
+    report.add(RENAMED_SEED, wave.run(lines.open, replace(case, queries=case.queries[:15]), renames=True))
+    assert not report.failures, "\n".join(report.lines())
+    assert report.share >= MIN_DIFFERENTIAL
+
+
 def test_generator_is_determined_by_its_seed() -> None:
     assert generate(7).case == generate(7).case
     assert generate(7).case != generate(8).case
@@ -76,7 +89,17 @@ def test_queries_are_three_levels_deep_and_reach_every_operator() -> None:
             "correlated",
         ),
         *("UNION", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL", "DISTINCT", "DISTINCT ON"),
-        *("GROUP BY", "HAVING", "ROLLUP", "CUBE", "GROUPING SETS", "FILTER", "DISTINCT aggregate", "string_agg"),
+        *(
+            "GROUP BY",
+            "GROUP BY primary key",
+            "HAVING",
+            "ROLLUP",
+            "CUBE",
+            "GROUPING SETS",
+            "FILTER",
+            "DISTINCT aggregate",
+            "string_agg",
+        ),
         *("window", "frame", "WINDOW clause", "window in expression", "window over groups", "row_number OVER"),
         *(
             "window without PARTITION BY",

@@ -83,6 +83,7 @@ def test_texts_that_differ_in_names_alone_are_the_same_without_them() -> None:
         'SELECT "T 2".a, sum("T 2".d) AS s FROM (SELECT x.a, x.d FROM "O".told AS x) AS "T 2" WHERE "T 2".c = \'it.s\' GROUP BY "T 2".a'
     )
     assert one == other
+    assert nameless('SELECT "select".a FROM public."select"') == nameless("SELECT t.a FROM public.t")
     for changed in ("max(t.b)", "sum(DISTINCT t.b)", "sum(t.b + 1)"):
         assert one != nameless(
             f"SELECT t.a, {changed} AS s FROM (SELECT x.a, x.b FROM public.t AS x) AS t WHERE t.c = 'it.s' GROUP BY t.a"

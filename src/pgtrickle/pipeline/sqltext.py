@@ -231,7 +231,12 @@ def nameless(sql: str) -> str:
         tokens = tokenize(sql)
     except NotDifferentiableError:
         return sql
-    names = [identifier(sql[t.start : t.end]) if t.is_name else None for t in tokens]
     dots = [i for i, t in enumerate(tokens) if t.key == "."]
-    dotted = {n for i in dots for n in names[max(i - 1, 0) : i + 2]} - {None}
-    return " ".join("#" if name in dotted else token.key for token, name in zip(tokens, names, strict=True))
+    beside = [t for i in dots for t in tokens[max(i - 1, 0) : i + 2] if t.is_name]
+    written = {sql[t.start : t.end].lower() for t in beside}  # a keyword that is a name is quoted
+    names = {identifier(sql[t.start : t.end]) for t in beside}
+    is_name = (
+        identifier(sql[t.start : t.end]) in names if t.key.startswith('"') else sql[t.start : t.end].lower() in written
+        for t in tokens
+    )
+    return " ".join("#" if found else token.key for token, found in zip(tokens, is_name, strict=True))
