@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db.catalog import load_stream_tables
 from pgtrickle.db.connect import quote_ident, translated
@@ -63,43 +63,51 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
     """The table with its query by the names that its sources have now, which is recorded. Raises when that cannot be
     written."""
     with translated(), conn.transaction():
-        named = "SELECT pgtrickle._named_otherwise(names_used) FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s"
-        if (row := conn.execute(named, (table.pgt_id,)).fetchone()) is not None and row[0] is not None:
-            raise SourceChangedError(f"{row[0]}, and the query names it as a type or in a constant", hint=_ANEW)
         rows = conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchall()
-        if not rows or not _is_locked(conn, table):
+        names = conn.execute(statement("names_changed"), {"id": table.pgt_id}).fetchall()
+        for *_, before, now, in_text in names:
+            if in_text:
+                raise SourceChangedError(f"{before} is {now} now, and the query names it", hint=_ANEW)
+        if not (rows or names) or not _is_locked(conn, table):
             return table
         renamed = [replace(_Renamed(*row), columns=tuple(_Column(*c) for c in row[-1])) for row in rows]
-        what = "; ".join(map(str, renamed))
+        what = "; ".join([*map(str, renamed), *(f"{before} is {now} now" for *_, before, now, _ in names)])
         try:
-            query = _rewritten(conn, table, renamed)
+            query, columns = _rewritten(conn, table, renamed)
             typed = _typed(conn, table.pgt_id, query) if query != table.query else None
         except (DefinitionError, NotDifferentiableError, SourceChangedError) as error:
             raise SourceChangedError(
-                f"{what}, and the query cannot be written with that: {error.message}",
-                hint=_ANEW,
+                f"{what}, and the query cannot be written with that: {error.message}", hint=_ANEW
             ) from error
-        followed = conn.execute(
+        # Those of views, whose texts are current.
+        conn.execute(
+            "UPDATE pgtrickle.pgt_names SET name = pgtrickle._name_of(classid, objid, objsubid) WHERE pgt_id = %s "
+            "AND pgtrickle._is_called_otherwise(classid, objid, objsubid, name)",
+            (table.pgt_id,),
+        )
+        conn.execute(
             statement("renames_followed"),
             {
                 "id": table.pgt_id,
                 "query": query,
                 "typed": typed,
+                "columns_now": json.dumps(columns) if columns is not None else None,
                 "relids": [r.relid for r in renamed],
                 "schemas": [r.schema_now for r in renamed],
                 "names": [r.name_now for r in renamed],
                 "columns": [json.dumps({c.before: c.now for c in r.columns if c.before}) for r in renamed],
             },
-        ).fetchone()
-    assert followed is not None
+        )
+        (followed,) = load_stream_tables(conn, [table.pgt_id])
     log.info("A renamed source is followed", extra=event(RENAME_FOLLOWED, table=table.full_name, detail=what))
-    return replace(table, query=query, definition_version=followed[0], epoch=followed[1], is_renamed=False)
+    return followed
 
 
 def has_renamed(conn: Connection, table: StreamTable) -> bool:
-    """Whether something that it reads has been renamed and is yet to be followed."""
+    """Whether something that it reads or names has been renamed and is yet to be followed."""
     with translated():
-        return conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchone() is not None
+        found = (conn.execute(statement(q), {"id": table.pgt_id}).fetchone() for q in ("renamed", "names_changed"))
+        return any(row is not None for row in found)
 
 
 def _is_locked(conn: Connection, table: StreamTable) -> bool:
@@ -136,19 +144,22 @@ def follow_origin(home: Connection, table: StreamTable, relation: Relation) -> S
     return followed
 
 
-def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]) -> str:
+def _rewritten(
+    conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]
+) -> tuple[str, list[dict[str, Any]] | None]:
+    """The query, and its columns if they had to be looked at: their types may be in a schema that has another name."""
     keywords = _keywords(conn)
     # One that is only read through a view is not in the text: views are followed by PostgreSQL.
     named = [r for r in renamed if references_to(table.query, (r.schema, r.name), keywords)]
     if not named:
-        return table.query
+        return table.query, None
     with translated(), conn.transaction(force_rollback=True):
         text = _through_shells(conn, table.query, named, keywords)
     with translated(), conn.transaction(force_rollback=True):
         text, columns = _understood(conn, text)
-    if columns != [(c.name, c.typid, c.typmod) for c in table.columns]:
+    if [(c["name"], c["typid"], c["typmod"]) for c in columns] != [(c.name, c.typid, c.typmod) for c in table.columns]:
         raise DefinitionError("its columns would be others")
-    return text
+    return text, columns
 
 
 def _through_shells(conn: Connection, text: str, named: Sequence[_Renamed], keywords: frozenset[str]) -> str:
@@ -204,6 +215,8 @@ def _columns(its: _Renamed) -> list[tuple[str, str]]:
 def _are_free(conn: Connection, before: list[str], now: list[str]) -> bool:
     if len(set(before)) < len(before) or len(set(now)) < len(now):
         return False
+    if any(name.startswith("__pgt_shell_") for name in before + now):
+        return False
     row = conn.execute(
         "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
         "WHERE n.nspname = %s AND c.relname = ANY (%s::text[]))",
@@ -221,20 +234,20 @@ def _rename_columns(conn: Connection, relation: str, names: Sequence[tuple[str, 
         conn.execute(f"ALTER TABLE {relation} RENAME COLUMN __pgt_between_{i} TO {quote_ident(new)}")
 
 
-def _understood(conn: Connection, text: str) -> tuple[str, list[tuple[str, int, int]]]:
+def _understood(conn: Connection, text: str) -> tuple[str, list[dict[str, Any]]]:
     """As PostgreSQL writes it, and its columns."""
     if make_probe(conn, text) is not None:
         raise DefinitionError("it names another database")
     return _text_of_probe(conn)
 
 
-def _text_of_probe(conn: Connection) -> tuple[str, list[tuple[str, int, int]]]:
+def _text_of_probe(conn: Connection) -> tuple[str, list[dict[str, Any]]]:
     row = conn.execute(
         "SELECT d.defining_query, d.output_columns "
         "FROM pgtrickle._describe('pg_temp.__pgt_probe'::pg_catalog.regclass) AS d"
     ).fetchone()
     assert row is not None
-    return row[0], [(c["name"], c["typid"], c["typmod"]) for c in row[1]]
+    return row[0], row[1]
 
 
 def _typed(conn: Connection, pgt_id: int, query: str) -> str:

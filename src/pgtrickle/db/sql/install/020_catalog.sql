@@ -55,9 +55,6 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_stream_tables (
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS functions_used oid[] NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.functions_used IS
 'Functions of the database, not of PostgreSQL itself, that the query calls. When one is replaced, the content is computed anew.';
-ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS names_used jsonb;
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.names_used IS
-'What the query names without reading it by that: row types and their attributes, constants of type regclass. When one is renamed, the table stops. NULL: none.';
 COMMENT ON TABLE pgtrickle.pgt_stream_tables IS 'One row per stream table: definition, state, frontier.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pgt_relid IS 'The storage table.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defining_query IS
@@ -96,6 +93,20 @@ ADD COLUMN IF NOT EXISTS column_names name[];
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.source_schema IS
 'With source_name and column_names (of columns_used, in that order): the names that the defining query has for it. Another name now means that it was renamed, and is followed.';
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.fingerprint IS 'The source''s fingerprint at the reader''s frontier; written together with the frontier.';
+
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_names (
+    pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
+    classid oid NOT NULL,
+    objid oid NOT NULL,
+    objsubid int NOT NULL,
+    name text NOT NULL,
+    in_text bool NOT NULL,
+    PRIMARY KEY (pgt_id, classid, objid, objsubid)
+);
+COMMENT ON TABLE pgtrickle.pgt_names IS
+'What each query names besides what it reads: functions, operators, types and their attributes, relations in constants of type regclass. Not those of PostgreSQL itself.';
+COMMENT ON COLUMN pgtrickle.pgt_names.in_text IS
+'In the query itself: when it has another name now, the table stops, as its text means something else. Otherwise in a view, whose text PostgreSQL keeps current.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_sources (
     source_relid oid PRIMARY KEY,

@@ -92,62 +92,69 @@ $$;
 COMMENT ON FUNCTION pgtrickle._is_renamed(oid, int2, name, name, name) IS
 'Internal. Whether a column of a relation, or the relation, has another name than this one; not when it is gone.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._names(probe oid) RETURNS jsonb
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+-- Under a search_path without schemas of users, which all of ours is.
+CREATE OR REPLACE FUNCTION pgtrickle._name_of(class oid, object oid, part int) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE class
+               WHEN 'pg_catalog.pg_class'::pg_catalog.regclass THEN CASE
+                   WHEN part = 0 THEN object::pg_catalog.regclass::pg_catalog.text
+                   ELSE pg_catalog.substr((pg_catalog.pg_identify_object(class, object, part)).identity,
+                                          pg_catalog.length(object::pg_catalog.regclass::pg_catalog.text) + 2) END
+               WHEN 'pg_catalog.pg_type'::pg_catalog.regclass THEN pg_catalog.format_type(object, NULL)
+               WHEN 'pg_catalog.pg_proc'::pg_catalog.regclass THEN object::pg_catalog.regproc::pg_catalog.text
+               WHEN 'pg_catalog.pg_operator'::pg_catalog.regclass THEN object::pg_catalog.regoper::pg_catalog.text
+               WHEN 'pg_catalog.pg_collation'::pg_catalog.regclass THEN object::pg_catalog.regcollation::pg_catalog.text
+               WHEN 'pg_catalog.pg_ts_config'::pg_catalog.regclass THEN object::pg_catalog.regconfig::pg_catalog.text
+               WHEN 'pg_catalog.pg_ts_dict'::pg_catalog.regclass THEN object::pg_catalog.regdictionary::pg_catalog.text
+           END
+$$;
+COMMENT ON FUNCTION pgtrickle._name_of(oid, oid, int) IS
+'Internal. What an object, or an attribute (part) of a relation, is called now, whatever the snapshot; its number, ??? or NULL when it is gone.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._is_called_otherwise(class oid, object oid, part int, name text) RETURNS bool
+LANGUAGE sql STABLE AS $$
+    SELECT pgtrickle._name_of(class, object, part) NOT IN (name, object::pg_catalog.text, '???')
+$$;
+COMMENT ON FUNCTION pgtrickle._is_called_otherwise(oid, oid, int, text) IS 'Internal. Whether an object has another name than this one; not when it is gone.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._names(probe oid) RETURNS TABLE (classid oid, objid oid, objsubid int, in_text bool)
+LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
     WITH views AS MATERIALIZED (
-        SELECT r.view_oid, r.node_tree ~ ':consttype 2205 ' AS has_constants FROM pgtrickle._rules(probe) AS r
+        SELECT r.view_oid, r.view_oid = probe AS in_text, r.node_tree ~ ':consttype 2205 ' AS has_constants FROM pgtrickle._rules(probe) AS r
     ), constants AS MATERIALIZED (
-        SELECT replace(m[1], '''''', '''') AS name
+        SELECT v.in_text, replace(m[1], '''''', '''') AS name
         FROM views AS v
         CROSS JOIN LATERAL regexp_matches(pg_get_viewdef(v.view_oid), '''((?:[^'']|'''')+)''::regclass', 'g') AS m
         WHERE v.has_constants
     ), depends AS MATERIALIZED (
-        SELECT d.refclassid = 'pg_type'::regclass AS is_type, d.refobjsubid AS attnum,
-               coalesce(nullif(t.typrelid, 0), nullif(e.typrelid, 0), CASE WHEN t.oid IS NULL THEN d.refobjid END) AS relid
+        SELECT d.refclassid, d.refobjid, d.refobjsubid, v.in_text, coalesce(nullif(t.typrelid, 0), e.typrelid) AS row_of
         FROM views AS v
         JOIN pg_rewrite AS r ON r.ev_class = v.view_oid AND r.ev_type = '1'
-        JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+        JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refobjid <> v.view_oid
         LEFT JOIN pg_type AS t ON t.oid = d.refobjid AND d.refclassid = 'pg_type'::regclass
         LEFT JOIN pg_type AS e ON e.oid = t.typelem
-        WHERE d.refclassid IN ('pg_class'::regclass, 'pg_type'::regclass)
-    ), named AS (
-        SELECT c.oid AS relid, true AS is_named, 0 AS attnum
-        FROM pg_class AS c
-        WHERE (SELECT EXISTS (TABLE constants)) AND c.oid::regclass::text IN (TABLE constants)
+        WHERE d.refobjid >= 16384
+          AND d.refclassid IN ('pg_class'::regclass, 'pg_type'::regclass, 'pg_proc'::regclass, 'pg_operator'::regclass,
+                               'pg_collation'::regclass, 'pg_ts_config'::regclass, 'pg_ts_dict'::regclass)
+    ), found AS (
+        -- Of a relation that is read as well nothing else tells it.
+        SELECT 'pg_class'::regclass AS classid, c.oid AS objid, 0 AS objsubid, k.in_text
+        FROM constants AS k
+        JOIN pg_class AS c ON c.oid::regclass::text = k.name
         UNION ALL
-        -- as a type; or, though it is not read: in a constant, or its attribute in a value of its type
-        SELECT d.relid, d.is_type OR d.attnum = 0, d.attnum
+        SELECT d.refclassid, d.refobjid, d.refobjsubid, d.in_text
         FROM depends AS d
-        WHERE d.is_type
-           OR d.relid IN (SELECT y.relid FROM depends AS y WHERE y.is_type)
-           OR d.relid NOT IN (SELECT x.relid FROM pgtrickle._reads(probe) AS x UNION ALL SELECT v.view_oid FROM views AS v)
+        WHERE d.refclassid <> 'pg_class'::regclass
+           -- in a constant, or an attribute of a value; which it may be, where its row type is named
+           OR d.refobjid NOT IN (SELECT x.relid FROM pgtrickle._reads(probe) AS x)
+           OR (d.refobjsubid > 0 AND d.refobjid IN (SELECT y.row_of FROM depends AS y))
     )
-    SELECT jsonb_agg(jsonb_build_object(
-               'relid', n.relid::int8, 'schema', s.nspname, 'name', CASE WHEN n.is_named THEN c.relname END,
-               'attnums', n.attnums, 'columns', pgtrickle._column_names(n.relid, n.attnums)))
-    FROM (SELECT o.relid, bool_or(o.is_named) AS is_named,
-                 coalesce(array_agg(DISTINCT o.attnum::int2) FILTER (WHERE o.attnum > 0), '{}') AS attnums
-          FROM named AS o
-          GROUP BY o.relid) AS n
-    JOIN pg_class AS c ON c.oid = n.relid AND c.oid >= 16384
-    JOIN pg_namespace AS s ON s.oid = c.relnamespace
+    SELECT f.classid, f.objid, f.objsubid, bool_or(f.in_text)
+    FROM found AS f
+    WHERE f.objid >= 16384
+    GROUP BY f.classid, f.objid, f.objsubid
 $$;
-COMMENT ON FUNCTION pgtrickle._names(oid) IS
-'Internal. Relations that a query names without reading them by that: as a type, in a constant of type regclass, or in a value of their type (name is NULL then, columns are attributes); NULL: none.';
-
-CREATE OR REPLACE FUNCTION pgtrickle._named_otherwise(names jsonb) RETURNS text
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN pgtrickle._is_renamed(r.relid, r.schema, r.name) THEN format('%s.%s is %s now', r.schema, r.name, r.relid::regclass)
-                ELSE format('column %s of %s has another name now', k.name, r.relid::regclass) END
-    FROM jsonb_to_recordset(names) AS r(relid oid, schema name, name name, attnums int2[], columns name[])
-    JOIN pg_class AS c ON c.oid = r.relid
-    JOIN pg_namespace AS s ON s.oid = c.relnamespace
-    LEFT JOIN LATERAL unnest(r.attnums, r.columns) AS k(attnum, name)
-        ON pgtrickle._is_renamed(r.relid, k.attnum, s.nspname, c.relname, k.name)
-    WHERE pgtrickle._is_renamed(r.relid, r.schema, r.name) OR k.name IS NOT NULL
-    LIMIT 1
-$$;
-COMMENT ON FUNCTION pgtrickle._named_otherwise(jsonb) IS 'Internal. What of that has another name now, for people; NULL: nothing.';
+COMMENT ON FUNCTION pgtrickle._names(oid) IS 'Internal. What a query, and the views below it, name besides what they read.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._functions_called(probe oid)
 RETURNS TABLE (funcid oid, signature text, kind "char", volatility "char", is_system bool, owner oid, proname name, argtypes oid[])

@@ -217,9 +217,13 @@ BEGIN
     JOIN pg_namespace AS n ON n.oid = c.relnamespace;
     UPDATE pgtrickle.pgt_stream_tables AS st
     SET functions_used = coalesce((SELECT array_agg(f.funcid ORDER BY f.funcid) FROM pgtrickle._functions_called(probe) AS f
-                                   WHERE NOT f.is_system), '{}'),
-        names_used = pgtrickle._names(probe)
+                                   WHERE NOT f.is_system), '{}')
     WHERE st.pgt_id = id;
+    DELETE FROM pgtrickle.pgt_names AS k WHERE k.pgt_id = id;
+    INSERT INTO pgtrickle.pgt_names (pgt_id, classid, objid, objsubid, name, in_text)
+    SELECT id, n.classid, n.objid, n.objsubid, pgtrickle._name_of(n.classid, n.objid, n.objsubid), n.in_text
+    FROM pgtrickle._names(probe) AS n
+    WHERE pgtrickle._name_of(n.classid, n.objid, n.objsubid) IS NOT NULL;
 END
 $$;
 -- Of definitions from before names were kept: while they work, those are the present ones.
@@ -243,13 +247,15 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                                      FROM unnest(d.columns_used, d.column_names) AS k(attnum, name)
                                      JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum = k.attnum AND NOT a.attisdropped
                                      WHERE a.attname <> k.name)))
+        OR EXISTS (SELECT FROM pgtrickle.pgt_names AS k
+                   WHERE k.pgt_id = id AND pgtrickle._is_called_otherwise(k.classid, k.objid, k.objsubid, k.name))
         OR (probe IS NOT NULL
             AND EXISTS (SELECT r.relid FROM pgtrickle._reads(probe) AS r
                         EXCEPT
                         SELECT d.source_relid FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = id))
 $$;
 COMMENT ON FUNCTION pgtrickle._reads_otherwise(bigint, oid) IS
-'Internal. Whether a stream table reads something that was renamed and is not followed yet, or a probe of the same text reads something else.';
+'Internal. Whether a stream table reads or names something that was renamed and is not followed yet, or a probe of the same text reads something else.';
 
 -- The storage table gets the columns that the catalog has for it, when the load that fills them is about to be committed: until
 -- then whoever reads sees the old content in the old columns. The same relation, so that grants, publications and the oid stay.

@@ -1,5 +1,5 @@
 -- The first statement of an apply: moves the epochs from the values that the refreshes have read. Leaves out tables where somebody was first,
--- and those with a source, or a column of it, that was renamed: what was read by its name may have been another.
+-- and those with a source, a column or something else that was renamed: what was read by its name may have been another.
 -- Arrays of equal length: %(ids)s, %(epochs)s, %(frontiers)s jsonb texts, %(data_timestamps)s, %(requested_at)s (the request that each answers,
 -- or NULL), %(settled)s jsonb texts (what the content rests on besides the sources: TimeZone, the functions that the query calls).
 -- Returns: pgt_id of those that moved.
@@ -23,7 +23,11 @@ FROM unnest(
 ) AS r (pgt_id, epoch, frontier, data_timestamp, requested_at, settled)
 WHERE st.pgt_id = r.pgt_id
   AND st.epoch = r.epoch
-  AND (st.names_used IS NULL OR pgtrickle._named_otherwise(st.names_used) IS NULL)
+  AND NOT EXISTS (
+      SELECT
+      FROM pgtrickle.pgt_names AS k
+      WHERE k.pgt_id = st.pgt_id AND pgtrickle._is_called_otherwise(k.classid, k.objid, k.objsubid, k.name)
+  )
   AND NOT EXISTS (
       SELECT
       FROM pgtrickle.pgt_dependencies AS d

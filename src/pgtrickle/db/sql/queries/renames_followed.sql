@@ -1,6 +1,6 @@
 -- Writes down a query that goes by other names of what it reads. %(id)s: the stream table, whose row is locked; %(query)s; %(typed)s: the same as
--- a user would type it, NULL if it stays. Arrays of equal length: %(relids)s, %(schemas)s, %(names)s as they are in the query now, %(columns)s: jsonb texts that
--- have the new name for each old one. Fences refreshes of the old text. Returns: the new version and epoch.
+-- a user would type it, and %(columns_now)s: output_columns, both NULL if they stay. Arrays of equal length: %(relids)s, %(schemas)s, %(names)s as
+-- they are in the query now, %(columns)s: jsonb texts that have the new name for each old one. Fences refreshes of the old text.
 WITH noted AS (
     UPDATE pgtrickle.pgt_dependencies AS d
     SET source_schema = r.schema_name,
@@ -16,9 +16,9 @@ WITH noted AS (
 )
 UPDATE pgtrickle.pgt_stream_tables AS st
 SET defining_query = %(query)s,
-    original_query = coalesce(%(typed)s, st.original_query),
+    original_query = coalesce(%(typed)s::text, st.original_query),
+    output_columns = coalesce(%(columns_now)s::jsonb, st.output_columns),
     definition_version = st.definition_version + 1,
     epoch = st.epoch + 1,
     updated_at = clock_timestamp()
 WHERE st.pgt_id = %(id)s
-RETURNING st.definition_version, st.epoch

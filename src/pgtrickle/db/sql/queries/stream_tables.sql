@@ -1,7 +1,7 @@
 -- Stream tables as refreshing needs them. What follows says which and in which order.
 -- Returns a row for each: the columns of model.catalog.StreamTable, sources as an array of relation oids; what it is a mirror of;
 -- the merged frontiers of the stream tables that it reads (only where the database has mirrors); whether its refreshes keep no session state;
--- whether a relation that it reads, or a column of it, has another name than in its query.
+-- whether something that it reads or names has another name than in its query.
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -71,7 +71,11 @@ SELECT
         WHERE d.pgt_id = st.pgt_id
     ) END,
     st.pooler_compatibility_mode,
-    (st.names_used IS NOT NULL AND pgtrickle._named_otherwise(st.names_used) IS NOT NULL)
+    EXISTS (
+        SELECT
+        FROM pgtrickle.pgt_names AS k
+        WHERE k.pgt_id = st.pgt_id AND pgtrickle._is_called_otherwise(k.classid, k.objid, k.objsubid, k.name)
+    )
     OR EXISTS (
         SELECT
         FROM pgtrickle.pgt_dependencies AS d

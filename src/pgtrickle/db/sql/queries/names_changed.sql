@@ -1,0 +1,13 @@
+-- What a stream table's query, or a view below it, names and has another name now, besides what it reads. %(id)s: pgt_id.
+-- Returns: class, oid and number of the attribute; the name that it had, and has, for people; whether the query itself names it.
+SELECT
+    k.classid::int8,
+    k.objid::int8,
+    k.objsubid,
+    k.name || coalesce(' of ' || t.relation, ''),
+    pgtrickle._name_of(k.classid, k.objid, k.objsubid),
+    k.in_text
+FROM pgtrickle.pgt_names AS k
+CROSS JOIN LATERAL (SELECT CASE WHEN k.objsubid > 0 THEN k.objid::regclass::text END) AS t (relation)
+WHERE k.pgt_id = %(id)s AND pgtrickle._is_called_otherwise(k.classid, k.objid, k.objsubid, k.name)
+ORDER BY k.in_text DESC, k.name
