@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import psycopg
@@ -11,6 +11,7 @@ import pytest
 from psycopg import sql
 
 from pgtrickle.db.install import install
+from pgtrickle.errors import TransientError
 from pgtrickle.runtime import mirroring
 from pgtrickle.runtime.mirrors import MirrorRefresher
 from pgtrickle.runtime.origins import Origins
@@ -302,6 +303,78 @@ def test_another_table_under_the_name_at_the_origin_is_not_read(fleet: Elsewhere
     fleet.settle()
     fleet.expect("names", "SELECT c.id, c.name FROM {0}.public.former AS c")
     fleet.check("names", action=None)
+
+
+RENAMES_THERE = {
+    "tables": "ALTER TABLE customers RENAME TO former; CREATE TABLE customers (id int PRIMARY KEY, name text);"
+    "INSERT INTO customers VALUES (99, 'wrong')",
+    "table": "ALTER TABLE customers RENAME TO former",
+    "columns": "ALTER TABLE customers RENAME name TO called; ALTER TABLE customers RENAME region TO name",
+    "column": "ALTER TABLE customers RENAME name TO called",
+}
+
+
+@pytest.mark.parametrize("renames", RENAMES_THERE.values(), ids=RENAMES_THERE)
+def test_renamed_at_the_origin_while_it_is_loaded(
+    fleet: Elsewhere, monkeypatch: pytest.MonkeyPatch, renames: str
+) -> None:
+    crm, _ = fleet.others
+    crm.sql("UPDATE customers SET region = 'wrong'")
+    prints, left = MirrorRefresher._prints, [renames]
+
+    def late(self: MirrorRefresher, relids: Sequence[int]) -> Mapping[int, str | None]:
+        found = prints(self, relids)
+        if left:
+            crm.sql(left.pop())
+        return found
+
+    monkeypatch.setattr(MirrorRefresher, "_prints", late)
+    fleet.home.sql(
+        "SELECT pgtrickle.create_stream_table('names', %s)", f"SELECT id, name FROM {crm.name}.public.customers"
+    )
+    for _ in range(6):
+        fleet.line.tick()
+        ((mirrors,),) = fleet.home.sql("SELECT count(*) FROM pgtrickle.pgt_mirrors")
+        if mirrors:
+            assert "wrong" not in str(fleet.home.sql("TABLE pgtrickle_changes.mirror_1"))
+    assert left == []
+    assert fleet.line.rows("names") == [(1, "ann"), (2, "bob"), (3, None)]
+
+
+def test_compared_after_its_origin_is_followed(fleet: Elsewhere) -> None:
+    crm, _ = fleet.others
+    fleet.create("names", "SELECT id, name FROM {0}.public.customers")
+    fleet.settle()
+    crm.sql("ALTER TABLE customers RENAME TO former; CREATE TABLE customers (id int PRIMARY KEY, name text)")
+    with pytest.raises(TransientError, match="has to be refreshed before it can be compared"):
+        verify_tables(fleet.home.dsn, ["names"], timeout_seconds=1)
+    fleet.settle()
+    assert all(result.ok for result in verify_tables(fleet.home.dsn, ["names"], timeout_seconds=1))
+
+
+def test_a_foreign_table_is_renamed_here(fleet: Elsewhere) -> None:
+    """Beside a table of this database; before and after the query goes by a mirror."""
+    foreign(fleet, 0, "customers", "id int, region text", name="people")
+    query = "SELECT p.id, r.manager FROM people AS p JOIN regions AS r ON r.region = p.region"
+    fleet.home.sql("SELECT pgtrickle.create_stream_table('st', %s, '1s')", query)
+    fleet.home.sql(
+        "ALTER TABLE regions RENAME TO areas; CREATE TABLE regions (region text PRIMARY KEY, manager text);"
+        "INSERT INTO regions VALUES ('south', 'wrong')"
+    )
+    for _ in range(4):
+        fleet.line.tick()
+    assert fleet.home.sql("SELECT count(*) FROM pgtrickle.pgt_mirrors") == [(1,)]
+    assert fleet.line.rows("st") == [(2, "sue"), (3, "sue")]
+    fleet.home.sql("ALTER FOREIGN TABLE people RENAME TO folks; CREATE TABLE people (id int, region text)")
+    fleet.home.sql("INSERT INTO people VALUES (7, 'south')")
+    for mode in (None, "FULL"):
+        if mode is not None:
+            fleet.home.sql("SELECT pgtrickle.alter_stream_table('st', refresh_mode => %s)", mode)
+        for _ in range(4):
+            fleet.line.tick()
+        assert fleet.line.rows("st") == [(2, "sue"), (3, "sue")]
+        ((typed,),) = fleet.home.sql("SELECT original_query FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'st'")
+        assert fleet.home.sql(typed) == [(2, "sue"), (3, "sue")]
 
 
 def test_an_origin_with_another_history_loads_the_mirror_anew(fleet: Elsewhere) -> None:

@@ -24,6 +24,7 @@ from pgtrickle.model.texts import same_text
 from pgtrickle.pipeline.references import references_to
 from pgtrickle.runtime.definer import OriginTable, ensure_mirror, find_table, require_columns
 from pgtrickle.runtime.origins import Origins
+from pgtrickle.runtime.renames import typed_text
 from pgtrickle.telemetry import event
 
 if TYPE_CHECKING:
@@ -122,7 +123,23 @@ def _serve(home: Connection, dsn: str, origins: Origins, pgt_id: int, candidates
     if reason is not None and len(unserved) == len(candidates):
         home.execute(statement("mode_reason"), {"id": pgt_id, "reason": f"{reason}; so it is read as it is"})
         return 0
-    return _alter(home, pgt_id, unserved, found) if unserved else 0
+    if unserved:
+        return _alter(home, pgt_id, unserved, found)
+    _follow_here(home, pgt_id, candidates)
+    return 0
+
+
+def _follow_here(home: Connection, pgt_id: int, candidates: Sequence[_Candidate]) -> None:
+    """Tables that mirrors stand for are in the query as it was typed alone: by the names that they have now."""
+    row = home.execute(
+        "SELECT defining_query, original_query FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s FOR UPDATE", (pgt_id,)
+    ).fetchone()
+    if row is None or all(c.name is None or c.name in row[1] for c in candidates):
+        return
+    home.execute(
+        "UPDATE pgtrickle.pgt_stream_tables SET original_query = %s WHERE pgt_id = %s",
+        (typed_text(home, pgt_id, row[0]), pgt_id),
+    )
 
 
 def _origin(dsn: str, origins: Origins, candidate: _Candidate) -> OriginTable:
@@ -184,7 +201,12 @@ def _addresses(host: str) -> set[str]:
 
 
 def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], found: dict[int, OriginTable]) -> int:
-    """The same query with these relations replaced by their mirrors, or, where they have such, the other way round."""
+    """The same query with these relations replaced by their mirrors, or, where they have such, the other way round.
+
+    Not while something that it reads was renamed: its text means something else until that is followed.
+    """
+    if home.execute("SELECT pgtrickle._reads_otherwise(%s)", (pgt_id,)).fetchone() == (True,):
+        return 0
     row = home.execute(
         "SELECT defining_query, original_query, created_by FROM pgtrickle.pgt_stream_tables "
         "WHERE pgt_id = %s FOR UPDATE",

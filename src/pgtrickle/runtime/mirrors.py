@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from psycopg.pq import TransactionStatus
+
 from pgtrickle.apply.commit import Record
 from pgtrickle.capture.fingerprint import fingerprints_for_others
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import InvariantError, OriginAwayError, PgtrickleError, TransientError
+from pgtrickle.errors import FencedError, InvariantError, OriginAwayError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable, as_at_origin
 from pgtrickle.model.flow import Cut, Frontier, Pending, Position, Timings
 from pgtrickle.pipeline import frames
@@ -27,6 +29,7 @@ from pgtrickle.runtime.origins import render_alike
 from pgtrickle.runtime.pending import Wanted, read_pending
 from pgtrickle.runtime.readings import Place, Reading, Want, positions
 from pgtrickle.runtime.refresh import Refresher
+from pgtrickle.runtime.renames import is_renamed_there
 from pgtrickle.scheduler.cost import Limits
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 FORGOTTEN = "the origin does not know this mirror any more (detached, or restored from a backup)"
 NETTED = "the origin has netted out changes on both sides of where this mirror is, which it had not been told in time"
+_RENAMED = "a table of the origin was renamed while it was read"
 WENT_BACK = "the origin has been told of a later state than this one (this database was restored from a backup)"
 
 
@@ -97,10 +101,21 @@ class MirrorRefresher(Refresher):
                     if outcome.error is not None:
                         at_fault = outcome.table
                         raise outcome.error
+                if self._are_renamed(jobs):
+                    raise FencedError(_RENAMED)
                 self._keep_prints(jobs)
         except PgtrickleError as error:
+            if not isinstance(error, TransientError) and self._are_renamed(jobs):
+                error = FencedError(_RENAMED)
             return _held_up(jobs, at_fault, error)
         return outcomes
+
+    def _are_renamed(self, jobs: Sequence[Job]) -> bool:
+        """Loads read by the names of now, whatever the snapshot: it may have been another table, or none."""
+        loaded = [job.table for job in jobs if job.is_load]
+        if loaded and self.reader.info.transaction_status == TransactionStatus.INERROR:
+            self.reader.rollback()
+        return any(is_renamed_there(self.reader, table) for table in loaded)
 
     def _keep_prints(self, jobs: Sequence[Job]) -> None:
         found = {job.table.pgt_id: next(iter(job.fingerprints.values())) for job in jobs}

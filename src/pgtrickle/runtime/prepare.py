@@ -20,7 +20,7 @@ from pgtrickle.model.texts import same_text
 from pgtrickle.pipeline.explain import plan_words
 from pgtrickle.pipeline.sqltext import nameless
 from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
-from pgtrickle.runtime.renames import follow_origin, follow_renames, has_renamed
+from pgtrickle.runtime.renames import follow_origin, follow_renames, has_renamed, is_renamed_there
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -88,25 +88,39 @@ def prepare_mirror(
         raise InvariantError(f"{table.full_name} is not a mirror")
     with translated():
         table = follow_origin(home, table, _same_types(origin, table, mirror))
-        there = as_at_origin(table)
-        origin.execute(
-            statement("reader_register"),
-            {
-                "reader_key": reader.key,
-                "mirror_id": table.pgt_id,
-                "server": reader.server,
-                "database": reader.database,
-                "relid": mirror.relid,
-                "columns": sorted(mirror.columns),
-            },
-        )
-        found = _captured(origin, mirror.relid, frozenset(mirror.columns), fingerprints_for_others)
-        compiled = _by_key(home, compile_table(origin, there))
-        compiled = _settled(origin, home, there, compiled, reload)
-        with home.transaction():
-            if _is_to_be_loaded(home, table, reload):
-                home.execute(statement("mirror_fingerprints"), {"ids": [table.pgt_id], "fingerprints": [found]})
-    return table, compiled
+    try:
+        with translated():
+            return table, _mirror_ready(origin, home, table, reader, reload)
+    except DefinitionError as error:
+        if is_renamed_there(origin, table):
+            raise TransientError("a table of the origin was renamed while it was looked at") from error
+        raise
+
+
+def _mirror_ready(
+    origin: Connection, home: Connection, table: StreamTable, reader: Reader, reload: str | None
+) -> Compiled:
+    mirror = table.mirror
+    assert mirror is not None
+    there = as_at_origin(table)
+    origin.execute(
+        statement("reader_register"),
+        {
+            "reader_key": reader.key,
+            "mirror_id": table.pgt_id,
+            "server": reader.server,
+            "database": reader.database,
+            "relid": mirror.relid,
+            "columns": sorted(mirror.columns),
+        },
+    )
+    found = _captured(origin, mirror.relid, frozenset(mirror.columns), fingerprints_for_others)
+    compiled = _by_key(home, compile_table(origin, there))
+    compiled = _settled(origin, home, there, compiled, reload)
+    with home.transaction():
+        if _is_to_be_loaded(home, table, reload):
+            home.execute(statement("mirror_fingerprints"), {"ids": [table.pgt_id], "fingerprints": [found]})
+    return compiled
 
 
 def _by_key(home: Connection, compiled: Compiled) -> Compiled:

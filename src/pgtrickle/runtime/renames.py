@@ -19,6 +19,7 @@ from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, NotDifferentiableError, SourceChangedError
 from pgtrickle.model.catalog import Relation, StreamTable
 from pgtrickle.pipeline.references import references_to
+from pgtrickle.pipeline.sqltext import identifier, tokenize
 from pgtrickle.telemetry import RENAME_FOLLOWED, event
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
         what = "; ".join([*map(str, renamed), *(f"{before} is {now} now" for *_, before, now, _ in names)])
         try:
             query, columns = _rewritten(conn, table, renamed)
-            typed = _typed(conn, table.pgt_id, query) if query != table.query else None
+            typed = typed_text(conn, table.pgt_id, query) if query != table.query else None
         except (DefinitionError, NotDifferentiableError, SourceChangedError) as error:
             raise SourceChangedError(
                 f"{what}, and the query cannot be written with that: {error.message}", hint=_ANEW
@@ -135,13 +136,27 @@ def follow_origin(home: Connection, table: StreamTable, relation: Relation) -> S
             return table
         # What reads it follows its columns by itself, and then has a new text as well.
         for pgt_id, query in home.execute(statement("readers_of"), {"relid": table.relid}).fetchall():
-            typed = _typed(home, pgt_id, query)
+            typed = typed_text(home, pgt_id, query)
             home.execute(
                 "UPDATE pgtrickle.pgt_stream_tables SET original_query = %s WHERE pgt_id = %s", (typed, pgt_id)
             )
     log.info("A renamed source is followed", extra=event(RENAME_FOLLOWED, table=table.full_name, detail=mirror.name))
     (followed,) = load_stream_tables(home, [table.pgt_id])
     return followed
+
+
+def is_renamed_there(origin: Connection, table: StreamTable) -> bool:
+    """Whether the table of a mirror, or a column, has another name at its origin now than the mirror asks for."""
+    mirror = table.mirror
+    assert mirror is not None
+    tokens = tokenize(table.query)  # SELECT m.a, m.b FROM ...: see _mirror_query
+    columns = [identifier(table.query[t.start : t.end]) for t in tokens[3::4][: len(mirror.columns)]]
+    wanted = {"relid": mirror.relid, "schema": mirror.schema, "table": mirror.table}
+    with translated():
+        row = origin.execute(
+            statement("origin_renamed"), wanted | {"attnums": list(mirror.columns), "columns": columns}
+        ).fetchone()
+    return row is not None and bool(row[0])
 
 
 def _rewritten(
@@ -250,7 +265,7 @@ def _text_of_probe(conn: Connection) -> tuple[str, list[dict[str, Any]]]:
     return row[0], row[1]
 
 
-def _typed(conn: Connection, pgt_id: int, query: str) -> str:
+def typed_text(conn: Connection, pgt_id: int, query: str) -> str:
     """The query as a user would type it: tables of other databases by their own names, not by those of mirrors."""
     keywords = _keywords(conn)
     for mirror, parts in conn.execute(statement("mirror_names"), {"id": pgt_id}).fetchall():

@@ -20,6 +20,7 @@ from pgtrickle.runtime.compile import parse_table
 from pgtrickle.runtime.origins import Origins, render_alike
 from pgtrickle.runtime.pending import read_pending
 from pgtrickle.runtime.readings import positions
+from pgtrickle.runtime.renames import is_renamed_there
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -44,6 +45,8 @@ def compare_mirror(conn: Connection, table: StreamTable, dsn: str, origins: Orig
         position = positions(origin).get((key, table.pgt_id))
         if position is None or position.cut is None or not position.cut.precedes(cut) or not position.allows(cut):
             return None  # what came after the cut may have been trimmed or netted out, or the mirror has moved on
+        if is_renamed_there(origin, table):
+            return None
         there = as_at_origin(table)
         window = Window(cut, catalog.read_moment(origin).cut)
         pending, _ = read_pending(origin, [(mirror.relid, window, None)])
