@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from psycopg.pq import TransactionStatus
-
 from pgtrickle.apply.commit import Record
 from pgtrickle.capture.fingerprint import fingerprints_for_others
 from pgtrickle.db import catalog
@@ -113,7 +111,7 @@ class MirrorRefresher(Refresher):
     def _are_renamed(self, jobs: Sequence[Job]) -> bool:
         """Loads read by the names of now, whatever the snapshot: it may have been another table, or none."""
         loaded = [job.table for job in jobs if job.is_load]
-        if loaded and self.reader.info.transaction_status == TransactionStatus.INERROR:
+        if loaded and self.reader.info.transaction_status.name == "INERROR":
             self.reader.rollback()
         return any(is_renamed_there(self.reader, table) for table in loaded)
 
