@@ -134,8 +134,8 @@ def test_columns_of_a_single_item_are_named_with_it_inside_a_subquery(sql: str, 
     assert qualified(node, sql) == inside
 
 
-def test_a_column_that_using_merged_has_no_name_inside_a_subquery() -> None:
+def test_a_column_that_using_merged_is_that_of_both_sides_inside_a_subquery() -> None:
     node = block("SELECT id FROM (shop.sale s FULL JOIN shop.customer c USING (id))")
-    assert qualified(node, "id") is None
+    assert qualified(node, "id") == 'COALESCE(s."id", c."id")'
     assert qualified(node, "day") is None
     assert qualified(node, "s.id") == "s.id"

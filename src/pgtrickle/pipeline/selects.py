@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgtrickle.errors import NotDifferentiableError
-from pgtrickle.pipeline import groupingsets, regions
+from pgtrickle.pipeline import groupingsets, merged, regions
 from pgtrickle.pipeline.dependent import add_dependent
 from pgtrickle.pipeline.fromclause import Builder
 from pgtrickle.pipeline.grouping import is_aggregated, parse_aggregate
@@ -62,6 +62,7 @@ class _SelectReader:
         self.cursor = cursor
         self.ctes = ctes
         self.aggregates = reader.functions.aggregates
+        self.trees: tuple[Tree, ...] = ()
 
     def read(self, *, top: bool, is_member: bool) -> Plan:
         cursor = self.cursor
@@ -99,6 +100,7 @@ class _SelectReader:
         if top and is_plain and source is not None and (layered := self._layered(clauses, source, where)) is not None:
             return layered
         trees = self._trees(clauses)
+        where = merged.in_text(where, trees) if where is not None else None
         if groupingsets.is_used(self.cursor, clauses.group):
             plan = self._grouping_sets(clauses, trees, where, distinct=distinct)
         else:
@@ -118,7 +120,9 @@ class _SelectReader:
         return Builder(self.reader, self.cursor.inside(*source), self.ctes, top=top)
 
     def _trees(self, clauses: Clauses) -> tuple[Tree, ...]:
-        return self._builder(clauses.source, top=False).trees() if clauses.source is not None else ()
+        trees = self._builder(clauses.source, top=False).trees() if clauses.source is not None else ()
+        self.trees = merged.in_from(trees)
+        return self.trees
 
     def _where(self, clauses: Clauses) -> Text | None:
         return self._text(clauses.where) if clauses.where is not None else None
@@ -294,7 +298,7 @@ class _SelectReader:
         )
 
     def _text(self, passage: tuple[int, int]) -> Text:
-        return self.reader.text(self.cursor, self.ctes, *passage)
+        return merged.in_text(self.reader.text(self.cursor, self.ctes, *passage), self.trees)
 
 
 def _items(cursor: Cursor) -> list[tuple[str, int, int]]:

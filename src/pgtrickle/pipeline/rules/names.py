@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from pgtrickle.pipeline.nodes import (
     Aggregate,
     Block,
+    Constant,
     From,
     Node,
     Part,
@@ -22,6 +24,7 @@ from pgtrickle.pipeline.nodes import (
     texts,
 )
 from pgtrickle.pipeline.sqltext import Cursor, Token, identifier, strip_parentheses, tokenize
+from pgtrickle.pipeline.using import merged
 
 _PLACE = "__pgt_sub_"
 
@@ -43,40 +46,43 @@ def aliases(sql: str) -> frozenset[str]:
 def qualified(node: Block, sql: str) -> str | None:
     """The text over a block's rows as it can stand inside a subquery, where a bare name may mean another column.
 
-    The columns of a single item of FROM are printed without its alias. None where it is not known whose a name is: of a
-    function, or merged by USING.
+    The columns of a single item of FROM are printed without its alias, and so are those that USING has merged. None
+    where it is not known whose a name is, as of a function.
     """
-    items = parts(node)
+    items, both = parts(node), merged(node.trees)
+    sql = replaced(sql, lambda name: both.get(identifier(name))) if both else sql
     if len(items) == 1 and items[0].node is not None:
-        sql = _with_alias(sql, items[0].alias, frozenset(names(items[0].node)))
+        alias, columns = items[0].alias, frozenset(names(items[0].node))
+        sql = replaced(sql, lambda name: f"{alias}.{name}" if identifier(name) in columns else None)
     return None if _bare(sql, tokenize(sql)) else sql
 
 
 def has_bare_names(sql: str) -> bool:
-    """Whether a text of a subquery names columns without an alias: those from around it that USING has merged."""
+    """Whether a text of a subquery names columns without an alias: not one's own, nor known to be from around it."""
     return bool(_bare(sql, tokenize(sql)))
 
 
-def _with_alias(sql: str, alias: str, columns: frozenset[str]) -> str:
-    """The text with `alias.` before each bare name that is one of these columns."""
-    tokens, found, begin = tokenize(sql), "", 0
-    for token in _bare(sql, tokens):
-        if identifier(sql[token.start : token.end]) in columns:
-            found += f"{sql[begin : token.start]}{alias}."
-            begin = token.start
+def replaced(sql: str, other: Callable[[str], str | None]) -> str:
+    """The text with other words for bare names, as they are written, where there are any."""
+    found, begin = "", 0
+    for token in _bare(sql, tokenize(sql)):
+        words = other(sql[token.start : token.end])
+        if words is not None:
+            found += f"{sql[begin : token.start]}{words}"
+            begin = token.end
     return found + sql[begin:]
 
 
 def _bare(sql: str, tokens: tuple[Token, ...]) -> list[Token]:
     """The names that stand for columns without an alias. PostgreSQL prints keywords in capitals, but for the words of
-    types, the fields of EXTRACT and what is true or false; `day` and `zone` may be columns."""
+    types, the fields of EXTRACT and what is true or false; `day` and `zone` may be columns. Windows have names, too."""
     found = []
     is_type = False
     for index, token in enumerate(tokens):
         before = tokens[index - 1].key if index else ""
         after = tokens[index + 1].key if index + 1 < len(tokens) else ""
         is_type = before == "::" or (is_type and (before == "." or token.key in _OF_TYPES or token.key.isdigit()))
-        if is_type or not token.is_name or before in (".", "COLLATE") or after in (".", "("):
+        if is_type or not token.is_name or before in (".", "COLLATE", "OVER", "WINDOW") or after in (".", "(", "AS"):
             continue
         is_field = index > 1 and tokens[index - 2].key == "EXTRACT"
         text = sql[token.start : token.end]
@@ -104,6 +110,8 @@ def free(node: Plan) -> frozenset[str]:
     """The aliases that a plan takes from the query around it."""
     if isinstance(node, Scan | Aggregate):
         return frozenset()
+    if isinstance(node, Constant):
+        return aliases(node.sql)
     if isinstance(node, Block):
         used: set[str] = set()
         for text in (*texts(node), *(p.call for p in parts(node))):

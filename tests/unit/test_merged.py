@@ -1,0 +1,121 @@
+"""Columns that USING has merged, where subqueries name them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pgtrickle.pipeline.leaves import now
+from pgtrickle.pipeline.nodes import Block, Part, Sub, parts, subs, texts
+from pgtrickle.pipeline.rules.names import free, qualified
+from pgtrickle.pipeline.rules.touch import is_alone
+from pgtrickle.pipeline.using import columns, listed_at, merged
+from tests.golden.shop import plan_of
+
+FULL = "(shop.sale s FULL JOIN shop.customer c USING (id))"
+
+
+def block(text: str) -> Block:
+    plan = plan_of(text)
+    assert isinstance(plan, Block)
+    return plan
+
+
+def the_sub(sub: str, source: str = FULL) -> Sub:
+    plan = block(f"SELECT s.qty, {sub} AS n FROM {source}")
+    (found,) = (s for text in texts(plan) for s in subs(text))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        (FULL, 'COALESCE(s."id", c."id")'),
+        ("(shop.sale s LEFT JOIN shop.customer c USING (id))", 'COALESCE(s."id", c."id")'),
+        ("(shop.sale s RIGHT JOIN shop.customer c USING (id))", 'COALESCE(c."id", s."id")'),
+        (
+            f"({FULL} FULL JOIN shop.customer d USING (id))",
+            'COALESCE(COALESCE(s."id", c."id"), d."id")',
+        ),
+        ("(shop.sale s LEFT JOIN shop.customer c ON ((c.id = s.id)))", None),
+    ],
+)
+def test_a_merged_column_is_that_of_the_side_that_stays(source: str, wanted: str | None) -> None:
+    assert merged(block(f"SELECT s.qty FROM {source}").trees).get("id") == wanted
+
+
+ODD = 'shop."Odd Table"'
+
+
+@pytest.mark.parametrize(
+    "sub",
+    [
+        f"( SELECT count(*) AS count FROM {ODD} b WHERE (b.select = id))",
+        f"( SELECT max(q.n) AS max FROM ( SELECT (b.select + id) AS n FROM {ODD} b) q)",
+        f"( SELECT b.select FROM {ODD} b WHERE (b.select > id) ORDER BY b.select LIMIT 1)",
+        "( SELECT count(*) AS count FROM ( VALUES (id), (2)) v(i))",
+        "( SELECT count(*) AS count FROM generate_series(1, id) g(id_1) WHERE (g.id_1 > 1))",
+        f"( SELECT count(*) AS count FROM {ODD} b WHERE (EXISTS ( SELECT FROM {ODD} d WHERE (d.select = id))))",
+        f"ARRAY( SELECT b.select FROM {ODD} b UNION SELECT id FROM {ODD} b)",
+        f"( SELECT max(q.s) AS max FROM ( SELECT sum(1) OVER w AS s FROM {ODD} b WINDOW w AS (PARTITION BY (id))) q)",
+        f"( WITH w AS ( SELECT b.select FROM {ODD} b WHERE (b.select = id)) SELECT count(*) AS count FROM w)",
+    ],
+)
+def test_a_subquery_shows_that_it_takes_one(sub: str) -> None:
+    found = the_sub(sub)
+    assert free(found.node) == {"s", "c"}
+    assert not is_alone(found)
+    assert 'COALESCE(s."id", c."id")' in now(found.node)
+
+
+@pytest.mark.parametrize(
+    "sub",
+    [
+        "( SELECT count(*) AS count FROM (shop.sale a FULL JOIN shop.customer b USING (id)) WHERE (id > 3))",
+        "( SELECT count(*) AS id FROM shop.customer id WHERE (id.name = 'x'::text))",
+        "( SELECT count(*) AS count FROM generate_series(1, 3) g(id) WHERE (id > 1))",
+        f"( SELECT sum(1) OVER id AS sum FROM {ODD} b WINDOW id AS (PARTITION BY b.select))",
+    ],
+)
+def test_a_name_of_its_own_is_left_as_it_is(sub: str) -> None:
+    found = the_sub(sub)
+    assert not free(found.node)
+    assert "COALESCE" not in now(found.node)
+
+
+def test_conditions_of_joins_and_lateral_items_take_what_stands_left_of_them() -> None:
+    lateral = f"LATERAL ( SELECT count(*) AS n FROM {ODD} b WHERE (b.select = id)) l"
+    on = f"EXISTS ( SELECT FROM {ODD} d WHERE (d.select = id))"
+    plan = block(f"SELECT s.qty FROM (({FULL} JOIN {lateral} ON ({on})) FULL JOIN shop.customer e USING (id))")
+    (item,) = (p for p in parts(plan) if p.is_lateral)
+    assert item.node is not None
+    (condition,) = (s for text in texts(plan) for s in subs(text))
+    for node in (item.node, condition.node):
+        assert 'COALESCE(s."id", c."id")' in now(node)
+        assert free(node) == {"s", "c"}
+
+
+def test_what_stands_before_in_is_written_out_where_it_stands_inside() -> None:
+    plan = block(f"SELECT s.qty FROM {FULL} WHERE (id IN ( SELECT b.id FROM shop.customer b))")
+    assert plan.where is not None
+    (sub,) = subs(plan.where)
+    assert sub.test is not None
+    assert qualified(plan, sub.test) == 'COALESCE(s."id", c."id")'
+    assert now(plan).count("COALESCE") == 0  # the SELECT itself keeps the name
+
+
+@pytest.mark.parametrize(
+    ("call", "listed"),
+    [
+        ("generate_series(1, 3) g(n)", {"n"}),
+        ("unnest(ARRAY[1, 2]) WITH ORDINALITY u(x, ord)", {"x", "ord"}),
+        ("public.f(1) AS r(a numeric(10,2), b text)", {"a", "numeric", "b", "text"}),
+        ("ROWS FROM(f(1), g(2)) r(a, b)", {"a", "b"}),
+    ],
+)
+def test_a_function_lists_its_columns(call: str, listed: set[str]) -> None:
+    assert columns(Part(0, None, "x", (call,))) == listed
+
+
+@pytest.mark.parametrize("call", ["r", "pg_catalog.f(1)", "JSON_TABLE(x, '$[*]' COLUMNS (a integer PATH '$')) AS j"])
+def test_one_that_does_not_may_have_any_of_its_words(call: str) -> None:
+    assert listed_at(call) == 0
