@@ -269,6 +269,32 @@ def test_groups_by_a_type_without_a_comparable_text_are_replaced_in_the_table(li
         line.check(name)
 
 
+def test_columns_that_are_called_as_ours_are_in_groups_below_others(line: Line) -> None:
+    """Bare names, as PostgreSQL writes those of a view, in the key of a group below a join, with NULLs. n, c0 and s0 are
+    what we call a group's numbers."""
+    line.sql("CREATE TABLE t (n int, c0 int, s0 int, v int); CREATE TABLE e (a int, b int)")
+    line.sql(
+        "INSERT INTO t SELECT nullif(i % 3, 0), nullif(i % 2, 0), nullif(i % 4, 0), i FROM generate_series(1, 24) AS i"
+    )
+    line.sql("INSERT INTO e SELECT i, i FROM generate_series(1, 12) AS i")
+    line.sql("CREATE VIEW g AS SELECT n, c0, s0, count(*) AS k, sum(v) AS s FROM t GROUP BY n, c0, s0")
+    line.create("joined", f"SELECT g.n, g.c0, g.s0, g.s, e.b FROM g JOIN e ON e.a = g.k", mode="DIFFERENTIAL")
+    line.create(
+        "outer_joined",
+        f"SELECT g.n, g.c0, g.s, e.b FROM e LEFT JOIN g ON e.a = g.k",
+        mode="DIFFERENTIAL",
+    )
+    for change in (
+        "INSERT INTO t VALUES (NULL, NULL, NULL, 1), (NULL, 1, 2, 5), (1, NULL, 1, 7)",
+        "DELETE FROM t WHERE v % 5 = 0",
+        "UPDATE t SET n = NULL WHERE v < 6; UPDATE e SET a = a + 1 WHERE b > 9",
+    ):
+        line.sql(change)
+        line.tick()
+        for name in ("joined", "outer_joined"):
+            line.check(name)
+
+
 def test_changes_that_do_not_matter_move_the_frontier_and_nothing_else(line: Line) -> None:
     line.sql("CREATE TABLE t (id int PRIMARY KEY, name text, seen int); INSERT INTO t VALUES (1, 'a', 0), (2, 'b', 0)")
     line.create("names", "SELECT name FROM t", mode="DIFFERENTIAL")

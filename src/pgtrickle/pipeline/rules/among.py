@@ -27,7 +27,7 @@ def nullable(node: Block) -> list[int]:
 
 def equal_keys(texts: Sequence[str], keys: str, may_be_null: Sequence[int]) -> list[str]:
     """The same for any texts of the keys' values."""
-    # The names are ours alone: the query's own must stay visible beside them.
+    # Beside the query's own names, in EXISTS, there are these alone: `keys` may have others, such as n.
     listed = ", ".join(f'"__pgt_k".__pgt_k{i}' for i in range(len(texts)))
     source = f'{keys} AS "__pgt_k"'
     found = [f"({', '.join(texts)}) IN (SELECT {listed} FROM {source})"]
@@ -35,7 +35,7 @@ def equal_keys(texts: Sequence[str], keys: str, may_be_null: Sequence[int]) -> l
         missing = " OR ".join(f"{texts[i]} IS NULL" for i in may_be_null)
         some = " OR ".join(f'"__pgt_k".__pgt_k{i} IS NULL' for i in may_be_null)
         same = " AND ".join(f'"__pgt_k".__pgt_k{i} IS NOT DISTINCT FROM {t}' for i, t in enumerate(texts))
-        exists = f"EXISTS (SELECT FROM {source} WHERE {same})"
+        exists = f'EXISTS (SELECT FROM (SELECT {listed} FROM {source}) AS "__pgt_k" WHERE {same})'
         found.append(f"(SELECT bool_or({some}) FROM {source}) AND ({missing}) AND {exists}")
     return found
 
