@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 
 import psycopg
@@ -477,3 +479,82 @@ def test_types_and_keys_that_are_not_ours_to_use(line: Line, installed: Database
     line.tick()
     line.check("st")
     assert line.rows("st") == [(1, 2, 3), (2, 3, 4)]
+
+
+@pytest.mark.parametrize("is_repaired", [False, True])
+def test_oids_of_another_database_are_not_followed(
+    line: Line, make_line: Callable[..., Line], installed: Database, is_repaired: bool
+) -> None:
+    """As after a dump was restored, where they are given anew."""
+    line.sql(TABLES + "CREATE TABLE secret (a int, b int); INSERT INTO secret VALUES (6, 6)")
+    line.create("st", "SELECT a, b FROM t")
+    line.session.close()
+    line.sql("UPDATE pgtrickle.pgt_stream_tables SET defined_in = '1/1', frontier = NULL, plan = NULL")
+    line.sql("UPDATE pgtrickle.pgt_dependencies SET source_relid = 'secret'::regclass")
+    if is_repaired:
+        line.sql("DROP TABLE st; SELECT pgtrickle.repair_stream_table('st')")
+    else:
+        line.sql("UPDATE pgtrickle.pgt_stream_tables SET pgt_relid = 'u'::regclass; INSERT INTO t VALUES (80, 1)")
+    again = make_line(installed)
+    for _ in range(2):
+        again.tick()
+    assert _status(line)[0] == "ERROR"
+    assert "secret" not in _one(line, "SELECT defining_query FROM pgtrickle.pgt_stream_tables")
+    assert (6, 6) not in line.rows("st")
+
+
+def test_copied_or_upgraded_with_its_oids(line: Line) -> None:
+    line.sql(TABLES)
+    line.create("st", "SELECT a, b FROM t")
+    line.sql("UPDATE pgtrickle.pgt_stream_tables SET defined_in = '1/1', needs_reinit = true, definition_version = 9")
+    line.sql("INSERT INTO t VALUES (80, 1)")
+    line.tick()
+    line.sql("ALTER TABLE t RENAME TO told; INSERT INTO told VALUES (81, 1)")
+    line.tick()
+    line.check("st")
+
+
+def test_two_workers_and_many_renames(line: Line, make_line: Callable[..., Line], installed: Database) -> None:
+    line.sql(TABLES)
+    for i in range(4):
+        line.create(f"st_{i}", f"SELECT t.a, t.b, u.d FROM t JOIN u ON u.a = t.a + {i % 2}")
+    other = make_line(installed)
+    failed: list[BaseException] = []
+    ended = threading.Event()
+
+    def work(its: Line) -> None:
+        try:
+            while not ended.is_set():
+                its.tick()
+        except BaseException as error:  # noqa: BLE001 - told by the test
+            failed.append(error)
+
+    workers = [threading.Thread(target=work, args=(its,)) for its in (line, other)]
+    for worker in workers:
+        worker.start()
+    t, u = "t", "u"
+    for n in range(20):
+        installed.sql(f"ALTER TABLE {t} RENAME TO t{n}; INSERT INTO t{n} VALUES ({1000 + n}, 1, 'x')")
+        t = f"t{n}"
+        if n % 4 == 0:
+            installed.sql(
+                f"BEGIN; ALTER TABLE {t} RENAME TO z; ALTER TABLE {u} RENAME TO {t}; ALTER TABLE z RENAME TO {u}; COMMIT"
+            )
+            t, u = u, t
+        if n % 5 == 0:
+            installed.sql(
+                f"ALTER TABLE {t} RENAME b TO z; ALTER TABLE {t} RENAME a TO b; ALTER TABLE {t} RENAME z TO a"
+            )
+        time.sleep(0.1)
+    ended.set()
+    for worker in workers:
+        worker.join()
+    assert failed == []
+    for _ in range(3):
+        line.tick()
+    for i in range(4):
+        assert _status(line, f"st_{i}") == ("ACTIVE", None)
+        line.equal(f"st_{i}")
+    assert line.rows("st_0") == sorted(
+        line.sql(f"SELECT t.a, t.b, u.d FROM {t} AS t JOIN {u} AS u ON u.a = t.a"), key=repr
+    )

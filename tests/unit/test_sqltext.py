@@ -84,6 +84,8 @@ def test_texts_that_differ_in_names_alone_are_the_same_without_them() -> None:
     )
     assert one == other
     assert nameless('SELECT "select".a FROM public."select"') == nameless("SELECT t.a FROM public.t")
+    one_table = 'SELECT a FROM (SELECT t."a" FROM "public"."{0}" AS t) AS {0}'
+    assert nameless(one_table.format("t2")) == nameless(one_table.format("told"))
     for changed in ("max(t.b)", "sum(DISTINCT t.b)", "sum(t.b + 1)"):
         assert one != nameless(
             f"SELECT t.a, {changed} AS s FROM (SELECT x.a, x.b FROM public.t AS x) AS t WHERE t.c = 'it.s' GROUP BY t.a"

@@ -233,10 +233,15 @@ def nameless(sql: str) -> str:
         return sql
     dots = [i for i, t in enumerate(tokens) if t.key == "."]
     beside = [t for i in dots for t in tokens[max(i - 1, 0) : i + 2] if t.is_name]
-    written = {sql[t.start : t.end].lower() for t in beside}  # a keyword that is a name is quoted
+    written = {sql[t.start : t.end].lower() for t in beside}
     names = {identifier(sql[t.start : t.end]) for t in beside}
-    is_name = (
-        identifier(sql[t.start : t.end]) in names if t.key.startswith('"') else sql[t.start : t.end].lower() in written
-        for t in tokens
-    )
-    return " ".join("#" if found else token.key for token, found in zip(tokens, is_name, strict=True))
+    # A name that is a keyword is quoted: without quotes the same word is the keyword.
+    words = {t.start for t in sqlglot.tokenize(sql, read="postgres") if t.token_type == sqlglot.TokenType.VAR}
+
+    def is_name(token: Token) -> bool:
+        text = sql[token.start : token.end]
+        return text.lower() in written or (
+            (token.key.startswith('"') or token.start in words) and identifier(text) in names
+        )
+
+    return " ".join("#" if is_name(token) else token.key for token in tokens)

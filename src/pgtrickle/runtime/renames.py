@@ -16,7 +16,7 @@ from pgtrickle.db.catalog import load_stream_tables
 from pgtrickle.db.connect import quote_ident, translated
 from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import DefinitionError, NotDifferentiableError, SourceChangedError
+from pgtrickle.errors import DefinitionError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import Relation, StreamTable
 from pgtrickle.pipeline.references import references_to
 from pgtrickle.pipeline.sqltext import identifier, tokenize
@@ -63,7 +63,10 @@ class _Renamed:
 def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
     """The table with its query by the names that its sources have now, which is recorded. Raises when that cannot be
     written."""
+    if not table.is_in_place:
+        return table
     with translated(), conn.transaction():
+        conn.execute(statement("oids_settled"), {"id": table.pgt_id})
         rows = conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchall()
         names = conn.execute(statement("names_changed"), {"id": table.pgt_id}).fetchall()
         for *_, before, now, in_text in names:
@@ -76,7 +79,9 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
         try:
             query, columns = _rewritten(conn, table, renamed)
             typed = typed_text(conn, table.pgt_id, query) if query != table.query else None
-        except (DefinitionError, NotDifferentiableError, SourceChangedError) as error:
+        except DefinitionError as error:
+            if conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchall() != rows:
+                raise TransientError("a source was renamed once more while that was followed") from error
             raise SourceChangedError(
                 f"{what}, and the query cannot be written with that: {error.message}", hint=_ANEW
             ) from error
@@ -106,6 +111,8 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
 
 def has_renamed(conn: Connection, table: StreamTable) -> bool:
     """Whether something that it reads or names has been renamed and is yet to be followed."""
+    if not table.is_in_place:
+        return False
     with translated():
         found = (conn.execute(statement(q), {"id": table.pgt_id}).fetchone() for q in ("renamed", "names_changed"))
         return any(row is not None for row in found)

@@ -55,6 +55,9 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_stream_tables (
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS functions_used oid[] NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.functions_used IS
 'Functions of the database, not of PostgreSQL itself, that the query calls. When one is replaced, the content is computed anew.';
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS defined_in text;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defined_in IS
+'The database, as in a frontier, whose oids pgt_dependencies and pgt_names have. In another one, restored from a dump, they are those of other relations.';
 COMMENT ON TABLE pgtrickle.pgt_stream_tables IS 'One row per stream table: definition, state, frontier.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pgt_relid IS 'The storage table.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defining_query IS

@@ -217,7 +217,8 @@ BEGIN
     JOIN pg_namespace AS n ON n.oid = c.relnamespace;
     UPDATE pgtrickle.pgt_stream_tables AS st
     SET functions_used = coalesce((SELECT array_agg(f.funcid ORDER BY f.funcid) FROM pgtrickle._functions_called(probe) AS f
-                                   WHERE NOT f.is_system), '{}')
+                                   WHERE NOT f.is_system), '{}'),
+        defined_in = pgtrickle._origin()
     WHERE st.pgt_id = id;
     DELETE FROM pgtrickle.pgt_names AS k WHERE k.pgt_id = id;
     INSERT INTO pgtrickle.pgt_names (pgt_id, classid, objid, objsubid, name, in_text)
@@ -232,6 +233,7 @@ SET source_schema = n.nspname, source_name = c.relname, column_names = pgtrickle
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.oid = d.source_relid AND d.source_name IS NULL;
+UPDATE pgtrickle.pgt_stream_tables SET defined_in = pgtrickle._origin() WHERE defined_in IS NULL;
 
 COMMENT ON FUNCTION pgtrickle._store_dependencies(bigint, oid) IS 'Internal. Replaces what is known of what a stream table reads and calls.';
 

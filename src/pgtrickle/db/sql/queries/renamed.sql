@@ -1,4 +1,5 @@
 -- Relations that a stream table reads under other names than its query has for them. %(id)s: pgt_id.
+-- None in a database that was restored from a dump, where the oids are those of others.
 -- Returns: oid; schema and name in the query, and now; the primary key, as ALTER TABLE wants it, or NULL (a query that names all of it may rest on it: GROUP BY);
 -- columns as [[name now, name in the query or NULL where it does not say one, type with collation], ...].
 SELECT
@@ -10,6 +11,7 @@ SELECT
     (SELECT pg_get_constraintdef(p.oid) FROM pg_constraint AS p WHERE p.conrelid = c.oid AND p.contype = 'p' AND NOT p.condeferrable AND p.conkey <@ d.columns_used),
     k.columns
 FROM pgtrickle.pgt_dependencies AS d
+JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
 JOIN pg_class AS c ON c.oid = d.source_relid
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL (
@@ -28,5 +30,8 @@ CROSS JOIN LATERAL (
     LEFT JOIN unnest(d.columns_used, d.column_names) AS u (attnum, name) ON u.attnum = a.attnum
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 ) AS k (columns, has_renamed)
-WHERE d.pgt_id = %(id)s AND d.source_name IS NOT NULL AND ((n.nspname, c.relname) <> (d.source_schema, d.source_name) OR k.has_renamed)
+WHERE d.pgt_id = %(id)s
+  AND st.defined_in = pgtrickle._origin()
+  AND d.source_name IS NOT NULL
+  AND ((n.nspname, c.relname) <> (d.source_schema, d.source_name) OR k.has_renamed)
 ORDER BY d.source_relid
