@@ -67,6 +67,7 @@ EMPTY_AT_FIRST = "t4"
 KEYED = frozenset({"t1", "t3"})
 
 CALLED = {"t1": "t2", "t2": "t1", "t3": '"t 3"', "t4": '"select"', "edge": "t3"}  # when tables get other names
+OURS = ("n", "c0", "s0", "k", "w", "c1", "r")  # other names of columns
 
 Transaction = tuple[str, ...]
 Round = tuple[Transaction, ...]
@@ -209,11 +210,11 @@ def renamed_tables(*, back: bool) -> Transaction:
 
 
 def renamed_columns(*, back: bool) -> Transaction:
-    """Each column of a table gets the name of the next one."""
+    """Each column of a table gets a name that our own statements have for something."""
     made = []
     for table, columns in SHAPES.items():
         names = [name for name, _ in columns]
-        others = [*names[1:], names[0]]
+        others = OURS[: len(names)]
         pairs = list(zip(others, names, strict=True) if back else zip(names, others, strict=True))
         made += [f"ALTER TABLE {table} RENAME {old} TO between_{i}" for i, (old, _) in enumerate(pairs)]
         made += [f"ALTER TABLE {table} RENAME between_{i} TO {new}" for i, (_, new) in enumerate(pairs)]

@@ -278,10 +278,10 @@ def test_columns_that_are_called_as_ours_are_in_groups_below_others(line: Line) 
     )
     line.sql("INSERT INTO e SELECT i, i FROM generate_series(1, 12) AS i")
     line.sql("CREATE VIEW g AS SELECT n, c0, s0, count(*) AS k, sum(v) AS s FROM t GROUP BY n, c0, s0")
-    line.create("joined", f"SELECT g.n, g.c0, g.s0, g.s, e.b FROM g JOIN e ON e.a = g.k", mode="DIFFERENTIAL")
+    line.create("joined", "SELECT g.n, g.c0, g.s0, g.s, e.b FROM g JOIN e ON e.a = g.k", mode="DIFFERENTIAL")
     line.create(
         "outer_joined",
-        f"SELECT g.n, g.c0, g.s, e.b FROM e LEFT JOIN g ON e.a = g.k",
+        "SELECT g.n, g.c0, g.s, e.b FROM e LEFT JOIN g ON e.a = g.k",
         mode="DIFFERENTIAL",
     )
     for change in (
