@@ -15,6 +15,8 @@ TABLES = {
     "a": ("k int, t varchar(5), n numeric(6,2), x int", ("{k}", "'{k}'", "{k}.50", "{x}")),
     "b": ("k bigint, t text, n numeric(8,3), y int", ("{k}", "'{k}'", "{k}.500", "{x}")),
     "c": ("k numeric, t char(5), n numeric(6,2), w int", ("{k}", "'{k}'", "{k}.50", "{x}")),
+    "d": ("k int, t text, n numeric(6,2), y int", ("{k}", "'{k}'", "{k}.50", "{x}")),
+    "e": ("k int, t text, n numeric(6,2), w int", ("{k}", "'{k}'", "{k}.50", "{x}")),
     "s": ("i bigint, o text, m numeric, z int", ("{k}", "'{k}'", "{k}.5", "{x}")),
 }
 # Each takes nothing from around it but what is merged.
@@ -43,6 +45,7 @@ SUBS = {
     "texts": "SELECT x, (SELECT max(z) FROM s WHERE o = t) AS v, t IN (SELECT o FROM s) AS w FROM {texts}",
     "digits": "SELECT x, (SELECT max(m + n)::text FROM s WHERE m = n) AS v FROM {digits}",
 }
+CHANGED = [["s"], ["a", "d"], ["b", "e"], ["c", "d"], ["s", "a"], ["a", "b", "d"], ["s", "a", "b", "c", "d", "e"]]
 KINDS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
 
 
@@ -81,6 +84,22 @@ def test_subqueries_over_what_using_merges_are_exact(line: Line, kind: str) -> N
     made["turned"] = SUBS["value"].format(from_=f"b {kind} a USING (k)")
     made["three"] = SUBS["exists"].format(from_=f"a {kind} b USING (k) FULL JOIN c USING (k)")
     made["three_in"] = SUBS["is_in"].format(from_=f"a FULL JOIN b USING (k) {kind} c USING (k)")
+    for name in (
+        "value",
+        "exists",
+        "not_exists",
+        "array",
+        "is_in",
+        "in_where",
+        "not_in",
+        "in_groups",
+        "deeper",
+        "lateral",
+    ):
+        made[f"{name}_same"] = SUBS[name].format(from_=f"a {kind} d USING (k)")
+    made["three_same"] = SUBS["value"].format(from_=f"a {kind} d USING (k) FULL JOIN e USING (k)")
+    made["three_same_in"] = SUBS["in_where"].format(from_=f"a FULL JOIN d USING (k) {kind} e USING (k)")
+    made["same_and_other"] = SUBS["exists"].format(from_=f"a FULL JOIN d USING (k) {kind} b AS b(k, t, n, o) USING (k)")
     made["two_names"] = f"SELECT x, y, (SELECT max(z) FROM s WHERE i = k AND m > n) AS v FROM a {kind} b USING (k, n)"
     other, outer = "c AS c(h, t, n, w)", f"a {kind} b USING (k)"
     made["on_"] = f"SELECT k, w FROM {outer} LEFT JOIN {other} ON w = (SELECT max(z) FROM s WHERE i = k)"
@@ -93,7 +112,7 @@ def test_subqueries_over_what_using_merges_are_exact(line: Line, kind: str) -> N
     line.tick()
     line.sql("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
     for number in range(8):
-        change(line, random, [["s"], ["a"], ["b"], ["c"], ["s", "a"], ["a", "b"], ["s", "a", "b", "c"]][number % 7])
+        change(line, random, CHANGED[number % len(CHANGED)])
         outcomes = line.tick()
         assert not [(o.table.name, o.error) for o in outcomes if o.error is not None]
         for name in made:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from pgtrickle.pipeline.leaves import now
 from pgtrickle.pipeline.nodes import Block, Part, Sub, parts, subs, texts
+from pgtrickle.pipeline.rules.full import parted
 from pgtrickle.pipeline.rules.names import free, qualified
 from pgtrickle.pipeline.rules.touch import is_alone
 from pgtrickle.pipeline.using import columns, listed_at, merged
@@ -94,6 +97,24 @@ def test_conditions_of_joins_and_lateral_items_take_what_stands_left_of_them() -
         assert free(node) == {"s", "c"}
 
 
+def test_in_a_half_of_a_full_join_a_merged_column_is_that_of_one_side() -> None:
+    """An index finds that; of two types it has to stay what it is."""
+    sub = f"( SELECT count(*) AS count FROM {ODD} b WHERE (b.select = id))"
+    halves = parted(block(f"SELECT {sub} AS n FROM ({FULL} FULL JOIN shop.customer d USING (id))"))
+    shown = [now(s.node) for half in halves for s in subs(half.columns[0].text)]
+    assert [re.findall(r"= (.*?)\)", text)[-1] for text in shown] == ['s."id"', 'c."id"', 'd."id"']
+    other = block(f"SELECT {sub} AS n FROM (shop.sale s(a, b, c, id) FULL JOIN shop.customer c USING (id))")
+    for half in parted(other):
+        assert 'COALESCE(s."id", c."id")' in now(half)
+
+
+def test_aliases_that_mean_other_items_further_inside_are_not_those() -> None:
+    inner = f"( SELECT count(*) AS count FROM {ODD} b WHERE (b.select = id))"
+    view = f"( SELECT max(q.n) AS max FROM ( SELECT {inner} AS n FROM {FULL}) q)"
+    for half in parted(block(f"SELECT {view} AS n FROM {FULL}")):
+        assert now(half).count('COALESCE(s."id", c."id")') == 1
+
+
 def test_what_stands_before_in_is_written_out_where_it_stands_inside() -> None:
     plan = block(f"SELECT s.qty FROM {FULL} WHERE (id IN ( SELECT b.id FROM shop.customer b))")
     assert plan.where is not None
@@ -101,6 +122,26 @@ def test_what_stands_before_in_is_written_out_where_it_stands_inside() -> None:
     assert sub.test is not None
     assert qualified(plan, sub.test) == 'COALESCE(s."id", c."id")'
     assert now(plan).count("COALESCE") == 0  # the SELECT itself keeps the name
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        ("LEFT JOIN", 's."id"'),
+        ("RIGHT JOIN", 'c."id"'),
+        ("FULL JOIN", 'COALESCE(s."id", c."id")'),
+    ],
+)
+def test_one_side_is_enough_to_compare_where_the_join_preserves_it(kind: str, wanted: str) -> None:
+    plan = block(f"SELECT s.qty FROM (shop.sale s {kind} shop.customer c USING (id))")
+    assert qualified(plan, "id") == wanted
+    assert qualified(plan, "(id, s.qty)") == f"({wanted}, s.qty)"
+    for computed in ("(id + 1)", "abs(id)", "(id)::text"):
+        assert "COALESCE" in str(qualified(plan, computed))
+    other = block(
+        f"SELECT s.qty FROM (shop.sale s(a, b, id) {kind} (SELECT name AS id FROM shop.customer) c USING (id))"
+    )
+    assert str(qualified(other, "id")).startswith("COALESCE")
 
 
 @pytest.mark.parametrize(

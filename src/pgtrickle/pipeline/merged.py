@@ -7,7 +7,7 @@ its bare names.
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from pgtrickle.pipeline.nodes import (
@@ -30,10 +30,11 @@ from pgtrickle.pipeline.nodes import (
     Tree,
     leaves,
     names,
+    parts,
 )
-from pgtrickle.pipeline.rules.names import replaced
+from pgtrickle.pipeline.rules.names import own, replaced
 from pgtrickle.pipeline.sqltext import Cursor, identifier
-from pgtrickle.pipeline.using import Merged, columns, listed_at, merged
+from pgtrickle.pipeline.using import Merged, columns, listed_at, merged, sides
 
 Value = TypeVar("Value")
 
@@ -77,29 +78,73 @@ def _in_tree(tree: Tree, left: tuple[Tree, ...]) -> Tree:
     return replace(tree, left=first, right=second, on=on)
 
 
+def halved(node: Block, whole: Join, *, is_left: bool) -> Block:
+    """A half of a FULL JOIN (see `rules.full`), where what USING merges is the column of one side: an index finds that.
+
+    Only where all are of one type: COALESCE of two types is of one that neither may have.
+    """
+    for both, left, right in sides(whole):
+        scope = _Instead(both, left if is_left else right, frozenset(own(p) for p in leaves(whole)))
+        node = _fields_put(node, scope)
+    return node
+
+
+@dataclass(frozen=True, slots=True)
+class _Outer:
+    """What bare names mean that are not those of columns further inside."""
+
+    names: Merged
+
+    def text(self, sql: str) -> str:
+        return replaced(sql, lambda name: self.names.get(identifier(name))) if self.names else sql
+
+    def within(self, node: Block | Select) -> _Outer:
+        inner = _own(node)
+        return _Outer({name: sql for name, sql in self.names.items() if name not in inner})
+
+
+@dataclass(frozen=True, slots=True)
+class _Instead:
+    """One text for another, as long as the aliases in it mean the same items."""
+
+    old: str
+    new: str
+    aliases: frozenset[str]
+
+    def text(self, sql: str) -> str:
+        return sql.replace(self.old, self.new)
+
+    def within(self, node: Block | Select) -> _Instead | _Outer:
+        items = parts(node) if isinstance(node, Block) else node.source.members if node.source is not None else ()
+        return self if self.aliases.isdisjoint(identifier(i.alias) for i in items) else _Outer({})
+
+
 def _written(value: Value, outer: Merged) -> Value:
     """The same with these columns written out, wherever they mean what they mean around it."""
-    found: Value = _put(value, outer, is_sql=True) if outer else value
+    found: Value = _put(value, _Outer(outer), is_sql=True) if outer else value
     return found
 
 
-def _put(value: Any, outer: Merged, *, is_sql: bool) -> Any:
+def _put(value: Any, scope: _Outer | _Instead, *, is_sql: bool) -> Any:
     if isinstance(value, str):
-        return replaced(value, lambda name: outer.get(identifier(name))) if is_sql and outer else value
+        return scope.text(value) if is_sql else value
     if isinstance(value, tuple):
-        return tuple(_put(item, outer, is_sql=is_sql) for item in value)
+        return tuple(_put(item, scope, is_sql=is_sql) for item in value)
     if not is_dataclass(value) or isinstance(value, type | Scan):
         return value
     if isinstance(value, Block | Select):
-        own = _own(value)
-        outer = {name: sql for name, sql in outer.items() if name not in own}
+        scope = scope.within(value)
     if isinstance(value, Part) and value.call:
-        return replace(value, call=_put_call(value.call, outer))
+        return replace(value, call=_put_call(value.call, scope))
+    return _fields_put(value, scope)
+
+
+def _fields_put(value: Any, scope: _Outer | _Instead) -> Any:
     sql = _SQL.get(type(value), ())
-    return replace(value, **{f.name: _put(getattr(value, f.name), outer, is_sql=f.name in sql) for f in fields(value)})
+    return replace(value, **{f.name: _put(getattr(value, f.name), scope, is_sql=f.name in sql) for f in fields(value)})
 
 
-def _put_call(call: Text, outer: Merged) -> Text:
+def _put_call(call: Text, scope: _Outer | _Instead) -> Text:
     """A function, but for the list of its columns."""
     last = call[-1]
     at = listed_at(last) if isinstance(last, str) else 0
@@ -107,7 +152,7 @@ def _put_call(call: Text, outer: Merged) -> Text:
         return call
     cursor = Cursor(last)
     before, after = cursor.text(0, at), last[cursor.tokens[at].start :]
-    written = tuple(_put(piece, outer, is_sql=True) for piece in (*call[:-1], before))
+    written = tuple(_put(piece, scope, is_sql=True) for piece in (*call[:-1], before))
     return (*written[:-1], f"{written[-1]}{after}")
 
 

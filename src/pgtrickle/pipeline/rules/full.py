@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pgtrickle.pipeline.merged import halved
 from pgtrickle.pipeline.nodes import Block, Join, Part, Scan, Text, Tree, joins, leaves, names, plain, subs
 from pgtrickle.pipeline.rules.names import conjuncts, own
 from pgtrickle.pipeline.sqltext import Cursor, quote, strip_parentheses
@@ -39,8 +40,8 @@ def _halves(node: Block) -> tuple[Block, Block] | None:
         right = _side_by_side(found) or replace(found, kind="RIGHT JOIN")
         where: Text = (*(("(", *node.where, ") AND ") if node.where is not None else ()), missing)
         return (
-            replace(node, trees=_put(node.trees, position, found, left)),
-            replace(node, trees=_put(node.trees, position, found, right), where=where),
+            halved(replace(node, trees=_put(node.trees, position, found, left)), found, is_left=True),
+            halved(replace(node, trees=_put(node.trees, position, found, right), where=where), found, is_left=False),
         )
     return None
 

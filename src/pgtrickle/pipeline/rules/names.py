@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import pairwise
 
 from pgtrickle.pipeline.nodes import (
     Aggregate,
@@ -44,17 +45,23 @@ def aliases(sql: str) -> frozenset[str]:
 
 
 def qualified(node: Block, sql: str) -> str | None:
-    """The text over a block's rows as it can stand inside a subquery, where a bare name may mean another column.
+    """What is compared with rows of a subquery, as it can stand inside, where a bare name may mean another column.
 
     The columns of a single item of FROM are printed without its alias, and so are those that USING has merged. None
     where it is not known whose a name is, as of a function.
     """
-    items, both = parts(node), merged(node.trees)
+    tokens = tokenize(sql)
+    is_plain = all(t.is_name or t.key in ".,()" for t in tokens) and not _calls(tokens)
+    items, both = parts(node), merged(node.trees, compared=is_plain)
     sql = replaced(sql, lambda name: both.get(identifier(name))) if both else sql
     if len(items) == 1 and items[0].node is not None:
         alias, columns = items[0].alias, frozenset(names(items[0].node))
         sql = replaced(sql, lambda name: f"{alias}.{name}" if identifier(name) in columns else None)
     return None if _bare(sql, tokenize(sql)) else sql
+
+
+def _calls(tokens: tuple[Token, ...]) -> bool:
+    return any(before.is_name and token.key == "(" for before, token in pairwise(tokens))
 
 
 def has_bare_names(sql: str) -> bool:
