@@ -77,7 +77,7 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
         renamed = [replace(_Renamed(*row), columns=tuple(_Column(*c) for c in row[-1])) for row in rows]
         what = "; ".join([*map(str, renamed), *(f"{before} is {now} now" for *_, before, now, _ in names)])
         try:
-            query, columns = _rewritten(conn, table, renamed)
+            query = _rewritten(conn, table, renamed)
             typed = typed_text(conn, table.pgt_id, query) if query != table.query else None
         except DefinitionError as error:
             if conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchall() != rows:
@@ -97,7 +97,6 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
                 "id": table.pgt_id,
                 "query": query,
                 "typed": typed,
-                "columns_now": json.dumps(columns) if columns is not None else None,
                 "relids": [r.relid for r in renamed],
                 "schemas": [r.schema_now for r in renamed],
                 "names": [r.name_now for r in renamed],
@@ -166,22 +165,19 @@ def is_renamed_there(origin: Connection, table: StreamTable) -> bool:
     return row is not None and bool(row[0])
 
 
-def _rewritten(
-    conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]
-) -> tuple[str, list[dict[str, Any]] | None]:
-    """The query, and its columns if they had to be looked at: their types may be in a schema that has another name."""
+def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]) -> str:
     keywords = _keywords(conn)
     # One that is only read through a view is not in the text: views are followed by PostgreSQL.
     named = [r for r in renamed if references_to(table.query, (r.schema, r.name), keywords)]
     if not named:
-        return table.query, None
+        return table.query
     with translated(), conn.transaction(force_rollback=True):
         text = _through_shells(conn, table.query, named, keywords)
     with translated(), conn.transaction(force_rollback=True):
         text, columns = _understood(conn, text)
     if [(c["name"], c["typid"], c["typmod"]) for c in columns] != [(c.name, c.typid, c.typmod) for c in table.columns]:
         raise DefinitionError("its columns would be others")
-    return text, columns
+    return text
 
 
 def _through_shells(conn: Connection, text: str, named: Sequence[_Renamed], keywords: frozenset[str]) -> str:

@@ -107,9 +107,9 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_names (
     PRIMARY KEY (pgt_id, classid, objid, objsubid)
 );
 COMMENT ON TABLE pgtrickle.pgt_names IS
-'What each query names besides what it reads: functions, operators, types and their attributes, relations in constants of type regclass. Not those of PostgreSQL itself.';
+'What each query names besides what it reads: functions, operators, types and their attributes, relations in constants of type regclass; and the types of columns. Not those of PostgreSQL itself.';
 COMMENT ON COLUMN pgtrickle.pgt_names.in_text IS
-'In the query itself: when it has another name now, the table stops, as its text means something else. Otherwise in a view, whose text PostgreSQL keeps current.';
+'In the query itself: when it has another name now, the table stops, as its text means something else. Otherwise in a view, whose text PostgreSQL keeps current, or in our statements.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_sources (
     source_relid oid PRIMARY KEY,

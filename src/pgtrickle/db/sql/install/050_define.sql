@@ -225,6 +225,15 @@ BEGIN
     SELECT id, n.classid, n.objid, n.objsubid, pgtrickle._name_of(n.classid, n.objid, n.objsubid), n.in_text
     FROM pgtrickle._names(probe) AS n
     WHERE pgtrickle._name_of(n.classid, n.objid, n.objsubid) IS NOT NULL;
+    -- Types of columns are in the statements of refreshes, which are compiled anew.
+    INSERT INTO pgtrickle.pgt_names (pgt_id, classid, objid, objsubid, name, in_text)
+    SELECT DISTINCT id, 'pg_type'::regclass::oid, a.atttypid, 0, format_type(a.atttypid, NULL), false
+    FROM pg_attribute AS a
+    LEFT JOIN pgtrickle.pgt_dependencies AS d ON d.pgt_id = id AND d.source_relid = a.attrelid
+    WHERE (a.attrelid = probe OR a.attnum = ANY (d.columns_used))
+      AND a.attrelid IN (SELECT probe UNION ALL SELECT p.source_relid FROM pgtrickle.pgt_dependencies AS p WHERE p.pgt_id = id)
+      AND a.atttypid >= 16384
+    ON CONFLICT DO NOTHING;
 END
 $$;
 -- Of definitions from before names were kept: while they work, those are the present ones.

@@ -1,5 +1,5 @@
 -- Writes down a query that goes by other names of what it reads. %(id)s: the stream table, whose row is locked; %(query)s; %(typed)s: the same as
--- a user would type it, and %(columns_now)s: output_columns, both NULL if they stay. Arrays of equal length: %(relids)s, %(schemas)s, %(names)s as
+-- a user would type it, NULL if it stays. Arrays of equal length: %(relids)s, %(schemas)s, %(names)s as
 -- they are in the query now, %(columns)s: jsonb texts that have the new name for each old one. Fences refreshes of the old text.
 WITH noted AS (
     UPDATE pgtrickle.pgt_dependencies AS d
@@ -17,7 +17,10 @@ WITH noted AS (
 UPDATE pgtrickle.pgt_stream_tables AS st
 SET defining_query = %(query)s,
     original_query = coalesce(%(typed)s::text, st.original_query),
-    output_columns = coalesce(%(columns_now)s::jsonb, st.output_columns),
+    output_columns = (
+        SELECT jsonb_agg(c || jsonb_build_object('type', format_type((c ->> 'typid')::oid, (c ->> 'typmod')::int)) ORDER BY o)
+        FROM jsonb_array_elements(st.output_columns) WITH ORDINALITY AS e (c, o)
+    ),
     definition_version = st.definition_version + 1,
     epoch = st.epoch + 1,
     updated_at = clock_timestamp()
