@@ -111,6 +111,11 @@ def function_names(conn: Connection) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(n for n, is_set in rows if not is_set), frozenset(n for n, is_set in rows if is_set)
 
 
+def keywords(conn: Connection) -> frozenset[str]:
+    """Those that cannot be an alias without AS, in upper case."""
+    return frozenset(r[0] for r in conn.execute(statement("keywords")).fetchall())
+
+
 def describe(conn: Connection, query: str) -> list[tuple[int, int, str, int, str, int, str | None]]:
     """(typid, typmod, name, base type, kind of the base, element type, collation) of each column of a query.
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pgtrickle.db import catalog
 from pgtrickle.db.connect import quote_ident, translated
 from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
@@ -123,7 +124,7 @@ def pending(home: Connection) -> list[Asked]:
 def define(home: Connection, dsn: str, origins: Origins, asked: Asked) -> None:
     """In a transaction of `home`, with the rights of the role that asks."""
     find = _finder(dsn, origins, asked.role)
-    keywords = frozenset(r[0] for r in home.execute(statement("keywords")).fetchall())
+    keywords = catalog.keywords(home)
     _type(home, asked, keywords, lambda parts: _shell(home, asked, parts, find))
     require_columns(home)
     used = {r[0]: frozenset(r[1]) for r in home.execute(statement("probe_columns")).fetchall()}

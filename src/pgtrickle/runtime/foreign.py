@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.discover import server_label
 from pgtrickle.db.probe import make_probe
@@ -217,7 +218,7 @@ def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], foun
     text, original, creator = row
     mirrors: list[int] = [r[0] for r in home.execute(statement("mirrors_read"), {"id": pgt_id}).fetchall()]
     used = {r[0]: frozenset(r[1]) for r in home.execute(statement("columns_used"), {"id": pgt_id}).fetchall()}
-    keywords = frozenset(r[0] for r in home.execute(statement("keywords")).fetchall())
+    keywords = catalog.keywords(home)
     for candidate in candidates:
         if candidate.schema is None or candidate.name is None:
             raise DefinitionError("a table that it reads by its origin is gone", hint="define it anew")

@@ -20,7 +20,7 @@ from pgtrickle.model.texts import same_text
 from pgtrickle.pipeline.explain import plan_words
 from pgtrickle.pipeline.sqltext import nameless
 from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
-from pgtrickle.runtime.renames import follow_origin, follow_renames, has_renamed, is_renamed_there
+from pgtrickle.runtime.renames import ANEW, follow_origin, follow_renames, has_renamed, is_renamed_there
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -35,7 +35,6 @@ class Reader:
     database: str
 
 
-_ANEW = "define it anew with pgtrickle.alter_stream_table(name, query => ...)"
 CAPTURE_TRIES = 3
 CAPTURE_SECONDS = 0.3  # for a lock on a source; who does not get it tries again, the other tables do not wait for it
 
@@ -54,9 +53,8 @@ def prepare(
         with translated():
             return followed, _ready(conn, followed, reload, cycle, is_renamed=followed is not table)
     except DefinitionError as error:
-        if has_renamed(
-            conn, followed
-        ):  # in between: then the names that it was looked for by are nobody's, or another's
+        # In between: then the names that it was looked for by are nobody's, or another's.
+        if has_renamed(conn, followed):
             raise TransientError("a source was renamed while the query was looked at") from error
         raise
 
@@ -134,13 +132,13 @@ def _same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> Relat
     take its values, but as others."""
     relations = catalog.relations(origin, [mirror.relid])
     if not relations:
-        raise SourceChangedError(f"{mirror.name} does not exist any more", hint=_ANEW)
+        raise SourceChangedError(f"{mirror.name} does not exist any more", hint=ANEW)
     found = {c.attnum: c for c in relations[0].columns}
     for attnum, column in zip(mirror.columns, table.columns, strict=True):
         its = found.get(attnum)
         if its is not None and not same_text(its.type, column.type):
             raise SourceChangedError(
-                f"column {its.name} of {mirror.name} is of type {its.type} now, and was {column.type}", hint=_ANEW
+                f"column {its.name} of {mirror.name} is of type {its.type} now, and was {column.type}", hint=ANEW
             )
     return relations[0]
 
@@ -193,10 +191,10 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> s
             raise SourceChangedError(
                 f"the query now reads {what}{name}, which it did not when it was defined: "
                 "a table was renamed or a view replaced",
-                hint=_ANEW,
+                hint=ANEW,
             )
     if compiled.template is not None and obstacle is not None:
-        raise SourceChangedError(f"{obstacle}, which it did not when it was defined", hint=_ANEW)
+        raise SourceChangedError(f"{obstacle}, which it did not when it was defined", hint=ANEW)
     return None if obstacle is None else str(obstacle)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.db.catalog import load_stream_tables
+from pgtrickle.db import catalog
 from pgtrickle.db.connect import quote_ident, translated
 from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 # Nobody has it in the search_path, so names in it are written with it; the tables are gone with their transaction.
 _SHELLS = "pgtrickle_changes"
-_ANEW = "define it anew with pgtrickle.alter_stream_table(name, query => ...)"
+ANEW = "define it anew with pgtrickle.alter_stream_table(name, query => ...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
         names = conn.execute(statement("names_changed"), {"id": table.pgt_id}).fetchall()
         for *_, before, now, in_text in names:
             if in_text:
-                raise SourceChangedError(f"{before} is {now} now, and the query names it", hint=_ANEW)
+                raise SourceChangedError(f"{before} is {now} now, and the query names it", hint=ANEW)
         if not (rows or names) or not _is_locked(conn, table):
             return table
         renamed = [replace(_Renamed(*row), columns=tuple(_Column(*c) for c in row[-1])) for row in rows]
@@ -83,7 +83,7 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
             if conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchall() != rows:
                 raise TransientError("a source was renamed once more while that was followed") from error
             raise SourceChangedError(
-                f"{what}, and the query cannot be written with that: {error.message}", hint=_ANEW
+                f"{what}, and the query cannot be written with that: {error.message}", hint=ANEW
             ) from error
         # Those of views, whose texts are current.
         conn.execute(
@@ -103,7 +103,7 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
                 "columns": [json.dumps({c.before: c.now for c in r.columns if c.before}) for r in renamed],
             },
         )
-        (followed,) = load_stream_tables(conn, [table.pgt_id])
+        (followed,) = catalog.load_stream_tables(conn, [table.pgt_id])
     log.info("A renamed source is followed", extra=event(RENAME_FOLLOWED, table=table.full_name, detail=what))
     return followed
 
@@ -147,7 +147,7 @@ def follow_origin(home: Connection, table: StreamTable, relation: Relation) -> S
                 "UPDATE pgtrickle.pgt_stream_tables SET original_query = %s WHERE pgt_id = %s", (typed, pgt_id)
             )
     log.info("A renamed source is followed", extra=event(RENAME_FOLLOWED, table=table.full_name, detail=mirror.name))
-    (followed,) = load_stream_tables(home, [table.pgt_id])
+    (followed,) = catalog.load_stream_tables(home, [table.pgt_id])
     return followed
 
 
@@ -166,7 +166,7 @@ def is_renamed_there(origin: Connection, table: StreamTable) -> bool:
 
 
 def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]) -> str:
-    keywords = _keywords(conn)
+    keywords = catalog.keywords(conn)
     # One that is only read through a view is not in the text: views are followed by PostgreSQL.
     named = [r for r in renamed if references_to(table.query, (r.schema, r.name), keywords)]
     if not named:
@@ -270,12 +270,8 @@ def _text_of_probe(conn: Connection) -> tuple[str, list[dict[str, Any]]]:
 
 def typed_text(conn: Connection, pgt_id: int, query: str) -> str:
     """The query as a user would type it: tables of other databases by their own names, not by those of mirrors."""
-    keywords = _keywords(conn)
+    keywords = catalog.keywords(conn)
     for mirror, parts in conn.execute(statement("mirror_names"), {"id": pgt_id}).fetchall():
         for place in references_to(query, (_SHELLS, mirror), keywords):
             query = place.replaced(query, *parts)
     return query
-
-
-def _keywords(conn: Connection) -> frozenset[str]:
-    return frozenset(r[0] for r in conn.execute(statement("keywords")).fetchall())
