@@ -120,3 +120,22 @@ def test_children_of_an_inherited_table_are_followed(line: Line) -> None:
     line.sql("INSERT INTO kid VALUES (3, 'l', 2); UPDATE parent SET a = a + 10; DELETE FROM kid WHERE extra = 1")
     line.tick()
     line.check("st")
+
+
+def test_a_retyped_column_stops_only_who_shows_it(line: Line) -> None:
+    """What computes something of the same type from it goes on over the new values."""
+    line.sql(TABLES)
+    line.create("prices", "SELECT id, price FROM item")
+    line.create("counted", "SELECT kind, count(price) AS n FROM item GROUP BY kind")
+    line.create("others", "SELECT id, kind FROM item")
+    line.sql("ALTER TABLE item ALTER price TYPE text USING price; UPDATE item SET kind = 'k9' WHERE id = 1")
+    line.tick()
+    line.tick()
+    for name in ("counted", "others"):
+        line.equal(name)
+    ((status, message),) = line.sql(
+        "SELECT status, last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'prices'"
+    )
+    assert status == "ERROR"
+    assert "price" in message
+    assert len(line.rows("prices")) == 20
