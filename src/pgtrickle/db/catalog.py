@@ -65,7 +65,18 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
     sources = tuple(Source(int(d["relid"]), d["type"], frozenset(d["columns"] or ())) for d in dependencies)
     fingerprints = {int(d["relid"]): d["fingerprint"] for d in dependencies}
     mirror = row[27] and Mirror(**{**row[27], "columns": tuple(row[27]["columns"])})
-    fields = [*row[:5], columns, *row[6:22], sources, fingerprints, *row[23:27], mirror, *row[28:]]
+    fields = [
+        *row[:5],
+        columns,
+        *row[6:22],
+        sources,
+        fingerprints,
+        *row[23:27],
+        mirror,
+        *row[28:34],
+        tuple(row[34]),
+        row[35],
+    ]
     return StreamTable(*fields)
 
 

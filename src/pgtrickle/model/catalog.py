@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -107,6 +108,11 @@ class StreamTable:
     origins: dict[str, dict[str, str]] | None = None  # cuts of other databases that its sources stand at
     keeps_no_session: bool = False  # pooler_compatibility_mode
     is_renamed: bool = False  # a relation that it reads, or its column, has another name than in the query
+    author: str = ""
+    run_as: str = "service"  # or "author": whose privileges evaluate the query
+    session_settings: Mapping[str, str] = field(default_factory=dict)  # of the author's session, when it was defined
+    operators: tuple[int, ...] = ()  # as PostgreSQL resolved them in the author's session
+    lost_privilege: str | None = None  # of the author; None: nothing is missing
 
     @property
     def full_name(self) -> str:

@@ -58,6 +58,16 @@ COMMENT ON COLUMN pgtrickle.pgt_stream_tables.functions_used IS
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS defined_in text;
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defined_in IS
 'The database, as in a frontier, whose oids pgt_dependencies and pgt_names have. In another one, restored from a dump, they are those of other relations.';
+ALTER TABLE pgtrickle.pgt_stream_tables
+ADD COLUMN IF NOT EXISTS run_as text NOT NULL DEFAULT 'service' CHECK (run_as IN ('service', 'author')),
+ADD COLUMN IF NOT EXISTS session_settings jsonb NOT NULL DEFAULT '{}',
+ADD COLUMN IF NOT EXISTS operators oid[] NOT NULL DEFAULT '{}';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.run_as IS
+'Whose privileges evaluate the query. service: it reaches trusted code only, and the author''s privileges are checked at each refresh. author: it reaches other code, which runs as created_by.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.session_settings IS
+'Settings of the author''s session that can affect the result (search_path, TimeZone, DateStyle, ...), as they were when the query was defined.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.operators IS
+'The operators that PostgreSQL resolved in the author''s session, one entry per use, sorted. The statements of a refresh must resolve to the same ones.';
 COMMENT ON TABLE pgtrickle.pgt_stream_tables IS 'One row per stream table: definition, state, frontier.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pgt_relid IS 'The storage table.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defining_query IS

@@ -1,7 +1,8 @@
 -- Stream tables as refreshing needs them. What follows says which and in which order.
 -- Returns a row for each: the columns of model.catalog.StreamTable, sources as an array of relation oids; what it is a mirror of;
 -- the merged frontiers of the stream tables that it reads (only where the database has mirrors); whether its refreshes keep no session state;
--- whether something that it reads or names has another name than in its query.
+-- whether something that it reads or names has another name than in its query; its author, whose privileges evaluate the query, the author's
+-- settings, the operators that were resolved in the author's session; the privilege that the author has lost (NULL: none).
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -93,5 +94,10 @@ SELECT
                         AND a.attname <> d.column_names[array_position(d.columns_used, a.attnum)]
                   ))
           )
-    )
+    ),
+    st.created_by::text,
+    st.run_as,
+    st.session_settings,
+    st.operators::int8[],
+    NULL::text
 FROM pgtrickle.pgt_stream_tables AS st
