@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.groups import Groups, StateColumn
+from pgtrickle.apply.groups import Groups, KeyType, StateColumn
 from pgtrickle.apply.kept import Kept
 from pgtrickle.apply.target import Target, quote
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.errors import DefinitionError, NotDifferentiableError
-from pgtrickle.model.catalog import REGION, Column, Relation, StreamTable
-from pgtrickle.pipeline.carriers import SqlType, encoded, exact
+from pgtrickle.model.catalog import REGION, REGION_COLUMN, Relation, StreamTable
+from pgtrickle.pipeline.carriers import SqlType, texts
 from pgtrickle.pipeline.deltatext import Texts
 from pgtrickle.pipeline.explain import explain, sample_statements
 from pgtrickle.pipeline.limited import LimitTemplate
@@ -225,7 +225,7 @@ def _no_state(template: FoldTemplate | LimitTemplate) -> str:
 
 def _full(table: StreamTable, reason: str) -> Compiled:
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
-    row = encoded([exact(f"q.c{i}") for i in range(len(table.columns))])
+    row = texts("q", table.columns)
     load = f"SELECT {row} FROM ({table.query}) AS q({names})"
     return Compiled(_target(table), None, None, reason, load, {"mode": "FULL", "reason": reason, "leaves": [load]})
 
@@ -233,7 +233,7 @@ def _full(table: StreamTable, reason: str) -> Compiled:
 def _target(table: StreamTable, template: Template | None = None) -> Target:
     columns = table.columns
     if isinstance(template, RegionTemplate) and template.has_column:
-        columns = (*columns, Column(0, REGION, 'text COLLATE "C"', 25, -1))
+        columns = (*columns, REGION_COLUMN)
     lookups = template.lookups if isinstance(template, RecursionTemplate) else ()
     return Target(table.pgt_id, table.schema, table.name, columns, lookups, table.mirror is not None)
 
@@ -241,7 +241,7 @@ def _target(table: StreamTable, template: Template | None = None) -> Target:
 def _groups(template: Template, target: Target) -> Groups | None:
     if not isinstance(template, FoldTemplate | LimitTemplate):
         return None
-    key_types = tuple(t.declared for t in _key_types(template))
+    key_types = tuple(KeyType(t.declared, t.base) for t in _key_types(template))
     is_limited = isinstance(template, FoldTemplate) and template.plan.is_limited
     return Groups(target, key_types, tuple(_state_columns(template)), template.output_statement, is_limited)
 
@@ -254,7 +254,7 @@ def _state_columns(template: FoldTemplate | LimitTemplate) -> list[StateColumn]:
     if isinstance(template, LimitTemplate):
         return []
     return [
-        StateColumn(m.name(suffix), type_, _fold(m, suffix))
+        StateColumn(m.name(suffix), type_, _fold(m, suffix), m.base)
         for m in template.measures.measures
         for suffix, type_ in m.state
     ]
