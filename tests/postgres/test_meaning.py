@@ -46,7 +46,8 @@ QUERIES = {
     "row in, own first": 'SELECT id FROM a WHERE (v, id) IN (SELECT v, id FROM "B")',
     "row not in": 'SELECT id, (id, v) NOT IN (SELECT id, v FROM "B") AS n FROM a',
     "row": 'SELECT a.id, b.id AS b_id FROM a, "B" b WHERE (a.v, a.id) = (b.v, b.id) OR (a.id, a.v) <> (b.id, b.v)',
-    "distinct from": 'SELECT a.id, b.id AS b_id, a.v IS DISTINCT FROM b.v AS x, a.v IS NOT DISTINCT FROM b.v AS y FROM a, "B" b',
+    "distinct from": "SELECT a.id, b.id AS b_id, a.v IS DISTINCT FROM b.v AS x, a.v IS NOT DISTINCT FROM b.v AS y "
+    'FROM a, "B" b',
     "nullif": 'SELECT a.id, b.id AS b_id, NULLIF(a.v, b.v) AS n FROM a, "B" b',
     "nullif twice": 'SELECT a.id, b.id AS b_id, NULLIF(NULLIF(a.v, b.v), a.v) AS n FROM a, "B" b',
     "case": 'SELECT a.id, b.id AS b_id, CASE a.v WHEN b.v THEN 1 ELSE 2 END AS n FROM a, "B" b',
@@ -58,7 +59,8 @@ QUERIES = {
     "union": 'SELECT v FROM a UNION SELECT v FROM "B"',
     "except": 'SELECT v FROM a EXCEPT SELECT v FROM "B"',
     "partition": "SELECT id, count(*) OVER (PARTITION BY v) AS n FROM a",
-    "with": 'WITH x AS (SELECT v, a.id FROM a FULL JOIN "B" b USING (v)) SELECT v, x.id, c.id AS c_id FROM x FULL JOIN a c USING (v)',
+    "with": 'WITH x AS (SELECT v, a.id FROM a FULL JOIN "B" b USING (v)) '
+    "SELECT v, x.id, c.id AS c_id FROM x FULL JOIN a c USING (v)",
     "view": "SELECT v, id FROM seen",
 }
 

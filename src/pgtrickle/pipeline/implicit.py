@@ -150,7 +150,8 @@ def _case(cursor: Cursor, index: int) -> Place | None:
 
 def _branches(cursor: Cursor, start: int) -> tuple[int, list[Range]]:
     """Where CASE ends, and what stands between each of its own WHEN and THEN."""
-    depth, begun, found = 0, 0, []
+    depth, begun = 0, 0
+    found: list[Range] = []
     for index in range(start, len(cursor.tokens)):
         key = cursor.tokens[index].key
         if key == "CASE":
@@ -308,7 +309,11 @@ def _is_list_of_names(cursor: Cursor, index: int) -> bool:
     is_word = named.isupper() and not named.startswith('"')
     earlier = cursor.tokens[around[0] - 3].key if around[0] > 2 else ""
     only_names = all(cursor.tokens[i].is_name or cursor.tokens[i].key == "," for i in range(*around))
-    return only_names and not is_word and (earlier in (")", "AS", "WITH", "RECURSIVE", ",") or _is_alias_of(cursor, around[0] - 2))
+    return (
+        only_names
+        and not is_word
+        and (earlier in (")", "AS", "WITH", "RECURSIVE", ",") or _is_alias_of(cursor, around[0] - 2))
+    )
 
 
 def _is_alias_of(cursor: Cursor, index: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.errors import DefinitionError, NotDifferentiableError
 from pgtrickle.model.catalog import REGION, Column, Relation, StreamTable
+from pgtrickle.model.session import evaluated, other_formats
 from pgtrickle.pipeline.carriers import SqlType, encoded, exact
 from pgtrickle.pipeline.deltatext import Texts
 from pgtrickle.pipeline.explain import explain, sample_statements
@@ -46,6 +48,7 @@ class Compiled:
     load_sql: str
     explanation: dict[str, Any]
     kept: Kept | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)  # of the author, under which statements are evaluated
     meant: dict[str, str | None] | None = None  # what the text means, for the plan (runtime/meaning.py)
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
     texts: Texts = field(default_factory=Texts, compare=False, repr=False)  # of change statements
@@ -58,8 +61,26 @@ class Compiled:
 def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = frozenset()) -> Compiled:
     """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE, or is in a cycle."""
     found = meaning.meant(conn, table)
-    compiled = _compiled(conn, replace(table, query=found.query), cycle, found.only_whole)
-    return replace(compiled, meant=meaning.kept(table, found))
+    kept = table.session_settings
+    formats = other_formats(kept)
+    if formats and meaning.makes_texts(conn, found.query):
+        return _formatted(table, found, formats)
+    compiled = _compiled(conn, meaning.as_meant(table, found), cycle, found.only_whole)
+    return replace(compiled, settings=evaluated(kept), meant=meaning.kept(table, found))
+
+
+def _formatted(table: StreamTable, found: meaning.Meant, formats: Mapping[str, str]) -> Compiled:
+    """A query that makes texts of values, in formats of its author that are not ours."""
+    listed = ", ".join(f"{name} {value}" for name, value in sorted(formats.items()))
+    reason = f"the query makes texts of values, and its author's session had {listed}"
+    if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
+        raise NotDifferentiableError(reason, hint="use to_char() and the like, or define it with the usual formats")
+    compiled = _full(meaning.as_meant(table, found), reason)
+    names = ", ".join(f"c{i}" for i in range(len(table.columns)))
+    row = encoded([f"pgtrickle._in_our_format(q.c{i})" for i in range(len(table.columns))])
+    load = f"SELECT {row} FROM ({found.query}) AS q({names})"
+    settings = {**evaluated(table.session_settings), **formats}
+    return replace(compiled, load_sql=load, settings=settings, meant=meaning.kept(table, found))
 
 
 def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_whole: str | None) -> Compiled:
@@ -162,7 +183,8 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or compiled.cycle:
         raise NotDifferentiableError(reason, hint=hint)
     found = meaning.meant(conn, table)
-    return replace(_full(replace(table, query=found.query), reason), meant=compiled.meant)
+    full = _full(meaning.as_meant(table, found), reason)
+    return replace(full, meant=compiled.meant, settings=compiled.settings)
 
 
 def _without_storage(template: Template) -> Template:

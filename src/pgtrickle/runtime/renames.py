@@ -182,9 +182,7 @@ def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]
     return text
 
 
-def _through_shells(
-    conn: Connection, text: str, named: Sequence[_Renamed], keywords: frozenset[str], path: str
-) -> str:
+def _through_shells(conn: Connection, text: str, named: Sequence[_Renamed], keywords: frozenset[str], path: str) -> str:
     """In a transaction that is taken back."""
     # One at a time: two that give the same names would wait for one another.
     conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('pgtrickle.shells', 0))")
