@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from pgtrickle.pipeline.spark import SparkEngine
@@ -39,7 +38,7 @@ def main() -> int:
     seeds = range(options.seed, options.seed + -(-options.n // QUERIES))
     if options.show:
         for seed in seeds:
-            case = generate(seed, frozenset({"vector"})).case
+            case = generate(seed, frozenset({"vector"})).types_case
             print(script(only(case, options.only) if options.only else case, f"seed {seed}"))
         return 0
     logging.getLogger("pgtrickle").setLevel(logging.CRITICAL)
@@ -54,7 +53,7 @@ def _run(server: TypesServer, seeds: range, options: argparse.Namespace) -> int:
     report, causes, begun = Report(), Counter[str](), time.monotonic()
     for seed in seeds:
         made = generate(seed, server.features)
-        case = replace(only(made.case, options.only)) if options.only else made.case
+        case = only(made.types_case, options.only) if options.only else made.types_case
         verdicts = wave.run(server, case)
         report.add(seed, verdicts)
         for name, verdict in verdicts.items():
@@ -63,7 +62,7 @@ def _run(server: TypesServer, seeds: range, options: argparse.Namespace) -> int:
             cause = f"{verdict.mode} {verdict.cause()[:90]}"
             causes[cause] += 1
             print(f"seed {seed} {name}: {verdict.status} {verdict.detail[:300]}", flush=True)
-            small, said = only(made.case, name), verdict
+            small, said = only(made.types_case, name), verdict
             seconds = options.minimise if causes[cause] <= options.each else 0.0
             if seconds:
                 small, said = smallest(lambda c: wave.run(server, c), made, name, verdict, seconds=seconds)

@@ -68,7 +68,9 @@ def path(random: Random) -> tuple[str, ...]:
 
 def _settings(random: Random) -> tuple[tuple[str, str], ...]:
     """Most of them the usual ones, so that a query is not kept from being differential by each."""
-    return tuple((name, random.choice(values) if random.random() < 0.4 else values[0]) for name, values in SETTINGS.items())
+    return tuple(
+        (name, random.choice(values) if random.random() < 0.4 else values[0]) for name, values in SETTINGS.items()
+    )
 
 
 @contextmanager

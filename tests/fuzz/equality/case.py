@@ -43,7 +43,10 @@ class TypesCase(Case):
 
 @dataclass(frozen=True, slots=True)
 class TypesWave(Wave):
-    uses: dict[str, frozenset[str]] | None = None
+    @property
+    def types_case(self) -> TypesCase:
+        assert isinstance(self.case, TypesCase)
+        return self.case
 
 
 def generate(seed: int, features: frozenset[str], count: int = QUERIES) -> TypesWave:
@@ -67,7 +70,7 @@ def generate(seed: int, features: frozenset[str], count: int = QUERIES) -> Types
         ]
         relations.append(Relation(*name, tuple((c.name, c.type, c.exact, c.plain) for c in shape.columns), keyed=False))
     trees: dict[str, Generated] = {}
-    by, texts, uses = [], [], {}
+    by, texts = [], []
     for i in range(count):
         number = Random(f"types {seed}/{i}/author").randrange(len(writers))
         author = writers[number]
@@ -76,7 +79,6 @@ def generate(seed: int, features: frozenset[str], count: int = QUERIES) -> Types
         trees[f"q{i}"] = Generated(query, frozenset(generator.used))
         by.append((f"q{i}", number))
         texts.append((f"q{i}", tuple(sorted(generator.texts.items()))))
-        uses[f"q{i}"] = frozenset(generator.used)
     pools: dict[str, list[str]] = {}
     for table in made:
         for column, type_ in table.columns:
@@ -92,7 +94,7 @@ def generate(seed: int, features: frozenset[str], count: int = QUERIES) -> Types
         texts=tuple(texts),
         pools=tuple((type_, " UNION ".join(selects)) for type_, selects in pools.items()),
     )
-    return TypesWave(seed, case, trees, {}, uses)
+    return TypesWave(seed, case, trees, {})
 
 
 def only(case: TypesCase, name: str) -> TypesCase:

@@ -176,9 +176,19 @@ KINDS: tuple[Kind, ...] = (
         elements=("jsonb_array_elements(CASE WHEN jsonb_typeof({}) = 'array' THEN {} END)", "jsonb"),
     ),
     Kind(
-        *("numeric", "numeric", "n", (("1", "1.0", "1.00"), ("0", "0.0"), ("2.5", "2.50"), ("NaN",), ("10",), ("-1.25",))),
+        *(
+            "numeric",
+            "numeric",
+            "n",
+            (("1", "1.0", "1.00"), ("0", "0.0"), ("2.5", "2.50"), ("NaN",), ("10",), ("-1.25",)),
+        ),
         extremes="numeric",
-        shows=(("({}::text)", "text"), ("scale({})", "int"), ("({} + 0.5)", "numeric"), ("to_char({}, '0D99')", "text")),
+        shows=(
+            ("({}::text)", "text"),
+            ("scale({})", "int"),
+            ("({} + 0.5)", "numeric"),
+            ("to_char({}, '0D99')", "text"),
+        ),
         tests=("({} > 0.9)", "({} BETWEEN 1.000 AND 2.5000)"),
     ),
     Kind(
@@ -287,7 +297,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         *("nocase", "text COLLATE @one.nocase", '"No Case"', (("a", "A"), ("b", "B"), ("abc", "ABC", "aBc"), ("",))),
         extremes="nocase",
-        shows=(("concat({}, '')", "text"), ("(upper({}) COLLATE \"C\")", "text"), ("length({})", "int")),
+        shows=(("concat({}, '')", "text"), ('(upper({}) COLLATE "C")', "text"), ("length({})", "int")),
         tests=("({} <= 'AB')", "({} = 'A')"),
         needs="icu",
     ),

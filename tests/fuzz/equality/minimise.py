@@ -15,10 +15,8 @@ from tests.fuzz.wave import Verdict
 Runner = Callable[[TypesCase], dict[str, Verdict]]
 
 
-def smallest(
-    run: Runner, made: TypesWave, name: str, verdict: Verdict, *, seconds: float
-) -> tuple[TypesCase, Verdict]:
-    case = only(cast("TypesCase", made.case), name)
+def smallest(run: Runner, made: TypesWave, name: str, verdict: Verdict, *, seconds: float) -> tuple[TypesCase, Verdict]:
+    case = only(made.types_case, name)
     number = dict(case.by)["*"]
     lone = replace(case, authors=(case.authors[number],), by=(("*", 0),))
     found = run(lone)[name]

@@ -159,7 +159,8 @@ class Generator:
         kind, every = random.choice(("UNION", "INTERSECT", "EXCEPT")), self._has(0.4)
         self.used.add(kind + (" ALL" if every else ""))
         left = self._from(depth)
-        chosen = random.sample(self._typed(left.columns), min(random.choice((1, 2, 2, 3)), len(self._typed(left.columns))))
+        columns = self._typed(left.columns)
+        chosen = random.sample(columns, min(random.choice((1, 2, 2, 3)), len(columns)))
         types = [c.type for c in chosen]
         right, other = self._with_types(types, left, chosen)
         made: list[tuple[Output, Col]] = []
@@ -256,7 +257,8 @@ class Generator:
         random = self.random
         columns = self._typed(source.columns)
         chosen = random.sample(columns, min(random.choice((1, 1, 2, 3)), len(columns)))
-        keys, made = [], []
+        keys: list[Key] = []
+        made: list[tuple[Output, Col]] = []
         grouping = random.choice(("", "", "", "ROLLUP", "CUBE", "GROUPING SETS"))
         self.used.add(grouping or "GROUP BY")
         for number, c in enumerate(chosen):
@@ -271,7 +273,8 @@ class Generator:
         sets: tuple[tuple[int, ...], ...] = ()
         if grouping == "GROUPING SETS":
             numbers = list(range(len(keys)))
-            sets = tuple(tuple(random.sample(numbers, random.randint(0, len(numbers)))) for _ in range(2)) + (tuple(numbers),)
+            some = (tuple(random.sample(numbers, random.randint(0, len(numbers)))) for _ in range(2))
+            sets = (*some, tuple(numbers))
         if grouping:
             made.append(self._output(Expr(f"GROUPING({keys[0].token})", INT)))
         made += [self._aggregate(source) for _ in range(random.randint(1, 3))]
@@ -326,7 +329,9 @@ class Generator:
             case "string":
                 self.used.add("string_agg")
                 shown = Expr("({}::text)", TEXT, arg)
-                return self._output(Expr(f"string_agg({{}}, ',' ORDER BY {', '.join(source.keys or ())})", TEXT, (shown,)))
+                return self._output(
+                    Expr(f"string_agg({{}}, ',' ORDER BY {', '.join(source.keys or ())})", TEXT, (shown,))
+                )
             case "bool":
                 test = Expr(f"({{}} = {self._literal(kind)})", BOOL, arg)
                 return self._output(Expr("bool_or({})", BOOL, (test,)))
@@ -343,7 +348,9 @@ class Generator:
     # -- windows
 
     def _windowed(self, source: From, where: Expr | None) -> Shape:
-        made = self._keys(source) or [self._output(_column(self.random.choice(self._typed(source.columns))), exact=False)]
+        made = self._keys(source) or [
+            self._output(_column(self.random.choice(self._typed(source.columns))), exact=False)
+        ]
         made += [self._window(source) for _ in range(self.random.randint(1, 3))]
         return self._shape(made, source, where)
 
@@ -369,22 +376,29 @@ class Generator:
         if way == "sum":
             ints = [c for c in columns if c.type == INT]
             summed = _column(random.choice(ints)) if ints else Expr("1", INT)
-            return self._output(Expr(f"sum({{}}) OVER ({{}} ORDER BY {{}}{direction})", "bigint", (summed, part, _column(order))))
+            return self._output(
+                Expr(f"sum({{}}) OVER ({{}} ORDER BY {{}}{direction})", "bigint", (summed, part, _column(order)))
+            )
         if way == "extreme":
             call = self.names.filled("@ext.max({})") if kind.extremes == "citext" else "max({})"
             expr = Expr(f"{call} OVER ({{}})", kind.extremes or "", (_column(value), part))
             return self._output(expr, value.exact and kind.strict, value.plain)
         if way == "row_number()":
-            return self._output(Expr(f"row_number() OVER ({{}} ORDER BY {{}}{direction}, {keys})", "bigint", (part, _column(order))))
+            return self._output(
+                Expr(f"row_number() OVER ({{}} ORDER BY {{}}{direction}, {keys})", "bigint", (part, _column(order)))
+            )
         call = f"{way}({{}}) OVER ({{}} ORDER BY {{}}{direction}, {keys})"
         return self._output(Expr(call, value.type, (_column(value), part, _column(order))), value.exact, value.plain)
 
     # -- FROM
 
     def _typed(self, columns: Sequence[Col]) -> list[Col]:
-        """Those of our types; the keys now and then."""
-        own = [c for c in columns if c.kind is not None and c.name != "id"]
-        return own or [c for c in columns if c.kind is not None] or [Col("1", INT)]
+        """Those of our types; numbers and texts, which need no care, now and then."""
+        known = [c for c in columns if c.kind is not None and c.name != "id"]
+        own = [c for c in known if c.type not in (INT, TEXT)]
+        if own and self._has(0.85):
+            return own
+        return known or [c for c in columns if c.kind is not None] or [Col("1", INT)]
 
     def _from(self, depth: int, first: From | None = None) -> From:
         made = first or self._item(depth)
@@ -412,6 +426,8 @@ class Generator:
         if way > 0.94:
             return self._series()
         relation = self.random.choice(self.relations)
+        if relation.name.startswith('"View') and self._has(0.5):
+            relation = self.random.choice(self.relations)
         if relation.name.startswith('"View'):
             self.used.add("view")
         return self._named(relation)
@@ -455,7 +471,8 @@ class Generator:
             return left
         column = self.random.choice(of)
         kind = column.kind
-        assert kind is not None and kind.elements is not None
+        assert kind is not None
+        assert kind.elements is not None
         call, type_ = kind.elements
         self.used.add("set-returning function")
         alias = self._alias("g")
@@ -681,6 +698,8 @@ class Generator:
         ways = ["null"] + ["own"] * (3 if kind.tests else 0)
         ways += ["=", "list", "between", "other"] if comparable else []
         ways += ["in", "row in", "exists", "not in"] if depth and comparable else []
+        arrays = [c for c in columns if c.kind is not None and c.kind.elements == ("unnest({})", column.type)]
+        ways += ["any"] * 2 if arrays and comparable and all(c.exact for c in arrays) else []
         arg = (_column(column),)
         match random.choice(ways):
             case "own":
@@ -692,6 +711,9 @@ class Generator:
                 return Expr(f"({{}} = {self._literal(kind)})", BOOL, arg)
             case "list":
                 return self._listed(column, kind)
+            case "any":
+                self.used.add("= ANY (column)")
+                return Expr("({} = ANY ({}))", BOOL, (*arg, _column(random.choice(arrays))))
             case "between" if kind.key not in ("hstore",):
                 self.used.add("BETWEEN")
                 return Expr(f"({{}} BETWEEN {self._literal(kind)} AND {self._literal(kind)})", BOOL, arg)
@@ -708,12 +730,16 @@ class Generator:
     def _own_test(self, column: Col, kind: Kind) -> Expr:
         self.used.add(f"operators of {kind.key}")
         # Written with an operator that is not seen, it is another one, which texts answer.
-        text = self.names.filled(self.random.choice(kind.tests), loose=column.exact and kind.without != NONE and not kind.strict)
+        text = self.names.filled(
+            self.random.choice(kind.tests), loose=column.exact and kind.without != NONE and not kind.strict
+        )
         return Expr(text, BOOL, (_column(column),) * text.count("{}"))
 
     def _listed(self, column: Col, kind: Kind) -> Expr:
         values = f"{self._literal(kind)}, {self._literal(kind)}"
-        way = self.random.choice((f"IN ({values})", f"NOT IN ({values})", f"= ANY (ARRAY[{values}])", f"<> ALL (ARRAY[{values}])"))
+        way = self.random.choice(
+            (f"IN ({values})", f"NOT IN ({values})", f"= ANY (ARRAY[{values}])", f"<> ALL (ARRAY[{values}])")
+        )
         self.used.add(way.split(" (")[0])
         return Expr(f"({{}} {way})", BOOL, (_column(column),))
 
@@ -739,7 +765,9 @@ class Generator:
                 return Expr(f"(({{}}, {{}}) {word} ({{}}))", BOOL, (_column(a), _column(more[0]), query))
         word = "NOT IN" if way == "not in" else "IN"
         self.used.add(f"{word} (SELECT)")
-        return Expr(f"({{}} {word} ({{}}))", BOOL, (_column(a), Select((Output("x", _column(b)),), inner.source, where)))
+        return Expr(
+            f"({{}} {word} ({{}}))", BOOL, (_column(a), Select((Output("x", _column(b)),), inner.source, where))
+        )
 
 
 def _column(c: Col) -> Expr:

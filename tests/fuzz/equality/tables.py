@@ -118,7 +118,9 @@ class Changes:
             return self._respelled(table)
         if way < 0.76:
             name, type_ = random.choice(table.columns)
-            return f"UPDATE {table.full} SET {name} = {_value(random, BY_KEY[type_])} WHERE id = {random.randrange(IDS)}"
+            return (
+                f"UPDATE {table.full} SET {name} = {_value(random, BY_KEY[type_])} WHERE id = {random.randrange(IDS)}"
+            )
         if way < 0.92:
             return f"DELETE FROM {table.full} WHERE id = {random.randrange(IDS)}"
         if way < 0.95:
@@ -146,8 +148,8 @@ class Changes:
         values = []
         for _, type_ in table.columns:
             kind = BY_KEY[type_]
-            texts = ", ".join(literal(v, kind, EVERYWHERE) for v in self._random.sample(kind.values, min(3, len(kind.values))))
-            values.append(f"(ARRAY[{texts}])[1 + i % 3]")
+            whens = [f"WHEN {i} THEN {_value(self._random, kind)}" for i in range(3)]
+            values.append(f"CASE i % 4 {' '.join(whens)} ELSE {literal(kind.values[0], kind, EVERYWHERE)} END")
         first = self._random.randrange(IDS)
         return (
             f"INSERT INTO {table.full} SELECT i, {', '.join(values)} FROM generate_series({first}, {first + MANY}) AS i"

@@ -113,7 +113,9 @@ class TypesRun(wave.Run):
             if verdict.status in FAILURES:
                 verdict.detail += "; verify says ok" if result.ok else ""
             elif not result.ok:
-                verdict.fail(MISMATCH, f"verify finds {result.missing} missing, {result.extra} too many", len(self.case.rounds))
+                verdict.fail(
+                    MISMATCH, f"verify finds {result.missing} missing, {result.extra} too many", len(self.case.rounds)
+                )
 
 
 def _quoted(name: str) -> str:
