@@ -15,7 +15,7 @@ from tests.fuzz.equality.queries import EXACT, Generator, Relation
 from tests.fuzz.equality.tables import Changes, setup, tables
 from tests.fuzz.queries import Generated
 
-ROUNDS = 4
+ROUNDS = 3
 QUERIES = 40
 VIEWS = 2
 ANY = "*"

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from pgtrickle.errors import PgtrickleError
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.runtime.verify import VerifyResult, verify_tables
 from tests.fuzz import wave
 from tests.fuzz.equality.case import TypesCase
 from tests.fuzz.equality.queries import EXACT, POOL
@@ -102,20 +102,32 @@ class TypesRun(wave.Run):
     def _verify(self, names: Sequence[str]) -> None:
         """Of tables that are right. One that is wrong fails already; that verify misses it is said with it."""
         wrong = [n for n, v in self.verdicts.items() if v.status == MISMATCH and v.round == len(self.case.rounds)]
-        for name in (*names, *wrong):
-            verdict = self.verdicts[name]
-            try:
-                (result,) = verify_tables(self.line.dsn, [f"Out put.{name}"], timeout_seconds=1)
-            except (PgtrickleError, psycopg.Error) as error:
-                told = error.one_line() if isinstance(error, PgtrickleError) else str(error)
-                verdict.fail(ERROR, f"verify: {told}", len(self.case.rounds))
-                continue
-            if verdict.status in FAILURES:
-                verdict.detail += "; verify says ok" if result.ok else ""
-            elif not result.ok:
-                verdict.fail(
-                    MISMATCH, f"verify finds {result.missing} missing, {result.extra} too many", len(self.case.rounds)
-                )
+        asked = [*names, *wrong]
+        try:
+            results = verify_tables(self.line.dsn, [f"Out put.{name}" for name in asked], timeout_seconds=1)
+        except (PgtrickleError, psycopg.Error):
+            for name in asked:  # one by one, to see which it is
+                self._verify_one(name)
+            return
+        for name, result in zip(asked, results, strict=True):
+            self._compare(name, result)
+
+    def _verify_one(self, name: str) -> None:
+        try:
+            (result,) = verify_tables(self.line.dsn, [f"Out put.{name}"], timeout_seconds=1)
+        except (PgtrickleError, psycopg.Error) as error:
+            told = error.one_line() if isinstance(error, PgtrickleError) else str(error)
+            self.verdicts[name].fail(ERROR, f"verify: {told}", len(self.case.rounds))
+        else:
+            self._compare(name, result)
+
+    def _compare(self, name: str, result: VerifyResult) -> None:
+        verdict = self.verdicts[name]
+        if verdict.status in FAILURES:
+            verdict.detail += "; verify says ok" if result.ok else ""
+        elif not result.ok:
+            told = f"verify finds {result.missing} missing, {result.extra} too many"
+            verdict.fail(MISMATCH, told, len(self.case.rounds))
 
 
 def _quoted(name: str) -> str:
