@@ -120,7 +120,7 @@ class Arena:
         return psycopg.connect(dsn, autocommit=True)
 
     def admin(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
-        return _run(self.admin_conn, sql.replace("WORD", self.word), *params)
+        return _run(self.admin_conn, re.sub(r"\bWORD\b", self.word, sql), *params)
 
     # -- attempts
 

@@ -76,7 +76,7 @@ def differences(before: State, after: State, service: str) -> list[str]:
 
 
 _SECRET = r"""
-SELECT format('it may %s %s', p, c.oid::regclass)
+SELECT format('it may %%s %%s', p, c.oid::regclass)
 FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
 CROSS JOIN unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) AS p
@@ -87,7 +87,7 @@ WHERE c.relkind IN ('r', 'v', 'm', 'p', 'f')
   AND (has_table_privilege(%(role)s, c.oid, p)
        OR (p IN ('INSERT', 'UPDATE', 'REFERENCES') AND has_any_column_privilege(%(role)s, c.oid, p)))
 UNION ALL
-SELECT format('it may SELECT columns of %s', c.oid::regclass)
+SELECT format('it may SELECT columns of %%s', c.oid::regclass)
 FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'v', 'm', 'p', 'f') AND has_any_column_privilege(%(role)s, c.oid, 'SELECT')
@@ -95,24 +95,24 @@ WHERE c.relkind IN ('r', 'v', 'm', 'p', 'f') AND has_any_column_privilege(%(role
 UNION ALL
 SELECT 'it may read app.people.pay' WHERE has_column_privilege(%(role)s, 'app.people', 'pay', 'SELECT')
 UNION ALL
-SELECT format('it may execute %s', p.oid::regprocedure)
+SELECT format('it may execute %%s', p.oid::regprocedure)
 FROM pg_proc AS p
 WHERE (p.oid = 'app.secret_word()'::regprocedure OR p.pronamespace = 'pgtrickle_changes'::regnamespace)
   AND has_function_privilege(%(role)s, p.oid, 'EXECUTE')
 UNION ALL
-SELECT format('role %s: %s', r.rolname, w.what)
+SELECT format('role %%s: %%s', r.rolname, w.what)
 FROM pg_roles AS r
 CROSS JOIN LATERAL (VALUES ('superuser', r.rolsuper), ('createrole', r.rolcreaterole), ('createdb', r.rolcreatedb), ('replication', r.rolreplication),
                            ('bypassrls', r.rolbypassrls)) AS w(what, is_so)
 WHERE r.rolname = %(role)s AND w.is_so
 UNION ALL
-SELECT format('it is a member of %s', m.roleid::regrole)
+SELECT format('it is a member of %%s', m.roleid::regrole)
 FROM pg_auth_members AS m
 WHERE m.member = to_regrole(%(role)s) AND m.roleid::regrole::text !~ '_\d+$'
 UNION ALL
-SELECT format('role %s was made', r.rolname) FROM pg_roles AS r WHERE starts_with(r.rolname, %(role)s || '_')
+SELECT format('role %%s was made', r.rolname) FROM pg_roles AS r WHERE starts_with(r.rolname, %(role)s || '_')
 UNION ALL
-SELECT format('it owns %s of %s, %s', d.objid, d.classid::regclass, pg_describe_object(d.classid, d.objid, d.objsubid))
+SELECT format('it owns %%s of %%s, %%s', d.objid, d.classid::regclass, pg_describe_object(d.classid, d.objid, d.objsubid))
 FROM pg_shdepend AS d
 CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, d.objsubid) AS i
 WHERE d.refclassid = 'pg_authid'::regclass AND d.refobjid = to_regrole(%(role)s) AND d.deptype = 'o'
@@ -120,16 +120,16 @@ WHERE d.refclassid = 'pg_authid'::regclass AND d.refobjid = to_regrole(%(role)s)
   AND coalesce(i.schema, i.identity) <> %(schema)s AND i.identity !~ ('^' || %(schema)s || '\M') AND coalesce(i.schema, '') !~ '^pg_temp'
   AND i.schema IS DISTINCT FROM 'pgtrickle_run'
 UNION ALL
-SELECT format('in its schema %s owns %s', c.relowner::regrole, c.oid::regclass)
+SELECT format('in its schema %%s owns %%s', c.relowner::regrole, c.oid::regclass)
 FROM pg_class AS c
 WHERE c.relnamespace = to_regnamespace(%(schema)s) AND c.relowner::regrole::text NOT IN (%(role)s) AND c.relkind <> 'i'
   AND NOT (c.relowner::regrole::text = %(service)s AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = c.oid))
 UNION ALL
-SELECT format('in its schema %s owns function %s', p.proowner::regrole, p.oid::regprocedure)
+SELECT format('in its schema %%s owns function %%s', p.proowner::regrole, p.oid::regprocedure)
 FROM pg_proc AS p
 WHERE p.pronamespace = to_regnamespace(%(schema)s) AND p.proowner IS DISTINCT FROM to_regrole(%(role)s)
 UNION ALL
-SELECT format('it has default privileges: %s', d.defaclacl) FROM pg_default_acl AS d WHERE d.defaclacl::text ~ (%(role)s || '=')
+SELECT format('it has default privileges: %%s', d.defaclacl) FROM pg_default_acl AS d WHERE d.defaclacl::text ~ (%(role)s || '=')
 """
 
 
