@@ -36,6 +36,19 @@ $$;
 COMMENT ON FUNCTION pgtrickle._search_path() IS
 'Internal. The schemas in which names of the caller are looked up, for a session of another role: "$user" would be another schema there.';
 
+-- PostgreSQL 18 tells every client its search_path, and libpq gives a connection up that is told more than 30,000 bytes.
+CREATE OR REPLACE FUNCTION pgtrickle._check_path(path text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF octet_length(path) > 8000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the search_path has %s bytes', octet_length(path)), HINT = 'Up to 8,000 are kept with a query.';
+    END IF;
+    RETURN path;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._check_path(text) IS 'Internal. A search_path that a session of ours may take over; raises when it is too long.';
+
 -- No SET search_path: an unqualified name goes where CREATE TABLE of the caller would put it.
 CREATE OR REPLACE FUNCTION pgtrickle._parse_name(name text, OUT schema_name name, OUT table_name name)
 LANGUAGE plpgsql STABLE AS $$

@@ -65,7 +65,7 @@ BEGIN
             MESSAGE = format('somebody else has just asked for %I.%I', schema_name, table_name), HINT = 'Choose another name.';
     END IF;
     INSERT INTO pgtrickle.pgt_definitions (pgt_schema, pgt_name, pgt_id, query, options, search_path, created_by)
-    VALUES (schema_name, table_name, id, query, options, path, caller);
+    VALUES (schema_name, table_name, id, query, options, pgtrickle._check_path(path), caller);
     PERFORM pgtrickle._wake('define');
     RAISE NOTICE USING
         MESSAGE = format('%I.%I reads other databases: the control plane validates it now', schema_name, table_name),

@@ -36,7 +36,7 @@ BEGIN
             HINT = 'Start pgtrickle run, or ask the command: pgtrickle plan --query ''...''. SELECT * FROM pgtrickle.validate_query(...) tells what PostgreSQL knows by itself.';
     END IF;
     INSERT INTO pgtrickle.pgt_plans (query, search_path, asked_by, asked_in, understood)
-    VALUES (query, path, pgtrickle._caller(), pg_current_xact_id(), understood)
+    VALUES (query, pgtrickle._check_path(path), pgtrickle._caller(), pg_current_xact_id(), understood)
     RETURNING plan_id INTO id;
     PERFORM pgtrickle._wake('define');
     RETURN id;
