@@ -5,7 +5,7 @@ SELECT
     a.attnum,
     a.attname::text,
     pg_catalog.has_column_privilege(r.oid, a.attrelid, a.attnum, 'SELECT')
-FROM pg_catalog.unnest(%(relids)s::oid[], %(columns)s::int2[]) AS u(relid, attnum)
+FROM unnest(%(relids)s::oid[], %(columns)s::int2[]) AS u(relid, attnum)
 JOIN pg_catalog.pg_attribute AS a ON a.attrelid = u.relid AND a.attnum = u.attnum AND NOT a.attisdropped
 JOIN pg_catalog.pg_roles AS r ON r.rolname = %(role)s
 ORDER BY a.attrelid, a.attnum
