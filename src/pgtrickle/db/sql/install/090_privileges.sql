@@ -40,3 +40,19 @@ REVOKE ALL ON FUNCTION pgtrickle._register_as(oid, oid[], oid, name, name, text,
 REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_plans FROM PUBLIC;
+-- Default privileges of the role that installs may have opened them: what is in the schema is closed with it.
+DO $$
+DECLARE
+    opened record;
+BEGIN
+    FOR opened IN
+        SELECT DISTINCT n.nspname, CASE n.nspname WHEN 'pgtrickle' THEN 'CREATE' ELSE 'ALL' END AS privilege, pg_get_userbyid(a.grantee) AS grantee
+        FROM pg_namespace AS n
+        CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
+        WHERE n.nspname IN ('pgtrickle', 'pgtrickle_changes') AND a.grantee NOT IN (0, n.nspowner)
+          AND (a.privilege_type = 'CREATE' OR (n.nspname <> 'pgtrickle' AND pg_get_userbyid(a.grantee) <> 'pgtrickle_broker'))
+    LOOP
+        EXECUTE format('REVOKE %s ON SCHEMA %I FROM %I', opened.privilege, opened.nspname, opened.grantee);
+    END LOOP;
+END
+$$;
