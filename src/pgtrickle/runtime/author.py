@@ -37,11 +37,16 @@ _NONE = Window(Cut(100, 100, ()), Cut(100, 100, ()))
 
 
 def session(
-    place: Handover, table: StreamTable, copies: Sequence[Copy] = (), *, may_write: bool = False
+    place: Handover,
+    table: StreamTable,
+    copies: Sequence[Copy] = (),
+    *,
+    settings: Mapping[str, str] | None = None,
+    may_write: bool = False,
 ) -> AbstractContextManager[AuthorSession]:
-    return as_author(
-        place, table.author, settings=evaluated(table.session_settings), copies=copies, may_write=may_write
-    )
+    """`settings`: other ones of the author than those that all evaluations have."""
+    settings = evaluated(table.session_settings) if settings is None else settings
+    return as_author(place, table.author, settings=settings, copies=copies, may_write=may_write)
 
 
 # -- reading
