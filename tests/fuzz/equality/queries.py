@@ -302,9 +302,11 @@ class Generator:
         random = self.random
         column = random.choice(self._typed(source.columns))
         kind = BY_KEY[column.type]
-        ways = ["count", "count", "distinct", "agg", "filter"]
+        array = kind.elements is not None and kind.elements[0] == "unnest({})"  # of which no arrays are made
+        ways = ["count", "count", "distinct", "filter", *([] if array else ["agg"])]
         ways += ["extreme"] * 3 if kind.extremes is not None else []
-        ways += ["ordered", "string"] if source.keys is not None and column.exact else []
+        if source.keys is not None and column.exact:
+            ways += ["string", *([] if array else ["ordered"])]
         ways += ["bool"] if self.names.compares(kind, exact=column.exact) else []
         ways += ["sum"] if kind.key in ("numeric", "interval", "money", "int") else []
         arg = (_column(column),)
