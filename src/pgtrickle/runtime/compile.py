@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.errors import DefinitionError, NotDifferentiableError
 from pgtrickle.model.catalog import REGION, Column, Relation, StreamTable
+from pgtrickle.model.session import evaluated, other_formats
 from pgtrickle.pipeline.carriers import SqlType, encoded, exact
 from pgtrickle.pipeline.deltatext import Texts
 from pgtrickle.pipeline.explain import explain, sample_statements
@@ -22,6 +24,7 @@ from pgtrickle.pipeline.nodes import Aggregate, Plan, scans
 from pgtrickle.pipeline.parse import Functions, parse
 from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
 from pgtrickle.pipeline.walks import RecursionTemplate
+from pgtrickle.runtime import meaning
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -45,6 +48,8 @@ class Compiled:
     load_sql: str
     explanation: dict[str, Any]
     kept: Kept | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)  # of the author, under which statements are evaluated
+    meant: dict[str, str | None] | None = None  # what the text means, for the plan (runtime/meaning.py)
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
     texts: Texts = field(default_factory=Texts, compare=False, repr=False)  # of change statements
 
@@ -55,9 +60,35 @@ class Compiled:
 
 def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = frozenset()) -> Compiled:
     """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE, or is in a cycle."""
+    found = meaning.meant(conn, table)
+    kept = table.session_settings
+    formats = other_formats(kept)
+    if formats and meaning.makes_texts(conn, found.query):
+        return _formatted(table, found, formats)
+    compiled = _compiled(conn, meaning.as_meant(table, found), cycle, found.only_whole)
+    return replace(compiled, settings=evaluated(kept), meant=meaning.kept(table, found))
+
+
+def _formatted(table: StreamTable, found: meaning.Meant, formats: Mapping[str, str]) -> Compiled:
+    """A query that makes texts of values, in formats of its author that are not ours."""
+    listed = ", ".join(f"{name} {value}" for name, value in sorted(formats.items()))
+    reason = f"the query makes texts of values, and its author's session had {listed}"
+    if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
+        raise NotDifferentiableError(reason, hint="use to_char() and the like, or define it with the usual formats")
+    compiled = _full(meaning.as_meant(table, found), reason)
+    names = ", ".join(f"c{i}" for i in range(len(table.columns)))
+    row = encoded([f"pgtrickle._in_our_format(q.c{i})" for i in range(len(table.columns))])
+    load = f"SELECT {row} FROM ({found.query}) AS q({names})"
+    settings = {**evaluated(table.session_settings), **formats}
+    return replace(compiled, load_sql=load, settings=settings, meant=meaning.kept(table, found))
+
+
+def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_whole: str | None) -> Compiled:
     if cycle:
         return _cyclic(conn, table, cycle)
     try:
+        if only_whole is not None:
+            raise NotDifferentiableError(only_whole)
         template = _template(conn, table)
     except NotDifferentiableError as error:
         if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
@@ -134,15 +165,26 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     if isinstance(template, FoldTemplate) and template.key_types:
         reread = template.reread_statement(may_be_null=True, whole=True)
         statements.append(reread.replace("%s::text[]", "NULL::text[]").replace("%%", "%"))
+    if isinstance(template, FoldTemplate | LimitTemplate):
+        statements.append(template.output_statement(f"(SELECT {_no_state(template)}) AS s"))
+    reason, hint = None, None
+    types = meaning.own_types(conn)
     try:
         with translated(), conn.transaction():
             for sql in dict.fromkeys(statements):
                 conn.execute(f"EXPLAIN {sql}")
+        reason = meaning.compared_otherwise(conn, types, statements) if types else None
     except DefinitionError as error:
-        if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
-            raise NotDifferentiableError(error.message, hint=error.hint) from error
-        return _full(table, error.message)
-    return compiled
+        reason, hint = error.message, error.hint
+        if types and "[42883]" in reason:  # no such operator
+            reason = meaning.NO_OPERATOR
+    if reason is None:
+        return compiled
+    if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or compiled.cycle:
+        raise NotDifferentiableError(reason, hint=hint)
+    found = meaning.meant(conn, table)
+    full = _full(meaning.as_meant(table, found), reason)
+    return replace(full, meant=compiled.meant, settings=compiled.settings)
 
 
 def _without_storage(template: Template) -> Template:
@@ -177,7 +219,8 @@ def _template(conn: Connection, table: StreamTable) -> Template:
             _prove(conn, template)
     except DefinitionError as error:
         _still_valid(conn, table)
-        raise NotDifferentiableError(error.message, hint=error.hint) from error
+        is_operator = "[42883]" in error.message and bool(meaning.own_types(conn))
+        raise NotDifferentiableError(meaning.NO_OPERATOR if is_operator else error.message, hint=error.hint) from error
     return template
 
 
@@ -199,7 +242,8 @@ def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) ->
 
     def find(schema: str, name: str) -> Relation:
         # A name that is not among the sources is one that was renamed or made anew: then whatever has the name now.
-        return known.get((schema, name)) or catalog.find_relation(conn, schema, name)
+        found = known.get((schema, name)) or catalog.find_relation(conn, schema, name)
+        return meaning.view_explicit(conn, found) if found.kind == "v" else found
 
     return parse(table.query, find, used, functions, folded=folded)
 

@@ -176,7 +176,8 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> s
     """
     known = {s.relid: s.columns for s in table.sources}
     with conn.transaction(force_rollback=True):
-        conn.execute(f"CREATE TEMPORARY VIEW __pgt_reads AS {table.query}")
+        query = (compiled.meant or {}).get("query") or table.query
+        conn.execute(f"CREATE TEMPORARY VIEW __pgt_reads AS {query}")
         probe = {"probe": "pg_temp.__pgt_reads"}
         rows = conn.execute(statement("reads"), probe).fetchall()
         types = conn.execute(statement("probe_types"), probe).fetchall()
@@ -263,6 +264,7 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, *, is_rena
             rests_on = {key: stored[key] for key in ("time_zone", "functions") if key in stored}
         explained = compiled.explanation
         plan: dict[str, object] = {k: v for k, v in explained.items() if k in ("mode", "leaves", "load")}
+        plan["meant"] = compiled.meant
         plan |= {"words": list(plan_words(explained)), "shape": _shape(table, compiled), "content": content, **rests_on}
         recorded = {
             "id": table.pgt_id,
