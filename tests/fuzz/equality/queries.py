@@ -545,7 +545,7 @@ class Generator:
             if way < 0.15:
                 self.used.add("IS NOT DISTINCT FROM")
                 on = Expr("({} IS NOT DISTINCT FROM {})", BOOL, (_column(a), _column(b)))
-            elif way < 0.3 and more is not None:
+            elif way < 0.3 and more is not None and self._in_rows(a, more[0]):
                 self.used.add("row =")
                 on = Expr("(({}, {}) = ({}, {}))", BOOL, (*map(_column, (a, more[0], b, more[1])),))
             elif way < 0.4:
@@ -554,6 +554,10 @@ class Generator:
 
     def _merges(self, kind: Kind) -> bool:
         return kind.merges and not ("ops" in self.path and kind.key in LIKE_TEXT)
+
+    def _in_rows(self, *columns: Col) -> bool:
+        """Rows are compared by members of operator classes only."""
+        return "ops" not in self.path or not any(c.type in LIKE_TEXT for c in columns)
 
     def _equal(self, a: Col, b: Col) -> Expr:
         home = BY_KEY[a.type].home
@@ -759,7 +763,7 @@ class Generator:
             return Expr(f"({word} ({{}}))", BOOL, (Select((Output("one", Expr("1", INT)),), inner.source, test),))
         if way == "row in":
             more = self._pair([c for c in columns if c != a], [c for c in inner.columns if c != b])
-            if more is not None:
+            if more is not None and self._in_rows(a, more[0]):
                 self.used.add("row IN")
                 outputs = (Output("x", _column(b)), Output("y", _column(more[1])))
                 word = self.random.choice(("IN", "IN", "NOT IN"))
