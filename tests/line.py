@@ -19,7 +19,7 @@ from pgtrickle.settings import Settings
 
 # What shows one of several equal values, whichever comes first.
 _ONE_OF_EQUAL = re.compile(
-    r"\b(?:DISTINCT|GROUP\s+BY|UNION(?!\s+ALL)|INTERSECT|EXCEPT|OVER|LIMIT|FETCH|max|min)\b", re.I
+    r"\b(?:DISTINCT|GROUP\s+BY|UNION(?!\s+ALL)|INTERSECT|EXCEPT|OVER|LIMIT|FETCH|max|min|json\w*)\b", re.IGNORECASE
 )
 _FLOATS = ("real", "double precision")
 
