@@ -1,4 +1,4 @@
-"""Chooses, of many random queries, those whose answers move, as their authors' sessions tell in a database of its own."""
+"""Chooses, of many random queries, those whose answers move, as their authors' sessions tell."""
 
 from __future__ import annotations
 
