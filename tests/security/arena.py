@@ -198,7 +198,6 @@ class Arena:
         now = time.time_ns() % 1_000_000_000
         self.admin(f"INSERT INTO app.open VALUES ({now}, 'later', 1); INSERT INTO app.secret VALUES ({now}, 'WORD-new', 1)")
         self.line.tick()
-        self.line.tick()
 
     def _service_looks(self) -> None:
         """All else that evaluates a query: plans, verification, housekeeping."""

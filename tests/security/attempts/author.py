@@ -192,7 +192,7 @@ ATTEMPTS = (
         hostile("f", result="evil.payload('f')"),
         READ,
         TICK,
-        As("admin", "REVOKE CREATE ON DATABASE field FROM mallory; ALTER SCHEMA pgtrickle_run OWNER TO {service}"),
+        As("admin", "REVOKE CREATE ON DATABASE field FROM mallory"),
         maybe=ANY_REFUSAL + "|already exists|does not exist",
     ),
     _author(
