@@ -516,18 +516,22 @@ BEGIN
     END IF;
 
     -- capture needs ownership (ENABLE REPLICA TRIGGER), and refreshes run the code of these owners
-    SELECT format('%I.%I', n.nspname, c.relname) AS relation, pg_get_userbyid(c.relowner) AS owner_name INTO bad
+    SELECT format('%I.%I', n.nspname, c.relname) AS relation, pg_get_userbyid(c.relowner) AS owner_name, o.rolsuper AS is_super INTO bad
     FROM pgtrickle._reads(probe, asker) AS x
     JOIN pg_class AS c ON c.oid = x.relid AND NOT x.is_system
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
     JOIN pg_roles AS o ON o.oid = c.relowner
-    WHERE NOT pg_has_role(keeper, c.relowner, 'USAGE')
+    JOIN pg_roles AS k ON k.oid = keeper
+    -- a member of a superuser could do all that a superuser can
+    WHERE (NOT pg_has_role(keeper, c.relowner, 'USAGE') OR (o.rolsuper AND NOT k.rolsuper))
       AND NOT (o.rolsuper AND c.relkind = 'v')
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%s is not owned by %I, the role that installed pgtrickle', bad.relation, pg_get_userbyid(keeper)),
-            HINT = format('GRANT %I TO %I', bad.owner_name, pg_get_userbyid(keeper));
+            MESSAGE = CASE WHEN bad.is_super THEN format('%s is owned by superuser %I, whose tables are not captured', bad.relation, bad.owner_name)
+                           ELSE format('%s is not owned by %I, the role that installed pgtrickle', bad.relation, pg_get_userbyid(keeper)) END,
+            HINT = CASE WHEN bad.is_super THEN format('ALTER TABLE %s OWNER TO a role that is no superuser, and GRANT that role TO %I.', bad.relation, pg_get_userbyid(keeper))
+                        ELSE format('GRANT %I TO %I', bad.owner_name, pg_get_userbyid(keeper)) END;
     END IF;
     SELECT f.signature, pg_get_userbyid(f.owner) AS owner_name INTO bad
     FROM pgtrickle._functions_called(probe) AS f

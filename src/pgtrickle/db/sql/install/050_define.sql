@@ -404,10 +404,10 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._register(oid, name, name, text, jsonb) IS 'Internal. Creates storage and catalog rows for a probed query.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._authorize(id bigint) RETURNS pgtrickle.pgt_stream_tables
+CREATE OR REPLACE FUNCTION pgtrickle._authorize(id bigint, me text) RETURNS pgtrickle.pgt_stream_tables
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    caller CONSTANT name := pgtrickle._caller();
+    caller CONSTANT name := pgtrickle._caller(me);
     st pgtrickle.pgt_stream_tables;
 BEGIN
     SELECT * INTO st FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id FOR UPDATE;
@@ -424,7 +424,7 @@ BEGIN
     RETURN st;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._authorize(bigint) IS
+COMMENT ON FUNCTION pgtrickle._authorize(bigint, text) IS
 'Internal, called by SECURITY DEFINER functions. Locks the catalog row; raises unless the caller has the role of the creator or of the installing role.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._alter_as(
@@ -519,12 +519,12 @@ $$;
 COMMENT ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) IS
 'Internal. Changes definition and options of a stream table whose catalog row is locked, fences running refreshes.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._alter(id bigint, probe oid, original_query text, options jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._alter(id bigint, probe oid, original_query text, options jsonb, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
+    st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._authorize(id, me);
 BEGIN
     PERFORM pgtrickle._alter_as(CASE WHEN probe IS NOT NULL THEN pgtrickle._check_probe(probe) END, '{}', st, probe, original_query, options);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._alter(bigint, oid, text, jsonb) IS 'Internal. Changes definition and options of a stream table, fences running refreshes.';
+COMMENT ON FUNCTION pgtrickle._alter(bigint, oid, text, jsonb, text) IS 'Internal. Changes definition and options of a stream table, fences running refreshes.';

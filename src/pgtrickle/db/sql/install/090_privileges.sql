@@ -23,14 +23,15 @@ END
 $$;
 REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle_changes FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._store_dependencies(bigint, oid) FROM PUBLIC;
-REVOKE ALL ON FUNCTION pgtrickle._authorize(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._authorize(bigint, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._caller(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._column_definitions(jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._alert(text, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._wake(text, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._leave_groups(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._shape_publication(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._unlist_publication(bigint) FROM PUBLIC;
-REVOKE ALL ON FUNCTION pgtrickle._subscriber(pgtrickle.pgt_stream_tables, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._subscriber(pgtrickle.pgt_stream_tables, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._make_mirror(jsonb, jsonb, jsonb, oid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._drop_mirror(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._rename_mirror(bigint, int, name, name, name[]) FROM PUBLIC;
