@@ -327,6 +327,7 @@ DECLARE
     schema_oid oid;
     d record;
     effective text;
+    evaluator text;
     id bigint;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('pgtrickle.create:' || qualified, 0));
@@ -362,6 +363,7 @@ BEGIN
 
     PERFORM pgtrickle._refuse_unusable(probe);
     PERFORM pgtrickle._check_rights(probe, keeper, creator, mirrors);
+    evaluator := pgtrickle._who_evaluates(probe, creator, keeper);
     SELECT * INTO d FROM pgtrickle._describe(probe);
     effective := pgtrickle._effective_mode(o ->> 'refresh_mode', d.obstacle);
 
@@ -377,7 +379,7 @@ BEGIN
     INSERT INTO pgtrickle.pgt_stream_tables
         (pgt_relid, pgt_name, pgt_schema, defining_query, original_query, output_columns, schedule, refresh_mode, effective_refresh_mode,
          mode_reason, refresh_requested_at, refresh_tier, diamond_consistency, diamond_schedule_policy, cdc_mode, append_only,
-         pooler_compatibility_mode, partition_by, max_differential_joins, max_delta_fraction, created_by, tier_pinned, applied_from)
+         pooler_compatibility_mode, partition_by, max_differential_joins, max_delta_fraction, created_by, tier_pinned, applied_from, run_as)
     VALUES
         (qualified::regclass::oid, table_name, schema_name, d.defining_query, original_query, d.output_columns, o ->> 'schedule',
          o ->> 'refresh_mode', effective, CASE WHEN effective = 'FULL' THEN d.obstacle END,
@@ -385,7 +387,7 @@ BEGIN
          coalesce(nullif(o ->> 'tier', 'auto'), 'hot'), o ->> 'diamond_consistency', o ->> 'diamond_schedule_policy', o ->> 'cdc_mode',
          coalesce((o ->> 'append_only')::bool, false), coalesce((o ->> 'pooler_compatibility_mode')::bool, false), o ->> 'partition_by',
          (o ->> 'max_differential_joins')::int, (o ->> 'max_delta_fraction')::float8, pg_get_userbyid(creator),
-         coalesce(o ->> 'tier' <> 'auto', false), o ->> 'applied_from')
+         coalesce(o ->> 'tier' <> 'auto', false), o ->> 'applied_from', evaluator)
     RETURNING pgt_id INTO id;
     PERFORM pgtrickle._store_dependencies(id, probe);
     PERFORM pgtrickle._wake('create', id);
@@ -437,6 +439,9 @@ DECLARE
     o CONSTANT jsonb := pgtrickle._check_options(options);
     qualified CONSTANT text := format('%I.%I', st.pgt_schema, st.pgt_name);
     new_mode CONSTANT text := coalesce(o ->> 'refresh_mode', st.refresh_mode);
+    -- Refreshes read with the privileges of whoever created it, whoever alters it; who alters what nobody is the author of becomes that.
+    author CONSTANT oid := coalesce((SELECT r.oid FROM pg_roles AS r WHERE r.rolname = st.created_by), asker);
+    evaluator text := st.run_as;
     d record;
     effective text := st.effective_refresh_mode;
     reason text := st.mode_reason;
@@ -446,7 +451,8 @@ DECLARE
 BEGIN
     IF probe IS NOT NULL THEN
         PERFORM pgtrickle._refuse_unusable(probe);
-        PERFORM pgtrickle._check_rights(probe, keeper, asker, mirrors);
+        PERFORM pgtrickle._check_rights(probe, keeper, author, mirrors);
+        evaluator := pgtrickle._who_evaluates(probe, author, keeper);
         SELECT * INTO d FROM pgtrickle._describe(probe);
         effective := pgtrickle._effective_mode(new_mode, d.obstacle);
         reason := CASE WHEN effective = 'FULL' THEN d.obstacle END;
@@ -477,7 +483,8 @@ BEGIN
         SET defining_query = d.defining_query, original_query = _alter_as.original_query, output_columns = d.output_columns,
             plan = NULL, definition_version = t.definition_version + 1, needs_reinit = true, reinit_reason = 'the query was altered',
             status = CASE t.status WHEN 'SUSPENDED' THEN 'SUSPENDED' ELSE 'INITIALIZING' END,
-            consecutive_errors = 0, last_error_message = NULL, refresh_requested_at = clock_timestamp()
+            consecutive_errors = 0, last_error_message = NULL, refresh_requested_at = clock_timestamp(),
+            created_by = pg_get_userbyid(author)
         WHERE t.pgt_id = id;
     END IF;
 
@@ -485,6 +492,7 @@ BEGIN
     SET refresh_mode = new_mode,
         effective_refresh_mode = effective,
         mode_reason = reason,
+        run_as = evaluator,
         plan = CASE WHEN effective = st.effective_refresh_mode THEN t.plan END,
         schedule = coalesce(o ->> 'schedule', t.schedule),
         status = CASE o ->> 'status'
