@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pgtrickle.db.handover import Handover
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Delta, Pending, Timings
@@ -57,6 +58,7 @@ class Job:
     refill: list[pa.Table] | None = None  # the kept rows of a LIMIT anew, instead of arrays
     error: PgtrickleError | None = None
     is_silent: bool = False  # only its frontier moves, along with others': nothing for the history
+    place: Handover | None = None  # where its author's session reads; None: it is evaluated by us
 
     @property
     def is_load(self) -> bool:

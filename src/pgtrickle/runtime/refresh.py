@@ -16,6 +16,7 @@ from pgtrickle.apply.commit import Record, Written, fence, write_history
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import MOST_PLANNED_AHEAD, begin, plan_for_many, translated
+from pgtrickle.db.handover import hand_over
 from pgtrickle.errors import (
     DefinitionError,
     FencedError,
@@ -77,6 +78,7 @@ class Refresher:
         self.quiet_too = False  # of a cycle all go when one does
         self.bulk_bytes = bulk_bytes
         self.costs = costs if costs is not None else CostMemory()
+        self.snapshot_of = reader  # the session whose snapshot authors' sessions take over
 
     def wave(self, ids: Sequence[int], *, initiated_by: str = "SCHEDULER") -> list[Outcome]:
         return self.wave_if(ids, lambda _tables: True, initiated_by) or []
@@ -220,6 +222,11 @@ class Refresher:
             timings.add("plan", (time.perf_counter() - begun) * 1000)
             own = {s.relid: prints.get(s.relid) for s in table.watched}
             jobs.append(Job(table, compiled, decision, cuts[table.pgt_id], pending, own, started, timings))
+        authors = [job for job in jobs if job.table.runs_as_author]
+        if authors:  # here, because no snapshot is exported from within a savepoint
+            place = hand_over(self.snapshot_of)
+            for job in authors:
+                job.place = place
         return jobs
 
     def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
