@@ -202,14 +202,4 @@ ATTEMPTS = (
         READ,
         TICK,
     ),
-    _author(
-        "author_other_table_owner",
-        "an index predicate of a source belongs to another role than the query",
-        hostile("f", returns="bool", result="true"),
-        "CREATE TABLE evil.t (id int, label text); CREATE INDEX ON evil.t (id) WHERE evil.f('x'); GRANT SELECT ON evil.t TO alice",
-        As("alice", "SELECT pgtrickle.create_stream_table('reports.trap_{n}', 'SELECT id, label FROM evil.t WHERE id = 1')"),
-        TICK,
-        "INSERT INTO evil.t VALUES (1, 'x')",
-        TICK,
-    ),
 )
