@@ -23,6 +23,7 @@ from pgtrickle.pipeline.nodes import Aggregate, Plan, scans
 from pgtrickle.pipeline.parse import Functions, parse
 from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
 from pgtrickle.pipeline.walks import RecursionTemplate
+from pgtrickle.runtime import meaning
 from pgtrickle.runtime.author import Analyst, unreadable, with_copies
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Compiled:
     load_sql: str
     explanation: dict[str, Any]
     kept: Kept | None = None
+    meant: dict[str, str | None] | None = None  # what the text means, for the plan (runtime/meaning.py)
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
     copies: tuple[Copy, ...] = ()  # what the author's session needs to load it
     texts: Texts = field(default_factory=Texts, compare=False, repr=False)  # of change statements
@@ -58,9 +60,17 @@ class Compiled:
 
 def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = frozenset()) -> Compiled:
     """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE, or is in a cycle."""
+    found = meaning.meant(conn, table)
+    compiled = _compiled(conn, replace(table, query=found.query), cycle, found.only_whole)
+    return replace(compiled, meant=meaning.kept(table, found))
+
+
+def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_whole: str | None) -> Compiled:
     if cycle:
         return _cyclic(conn, table, cycle)
     try:
+        if only_whole is not None:
+            raise NotDifferentiableError(only_whole)
         template = _template(conn, table)
     except NotDifferentiableError as error:
         if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
@@ -133,8 +143,34 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     template = compiled.template
     if template is None:
         return compiled
-    sampled, are_copied = _without_storage(template), table.runs_as_author
-    # Many changes are read another way than few.
+    statements = _statements(template, are_copied=table.runs_as_author)
+    reason, hint = None, None
+    types = meaning.own_types(conn)
+    try:
+        with translated(), conn.transaction():
+            Analyst(conn, table).explain(list(dict.fromkeys(statements)), sorted(template.relids))
+        if types:  # over the buffers themselves: they are parsed here, by us
+            reason = meaning.compared_otherwise(conn, types, _statements(template, are_copied=False))
+    except (DefinitionError, ConfigError) as error:
+        hidden = unreadable(conn, table) if table.runs_as_author else []
+        if isinstance(error, ConfigError) and not hidden:
+            raise
+        reason, hint = error.message, error.hint
+        if hidden:
+            reason = f"its changes are found by columns that {table.author} may not read: {', '.join(hidden)}"
+        elif types and "[42883]" in reason:  # no such operator
+            reason = meaning.NO_OPERATOR
+    if reason is None:
+        return compiled
+    if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or compiled.cycle:
+        raise NotDifferentiableError(reason, hint=hint)
+    found = meaning.meant(conn, table)
+    return replace(_full(conn, replace(table, query=found.query), reason), meant=compiled.meant)
+
+
+def _statements(template: Template, *, are_copied: bool) -> list[str]:
+    """One of each kind that reads changes or state. Many changes are read another way than few."""
+    sampled = _without_storage(template)
     statements = [
         *sample_statements(sampled, are_copied=are_copied),
         *sample_statements(sampled, rows=1_000_000, are_copied=are_copied),
@@ -142,20 +178,9 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     if isinstance(template, FoldTemplate) and template.key_types:
         reread = template.reread_statement(may_be_null=True, whole=True)
         statements.append(reread.replace("%s::text[]", "NULL::text[]").replace("%%", "%"))
-    try:
-        with translated(), conn.transaction():
-            Analyst(conn, table).explain(list(dict.fromkeys(statements)), sorted(template.relids))
-    except (DefinitionError, ConfigError) as error:
-        hidden = unreadable(conn, table) if table.runs_as_author else []
-        if isinstance(error, ConfigError) and not hidden:
-            raise
-        message = error.message
-        if hidden:
-            message = f"its changes are found by columns that {table.author} may not read: {', '.join(hidden)}"
-        if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
-            raise NotDifferentiableError(message, hint=error.hint) from error
-        return _full(conn, table, message)
-    return compiled
+    if isinstance(template, FoldTemplate | LimitTemplate):
+        statements.append(template.output_statement(f"(SELECT {_no_state(template)}) AS s"))
+    return statements
 
 
 def _without_storage(template: Template) -> Template:
@@ -194,7 +219,8 @@ def _template(conn: Connection, table: StreamTable) -> Template:
             _prove(conn, table, template)
     except DefinitionError as error:
         _still_valid(conn, table)
-        raise NotDifferentiableError(error.message, hint=error.hint) from error
+        is_operator = "[42883]" in error.message and bool(meaning.own_types(conn))
+        raise NotDifferentiableError(meaning.NO_OPERATOR if is_operator else error.message, hint=error.hint) from error
     return template
 
 
@@ -217,7 +243,8 @@ def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) ->
 
     def find(schema: str, name: str) -> Relation:
         # A name that is not among the sources is one that was renamed or made anew: then whatever has the name now.
-        return known.get((schema, name)) or catalog.find_relation(conn, schema, name)
+        found = known.get((schema, name)) or catalog.find_relation(conn, schema, name)
+        return meaning.view_explicit(conn, found) if found.kind == "v" else found
 
     return parse(table.query, find, used, functions, folded=folded)
 

@@ -176,7 +176,8 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> s
     what a definition must not, or what only FULL can follow.
     """
     known = {s.relid: s.columns for s in table.sources}
-    with Analyst(conn, table).view("__pgt_reads") as (looking, copies):
+    query = (compiled.meant or {}).get("query") or table.query
+    with Analyst(conn, replace(table, query=query)).view("__pgt_reads") as (looking, copies):
         probe = {"probe": "pg_temp.__pgt_reads"}
         rows = looking.execute(statement("reads"), probe).fetchall()
         types = looking.execute(statement("probe_types"), probe).fetchall()
@@ -265,6 +266,7 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, *, is_rena
             rests_on = {key: stored[key] for key in ("time_zone", "functions") if key in stored}
         explained = compiled.explanation
         plan: dict[str, object] = {k: v for k, v in explained.items() if k in ("mode", "leaves", "load")}
+        plan["meant"] = compiled.meant
         plan |= {"words": list(plan_words(explained)), "shape": _shape(table, compiled), "content": content, **rests_on}
         recorded = {
             "id": table.pgt_id,

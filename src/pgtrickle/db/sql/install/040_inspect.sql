@@ -568,3 +568,27 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._read_as_another(oid, oid, oid) IS
 'Internal. The first foreign table of a query that refreshes would read as another user than the query of the role would; NULL when there is none. asker NULL: the owner of the probe.';
+
+-- Not those of DISTINCT, GROUP BY, ORDER BY and set operations, which go by the types of what they compare.
+CREATE OR REPLACE FUNCTION pgtrickle._operators(probe oid) RETURNS oid[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(array_agg(o.operator ORDER BY o.operator), '{}')
+    FROM (
+        SELECT n::oid AS operator
+        FROM pg_rewrite AS r,
+             regexp_matches(r.ev_action::text, ':opnos? (?:\(o ([0-9 ]+)\)|(\d+))', 'g') AS m,
+             regexp_split_to_table(coalesce(m[1], m[2]), ' ') AS n
+        WHERE r.ev_class = probe AND r.ev_type = '1'
+    ) AS o
+$$;
+COMMENT ON FUNCTION pgtrickle._operators(oid) IS
+'Internal. The operators of a view''s own query that were looked up by name, one entry per use, sorted; not those of views below it.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._means_otherwise(st pgtrickle.pgt_stream_tables, probe oid, settings jsonb) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- A path that finds the same is as good. Of a definition from before these were kept nothing is known.
+    SELECT st.session_settings <> '{}'
+       AND ((st.session_settings - 'search_path') <> (settings - 'search_path') OR st.operators <> pgtrickle._operators(probe))
+$$;
+COMMENT ON FUNCTION pgtrickle._means_otherwise(pgtrickle.pgt_stream_tables, oid, jsonb) IS
+'Internal. Whether the same text has other operators in this session than the definition has, or is evaluated with other settings.';

@@ -246,6 +246,16 @@ UPDATE pgtrickle.pgt_stream_tables SET defined_in = pgtrickle._origin() WHERE de
 
 COMMENT ON FUNCTION pgtrickle._store_dependencies(bigint, oid) IS 'Internal. Replaces what is known of what a stream table reads and calls.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._store_session(id bigint, probe oid, settings jsonb) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE pgtrickle.pgt_stream_tables AS st
+    SET session_settings = pgtrickle._check_settings(coalesce(settings, pgtrickle._session_settings('pg_catalog, pg_temp'))),
+        operators = pgtrickle._operators(probe)
+    WHERE st.pgt_id = id
+$$;
+COMMENT ON FUNCTION pgtrickle._store_session(bigint, oid, jsonb) IS
+'Internal. Keeps what the query means in the session that defines it: settings (those of this session where none are given) and operators.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._reads_otherwise(id bigint, probe oid DEFAULT NULL) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT
@@ -390,6 +400,7 @@ BEGIN
          coalesce(o ->> 'tier' <> 'auto', false), o ->> 'applied_from', evaluator)
     RETURNING pgt_id INTO id;
     PERFORM pgtrickle._store_dependencies(id, probe);
+    PERFORM pgtrickle._store_session(id, probe, o -> 'session_settings');
     PERFORM pgtrickle._wake('create', id);
     RETURN id;
 END
@@ -479,6 +490,7 @@ BEGIN
         END IF;
         cycle := pgtrickle._cycle_of(id);
         PERFORM pgtrickle._store_dependencies(id, probe);
+        PERFORM pgtrickle._store_session(id, probe, o -> 'session_settings');
         UPDATE pgtrickle.pgt_stream_tables AS t
         SET defining_query = d.defining_query, original_query = _alter_as.original_query, output_columns = d.output_columns,
             plan = NULL, definition_version = t.definition_version + 1, needs_reinit = true, reinit_reason = 'the query was altered',

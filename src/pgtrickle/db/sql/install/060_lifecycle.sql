@@ -9,7 +9,7 @@ DECLARE
 BEGIN
     PERFORM pgtrickle._require_primary();
     SELECT * INTO target FROM pgtrickle._parse_name(name);
-    options := pgtrickle._check_options(options);
+    options := pgtrickle._check_options(options) || pg_catalog.jsonb_build_object('session_settings', pgtrickle._session_settings());
     IF if_exists <> 'raise' THEN
         SELECT st.pgt_id INTO existing
         FROM pgtrickle.pgt_stream_tables AS st
@@ -34,7 +34,8 @@ BEGIN
         END IF;
     ELSE
         -- the same text again keeps content and state, if it means the same
-        PERFORM pgtrickle._alter(existing, probe, CASE WHEN st.original_query <> query OR pgtrickle._reads_otherwise(existing, probe) THEN query END, options)
+        PERFORM pgtrickle._alter(existing, probe, CASE WHEN st.original_query <> query OR pgtrickle._reads_otherwise(existing, probe)
+            OR pgtrickle._means_otherwise(st, probe, options -> 'session_settings') THEN query END, options)
         FROM pgtrickle.pgt_stream_tables AS st
         WHERE st.pgt_id = existing;
     END IF;
@@ -146,7 +147,7 @@ DECLARE
 BEGIN
     PERFORM pgtrickle._require_primary();
     id := pgtrickle._find(name);
-    options := pgtrickle._check_options(options);
+    options := pgtrickle._check_options(options) || pg_catalog.jsonb_build_object('session_settings', pgtrickle._session_settings());
     IF query IS NULL AND refresh_mode IS NOT NULL AND pgtrickle._reads_otherwise(id) THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = pg_catalog.format('a source of %s was renamed, which its next refresh will follow', name),

@@ -25,6 +25,7 @@ REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle_changes FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._store_dependencies(bigint, oid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._authorize(bigint, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._caller(text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._store_session(bigint, oid, jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._column_definitions(jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._alert(text, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._wake(text, bigint) FROM PUBLIC;
