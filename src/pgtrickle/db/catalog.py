@@ -75,7 +75,7 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
         mirror,
         *row[28:34],
         tuple(row[34]),
-        row[35],
+        *row[35:],
     ]
     return StreamTable(*fields)
 

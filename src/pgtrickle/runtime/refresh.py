@@ -21,6 +21,7 @@ from pgtrickle.errors import (
     DefinitionError,
     FencedError,
     InexactValueError,
+    LostPrivilegeError,
     PgtrickleError,
     SourceChangedError,
     TooManyRowsError,
@@ -196,6 +197,9 @@ class Refresher:
             if not table.is_in_place:
                 outcomes.append(Outcome(table, FULL, None, _moved(table)))
                 continue
+            if table.lost_privilege is not None:
+                outcomes.append(Outcome(table, FULL, None, lost_privilege(table)))
+                continue
             compiled = self.compiled(table)
             if compiled is None:
                 outcomes.append(Outcome(table, PREPARE))
@@ -365,6 +369,13 @@ def _moved(table: StreamTable) -> SourceChangedError:
     return SourceChangedError(
         f"the table {table.full_name} was dropped, renamed or moved to another schema",
         hint=f"put it back and resume, or SELECT pgtrickle.repair_stream_table('{table.full_name}')",
+    )
+
+
+def lost_privilege(table: StreamTable) -> LostPrivilegeError:
+    return LostPrivilegeError(
+        table.lost_privilege or "",
+        hint=f"grant it again, then SELECT pgtrickle.resume_stream_table('{table.full_name}')",
     )
 
 

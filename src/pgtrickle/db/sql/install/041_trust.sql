@@ -500,3 +500,99 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._who_evaluates(oid, oid, oid) IS
 'Internal. Whose privileges evaluate a query: service (the keeper''s, for trusted code) or author; raises when neither is possible.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._check_evaluation(probe oid, author oid, keeper oid, run_as text) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    problem text;
+BEGIN
+    IF run_as = 'author' AND NOT coalesce(pgtrickle._may_become(keeper, author), false) THEN
+        problem := format('%I may not SET ROLE %I, whose privileges the query needs', pg_get_userbyid(keeper), pg_get_userbyid(author));
+    ELSIF run_as = 'author' THEN
+        problem := pgtrickle._untrusted_among(probe, keeper, false, pgtrickle._types_handled(probe));
+    ELSE
+        problem := pgtrickle._untrusted(probe, keeper, coalesce(author = keeper, false));
+    END IF;
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = problem || ', which was not so when it was defined',
+            HINT = 'alter_stream_table with its query judges anew who evaluates it.';
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._check_evaluation(oid, oid, oid, text) IS
+'Internal. Raises when a query reaches code that was not there, or not as it is, when it was decided who evaluates it. author NULL: it is in another database.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._code_version(functions oid[], types oid[], tables oid[]) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN md5(concat_ws('/', pgtrickle._trusted_extensions(),
+        (SELECT string_agg(p.oid || ':' || p.proowner || ':' || p.xmin, ',' ORDER BY p.oid) FROM pg_proc AS p WHERE p.oid = ANY (functions)),
+        (SELECT string_agg(t.oid || ':' || t.typowner, ',' ORDER BY t.oid) FROM pg_type AS t WHERE t.oid = ANY (types)),
+        CASE WHEN types <> '{}' THEN
+            (SELECT string_agg(c.oid || ':' || c.xmin, ',' ORDER BY c.oid) FROM pg_cast AS c WHERE c.castsource = ANY (types) OR c.casttarget = ANY (types)) END,
+        CASE WHEN types <> '{}' THEN
+            (SELECT string_agg(c.oid || ':' || c.xmin, ',' ORDER BY c.oid) FROM pg_constraint AS c WHERE c.contypid = ANY (types)) END,
+        CASE WHEN tables <> '{}' THEN concat_ws('/',
+            (SELECT string_agg(c.oid || ':' || c.relowner, ',' ORDER BY c.oid) FROM pg_class AS c WHERE c.oid = ANY (tables)),
+            (SELECT string_agg(i.indexrelid || ':' || i.xmin, ',' ORDER BY i.indexrelid)
+             FROM pg_index AS i WHERE i.indrelid = ANY (tables) AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL)),
+            (SELECT string_agg(c.oid || ':' || c.xmin, ',' ORDER BY c.oid) FROM pg_constraint AS c WHERE c.conrelid = ANY (tables) AND c.contype = 'c'),
+            (SELECT string_agg(s.oid || ':' || s.xmin, ',' ORDER BY s.oid) FROM pg_statistic_ext AS s WHERE s.stxrelid = ANY (tables))) END));
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._code_version(oid[], oid[], oid[]) IS
+'Internal. Another text whenever something has changed of the functions, casts and checks that a query can reach, or of what comes along with tables of others.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._lost_privilege(id bigint) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    st pgtrickle.pgt_stream_tables;
+    keeper CONSTANT oid := pgtrickle._keeper();
+    author oid;
+    lost text;
+BEGIN
+    SELECT * INTO st FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id;
+    -- In a database restored from a dump other relations have these oids.
+    IF st.defined_in IS DISTINCT FROM pgtrickle._origin() THEN
+        RETURN NULL;
+    END IF;
+    SELECT r.oid INTO author FROM pg_roles AS r WHERE r.rolname = st.created_by;
+    IF author IS NULL THEN
+        RETURN format('role %I, who created it, was dropped', st.created_by);
+    END IF;
+    IF st.run_as = 'author' AND NOT pgtrickle._may_become(keeper, author) THEN
+        RETURN format('permission denied to set role %I: %I has lost it', st.created_by, pg_get_userbyid(keeper));
+    END IF;
+    SELECT CASE
+               WHEN p.is_elsewhere THEN p.lost_elsewhere
+               WHEN NOT missing.of_table AND NOT missing.of_schema THEN format('row security of %s is active for %I now', p.relid::regclass, pg_get_userbyid(p.reader))
+               WHEN missing.of_table THEN format('permission denied for %s: %I has lost SELECT on it', p.relid::regclass, pg_get_userbyid(p.reader))
+               ELSE format('permission denied for schema %s: %I has lost USAGE on it', c.relnamespace::regnamespace, pg_get_userbyid(p.reader))
+           END
+    INTO lost
+    FROM pgtrickle.pgt_privileges AS p
+    JOIN pg_class AS c ON c.oid = p.relid
+    CROSS JOIN LATERAL (
+        SELECT NOT (has_table_privilege(p.reader, p.relid, 'SELECT')
+                    OR (has_any_column_privilege(p.reader, p.relid, 'SELECT')
+                        AND NOT EXISTS (SELECT FROM unnest(p.columns) AS a (attnum)
+                                        WHERE NOT has_column_privilege(p.reader, p.relid, a.attnum, 'SELECT')))) AS of_table,
+               p.is_named AND NOT has_schema_privilege(p.reader, c.relnamespace, 'USAGE') AS of_schema
+    ) AS missing
+    WHERE p.pgt_id = id
+      AND CASE WHEN p.is_elsewhere THEN p.lost_elsewhere IS NOT NULL
+               ELSE missing.of_table OR missing.of_schema
+                    OR (c.relrowsecurity
+                        AND EXISTS (SELECT
+                                    FROM pg_roles AS w
+                                    WHERE w.oid IN (p.reader, keeper) AND NOT w.rolsuper AND NOT w.rolbypassrls
+                                      AND (c.relforcerowsecurity OR NOT pg_has_role(w.oid, c.relowner, 'USAGE')))) END
+    LIMIT 1;
+    RETURN coalesce(lost, (SELECT format('permission denied for function %s: %I has lost EXECUTE on it', f.funcid::regprocedure, st.created_by)
+                           FROM unnest(st.functions_used) AS f (funcid)
+                           WHERE NOT has_function_privilege(author, f.funcid, 'EXECUTE')
+                           LIMIT 1));
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._lost_privilege(bigint) IS
+'Internal. The first privilege that evaluating a stream table needs and that was there when it was defined, in words; NULL when none is missing.';

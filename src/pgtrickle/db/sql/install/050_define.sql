@@ -187,10 +187,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._key(oid) IS 'Internal. The columns of a unique index of a table that hold no NULLs, the primary key first; NULL when there is none.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._store_dependencies(id bigint, probe oid) RETURNS void
+DROP FUNCTION IF EXISTS pgtrickle._store_dependencies(bigint, oid);
+CREATE OR REPLACE FUNCTION pgtrickle._store_dependencies(id bigint, probe oid, author oid, mirrors oid[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     looks_back bool := pgtrickle._looks_back(probe);
+    keeper CONSTANT oid := pgtrickle._keeper();
     -- as in _differential_obstacle: a row as a value shows the names of all columns
     shows_rows CONSTANT bool := EXISTS (SELECT FROM pgtrickle._rules(probe) AS r WHERE r.node_tree ~ '\{VAR :varno \d+ :varattno 0 ');
 BEGIN
@@ -218,8 +220,28 @@ BEGIN
     UPDATE pgtrickle.pgt_stream_tables AS st
     SET functions_used = coalesce((SELECT array_agg(f.funcid ORDER BY f.funcid) FROM pgtrickle._functions_called(probe) AS f
                                    WHERE NOT f.is_system), '{}'),
+        functions_reached = reached.functions,
+        types_reached = reached.types,
+        tables_of_others = ARRAY(SELECT DISTINCT f.relid
+                                 FROM pgtrickle._reads(probe) AS x
+                                 CROSS JOIN LATERAL pgtrickle._family(x.relid) AS f
+                                 JOIN pg_class AS c ON c.oid = f.relid AND NOT pgtrickle._is_ours(c.relowner, keeper, false)),
         defined_in = pgtrickle._origin()
+    FROM (SELECT coalesce(array_agg(r.objid ORDER BY r.objid) FILTER (WHERE r.classid = 'pg_proc'::regclass), '{}') AS functions,
+                 coalesce(array_agg(r.objid ORDER BY r.objid) FILTER (WHERE r.classid = 'pg_type'::regclass), '{}') AS types
+          FROM pgtrickle._reach(probe, keeper, false) AS r
+          WHERE r.objid >= 16384) AS reached
     WHERE st.pgt_id = id;
+    -- What _check_rights has just found to be there. The keeper itself is refused by PostgreSQL.
+    DELETE FROM pgtrickle.pgt_privileges AS p WHERE p.pgt_id = id;
+    INSERT INTO pgtrickle.pgt_privileges (pgt_id, relid, reader, is_named, columns, is_elsewhere)
+    SELECT id, x.relid, x.run_as, x.via = probe,
+           coalesce(array_agg(DISTINCT a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum IS NOT NULL), '{}'), x.relid = ANY (mirrors)
+    FROM pgtrickle._reads(probe, author) AS x
+    JOIN pgtrickle._columns_read(probe) AS u ON u.via = x.via AND u.relid = x.relid
+    LEFT JOIN LATERAL unnest(u.columns) AS a(attnum) ON true
+    WHERE x.run_as <> keeper OR x.relid = ANY (mirrors)
+    GROUP BY x.relid, x.run_as, x.via = probe;
     DELETE FROM pgtrickle.pgt_names AS k WHERE k.pgt_id = id;
     INSERT INTO pgtrickle.pgt_names (pgt_id, classid, objid, objsubid, name, in_text)
     SELECT id, n.classid, n.objid, n.objsubid, pgtrickle._name_of(n.classid, n.objid, n.objsubid), n.in_text
@@ -244,7 +266,7 @@ JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.oid = d.source_relid AND d.source_name IS NULL;
 UPDATE pgtrickle.pgt_stream_tables SET defined_in = pgtrickle._origin() WHERE defined_in IS NULL;
 
-COMMENT ON FUNCTION pgtrickle._store_dependencies(bigint, oid) IS 'Internal. Replaces what is known of what a stream table reads and calls.';
+COMMENT ON FUNCTION pgtrickle._store_dependencies(bigint, oid, oid, oid[]) IS 'Internal. Replaces what is known of what a stream table reads and calls.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._store_session(id bigint, probe oid, settings jsonb) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -307,6 +329,24 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._reshape(bigint) IS 'Internal. Gives a storage table the columns of its definition.';
+
+-- By DELETE: whoever reads it, here or elsewhere, follows.
+CREATE OR REPLACE FUNCTION pgtrickle._empty(id bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    st pgtrickle.pgt_stream_tables;
+BEGIN
+    UPDATE pgtrickle.pgt_stream_tables AS t
+    SET is_populated = false, frontier = NULL, epoch = t.epoch + 1, updated_at = clock_timestamp()
+    WHERE t.pgt_id = id
+    RETURNING * INTO st;
+    EXECUTE format('DELETE FROM %I.%I', st.pgt_schema, st.pgt_name);
+    IF to_regclass(format('pgtrickle_changes.state_%s', id)) IS NOT NULL THEN
+        EXECUTE format('DELETE FROM pgtrickle_changes.state_%s', id);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._empty(bigint) IS 'Internal. Removes the content of a stream table, which is loaded anew when it is resumed.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._check_probe(probe oid) RETURNS oid
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -399,7 +439,7 @@ BEGIN
          (o ->> 'max_differential_joins')::int, (o ->> 'max_delta_fraction')::float8, pg_get_userbyid(creator),
          coalesce(o ->> 'tier' <> 'auto', false), o ->> 'applied_from', evaluator)
     RETURNING pgt_id INTO id;
-    PERFORM pgtrickle._store_dependencies(id, probe);
+    PERFORM pgtrickle._store_dependencies(id, probe, creator, mirrors);
     PERFORM pgtrickle._store_session(id, probe, o -> 'session_settings');
     PERFORM pgtrickle._wake('create', id);
     RETURN id;
@@ -489,7 +529,7 @@ BEGIN
             END IF;
         END IF;
         cycle := pgtrickle._cycle_of(id);
-        PERFORM pgtrickle._store_dependencies(id, probe);
+        PERFORM pgtrickle._store_dependencies(id, probe, author, mirrors);
         PERFORM pgtrickle._store_session(id, probe, o -> 'session_settings');
         UPDATE pgtrickle.pgt_stream_tables AS t
         SET defining_query = d.defining_query, original_query = _alter_as.original_query, output_columns = d.output_columns,

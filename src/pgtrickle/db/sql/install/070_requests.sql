@@ -143,6 +143,10 @@ BEGIN
           WHERE r.source_relid = st.pgt_relid
           GROUP BY r.pgt_id) AS a
     WHERE d.source_relid = st.pgt_relid AND d.pgt_id = a.pgt_id;
+    UPDATE pgtrickle.pgt_privileges AS p
+    SET relid = d.source_relid, columns = d.columns_used
+    FROM pgtrickle.pgt_dependencies AS d
+    WHERE p.relid = st.pgt_relid AND d.pgt_id = p.pgt_id AND d.source_relid = qualified::regclass::oid;
     UPDATE pgtrickle.pgt_stream_tables AS t
     SET pgt_relid = qualified::regclass::oid, is_populated = false, frontier = NULL, epoch = t.epoch + 1
     WHERE t.pgt_id = id;

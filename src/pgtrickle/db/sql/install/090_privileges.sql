@@ -22,7 +22,8 @@ BEGIN
 END
 $$;
 REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle_changes FROM PUBLIC;
-REVOKE ALL ON FUNCTION pgtrickle._store_dependencies(bigint, oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._store_dependencies(bigint, oid, oid, oid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._empty(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._authorize(bigint, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._caller(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._store_session(bigint, oid, jsonb) FROM PUBLIC;
@@ -41,3 +42,4 @@ REVOKE ALL ON FUNCTION pgtrickle._register_as(oid, oid[], oid, name, name, text,
 REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_plans FROM PUBLIC;
+REVOKE ALL ON pgtrickle.pgt_privileges FROM PUBLIC;
