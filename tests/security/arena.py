@@ -16,7 +16,8 @@ from typing import Any
 
 import psycopg
 
-from pgtrickle.db.install import install
+from pgtrickle.db.connect import connect
+from pgtrickle.db.service import install_as_service
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.embedded import EmbeddedPostgres
@@ -83,9 +84,10 @@ class Arena:
         self._alice_works()
 
     def _install(self, *, by_superuser: bool) -> str:
+        """As `pgtrickle install` does it."""
         dsn = self.server.dsn(DATABASE) if by_superuser else self.server.dsn(DATABASE, user="app", password="app")
-        with psycopg.connect(dsn) as conn:
-            install(conn)
+        with connect(dsn, role="install", autocommit=True, as_service=False) as conn:
+            install_as_service(conn)
         return dsn
 
     def _plant(self) -> None:
@@ -197,7 +199,6 @@ class Arena:
         """What keeps the control plane busy besides the attackers, and its turns."""
         now = time.time_ns() % 1_000_000_000
         self.admin(f"INSERT INTO app.open VALUES ({now}, 'later', 1); INSERT INTO app.secret VALUES ({now}, 'WORD-new', 1)")
-        self.line.tick()
         self.line.tick()
 
     def _service_looks(self) -> None:

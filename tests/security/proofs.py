@@ -48,7 +48,8 @@ UNION ALL SELECT 'private function', format('%s.%s', n.nspname, p.oid::regproced
 FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = 'pgtrickle_changes'
 """
 # What the steps of others make for an attempt ends in its number, and is looked at through the attempt's role.
-_FOR_ONE = re.compile(r"_\d+\b")
+_FOR_ONE = re.compile(r"_\d+(_|\b)")
+_ACL_ITEM = re.compile(r"([\w\"]*)=([a-zA-Z*]+)/[\w\"]+")
 
 
 def snapshot(conn: Conn) -> State:
@@ -56,23 +57,34 @@ def snapshot(conn: Conn) -> State:
 
 
 def differences(before: State, after: State, service: str) -> list[str]:
-    """What has changed in the database besides what the control plane does."""
+    """What has changed in the database besides what the control plane does, and administrators for one attempt."""
     found = []
+    was = {(kind, name): what for kind, name, what in before}
     for kind, name, what in sorted(after - before):
         if kind.startswith("private"):
             # as it makes them: its own, and nobody else's
-            others = [a for a in re.findall(r"([\w\"]*)=[a-zA-Z*]+/", what) if a not in (service, "pgtrickle_broker")]
+            others = [who for who, _ in _ACL_ITEM.findall(what) if who not in (service, "pgtrickle_broker")]
             if not what.startswith(service) or others:
                 found.append(f"{kind} {name}: {what}")
         elif kind == "trigger" and re.search(r"\.pgtrickle_\d+_\w$", name):
             continue
-        elif not _FOR_ONE.search(name):
+        elif not _FOR_ONE.search(name) and not _same_for_others(was.get((kind, name)), what):
             found.append(f"{kind} {name} is now {what}")
     kept = {(kind, name) for kind, name, _ in after}
     for kind, name, what in sorted(before - after):
         if (kind, name) not in kept and not kind.startswith("private") and not _FOR_ONE.search(name):
             found.append(f"{kind} {name} is gone, was {what}")
     return found
+
+
+def _same_for_others(was: str | None, what: str) -> bool:
+    """The same but for rights that attackers have lost, or that others were given for one attempt. What attackers have
+    got is new in any case."""
+    if was is None:
+        return False
+    rights = set(_ACL_ITEM.findall(what)) - set(_ACL_ITEM.findall(was))
+    gained = [who for who, _ in rights if not re.fullmatch(r"(bob|robert|carol|readers)_\d+", who)]
+    return not gained and _ACL_ITEM.sub("", was).strip("{},") == _ACL_ITEM.sub("", what).strip("{},")
 
 
 _SECRET = r"""
@@ -128,6 +140,7 @@ UNION ALL
 SELECT format('in its schema %%s owns function %%s', p.proowner::regrole, p.oid::regprocedure)
 FROM pg_proc AS p
 WHERE p.pronamespace = to_regnamespace(%(schema)s) AND p.proowner IS DISTINCT FROM to_regrole(%(role)s)
+  AND p.prosrc !~ '^(multi)?range_constructor'  -- PostgreSQL's own, of each range type
 UNION ALL
 SELECT format('it has default privileges: %%s', d.defaclacl) FROM pg_default_acl AS d WHERE d.defaclacl::text ~ (%(role)s || '=')
 """
@@ -188,8 +201,8 @@ def of_values(conn: Conn, word: str, tables: Sequence[Sequence[str]], *, whole: 
     for source in sources:
         try:
             rows = conn.execute(
-                f"SELECT left(x::text, 400) FROM {source} AS x WHERE x::text LIKE %s OR x::text LIKE '%%SCRAM-SHA-256$%%' LIMIT 1",
-                (f"%{word}%",),
+                f"SELECT left(x::text, 400) FROM {source} AS x WHERE x::text LIKE %s OR x::text LIKE %s LIMIT 1",
+                (f"%{word}%", "%SCRAM-SHA-256$%"),
             ).fetchall()
         except psycopg.Error as error:
             text = str(error)

@@ -173,4 +173,63 @@ ATTEMPTS = (
         ),
         "must be the creator|permission denied|does not exist|cannot live|unique|operator",
     ),
+    Attempt(
+        "key_by_operator",
+        "operators and functions of the attacker where the proof of who calls is signed get the key",
+        (
+            "CREATE FUNCTION evil.steal(a bytea, b bytea) RETURNS bytea LANGUAGE plpgsql VOLATILE AS "
+            "$$ BEGIN INSERT INTO evil.log VALUES ('key', current_user, session_user, encode(a, 'hex') || ' ' || encode(b, 'hex')); RETURN a; END $$",
+            "CREATE OPERATOR evil.|| (LEFTARG = bytea, RIGHTARG = bytea, FUNCTION = evil.steal)",
+            "CREATE FUNCTION evil.times(a numeric, b int) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN RETURN 0; END $$",
+            "CREATE OPERATOR evil.* (LEFTARG = numeric, RIGHTARG = int, FUNCTION = evil.times)",
+            "CREATE FUNCTION evil.sha256(bytea) RETURNS bytea LANGUAGE plpgsql AS $$ BEGIN INSERT INTO evil.log VALUES ('key', '', '', encode($1, 'hex')); RETURN $1; END $$",
+            "SET search_path = evil, pg_catalog",
+            "SELECT pgtrickle._me()",
+            "SELECT * FROM pgtrickle._proof",
+            "SELECT * FROM pgtrickle.pending_definitions()",
+            "SELECT pgtrickle._signed('postgres', '\\x00')",
+            "RESET search_path",
+        ),
+        maybe="proven|is not unique|not exist|permission denied",
+        check=lambda arena, trial: trial.found.extend(
+            f"it has seen the key: {row}"
+            for row in arena.admin(f"SELECT l.loot FROM {trial.schema}.log AS l, pgtrickle_changes.caller_key AS k WHERE l.loot LIKE '%' || encode(k.key, 'hex') || '%'")
+        ),
+    ),
+    Attempt(
+        "caller_forged",
+        "a proof of another transaction, of another role, or none",
+        (
+            "SELECT * FROM pgtrickle._asked(repeat('0', 64) || 'alice')",
+            "SELECT * FROM pgtrickle._asked(left(pgtrickle._me(), 64) || 'alice')",
+            "SELECT * FROM pgtrickle._asked(pgtrickle._me() || 'x')",
+            "SELECT * FROM pgtrickle._asked(NULL)",
+            "SELECT pgtrickle._take_plan(1, true, left(pgtrickle._me(), 64) || 'postgres')",
+        ),
+        "not proven",
+    ),
+    Attempt(
+        "long_path",
+        "a search_path that no client survives",
+        (
+            "SELECT set_config('search_path', 'pg_catalog, ' || string_agg('x' || repeat('y', 50) || g, ', '), false) FROM generate_series(1, 3000) AS g",
+            st("SELECT id, label FROM app.open"),
+            "SELECT pgtrickle._ask_plan('SELECT id FROM app.open', repeat('evil, ', 10000) || 'evil')",
+            "SELECT pgtrickle._request_definition(NULL, 'evil', 'st2', 'SELECT word FROM a.b.c', '{}', repeat('evil, ', 10000) || 'evil')",
+            TICK,
+        ),
+        "search_path has|bytes",
+        maybe="could not connect|synchronization|closed",
+    ),
+    Attempt(
+        "odd_settings",
+        "settings of the author's session that would go wherever the query goes",
+        (
+            "SET TimeZone = '<evil>+1:23:45'; SET DateStyle = 'German, DMY'; SET IntervalStyle = 'sql_standard'; SET extra_float_digits = -15; SET bytea_output = 'escape'; "
+            "SET xmlbinary = 'hex'; SET array_nulls = off; SET standard_conforming_strings = off; SET backslash_quote = on; SET row_security = off; SET check_function_bodies = off",
+            st("SELECT id, label, now()::text AS t FROM app.open"),
+            TICK,
+        ),
+        maybe=".",
+    ),
 )

@@ -84,14 +84,13 @@ ATTEMPTS = (
     _lost(
         "revoke_from_view_owner",
         "the owner of a view loses the right that the view lends",
-        (As("team", "REVOKE SELECT ON app.ledger_{n} FROM alice"),),
+        (As("admin", "REVOKE SELECT ON app.ledger_{n} FROM carol_{n}"),),
         first=(
             LEDGER,
-            As("team", "GRANT SELECT ON app.ledger_{n} TO alice"),
-            As("admin", "GRANT alice TO {service}"),
-            As("alice", "CREATE VIEW reports.v_{n} AS SELECT id, entry FROM app.ledger_{n}; GRANT USAGE ON SCHEMA reports TO mallory; GRANT SELECT ON reports.v_{n} TO mallory"),
+            As("admin", "CREATE ROLE carol_{n}; GRANT carol_{n} TO {service}; GRANT SELECT ON app.ledger_{n} TO carol_{n}; CREATE SCHEMA carols_{n} AUTHORIZATION carol_{n}"),
+            As("admin", "SET ROLE carol_{n}; CREATE VIEW carols_{n}.v AS SELECT id, entry FROM app.ledger_{n}; GRANT USAGE ON SCHEMA carols_{n} TO mallory; GRANT SELECT ON carols_{n}.v TO mallory; RESET ROLE"),
         ),
-        query=st("SELECT id, entry FROM reports.v_{n}"),
+        query=st("SELECT id, entry FROM carols_{n}.v"),
     ),
     _lost(
         "revoke_view",
@@ -107,7 +106,7 @@ ATTEMPTS = (
         first=(
             LEDGER,
             As("team", "GRANT SELECT ON app.ledger_{n} TO alice"),
-            As("alice", "SELECT pgtrickle.create_stream_table('reports.shared_{n}', 'SELECT id, entry FROM app.ledger_{n}'); GRANT USAGE ON SCHEMA reports TO mallory; GRANT SELECT ON reports.shared_{n} TO mallory"),
+            As("alice", "SELECT pgtrickle.create_stream_table('reports.shared_{n}', 'SELECT id, entry FROM app.ledger_{n}'); GRANT SELECT ON reports.shared_{n} TO mallory"),
         ),
         query=st("SELECT id, entry FROM reports.shared_{n}"),
     ),
@@ -123,7 +122,7 @@ ATTEMPTS = (
         (
             LEDGER,
             As("team", "GRANT SELECT ON app.ledger_{n} TO alice"),
-            As("alice", "SELECT pgtrickle.create_stream_table('reports.fed_{n}', 'SELECT id, entry FROM app.ledger_{n}'); GRANT USAGE ON SCHEMA reports TO mallory; GRANT SELECT ON reports.fed_{n} TO mallory"),
+            As("alice", "SELECT pgtrickle.create_stream_table('reports.fed_{n}', 'SELECT id, entry FROM app.ledger_{n}'); GRANT SELECT ON reports.fed_{n} TO mallory"),
             "SELECT pgtrickle.create_subscriber('reports.fed_{n}', 'me')",
             TICK,
             "SELECT * FROM pgtrickle.read_changes('reports.fed_{n}', 'me')",
