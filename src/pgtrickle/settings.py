@@ -164,6 +164,17 @@ class Settings:
     allow_circular: bool = _setting(
         False, "Allow stream tables that read one another in a cycle. The database itself asks it, too."
     )
+    trusted_extensions: str = _setting(
+        "btree_gin, btree_gist, citext, cube, dict_int, dict_xsyn, earthdistance, fuzzystrmatch, hstore, intarray, "
+        "isn, ltree, pg_trgm, pgcrypto, seg, tsm_system_rows, tsm_system_time, unaccent, uuid-ossp, vector",
+        "Extensions whose functions and types a query may use when it runs with the privileges of the role that "
+        "installed pgtrickle. The database itself asks it: only set_option, ALTER DATABASE and ALTER ROLE count.",
+    )
+    on_lost_privilege: str = _setting(
+        "keep",
+        "What becomes of the content of a stream table whose author may no longer read what it is made of.",
+        choices=("keep", "empty"),
+    )
     max_fixpoint_iterations: int = _setting(
         100, "Rounds of a cycle of stream tables before it is an error.", low=1, high=10_000
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from pgtrickle.db.author import Copy
 from pgtrickle.db.connect import translated
 from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableError
 from pgtrickle.model.catalog import REGION, Column, Relation, StreamTable
-from pgtrickle.pipeline.carriers import SqlType, encoded, exact
+from pgtrickle.model.session import evaluated, other_formats
+from pgtrickle.pipeline.carriers import UNFORMATTED, SqlType, encoded, exact
 from pgtrickle.pipeline.deltatext import Texts
 from pgtrickle.pipeline.explain import explain, sample_statements
 from pgtrickle.pipeline.limited import LimitTemplate
@@ -23,6 +25,7 @@ from pgtrickle.pipeline.nodes import Aggregate, Plan, scans
 from pgtrickle.pipeline.parse import Functions, parse
 from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
 from pgtrickle.pipeline.walks import RecursionTemplate
+from pgtrickle.runtime import meaning
 from pgtrickle.runtime.author import Analyst, unreadable, with_copies
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ class Compiled:
     load_sql: str
     explanation: dict[str, Any]
     kept: Kept | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)  # of the author, under which statements are evaluated
+    meant: dict[str, str | None] | None = None  # what the text means, for the plan (runtime/meaning.py)
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
     copies: tuple[Copy, ...] = ()  # what the author's session needs to load it
     texts: Texts = field(default_factory=Texts, compare=False, repr=False)  # of change statements
@@ -58,9 +63,32 @@ class Compiled:
 
 def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = frozenset()) -> Compiled:
     """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE, or is in a cycle."""
+    found = meaning.meant(conn, table)
+    kept = table.session_settings
+    formats = other_formats(kept)
+    if formats and meaning.makes_texts(conn, found.query):
+        return _formatted(conn, table, found, formats)
+    compiled = _compiled(conn, meaning.as_meant(table, found), cycle, found.only_whole)
+    return replace(compiled, settings=evaluated(kept), meant=meaning.kept(table, found))
+
+
+def _formatted(conn: Connection, table: StreamTable, found: meaning.Meant, formats: Mapping[str, str]) -> Compiled:
+    """A query that makes texts of values, in formats of its author that are not ours."""
+    listed = ", ".join(f"{name} {value}" for name, value in sorted(formats.items()))
+    reason = f"the query makes texts of values, and its author's session had {listed}"
+    if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
+        raise NotDifferentiableError(reason, hint="use to_char() and the like, or define it with the usual formats")
+    compiled = _full(conn, meaning.as_meant(table, found), reason, is_formatted=True)
+    settings = {**evaluated(table.session_settings), **formats}
+    return replace(compiled, settings=settings, meant=meaning.kept(table, found))
+
+
+def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_whole: str | None) -> Compiled:
     if cycle:
         return _cyclic(conn, table, cycle)
     try:
+        if only_whole is not None:
+            raise NotDifferentiableError(only_whole)
         template = _template(conn, table)
     except NotDifferentiableError as error:
         if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
@@ -133,8 +161,35 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     template = compiled.template
     if template is None:
         return compiled
-    sampled, are_copied = _without_storage(template), table.runs_as_author
-    # Many changes are read another way than few.
+    statements = _statements(template, are_copied=table.runs_as_author)
+    reason, hint = None, None
+    types = meaning.own_types(conn)
+    try:
+        with translated(), conn.transaction():
+            Analyst(conn, table).explain(list(dict.fromkeys(statements)), sorted(template.relids))
+        if types:  # over the buffers themselves: they are parsed here, by us
+            reason = meaning.compared_otherwise(conn, types, _statements(template, are_copied=False))
+    except (DefinitionError, ConfigError) as error:
+        hidden = unreadable(conn, table) if table.runs_as_author else []
+        if isinstance(error, ConfigError) and not hidden:
+            raise
+        reason, hint = error.message, error.hint
+        if hidden:
+            reason = f"its changes are found by columns that {table.author} may not read: {', '.join(hidden)}"
+        elif types and "[42883]" in reason:  # no such operator
+            reason = meaning.NO_OPERATOR
+    if reason is None:
+        return compiled
+    if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or compiled.cycle:
+        raise NotDifferentiableError(reason, hint=hint)
+    found = meaning.meant(conn, table)
+    full = _full(conn, meaning.as_meant(table, found), reason)
+    return replace(full, meant=compiled.meant, settings=compiled.settings)
+
+
+def _statements(template: Template, *, are_copied: bool) -> list[str]:
+    """One of each kind that reads changes or state. Many changes are read another way than few."""
+    sampled = _without_storage(template)
     statements = [
         *sample_statements(sampled, are_copied=are_copied),
         *sample_statements(sampled, rows=1_000_000, are_copied=are_copied),
@@ -142,20 +197,9 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     if isinstance(template, FoldTemplate) and template.key_types:
         reread = template.reread_statement(may_be_null=True, whole=True)
         statements.append(reread.replace("%s::text[]", "NULL::text[]").replace("%%", "%"))
-    try:
-        with translated(), conn.transaction():
-            Analyst(conn, table).explain(list(dict.fromkeys(statements)), sorted(template.relids))
-    except (DefinitionError, ConfigError) as error:
-        hidden = unreadable(conn, table) if table.runs_as_author else []
-        if isinstance(error, ConfigError) and not hidden:
-            raise
-        message = error.message
-        if hidden:
-            message = f"its changes are found by columns that {table.author} may not read: {', '.join(hidden)}"
-        if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
-            raise NotDifferentiableError(message, hint=error.hint) from error
-        return _full(conn, table, message)
-    return compiled
+    if isinstance(template, FoldTemplate | LimitTemplate):
+        statements.append(template.output_statement(f"(SELECT {_no_state(template)}) AS s"))
+    return statements
 
 
 def _without_storage(template: Template) -> Template:
@@ -194,7 +238,8 @@ def _template(conn: Connection, table: StreamTable) -> Template:
             _prove(conn, table, template)
     except DefinitionError as error:
         _still_valid(conn, table)
-        raise NotDifferentiableError(error.message, hint=error.hint) from error
+        is_operator = "[42883]" in error.message and bool(meaning.own_types(conn))
+        raise NotDifferentiableError(meaning.NO_OPERATOR if is_operator else error.message, hint=error.hint) from error
     return template
 
 
@@ -217,7 +262,8 @@ def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) ->
 
     def find(schema: str, name: str) -> Relation:
         # A name that is not among the sources is one that was renamed or made anew: then whatever has the name now.
-        return known.get((schema, name)) or catalog.find_relation(conn, schema, name)
+        found = known.get((schema, name)) or catalog.find_relation(conn, schema, name)
+        return meaning.view_explicit(conn, found) if found.kind == "v" else found
 
     return parse(table.query, find, used, functions, folded=folded)
 
@@ -241,9 +287,14 @@ def _no_state(template: FoldTemplate | LimitTemplate) -> str:
     return ", ".join(["NULL::int8 AS gid", "NULL::int8 AS h", "NULL::text AS k", "NULL::int8 AS n", *columns])
 
 
-def _full(conn: Connection, table: StreamTable, reason: str) -> Compiled:
+def _full(conn: Connection, table: StreamTable, reason: str, *, is_formatted: bool = False) -> Compiled:
+    """`is_formatted`: read under formats of its author that are not ours."""
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
-    row = encoded([exact(f"q.c{i}") for i in range(len(table.columns))])
+    texts = [
+        f"pgtrickle._in_our_format(q.c{i})" if is_formatted and c.typid not in UNFORMATTED else exact(f"q.c{i}")
+        for i, c in enumerate(table.columns)
+    ]
+    row = encoded(texts)
     query, copies = with_copies(conn, table, table.query) if table.runs_as_author else (table.query, ())
     load = f"SELECT {row} FROM ({query}) AS q({names})"
     explanation = {"mode": "FULL", "reason": reason, "leaves": [load]}

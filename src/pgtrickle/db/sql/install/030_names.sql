@@ -1,10 +1,62 @@
 -- Names, callers, schedules: the small checks that every public function shares.
 
-CREATE OR REPLACE FUNCTION pgtrickle._caller() RETURNS name
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END::name
+-- Who calls a SECURITY DEFINER function. PostgreSQL does not tell it: session_user and the setting role are those of the session, and a SECURITY
+-- DEFINER function of somebody else in between has another current_user, which is the one whose privileges count. So the caller brings a proof: a view
+-- shows current_user as it is where the view is read, and signs it with a key that only the owner of the view can read. It is the default of an argument,
+-- because defaults are evaluated by whoever calls. It is good for one transaction of one session.
+CREATE TABLE IF NOT EXISTS pgtrickle_changes.caller_key (one bool PRIMARY KEY DEFAULT true CHECK (one), key bytea NOT NULL);
+COMMENT ON TABLE pgtrickle_changes.caller_key IS 'What proofs of who calls are signed with.';
+INSERT INTO pgtrickle_changes.caller_key (key)
+SELECT pg_catalog.decode(pg_catalog.replace(pg_catalog.gen_random_uuid()::text || pg_catalog.gen_random_uuid()::text, '-', ''), 'hex')
+ON CONFLICT DO NOTHING;
+
+CREATE OR REPLACE FUNCTION pgtrickle._signed(who name, key bytea) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT pg_catalog.encode(pg_catalog.sha256(key || pg_catalog.convert_to(pg_catalog.concat_ws(' ', who, pg_catalog.pg_backend_pid(),
+               (extract(epoch FROM pg_catalog.now()) * 1000000)::bigint), 'UTF8') || key), 'hex') || who
 $$;
-COMMENT ON FUNCTION pgtrickle._caller() IS 'Internal. The role that calls, as seen from inside a SECURITY DEFINER function.';
+COMMENT ON FUNCTION pgtrickle._signed(name, bytea) IS 'Internal. The name of a role, signed for this transaction.';
+
+CREATE OR REPLACE VIEW pgtrickle._proof AS
+SELECT pgtrickle._signed(current_user, k.key) AS proof FROM pgtrickle_changes.caller_key AS k;
+COMMENT ON VIEW pgtrickle._proof IS 'Internal. The proof of who reads it.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._me() RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT p.proof FROM pgtrickle._proof AS p
+$$;
+COMMENT ON FUNCTION pgtrickle._me() IS 'Internal. Proves to functions of the service role who calls them.';
+
+DROP FUNCTION IF EXISTS pgtrickle._caller();
+CREATE OR REPLACE FUNCTION pgtrickle._caller(me text) RETURNS name
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    who CONSTANT name := substr(me, 65);
+BEGIN
+    IF me IS NULL OR me <> (SELECT pgtrickle._signed(who, k.key) FROM pgtrickle_changes.caller_key AS k) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = 'who calls is not proven', HINT = 'Leave the last argument out.';
+    END IF;
+    RETURN who;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._caller(text) IS 'Internal, called by SECURITY DEFINER functions. The role that calls, by the proof that it brings.';
+
+-- Of before: they went by settings of the session.
+DROP FUNCTION IF EXISTS pgtrickle._authorize(bigint), pgtrickle._alter(bigint, oid, text, jsonb), pgtrickle._drop(bigint, bool),
+    pgtrickle._request(bigint, text), pgtrickle._restore_storage(bigint), pgtrickle._forget_definition(name, name),
+    pgtrickle._request_definition(bigint, name, name, text, jsonb, text), pgtrickle._ask_plan(text, text, text), pgtrickle._find_plan(text, text, text),
+    pgtrickle._take_plan(bigint, bool), pgtrickle._buffer_sizes(), pgtrickle._publish(bigint), pgtrickle._unpublish(bigint),
+    pgtrickle._create_subscriber(bigint, text), pgtrickle._drop_subscriber(bigint, text), pgtrickle._read_changes(bigint, text, int),
+    pgtrickle._acknowledge_changes(bigint, text, pg_lsn), pgtrickle._subscriber_lags(), pgtrickle._create_group(text, bigint[], text),
+    pgtrickle._note_applied(bigint, text, text[]), pgtrickle._note_group_applied(text, text), pgtrickle._asked(), pgtrickle._note_asked(name, name, jsonb),
+    pgtrickle._forget_asked(name, name);
+DO $$
+BEGIN
+    IF to_regclass('pgtrickle.pgt_subscribers') IS NOT NULL THEN
+        DROP FUNCTION IF EXISTS pgtrickle._check_feed_rights(pgtrickle.pgt_stream_tables), pgtrickle._subscriber(pgtrickle.pgt_stream_tables, text);
+    END IF;
+END
+$$;
 
 CREATE OR REPLACE FUNCTION pgtrickle._origin() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -35,6 +87,19 @@ LANGUAGE sql STABLE AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._search_path() IS
 'Internal. The schemas in which names of the caller are looked up, for a session of another role: "$user" would be another schema there.';
+
+-- PostgreSQL 18 tells every client its search_path, and libpq gives a connection up that is told more than 30,000 bytes.
+CREATE OR REPLACE FUNCTION pgtrickle._check_path(path text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF octet_length(path) > 8000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the search_path has %s bytes', octet_length(path)), HINT = 'Up to 8,000 are kept with a query.';
+    END IF;
+    RETURN path;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._check_path(text) IS 'Internal. A search_path that a session of ours may take over; raises when it is too long.';
 
 -- No SET search_path: an unqualified name goes where CREATE TABLE of the caller would put it.
 CREATE OR REPLACE FUNCTION pgtrickle._parse_name(name text, OUT schema_name name, OUT table_name name)

@@ -10,14 +10,13 @@ COMMENT ON VIEW pgtrickle._readers IS 'Internal. Mirrors in other databases; the
 
 -- SECURITY DEFINER because buffers are private. It shows counts, never rows, and these to those who may read the source, or the stream table that
 -- is the reader: how much is written to a table is not for others.
-DROP FUNCTION IF EXISTS pgtrickle._buffer_sizes();
-CREATE OR REPLACE FUNCTION pgtrickle._buffer_sizes()
+CREATE OR REPLACE FUNCTION pgtrickle._buffer_sizes(me text DEFAULT pgtrickle._me())
 RETURNS TABLE (source_relid oid, pgt_id bigint, reader_key text, mirror_id bigint, subscriber text, cdc_mode text, pending_rows bigint, buffer_bytes bigint, row_count bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     source record;
     origin CONSTANT text := pgtrickle._origin();
-    caller CONSTANT name := pgtrickle._caller();
+    caller CONSTANT name := pgtrickle._caller(me);
 BEGIN
     FOR source IN
         SELECT s.source_relid AS relid, b.oid AS buffer,
@@ -52,7 +51,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._buffer_sizes() IS
+COMMENT ON FUNCTION pgtrickle._buffer_sizes(text) IS
 'Internal. Per reader of each captured source, a stream table here, a mirror in another database or a subscriber: changes that it has not seen, bytes and rows of the buffer; NULL for those who may read neither the source nor the reader.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._table_name(relid oid) RETURNS text

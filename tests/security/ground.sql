@@ -1,0 +1,38 @@
+-- What the attacker is after. Every secret value contains the word of the run.
+CREATE ROLE team NOLOGIN;
+CREATE ROLE alice LOGIN PASSWORD 'x';
+CREATE SCHEMA app AUTHORIZATION team;
+GRANT USAGE ON SCHEMA app TO PUBLIC;
+SET ROLE team;
+CREATE TABLE app.secret (id int PRIMARY KEY, word text, n int);
+INSERT INTO app.secret SELECT i, 'WORD-' || i, i FROM generate_series(1, 5) AS i;
+ANALYZE app.secret;
+CREATE TABLE app.guarded (id int PRIMARY KEY, owner_name text, word text);
+INSERT INTO app.guarded VALUES (1, 'alice', 'WORD-guarded');
+ALTER TABLE app.guarded ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON app.guarded USING (owner_name = current_user);
+GRANT SELECT ON app.guarded TO PUBLIC;
+CREATE TABLE app.people (id int PRIMARY KEY, name text, pay text);
+INSERT INTO app.people VALUES (1, 'ann', 'WORD-pay-1'), (2, 'bob', 'WORD-pay-2');
+GRANT SELECT (id, name) ON app.people TO PUBLIC;
+CREATE TABLE app.open (id int PRIMARY KEY, label text, n int);
+INSERT INTO app.open SELECT i, 'label ' || i, i % 3 FROM generate_series(1, 6) AS i;
+GRANT SELECT ON app.open TO PUBLIC;
+CREATE TABLE app.broken (id int, word text);
+INSERT INTO app.broken VALUES (1, '7');
+CREATE VIEW app.secret_view AS SELECT word FROM app.secret;
+CREATE VIEW app.asker_view WITH (security_invoker = true) AS SELECT word FROM app.secret;
+GRANT SELECT ON app.asker_view TO PUBLIC;
+CREATE MATERIALIZED VIEW app.secret_copy AS SELECT word FROM app.secret;
+CREATE FUNCTION app.secret_word() RETURNS text LANGUAGE sql STABLE AS $$ SELECT min(word) FROM app.secret $$;
+REVOKE ALL ON FUNCTION app.secret_word() FROM PUBLIC;
+CREATE FUNCTION app.lookup(wanted int) RETURNS int LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$ SELECT length(word) FROM app.secret WHERE id = wanted $$;
+CREATE SEQUENCE app.orders;
+RESET ROLE;
+GRANT SELECT ON app.secret, app.broken TO alice;
+CREATE SCHEMA reports AUTHORIZATION alice;
+CREATE EXTENSION tablefunc;
+CREATE EXTENSION postgres_fdw;
+CREATE EXTENSION dblink;
+CREATE EXTENSION hstore;
