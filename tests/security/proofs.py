@@ -130,12 +130,12 @@ CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, d.objsubid) AS i
 WHERE d.refclassid = 'pg_authid'::regclass AND d.refobjid = to_regrole(%(role)s) AND d.deptype = 'o'
   AND d.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND coalesce(i.schema, i.identity) <> %(schema)s AND i.identity !~ ('^' || %(schema)s || '\M') AND coalesce(i.schema, '') !~ '^pg_temp'
-  AND i.schema IS DISTINCT FROM 'pgtrickle_run'
+  AND i.schema IS DISTINCT FROM 'pgtrickle_run' AND d.classid <> 'pg_user_mapping'::regclass
 UNION ALL
 SELECT format('in its schema %%s owns %%s', c.relowner::regrole, c.oid::regclass)
 FROM pg_class AS c
 WHERE c.relnamespace = to_regnamespace(%(schema)s) AND c.relowner::regrole::text NOT IN (%(role)s) AND c.relkind <> 'i'
-  AND NOT (c.relowner::regrole::text = %(service)s AND EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = c.oid))
+  AND NOT (c.relowner::regrole::text = %(service)s AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attname = '__pgt_row_id'))
 UNION ALL
 SELECT format('in its schema %%s owns function %%s', p.proowner::regrole, p.oid::regprocedure)
 FROM pg_proc AS p

@@ -10,8 +10,9 @@ INSERT INTO pgtrickle_changes.caller_key (key)
 SELECT pg_catalog.decode(pg_catalog.replace(pg_catalog.gen_random_uuid()::text || pg_catalog.gen_random_uuid()::text, '-', ''), 'hex')
 ON CONFLICT DO NOTHING;
 
+-- Runs as whoever reads the view: under the path of that role, operators of theirs would be given the key.
 CREATE OR REPLACE FUNCTION pgtrickle._signed(who name, key bytea) RETURNS text
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_catalog.encode(pg_catalog.sha256(key || pg_catalog.convert_to(pg_catalog.concat_ws(' ', who, pg_catalog.pg_backend_pid(),
                (extract(epoch FROM pg_catalog.now()) * 1000000)::bigint), 'UTF8') || key), 'hex') || who
 $$;
