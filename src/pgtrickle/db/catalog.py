@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,11 @@ class Moment:
     cut: Cut
     instance: Instance
     time: datetime
-    time_zone: str
+    session: Mapping[str, str]  # settings that this session has from its role or database
+
+    @property
+    def time_zone(self) -> str:
+        return self.session["TimeZone"]
 
 
 def read_moment(conn: Connection) -> Moment:

@@ -4,8 +4,8 @@ DISTINCT, UNION, INTERSECT and EXCEPT show one of several equal rows, and Postgr
 What is evaluated twice has to give the same text, so such columns are written in one way below these operators: without
 trailing zeros, without the sign of zero. Where all rows have the same digits anyhow, nothing is done.
 
-Of other types (interval, jsonb, citext, ranges and arrays of such) there is no one way: they are refused here, and below
-the top of a query also where groups are made by them.
+Of other types (interval, jsonb, citext, ranges and arrays of such) there is no one way: they are refused here, and
+below the top of a query also where groups are made by them.
 """
 
 from __future__ import annotations

@@ -150,7 +150,8 @@ def _case(cursor: Cursor, index: int) -> Place | None:
 
 def _branches(cursor: Cursor, start: int) -> tuple[int, list[Range]]:
     """Where CASE ends, and what stands between each of its own WHEN and THEN."""
-    depth, begun, found = 0, 0, []
+    depth, begun = 0, 0
+    found: list[Range] = []
     for index in range(start, len(cursor.tokens)):
         key = cursor.tokens[index].key
         if key == "CASE":

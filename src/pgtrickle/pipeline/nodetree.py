@@ -18,8 +18,10 @@ _COERCIONS = {
     "COERCEVIAIO": ("resulttype", "coerceformat", "arg"),
     "FUNCEXPR": ("funcresulttype", "funcformat", "args"),
 }
-_TYPES = ("vartype", "consttype", "paramtype", "funcresulttype", "opresulttype", "aggtype", "wintype", "resulttype")
-_TYPES += ("casetype", "coalescetype", "minmaxtype", "refrestype", "array_typeid", "row_typeid")
+_TYPES = (
+    *("vartype", "consttype", "paramtype", "funcresulttype", "opresulttype", "aggtype", "wintype", "resulttype"),
+    *("casetype", "coalescetype", "minmaxtype", "refrestype", "array_typeid", "row_typeid"),
+)
 
 
 @dataclass(slots=True)
@@ -40,7 +42,7 @@ def taken_for_another(tree: str, base: Mapping[int, int]) -> int | None:
         result = _oid(node.fields.get(to))
         for value in node.fields.get(of, [])[:1]:
             given = _type(value) if isinstance(value, _Node) else None
-            if given in base and base.get(result or 0, result) != base[given]:
+            if given is not None and given in base and base.get(result or 0, result) != base[given]:
                 return given
     return None
 
@@ -71,24 +73,24 @@ def _parsed(tree: str) -> _Node:
     top = _Node("")
     stack: list[tuple[_Node, str]] = [(top, "")]
     is_named = False
-    for token in _TOKEN.findall(tree):
+    for word in _TOKEN.findall(tree):
         node, name = stack[-1]
-        if token == "{":
+        if word == "{":
             inner = _Node("")
             node.fields.setdefault(name, []).append(inner)
             stack.append((inner, ""))
             is_named = False
-        elif token == "}":
+        elif word == "}":
             stack.pop()
             is_named = True
-        elif token in "()":
+        elif word in "()":
             continue
         elif not is_named and not node.name and node is not top:
-            node.name = token
+            node.name = word
             is_named = True
-        elif token.startswith(":"):
-            stack[-1] = (node, token[1:])
-            node.fields.setdefault(token[1:], [])
+        elif word.startswith(":"):
+            stack[-1] = (node, word[1:])
+            node.fields.setdefault(word[1:], [])
         else:
-            node.fields.setdefault(name, []).append(token)
+            node.fields.setdefault(name, []).append(word)
     return top

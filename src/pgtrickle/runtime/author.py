@@ -19,6 +19,7 @@ from pgtrickle.db.handover import Handover, hand_over
 from pgtrickle.db.statements import statement
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Window
+from pgtrickle.model.session import evaluated
 from pgtrickle.pipeline.carriers import SqlType
 from pgtrickle.pipeline.references import references_to
 from pgtrickle.pipeline.rules.linear import Changed, copy_name
@@ -33,23 +34,19 @@ if TYPE_CHECKING:
 
 _OURS = "pgtrickle_changes"
 _NONE = Window(Cut(100, 100, ()), Cut(100, 100, ()))
-# Values travel as text, and these decide what it looks like: ours hold.
-_CARRIED = frozenset({"search_path", "intervalstyle", "extra_float_digits", "bytea_output", "array_nulls"})
-
-
-def settings_of(table: StreamTable) -> dict[str, str]:
-    """What evaluations of a table take over from the session that defined it."""
-    found = {name: value for name, value in table.session_settings.items() if name.lower() not in _CARRIED}
-    for name, value in found.items():
-        if name.lower() == "datestyle":
-            found[name] = f"ISO, {value.split(',')[-1].strip()}"
-    return found
 
 
 def session(
-    place: Handover, table: StreamTable, copies: Sequence[Copy] = (), *, may_write: bool = False
+    place: Handover,
+    table: StreamTable,
+    copies: Sequence[Copy] = (),
+    *,
+    settings: Mapping[str, str] | None = None,
+    may_write: bool = False,
 ) -> AbstractContextManager[AuthorSession]:
-    return as_author(place, table.author, settings=settings_of(table), copies=copies, may_write=may_write)
+    """`settings`: other ones of the author than those that all evaluations have."""
+    settings = evaluated(table.session_settings) if settings is None else settings
+    return as_author(place, table.author, settings=settings, copies=copies, may_write=may_write)
 
 
 # -- reading
@@ -73,11 +70,19 @@ def read_many(
 
 
 def read_load(
-    place: Handover, table: StreamTable, text: str, copies: Sequence[Copy], types: Sequence[pa.DataType]
+    place: Handover,
+    table: StreamTable,
+    text: str,
+    copies: Sequence[Copy],
+    types: Sequence[pa.DataType],
+    settings: Mapping[str, str],
 ) -> Generator[pa.Table]:
     """The rows of a load statement."""
     query = f"SELECT q.r::pg_catalog.text FROM ({text}) AS q(r)"
-    with session(place, table, copies) as author, closing(author.batches(query, ("text",), types)) as batches:
+    with (
+        session(place, table, copies, settings=settings) as author,
+        closing(author.batches(query, ("text",), types)) as batches,
+    ):
         yield from batches
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from pgtrickle.db.author import Copy
 from pgtrickle.db.connect import translated
 from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableError
 from pgtrickle.model.catalog import REGION, Column, Relation, StreamTable
-from pgtrickle.pipeline.carriers import SqlType, encoded, exact
+from pgtrickle.model.session import evaluated, other_formats
+from pgtrickle.pipeline.carriers import UNFORMATTED, SqlType, encoded, exact
 from pgtrickle.pipeline.deltatext import Texts
 from pgtrickle.pipeline.explain import explain, sample_statements
 from pgtrickle.pipeline.limited import LimitTemplate
@@ -48,6 +50,7 @@ class Compiled:
     load_sql: str
     explanation: dict[str, Any]
     kept: Kept | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)  # of the author, under which statements are evaluated
     meant: dict[str, str | None] | None = None  # what the text means, for the plan (runtime/meaning.py)
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
     copies: tuple[Copy, ...] = ()  # what the author's session needs to load it
@@ -61,8 +64,23 @@ class Compiled:
 def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = frozenset()) -> Compiled:
     """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE, or is in a cycle."""
     found = meaning.meant(conn, table)
-    compiled = _compiled(conn, replace(table, query=found.query), cycle, found.only_whole)
-    return replace(compiled, meant=meaning.kept(table, found))
+    kept = table.session_settings
+    formats = other_formats(kept)
+    if formats and meaning.makes_texts(conn, found.query):
+        return _formatted(conn, table, found, formats)
+    compiled = _compiled(conn, meaning.as_meant(table, found), cycle, found.only_whole)
+    return replace(compiled, settings=evaluated(kept), meant=meaning.kept(table, found))
+
+
+def _formatted(conn: Connection, table: StreamTable, found: meaning.Meant, formats: Mapping[str, str]) -> Compiled:
+    """A query that makes texts of values, in formats of its author that are not ours."""
+    listed = ", ".join(f"{name} {value}" for name, value in sorted(formats.items()))
+    reason = f"the query makes texts of values, and its author's session had {listed}"
+    if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
+        raise NotDifferentiableError(reason, hint="use to_char() and the like, or define it with the usual formats")
+    compiled = _full(conn, meaning.as_meant(table, found), reason, is_formatted=True)
+    settings = {**evaluated(table.session_settings), **formats}
+    return replace(compiled, settings=settings, meant=meaning.kept(table, found))
 
 
 def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_whole: str | None) -> Compiled:
@@ -165,7 +183,8 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or compiled.cycle:
         raise NotDifferentiableError(reason, hint=hint)
     found = meaning.meant(conn, table)
-    return replace(_full(conn, replace(table, query=found.query), reason), meant=compiled.meant)
+    full = _full(conn, meaning.as_meant(table, found), reason)
+    return replace(full, meant=compiled.meant, settings=compiled.settings)
 
 
 def _statements(template: Template, *, are_copied: bool) -> list[str]:
@@ -268,9 +287,14 @@ def _no_state(template: FoldTemplate | LimitTemplate) -> str:
     return ", ".join(["NULL::int8 AS gid", "NULL::int8 AS h", "NULL::text AS k", "NULL::int8 AS n", *columns])
 
 
-def _full(conn: Connection, table: StreamTable, reason: str) -> Compiled:
+def _full(conn: Connection, table: StreamTable, reason: str, *, is_formatted: bool = False) -> Compiled:
+    """`is_formatted`: read under formats of its author that are not ours."""
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
-    row = encoded([exact(f"q.c{i}") for i in range(len(table.columns))])
+    texts = [
+        f"pgtrickle._in_our_format(q.c{i})" if is_formatted and c.typid not in UNFORMATTED else exact(f"q.c{i}")
+        for i, c in enumerate(table.columns)
+    ]
+    row = encoded(texts)
     query, copies = with_copies(conn, table, table.query) if table.runs_as_author else (table.query, ())
     load = f"SELECT {row} FROM ({query}) AS q({names})"
     explanation = {"mode": "FULL", "reason": reason, "leaves": [load]}

@@ -13,6 +13,7 @@ from pgtrickle.apply import kept as limited
 from pgtrickle.apply.stage import stage_arrow, stage_columns
 from pgtrickle.db.copy import read_batches
 from pgtrickle.db.roundtrip import Ask, Steps, ask_all, ask_together
+from pgtrickle.db.session import applied
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline import frames
@@ -23,7 +24,7 @@ from pgtrickle.pipeline.spark import SparkEngine, WorkItem
 from pgtrickle.pipeline.templates import FoldTemplate
 from pgtrickle.runtime import author
 from pgtrickle.runtime.decide import DIFFERENTIAL
-from pgtrickle.runtime.job import Job, timed
+from pgtrickle.runtime.job import Job, by_settings, timed
 from pgtrickle.runtime.loads import read_refill
 from pgtrickle.runtime.rereads import delta_arrays
 from pgtrickle.runtime.room import Room
@@ -58,16 +59,20 @@ def read_deltas(reader: Connection, jobs: Sequence[Job], cut: Cut, most_bytes: i
             _read_as_author(reader, job, changed, room)
             continue
         if sum(c.rows for c in changed.values()) > SMALL_ROWS:
-            _copy(reader, job, template.delta_statement(changed), room)
+            with applied(reader, job.settings):
+                _copy(reader, job, template.delta_statement(changed), room)
             continue
         text, values = delta_text(template, job.compiled.texts, changed)
         # Some at a time: a result is otherwise in memory before the first of its rows can be counted.
         look = None if room is None else room.take_rows
         asked.append((job, Ask(text, values or (), values is not None, job.compiled.texts.mark(), look)))
-    answers = ask_all(reader, [ask for _, ask in asked], apart=_are_timed(job for job, _ in asked))
-    for (job, _), answer in zip(asked, answers, strict=True):
-        job.leaf = frames.Rows(job.template.slots, answer.rows)
-        job.timings.add("read", answer.ms)
+    asks = {id(job): ask for job, ask in asked}
+    for settings, together in by_settings(job for job, _ in asked):
+        with applied(reader, settings):
+            answers = ask_all(reader, [asks[id(job)] for job in together], apart=_are_timed(together))
+        for job, answer in zip(together, answers, strict=True):
+            job.leaf = frames.Rows(job.template.slots, answer.rows)
+            job.timings.add("read", answer.ms)
 
 
 def _copy(reader: Connection, job: Job, text: str, room: Room | None) -> None:
@@ -122,17 +127,20 @@ def arrange(reader: Connection, engine: SparkEngine, jobs: Sequence[Job]) -> Non
         assert job.delta is not None
         kept, groups, template = job.compiled.kept, job.compiled.groups, job.template
         if kept is not None and limited.runs_out(reader, kept, sum(job.delta.columns["n"])):
-            with timed(job, "refill"):
+            with timed(job, "refill"), applied(reader, job.settings):
                 job.refill = read_refill(reader, engine, job)
         elif isinstance(template, FoldTemplate):
             assert groups is not None
             folds.append((job, delta_arrays(template, groups, job.compiled.texts, job.delta)))
         else:
             job.arrays = [job.delta.columns[name] for name, _ in bags.delta_columns(job.compiled.target)]
-    found = ask_together(reader, [steps for _, steps in folds], apart=_are_timed(job for job, _ in folds))
-    for (job, _), (arrays, ms) in zip(folds, found, strict=True):
-        job.arrays = arrays
-        job.timings.add("reread", ms)
+    steps = {id(job): each for job, each in folds}
+    for settings, together in by_settings(job for job, _ in folds):
+        with applied(reader, settings):
+            found = ask_together(reader, [steps[id(job)] for job in together], apart=_are_timed(together))
+        for job, (arrays, ms) in zip(together, found, strict=True):
+            job.arrays = arrays
+            job.timings.add("reread", ms)
 
 
 def apply_deltas(writer: Connection, jobs: Sequence[Job]) -> dict[int, tuple[int, int]]:
@@ -148,12 +156,15 @@ def apply_deltas(writer: Connection, jobs: Sequence[Job]) -> dict[int, tuple[int
             else:
                 small.append((job, bags.apply_arrays(job.compiled.target, arrays)))
             continue
-        with timed(job, "apply"):
+        with timed(job, "apply"), applied(writer, job.settings):
             found[job.table.pgt_id] = _apply(writer, job)
-    results = ask_together(writer, [steps for _, steps in small], apart=_are_timed(job for job, _ in small))
-    for (job, _), (rows, ms) in zip(small, results, strict=True):
-        found[job.table.pgt_id] = rows
-        job.timings.add("apply", ms)
+    all_steps = {id(job): steps for job, steps in small}
+    for settings, together in by_settings(job for job, _ in small):
+        with applied(writer, settings):
+            results = ask_together(writer, [all_steps[id(job)] for job in together], apart=_are_timed(together))
+        for job, (rows, ms) in zip(together, results, strict=True):
+            found[job.table.pgt_id] = rows
+            job.timings.add("apply", ms)
     return found
 
 

@@ -67,7 +67,7 @@ def _read(reader: Connection, job: Job) -> Generator[pa.Table, None, None]:
     sql, types = job.compiled.load_sql, _types(job.compiled)
     if job.place is None:
         return read_batches(reader, sql, types)
-    return read_load(job.place, job.table, sql, job.compiled.copies, types)
+    return read_load(job.place, job.table, sql, job.compiled.copies, types, job.compiled.settings)
 
 
 def _identified(reader: Connection, engine: SparkEngine, job: Job) -> Generator[pa.Table, None, None]:

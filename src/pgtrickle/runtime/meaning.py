@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from psycopg import sql
-
-from pgtrickle.db.connect import SAFE_PATH, translated
+from pgtrickle.db.connect import SAFE_PATH, quote_ident, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, NotDifferentiableError, SourceChangedError
 from pgtrickle.model.catalog import Relation, StreamTable
@@ -62,6 +60,12 @@ def meant(conn: Connection, table: StreamTable) -> Meant:
         raise SourceChangedError(error.message, hint=error.hint) from error
 
 
+def as_meant(table: StreamTable, found: Meant) -> StreamTable:
+    """The table with this text, which is not looked at again."""
+    written = replace(table, query=found.query)
+    return replace(written, plan={**(table.plan or {}), "meant": kept(written, found)})
+
+
 def kept(table: StreamTable, found: Meant) -> dict[str, str | None]:
     """For the plan."""
     query = found.query if found.query != table.query else None
@@ -90,7 +94,7 @@ def explicit(conn: Connection, query: str, operators: Sequence[int], path: str |
         return Meant(query)
     theirs = [tuple(row) for row in conn.execute(statement("operator_names"), {"operators": list(wanted)}).fetchall()]
     schemas = list(dict.fromkeys(schema for _, schema, *_ in theirs))
-    listed = [sql.Identifier(schema).as_string(conn) for schema in schemas]
+    listed = [quote_ident(schema) for schema in schemas]
     text = implicit.without_row_operators(query)
     for tried in dict.fromkeys([path, ", ".join(["pg_catalog", *listed])]):
         if tried is not None and _operators(conn, text, tried) == wanted:
@@ -186,6 +190,14 @@ def _tree(conn: Connection, query: str, path: str = SAFE_PATH) -> tuple[str, lis
         return None
     assert row is not None
     return row[0], row[1]
+
+
+def makes_texts(conn: Connection, query: str) -> bool:
+    """Whether a query may show in which format values are written."""
+    with translated(), conn.transaction(force_rollback=True):
+        conn.execute(f"CREATE TEMPORARY VIEW {_VIEW} AS {query}", binary=True)
+        row = conn.execute(f"SELECT pgtrickle._makes_texts('pg_temp.{_VIEW}'::pg_catalog.regclass)").fetchone()
+    return row is not None and bool(row[0])
 
 
 def own_types(conn: Connection) -> dict[int, tuple[int, str]]:

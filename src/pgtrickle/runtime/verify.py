@@ -1,8 +1,9 @@
 """`pgtrickle verify`: is a stream table equal to its query, as PostgreSQL evaluates it at the table's own cut?
 
-Everything is read in one REPEATABLE READ transaction. When no change is pending there, the query itself is evaluated.
-When some are, the sources are read as of the table's cut (`around`); where that cannot be expressed, a refresh is
-asked for and awaited (`waited`).
+Everything is read in one REPEATABLE READ transaction. When no change is pending there, the query is evaluated as its
+author typed it, which refreshes do not use (runtime/oracle.py). When some are, the sources are read as of the table's
+cut (`around`), in the text that refreshes use and whose operators are the author's; where that cannot be expressed, a
+refresh is asked for and awaited (`waited`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from dataclasses import dataclass
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import TRANSACTION, Connection, begin, connect, qualified, quote_ident, translated
 from pgtrickle.db.handover import hand_over
+from pgtrickle.db.session import applied
+from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import Column, StreamTable
 from pgtrickle.model.flow import Window
+from pgtrickle.model.session import apart
 from pgtrickle.pipeline.carriers import (
     BOOL,
     BPCHAR,
@@ -38,6 +42,8 @@ from pgtrickle.pipeline.whole import query_as_of
 from pgtrickle.runtime import author
 from pgtrickle.runtime.compile import compile_table, parse_table
 from pgtrickle.runtime.decide import since
+from pgtrickle.runtime.meaning import as_meant, meant
+from pgtrickle.runtime.oracle import AS_KEPT, AS_OF, AS_TYPED, TIES_DECIDED, as_typed
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.pending import read_pending
 from pgtrickle.runtime.renames import has_renamed
@@ -68,6 +74,7 @@ class VerifyResult:
     mode: str
     how: str
     note: str | None = None
+    against: str = ""  # what the table was compared with
 
 
 def verify_tables(
@@ -169,11 +176,15 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
             return None
         window = Window(cut, moment.cut)
         pending, _ = read_pending(conn, [(s.relid, window, None) for s in table.captured])
-        query, how = table.query, "quiet"
+        table = as_meant(table, meant(conn, table))
+        settings = _settings(table, moment)
+        how, against = "quiet", AS_TYPED
         changed: dict[int, Changed] = {}
         decided = _decided(conn, table)
-        if decided is not None:
-            query = query_as_of(decided, {})
+        with applied(conn, settings):
+            query = _as_typed(conn, table) if decided is None else None
+        if query is None:
+            query, against = (table.query, AS_KEPT) if decided is None else (query_as_of(decided, {}), TIES_DECIDED)
         if any(p.rows or p.truncated for p in pending.values()):
             changed = {
                 relid: Changed(relid, window, p.rows, table.runs_as_author)
@@ -184,16 +195,23 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
             around = None if is_truncated else _around(conn, table, decided, changed)
             if around is None:
                 return None
-            query, how = around, "around"
+            query, how, against = around, "around", AS_OF
             # Tables read as of a cut have no statistics; taken for tiny, they would be joined row by row.
             conn.execute("SET LOCAL enable_nestloop = off")
         waited = 0.0
         if waiting_since is not None:
             how, waited = "waited", round(time.monotonic() - waiting_since, 3)
-        missing, extra, note = _compare(_Evaluator(conn, table, changed), table, query)
-    return VerifyResult(
-        table.full_name, not missing and not extra, missing, extra, str(cut), waited, table.effective_mode, how, note
-    )
+        evaluator = _Evaluator(conn, table, changed, settings, as_typed=against == AS_TYPED)
+        missing, extra, note = _compare(evaluator, table, query)
+    ok = not missing and not extra
+    mode = table.effective_mode
+    return VerifyResult(table.full_name, ok, missing, extra, str(cut), waited, mode, how, note, against)
+
+
+def _settings(table: StreamTable, moment: catalog.Moment) -> dict[str, tuple[str, str]]:
+    """The author's, all of them: nothing travels as text here."""
+    kept = {name: value for name, value in table.session_settings.items() if name != "search_path"}
+    return apart(kept, moment.session)
 
 
 def _mirror(look: _Look, table: StreamTable) -> VerifyResult | None:
@@ -202,14 +220,16 @@ def _mirror(look: _Look, table: StreamTable) -> VerifyResult | None:
     if found is None:
         return None
     missing, extra, cut = found
-    note = f"compared with {table.mirror.name}"
     ok = not missing and not extra
-    return VerifyResult(table.full_name, ok, missing, extra, str(cut), 0.0, table.effective_mode, "around", note)
+    against = table.mirror.name
+    mode = table.effective_mode
+    return VerifyResult(table.full_name, ok, missing, extra, str(cut), 0.0, mode, "around", None, against)
 
 
 @contextmanager
 def _snapshot(conn: Connection) -> Iterator[None]:
-    begin(conn, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    # Not READ ONLY, for the sake of temporary views; nothing is left of it.
+    begin(conn, "ISOLATION LEVEL REPEATABLE READ READ WRITE")
     try:
         yield
     finally:
@@ -240,23 +260,47 @@ def _around(conn: Connection, table: StreamTable, decided: Plan | None, changed:
     return query_as_of(plan, changed)
 
 
-class _Evaluator:
-    """Evaluates as whoever refreshes do: us, or the table's author."""
+def _as_typed(conn: Connection, table: StreamTable) -> str | None:
+    """The text itself where its author's session is to evaluate it."""
+    if not table.runs_as_author:
+        return as_typed(conn, table)
+    row = conn.execute(statement("original"), {"id": table.pgt_id}).fetchone()
+    reads_copies = bool(author.with_copies(conn, table, table.query)[1])
+    return (
+        None
+        if row is None or reads_copies or "search_path" not in table.session_settings
+        else f"{row[0].rstrip().rstrip(';')}\n"
+    )
 
-    def __init__(self, conn: Connection, table: StreamTable, changed: Mapping[int, Changed]) -> None:
+
+class _Evaluator:
+    """Evaluates as whoever refreshes do: us, or the table's author. `as_typed`: along the author's search_path."""
+
+    def __init__(
+        self,
+        conn: Connection,
+        table: StreamTable,
+        changed: Mapping[int, Changed],
+        settings: Mapping[str, tuple[str, str]],
+        *,
+        as_typed: bool,
+    ) -> None:
         self._conn = conn
         self._table = table
+        self._settings = settings
+        self._path = table.session_settings["search_path"] if as_typed and table.runs_as_author else None
         self._place = hand_over(conn) if table.runs_as_author else None
         self._windows = author.window_copies(conn, table, changed)[1] if table.runs_as_author else []
 
     def two_numbers(self, text: str) -> tuple[int, int]:
         if self._place is None:
-            with translated(), self._conn.transaction():
+            with translated(), self._conn.transaction(), applied(self._conn, self._settings):
                 row = self._conn.execute(text).fetchone()
         else:
             text, copies = author.with_copies(self._conn, self._table, text)
+            first = [] if self._path is None else [f"SET LOCAL search_path = {self._path}"]
             with translated(), author.session(self._place, self._table, [*copies, *self._windows]) as session:
-                (row,) = session.rows(text, ("int8", "int8"))
+                (row,) = session.rows(text, ("int8", "int8"), first=first)
         assert row is not None
         return int(row[0]), int(row[1])
 

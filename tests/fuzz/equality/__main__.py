@@ -52,7 +52,7 @@ def main() -> int:
 def _run(server: TypesServer, seeds: range, options: argparse.Namespace) -> int:
     report, causes, begun = Report(), Counter[str](), time.monotonic()
     for seed in seeds:
-        made = generate(seed, server.features)
+        made = server.wave(seed)
         case = only(made.types_case, options.only) if options.only else made.types_case
         verdicts = wave.run(server, case)
         report.add(seed, verdicts)

@@ -99,11 +99,14 @@ def generate(seed: int, features: frozenset[str], count: int = QUERIES) -> Types
 
 def only(case: TypesCase, name: str) -> TypesCase:
     """The case with this query alone, whose author and texts are those of every other query that replaces it."""
+    texts = case.text(name)
+    types = {flag.partition(":")[2] for flag in texts.values()}
     return replace(
         case,
         queries=tuple(q for q in case.queries if q[0] == name),
         by=((ANY, dict(case.by)[name]),),
-        texts=((ANY, tuple(case.text(name).items())),),
+        texts=((ANY, tuple(texts.items())),),
+        pools=tuple(p for p in case.pools if p[0] in types),
     )
 
 

@@ -16,7 +16,8 @@ from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.embedded import EmbeddedPostgres
 from tests.conftest import ROLE, ROLE_PASSWORD, create_database, drop_database
 from tests.fuzz.equality.authors import Author, Session, settled
-from tests.fuzz.equality.case import TypesCase
+from tests.fuzz.equality.case import QUERIES, TypesCase, TypesWave
+from tests.fuzz.equality.lively import candidates, chosen
 from tests.fuzz.wave import STATEMENT_MS
 from tests.line import Line
 
@@ -78,6 +79,26 @@ class TypesServer:
         with psycopg.connect(self.server.dsn(TEMPLATE), autocommit=True) as connection:
             return frozenset(_features(connection))
 
+    def wave(self, seed: int, count: int = QUERIES) -> TypesWave:
+        """The seed's lively queries."""
+        made = candidates(seed, self.features, count)
+        case = made.types_case
+        name = f"types_{next(_numbers)}"
+        database = create_database(self.server, name, template=TEMPLATE)
+        sessions: dict[str, Session] = {}
+        try:
+            with (
+                settled(self.server, name, case.authors),
+                psycopg.connect(database.superuser_dsn, autocommit=True) as owner,
+            ):
+                set_up(owner, case)
+                sessions |= {a.role: Session(self.server, name, a) for a in case.authors}
+                return chosen(made, owner, sessions, count)
+        finally:
+            for session in sessions.values():
+                session.close()
+            drop_database(self.server, name)
+
     @contextmanager
     def open(self, case: TypesCase) -> Iterator[Line]:
         name = f"types_{next(_numbers)}"
@@ -97,6 +118,12 @@ class TypesServer:
                     line.close()
         finally:
             drop_database(self.server, name)
+
+
+def set_up(owner: psycopg.Connection[Any], case: TypesCase) -> None:
+    """By a superuser, who then is the owner of the tables."""
+    for statement in (*case.setup, *case.views, "SET ROLE fz_team", "RESET search_path"):
+        owner.execute(statement.encode())
 
 
 def _features(conn: psycopg.Connection[Any]) -> Iterator[str]:

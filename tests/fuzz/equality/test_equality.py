@@ -43,7 +43,7 @@ def test_stream_tables_show_what_their_authors_sessions_answer(types_server: Typ
     report = Report()
     scripts: list[str] = []
     for seed in SEEDS:
-        made = generate(seed, types_server.features, count=COUNT)
+        made = types_server.wave(seed, COUNT)
         verdicts = wave.run(types_server, made.types_case)
         report.add(seed, verdicts)
         for name, verdict in verdicts.items():

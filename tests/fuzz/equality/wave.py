@@ -17,7 +17,7 @@ from pgtrickle.runtime.verify import VerifyResult, verify_tables
 from tests.fuzz import wave
 from tests.fuzz.equality.case import TypesCase
 from tests.fuzz.equality.queries import EXACT, POOL
-from tests.fuzz.equality.server import Kept, TypesServer
+from tests.fuzz.equality.server import Kept, TypesServer, set_up
 from tests.fuzz.wave import ERROR, FAILURES, MISMATCH, OK, Verdict
 
 SCHEMA = '"Out put"'
@@ -41,9 +41,7 @@ class TypesRun(wave.Run):
         return self.line.owner
 
     def _set_up(self) -> None:
-        super()._set_up()
-        self.line.owner.execute("SET ROLE fz_team")
-        self.line.owner.execute("RESET search_path")
+        set_up(self.line.owner, self.case)
 
     def _ask(self, name: str, text: str, *, timeout_ms: int = 0) -> list[tuple[Any, ...]]:
         return self.line.of(self.case.author(name)).sql(text, timeout_ms=timeout_ms)

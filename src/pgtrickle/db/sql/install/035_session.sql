@@ -40,3 +40,12 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._check_settings(jsonb) IS 'Internal. The settings, if all of them can be kept; raises for the first that cannot.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._in_our_format(value anyelement) RETURNS text
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET intervalstyle = 'postgres' SET extra_float_digits = 1
+SET bytea_output = 'hex' AS $$
+    SELECT CASE WHEN num_nulls(value) = 0 THEN format('%s', value) END
+$$;
+COMMENT ON FUNCTION pgtrickle._in_our_format(anyelement) IS
+'Internal. A value as text, as loads carry it, whatever the formats of the session: for queries that are evaluated in their author''s.';

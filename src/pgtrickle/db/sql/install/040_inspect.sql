@@ -592,3 +592,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._means_otherwise(pgtrickle.pgt_stream_tables, oid, jsonb) IS
 'Internal. Whether the same text has other operators in this session than the definition has, or is evaluated with other settings.';
+
+-- Casts to and from text, and functions that make text of any value: all of these are STABLE, or have such a part.
+CREATE OR REPLACE FUNCTION pgtrickle._makes_texts(probe oid) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pgtrickle._rules(probe) AS r
+                   WHERE r.node_tree ~ '\{(?:COERCEVIAIO|ARRAYCOERCEEXPR|XMLEXPR|JSONCONSTRUCTOREXPR|JSONEXPR) ')
+        OR EXISTS (SELECT FROM pgtrickle._functions_called(probe) AS f
+                   WHERE NOT f.is_system OR f.volatility <> 'i' OR f.proname ~ '^(?:jsonb?_|to_jsonb?|xml|array_to_|row_to_|quote_)')
+$$;
+COMMENT ON FUNCTION pgtrickle._makes_texts(oid) IS 'Internal. Whether a query may show in which format dates, intervals, floats and bytes are written.';

@@ -25,6 +25,7 @@ BEGIN
                                               pgtrickle._search_path());
         RETURN;
     END IF;
+    PERFORM pgtrickle._warn_of_paths(probe);
     IF existing IS NULL THEN
         PERFORM pgtrickle._register(probe, target.schema_name, target.table_name, query, options);
         IF NOT pgtrickle._is_served() THEN
@@ -161,6 +162,7 @@ BEGIN
             WHERE st.pgt_id = id;
             RETURN;
         END IF;
+        PERFORM pgtrickle._warn_of_paths(probe);
     ELSIF refresh_mode IS NOT NULL AND pgtrickle._reads_mirrors(id) THEN
         PERFORM pgtrickle._request_definition(st.pgt_id, st.pgt_schema, st.pgt_name, st.original_query, options,
                                               pgtrickle._search_path())
