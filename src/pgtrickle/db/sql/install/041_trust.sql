@@ -556,7 +556,7 @@ BEGIN
     IF st.defined_in IS DISTINCT FROM pgtrickle._origin() THEN
         RETURN NULL;
     END IF;
-    SELECT r.oid INTO author FROM pg_roles AS r WHERE r.rolname = st.created_by;
+    SELECT r.oid INTO author FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key);
     IF author IS NULL THEN
         RETURN format('role %I, who created it, was dropped', st.created_by);
     END IF;
