@@ -272,6 +272,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         *("modn", "@one.modn", '"Mod"', (("(1)", "(11)", "(21)"), ("(2)", "(12)"), ("(0)", "(10)"))),
         home="one",
+        merges=False,
         shows=(("({}::text)", "text"), ("(({}).v)", "int")),
         tests=("({} <one:<> '(12)'::@one.modn)", "({} <one:=> '(31)'::@one.modn)"),
     ),
