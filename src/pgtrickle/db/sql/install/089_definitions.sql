@@ -68,7 +68,7 @@ COMMENT ON FUNCTION pgtrickle._note_group_applied(text, text) IS 'Internal. Note
 
 CREATE OR REPLACE FUNCTION pgtrickle._asked() RETURNS TABLE (schema_name name, table_name name, label text, query text, options jsonb, refusal text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT d.pgt_schema, d.pgt_name, format('%I.%I', d.pgt_schema, d.pgt_name), d.query, d.options, CASE WHEN d.is_final THEN d.error_message END
+    SELECT d.pgt_schema, d.pgt_name, format('%I.%I', d.pgt_schema, d.pgt_name), d.query, d.options - 'session_settings', CASE WHEN d.is_final THEN d.error_message END
     FROM pgtrickle.pgt_definitions AS d
     WHERE pg_has_role(pgtrickle._caller(), current_user, 'USAGE')
        OR coalesce((SELECT pg_has_role(pgtrickle._caller(), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), false)
