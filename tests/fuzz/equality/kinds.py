@@ -17,6 +17,7 @@ SCHEMAS = {
     "two": "other",
     "ops": "ops",
 }
+OUTPUT = '"Out put"'  # where stream tables are
 OTHER, NONE = "other", "none"  # what `=` means to a role that does not see the type's own: something else, or nothing
 
 Shows = tuple[tuple[str, str], ...]
