@@ -18,6 +18,9 @@ CREATE DOMAIN "App One".email AS "Ext Schema".citext CHECK (VALUE OPERATOR("Ext 
 CREATE DOMAIN "App One"."E Mail 2" AS "App One".email;
 CREATE DOMAIN "App One".amount AS numeric CHECK (VALUE >= 0);
 CREATE TYPE "App One".pair AS (n numeric, c "Ext Schema".citext);
+-- The same names elsewhere, for something else.
+CREATE DOMAIN other.email AS text;
+CREATE TYPE other.pair AS (n text, c text);
 CREATE TYPE "App One".modn AS (v int);
 CREATE TYPE "App One".grade AS ENUM ('low', 'LOW', 'mid', 'MID', 'top');
 CREATE TYPE "App One".ctrange AS RANGE (subtype = "Ext Schema".citext);
