@@ -48,7 +48,7 @@ def test_install_keeps_catalog_rows(installed: Database) -> None:
 def test_install_brings_subscribers_to_a_database_of_before(installed: Database) -> None:
     installed.sql(
         "DROP TABLE pgtrickle.pgt_subscribers, pgtrickle.pgt_publications CASCADE; "
-        "DROP FUNCTION pgtrickle._buffer_sizes(); "
+        "DROP FUNCTION pgtrickle._buffer_sizes(text); "
         "CREATE FUNCTION pgtrickle._buffer_sizes() RETURNS TABLE (source_relid oid) LANGUAGE sql AS 'SELECT 0::oid'"
     )
     with connect(installed.dsn, role="test", autocommit=True) as conn:
@@ -133,7 +133,7 @@ def test_sessions_pin_their_settings(installed: Database) -> None:
             "current_setting('application_name'), current_setting('intervalstyle'), "
             "current_setting('extra_float_digits')"
         ).fetchone()
-    assert found == ("ISO, MDY", "0", "", "pgtrickle/test", "postgres", "1")
+    assert found == ("ISO, MDY", "0", "pg_catalog, pg_temp", "pgtrickle/test", "postgres", "1")
 
 
 @pytest.mark.parametrize(

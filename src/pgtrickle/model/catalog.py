@@ -128,6 +128,10 @@ class StreamTable:
         return f"{self.schema}.{self.name}"
 
     @property
+    def runs_as_author(self) -> bool:
+        return self.run_as == "author"
+
+    @property
     def captured(self) -> tuple[Source, ...]:
         return tuple(s for s in self.sources if s.capturable)
 

@@ -14,6 +14,7 @@ from pgtrickle.apply.target import reshape
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import qualified
 from pgtrickle.db.copy import read_batches
+from pgtrickle.db.session import applied
 from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Window
@@ -162,7 +163,7 @@ class CycleRefresher(ChainRefresher):
                     sql = definition.further(step, changed)
                 else:
                     continue
-                with timed(job, "fixpoint"):
+                with timed(job, "fixpoint"), applied(self.writer, job.settings):
                     rows = self.writer.execute(sql).rowcount
                     if rows >= FEWEST_ANALYSED:
                         self.writer.execute(f"ANALYZE {definition.came}")

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import TRANSACTION, connect, quote_ident, translated
+from pgtrickle.db.connect import SAFE_PATH, TRANSACTION, connect, quote_ident, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError, DefinitionError, InvariantError, PgtrickleError
 from pgtrickle.pipeline.explain import plan_lines
@@ -53,7 +53,7 @@ def plan_of_query(dsn: str, query: str) -> dict[str, Any]:
         # Names in it mean what they mean in a fresh session; afterwards nothing may be found by accident again.
         conn.execute('SET LOCAL search_path = "$user", public')
         conn.execute("SELECT pgtrickle.create_stream_table(%s, %s)", (f"public.{_PLANNED}", query))
-        conn.execute("SET LOCAL search_path = ''")
+        conn.execute(f"SET LOCAL search_path = {SAFE_PATH}")
         for asked in pending(conn):
             if (asked.schema, asked.name) == ("public", _PLANNED):  # it reads other databases
                 define(conn, dsn, Origins(), asked)

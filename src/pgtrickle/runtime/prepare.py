@@ -19,6 +19,7 @@ from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
 from pgtrickle.model.texts import same_text
 from pgtrickle.pipeline.explain import plan_words
 from pgtrickle.pipeline.sqltext import nameless
+from pgtrickle.runtime.author import Analyst
 from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
 from pgtrickle.runtime.renames import ANEW, follow_origin, follow_renames, has_renamed, is_renamed_there
 
@@ -199,14 +200,14 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> s
     what a definition must not, or what only FULL can follow.
     """
     known = {s.relid: s.columns for s in table.sources}
-    with conn.transaction(force_rollback=True):
-        conn.execute(f"CREATE TEMPORARY VIEW __pgt_reads AS {table.query}")
+    query = (compiled.meant or {}).get("query") or table.query
+    with Analyst(conn, replace(table, query=query)).view("__pgt_reads") as (looking, copies):
         probe = {"probe": "pg_temp.__pgt_reads"}
-        rows = conn.execute(statement("reads"), probe).fetchall()
-        types = conn.execute(statement("probe_types"), probe).fetchall()
+        rows = looking.execute(statement("reads"), probe).fetchall()
+        types = looking.execute(statement("probe_types"), probe).fetchall()
         asked = {**probe, "id": None if table.mirror is not None else table.pgt_id}
-        obstacle, stranger = (conn.execute(statement("still_usable"), asked).fetchone() or (None, None))[:2]
-    if stranger is not None:
+        obstacle, stranger = (looking.execute(statement("still_usable"), asked).fetchone() or (None, None))[:2]
+    if stranger is not None and not table.runs_as_author:
         raise DefinitionError(
             stranger, hint="map both to one user, or have its origin managed: then rights count there"
         )
@@ -219,6 +220,8 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> s
                 f"column {column.name} of the query is of type {type_} now, and was {column.type}", hint=ANEW
             )
     for relid, name, columns in rows:
+        if name in copies:
+            continue
         if relid not in known or not known[relid].issuperset(columns):
             what = "a column of " if relid in known else ""
             raise SourceChangedError(
@@ -287,6 +290,7 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, *, is_rena
             rests_on = {key: stored[key] for key in ("time_zone", "functions") if key in stored}
         explained = compiled.explanation
         plan: dict[str, object] = {k: v for k, v in explained.items() if k in ("mode", "leaves", "load")}
+        plan["meant"] = compiled.meant
         plan |= {"words": list(plan_words(explained)), "shape": _shape(table, compiled), "content": content, **rests_on}
         plan["code"] = table.code
         recorded = {

@@ -268,6 +268,16 @@ UPDATE pgtrickle.pgt_stream_tables SET defined_in = pgtrickle._origin() WHERE de
 
 COMMENT ON FUNCTION pgtrickle._store_dependencies(bigint, oid, oid, oid[]) IS 'Internal. Replaces what is known of what a stream table reads and calls.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._store_session(id bigint, probe oid, settings jsonb) RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE pgtrickle.pgt_stream_tables AS st
+    SET session_settings = pgtrickle._check_settings(coalesce(settings, pgtrickle._session_settings('pg_catalog, pg_temp'))),
+        operators = pgtrickle._operators(probe)
+    WHERE st.pgt_id = id
+$$;
+COMMENT ON FUNCTION pgtrickle._store_session(bigint, oid, jsonb) IS
+'Internal. Keeps what the query means in the session that defines it: settings (those of this session where none are given) and operators.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._reads_otherwise(id bigint, probe oid DEFAULT NULL) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT
@@ -430,6 +440,7 @@ BEGIN
          coalesce(o ->> 'tier' <> 'auto', false), o ->> 'applied_from', evaluator)
     RETURNING pgt_id INTO id;
     PERFORM pgtrickle._store_dependencies(id, probe, creator, mirrors);
+    PERFORM pgtrickle._store_session(id, probe, o -> 'session_settings');
     PERFORM pgtrickle._wake('create', id);
     RETURN id;
 END
@@ -446,10 +457,10 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._register(oid, name, name, text, jsonb) IS 'Internal. Creates storage and catalog rows for a probed query.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._authorize(id bigint) RETURNS pgtrickle.pgt_stream_tables
+CREATE OR REPLACE FUNCTION pgtrickle._authorize(id bigint, me text) RETURNS pgtrickle.pgt_stream_tables
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    caller CONSTANT name := pgtrickle._caller();
+    caller CONSTANT name := pgtrickle._caller(me);
     st pgtrickle.pgt_stream_tables;
 BEGIN
     SELECT * INTO st FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id FOR UPDATE;
@@ -458,7 +469,7 @@ BEGIN
             MESSAGE = format('stream table %s does not exist', id), HINT = 'It has just been dropped.';
     END IF;
     IF NOT pg_has_role(caller, current_user, 'USAGE')
-       AND NOT coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = st.created_by), false) THEN
+       AND NOT coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), false) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('must be the creator of stream table %I.%I', st.pgt_schema, st.pgt_name),
             HINT = format('It was created by %I.', st.created_by);
@@ -466,7 +477,7 @@ BEGIN
     RETURN st;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._authorize(bigint) IS
+COMMENT ON FUNCTION pgtrickle._authorize(bigint, text) IS
 'Internal, called by SECURITY DEFINER functions. Locks the catalog row; raises unless the caller has the role of the creator or of the installing role.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._alter_as(
@@ -480,7 +491,7 @@ DECLARE
     qualified CONSTANT text := format('%I.%I', st.pgt_schema, st.pgt_name);
     new_mode CONSTANT text := coalesce(o ->> 'refresh_mode', st.refresh_mode);
     -- Refreshes read with the privileges of whoever created it, whoever alters it; who alters what nobody is the author of becomes that.
-    author CONSTANT oid := coalesce((SELECT r.oid FROM pg_roles AS r WHERE r.rolname = st.created_by), asker);
+    author CONSTANT oid := coalesce((SELECT r.oid FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), asker);
     evaluator text := st.run_as;
     d record;
     effective text := st.effective_refresh_mode;
@@ -519,6 +530,7 @@ BEGIN
         END IF;
         cycle := pgtrickle._cycle_of(id);
         PERFORM pgtrickle._store_dependencies(id, probe, author, mirrors);
+        PERFORM pgtrickle._store_session(id, probe, o -> 'session_settings');
         UPDATE pgtrickle.pgt_stream_tables AS t
         SET defining_query = d.defining_query, original_query = _alter_as.original_query, output_columns = d.output_columns,
             plan = NULL, definition_version = t.definition_version + 1, needs_reinit = true, reinit_reason = 'the query was altered',
@@ -567,12 +579,12 @@ $$;
 COMMENT ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) IS
 'Internal. Changes definition and options of a stream table whose catalog row is locked, fences running refreshes.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._alter(id bigint, probe oid, original_query text, options jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._alter(id bigint, probe oid, original_query text, options jsonb, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
+    st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._authorize(id, me);
 BEGIN
     PERFORM pgtrickle._alter_as(CASE WHEN probe IS NOT NULL THEN pgtrickle._check_probe(probe) END, '{}', st, probe, original_query, options);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._alter(bigint, oid, text, jsonb) IS 'Internal. Changes definition and options of a stream table, fences running refreshes.';
+COMMENT ON FUNCTION pgtrickle._alter(bigint, oid, text, jsonb, text) IS 'Internal. Changes definition and options of a stream table, fences running refreshes.';

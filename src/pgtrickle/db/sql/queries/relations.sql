@@ -1,4 +1,4 @@
--- Relations with what the planner needs of them. Run with an empty search_path, so that a view's text is qualified.
+-- Relations with what the planner needs of them. Run with the path pg_catalog, pg_temp, so that a view's text is qualified.
 -- %(relids)s: array of their oids. One statement for all that a query reads: a fresh session plans it once.
 -- Returns: relid, schema, name, relkind, query (views only), has_children, columns json [{attnum, name, type, typid, typmod, not_null, base}],
 -- key: attribute numbers of a unique index without NULLs, the primary key first; indexed: those that an index leads with.
