@@ -172,7 +172,7 @@ class Settings:
     )
     run_as_author: str = _setting(
         "needed",
-        "When a query is evaluated with the privileges of its author, if the role that installed pgtrickle may SET ROLE "
+        "When a query is evaluated with the privileges of its author, if the installing role may SET ROLE "
         "to the author: needed (it reaches code that is not trusted) or always, which is slower. Counts when a stream "
         "table is created or its query altered; the database itself asks it, as trusted_extensions.",
         choices=("needed", "always"),

@@ -216,3 +216,41 @@ def test_chains_stop_where_the_privilege_is_lost(make_author: Callable[..., Auth
     assert author.status("above")[0] == "ACTIVE"
     assert author.rows("above") == [(10, 1), (20, 1)]
     assert len(author.rows("beside")) == 3
+
+
+def test_what_is_lost_at_the_origin_of_a_mirror(
+    make_installed: Callable[[], Database],
+    make_line: Callable[..., Line],
+    make_role: Callable[[Database], psycopg.Connection[Any]],
+) -> None:
+    home, there = make_installed(), make_installed()
+    there.sql("CREATE TABLE t (id int PRIMARY KEY, a int, b int); INSERT INTO t VALUES (1, 10, 100), (2, 20, 200)")
+    conn = make_role(home)
+    name = conn.info.user
+    home.sql(f"CREATE SCHEMA mine; GRANT USAGE, CREATE ON SCHEMA mine TO {name}")
+    there.sql(f"GRANT SELECT (id, a) ON t TO {name}")
+    line = make_line(home)
+    conn.execute("SELECT pgtrickle.create_stream_table('mine.st', %s)", (f"SELECT id, a FROM {there.name}.public.t",))
+    for _ in range(4):
+        line.tick()
+    assert line.rows("mine.st") == [(1, 10), (2, 20)]
+    there.sql(f"REVOKE SELECT (a) ON t FROM {name}; INSERT INTO t VALUES (3, 30, 300)")
+    for _ in range(2):
+        line.tick()
+
+    def status() -> tuple[Any, ...]:
+        return line.sql("SELECT status, last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'st'")[0]
+
+    assert status()[0] == "ERROR"
+    assert f"permission denied for {there.name}.public.t: {name} has lost SELECT on it" in status()[1]
+    assert line.rows("mine.st") == [(1, 10), (2, 20)]
+    conn.execute("SELECT pgtrickle.resume_stream_table('mine.st')")
+    line.tick()
+    assert status()[0] == "ERROR"
+    assert line.rows("mine.st") == [(1, 10), (2, 20)]
+    there.sql(f"GRANT SELECT (a) ON t TO {name}")
+    conn.execute("SELECT pgtrickle.resume_stream_table('mine.st')")
+    for _ in range(2):
+        line.tick()
+    assert line.rows("mine.st") == [(1, 10), (2, 20), (3, 30)]
+    there.superuser_sql(f"DROP OWNED BY {name}")
