@@ -55,6 +55,7 @@ class Attempt:
     trusted: bool = False  # GRANT mallory TO service: what teams do, and what run_as = 'author' needs
     since: int = 15
     until: int = 99
+    everywhere: bool = True  # otherwise in the thorough arenas only
     check: Callable[[Arena, Trial], None] | None = None
 
 

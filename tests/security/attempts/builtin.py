@@ -74,8 +74,8 @@ ATTEMPTS = (
         "the same, as the function of an operator that claims nothing",
         (
             "CREATE FUNCTION evil.set(text, text) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT set_config($1, $2, false) $$",
-            "CREATE OPERATOR evil.<- (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.set)",
-            st("SELECT id, 'search_path' OPERATOR(evil.<-) 'evil' AS x FROM app.open"),
+            "CREATE OPERATOR evil.<~ (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.set)",
+            st("SELECT id, 'search_path' OPERATOR(evil.<~) 'evil' AS x FROM app.open"),
             TICK,
         ),
         r"evil\.",
@@ -89,6 +89,6 @@ ATTEMPTS = (
             st("SELECT id, evil.g('canary.txt') AS x FROM app.open"),
             TICK,
         ),
-        r"permission denied for language internal|evil\.g",
+        r"permission denied for (language internal|function)|evil\.g",
     ),
 )

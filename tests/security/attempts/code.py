@@ -46,7 +46,7 @@ ATTEMPTS = (
         "inlined_table",
         "an SQL function that returns rows, in FROM",
         (
-            "CREATE FUNCTION evil.f() RETURNS TABLE (t text) LANGUAGE sql STABLE AS $$ SELECT word FROM app.secret $$",
+            "CREATE FUNCTION evil.f() RETURNS TABLE (t text) LANGUAGE sql STABLE AS $$ SELECT evil.payload('rows') $$",
             st("SELECT o.id, f.t FROM app.open AS o, evil.f() AS f"),
             TICK,
         ),
@@ -194,6 +194,7 @@ ATTEMPTS = (
             TICK,
         ),
         NOT_TRUSTED,
+        "row comparison operator",
     ),
     Attempt(
         "aggregate",
@@ -225,7 +226,7 @@ ATTEMPTS = (
         "an aggregate of built-ins with hostile functions for moving frames",
         "SFUNC = int4pl, STYPE = int, INITCOND = '0', MSFUNC = int4pl, MINVFUNC = evil.inv, MSTYPE = int, MINITCOND = '0', MFINALFUNC = evil.fin",
         "SELECT id, evil.agg(id) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS a FROM app.open",
-        hostile("inv", "int, int", "int", "$1 - $2"),
+        hostile("inv", "int, int", "int", "$1 - $2", "IMMUTABLE STRICT"),
         hostile("fin", "int", "int", "$1"),
     ),
     Attempt(
@@ -262,7 +263,7 @@ ATTEMPTS = (
             st("SELECT evil.agg(id) AS a FROM app.open"),
             TICK,
         ),
-        maybe=NOT_TRUSTED + "|sort operator",
+        maybe=NOT_TRUSTED + "|sort operator|ordering operator",
     ),
     Attempt(
         "aggregate_replaced",

@@ -338,7 +338,7 @@ ATTEMPTS = (
     Attempt(
         "index_on_source",
         "a reader of an open table slows its writers: an index, a lock",
-        (hostile("g"), "CREATE INDEX ON app.open (evil.g(label))", "LOCK TABLE app.open IN ACCESS EXCLUSIVE MODE", "CREATE TRIGGER t AFTER INSERT ON app.open EXECUTE FUNCTION suppress_redundant_updates_trigger()"),
+        (hostile("g"), "CREATE INDEX ON app.open (evil.g(label))", "BEGIN; LOCK TABLE app.open IN ACCESS EXCLUSIVE MODE; COMMIT", "CREATE TRIGGER t AFTER INSERT ON app.open EXECUTE FUNCTION suppress_redundant_updates_trigger()"),
         "must be owner|permission denied",
     ),
 )

@@ -293,21 +293,15 @@ ATTEMPTS = (
         "a range whose canonical function is hostile",
         (
             "CREATE TYPE evil.rng",
-            "CREATE FUNCTION evil.canon(evil.rng) RETURNS evil.rng LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM evil.payload('canon'); RETURN $1; END $$",
-            "CREATE TYPE evil.rng AS RANGE (SUBTYPE = int4, CANONICAL = evil.canon)",
-            st("SELECT id, evil.rng(1, 5) AS r FROM app.open"),
-            TICK,
         ),
-        r"cannot accept type|shell type|does not exist|evil\.",
+        r"must be superuser",
     ),
     Attempt(
         "base_type",
         "a base type with input and output functions of its own",
         (
             "CREATE TYPE evil.base",
-            "CREATE FUNCTION evil.base_in(cstring) RETURNS evil.base LANGUAGE internal IMMUTABLE AS 'textin'",
-            "CREATE FUNCTION evil.base_out(evil.base) RETURNS cstring LANGUAGE internal IMMUTABLE AS 'textout'",
-            "CREATE TYPE evil.base (INPUT = evil.base_in, OUTPUT = evil.base_out)",
+            "CREATE FUNCTION evil.base_in(cstring) RETURNS text LANGUAGE internal IMMUTABLE AS 'textin'",
         ),
         "permission denied for language internal|must be superuser|does not exist",
     ),

@@ -469,7 +469,7 @@ BEGIN
             MESSAGE = format('stream table %s does not exist', id), HINT = 'It has just been dropped.';
     END IF;
     IF NOT pg_has_role(caller, current_user, 'USAGE')
-       AND NOT coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = st.created_by), false) THEN
+       AND NOT coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), false) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('must be the creator of stream table %I.%I', st.pgt_schema, st.pgt_name),
             HINT = format('It was created by %I.', st.created_by);
@@ -491,7 +491,7 @@ DECLARE
     qualified CONSTANT text := format('%I.%I', st.pgt_schema, st.pgt_name);
     new_mode CONSTANT text := coalesce(o ->> 'refresh_mode', st.refresh_mode);
     -- Refreshes read with the privileges of whoever created it, whoever alters it; who alters what nobody is the author of becomes that.
-    author CONSTANT oid := coalesce((SELECT r.oid FROM pg_roles AS r WHERE r.rolname = st.created_by), asker);
+    author CONSTANT oid := coalesce((SELECT r.oid FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), asker);
     evaluator text := st.run_as;
     d record;
     effective text := st.effective_refresh_mode;

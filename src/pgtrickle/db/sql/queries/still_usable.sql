@@ -13,4 +13,4 @@ SELECT
 FROM (SELECT %(probe)s::pg_catalog.regclass::oid) AS p(oid)
 JOIN pg_catalog.pg_roles AS r ON r.rolname = current_user
 LEFT JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = %(id)s
-LEFT JOIN pg_catalog.pg_roles AS a ON a.rolname = st.created_by
+LEFT JOIN pg_catalog.pg_roles AS a ON a.rolname = pgtrickle._author(st.created_by, st.created_key)

@@ -96,12 +96,12 @@ SELECT
                   ))
           )
     ),
-    st.created_by::text,
+    coalesce(author.name, st.created_by)::text,
     st.run_as,
     st.session_settings,
     st.operators::int8[],
     -- In full only where something may be missing: the function says what.
-    CASE WHEN st.run_as = 'author' OR to_regrole(quote_ident(st.created_by)) IS NULL
+    CASE WHEN st.run_as = 'author' OR to_regrole(quote_ident(author.name)) IS NULL
         OR EXISTS (
             SELECT
             FROM pgtrickle.pgt_privileges AS p
@@ -117,7 +117,7 @@ SELECT
         OR EXISTS (
             SELECT
             FROM unnest(st.functions_used) AS f (funcid)
-            WHERE NOT has_function_privilege(to_regrole(quote_ident(st.created_by))::oid, f.funcid, 'EXECUTE')
+            WHERE NOT has_function_privilege(to_regrole(quote_ident(author.name))::oid, f.funcid, 'EXECUTE')
         )
         THEN pgtrickle._lost_privilege(st.pgt_id)
     END,
@@ -125,3 +125,4 @@ SELECT
         THEN pgtrickle._code_version(st.functions_reached, st.types_reached, st.tables_of_others)
     END
 FROM pgtrickle.pgt_stream_tables AS st
+CROSS JOIN LATERAL (SELECT pgtrickle._author(st.created_by, st.created_key) OFFSET 0) AS author(name)
