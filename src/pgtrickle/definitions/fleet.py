@@ -120,7 +120,10 @@ def _visit(dsn: str, wanted: DefinitionSet, target: Target, policy: Policy, plan
     warnings: list[str] = []
     entered = False
     try:
-        with connect(in_database(dsn, target.database), role="apply", pooler=TRANSACTION, as_service=False) as conn, translated():
+        with (
+            connect(in_database(dsn, target.database), role="apply", pooler=TRANSACTION, as_service=False) as conn,
+            translated(),
+        ):
             if not require_ready(conn):
                 if target.named:
                     raise ConfigError("pgtrickle is not installed", hint="run pgtrickle install for this database")
