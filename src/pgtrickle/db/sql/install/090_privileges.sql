@@ -40,6 +40,7 @@ REVOKE ALL ON FUNCTION pgtrickle._register_as(oid, oid[], oid, name, name, text,
 REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_plans FROM PUBLIC;
+REVOKE ALL ON pgtrickle.pgt_subscribers FROM PUBLIC;
 -- Default privileges of the role that installs may have opened them: what is in the schema is closed with it.
 DO $$
 DECLARE
