@@ -70,7 +70,6 @@ def set_up(database: Database, role: str | None = None) -> Any:
 
 
 @pytest.mark.usefixtures("roles")
-@pytest.mark.usefixtures("roles")
 def test_superuser_installs_as_a_role_of_its_own(database: Database) -> None:
     database.sql("CREATE TABLE t (a int)")
     found = set_up(database)
@@ -95,6 +94,7 @@ def test_superuser_installs_as_a_role_of_its_own(database: Database) -> None:
     assert strangers(database, DEFAULT_SERVICE_ROLE) == []
 
 
+@pytest.mark.usefixtures("roles")
 def test_command_prints_what_is_left(database: Database) -> None:
     database.sql("CREATE SCHEMA app; CREATE TABLE app.t (a int)")
     database.superuser_sql("CREATE TABLE public.theirs (a int)")
@@ -193,7 +193,6 @@ def former(database: Database) -> None:
 
 
 @pytest.mark.usefixtures("roles")
-@pytest.mark.usefixtures("roles")
 def test_installation_of_a_superuser_is_handed_over(database: Database) -> None:
     former(database)
     assert strangers(database, "postgres") == []
@@ -240,6 +239,7 @@ def test_installation_of_a_superuser_is_handed_over(database: Database) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("roles")
 def test_hand_over_waits_for_writers_and_does_not_harm_them(database: Database) -> None:
     former(database)
     database.superuser_sql("CREATE ROLE pgtrickle_service; GRANT app TO pgtrickle_service")
