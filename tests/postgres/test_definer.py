@@ -311,7 +311,7 @@ def test_user_mapping_has_to_prove_who_it_names(pair: Pair) -> None:
 
     def reason() -> str | None:
         """None: it is read from its origin's changes."""
-        with connect(pair.home.superuser_dsn, role="test", autocommit=True) as conn:
+        with connect(pair.home.superuser_dsn, role="test", autocommit=True, as_service=False) as conn:
             serve_shared(conn, pair.home.superuser_dsn, Origins())
         ((mode, why),) = pair.home.sql(
             "SELECT effective_refresh_mode, mode_reason FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'mine'"

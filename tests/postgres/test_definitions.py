@@ -490,5 +490,5 @@ def test_warning_of_postgresql_is_passed_on(shop: Database, folder: Folder) -> N
 
 
 def test_older_installation_is_told_to_install_again(shop: Database, folder: Folder) -> None:
-    shop.sql("DROP FUNCTION pgtrickle._note_applied(bigint, text, text[])")
+    shop.sql("DROP FUNCTION pgtrickle._note_applied(bigint, text, text[], text)")
     assert "run pgtrickle install again" in folder.write(a=TOTALS).refused()[0]

@@ -120,6 +120,9 @@ def readers() -> dict[str, list[str]]:
         for name in set(re.findall(r"settings\b\.(\w+)", text)) & set(found):
             if relative not in REPORTS or name in INFORMATIONAL:
                 found[name].append(relative)
+    for path in sorted(root.rglob("*.sql")):  # settings that the database itself acts on
+        for name in set(re.findall(r"_security_setting\('(\w+)'\)", path.read_text(encoding="utf-8"))):
+            found[name].append(path.relative_to(root).as_posix())
     return found
 
 

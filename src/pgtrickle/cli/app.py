@@ -57,17 +57,30 @@ def _main(
 
 
 @app.command()
-def install(dsn: Dsn) -> None:
+def install(
+    dsn: Dsn,
+    service_role: Annotated[
+        str | None,
+        typer.Option(
+            help="The role that owns pgtrickle and runs refreshes. A superuser's default: pgtrickle_service, created "
+            "if it is missing; an ordinary role's: itself.",
+            metavar="NAME",
+        ),
+    ] = None,
+) -> None:
     """Put pgtrickle into a database, or upgrade it there.
 
     Creates schemas, catalog and functions; no extension, no superuser.
     """
+    from pgtrickle.cli.render import installation_lines
     from pgtrickle.db.connect import TRANSACTION, connect
-    from pgtrickle.db.install import install as install_objects
+    from pgtrickle.db.service import install_as_service
 
-    with connect(dsn, role="install", pooler=TRANSACTION) as connection:
-        install_objects(connection)
+    with connect(dsn, role="install", pooler=TRANSACTION, as_service=False) as connection:
+        found = install_as_service(connection, service_role)
     typer.echo(f"pgtrickle {__version__} is installed in {redact(dsn)}")
+    for line in installation_lines(found):
+        typer.echo(line)
     typer.echo("Next: pgtrickle run --server DSN, and from SQL: SELECT pgtrickle.create_stream_table(name, query)")
 
 
@@ -82,7 +95,7 @@ def uninstall(
     from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.db.install import uninstall as uninstall_objects
 
-    with connect(dsn, role="install", pooler=TRANSACTION) as connection:
+    with connect(dsn, role="install", pooler=TRANSACTION, as_service=False) as connection:
         uninstall_objects(connection, drop_tables=drop_tables)
     typer.echo(f"pgtrickle is removed from {redact(dsn)}")
 

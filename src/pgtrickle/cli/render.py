@@ -12,7 +12,10 @@ import typer
 from pgtrickle.settings import Loaded, describe
 
 if TYPE_CHECKING:
+    from pgtrickle.db.service import Installation
     from pgtrickle.runtime.budget import Budget
+
+MOST_SUGGESTED = 20
 
 
 @contextmanager
@@ -65,6 +68,27 @@ def budget_lines(budget: Budget) -> Iterator[str]:
     yield f"{'budget, at most':{width}}  processes  connections     MiB"
     for name, cost in rows:
         yield f"{name:{width}}  {cost.processes:9}  {cost.connections:11}  {cost.mib:6}"
+
+
+def installation_lines(found: Installation) -> Iterator[str]:
+    """Whose it is now, and what is left to the DBA, as statements that can be copied."""
+    if found.is_service:
+        yield f"It belongs to role {found.role}, which is no superuser; pgtrickle run works as it"
+    lines = list(found.needed)
+    if found.is_service and not found.can_log_in:
+        lines.append(f"ALTER ROLE {found.quoted} LOGIN PASSWORD '...';  -- for pgtrickle run to connect as it")
+    if lines:
+        yield "Left to do for the DBA:"
+        yield from (f"  {line}" for line in lines)
+    if found.suggested:
+        yield "For stream tables over these schemas (run those that you want):"
+        yield from (f"  {line}" for line in found.suggested[:MOST_SUGGESTED])
+        if len(found.suggested) > MOST_SUGGESTED:
+            yield f"  and {len(found.suggested) - MOST_SUGGESTED} more: see docs/howto/roles.md"
+    if found.is_service:
+        yield "For each role that is to define stream tables:"
+        yield "  GRANT USAGE ON SCHEMA pgtrickle TO role;"
+        yield f"  GRANT role TO {found.quoted};  -- lets its queries use its own functions and types: they run as it"
 
 
 def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool) -> None:

@@ -79,7 +79,7 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
         mirror,
         *row[28:34],
         tuple(row[34]),
-        row[35],
+        *row[35:],
     ]
     return StreamTable(*fields)
 
@@ -137,11 +137,29 @@ def describe(conn: Connection, query: str) -> list[tuple[int, int, str, int, str
     The query is not run. The collation is None where it is the database's, or where the type has none.
     """
     found = plan(conn, query)
-    rows = conn.execute(
-        statement("types"), {"typids": [t for t, _ in found], "typmods": [m for _, m in found]}
-    ).fetchall()
+    rows = _types(conn, found)
     collations = _collations(conn, query, [row[-1] for row in rows])
     return [(*pair, *row[:-1], c) for pair, row, c in zip(found, rows, collations, strict=True)]
+
+
+def typed(
+    conn: Connection, columns: Sequence[tuple[int, int, int]]
+) -> list[tuple[int, int, str, int, str, int, str | None]]:
+    """The same for columns of which (typid, typmod, collation) are known already."""
+    found = [(t, m) for t, m, _ in columns]
+    collations = conn.execute(
+        "SELECT CASE WHEN u.c <> ALL ('{0,100}') THEN u.c::oid::regcollation::text END "
+        "FROM unnest(%s::int8[]) WITH ORDINALITY AS u(c, ord) ORDER BY u.ord",
+        ([c for *_, c in columns],),
+    ).fetchall()
+    rows = zip(found, _types(conn, found), collations, strict=True)
+    return [(*pair, *row[:-1], c) for pair, row, (c,) in rows]
+
+
+def _types(conn: Connection, found: Sequence[tuple[int, int]]) -> list[tuple[Any, ...]]:
+    return conn.execute(
+        statement("types"), {"typids": [t for t, _ in found], "typmods": [m for _, m in found]}
+    ).fetchall()
 
 
 def plan(conn: Connection, query: str) -> list[tuple[int, int]]:

@@ -76,13 +76,31 @@ _TIMED_OUT = {"57014": "-c statement_timeout=0", "25P04": "-c transaction_timeou
 _SHORT_MS = 200  # each transaction behind a pooler begins with our settings, and has to get so far
 
 
+# Where the objects of pgtrickle belong to a service role that this session may take, it works as that role: what a
+# superuser's session runs by mistake, or is made to run, has the service role's privileges only.
+_SERVICE_ROLE = """
+    SELECT r.rolname
+    FROM pg_catalog.pg_namespace AS n
+    JOIN pg_catalog.pg_roles AS r ON r.oid = n.nspowner
+    WHERE n.nspname = 'pgtrickle' AND NOT r.rolsuper AND r.rolname <> session_user
+      AND pg_catalog.pg_has_role(session_user, r.oid, '{}')
+"""
+
+
 def connect(
-    dsn: str, *, role: str, autocommit: bool = False, pooler: str = OFF, pins: Mapping[str, str] | None = None
+    dsn: str,
+    *,
+    role: str,
+    autocommit: bool = False,
+    pooler: str = OFF,
+    pins: Mapping[str, str] | None = None,
+    as_service: bool = True,
 ) -> Connection:
     """A session of ours. `role` is what it is for (scheduler, pipeline...) and shows in application_name.
 
     `pooler`: what is in between. TRANSACTION is right in any case and takes some microseconds more per transaction: for
-    whoever does not know. `pins`: further settings of this session, or other values than the usual.
+    whoever does not know. `pins`: further settings of this session, or other values than the usual. `as_service`: as
+    the service role where there is one that we may become; otherwise as whom the DSN names, as authors do.
     """
     with translated():
         try:
@@ -94,13 +112,13 @@ def connect(
             ) from None
         for _ in _TIMED_OUT:
             try:
-                return _connect(dsn, role, autocommit, pooler, pins or {})
+                return _connect(dsn, role, autocommit, pooler, pins or {}, as_service)
             except psycopg.Error as error:
                 if error.sqlstate not in _TIMED_OUT:
                     raise
                 given = conninfo_to_dict(dsn).get("options") or ""
                 dsn = make_conninfo(dsn, options=f"{given} {_TIMED_OUT[error.sqlstate]}".strip())
-        return _connect(dsn, role, autocommit, pooler, pins or {})
+        return _connect(dsn, role, autocommit, pooler, pins or {}, as_service)
 
 
 def _json(data: str | bytes) -> Any:
@@ -108,7 +126,9 @@ def _json(data: str | bytes) -> Any:
     return _DECODER.decode(data if isinstance(data, str) else data.decode())
 
 
-def _connect(dsn: str, role: str, autocommit: bool, pooler: str, pins: Mapping[str, str]) -> Connection:
+def _connect(
+    dsn: str, role: str, autocommit: bool, pooler: str, pins: Mapping[str, str], as_service: bool
+) -> Connection:
     conn = _KINDS[pooler].connect(
         # Poolers keep the encoding per client, from its first message on; the driver has to know it, too.
         make_conninfo(dsn, client_encoding="UTF8") if pooler == TRANSACTION else dsn,
@@ -128,13 +148,22 @@ def _connect(dsn: str, role: str, autocommit: bool, pooler: str, pins: Mapping[s
     set_json_loads(_json, conn)
     try:
         settings = {name: value for name, value, since in _PINNED if conn.info.server_version >= since} | dict(pins)
+        find_role = _SERVICE_ROLE.format("SET" if conn.info.server_version >= 160000 else "MEMBER")
+        if "role" in pins or not as_service:
+            find_role = ""
         if isinstance(conn, PooledConnection):
             _check_time_outs(conn)
             del settings["client_encoding"]
+            if find_role:
+                for (name,) in psycopg.Cursor(conn).execute(find_role).fetchall():
+                    settings["role"] = name
             conn.pin(settings)
             return conn
-        calls = ", ".join("pg_catalog.set_config(%s, %s, false)" for _ in settings)
-        conn.execute(f"SELECT {calls}", [item for pin in settings.items() for item in pin], prepare=False)
+        calls = ["pg_catalog.set_config(%s, %s, false)" for _ in settings]
+        if find_role:
+            calls.append(f"(SELECT pg_catalog.set_config('role', s.rolname, false) FROM ({find_role}) AS s)")
+        values = [item for pin in settings.items() for item in pin]
+        conn.execute(f"SELECT {', '.join(calls)}", values, prepare=False)
         conn.autocommit = autocommit
     except BaseException:
         conn.close()

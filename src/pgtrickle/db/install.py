@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 from pgtrickle.db.connect import Connection, translated
@@ -16,7 +18,7 @@ from pgtrickle.errors import ConfigError
 from pgtrickle.settings import ALIASES, describe
 
 SCHEMA_VERSION = 1
-_INSTALL_LOCK = 0x70677472  # "pgtr"
+INSTALL_LOCK = 0x70677472  # "pgtr"
 SCHEDULER_LOCK = 0x7067_7363  # "pgsc": one active scheduler per database, whoever started it
 _TURN_OUT_SECONDS = 10.0
 
@@ -38,10 +40,13 @@ def installed_version(conn: Connection) -> int | None:
         return None if row is None or row[0] is None else int(row[0])
 
 
-def install(conn: Connection) -> None:
-    """Installs or upgrades, in one transaction; repeating it is harmless."""
-    with translated(), conn.transaction():
-        conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_INSTALL_LOCK])
+def install(conn: Connection, *, as_role: str | None = None) -> None:
+    """Installs or upgrades, in one transaction; repeating it is harmless.
+
+    As the role of the session, which then owns all of it, or as one that it may become: see db/service.py.
+    """
+    with translated(), conn.transaction(), become(conn, as_role):
+        conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
         conn.execute("SET LOCAL client_min_messages = warning")
         conn.execute("SET LOCAL check_function_bodies = off")
         found = installed_version(conn)
@@ -61,14 +66,27 @@ def install(conn: Connection) -> None:
         conn.execute("SELECT pgtrickle._wake('install')")
 
 
+@contextmanager
+def become(conn: Connection, role: str | None) -> Iterator[None]:
+    """Until the block ends, whatever else the transaction does afterwards."""
+    if role is None:
+        yield
+        return
+    (before,) = conn.execute("SELECT pg_catalog.current_setting('role')").fetchone() or ("none",)
+    conn.execute("SELECT pg_catalog.set_config('role', %s, true)", [role])
+    yield  # an error ends the transaction, and the role with it
+    conn.execute("SELECT pg_catalog.set_config('role', %s, true)", [before])
+
+
 def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
     """Removes triggers, publications, schemas and everything in them, in one transaction.
 
     The stream tables stay as plain tables, without our hidden columns, unless `drop_tables`.
     """
     with translated(), conn.transaction():
-        conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_INSTALL_LOCK])
+        conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
         conn.execute("SET LOCAL client_min_messages = warning")
+        conn.execute(statement("become_owner"))
         if installed_version(conn) is None:
             conn.execute("DROP SCHEMA IF EXISTS pgtrickle_changes, pgtrickle CASCADE")
             return

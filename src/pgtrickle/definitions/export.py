@@ -36,7 +36,10 @@ def collect(dsn: str, known: Databases) -> tuple[list[Exported], set[str]]:
     found: dict[tuple[str, str, tuple[tuple[str, Option], ...], tuple[str, ...]], list[str]] = {}
     sets: set[str] = set()
     for database, named in known.of(()).items():
-        with connect(in_database(dsn, database), role="export", pooler=TRANSACTION) as conn, translated():
+        with (
+            connect(in_database(dsn, database), role="export", pooler=TRANSACTION, as_service=False) as conn,
+            translated(),
+        ):
             if not present.require_ready(conn):
                 if named:
                     raise ConfigError(f"pgtrickle is not installed in {database}", hint="run pgtrickle install for it")

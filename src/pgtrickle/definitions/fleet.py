@@ -72,7 +72,7 @@ class Databases:
 
 def databases(dsn: str, only: Sequence[str]) -> Databases:
     """Those that the role of the DSN may enter."""
-    with connect(dsn, role="apply", pooler=TRANSACTION) as conn, translated():
+    with connect(dsn, role="apply", pooler=TRANSACTION, as_service=False) as conn, translated():
         existing = tuple(name for _, name, _ in conn.execute(statement("databases")).fetchall())
         found = Databases(existing, conn.info.dbname, tuple(only))
     if (pattern := found.unmatched(only)) is not None:
@@ -120,7 +120,10 @@ def _visit(dsn: str, wanted: DefinitionSet, target: Target, policy: Policy, plan
     warnings: list[str] = []
     entered = False
     try:
-        with connect(in_database(dsn, target.database), role="apply", pooler=TRANSACTION) as conn, translated():
+        with (
+            connect(in_database(dsn, target.database), role="apply", pooler=TRANSACTION, as_service=False) as conn,
+            translated(),
+        ):
             if not require_ready(conn):
                 if target.named:
                     raise ConfigError("pgtrickle is not installed", hint="run pgtrickle install for this database")

@@ -112,11 +112,16 @@ class StreamTable:
     run_as: str = "service"  # or "author": whose privileges evaluate the query
     session_settings: Mapping[str, str] = field(default_factory=dict)  # of the author's session, when it was defined
     operators: tuple[int, ...] = ()  # as PostgreSQL resolved them in the author's session
-    lost_privilege: str | None = None  # of the author; None: nothing is missing
+    lost_privilege: str | None = None  # in words; None: nothing is missing
+    code: str | None = None  # which versions of the database's own code, casts and checks evaluating it can reach
 
     @property
     def full_name(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    @property
+    def runs_as_author(self) -> bool:
+        return self.run_as == "author"
 
     @property
     def captured(self) -> tuple[Source, ...]:

@@ -22,6 +22,8 @@ INTEGERS = frozenset({INT2, INT4, INT8})
 # xid8, bit, varbit, int4range, int8range, daterange.
 _COMPARABLE = INTEGERS | {BOOL, OID, TEXT, VARCHAR, BPCHAR, DATE, TIMESTAMP, TIMESTAMPTZ}
 _COMPARABLE |= {18, 19, 17, 2950, 1083, 869, 650, 829, 774, 3220, 5069, 1560, 1562, 3904, 3926, 3912}
+# Types whose text is the same whatever DateStyle, IntervalStyle and the like are. By number: "char", name, uuid.
+UNFORMATTED = INTEGERS | {BOOL, OID, TEXT, VARCHAR, BPCHAR, NUMERIC, 18, 19, 2950}
 # Types that a hash index takes: also uuid.
 HASHED = INTEGERS | {BOOL, OID, TEXT, VARCHAR, BPCHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC, FLOAT4, FLOAT8, 2950}
 

@@ -301,10 +301,10 @@ def selected(plan: Aggregate, items: Sequence[str], filters: Sequence[str] = ())
 Template = BagTemplate | FoldTemplate | LimitTemplate | RecursionTemplate | RegionTemplate
 
 
-def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str) -> Template:
+def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str | None) -> Template:
     """`describe` asks PostgreSQL for the result types of a statement.
 
-    `stored` names the stream table, `state` the table beside it.
+    `stored` names the stream table, `state` the table beside it; None: nothing is kept beside it.
     """
     plan = canonical(plan, describe)
     if isinstance(plan, Aggregate):
@@ -319,9 +319,10 @@ def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stor
         return BagTemplate(plan, tuple(columns), _relids(plan))
     for child in children(core):
         _refuse_undetermined(child)
-    limited = compile_limit(plan, core, tuple(columns), _relids(plan), describe, state)
-    if limited is not None:
-        return limited
+    if state is not None:
+        limited = compile_limit(plan, core, tuple(columns), _relids(plan), describe, state)
+        if limited is not None:
+            return limited
     return _compile_region(plan, core, tuple(columns), describe, stored)
 
 

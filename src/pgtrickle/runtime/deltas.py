@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,15 @@ from pgtrickle.apply.stage import stage_arrow, stage_columns
 from pgtrickle.db.copy import read_batches
 from pgtrickle.db.roundtrip import Ask, Steps, ask_all, ask_together
 from pgtrickle.db.session import applied
-from pgtrickle.errors import PgtrickleError
+from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline import frames
 from pgtrickle.pipeline.deltatext import delta_text
+from pgtrickle.pipeline.leaves import ROWS
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.spark import SparkEngine, WorkItem
 from pgtrickle.pipeline.templates import FoldTemplate
+from pgtrickle.runtime import author
 from pgtrickle.runtime.decide import DIFFERENTIAL
 from pgtrickle.runtime.job import Job, by_settings, timed
 from pgtrickle.runtime.loads import read_refill
@@ -28,6 +30,8 @@ from pgtrickle.runtime.rereads import delta_arrays
 from pgtrickle.runtime.room import Room
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pgtrickle.db.connect import Connection
 
 # Rows that a few changes may bring (all of them twice, where a subquery that every row asks has another answer) before
@@ -51,6 +55,9 @@ def read_deltas(reader: Connection, jobs: Sequence[Job], cut: Cut, most_bytes: i
         if not changed:
             continue
         room = Room(MOST_ROWS, most_bytes) if job.table.refresh_mode == "AUTO" else None
+        if job.place is not None:
+            _read_as_author(reader, job, changed, room)
+            continue
         if sum(c.rows for c in changed.values()) > SMALL_ROWS:
             with applied(reader, job.settings):
                 _copy(reader, job, template.delta_statement(changed), room)
@@ -69,14 +76,31 @@ def read_deltas(reader: Connection, jobs: Sequence[Job], cut: Cut, most_bytes: i
 
 
 def _copy(reader: Connection, job: Job, text: str, room: Room | None) -> None:
-    slots = job.template.slots
-    with timed(job, "read"), closing(read_batches(reader, text, frames.text_types(slots))) as batches:
+    _gather(job, read_batches(reader, text, frames.text_types(job.template.slots)), room)
+
+
+def _gather(job: Job, found: Generator[pa.Table], room: Room | None) -> None:
+    with timed(job, "read"), closing(found) as batches:
         tables = []
         for batch in batches:
             if room is not None:
                 room.take(len(batch), batch.nbytes)
             tables.append(batch)
-        job.leaf = frames.from_batches(tables, slots)
+        job.leaf = frames.from_batches(tables, job.template.slots)
+
+
+def _read_as_author(reader: Connection, job: Job, changed: Mapping[int, Changed], room: Room | None) -> None:
+    place, slots = job.place, job.template.slots
+    if place is None or slots != ROWS:
+        raise InvariantError("a table with a state was to be read as its author")
+    copied, copies = author.window_copies(reader, job.table, changed)
+    text = job.template.delta_statement(copied)
+    if sum(c.rows for c in changed.values()) > SMALL_ROWS:
+        _gather(job, author.read_many(place, job.table, text, copies, frames.text_types(slots)), room)
+        return
+    with timed(job, "read"):
+        look = None if room is None else room.take_rows
+        job.leaf = frames.Rows(slots, author.read_rows(place, job.table, text, copies, look))
 
 
 def net(engine: SparkEngine, jobs: Sequence[Job]) -> None:

@@ -168,11 +168,11 @@ def _prepare(server: EmbeddedPostgres, console: Console) -> str:
     from pgtrickle.db.install import install
 
     password = secrets.token_hex(8)
-    with connect(server.dsn(), role="demo", autocommit=True) as conn, translated():
+    with connect(server.dsn(), role="demo", autocommit=True, as_service=False) as conn, translated():
         conn.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{password}'")
         conn.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
     dsn = server.dsn(DATABASE, user=ROLE, password=password)
-    with connect(dsn, role="demo", autocommit=True) as conn, translated():
+    with connect(dsn, role="demo", autocommit=True, as_service=False) as conn, translated():
         conn.execute("SET search_path = public")
         for name in ("schema.sql", "data.sql"):
             conn.execute(example(name).encode())

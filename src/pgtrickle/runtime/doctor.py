@@ -15,6 +15,7 @@ from pgtrickle.errors import ConfigError, PgtrickleError
 from pgtrickle.runtime.budget import Budget, Room, budget, shortage
 from pgtrickle.runtime.bulkload import MAX_PARTS
 from pgtrickle.runtime.java import find_java
+from pgtrickle.runtime.privileges import Rights, excess, rights_in
 from pgtrickle.settings import Settings, Sources
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def _server(dsn: str, sources: Sources) -> _Server:
             loaded = {connection.info.dbname: fleet}
             late = _late(connection)
             mirrored = [_mirrored(connection)]
+            rights = [rights_in(connection)]
             names = databases(connection, dsn)
         for name in names:
             if name not in loaded:
@@ -120,6 +122,7 @@ def _server(dsn: str, sources: Sources) -> _Server:
                     loaded[name] = sources.load(current_settings(connection))
                     late += _late(connection)
                     mirrored.append(_mirrored(connection))
+                    rights.append(rights_in(connection))
         is_brokered = any(found.settings.enable_refresh_broker for found in loaded.values())
         without = [name for name in names if is_brokered and not may_become_broker(in_database(dsn, name))]
     except PgtrickleError as error:
@@ -134,6 +137,7 @@ def _server(dsn: str, sources: Sources) -> _Server:
                 "pgtrickle", installed, "installed" if installed else "not installed (hint: pgtrickle install DSN)"
             ),
             *([_broker(without)] if is_brokered else []),
+            *_privileges([found for found in rights if found is not None]),
             Finding("settings", not wrong, "; ".join(wrong) or f"fine in {len(loaded)} databases"),
             Finding("readers", not late, "; ".join(late) or "no database holds change buffers of another back"),
         ),
@@ -171,6 +175,17 @@ def _late(connection: Connection) -> list[str]:
         f"{changes} changes are kept for it in {size} (hint: if it is gone for good, pgtrickle detach)"
         for reader, source, seen, changes, size in found
     ]
+
+
+def _privileges(rights: Sequence[Rights]) -> list[Finding]:
+    """Of each service role: a line for each privilege that is not needed, or one when there is none."""
+    findings = []
+    for service in sorted({found.service for found in rights}):
+        listed = excess([found for found in rights if found.service == service])
+        findings += [
+            Finding("privileges", not one.is_bad, f"{service}: {one.what} (hint: {one.hint})") for one in listed
+        ] or [Finding("privileges", True, f"{service} has what it needs")]
+    return findings
 
 
 def _broker(without: Sequence[str]) -> Finding:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pgtrickle.db.handover import Handover
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Delta, Pending, Timings
@@ -58,6 +59,7 @@ class Job:
     error: PgtrickleError | None = None
     settings: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # of its author, where the session has others
     is_silent: bool = False  # only its frontier moves, along with others': nothing for the history
+    place: Handover | None = None  # where its author's session reads; None: it is evaluated by us
 
     @property
     def is_load(self) -> bool:

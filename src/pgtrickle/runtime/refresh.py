@@ -16,11 +16,13 @@ from pgtrickle.apply.commit import Record, Written, fence, write_history
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import MOST_PLANNED_AHEAD, begin, plan_for_many, translated
+from pgtrickle.db.handover import hand_over
 from pgtrickle.db.session import applied
 from pgtrickle.errors import (
     DefinitionError,
     FencedError,
     InexactValueError,
+    LostPrivilegeError,
     PgtrickleError,
     SourceChangedError,
     TooManyRowsError,
@@ -79,6 +81,7 @@ class Refresher:
         self.quiet_too = False  # of a cycle all go when one does
         self.bulk_bytes = bulk_bytes
         self.costs = costs if costs is not None else CostMemory()
+        self.snapshot_of = reader  # the session whose snapshot authors' sessions take over
 
     def wave(self, ids: Sequence[int], *, initiated_by: str = "SCHEDULER") -> list[Outcome]:
         return self.wave_if(ids, lambda _tables: True, initiated_by) or []
@@ -196,6 +199,9 @@ class Refresher:
             if not table.is_in_place:
                 outcomes.append(Outcome(table, FULL, None, _moved(table)))
                 continue
+            if table.lost_privilege is not None:
+                outcomes.append(Outcome(table, FULL, None, lost_privilege(table)))
+                continue
             compiled = self.compiled(table)
             if compiled is None:
                 outcomes.append(Outcome(table, PREPARE))
@@ -224,6 +230,11 @@ class Refresher:
             job = Job(table, compiled, decision, cuts[table.pgt_id], pending, own, started, timings)
             job.settings = apart(compiled.settings, moment.session)
             jobs.append(job)
+        authors = [job for job in jobs if job.table.runs_as_author]
+        if authors:  # here, because no snapshot is exported from within a savepoint
+            place = hand_over(self.snapshot_of)
+            for job in authors:
+                job.place = place
         return jobs
 
     def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
@@ -362,6 +373,13 @@ def _moved(table: StreamTable) -> SourceChangedError:
     return SourceChangedError(
         f"the table {table.full_name} was dropped, renamed or moved to another schema",
         hint=f"put it back and resume, or SELECT pgtrickle.repair_stream_table('{table.full_name}')",
+    )
+
+
+def lost_privilege(table: StreamTable) -> LostPrivilegeError:
+    return LostPrivilegeError(
+        table.lost_privilege or "",
+        hint=f"grant it again, then SELECT pgtrickle.resume_stream_table('{table.full_name}')",
     )
 
 

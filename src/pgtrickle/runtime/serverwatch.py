@@ -95,12 +95,25 @@ class ServerWatch:
                 if claim.take():
                     if pooler_of(conn) != TRANSACTION:
                         conn.execute("LISTEN pgtrickle_wake")
+                    self._warn_of_superuser(conn)
                     self._scan_for_ever(conn, claim)
                     claim.end()
                     return
             self._become(WAITING)
             self.databases = ()
             self._stop.wait(STANDBY_SECONDS)
+
+    def _warn_of_superuser(self, conn: Connection) -> None:
+        """Its sessions work as the service role, but one that is made to run RESET ROLE is a superuser's again."""
+        for name, service in conn.execute(statement("superuser_session")).fetchall():
+            log.warning(
+                "Connected as a superuser; let the service role log in and connect as it",
+                extra=event(
+                    "runtime.superuser_session",
+                    role=name,
+                    hint=f"ALTER ROLE {service} LOGIN PASSWORD '...'; then pgtrickle run --server as {service}",
+                ),
+            )
 
     def _scan_for_ever(self, conn: Connection, claim: Claim) -> None:
         while not self._stop.is_set():

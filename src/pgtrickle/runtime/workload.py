@@ -160,7 +160,7 @@ class Workload:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                with connect(self._dsn, role="shop", autocommit=True) as conn, translated():
+                with connect(self._dsn, role="shop", autocommit=True, as_service=False) as conn, translated():
                     conn.execute("SET search_path = public")
                     while not self._stop.is_set():
                         self._transact(conn)

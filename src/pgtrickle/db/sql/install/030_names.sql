@@ -1,10 +1,103 @@
 -- Names, callers, schedules: the small checks that every public function shares.
 
-CREATE OR REPLACE FUNCTION pgtrickle._caller() RETURNS name
+-- Who calls a SECURITY DEFINER function. PostgreSQL does not tell it: session_user and the setting role are those of the session, and a SECURITY
+-- DEFINER function of somebody else in between has another current_user, which is the one whose privileges count. So the caller brings a proof: a view
+-- shows current_user as it is where the view is read, and signs it with a key that only the owner of the view can read. It is the default of an argument,
+-- because defaults are evaluated by whoever calls. It is good for one transaction of one session.
+CREATE TABLE IF NOT EXISTS pgtrickle_changes.caller_key (one bool PRIMARY KEY DEFAULT true CHECK (one), key bytea NOT NULL);
+COMMENT ON TABLE pgtrickle_changes.caller_key IS 'What proofs of who calls are signed with.';
+INSERT INTO pgtrickle_changes.caller_key (key)
+SELECT pg_catalog.decode(pg_catalog.replace(pg_catalog.gen_random_uuid()::text || pg_catalog.gen_random_uuid()::text, '-', ''), 'hex')
+ON CONFLICT DO NOTHING;
+
+-- Runs as whoever reads the view: under the path of that role, operators of theirs would be given the key.
+CREATE OR REPLACE FUNCTION pgtrickle._signed(who name, key bytea) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END::name
+    SELECT pg_catalog.encode(pg_catalog.sha256(key || pg_catalog.convert_to(pg_catalog.concat_ws(' ', who, pg_catalog.pg_backend_pid(),
+               (extract(epoch FROM pg_catalog.now()) * 1000000)::bigint), 'UTF8') || key), 'hex') || who
 $$;
-COMMENT ON FUNCTION pgtrickle._caller() IS 'Internal. The role that calls, as seen from inside a SECURITY DEFINER function.';
+COMMENT ON FUNCTION pgtrickle._signed(name, bytea) IS 'Internal. The name of a role, signed for this transaction.';
+
+CREATE OR REPLACE VIEW pgtrickle._proof AS
+SELECT pgtrickle._signed(current_user, k.key) AS proof FROM pgtrickle_changes.caller_key AS k;
+COMMENT ON VIEW pgtrickle._proof IS 'Internal. The proof of who reads it.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._me() RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT p.proof FROM pgtrickle._proof AS p
+$$;
+COMMENT ON FUNCTION pgtrickle._me() IS 'Internal. Proves to functions of the service role who calls them.';
+
+DROP FUNCTION IF EXISTS pgtrickle._caller();
+CREATE OR REPLACE FUNCTION pgtrickle._caller(me text) RETURNS name
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    who CONSTANT name := substr(me, 65);
+BEGIN
+    IF me IS NULL OR me <> (SELECT pgtrickle._signed(who, k.key) FROM pgtrickle_changes.caller_key AS k) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = 'who calls is not proven', HINT = 'Leave the last argument out.';
+    END IF;
+    RETURN who;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._caller(text) IS 'Internal, called by SECURITY DEFINER functions. The role that calls, by the proof that it brings.';
+
+-- Of before: they went by settings of the session.
+DROP FUNCTION IF EXISTS pgtrickle._authorize(bigint), pgtrickle._alter(bigint, oid, text, jsonb), pgtrickle._drop(bigint, bool),
+    pgtrickle._request(bigint, text), pgtrickle._restore_storage(bigint), pgtrickle._forget_definition(name, name),
+    pgtrickle._request_definition(bigint, name, name, text, jsonb, text), pgtrickle._ask_plan(text, text, text), pgtrickle._find_plan(text, text, text),
+    pgtrickle._take_plan(bigint, bool), pgtrickle._buffer_sizes(), pgtrickle._publish(bigint), pgtrickle._unpublish(bigint),
+    pgtrickle._create_subscriber(bigint, text), pgtrickle._drop_subscriber(bigint, text), pgtrickle._read_changes(bigint, text, int),
+    pgtrickle._acknowledge_changes(bigint, text, pg_lsn), pgtrickle._subscriber_lags(), pgtrickle._create_group(text, bigint[], text),
+    pgtrickle._note_applied(bigint, text, text[]), pgtrickle._note_group_applied(text, text), pgtrickle._asked(), pgtrickle._note_asked(name, name, jsonb),
+    pgtrickle._forget_asked(name, name);
+DO $$
+BEGIN
+    IF to_regclass('pgtrickle.pgt_subscribers') IS NOT NULL THEN
+        DROP FUNCTION IF EXISTS pgtrickle._check_feed_rights(pgtrickle.pgt_stream_tables), pgtrickle._subscriber(pgtrickle.pgt_stream_tables, text);
+    END IF;
+END
+$$;
+
+-- A role is remembered by its name and by its number: names are changed, and given to others. On another server, in a database restored
+-- from a dump, numbers are those of other roles, and the name is all that is known.
+CREATE OR REPLACE FUNCTION pgtrickle._author(created_by name, created_key text) RETURNS name
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(
+        (SELECT r.rolname FROM pg_roles AS r WHERE r.rolname = created_by AND (created_key IS NULL OR r.oid = split_part(created_key, '/', 2)::oid)),
+        (SELECT r.rolname
+         FROM pg_roles AS r
+         CROSS JOIN pg_control_system() AS s
+         WHERE CASE WHEN split_part(created_key, '/', 1) = s.system_identifier::text THEN r.oid = split_part(created_key, '/', 2)::oid
+                    ELSE r.rolname = created_by AND created_key IS NOT NULL END))
+$$;
+COMMENT ON FUNCTION pgtrickle._author(name, text) IS 'Internal. What the role is called now that created something; NULL when it is gone.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._note_creator() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    NEW.created_key := (SELECT s.system_identifier::text || '/' || r.oid FROM pg_roles AS r, pg_control_system() AS s WHERE r.rolname = NEW.created_by);
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._note_creator() IS 'Internal. Keeps with the name of a role what tells it from another one of that name: server and oid.';
+
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS created_key text;
+ALTER TABLE pgtrickle.pgt_subscribers ADD COLUMN IF NOT EXISTS created_key text;
+ALTER TABLE pgtrickle.pgt_refresh_groups ADD COLUMN IF NOT EXISTS created_key text;
+DROP TRIGGER IF EXISTS note_creator ON pgtrickle.pgt_stream_tables;
+CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON pgtrickle.pgt_stream_tables
+FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator();
+DROP TRIGGER IF EXISTS note_creator ON pgtrickle.pgt_subscribers;
+CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON pgtrickle.pgt_subscribers
+FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator();
+DROP TRIGGER IF EXISTS note_creator ON pgtrickle.pgt_refresh_groups;
+CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON pgtrickle.pgt_refresh_groups
+FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator();
+UPDATE pgtrickle.pgt_stream_tables SET created_by = created_by WHERE created_key IS NULL;
+UPDATE pgtrickle.pgt_subscribers SET created_by = created_by WHERE created_key IS NULL;
+UPDATE pgtrickle.pgt_refresh_groups SET created_by = created_by WHERE created_key IS NULL;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.created_key IS 'Server and oid of created_by, which may be called otherwise by now.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._origin() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -35,6 +128,19 @@ LANGUAGE sql STABLE AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._search_path() IS
 'Internal. The schemas in which names of the caller are looked up, for a session of another role: "$user" would be another schema there.';
+
+-- PostgreSQL 18 tells every client its search_path, and libpq gives a connection up that is told more than 30,000 bytes.
+CREATE OR REPLACE FUNCTION pgtrickle._check_path(path text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF octet_length(path) > 8000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the search_path has %s bytes', octet_length(path)), HINT = 'Up to 8,000 are kept with a query.';
+    END IF;
+    RETURN path;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._check_path(text) IS 'Internal. A search_path that a session of ours may take over; raises when it is too long.';
 
 -- No SET search_path: an unqualified name goes where CREATE TABLE of the caller would put it.
 CREATE OR REPLACE FUNCTION pgtrickle._parse_name(name text, OUT schema_name name, OUT table_name name)

@@ -45,7 +45,7 @@ CREATE OR REPLACE FUNCTION pgtrickle._in_our_format(value anyelement) RETURNS te
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET intervalstyle = 'postgres' SET extra_float_digits = 1
 SET bytea_output = 'hex' AS $$
-    SELECT CASE WHEN value IS NULL THEN NULL ELSE format('%s', value) END
+    SELECT CASE WHEN num_nulls(value) = 0 THEN format('%s', value) END
 $$;
 COMMENT ON FUNCTION pgtrickle._in_our_format(anyelement) IS
 'Internal. A value as text, as loads carry it, whatever the formats of the session: for queries that are evaluated in their author''s.';

@@ -515,34 +515,29 @@ BEGIN
             HINT = 'A stream table stores one result for all its readers, so it cannot follow row security; define it as the table''s owner.';
     END IF;
 
-    -- capture needs ownership (ENABLE REPLICA TRIGGER), and refreshes run the code of these owners
-    SELECT format('%I.%I', n.nspname, c.relname) AS relation, pg_get_userbyid(c.relowner) AS owner_name INTO bad
+    -- capture needs ownership (ENABLE REPLICA TRIGGER)
+    SELECT format('%I.%I', n.nspname, c.relname) AS relation, pg_get_userbyid(c.relowner) AS owner_name, o.rolsuper AS is_super INTO bad
     FROM pgtrickle._reads(probe, asker) AS x
     JOIN pg_class AS c ON c.oid = x.relid AND NOT x.is_system
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
     JOIN pg_roles AS o ON o.oid = c.relowner
-    WHERE NOT pg_has_role(keeper, c.relowner, 'USAGE')
+    JOIN pg_roles AS k ON k.oid = keeper
+    -- a member of a superuser could do all that a superuser can
+    WHERE (NOT pg_has_role(keeper, c.relowner, 'USAGE') OR (o.rolsuper AND NOT k.rolsuper))
       AND NOT (o.rolsuper AND c.relkind = 'v')
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%s is not owned by %I, the role that installed pgtrickle', bad.relation, pg_get_userbyid(keeper)),
-            HINT = format('GRANT %I TO %I', bad.owner_name, pg_get_userbyid(keeper));
+            MESSAGE = CASE WHEN bad.is_super THEN format('%s is owned by superuser %I, whose tables are not captured', bad.relation, bad.owner_name)
+                           ELSE format('%s is not owned by %I, the role that installed pgtrickle', bad.relation, pg_get_userbyid(keeper)) END,
+            HINT = CASE WHEN bad.is_super THEN format('ALTER TABLE %s OWNER TO a role that is no superuser, and GRANT that role TO %I.', bad.relation, pg_get_userbyid(keeper))
+                        ELSE format('GRANT %I TO %I', bad.owner_name, pg_get_userbyid(keeper)) END;
     END IF;
-    SELECT f.signature, pg_get_userbyid(f.owner) AS owner_name INTO bad
-    FROM pgtrickle._functions_called(probe) AS f
-    JOIN pg_roles AS o ON o.oid = f.owner
-    WHERE NOT f.is_system AND NOT o.rolsuper AND NOT pg_has_role(keeper, f.owner, 'USAGE')
-    LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('function %s belongs to %I, whose code %I does not run', bad.signature, bad.owner_name, pg_get_userbyid(keeper)),
-            HINT = format('Refreshes run it with the rights of %2$I: GRANT %1$I TO %2$I if that is acceptable.', bad.owner_name, pg_get_userbyid(keeper));
-    END IF;
+    -- what the query calls: _who_evaluates
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._check_rights(oid, oid, oid, oid[]) IS
-'Internal. Raises unless the owner of a view (or asker, who stands for it) may read all of it and the role that keeps stream tables may capture and run it. mirrors: relations whose rights were checked where they come from.';
+'Internal. Raises unless the owner of a view (or asker, who stands for it) may read all of it and the role that keeps stream tables may capture it. mirrors: relations whose rights were checked where they come from.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._remote_user(server oid, who oid, OUT mapping oid, OUT login text[])
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

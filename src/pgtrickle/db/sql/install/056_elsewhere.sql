@@ -17,6 +17,12 @@ COMMENT ON TABLE pgtrickle.pgt_definitions IS 'Stream tables over other database
 COMMENT ON COLUMN pgtrickle.pgt_definitions.pgt_id IS 'The stream table that is to be altered. NULL: a new one.';
 COMMENT ON COLUMN pgtrickle.pgt_definitions.is_final IS 'The error will not go away by itself.';
 
+ALTER TABLE pgtrickle.pgt_definitions ADD COLUMN IF NOT EXISTS created_key text;
+DROP TRIGGER IF EXISTS note_creator ON pgtrickle.pgt_definitions;
+CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON pgtrickle.pgt_definitions
+FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator();
+UPDATE pgtrickle.pgt_definitions SET created_by = created_by WHERE created_key IS NULL;
+
 CREATE OR REPLACE FUNCTION pgtrickle._names_other_databases(state text, message text) RETURNS bool
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     -- In every language the message ends with the name.
@@ -37,15 +43,17 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._probe_here(text) IS 'Internal. As _probe; NULL where the query names tables of other databases, which the control plane looks at.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._request_definition(id bigint, schema_name name, table_name name, query text, options jsonb, path text)
+CREATE OR REPLACE FUNCTION pgtrickle._request_definition(
+    id bigint, schema_name name, table_name name, query text, options jsonb, path text, me text DEFAULT pgtrickle._me()
+)
 RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    caller CONSTANT name := pgtrickle._caller();
+    caller CONSTANT name := pgtrickle._caller(me);
 BEGIN
     IF id IS NOT NULL THEN
         -- Its own names, whatever the call says: a request stands in the way of others for its name.
-        SELECT st.pgt_schema, st.pgt_name INTO schema_name, table_name FROM pgtrickle._authorize(id) AS st;
+        SELECT st.pgt_schema, st.pgt_name INTO schema_name, table_name FROM pgtrickle._authorize(id, me) AS st;
     ELSIF NOT EXISTS (SELECT FROM pg_namespace AS n WHERE n.nspname = schema_name) THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
             MESSAGE = format('schema %I does not exist', schema_name), HINT = format('CREATE SCHEMA %I', schema_name);
@@ -59,31 +67,38 @@ BEGIN
     END IF;
     DELETE FROM pgtrickle.pgt_definitions AS d
     WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name
-      AND (d.is_final OR coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), true));
+      AND (d.is_final OR coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), true));
     IF EXISTS (SELECT FROM pgtrickle.pgt_definitions AS d WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name) THEN
         RAISE EXCEPTION USING ERRCODE = 'duplicate_table',
             MESSAGE = format('somebody else has just asked for %I.%I', schema_name, table_name), HINT = 'Choose another name.';
     END IF;
     INSERT INTO pgtrickle.pgt_definitions (pgt_schema, pgt_name, pgt_id, query, options, search_path, created_by)
-    VALUES (schema_name, table_name, id, query, options, path, caller);
+    VALUES (schema_name, table_name, id, query, options, pgtrickle._check_path(path), caller);
     PERFORM pgtrickle._wake('define');
     RAISE NOTICE USING
         MESSAGE = format('%I.%I reads other databases: the control plane validates it now', schema_name, table_name),
         HINT = 'SELECT * FROM pgtrickle.pending_definitions() shows what became of it.';
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._request_definition(bigint, name, name, text, jsonb, text) IS
+COMMENT ON FUNCTION pgtrickle._request_definition(bigint, name, name, text, jsonb, text, text) IS
 'Internal. Stores a definition that reads other databases; the control plane validates it with the rights of the caller.';
 
-CREATE OR REPLACE FUNCTION pgtrickle.pending_definitions()
+CREATE OR REPLACE FUNCTION pgtrickle._pending_definitions(me text DEFAULT pgtrickle._me())
 RETURNS TABLE (name text, is_new bool, query text, requested_by name, requested_at timestamptz, state text, error_message text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('%I.%I', d.pgt_schema, d.pgt_name), d.pgt_id IS NULL, d.query, d.created_by, d.created_at,
            CASE WHEN d.is_final THEN 'REFUSED' WHEN d.error_message IS NULL THEN 'WAITING' ELSE 'RETRYING' END, d.error_message
     FROM pgtrickle.pgt_definitions AS d
-    WHERE pg_has_role(pgtrickle._caller(), current_user, 'USAGE')
-       OR coalesce((SELECT pg_has_role(pgtrickle._caller(), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), false)
+    WHERE pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
+       OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false)
     ORDER BY d.created_at
+$$;
+COMMENT ON FUNCTION pgtrickle._pending_definitions(text) IS 'Internal. What pending_definitions() shows.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.pending_definitions()
+RETURNS TABLE (name text, is_new bool, query text, requested_by name, requested_at timestamptz, state text, error_message text)
+LANGUAGE sql STABLE AS $$
+    SELECT * FROM pgtrickle._pending_definitions()
 $$;
 COMMENT ON FUNCTION pgtrickle.pending_definitions() IS
 'Stream tables over other databases that you asked for and that are not there: WAITING for the control plane, RETRYING because a database does not answer, REFUSED with the reason. A definition that was accepted is not listed.';
@@ -107,15 +122,15 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._origin_of(oid) IS 'Internal. The table of another database that a relation mirrors; NULL when it is no mirror.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._forget_definition(schema_name name, table_name name) RETURNS bool
+CREATE OR REPLACE FUNCTION pgtrickle._forget_definition(schema_name name, table_name name, me text DEFAULT pgtrickle._me()) RETURNS bool
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH gone AS (
         DELETE FROM pgtrickle.pgt_definitions AS d
         WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name AND d.pgt_id IS NULL
-          AND (pg_has_role(pgtrickle._caller(), current_user, 'USAGE')
-               OR coalesce((SELECT pg_has_role(pgtrickle._caller(), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), false))
+          AND (pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
+               OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false))
         RETURNING 1
     )
     SELECT EXISTS (SELECT FROM gone)
 $$;
-COMMENT ON FUNCTION pgtrickle._forget_definition(name, name) IS 'Internal. Takes back a request for a new stream table that the caller made; false when there is none.';
+COMMENT ON FUNCTION pgtrickle._forget_definition(name, name, text) IS 'Internal. Takes back a request for a new stream table that the caller made; false when there is none.';

@@ -44,10 +44,10 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._subscribed_from(oid) IS 'Internal. The table that a subscription replicates into this one; NULL when there is none, it does not say so plainly, or the caller may not know.';
 
-CREATE OR REPLACE FUNCTION pgtrickle.declare_shared_source(local regclass, origin text DEFAULT NULL) RETURNS text
+CREATE OR REPLACE FUNCTION pgtrickle._declare_shared_source(local regclass, origin text, me text DEFAULT pgtrickle._me()) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    caller CONSTANT name := pgtrickle._caller();
+    caller CONSTANT name := pgtrickle._caller(me);
     owner oid;
     kind "char";
     parts text[];
@@ -88,21 +88,33 @@ BEGIN
     RETURN format('%I.%I.%I', parts[1], parts[2], parts[3]);
 END
 $$;
+COMMENT ON FUNCTION pgtrickle._declare_shared_source(regclass, text, text) IS 'Internal. What declare_shared_source() does.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.declare_shared_source(local regclass, origin text DEFAULT NULL) RETURNS text
+LANGUAGE sql VOLATILE AS $$
+    SELECT pgtrickle._declare_shared_source(local, origin)
+$$;
 COMMENT ON FUNCTION pgtrickle.declare_shared_source(regclass, text) IS
 'Declares that a table here (kept by logical replication, or by other means) is a table of another database: stream tables over it are then maintained from the changes at its origin, which are captured once for all databases. Without an origin it is read from the subscription, where the role that installed pgtrickle may. Whoever declares has to be allowed to read the table there. Returns the origin.';
 
-CREATE OR REPLACE FUNCTION pgtrickle.forget_shared_source(local regclass) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._forget_shared_source(local regclass, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     owner CONSTANT oid := (SELECT c.relowner FROM pg_class AS c WHERE c.oid = local);
 BEGIN
     PERFORM pgtrickle._require_primary();
-    IF NOT pg_has_role(pgtrickle._caller(), owner, 'USAGE') THEN
+    IF NOT pg_has_role(pgtrickle._caller(me), owner, 'USAGE') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('must be the owner of %s', local), HINT = format('It is owned by %I.', pg_get_userbyid(owner));
     END IF;
     DELETE FROM pgtrickle.pgt_shared_sources AS s WHERE s.local_relid = local;
     PERFORM pgtrickle._wake('define');
 END
+$$;
+COMMENT ON FUNCTION pgtrickle._forget_shared_source(regclass, text) IS 'Internal. What forget_shared_source() does.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.forget_shared_source(local regclass) RETURNS void
+LANGUAGE sql VOLATILE AS $$
+    SELECT pgtrickle._forget_shared_source(local)
 $$;
 COMMENT ON FUNCTION pgtrickle.forget_shared_source(regclass) IS 'Takes a declaration back: stream tables over the table read it as it is here.';

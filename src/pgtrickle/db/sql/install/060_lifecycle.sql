@@ -181,10 +181,10 @@ $$;
 COMMENT ON FUNCTION pgtrickle.alter_stream_table(text, text, text, text, text, text, text, text, bool, bool, text, text, int, float8) IS
 'Changes what is not NULL. status is ACTIVE or SUSPENDED. A new query is checked as in create_stream_table and loaded anew; readers keep seeing the old content, in the old columns, until the new is ready. Grants and oid stay.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._drop(id bigint, cascade bool) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._drop(id bigint, cascade bool, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
+    st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id, me);
     reader record;
     private name;
     pub name;
@@ -206,7 +206,7 @@ BEGIN
         END IF;
         -- a reader of two dropped tables is found twice
         IF EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = reader.pgt_id) THEN
-            PERFORM pgtrickle._drop(reader.pgt_id, cascade);
+            PERFORM pgtrickle._drop(reader.pgt_id, cascade, me);
         END IF;
     END LOOP;
     FOR reader IN SELECT e.reader_database FROM pgtrickle.pgt_readers AS e WHERE e.source_relid = st.pgt_relid LOOP
@@ -249,7 +249,7 @@ BEGIN
     PERFORM pgtrickle._wake('drop', id);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._drop(bigint, bool) IS 'Internal. Removes storage, hidden state, publication and catalog rows.';
+COMMENT ON FUNCTION pgtrickle._drop(bigint, bool, text) IS 'Internal. Removes storage, hidden state, publication and catalog rows.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.drop_stream_table(name text, cascade bool DEFAULT false) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$

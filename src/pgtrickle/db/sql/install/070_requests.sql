@@ -1,9 +1,9 @@
 -- Asking the control plane for something: refresh, resume, repair.
 
-CREATE OR REPLACE FUNCTION pgtrickle._request(id bigint, what text) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION pgtrickle._request(id bigint, what text, me text DEFAULT pgtrickle._me()) RETURNS timestamptz
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
+    st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id, me);
     asked CONSTANT timestamptz := clock_timestamp();
     mirrors bigint;
 BEGIN
@@ -45,7 +45,7 @@ BEGIN
     RETURN asked;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._request(bigint, text) IS 'Internal. Notes a request (refresh, resume, repair) and wakes the control plane.';
+COMMENT ON FUNCTION pgtrickle._request(bigint, text, text) IS 'Internal. Notes a request (refresh, resume, repair) and wakes the control plane.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.refresh_stream_table(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -117,10 +117,10 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle.resume_stream_table(text) IS 'Starts a suspended or failed stream table again, with its errors forgotten; also what it keeps of tables of other databases.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._restore_storage(id bigint) RETURNS bool
+CREATE OR REPLACE FUNCTION pgtrickle._restore_storage(id bigint, me text DEFAULT pgtrickle._me()) RETURNS bool
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
+    st pgtrickle.pgt_stream_tables := pgtrickle._authorize(id, me);
     qualified CONSTANT text := format('%I.%I', st.pgt_schema, st.pgt_name);
 BEGIN
     IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = st.pgt_relid) THEN
@@ -129,8 +129,8 @@ BEGIN
     EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(st.output_columns), ', '));
     EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
     EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
-    IF st.created_by <> current_user AND EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = st.created_by) THEN
-        EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, st.created_by);
+    IF pgtrickle._author(st.created_by, st.created_key) <> current_user THEN
+        EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, pgtrickle._author(st.created_by, st.created_key));
     END IF;
     -- A table that has had other columns before had other numbers for these.
     UPDATE pgtrickle.pgt_dependencies AS d
@@ -143,6 +143,10 @@ BEGIN
           WHERE r.source_relid = st.pgt_relid
           GROUP BY r.pgt_id) AS a
     WHERE d.source_relid = st.pgt_relid AND d.pgt_id = a.pgt_id;
+    UPDATE pgtrickle.pgt_privileges AS p
+    SET relid = d.source_relid, columns = d.columns_used
+    FROM pgtrickle.pgt_dependencies AS d
+    WHERE p.relid = st.pgt_relid AND d.pgt_id = p.pgt_id AND d.source_relid = qualified::regclass::oid;
     UPDATE pgtrickle.pgt_stream_tables AS t
     SET pgt_relid = qualified::regclass::oid, is_populated = false, frontier = NULL, epoch = t.epoch + 1
     WHERE t.pgt_id = id;
@@ -150,7 +154,7 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._restore_storage(bigint) IS 'Internal. Creates the storage table again when somebody has dropped it.';
+COMMENT ON FUNCTION pgtrickle._restore_storage(bigint, text) IS 'Internal. Creates the storage table again when somebody has dropped it.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.repair_stream_table(name text) RETURNS text
 LANGUAGE plpgsql VOLATILE AS $$

@@ -22,7 +22,7 @@ COMMENT ON COLUMN pgtrickle.pgt_plans.understood IS
 COMMENT ON COLUMN pgtrickle.pgt_plans.asked_in IS 'The transaction that asked: it waits for no answer.';
 
 DROP FUNCTION IF EXISTS pgtrickle._ask_plan(text, text);
-CREATE OR REPLACE FUNCTION pgtrickle._ask_plan(query text, path text, understood text DEFAULT NULL) RETURNS bigint
+CREATE OR REPLACE FUNCTION pgtrickle._ask_plan(query text, path text, understood text DEFAULT NULL, me text DEFAULT pgtrickle._me()) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     id bigint;
@@ -36,15 +36,15 @@ BEGIN
             HINT = 'Start pgtrickle run, or ask the command: pgtrickle plan --query ''...''. SELECT * FROM pgtrickle.validate_query(...) tells what PostgreSQL knows by itself.';
     END IF;
     INSERT INTO pgtrickle.pgt_plans (query, search_path, asked_by, asked_in, understood)
-    VALUES (query, path, pgtrickle._caller(), pg_current_xact_id(), understood)
+    VALUES (query, pgtrickle._check_path(path), pgtrickle._caller(me), pg_current_xact_id(), understood)
     RETURNING plan_id INTO id;
     PERFORM pgtrickle._wake('define');
     RETURN id;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._ask_plan(text, text, text) IS 'Internal. Asks the control plane how a query of the caller would be maintained.';
+COMMENT ON FUNCTION pgtrickle._ask_plan(text, text, text, text) IS 'Internal. Asks the control plane how a query of the caller would be maintained.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._find_plan(query text, path text, understood text,
+CREATE OR REPLACE FUNCTION pgtrickle._find_plan(query text, path text, understood text, me text DEFAULT pgtrickle._me(),
     OUT state text, OUT told_at timestamptz, OUT mode text, OUT reason text, OUT plan text, OUT error_message text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -54,7 +54,7 @@ BEGIN
     LOOP
         SELECT * INTO known
         FROM pgtrickle.pgt_plans AS p
-        WHERE p.asked_by = pgtrickle._caller() AND p.query = _find_plan.query AND p.search_path = path AND p.understood = _find_plan.understood
+        WHERE p.asked_by = pgtrickle._caller(me) AND p.query = _find_plan.query AND p.search_path = path AND p.understood = _find_plan.understood
           AND (p.answered_at IS NULL OR p.answered_at > clock_timestamp() - interval '1 minute')  -- as plans_forgotten.sql
         ORDER BY p.answered_at DESC NULLS LAST
         LIMIT 1;
@@ -67,7 +67,7 @@ BEGIN
             RETURN;
         END IF;
         IF known.plan_id IS NULL THEN
-            PERFORM pgtrickle._ask_plan(query, path, understood);
+            PERFORM pgtrickle._ask_plan(query, path, understood, me);
         END IF;
         state := CASE WHEN known.plan_id IS NULL OR known.asked_in = pg_current_xact_id_if_assigned() THEN 'ASKED' ELSE 'WAITING' END;
         -- A question that is committed is answered while we look, unless we look at one snapshot alone.
@@ -76,16 +76,16 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._find_plan(text, text, text) IS
+COMMENT ON FUNCTION pgtrickle._find_plan(text, text, text, text) IS
 'Internal. What the control plane has told the caller of a query within the last minute (TOLD). Otherwise this transaction asks (ASKED), one before has asked (WAITING), or there is no control plane (UNSERVED).';
 
-CREATE OR REPLACE FUNCTION pgtrickle._take_plan(id bigint, is_over bool) RETURNS TABLE (plan text, error_message text)
+CREATE OR REPLACE FUNCTION pgtrickle._take_plan(id bigint, is_over bool, me text DEFAULT pgtrickle._me()) RETURNS TABLE (plan text, error_message text)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM pgtrickle.pgt_plans AS p
-    WHERE p.plan_id = id AND p.asked_by = pgtrickle._caller() AND (is_over OR p.plan IS NOT NULL OR p.error_message IS NOT NULL)
+    WHERE p.plan_id = id AND p.asked_by = pgtrickle._caller(me) AND (is_over OR p.plan IS NOT NULL OR p.error_message IS NOT NULL)
     RETURNING p.plan, p.error_message
 $$;
-COMMENT ON FUNCTION pgtrickle._take_plan(bigint, bool) IS 'Internal. The answer to a question of the caller; when the time is over the question is taken back, too.';
+COMMENT ON FUNCTION pgtrickle._take_plan(bigint, bool, text) IS 'Internal. The answer to a question of the caller; when the time is over the question is taken back, too.';
 
 -- Ends its transaction to let the control plane see the question: no SECURITY DEFINER, no SET, not inside BEGIN ... COMMIT.
 CREATE OR REPLACE PROCEDURE pgtrickle.explain_query(query text, INOUT plan text DEFAULT NULL, timeout interval DEFAULT '30 seconds')

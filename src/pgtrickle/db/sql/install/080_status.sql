@@ -199,6 +199,7 @@ BEGIN
     IF probe IS NOT NULL THEN
         PERFORM pgtrickle._refuse_unusable(probe);
         PERFORM pgtrickle._check_rights(probe, keeper);
+        PERFORM pgtrickle._who_evaluates(probe, (SELECT c.relowner FROM pg_catalog.pg_class AS c WHERE c.oid = probe), keeper);
         SELECT * INTO d FROM pgtrickle._describe(probe);
         sources := ARRAY(SELECT DISTINCT x.relid::pg_catalog.regclass::text FROM pgtrickle._reads(probe) AS x ORDER BY 1);
         understood := pg_catalog.jsonb_build_array(d.defining_query, d.output_columns, d.obstacle)::text;

@@ -10,14 +10,13 @@ COMMENT ON VIEW pgtrickle._readers IS 'Internal. Mirrors in other databases; the
 
 -- SECURITY DEFINER because buffers are private. It shows counts, never rows, and these to those who may read the source, or the stream table that
 -- is the reader: how much is written to a table is not for others.
-DROP FUNCTION IF EXISTS pgtrickle._buffer_sizes();
-CREATE OR REPLACE FUNCTION pgtrickle._buffer_sizes()
+CREATE OR REPLACE FUNCTION pgtrickle._buffer_sizes(me text DEFAULT pgtrickle._me())
 RETURNS TABLE (source_relid oid, pgt_id bigint, reader_key text, mirror_id bigint, subscriber text, cdc_mode text, pending_rows bigint, buffer_bytes bigint, row_count bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     source record;
     origin CONSTANT text := pgtrickle._origin();
-    caller CONSTANT name := pgtrickle._caller();
+    caller CONSTANT name := pgtrickle._caller(me);
 BEGIN
     FOR source IN
         SELECT s.source_relid AS relid, b.oid AS buffer,
@@ -32,7 +31,7 @@ BEGIN
                    CASE WHEN c.shown THEN count(b.xid) END
             FROM (SELECT d.pgt_id, NULL::text, NULL::bigint, NULL::text, d.cdc_mode, (st.frontier -> $3 ->> 'snapshot')::pg_snapshot,
                          $4 OR coalesce(has_table_privilege($5, st.pgt_relid, 'SELECT'), false)
-                            OR coalesce((SELECT pg_has_role($5, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = st.created_by), false)
+                            OR coalesce((SELECT pg_has_role($5, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), false)
                   FROM pgtrickle.pgt_dependencies AS d
                   JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
                   WHERE d.source_relid = $1
@@ -52,7 +51,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._buffer_sizes() IS
+COMMENT ON FUNCTION pgtrickle._buffer_sizes(text) IS
 'Internal. Per reader of each captured source, a stream table here, a mirror in another database or a subscriber: changes that it has not seen, bytes and rows of the buffer; NULL for those who may read neither the source nor the reader.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._table_name(relid oid) RETURNS text

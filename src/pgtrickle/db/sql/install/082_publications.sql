@@ -99,10 +99,10 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._unlist_publication(bigint) IS 'Internal. Before columns of a storage table are dropped: its publication names none of them, and its rows are known by all columns.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._publish(id bigint) RETURNS name
+CREATE OR REPLACE FUNCTION pgtrickle._publish(id bigint, me text DEFAULT pgtrickle._me()) RETURNS name
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
+    st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._authorize(id, me);
     told CONSTANT text := current_setting('client_min_messages');
     pub name;
 BEGIN
@@ -115,7 +115,7 @@ BEGIN
     IF pub IS NULL THEN
         PERFORM pg_advisory_xact_lock(hashtextextended('pgtrickle.publish', 0));
         pub := pgtrickle._publication_name(id, st.pgt_schema, st.pgt_name);
-        INSERT INTO pgtrickle.pgt_publications (pgt_id, publication, created_by) VALUES (id, pub, pgtrickle._caller());
+        INSERT INTO pgtrickle.pgt_publications (pgt_id, publication, created_by) VALUES (id, pub, pgtrickle._caller(me));
     END IF;
     -- PostgreSQL's own words about wal_level come only when one is created
     PERFORM set_config('client_min_messages', 'error', true);
@@ -140,7 +140,7 @@ BEGIN
     RETURN pub;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._publish(bigint) IS 'Internal. Creates or mends the publication of a stream table.';
+COMMENT ON FUNCTION pgtrickle._publish(bigint, text) IS 'Internal. Creates or mends the publication of a stream table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.stream_table_to_publication(name text) RETURNS name
 LANGUAGE plpgsql VOLATILE AS $$
@@ -152,10 +152,10 @@ $$;
 COMMENT ON FUNCTION pgtrickle.stream_table_to_publication(text) IS
 'Publishes a stream table for logical replication and returns the name of the publication. Called again, it makes the publication fit the table. The subscriber''s table needs all columns, the hidden ones (__pgt_...) included; only the visible ones if the stream table has a unique index on visible NOT NULL columns (PostgreSQL 15 on). Warns where wal_level is not logical.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._unpublish(id bigint) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._unpublish(id bigint, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._authorize(id);
+    st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._authorize(id, me);
     pub name;
 BEGIN
     DELETE FROM pgtrickle.pgt_publications AS p WHERE p.pgt_id = id RETURNING p.publication INTO pub;
@@ -173,7 +173,7 @@ BEGIN
     PERFORM pgtrickle._wake('publish', id);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._unpublish(bigint) IS 'Internal. Drops the publication of a stream table.';
+COMMENT ON FUNCTION pgtrickle._unpublish(bigint, text) IS 'Internal. Drops the publication of a stream table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.drop_stream_table_publication(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$

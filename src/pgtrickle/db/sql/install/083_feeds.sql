@@ -76,10 +76,10 @@ $$;
 COMMENT ON FUNCTION pgtrickle._lsn_after(pg_lsn) IS 'Internal. The next LSN. (PostgreSQL adds to them from version 14 on.)';
 
 -- Who may SELECT all of the table, itself or through its roles, may read its feed. Row security is not known to a buffer.
-CREATE OR REPLACE FUNCTION pgtrickle._check_feed_rights(st pgtrickle.pgt_stream_tables) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._check_feed_rights(st pgtrickle.pgt_stream_tables, me text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    caller CONSTANT name := pgtrickle._caller();
+    caller CONSTANT name := pgtrickle._caller(me);
 BEGIN
     IF NOT (coalesce(has_table_privilege(caller, st.pgt_relid, 'SELECT'), false) AND has_schema_privilege(caller, st.pgt_schema::text, 'USAGE')) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
@@ -96,7 +96,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._check_feed_rights(pgtrickle.pgt_stream_tables) IS 'Internal. Raises unless the caller may read the whole stream table.';
+COMMENT ON FUNCTION pgtrickle._check_feed_rights(pgtrickle.pgt_stream_tables, text) IS 'Internal. Raises unless the caller may read the whole stream table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._stream_table(id bigint) RETURNS pgtrickle.pgt_stream_tables
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -113,10 +113,10 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._stream_table(bigint) IS 'Internal. The catalog row of a stream table; raises when there is none.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._subscriber(st pgtrickle.pgt_stream_tables, subscriber text) RETURNS pgtrickle.pgt_subscribers
+CREATE OR REPLACE FUNCTION pgtrickle._subscriber(st pgtrickle.pgt_stream_tables, subscriber text, me text) RETURNS pgtrickle.pgt_subscribers
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    caller CONSTANT name := pgtrickle._caller();
+    caller CONSTANT name := pgtrickle._caller(me);
     s pgtrickle.pgt_subscribers;
 BEGIN
     SELECT * INTO s FROM pgtrickle.pgt_subscribers AS u WHERE u.pgt_id = st.pgt_id AND u.subscriber = _subscriber.subscriber FOR UPDATE;
@@ -126,7 +126,7 @@ BEGIN
             HINT = 'SELECT * FROM pgtrickle.subscribers() lists them; pgtrickle.create_subscriber() makes one.';
     END IF;
     IF NOT pg_has_role(caller, current_user, 'USAGE')
-       AND NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname IN (s.created_by, st.created_by) AND pg_has_role(caller, r.oid, 'USAGE')) THEN
+       AND NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname IN (pgtrickle._author(s.created_by, s.created_key), pgtrickle._author(st.created_by, st.created_key)) AND pg_has_role(caller, r.oid, 'USAGE')) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('must be the creator of subscriber %s, or of stream table %I.%I', quote_literal(subscriber), st.pgt_schema, st.pgt_name),
             HINT = format('It was created by %I.', s.created_by);
@@ -134,10 +134,10 @@ BEGIN
     RETURN s;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._subscriber(pgtrickle.pgt_stream_tables, text) IS
+COMMENT ON FUNCTION pgtrickle._subscriber(pgtrickle.pgt_stream_tables, text, text) IS
 'Internal, called by SECURITY DEFINER functions. Locks a subscriber''s row; raises unless it is the caller''s, or the stream table is.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._create_subscriber(id bigint, subscriber text) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._create_subscriber(id bigint, subscriber text, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._stream_table(id);
@@ -145,9 +145,9 @@ BEGIN
     IF subscriber IS NULL OR subscriber ~ '^\s*$' THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_name', MESSAGE = 'a subscriber needs a name', HINT = 'Any text that is not empty.';
     END IF;
-    PERFORM pgtrickle._check_feed_rights(st);
+    PERFORM pgtrickle._check_feed_rights(st, me);
     INSERT INTO pgtrickle.pgt_subscribers (pgt_id, subscriber, origin, snapshot, lsn, created_by)
-    VALUES (id, _create_subscriber.subscriber, pgtrickle._origin(), pg_current_snapshot(), pg_current_wal_insert_lsn(), pgtrickle._caller());
+    VALUES (id, _create_subscriber.subscriber, pgtrickle._origin(), pg_current_snapshot(), pg_current_wal_insert_lsn(), pgtrickle._caller(me));
     PERFORM pgtrickle._wake('subscribe', id);
     IF NOT pgtrickle._is_served() THEN
         RAISE NOTICE USING
@@ -160,7 +160,7 @@ EXCEPTION WHEN unique_violation THEN
         HINT = 'Read on with read_changes(), drop it first, or choose another name.';
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._create_subscriber(bigint, text) IS 'Internal. Notes a subscriber and wakes the control plane, which captures the stream table.';
+COMMENT ON FUNCTION pgtrickle._create_subscriber(bigint, text, text) IS 'Internal. Notes a subscriber and wakes the control plane, which captures the stream table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.create_subscriber(name text, subscriber text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -172,17 +172,17 @@ $$;
 COMMENT ON FUNCTION pgtrickle.create_subscriber(text, text) IS
 'A pull consumer of the changes of a stream table, for who may SELECT from it. From then on its changes are kept until this consumer has acknowledged them; see read_changes().';
 
-CREATE OR REPLACE FUNCTION pgtrickle._drop_subscriber(id bigint, subscriber text) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._drop_subscriber(id bigint, subscriber text, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._stream_table(id);
-    s CONSTANT pgtrickle.pgt_subscribers := pgtrickle._subscriber(st, subscriber);
+    s CONSTANT pgtrickle.pgt_subscribers := pgtrickle._subscriber(st, subscriber, me);
 BEGIN
     DELETE FROM pgtrickle.pgt_subscribers AS u WHERE u.pgt_id = id AND u.subscriber = s.subscriber;
     PERFORM pgtrickle._wake('subscribe', id);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._drop_subscriber(bigint, text) IS 'Internal. Forgets a subscriber.';
+COMMENT ON FUNCTION pgtrickle._drop_subscriber(bigint, text, text) IS 'Internal. Forgets a subscriber.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.drop_subscriber(name text, subscriber text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -194,7 +194,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle.drop_subscriber(text, text) IS
 'Forgets a pull consumer, also one that is dead: nothing is kept for it any more. For its creator and the creator of the stream table. (The slot of a dead logical subscriber goes by pg_drop_replication_slot.)';
 
-CREATE OR REPLACE FUNCTION pgtrickle._read_changes(id bigint, subscriber text, max_rows int)
+CREATE OR REPLACE FUNCTION pgtrickle._read_changes(id bigint, subscriber text, max_rows int, me text DEFAULT pgtrickle._me())
 RETURNS TABLE (lsn pg_lsn, action text, "row" json)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' AS $$
@@ -217,8 +217,8 @@ BEGIN
     IF max_rows IS NULL OR max_rows < 1 THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'max_rows is out of range', HINT = 'It is 1 or more.';
     END IF;
-    PERFORM pgtrickle._check_feed_rights(st);
-    s := pgtrickle._subscriber(st, subscriber);
+    PERFORM pgtrickle._check_feed_rights(st, me);
+    s := pgtrickle._subscriber(st, subscriber, me);
     IF s.created_xid = pg_current_xact_id_if_assigned() THEN
         -- nobody else sees it yet, so nothing would be kept for it
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
@@ -307,7 +307,7 @@ BEGIN
     USING handle, current_feed, id, s.subscriber;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._read_changes(bigint, text, int) IS 'Internal. The changes that a subscriber has not acknowledged, and the note that it was offered them.';
+COMMENT ON FUNCTION pgtrickle._read_changes(bigint, text, int, text) IS 'Internal. The changes that a subscriber has not acknowledged, and the note that it was offered them.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.read_changes(name text, subscriber text, max_rows int DEFAULT 10000)
 RETURNS TABLE (lsn pg_lsn, action text, "row" json)
@@ -317,11 +317,11 @@ $$;
 COMMENT ON FUNCTION pgtrickle.read_changes(text, text, int) IS
 'What has changed in a stream table since the LSN that this subscriber has acknowledged, net: first rows to delete, then rows to insert, a row as often as there are copies of it. All rows of one call have the same lsn: when they are applied, acknowledge_changes(name, subscriber, lsn). Until then the same rows come again. No rows: nothing has changed. An action reset, always first, says: empty your copy, all rows follow; so it begins. max_rows counts captured changes, taken by whole transactions, so one large refresh may exceed it.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._acknowledge_changes(id bigint, subscriber text, lsn pg_lsn) RETURNS bool
+CREATE OR REPLACE FUNCTION pgtrickle._acknowledge_changes(id bigint, subscriber text, lsn pg_lsn, me text DEFAULT pgtrickle._me()) RETURNS bool
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._stream_table(id);
-    s CONSTANT pgtrickle.pgt_subscribers := pgtrickle._subscriber(st, subscriber);
+    s CONSTANT pgtrickle.pgt_subscribers := pgtrickle._subscriber(st, subscriber, me);
 BEGIN
     IF _acknowledge_changes.lsn = s.offered_lsn THEN
         UPDATE pgtrickle.pgt_subscribers AS u
@@ -338,7 +338,7 @@ BEGIN
         HINT = 'Acknowledge the lsn of the latest read_changes(), or read again: what is not acknowledged comes again.';
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._acknowledge_changes(bigint, text, pg_lsn) IS 'Internal. Moves a subscriber to the cut that it was offered.';
+COMMENT ON FUNCTION pgtrickle._acknowledge_changes(bigint, text, pg_lsn, text) IS 'Internal. Moves a subscriber to the cut that it was offered.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.acknowledge_changes(name text, subscriber text, lsn pg_lsn) RETURNS bool
 LANGUAGE plpgsql VOLATILE AS $$
@@ -351,11 +351,12 @@ COMMENT ON FUNCTION pgtrickle.acknowledge_changes(text, text, pg_lsn) IS
 'Says that the changes which read_changes() gave with this LSN are applied: they are not given again, and need not be kept for this subscriber. False: that was known. In one transaction with what was done with the changes (in the same database), they are applied exactly once.';
 
 -- SECURITY DEFINER because buffers are private; for those who may read the stream table, and its creator.
-CREATE OR REPLACE FUNCTION pgtrickle._subscriber_lags() RETURNS TABLE (pgt_id bigint, subscriber text, pending_rows bigint, oldest_lsn pg_lsn)
+CREATE OR REPLACE FUNCTION pgtrickle._subscriber_lags(me text DEFAULT pgtrickle._me())
+RETURNS TABLE (pgt_id bigint, subscriber text, pending_rows bigint, oldest_lsn pg_lsn)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    caller CONSTANT name := pgtrickle._caller();
+    caller CONSTANT name := pgtrickle._caller(me);
     s record;
 BEGIN
     FOR s IN
@@ -363,7 +364,7 @@ BEGIN
         FROM pgtrickle.pgt_subscribers AS u
         JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.pgt_id
         WHERE pg_has_role(caller, current_user, 'USAGE') OR coalesce(has_table_privilege(caller, st.pgt_relid, 'SELECT'), false)
-           OR EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = st.created_by AND pg_has_role(caller, r.oid, 'USAGE'))
+           OR EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key) AND pg_has_role(caller, r.oid, 'USAGE'))
     LOOP
         IF s.buffer IS NULL THEN
             RETURN QUERY SELECT s.pgt_id, s.subscriber, 0::bigint, NULL::pg_lsn;
@@ -374,7 +375,7 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._subscriber_lags() IS 'Internal. Per pull consumer of stream tables that the caller may read: changes that it has not acknowledged, and the LSN of the oldest.';
+COMMENT ON FUNCTION pgtrickle._subscriber_lags(text) IS 'Internal. Per pull consumer of stream tables that the caller may read: changes that it has not acknowledged, and the LSN of the oldest.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._holding_slots() RETURNS TABLE (slot_name name, lsn pg_lsn, active bool, since timestamptz)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

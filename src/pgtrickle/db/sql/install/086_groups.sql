@@ -1,6 +1,6 @@
 -- Stream tables that belong together because somebody said so.
 
-CREATE OR REPLACE FUNCTION pgtrickle._create_group(group_name text, ids bigint[], isolation text) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._create_group(group_name text, ids bigint[], isolation text, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     id bigint;
@@ -8,7 +8,7 @@ DECLARE
 BEGIN
     -- in the order of ids, so that two sessions cannot lock each other out; whoever comes second sees the first one's group
     FOR id IN SELECT u.id FROM unnest(ids) AS u(id) ORDER BY u.id LOOP
-        PERFORM pgtrickle._authorize(id);
+        PERFORM pgtrickle._authorize(id, me);
     END LOOP;
     SELECT format('%I.%I', st.pgt_schema, st.pgt_name) AS member, g.group_name INTO taken
     FROM pgtrickle.pgt_refresh_groups AS g
@@ -21,14 +21,14 @@ BEGIN
             HINT = 'A stream table is in one group at most. Drop that group first, or create one with all members.';
     END IF;
     INSERT INTO pgtrickle.pgt_refresh_groups (group_name, isolation, members, created_by)
-    VALUES (_create_group.group_name, _create_group.isolation, ids, pgtrickle._caller());
+    VALUES (_create_group.group_name, _create_group.isolation, ids, pgtrickle._caller(me));
     PERFORM pgtrickle._wake('group');
 EXCEPTION WHEN unique_violation THEN
     RAISE EXCEPTION USING ERRCODE = 'duplicate_object',
         MESSAGE = format('refresh group %s already exists', quote_literal(group_name)), HINT = 'Drop it first, or choose another name.';
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._create_group(text, bigint[], text) IS 'Internal. Stores a refresh group; raises unless the caller may alter every member.';
+COMMENT ON FUNCTION pgtrickle._create_group(text, bigint[], text, text) IS 'Internal. Stores a refresh group; raises unless the caller may alter every member.';
 
 -- No SET search_path: members are found along the caller's.
 CREATE OR REPLACE FUNCTION pgtrickle.create_refresh_group(group_name text, members text[], isolation text DEFAULT 'read_committed') RETURNS void
@@ -61,27 +61,33 @@ $$;
 COMMENT ON FUNCTION pgtrickle.create_refresh_group(text, text[], text) IS
 'Stream tables that are refreshed together, in one unit. isolation: read_committed, or repeatable_read to read the sources of all of them at one snapshot. The caller must be the creator of each; a stream table is in one group at most.';
 
-CREATE OR REPLACE FUNCTION pgtrickle.drop_refresh_group(group_name text) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._drop_group(group_name text, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     creator name;
 BEGIN
     PERFORM pgtrickle._require_primary();
-    SELECT g.created_by INTO creator FROM pgtrickle.pgt_refresh_groups AS g WHERE g.group_name = drop_refresh_group.group_name FOR UPDATE;
+    SELECT pgtrickle._author(g.created_by, g.created_key) INTO creator FROM pgtrickle.pgt_refresh_groups AS g WHERE g.group_name = _drop_group.group_name FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'undefined_object',
             MESSAGE = format('refresh group %s does not exist', coalesce(quote_literal(group_name), 'NULL')),
             HINT = 'SELECT group_name FROM pgtrickle.refresh_groups() lists them.';
     END IF;
-    IF NOT pg_has_role(pgtrickle._caller(), current_user, 'USAGE')
-       AND NOT coalesce((SELECT pg_has_role(pgtrickle._caller(), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = creator), false) THEN
+    IF NOT pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
+       AND NOT coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = creator), false) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('must be the creator of refresh group %s', quote_literal(group_name)),
-            HINT = format('It was created by %I.', creator);
+            HINT = coalesce('It was created by ' || quote_ident(creator) || '.', 'The role that created it is gone.');
     END IF;
-    DELETE FROM pgtrickle.pgt_refresh_groups AS g WHERE g.group_name = drop_refresh_group.group_name;
+    DELETE FROM pgtrickle.pgt_refresh_groups AS g WHERE g.group_name = _drop_group.group_name;
     PERFORM pgtrickle._wake('group');
 END
+$$;
+COMMENT ON FUNCTION pgtrickle._drop_group(text, text) IS 'Internal. What drop_refresh_group() does.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.drop_refresh_group(group_name text) RETURNS void
+LANGUAGE sql VOLATILE AS $$
+    SELECT pgtrickle._drop_group(group_name)
 $$;
 COMMENT ON FUNCTION pgtrickle.drop_refresh_group(text) IS 'Dissolves a refresh group; its stream tables stay and are refreshed each for itself.';
 

@@ -34,10 +34,10 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._normalised(text) IS 'Internal. A query as it would be stored in defining_query; raises when PostgreSQL refuses it.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._note_applied(id bigint, set_name text, unset text[]) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._note_applied(id bigint, set_name text, unset text[], me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM pgtrickle._authorize(id);
+    PERFORM pgtrickle._authorize(id, me);
     UPDATE pgtrickle.pgt_stream_tables AS st
     SET applied_from = coalesce(set_name, st.applied_from),
         diamond_consistency = CASE WHEN 'diamond_consistency' <> ALL (unset) THEN st.diamond_consistency END,
@@ -53,41 +53,42 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._note_applied(bigint, text, text[]) IS
+COMMENT ON FUNCTION pgtrickle._note_applied(bigint, text, text[], text) IS
 'Internal. Notes the set that a stream table comes from (NULL leaves it), and takes options back to "not set", which alter_stream_table cannot.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._note_group_applied(group_name text, set_name text) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._note_group_applied(group_name text, set_name text, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE pgtrickle.pgt_refresh_groups AS g
     SET applied_from = set_name
     WHERE g.group_name = _note_group_applied.group_name
-      AND (pg_has_role(pgtrickle._caller(), current_user, 'USAGE')
-           OR pg_has_role(pgtrickle._caller(), (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = g.created_by), 'USAGE'))
+      AND (pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
+           OR pg_has_role(pgtrickle._caller(me), (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(g.created_by, g.created_key)), 'USAGE'))
 $$;
-COMMENT ON FUNCTION pgtrickle._note_group_applied(text, text) IS 'Internal. Notes the set that a refresh group of the caller comes from.';
+COMMENT ON FUNCTION pgtrickle._note_group_applied(text, text, text) IS 'Internal. Notes the set that a refresh group of the caller comes from.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._asked() RETURNS TABLE (schema_name name, table_name name, label text, query text, options jsonb, refusal text)
+CREATE OR REPLACE FUNCTION pgtrickle._asked(me text DEFAULT pgtrickle._me())
+RETURNS TABLE (schema_name name, table_name name, label text, query text, options jsonb, refusal text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT d.pgt_schema, d.pgt_name, format('%I.%I', d.pgt_schema, d.pgt_name), d.query, d.options - 'session_settings', CASE WHEN d.is_final THEN d.error_message END
     FROM pgtrickle.pgt_definitions AS d
-    WHERE pg_has_role(pgtrickle._caller(), current_user, 'USAGE')
-       OR coalesce((SELECT pg_has_role(pgtrickle._caller(), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), false)
+    WHERE pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
+       OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false)
 $$;
-COMMENT ON FUNCTION pgtrickle._asked() IS 'Internal. Definitions over other databases that the caller, or a role of the caller, has asked for and that are not there.';
+COMMENT ON FUNCTION pgtrickle._asked(text) IS 'Internal. Definitions over other databases that the caller, or a role of the caller, has asked for and that are not there.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._note_asked(schema_name name, table_name name, options jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._note_asked(schema_name name, table_name name, options jsonb, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     UPDATE pgtrickle.pgt_definitions AS d
     SET options = d.options || pgtrickle._check_options(_note_asked.options)
     WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name
-      AND EXISTS (SELECT FROM pgtrickle._asked() AS a WHERE a.schema_name = d.pgt_schema AND a.table_name = d.pgt_name)
+      AND EXISTS (SELECT FROM pgtrickle._asked(me) AS a WHERE a.schema_name = d.pgt_schema AND a.table_name = d.pgt_name)
 $$;
-COMMENT ON FUNCTION pgtrickle._note_asked(name, name, jsonb) IS 'Internal. Adds tier and applied_from to a definition over other databases that waits.';
+COMMENT ON FUNCTION pgtrickle._note_asked(name, name, jsonb, text) IS 'Internal. Adds tier and applied_from to a definition over other databases that waits.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._forget_asked(schema_name name, table_name name) RETURNS void
+CREATE OR REPLACE FUNCTION pgtrickle._forget_asked(schema_name name, table_name name, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM pgtrickle.pgt_definitions AS d
     WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name
-      AND EXISTS (SELECT FROM pgtrickle._asked() AS a WHERE a.schema_name = d.pgt_schema AND a.table_name = d.pgt_name)
+      AND EXISTS (SELECT FROM pgtrickle._asked(me) AS a WHERE a.schema_name = d.pgt_schema AND a.table_name = d.pgt_name)
 $$;
-COMMENT ON FUNCTION pgtrickle._forget_asked(name, name) IS 'Internal. Takes back a definition over other databases that the caller has asked for.';
+COMMENT ON FUNCTION pgtrickle._forget_asked(name, name, text) IS 'Internal. Takes back a definition over other databases that the caller has asked for.';

@@ -22,16 +22,18 @@ BEGIN
 END
 $$;
 REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle_changes FROM PUBLIC;
-REVOKE ALL ON FUNCTION pgtrickle._store_dependencies(bigint, oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._store_dependencies(bigint, oid, oid, oid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._empty(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._store_session(bigint, oid, jsonb) FROM PUBLIC;
-REVOKE ALL ON FUNCTION pgtrickle._authorize(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._authorize(bigint, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._caller(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._column_definitions(jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._alert(text, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._wake(text, bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._leave_groups(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._shape_publication(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._unlist_publication(bigint) FROM PUBLIC;
-REVOKE ALL ON FUNCTION pgtrickle._subscriber(pgtrickle.pgt_stream_tables, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._subscriber(pgtrickle.pgt_stream_tables, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._make_mirror(jsonb, jsonb, jsonb, oid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._drop_mirror(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._rename_mirror(bigint, int, name, name, name[]) FROM PUBLIC;
@@ -40,3 +42,20 @@ REVOKE ALL ON FUNCTION pgtrickle._register_as(oid, oid[], oid, name, name, text,
 REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_plans FROM PUBLIC;
+REVOKE ALL ON pgtrickle.pgt_privileges FROM PUBLIC;
+-- Default privileges of the role that installs may have opened them: what is in the schema is closed with it.
+DO $$
+DECLARE
+    opened record;
+BEGIN
+    FOR opened IN
+        SELECT DISTINCT n.nspname, CASE n.nspname WHEN 'pgtrickle' THEN 'CREATE' ELSE 'ALL' END AS privilege, pg_get_userbyid(a.grantee) AS grantee
+        FROM pg_namespace AS n
+        CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
+        WHERE n.nspname IN ('pgtrickle', 'pgtrickle_changes') AND a.grantee NOT IN (0, n.nspowner)
+          AND (a.privilege_type = 'CREATE' OR (n.nspname <> 'pgtrickle' AND pg_get_userbyid(a.grantee) <> 'pgtrickle_broker'))
+    LOOP
+        EXECUTE format('REVOKE %s ON SCHEMA %I FROM %I', opened.privilege, opened.nspname, opened.grantee);
+    END LOOP;
+END
+$$;

@@ -1,0 +1,189 @@
+"""Installs as a service role: an ordinary role of its own, which `pgtrickle run` works as.
+
+A superuser never owns what runs later: it creates the role, prepares what only a superuser can, and hands over what an
+earlier version left in its name. An ordinary role installs as itself, unless it asks for a service role.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import psycopg
+
+from pgtrickle.db.connect import Connection, quote_ident, translate, translated
+from pgtrickle.db.install import INSTALL_LOCK, become, install
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import ConfigError, PgtrickleError, TransientError
+
+DEFAULT_SERVICE_ROLE = "pgtrickle_service"
+BROKER_ROLE = "pgtrickle_broker"
+LOCK_TIMEOUT_MS = 100  # below deadlock_timeout: we give way, not those who write
+DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """`role` owns the objects. `is_service`: it is another than the one that installed, or was asked for.
+    `needed`: statements that the DBA has to run before the stream tables that there are can be refreshed;
+    `suggested`: before there can be others.
+    """
+
+    role: str
+    quoted: str
+    is_service: bool
+    can_log_in: bool
+    needed: tuple[str, ...]
+    suggested: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    me: str
+    is_super: bool
+    may_create_roles: bool
+    owner: str | None
+    owner_is_super: bool
+    exists: bool
+    service_is_super: bool
+    may_become: bool
+    may_create: bool
+
+
+def install_as_service(conn: Connection, service_role: str | None = None) -> Installation:
+    """Installs or upgrades as the service role. `service_role`: the one that was asked for."""
+    with translated():
+        with conn.transaction():
+            conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
+            roles = _roles(conn, service_role or DEFAULT_SERVICE_ROLE)
+            target = _choose(roles, service_role)
+            roles = _roles(conn, target)
+            if roles.service_is_super:
+                raise ConfigError(
+                    f"{target} is a superuser, which a service role must not be",
+                    hint="name a role of its own: --service-role",
+                )
+            is_service = target != roles.me
+            if is_service:
+                _prepare_role(conn, roles, target)
+            gives = roles.owner is not None and bool(conn.execute(statement("give_away"), {"role": target}).fetchall())
+            if gives and (roles.is_super or roles.owner not in (None, target)):
+                _hand_over(conn, roles, target)
+            else:
+                gives = False
+        if gives:
+            # Whoever connects again works as the service role; sessions of before are still the former owner's.
+            with conn.transaction():
+                conn.execute(statement("turn_out"))
+        install(conn, as_role=target if is_service else None)
+        with conn.transaction(), become(conn, target if is_service else None):
+            text = "SELECT pg_catalog.quote_ident(rolname), rolcanlogin FROM pg_catalog.pg_roles WHERE rolname = %s"
+            quoted, can_log_in = conn.execute(text, [target]).fetchone() or (target, False)
+            needed = _statements(conn, "service_needs", target)
+            suggested = _statements(conn, "service_candidates", target) if is_service else ()
+    left = tuple(line for line in suggested if line not in needed)
+    return Installation(target, quoted, is_service, can_log_in, needed, left)
+
+
+def _roles(conn: Connection, service: str) -> _Roles:
+    row = conn.execute(statement("install_roles"), {"role": service}).fetchone()
+    assert row is not None
+    return _Roles(*row)
+
+
+def _statements(conn: Connection, name: str, role: str) -> tuple[str, ...]:
+    return tuple(text for (text,) in conn.execute(statement(name), {"role": role}).fetchall())
+
+
+def _choose(roles: _Roles, asked: str | None) -> str:
+    """The role that is to own the objects."""
+    if roles.owner is not None and not roles.owner_is_super:
+        if asked is None or asked == roles.owner or roles.is_super:
+            return asked or roles.owner
+        raise ConfigError(
+            f"pgtrickle belongs to {roles.owner} here, not to {asked}",
+            hint="a superuser can hand it over: pgtrickle install --service-role",
+        )
+    if roles.owner is not None and not roles.is_super:
+        raise ConfigError(
+            f"pgtrickle was installed by superuser {roles.owner}",
+            hint="run pgtrickle install as a superuser: it hands over to a service role",
+        )
+    return asked or (DEFAULT_SERVICE_ROLE if roles.is_super else roles.me)
+
+
+def _prepare_role(conn: Connection, roles: _Roles, target: str) -> None:
+    """Creates it where it is missing; afterwards we may become it, and it may create schemas."""
+    name, me = quote_ident(target), quote_ident(roles.me)
+    if not roles.exists:
+        if not (roles.is_super or roles.may_create_roles):
+            raise ConfigError(
+                f"role {target} does not exist and {roles.me} may not create roles",
+                hint=f"a role with CREATEROLE runs: CREATE ROLE {name}; GRANT {name} TO {me}",
+            )
+        conn.execute(f"CREATE ROLE {name} NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS")
+    if not roles.is_super and not _roles(conn, target).may_become:
+        _try(conn, f"GRANT {name} TO {me}", f"{roles.me} cannot become {target}", f"GRANT {name} TO {me}")
+        if not _roles(conn, target).may_become:  # from 16 on being a member and becoming it are two things
+            _try(conn, f"GRANT {name} TO {me} WITH SET TRUE", f"{roles.me} cannot become {target}", "GRANT it WITH SET")
+    if not _roles(conn, target).may_create:
+        row = conn.execute("SELECT pg_catalog.quote_ident(pg_catalog.current_database())").fetchone()
+        grant = f"GRANT CREATE ON DATABASE {row[0] if row else ''} TO {name}"
+        _try(conn, grant, f"{target} cannot create schemas in this database", grant)
+    if roles.is_super:
+        _prepare_broker(conn, name)
+
+
+def _try(conn: Connection, text: str, problem: str, hint: str) -> None:
+    try:
+        with translated(), conn.transaction():
+            conn.execute(text)
+    except PgtrickleError as error:
+        raise ConfigError(f"{problem}: {error.message}", hint=hint) from error
+
+
+def _prepare_broker(conn: Connection, service: str) -> None:
+    """As sql/install/089_broker.sql does for a role that may; the service role may not."""
+    row = conn.execute("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = %s", [BROKER_ROLE]).fetchone()
+    if row is None:
+        conn.execute(f"CREATE ROLE {BROKER_ROLE} NOLOGIN NOINHERIT")
+    options = " WITH INHERIT FALSE, SET TRUE" if conn.info.server_version >= 160000 else ""
+    conn.execute(f"GRANT {BROKER_ROLE} TO {service}{options}")
+
+
+def _hand_over(conn: Connection, roles: _Roles, target: str) -> None:
+    """Gives every object to the service role; triggers go on firing, buffers and content stay as they are."""
+    lacks = _statements(conn, "service_needs", target)
+    if lacks:
+        missing = () if roles.exists else (f"CREATE ROLE {quote_ident(target)};",)
+        raise ConfigError(
+            f"nothing was changed: as role {target} the stream tables here could not read or capture their sources",
+            hint=f"run this first, then install again: {' '.join((*missing, *lacks))}",
+        )
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            with conn.transaction():
+                conn.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_MS}ms'")
+                given = conn.execute(statement("give_away"), {"role": target}).fetchall()
+                tables = [table for _, table in given if table is not None]
+                if tables:
+                    conn.execute(f"LOCK TABLE ONLY {', ONLY '.join(tables)} IN ACCESS EXCLUSIVE MODE")
+                for text, _ in given:
+                    conn.execute(text)
+                conn.execute(
+                    "UPDATE pgtrickle.pgt_stream_tables SET created_by = %s "
+                    "WHERE pgt_id IN (SELECT pgt_id FROM pgtrickle.pgt_mirrors)",
+                    [target],
+                )
+                conn.execute("SET LOCAL lock_timeout = 0")
+            return
+        except psycopg.Error as error:
+            if error.sqlstate != "55P03":
+                raise
+            if time.monotonic() > deadline:
+                raise TransientError(
+                    f"objects of pgtrickle are in use: {translate(error).message}",
+                    hint="try again when no long transaction writes to sources of stream tables",
+                ) from error
+        time.sleep(0.1)

@@ -1,0 +1,75 @@
+"""What the service role may do and need not, and who may read what only it should: the part of `doctor` about roles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pgtrickle.db.connect import translated
+from pgtrickle.db.statements import scripts, statement
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+_CLOSED = re.compile(r"^REVOKE ALL ON FUNCTION (\S+?\(.*\)) FROM PUBLIC;", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Privilege:
+    """`is_bad`: somebody has to act; otherwise it is worth knowing."""
+
+    is_bad: bool
+    what: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What was found in one database. `needed`: of the roles that were granted to the service role, which it needs."""
+
+    database: str
+    service: str
+    found: tuple[Privilege, ...]
+    needed: dict[str, bool]
+
+
+def closed_functions() -> list[str]:
+    """Those that install closes: the scripts say so."""
+    return [name for _, text in scripts("install") for name in _CLOSED.findall(text)]
+
+
+def rights_in(conn: Connection) -> Rights | None:
+    """None where pgtrickle is not installed, or not readable for us."""
+    with translated():
+        row = conn.execute(
+            "SELECT pg_catalog.pg_get_userbyid(c.relowner), pg_catalog.pg_has_role(c.relowner, 'USAGE') "
+            "FROM pg_catalog.pg_class AS c WHERE c.oid = pg_catalog.to_regclass('pgtrickle.pgt_stream_tables')"
+        ).fetchone()
+        if row is None or not row[1]:
+            return None
+        found = conn.execute(statement("service_privileges"), {"closed": closed_functions()}).fetchall()
+        roles = conn.execute(statement("service_memberships")).fetchall()
+    privileges = tuple(Privilege(*one) for one in found)
+    return Rights(conn.info.dbname, row[0], privileges, {name: needed for _, name, needed in roles})
+
+
+def excess(rights: Sequence[Rights]) -> list[Privilege]:
+    """Of all databases of one service role, each once. Roles belong to the whole server: one that is needed anywhere is
+    needed."""
+    where: dict[Privilege, list[str]] = {}
+    needed: dict[str, bool] = {}
+    for one in rights:
+        for privilege in one.found:
+            where.setdefault(privilege, []).append(one.database)
+        for role, is_needed in one.needed.items():
+            needed[role] = needed.get(role, False) or is_needed
+    listed = [
+        privilege if len(names) == len(rights) else replace(privilege, what=f"{', '.join(names)}: {privilege.what}")
+        for privilege, names in where.items()
+    ]
+    for role in (role for role, is_needed in needed.items() if not is_needed):
+        what = f"it is a member of {role}, which owns nothing that a stream table reads and is no author"
+        listed.append(Privilege(False, what, f"REVOKE {role} FROM {rights[0].service}"))
+    return listed
