@@ -1,5 +1,5 @@
-"""The session in which an author's code runs: what that code cannot do there, and that nothing of it is left. On PostgreSQL 18, and
-on what Debian has where it is there."""
+"""The session in which an author's code runs: what that code cannot do there, and that nothing of it is left. On
+PostgreSQL 18, and on what Debian has where it is there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ CREATE FUNCTION evil.noted() RETURNS text LANGUAGE plpgsql AS
     $$ BEGIN INSERT INTO evil.log VALUES (current_user); RETURN current_user; END $$;
 CREATE FUNCTION evil.fires() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN INSERT INTO evil.log VALUES (current_user); RETURN NULL; END $$;
-CREATE CONSTRAINT TRIGGER late AFTER INSERT ON evil.t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION evil.fires();
+CREATE CONSTRAINT TRIGGER late AFTER INSERT ON evil.t DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION evil.fires();
 CREATE FUNCTION evil.attempt(command text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE command;
@@ -134,7 +135,8 @@ def prey(server: EmbeddedPostgres) -> Iterator[Database]:
     """A database with something to take, and a role that may not."""
     database = create_database(server, "prey")
     database.superuser_sql(
-        f"CREATE ROLE {MALLORY} LOGIN PASSWORD 'x'; GRANT {MALLORY} TO {ROLE}; CREATE SCHEMA evil AUTHORIZATION {MALLORY}"
+        f"CREATE ROLE {MALLORY} LOGIN PASSWORD 'x'; GRANT {MALLORY} TO {ROLE}; "
+        f"CREATE SCHEMA evil AUTHORIZATION {MALLORY}"
     )
     database.sql("CREATE SCHEMA hidden; CREATE TABLE hidden.secret (s text); INSERT INTO hidden.secret VALUES ('x')")
     with psycopg.connect(server.dsn("prey", user=MALLORY, password="x"), autocommit=True) as conn:
@@ -247,7 +249,11 @@ def test_analysing_runs_code_too(prey: Database, service: Connection) -> None:
         "$$ BEGIN RAISE EXCEPTION 'checked by %', current_user; END $$"
     )
     for query in ("SELECT '{x}'::evil.dom[]", "SELECT '(x)'::evil.holder"):
-        for look in (AuthorSession.describe, lambda s, q: s.look_at(q, "v"), lambda s, q: s.rows(f"EXPLAIN {q}", ["text"])):
+        for look in (
+            AuthorSession.describe,
+            lambda s, q: s.look_at(q, "v"),
+            lambda s, q: s.rows(f"EXPLAIN {q}", ["text"]),
+        ):
             with pytest.raises(DefinitionError, match=f"checked by {MALLORY}"), translated():  # noqa: SIM117
                 with as_author(place, MALLORY, may_write=True) as session:
                     look(session, query)
@@ -270,7 +276,8 @@ def test_after_a_look_names_mean_what_they_did(prey: Database, service: Connecti
         BEGIN
             CREATE TEMPORARY TABLE IF NOT EXISTS pg_attribute (attrelid oid, attnum int, attname text);
             CREATE TEMPORARY VIEW pg_class AS SELECT evil.noted() AS relname;
-            PERFORM set_config('search_path', 'pg_temp, evil', false), set_config('standard_conforming_strings', 'off', false);
+            PERFORM set_config('search_path', 'pg_temp, evil', false);
+            PERFORM set_config('standard_conforming_strings', 'off', false);
             RETURN true;
         END $$"""
     )
@@ -293,7 +300,7 @@ def test_without_the_membership_it_is_said(prey: Database, service: Connection) 
 
 
 def test_names_with_quotes(prey: Database, server: EmbeddedPostgres) -> None:
-    name = 'o\'dd "role\\'
+    name = "o'dd \"role\\"
     quoted = '"' + name.replace('"', '""') + '"'
     prey.superuser_sql(f"CREATE ROLE {quoted}; GRANT {quoted} TO {ROLE}")
     try:

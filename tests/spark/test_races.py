@@ -718,9 +718,7 @@ def test_odd_settings_of_role_and_database_do_not_reach_us(
             line.check(name)
 
 
-def test_changed_time_zone_reloads_a_table_from_before_settings_were_kept(
-    installed: Database, make_line: MakeLine
-) -> None:
+def test_changed_time_zone_reloads_tables_that_keep_none(installed: Database, make_line: MakeLine) -> None:
     line = make_line(installed)
     line.sql(
         "CREATE TABLE ev (happened timestamptz, qty int); "

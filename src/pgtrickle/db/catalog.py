@@ -61,8 +61,9 @@ def load_mirrors(conn: Connection, origins: Sequence[str]) -> list[StreamTable]:
 
 
 def _stream_table(row: tuple[Any, ...]) -> StreamTable:
+    bases = row[37] or {}
     columns = tuple(
-        Column(position, c["name"], c["type"], int(c["typid"]), int(c["typmod"]))
+        Column(position, c["name"], c["type"], int(c["typid"]), int(c["typmod"]), basis=bases.get(str(c["typid"]), 0))
         for position, c in enumerate(row[5], start=1)
     )
     dependencies = row[22]
@@ -79,7 +80,7 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
         mirror,
         *row[28:34],
         tuple(row[34]),
-        *row[35:],
+        *row[35:37],
     ]
     return StreamTable(*fields)
 
@@ -101,7 +102,9 @@ def relations(conn: Connection, relids: Collection[int]) -> list[Relation]:
 
 def _relation(row: tuple[Any, ...]) -> Relation:
     relid, schema, name, kind, query, has_children, listed, key, indexed = row
-    columns = tuple(Column(c["attnum"], c["name"], c["type"], c["typid"], c["typmod"], c["not_null"]) for c in listed)
+    columns = tuple(
+        Column(c["attnum"], c["name"], c["type"], c["typid"], c["typmod"], c["not_null"], c["base"]) for c in listed
+    )
     return Relation(relid, schema, name, kind, columns, query, has_children, tuple(key or ()), frozenset(indexed))
 
 

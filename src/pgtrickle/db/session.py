@@ -28,6 +28,18 @@ def applied(conn: Connection, settings: Mapping[str, tuple[str, str]]) -> Iterat
             _set(conn, {name: usual for name, (_, usual) in settings.items()})
 
 
+@contextmanager
+def defaulted(conn: Connection, pinned: Mapping[str, str]) -> Iterator[None]:
+    """Within a transaction: what our sessions have pinned is as a session of this role begins with, until the block
+    ends."""
+    conn.execute("; ".join(f"SET LOCAL {name} TO DEFAULT" for name in pinned))
+    try:
+        yield
+    finally:
+        if not conn.closed and conn.info.transaction_status == TransactionStatus.INTRANS:
+            _set(conn, pinned)
+
+
 def _set(conn: Connection, settings: Mapping[str, str]) -> None:
     calls = ", ".join("pg_catalog.set_config(%s, %s, true)" for _ in settings)
     conn.execute(f"SELECT {calls}", [item for pair in settings.items() for item in pair])

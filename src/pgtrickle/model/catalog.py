@@ -20,6 +20,14 @@ class Column:
     typid: int
     typmod: int
     not_null: bool = False
+    basis: int = 0  # the type, looked through domains; 0: it is none
+
+    @property
+    def base(self) -> int:
+        return self.basis or self.typid
+
+
+REGION_COLUMN = Column(0, REGION, 'text COLLATE "C"', 25, -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.groups import Groups, StateColumn
+from pgtrickle.apply.groups import Groups, KeyType, StateColumn
 from pgtrickle.apply.kept import Kept
 from pgtrickle.apply.target import Target, quote
 from pgtrickle.db import catalog
 from pgtrickle.db.author import Copy
 from pgtrickle.db.connect import translated
 from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableError
-from pgtrickle.model.catalog import REGION, Column, Relation, StreamTable
+from pgtrickle.model.catalog import REGION, REGION_COLUMN, Relation, StreamTable
 from pgtrickle.model.session import evaluated, other_formats
 from pgtrickle.pipeline.carriers import UNFORMATTED, SqlType, encoded, exact
 from pgtrickle.pipeline.deltatext import Texts
@@ -291,7 +291,7 @@ def _full(conn: Connection, table: StreamTable, reason: str, *, is_formatted: bo
     """`is_formatted`: read under formats of its author that are not ours."""
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
     texts = [
-        f"pgtrickle._in_our_format(q.c{i})" if is_formatted and c.typid not in UNFORMATTED else exact(f"q.c{i}")
+        f"pgtrickle._in_our_format(q.c{i})" if is_formatted and c.typid not in UNFORMATTED else exact(f"q.c{i}", c.base)
         for i, c in enumerate(table.columns)
     ]
     row = encoded(texts)
@@ -304,7 +304,7 @@ def _full(conn: Connection, table: StreamTable, reason: str, *, is_formatted: bo
 def _target(table: StreamTable, template: Template | None = None) -> Target:
     columns = table.columns
     if isinstance(template, RegionTemplate) and template.has_column:
-        columns = (*columns, Column(0, REGION, 'text COLLATE "C"', 25, -1))
+        columns = (*columns, REGION_COLUMN)
     lookups = template.lookups if isinstance(template, RecursionTemplate) else ()
     return Target(table.pgt_id, table.schema, table.name, columns, lookups, table.mirror is not None)
 
@@ -312,7 +312,7 @@ def _target(table: StreamTable, template: Template | None = None) -> Target:
 def _groups(template: Template, target: Target) -> Groups | None:
     if not isinstance(template, FoldTemplate | LimitTemplate):
         return None
-    key_types = tuple(t.declared for t in _key_types(template))
+    key_types = tuple(KeyType(t.declared, t.base) for t in _key_types(template))
     is_limited = isinstance(template, FoldTemplate) and template.plan.is_limited
     return Groups(target, key_types, tuple(_state_columns(template)), template.output_statement, is_limited)
 
@@ -325,7 +325,7 @@ def _state_columns(template: FoldTemplate | LimitTemplate) -> list[StateColumn]:
     if isinstance(template, LimitTemplate):
         return []
     return [
-        StateColumn(m.name(suffix), type_, _fold(m, suffix))
+        StateColumn(m.name(suffix), type_, _fold(m, suffix), m.base)
         for m in template.measures.measures
         for suffix, type_ in m.state
     ]

@@ -18,6 +18,7 @@ from pgtrickle.db.session import applied
 from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Window
+from pgtrickle.model.texts import row_text
 from pgtrickle.pipeline import frames
 from pgtrickle.pipeline.fixpoint import Definition, define
 from pgtrickle.pipeline.leaves import ROWS
@@ -106,7 +107,7 @@ class CycleRefresher(ChainRefresher):
                     return "somebody has written to a table of the cycle"
                 assert job.since is not None
                 images = Changed(source.relid, Window(job.since, moment.cut), 0).images
-                columns = ", ".join(f"c.c{a}::text" for a in sorted(source.columns)) or "()"
+                columns = row_text([f"c.c{a}" for a in sorted(source.columns)])
                 signed = "sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END)"
                 gone.append(f"EXISTS (SELECT FROM {images} GROUP BY {columns} HAVING {signed} < 0)")
         row = self.reader.execute(f"SELECT {' OR '.join(gone)}").fetchone() if gone else None

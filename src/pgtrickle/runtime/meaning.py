@@ -1,4 +1,4 @@
-"""A query's text with the operators that PostgreSQL found for its author (ADR 22).
+"""A query's text with the operators that PostgreSQL found for its author (ADR 23).
 
 The kept text does not name the operators of JOIN USING, NULLIF and the like. Under our search_path they may be others:
 citext is then compared as text. So the text is parsed here as we would run it, its operators are compared with those of

@@ -17,6 +17,8 @@ from pgtrickle.pipeline.explain import plan_lines
 from pgtrickle.runtime.compile import compile_table
 from pgtrickle.runtime.definer import Asked, define, pending
 from pgtrickle.runtime.origins import Origins
+from pgtrickle.runtime.prepare import judge
+from pgtrickle.runtime.refresh import lost_privilege
 from pgtrickle.runtime.renames import follow_renames
 from pgtrickle.telemetry import event
 
@@ -35,7 +37,12 @@ def plan_of_table(dsn: str, name: str) -> dict[str, Any]:
         wanted = name if "." in name else f"public.{name}"
         for table in catalog.load_stream_tables(conn):
             if table.full_name == wanted or table.name == name:
-                return _plan(conn, table if table.mirror is not None else follow_renames(conn, table))
+                if table.lost_privilege is not None:
+                    raise lost_privilege(table)
+                if table.mirror is None:
+                    judge(conn, table)
+                    table = follow_renames(conn, table)
+                return _plan(conn, table)
     raise DefinitionError(f"there is no stream table {name}", hint="pgtrickle status lists them")
 
 

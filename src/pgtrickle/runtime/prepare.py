@@ -63,7 +63,7 @@ def prepare(
 def _ready(
     conn: Connection, table: StreamTable, reload: str | None, cycle: frozenset[int], *, is_renamed: bool
 ) -> Compiled:
-    _judge(conn, table, reload)
+    judge(conn, table, reload)
     # Views before they are compiled, names after: what changes in between does not have the fingerprint noted here.
     found: dict[int, str | None] = dict.fromkeys(s.relid for s in table.watched if not s.capturable)
     found |= fingerprints(conn, found)
@@ -114,7 +114,7 @@ def _mirror_ready(
             "columns": sorted(mirror.columns),
         },
     )
-    _judge(origin, there, reload)
+    judge(origin, there, reload)
     found = _captured(origin, mirror.relid, frozenset(mirror.columns), fingerprints_for_others)
     compiled = _by_key(home, compile_table(origin, there))
     compiled = _settled(origin, home, there, compiled, reload)
@@ -168,7 +168,7 @@ def _settled(
         is_renamed = _same_meaning(there, table, compiled) is None and is_renamed
     if stored != _shape(table, compiled):
         _record(home, table, compiled, is_renamed=is_renamed)
-    elif not _is_judged(table):
+    elif not is_judged(table):
         home.execute(
             "UPDATE pgtrickle.pgt_stream_tables SET plan = plan || %s::jsonb WHERE pgt_id = %s",
             (json.dumps({"code": table.code}), table.pgt_id),
@@ -176,14 +176,15 @@ def _settled(
     return compiled
 
 
-def _is_judged(table: StreamTable) -> bool:
+def is_judged(table: StreamTable) -> bool:
+    """Whether the code that its query can reach is as it was when it was found to be trusted."""
     return table.plan is not None and table.plan.get("code") == table.code
 
 
-def _judge(conn: Connection, table: StreamTable, reload: str | None) -> None:
+def judge(conn: Connection, table: StreamTable, reload: str | None = None) -> None:
     """Raises when the query reaches code that must not run with the privileges that it is evaluated with. Before
     anything is compiled: PostgreSQL calls functions of constants when it plans."""
-    if reload is None and _is_judged(table):
+    if reload is None and is_judged(table):
         return
     with conn.transaction(force_rollback=True):
         conn.execute(f"CREATE TEMPORARY VIEW __pgt_judged AS {table.query}")
@@ -324,7 +325,8 @@ def _content(table: StreamTable, compiled: Compiled) -> str:
 def _layout(compiled: Compiled) -> list[object]:
     state: list[object] = []
     if compiled.groups is not None:
-        state = [*compiled.groups.key_types, *((c.name, c.type, c.fold) for c in compiled.groups.state)]
+        state = [t.name for t in compiled.groups.key_types]
+        state += [(c.name, c.type, c.fold) for c in compiled.groups.state]
     # A mirror of before, whose rows have Spark's identity, is loaded anew.
     return [state, compiled.reason, *(["identity by the database"] if compiled.target.is_mirror else [])]
 

@@ -171,6 +171,8 @@ def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]
     named = [r for r in renamed if references_to(table.query, (r.schema, r.name), keywords)]
     if not named:
         return table.query
+    if table.runs_as_author:  # to have PostgreSQL write it would run code of the author, as us
+        raise DefinitionError(f"it is evaluated as {table.author}, so it is not analysed as the service")
     # An operator that the text does not name is found along the author's path; all else in pg_catalog, as it was.
     path = ", ".join(["pg_catalog", *filter(None, [table.session_settings.get("search_path")]), "pg_temp"])
     with translated(), conn.transaction(force_rollback=True):

@@ -34,6 +34,7 @@ from pgtrickle.pipeline.carriers import (
     TIMESTAMP,
     TIMESTAMPTZ,
     VARCHAR,
+    exact,
 )
 from pgtrickle.pipeline.limited import LimitTemplate
 from pgtrickle.pipeline.nodes import Plan
@@ -46,6 +47,8 @@ from pgtrickle.runtime.meaning import as_meant, meant
 from pgtrickle.runtime.oracle import AS_KEPT, AS_OF, AS_TYPED, TIES_DECIDED, as_typed
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.pending import read_pending
+from pgtrickle.runtime.prepare import is_judged
+from pgtrickle.runtime.refresh import lost_privilege
 from pgtrickle.runtime.renames import has_renamed
 from pgtrickle.runtime.verifymirror import compare_mirror
 
@@ -163,6 +166,8 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
         if not loaded:
             raise DefinitionError("the stream table was dropped meanwhile")
         table = loaded[0]
+        if table.lost_privilege is not None:
+            raise lost_privilege(table)
         if table.status in ("ERROR", "SUSPENDED"):
             raise ConfigError(
                 f"{table.full_name} is in status {table.status}",
@@ -171,8 +176,9 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
         if table.mirror is not None:
             return _mirror(look, table)
         cut = since(table, moment.instance, moment.cut)
-        # One with a renamed source follows it by a refresh, too.
-        if cut is None or not table.is_populated or table.needs_reinit or has_renamed(conn, table):
+        # One with a renamed source follows it by a refresh, too; and a refresh judges code that has changed.
+        is_usable = table.is_populated and not table.needs_reinit and is_judged(table)
+        if cut is None or not is_usable or has_renamed(conn, table):
             return None
         window = Window(cut, moment.cut)
         pending, _ = read_pending(conn, [(s.relid, window, None) for s in table.captured])
@@ -334,7 +340,7 @@ def _differences(
 
 def _comparable(sql: str, column: Column, *, rounded: bool, as_text: bool) -> str:
     if column.typid in _NO_EQUALITY or (as_text and column.typid not in _PLAIN):
-        return f"{sql}::text"
+        return exact(sql, column.base)
     if rounded and column.typid in (FLOAT4, FLOAT8):
         special = f"{sql}::float8 IN ('NaN', 'Infinity', '-Infinity')"
         return f"CASE WHEN {special} THEN {sql}::text ELSE to_char({sql}::float8, '9.99999999999EEEE') END"

@@ -118,6 +118,10 @@ class Worker:
         cycles = [u for u in units if u.kind == CYCLIC]
         self._cycles_of = {i: frozenset(relids[j] for j in u.members if j in relids) for u in cycles for i in u.members}
         tables = [t for t in tables if t.status in ("INITIALIZING", "ACTIVE")]
+        if any(t.lost_privilege is not None and t.origins for t in tables):
+            self._mirroring.recheck(self.writer)  # it may have been granted again, elsewhere
+            with translated():
+                tables = catalog.load_stream_tables(self.writer, [t.pgt_id for t in tables])
         tables = self._permitted(tables, outcomes)
         mirrors = [t for t in tables if t.mirror is not None]  # prepared at their origins, which may be away
         if mirrors:

@@ -10,14 +10,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.embedded import EmbeddedPostgres
 from pgtrickle.runtime.sparkserver import SparkServer
 from pgtrickle.settings import Settings
 from tests.conftest import prepare_server
+from tests.fuzz.case import alone
 from tests.fuzz.equality import wave
-from tests.fuzz.equality.case import QUERIES, generate, only, read, script
+from tests.fuzz.equality.case import QUERIES, TypesCase, generate, only, read, script
 from tests.fuzz.equality.minimise import smallest
 from tests.fuzz.equality.server import TypesServer
 from tests.fuzz.report import Report
@@ -55,6 +57,11 @@ def _run(server: TypesServer, seeds: range, options: argparse.Namespace) -> int:
         made = server.wave(seed)
         case = only(made.types_case, options.only) if options.only else made.types_case
         verdicts = wave.run(server, case)
+        if not options.only:
+            # By itself: what the others need can hide what it lacks.
+            lone, by_itself = alone(made)
+            if not verdicts[lone].failed:
+                verdicts[lone] = wave.run(server, cast("TypesCase", by_itself))[lone]
         report.add(seed, verdicts)
         for name, verdict in verdicts.items():
             if not verdict.failed:

@@ -31,6 +31,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "lc_monetary": ("C", "C.UTF-8"),
     "default_text_search_config": ("pg_catalog.simple", "pg_catalog.english"),
 }
+# Settings that decide how values are written.
+FORMS = frozenset({"DateStyle", "IntervalStyle", "extra_float_digits", "bytea_output"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,13 @@ def path(random: Random) -> tuple[str, ...]:
 
 
 def _settings(random: Random) -> tuple[tuple[str, str], ...]:
-    """Most of them the usual ones, so that a query is not kept from being differential by each."""
-    return tuple(
-        (name, random.choice(values) if random.random() < 0.4 else values[0]) for name, values in SETTINGS.items()
-    )
+    """Half of the authors have the usual forms of text: others keep many queries from being differential."""
+    usual = random.random() < 0.5
+    values = {name: random.choice(of) for name, of in SETTINGS.items()}
+    for name, of in SETTINGS.items():
+        if name in FORMS and (usual or random.random() < 0.5):
+            values[name] = random.choice(of[:2]) if name == "DateStyle" else of[0]
+    return tuple(values.items())
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from random import Random
 from tests.fuzz import case as base
 from tests.fuzz.case import Case, Wave
 from tests.fuzz.equality.authors import Author, authors, path
+from tests.fuzz.equality.kinds import OUTPUT
 from tests.fuzz.equality.queries import EXACT, Generator, Relation
 from tests.fuzz.equality.tables import Changes, setup, tables
 from tests.fuzz.queries import Generated
@@ -19,6 +20,7 @@ ROUNDS = 3
 QUERIES = 40
 VIEWS = 2
 ANY = "*"
+BASE = "s1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,15 @@ def generate(seed: int, features: frozenset[str], count: int = QUERIES) -> Types
         relations.append(Relation(*name, tuple((c.name, c.type, c.exact, c.plain) for c in shape.columns), keyed=False))
     trees: dict[str, Generated] = {}
     by, texts = [], []
+    if random.random() < 0.4:  # a stream table that others read, in which every text is what it is
+        generator = Generator(Random(f"types {seed}/base"), writers[0].path, tuple(relations), prefix="b")
+        shape = generator.base()
+        trees[BASE] = Generated(shape.query, frozenset(generator.used))
+        by.append((BASE, 0))
+        texts.append((BASE, tuple(sorted(generator.texts.items()))))
+        columns = tuple((c.name, c.type, True, c.plain) for c in shape.columns)
+        relations.append(Relation(OUTPUT, BASE, columns, keyed=False))
+    bases = tuple((name, g.query.sql()) for name, g in trees.items())
     for i in range(count):
         number = Random(f"types {seed}/{i}/author").randrange(len(writers))
         author = writers[number]
@@ -86,8 +97,9 @@ def generate(seed: int, features: frozenset[str], count: int = QUERIES) -> Types
     case = TypesCase(
         tuple(statements),
         tuple(views),
-        tuple((name, g.query.sql()) for name, g in trees.items()),
+        tuple((name, g.query.sql()) for name, g in trees.items() if name != BASE),
         rounds,
+        bases,
         as_many=seed % 2 == 0,
         authors=writers,
         by=tuple(by),
@@ -104,8 +116,8 @@ def only(case: TypesCase, name: str) -> TypesCase:
     return replace(
         case,
         queries=tuple(q for q in case.queries if q[0] == name),
-        by=((ANY, dict(case.by)[name]),),
-        texts=((ANY, tuple(texts.items())),),
+        by=((ANY, dict(case.by)[name]), *(b for b in case.by if b[0] == BASE)),
+        texts=((ANY, tuple(texts.items())), *(t for t in case.texts if t[0] == BASE)),
         pools=tuple(p for p in case.pools if p[0] in types),
     )
 

@@ -17,6 +17,7 @@ SCHEMAS = {
     "two": "other",
     "ops": "ops",
 }
+OUTPUT = '"Out put"'  # where stream tables are
 OTHER, NONE = "other", "none"  # what `=` means to a role that does not see the type's own: something else, or nothing
 
 Shows = tuple[tuple[str, str], ...]
@@ -272,6 +273,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         *("modn", "@one.modn", '"Mod"', (("(1)", "(11)", "(21)"), ("(2)", "(12)"), ("(0)", "(10)"))),
         home="one",
+        merges=False,
         shows=(("({}::text)", "text"), ("(({}).v)", "int")),
         tests=("({} <one:<> '(12)'::@one.modn)", "({} <one:=> '(31)'::@one.modn)"),
     ),

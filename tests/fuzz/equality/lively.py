@@ -9,6 +9,7 @@ import psycopg
 
 from tests.fuzz.equality.authors import Session
 from tests.fuzz.equality.case import QUERIES, TypesCase, TypesWave, generate
+from tests.fuzz.equality.kinds import OUTPUT
 from tests.fuzz.wave import HEAVY_MS, apply
 
 CANDIDATES = 2  # for each that is wanted
@@ -28,6 +29,9 @@ def chosen(
 ) -> TypesWave:
     """What PostgreSQL rejects is chosen as well, so that it is reported. `sessions`: of authors, by role."""
     case = made.types_case
+    for name, query in case.bases:
+        sessions[case.author(name).role].sql(f"CREATE VIEW {OUTPUT}.{name} AS {query}")
+        sessions[case.author(name).role].sql(f"GRANT SELECT ON {OUTPUT}.{name} TO PUBLIC")
     moves = {name: 0 for name, _ in case.queries}
     last = {name: _answer(sessions, case, name, query) for name, query in case.queries}
     for changes in case.rounds:

@@ -18,7 +18,7 @@ Runner = Callable[[TypesCase], dict[str, Verdict]]
 def smallest(run: Runner, made: TypesWave, name: str, verdict: Verdict, *, seconds: float) -> tuple[TypesCase, Verdict]:
     case = only(made.types_case, name)
     number = dict(case.by)["*"]
-    lone = replace(case, authors=(case.authors[number],), by=(("*", 0),))
+    lone = replace(case, authors=(case.authors[number],), by=tuple((n, 0) for n, _ in case.by))
     found = run(lone)[name]
     if found.failed and found.status == verdict.status:
         case, verdict = lone, found
@@ -37,7 +37,7 @@ def smallest(run: Runner, made: TypesWave, name: str, verdict: Verdict, *, secon
         fewer = replace(case, authors=(less,))
         if time.monotonic() > until + seconds / 2:
             break
-        (found,) = run(fewer).values()
+        found = run(fewer)[case.queries[0][0]]
         if found.failed and found.status == verdict.status:
             case, verdict = fewer, found
     return case, verdict

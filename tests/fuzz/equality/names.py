@@ -8,7 +8,8 @@ from random import Random
 
 from tests.fuzz.equality.kinds import NONE, SCHEMAS, Kind
 
-_NAME = re.compile(r"@(\w+)\.")
+_NAME = re.compile(r"@(\w+)\.(\w*)")
+TWICE = frozenset({"email", "pair"})  # types that schema other has, too, as something else
 _OPERATOR = re.compile(r"<(\w+):([^A-Za-z0-9\s]+)> ")
 
 
@@ -26,8 +27,9 @@ class Names:
         """`loose`: an operator that is not seen may be another one by the same sign."""
 
         def name(match: re.Match[str]) -> str:
-            schema = match[1]
-            return "" if self.sees(schema) and self.random.random() < 0.6 else f"{SCHEMAS[schema]}."
+            schema, word = match[1], match[2]
+            free = self.sees(schema) and not (word in TWICE and self._is_hidden(SCHEMAS[schema]))
+            return word if free and self.random.random() < 0.6 else f"{SCHEMAS[schema]}.{word}"
 
         def operator(match: re.Match[str]) -> str:
             schema, sign = match[1], match[2]
@@ -36,6 +38,10 @@ class Names:
             return f"OPERATOR({SCHEMAS[schema]}.{sign}) "
 
         return _NAME.sub(name, _OPERATOR.sub(operator, text))
+
+    def _is_hidden(self, schema: str) -> bool:
+        other = SCHEMAS["two"]
+        return other in self.path and self.path.index(other) < self.path.index(schema)
 
     def compares(self, kind: Kind, *, exact: bool) -> bool:
         """Whether constructs that name no operator may compare values of it: where only equal values, not equal texts,

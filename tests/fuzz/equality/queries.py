@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.fuzz.equality.kinds import BY_KEY, NONE, Kind
+from tests.fuzz.equality.kinds import BY_KEY, NONE, OUTPUT, Kind
 from tests.fuzz.equality.names import Names
 from tests.fuzz.equality.tables import Table, literal
 from tests.fuzz.tree import (
@@ -110,6 +110,9 @@ class Generator:
 
     def view(self) -> Shape:
         return self._select(1, forms=("plain", "plain", "distinct", "grouped"))
+
+    def base(self) -> Shape:
+        return self._query(1)
 
     # -- names
 
@@ -433,6 +436,8 @@ class Generator:
             relation = self.random.choice(self.relations)
         if relation.name.startswith('"View'):
             self.used.add("view")
+        if relation.schema == OUTPUT:
+            self.used.add("stream table")
         return self._named(relation)
 
     def _named(self, relation: Relation) -> From:

@@ -98,7 +98,7 @@ def test_queries_reach_every_type_construct_and_way_of_setting() -> None:
         *("INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL", "GROUP BY", "ROLLUP", "CUBE", "GROUPING SETS"),
         *("HAVING", "count DISTINCT", "min/max", "array_agg", "string_agg", "window", "BETWEEN", "OPERATOR()", "LIMIT"),
         *("WITH TIES", "CTE", "LATERAL", "view", "subquery in FROM", "correlated", "set-returning function", "VALUES"),
-        *("generate_series", "depends on the text or settings", "code of the author's own"),
+        *("generate_series", "depends on the text or settings", "stream table", "code of the author's own"),
         *(f"operators of {kind.key}" for kind in KINDS),
     }
     assert wanted <= used, wanted - used

@@ -16,11 +16,10 @@ from pgtrickle.errors import PgtrickleError
 from pgtrickle.runtime.verify import VerifyResult, verify_tables
 from tests.fuzz import wave
 from tests.fuzz.equality.case import TypesCase
+from tests.fuzz.equality.kinds import OUTPUT
 from tests.fuzz.equality.queries import EXACT, POOL
 from tests.fuzz.equality.server import Kept, TypesServer, set_up
 from tests.fuzz.wave import ERROR, FAILURES, MISMATCH, OK, Verdict
-
-SCHEMA = '"Out put"'
 
 
 def run(server: TypesServer, case: TypesCase) -> dict[str, Verdict]:
@@ -47,12 +46,14 @@ class TypesRun(wave.Run):
         return self.line.of(self.case.author(name)).sql(text, timeout_ms=timeout_ms)
 
     def _table(self, name: str) -> str:
-        return f"{SCHEMA}.{name}"
+        return f"{OUTPUT}.{name}"
 
     def _define(self, name: str, mode: str) -> None:
         session = self.line.of(self.case.author(name), creates=True)
         text = "SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', %s)"
         session.sql(text, self._table(name), self.queries[name], mode)
+        if name in dict(self.case.bases):
+            self.line.sql(f"GRANT SELECT ON {self._table(name)} TO PUBLIC")
 
     def _difference(self, name: str) -> str | None:
         session = self.line.of(self.case.author(name))

@@ -18,6 +18,9 @@ CREATE DOMAIN "App One".email AS "Ext Schema".citext CHECK (VALUE OPERATOR("Ext 
 CREATE DOMAIN "App One"."E Mail 2" AS "App One".email;
 CREATE DOMAIN "App One".amount AS numeric CHECK (VALUE >= 0);
 CREATE TYPE "App One".pair AS (n numeric, c "Ext Schema".citext);
+-- The same names elsewhere, for something else.
+CREATE DOMAIN other.email AS text;
+CREATE TYPE other.pair AS (n text, c text);
 CREATE TYPE "App One".modn AS (v int);
 CREATE TYPE "App One".grade AS ENUM ('low', 'LOW', 'mid', 'MID', 'top');
 CREATE TYPE "App One".ctrange AS RANGE (subtype = "Ext Schema".citext);
@@ -35,8 +38,11 @@ BEGIN
         FOR op IN SELECT * FROM (VALUES ('eq', '=', '=', '<>', ', HASHES, MERGES, RESTRICT = eqsel, JOIN = eqjoinsel'), ('ne', '<>', '<>', '=', ''),
                                         ('lt', '<', '>', '>=', ''), ('le', '<=', '>=', '>', ''), ('ge', '>=', '<=', '<', ''), ('gt', '>', '<', '<=', ''))
                                  AS v(name, sign, commutator, negator, more) LOOP
+            -- The planner writes out a function in SQL, so that its operator is in no plan; the other stays.
             EXECUTE format('CREATE FUNCTION "App One".%1$s_%2$s("App One".%1$I, "App One".%1$I) RETURNS boolean IMMUTABLE STRICT '
-                           'RETURN "App One".%1$s_cmp($1, $2) %3$s 0', kind, op.name, op.sign);
+                           || CASE kind WHEN 'modn' THEN 'RETURN "App One".%1$s_cmp($1, $2) %3$s 0'
+                              ELSE 'LANGUAGE plpgsql AS ''BEGIN RETURN "App One".%1$s_cmp($1, $2) OPERATOR(pg_catalog.%3$s) 0; END''' END,
+                           kind, op.name, op.sign);
             EXECUTE format('CREATE OPERATOR "App One".%3$s (LEFTARG = "App One".%1$I, RIGHTARG = "App One".%1$I, FUNCTION = "App One".%1$s_%2$s, '
                            'COMMUTATOR = OPERATOR("App One".%4$s), NEGATOR = OPERATOR("App One".%5$s)%6$s)',
                            kind, op.name, op.sign, op.commutator, op.negator, op.more);

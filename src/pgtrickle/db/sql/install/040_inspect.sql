@@ -227,6 +227,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._input_is_steady(oid) IS 'Internal. Whether reading a type from text gives the same value at every refresh.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._base_type(typid oid) RETURNS oid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN t.typtype = 'd' THEN pgtrickle._base_type(t.typbasetype) ELSE t.oid END FROM pg_type AS t WHERE t.oid = typid
+$$;
+COMMENT ON FUNCTION pgtrickle._base_type(oid) IS 'Internal. A type, looked through domains; NULL when there is none.';
+
 -- Everything that makes a query unusable in any mode: raises, with a hint.
 CREATE OR REPLACE FUNCTION pgtrickle._refuse_unusable(probe oid) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$

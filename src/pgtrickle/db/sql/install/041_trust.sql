@@ -20,26 +20,31 @@ $$;
 COMMENT ON FUNCTION pgtrickle._keeper() IS 'Internal. The role that installed pgtrickle and keeps stream tables.';
 
 -- Not by options(): what the session says of itself would count there.
+CREATE OR REPLACE FUNCTION pgtrickle._security_setting(setting text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT said.value
+    FROM (
+        SELECT 0 AS rank, k.default_value AS value FROM pgtrickle.pgt_options AS k WHERE k.name = setting
+        UNION ALL
+        SELECT 1, o.value FROM pgtrickle.pgt_settings AS o WHERE o.name = setting
+        UNION ALL
+        SELECT 2 + (s.setdatabase <> 0)::int + 2 * (s.setrole <> 0)::int, substr(entry, strpos(entry, '=') + 1)
+        FROM pg_db_role_setting AS s
+        CROSS JOIN LATERAL unnest(s.setconfig) AS entry
+        WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
+          AND s.setrole IN (0, pgtrickle._keeper()) AND starts_with(lower(entry), 'pg_trickle.' || setting || '=')
+    ) AS said
+    ORDER BY said.rank DESC
+    LIMIT 1
+$$;
+COMMENT ON FUNCTION pgtrickle._security_setting(text) IS
+'Internal. A setting of set_option(), ALTER DATABASE or ALTER ROLE of the keeper. Not of the session, which anybody may set.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._trusted_extensions() RETURNS name[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce((
-        SELECT ARRAY(SELECT lower(btrim(e))::name FROM regexp_split_to_table(said.value, ',') AS e)
-        FROM (
-            SELECT 0 AS rank, k.default_value AS value FROM pgtrickle.pgt_options AS k WHERE k.name = 'trusted_extensions'
-            UNION ALL
-            SELECT 1, o.value FROM pgtrickle.pgt_settings AS o WHERE o.name = 'trusted_extensions'
-            UNION ALL
-            SELECT 2 + (s.setdatabase <> 0)::int + 2 * (s.setrole <> 0)::int, substr(entry, strpos(entry, '=') + 1)
-            FROM pg_db_role_setting AS s
-            CROSS JOIN LATERAL unnest(s.setconfig) AS entry
-            WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
-              AND s.setrole IN (0, pgtrickle._keeper()) AND starts_with(lower(entry), 'pg_trickle.trusted_extensions=')
-        ) AS said
-        ORDER BY said.rank DESC
-        LIMIT 1), '{}')
+    SELECT coalesce(ARRAY(SELECT lower(btrim(e))::name FROM regexp_split_to_table(pgtrickle._security_setting('trusted_extensions'), ',') AS e), '{}')
 $$;
-COMMENT ON FUNCTION pgtrickle._trusted_extensions() IS
-'Internal. The setting trusted_extensions: of set_option(), ALTER DATABASE or ALTER ROLE of the keeper. Not of the session, which anybody may set.';
+COMMENT ON FUNCTION pgtrickle._trusted_extensions() IS 'Internal. The extensions that the setting trusted_extensions names.';
 
 -- Built-in functions by what is known of them. part: called by PostgreSQL for a type, an operator class or an aggregate, not by the query.
 CREATE OR REPLACE FUNCTION pgtrickle._builtin_is_trusted(proname name, volatility "char", argtypes oid[], is_part bool) RETURNS bool
@@ -397,16 +402,6 @@ $$;
 COMMENT ON FUNCTION pgtrickle._replaceable(oid, oid, oid[], oid[]) IS
 'Internal. A function or operator of these that a query names and that somebody else could put another one in the place of; NULL when there is none.';
 
--- Relations cannot be guarded like this: their owners have trusted the keeper with them, and may still change what they are.
-CREATE OR REPLACE FUNCTION pgtrickle._belongs_to_others(probe oid, keeper oid) RETURNS bool
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT EXISTS (SELECT
-                   FROM pgtrickle._reads(probe) AS x
-                   JOIN pg_class AS c ON c.oid = x.relid
-                   WHERE NOT x.is_system AND NOT pgtrickle._is_ours(c.relowner, keeper, false))
-$$;
-COMMENT ON FUNCTION pgtrickle._belongs_to_others(oid, oid) IS 'Internal. Whether a query reads tables or views that neither the keeper nor a superuser owns.';
-
 CREATE OR REPLACE FUNCTION pgtrickle._untrusted(probe oid, keeper oid, is_own bool DEFAULT false) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -476,8 +471,8 @@ DECLARE
     problem text := pgtrickle._untrusted(probe, keeper, coalesce(author = keeper, false));
     types CONSTANT oid[] := pgtrickle._types_handled(probe);
 BEGIN
-    -- What others own, they can change at any time: rather as the author, if that is possible.
-    IF problem IS NULL AND (NOT pgtrickle._belongs_to_others(probe, keeper) OR NOT coalesce(pgtrickle._may_become(keeper, author), false)) THEN
+    IF problem IS NULL
+       AND (pgtrickle._security_setting('run_as_author') <> 'always' OR NOT coalesce(pgtrickle._may_become(keeper, author), false)) THEN
         RETURN 'service';
     END IF;
     IF pgtrickle._may_become(keeper, author) THEN

@@ -205,9 +205,11 @@ BEGIN
         understood := pg_catalog.jsonb_build_array(d.defining_query, d.output_columns, d.obstacle)::text;
         mode := CASE WHEN d.obstacle IS NULL THEN 'DIFFERENTIAL' ELSE 'FULL' END;
         reason := d.obstacle;
-        PERFORM pgtrickle._drop_probe();
     END IF;
     told := pgtrickle._find_plan(query, pgtrickle._search_path(), understood);
+    IF probe IS NOT NULL THEN
+        PERFORM pgtrickle._drop_probe();
+    END IF;
     is_refused := told.error_message IS NOT NULL;
     IF told.state = 'TOLD' THEN
         mode := coalesce(told.mode, 'none');

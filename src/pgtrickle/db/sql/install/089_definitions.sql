@@ -69,7 +69,7 @@ COMMENT ON FUNCTION pgtrickle._note_group_applied(text, text, text) IS 'Internal
 CREATE OR REPLACE FUNCTION pgtrickle._asked(me text DEFAULT pgtrickle._me())
 RETURNS TABLE (schema_name name, table_name name, label text, query text, options jsonb, refusal text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT d.pgt_schema, d.pgt_name, format('%I.%I', d.pgt_schema, d.pgt_name), d.query, d.options, CASE WHEN d.is_final THEN d.error_message END
+    SELECT d.pgt_schema, d.pgt_name, format('%I.%I', d.pgt_schema, d.pgt_name), d.query, d.options - 'session_settings', CASE WHEN d.is_final THEN d.error_message END
     FROM pgtrickle.pgt_definitions AS d
     WHERE pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
        OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false)

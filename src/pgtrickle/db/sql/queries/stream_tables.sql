@@ -3,7 +3,8 @@
 -- the merged frontiers of the stream tables that it reads (only where the database has mirrors); whether its refreshes keep no session state;
 -- whether something that it reads or names has another name than in its query; its author, whose privileges evaluate the query, the author's
 -- settings, the operators that were resolved in the author's session; the privilege that is lost since it was defined, in words (NULL: none);
--- which versions there are of code, casts and checks that evaluating it can reach (NULL: of PostgreSQL's own alone).
+-- which versions there are of code, casts and checks that evaluating it can reach (NULL: of PostgreSQL's own alone);
+-- types of its columns looked through domains, as an object (NULL: they are PostgreSQL's own).
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -123,6 +124,10 @@ SELECT
     END,
     CASE WHEN st.functions_reached <> '{}' OR st.types_reached <> '{}' OR st.tables_of_others <> '{}'
         THEN pgtrickle._code_version(st.functions_reached, st.types_reached, st.tables_of_others)
-    END
+    END,
+    CASE WHEN jsonb_path_exists(st.output_columns, '$[*].typid ? (@ >= 16384)') THEN (
+        SELECT jsonb_object_agg(c ->> 'typid', pgtrickle._base_type((c ->> 'typid')::oid)::int8)
+        FROM jsonb_array_elements(st.output_columns) AS c
+    ) END
 FROM pgtrickle.pgt_stream_tables AS st
 CROSS JOIN LATERAL (SELECT pgtrickle._author(st.created_by, st.created_key) OFFSET 0) AS author(name)
