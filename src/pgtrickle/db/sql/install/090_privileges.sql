@@ -60,3 +60,19 @@ BEGIN
     END LOOP;
 END
 $$;
+-- The statements that look at a query are long, and are run once or twice: to compile them to machine code takes seconds (PostgreSQL with LLVM).
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN
+        SELECT p.oid
+        FROM pg_proc AS p
+        WHERE p.pronamespace = 'pgtrickle'::regnamespace
+          AND p.proname IN ('_register', '_register_as', '_alter', '_alter_as', '_describe', '_check_rights', '_who_evaluates', '_check_evaluation',
+                            '_refuse_unusable', '_differential_obstacle', '_untrusted', '_untrusted_among', '_lost_privilege', '_reads_otherwise')
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET jit = off', f);
+    END LOOP;
+END
+$$;
