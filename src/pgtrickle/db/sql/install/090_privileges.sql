@@ -76,3 +76,19 @@ BEGIN
     END LOOP;
 END
 $$;
+-- Whoever calls may have set how constants are read. With standard_conforming_strings off, \d in a pattern is d: what looks for code that is not trusted would find nothing.
+DO $$
+DECLARE
+    door record;
+BEGIN
+    FOR door IN
+        SELECT p.oid::regprocedure AS signature
+        FROM pg_proc AS p
+        WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.prosecdef AND p.prokind = 'f'
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET standard_conforming_strings = on', door.signature);
+        EXECUTE format('ALTER FUNCTION %s SET array_nulls = on', door.signature);
+        EXECUTE format('ALTER FUNCTION %s SET transform_null_equals = off', door.signature);
+    END LOOP;
+END
+$$;
