@@ -77,9 +77,7 @@ class Arena:
         ((self.service,),) = self.admin("SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'pgtrickle'")
         text = (HERE / "ground_installed.sql").read_text()
         self.admin(
-            text.replace("{service}", self.service)
-            .replace("{port}", str(server.port))
-            .replace("{database}", DATABASE)
+            text.replace("{service}", self.service).replace("{port}", str(server.port)).replace("{database}", DATABASE)
         )
         self._plant()
         self.line = Line(self.line_dsn, engine)
@@ -105,7 +103,9 @@ class Arena:
         run = self.alice.execute
         run("SELECT pgtrickle.create_stream_table('reports.words', 'SELECT id, word FROM app.secret')")
         run("SELECT pgtrickle.create_stream_table('reports.failing', 'SELECT id, word::int AS n FROM app.broken')")
-        run("SELECT pgtrickle.create_stream_table('reports.counted', 'SELECT n, count(*) AS c FROM app.secret GROUP BY n')")
+        run(
+            "SELECT pgtrickle.create_stream_table('reports.counted', 'SELECT n, count(*) AS c FROM app.secret GROUP BY n')"
+        )
         run("SELECT pgtrickle.create_refresh_group('hers', '{reports.words,reports.counted}')")
         self.line.tick()
         run("SELECT pgtrickle.create_subscriber('reports.words', 'her consumer')")
@@ -154,7 +154,9 @@ class Arena:
             self.admin(f"GRANT mallory_{number} TO {self.service}")
         conn = self.session(f"mallory_{number}")
         trial = Trial(attempt, number, conn)
-        conn.add_notice_handler(lambda d: trial.report.notices.append(f"{d.message_primary} {d.message_detail} {d.message_hint}"))
+        conn.add_notice_handler(
+            lambda d: trial.report.notices.append(f"{d.message_primary} {d.message_detail} {d.message_hint}")
+        )
         conn.execute("SET statement_timeout = '20s'")
         _run(conn, named((HERE / "payload.sql").read_text(), number, self.service))
         return trial
@@ -201,10 +203,15 @@ class Arena:
     def _turn(self) -> None:
         """What keeps the control plane busy besides the attackers, and its turn. Who is done is not kept current any more."""
         now = time.time_ns() % 1_000_000_000
-        self.admin(f"INSERT INTO app.open VALUES ({now}, 'later', 1); INSERT INTO app.secret VALUES ({now}, 'WORD-new', 1)")
+        self.admin(
+            f"INSERT INTO app.open VALUES ({now}, 'later', 1); INSERT INTO app.secret VALUES ({now}, 'WORD-new', 1)"
+        )
         self.line.tick()
         over = [t.schema for t in self.trials if t.position >= len(t.attempt.steps)]
-        self.admin("UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED' WHERE status = 'ACTIVE' AND pgt_schema = ANY (%s)", over)
+        self.admin(
+            "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED' WHERE status = 'ACTIVE' AND pgt_schema = ANY (%s)",
+            over,
+        )
 
     def _service_looks(self) -> None:
         """All else that evaluates a query: plans, verification, housekeeping."""

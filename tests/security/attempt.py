@@ -63,7 +63,9 @@ def st(query: str, name: str = "evil.st", mode: str = "AUTO") -> str:
     return f"SELECT pgtrickle.create_stream_table('{name}', $pgt${query}$pgt$, 'calculated', '{mode}')"
 
 
-def hostile(name: str, arguments: str = "text", returns: str = "text", result: str = "'x'", marked: str = "IMMUTABLE") -> str:
+def hostile(
+    name: str, arguments: str = "text", returns: str = "text", result: str = "'x'", marked: str = "IMMUTABLE"
+) -> str:
     """A function that does what it can with whatever rights it has got."""
     return (
         f"CREATE FUNCTION evil.{name}({arguments}) RETURNS {returns} LANGUAGE plpgsql {marked} AS "
@@ -73,7 +75,9 @@ def hostile(name: str, arguments: str = "text", returns: str = "text", result: s
 
 def told(error: psycopg.Error) -> str:
     diag = error.diag
-    return " | ".join(p for p in (diag.message_primary, diag.message_detail, diag.message_hint, diag.context) if p) or str(error)
+    return " | ".join(
+        p for p in (diag.message_primary, diag.message_detail, diag.message_hint, diag.context) if p
+    ) or str(error)
 
 
 @dataclass

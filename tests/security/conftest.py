@@ -13,7 +13,6 @@ from tests.security.arena import Arena
 from tests.security.attempts import ATTEMPTS
 
 
-
 @pytest.fixture(scope="session")
 def engine(spark_url: str) -> Iterator[SparkEngine]:
     engine = SparkEngine(lambda: spark_url)

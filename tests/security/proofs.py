@@ -193,7 +193,14 @@ def _readable(url: str) -> tuple[str, ...]:
         ).fetchall()
         told = [
             f"pgtrickle.{function}('reports.{table}')"
-            for function in ("explain_st", "get_refresh_history", "export_definition", "explain_refresh_mode", "list_sources", "recommend_refresh_mode")
+            for function in (
+                "explain_st",
+                "get_refresh_history",
+                "export_definition",
+                "explain_refresh_mode",
+                "list_sources",
+                "recommend_refresh_mode",
+            )
             for table in ("words", "failing", "counted")
         ]
         return (*(r for (r,) in relations), *(f for (f,) in functions), *told)
