@@ -5,10 +5,10 @@ STAMP := .venv/.installed
 SOURCES := src tests $(wildcard benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check bench golden docs fuzz tpch
+.PHONY: help setup demo test soak check bench golden docs fuzz fuzz-types tpch
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP)  ## virtual environment with the tested versions (quick the second time)
 
@@ -41,6 +41,9 @@ docs: $(STAMP)  ## generate the reference pages
 
 fuzz: $(STAMP)  ## N random queries x random changes against PostgreSQL (SEED=1 to begin elsewhere); failures end up minimised in OUT
 	$(BIN)/python -m tests.fuzz -n $(or $(N),1000) --seed $(or $(SEED),1) --out $(or $(OUT),/tmp/fuzz-failures)
+
+fuzz-types: $(STAMP)  ## the same over types with their own equality, as their authors see them (SERVER=/usr/lib/postgresql/15 for collations)
+	$(BIN)/python -m tests.fuzz.equality -n $(or $(N),1000) --seed $(or $(SEED),1) --out $(or $(OUT),/tmp/fuzz-types-failures) $(if $(SERVER),--home $(SERVER))
 
 tpch: $(STAMP)  ## the 22 TPC-H queries as stream tables, at once and one by one
 	$(BIN)/python -m pytest -q tests/tpch

@@ -60,6 +60,12 @@ class RefusedError(DefinitionError):
         self.errors = tuple(errors)
 
 
+class LostPrivilegeError(DefinitionError):
+    """A privilege is lost that evaluating the query needs: nothing is read any more until it is granted again."""
+
+    code = "PGT204"
+
+
 class TransientError(PgtrickleError):
     """Nobody has to act: the work is tried again (connection lost, lock timeout, server starting)."""
 

@@ -164,6 +164,24 @@ class Settings:
     allow_circular: bool = _setting(
         False, "Allow stream tables that read one another in a cycle. The database itself asks it, too."
     )
+    trusted_extensions: str = _setting(
+        "btree_gin, btree_gist, citext, cube, dict_int, dict_xsyn, earthdistance, fuzzystrmatch, hstore, intarray, "
+        "isn, ltree, pg_trgm, pgcrypto, seg, tsm_system_rows, tsm_system_time, unaccent, uuid-ossp, vector",
+        "Extensions whose functions and types a query may use when it runs with the privileges of the role that "
+        "installed pgtrickle. The database itself asks it: only set_option, ALTER DATABASE and ALTER ROLE count.",
+    )
+    run_as_author: str = _setting(
+        "needed",
+        "When a query is evaluated with the privileges of its author, if the installing role may SET ROLE "
+        "to the author: needed (it reaches code that is not trusted) or always, which is slower. Counts when a stream "
+        "table is created or its query altered; the database itself asks it, as trusted_extensions.",
+        choices=("needed", "always"),
+    )
+    on_lost_privilege: str = _setting(
+        "keep",
+        "What becomes of the content of a stream table whose author may no longer read what it is made of.",
+        choices=("keep", "empty"),
+    )
     max_fixpoint_iterations: int = _setting(
         100, "Rounds of a cycle of stream tables before it is an error.", low=1, high=10_000
     )

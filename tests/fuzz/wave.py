@@ -63,14 +63,16 @@ class WaveBroken(Exception):
     """A turn raised instead of reporting the failure of a table."""
 
 
-def run(open_line: OpenLine, case: Case, *, renames: bool = False) -> dict[str, Verdict]:
+def run(
+    open_line: OpenLine, case: Case, *, renames: bool = False, judge: Callable[[Line, Any], Run] | None = None
+) -> dict[str, Verdict]:
     """Every query of the case. When a turn itself raises, halves are run until one query stands alone.
 
-    `renames`: after its rounds tables get other names, then columns, each there and back.
+    `renames`: after its rounds tables get other names, then columns, each there and back. `judge`: another kind of run.
     """
     try:
         with open_line() as line, patch.object(limited, "SPARE_ROWS", SPARE_ROWS), _sizes(case):
-            return _Run(line, case).run(renames=renames)
+            return (judge or Run)(line, case).run(renames=renames)
     except WaveBroken as broken:
         if len(case.queries) == 1:
             verdict = Verdict()
@@ -80,11 +82,13 @@ def run(open_line: OpenLine, case: Case, *, renames: bool = False) -> dict[str, 
         halves = (case.queries[:middle], case.queries[middle:])
         found: dict[str, Verdict] = {}
         for queries in halves:
-            found |= run(open_line, replace(case, queries=queries), renames=renames)
+            found |= run(open_line, replace(case, queries=queries), renames=renames, judge=judge)
         return found
 
 
-class _Run:
+class Run:
+    """All queries are asked by the session that owns the tables; a subclass may have others ask."""
+
     def __init__(self, line: Line, case: Case) -> None:
         self.line = line
         self.case = case
@@ -92,18 +96,36 @@ class _Run:
         self.verdicts = {name: Verdict() for name in self.queries}
 
     def run(self, *, renames: bool) -> dict[str, Verdict]:
-        for statement in (*self.case.setup, *self.case.views):
-            self.line.sql(statement)
+        self._set_up()
         bases = self._made([name for name, _ in self.case.bases])
         usable = bases + self._made([name for name, _ in self.case.queries])
         self._judge(usable, 0)
         for number, changes in enumerate(self.case.rounds, 1):
-            apply(self.line.conn, changes)
-            self._turn(number)
+            apply(self._owner(), changes)
+            self._turn(number, may_load=_empties(changes))
             self._judge(usable, number)
         if renames:
             self._rename([name for name in usable if self.verdicts[name].status == OK])
         return self.verdicts
+
+    def _set_up(self) -> None:
+        for statement in (*self.case.setup, *self.case.views):
+            self._owner().execute(statement)
+
+    def _owner(self) -> psycopg.Connection[Any]:
+        """Makes the tables and changes them."""
+        return self.line.conn
+
+    def _ask(self, name: str, text: str, *, timeout_ms: int = 0) -> list[tuple[Any, ...]]:
+        """As whoever the query belongs to."""
+        if not timeout_ms:
+            return self.line.sql(text)
+        with _timeout(self.line.conn, timeout_ms):
+            return self.line.sql(text)
+
+    def _table(self, name: str) -> str:
+        """The stream table of the query."""
+        return name
 
     def _rename(self, names: Sequence[str]) -> None:
         """PostgreSQL's own answer is that of a view, which follows names. Columns are loaded anew, and so are the few
@@ -130,8 +152,7 @@ class _Run:
 
     def _usable(self, name: str) -> bool:
         try:
-            with _timeout(self.line.conn, HEAVY_MS):
-                ((count,),) = self.line.sql(f"SELECT count(*) FROM ({self.queries[name]}) AS q")
+            ((count,),) = self._ask(name, f"SELECT count(q) FROM ({self.queries[name]}) AS q", timeout_ms=HEAVY_MS)
         except psycopg.errors.QueryCanceled:
             self.verdicts[name].fail(HEAVY, "slow", 0)
             return False
@@ -147,9 +168,7 @@ class _Run:
         verdict = self.verdicts[name]
         for mode in ("DIFFERENTIAL", "AUTO"):
             try:
-                self.line.sql(
-                    "SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', %s)", name, self.queries[name], mode
-                )
+                self._define(name, mode)
             except psycopg.Error as error:
                 if mode == "AUTO" or "is not possible" not in str(error):
                     verdict.fail(ERROR, f"create: {error}", 0)
@@ -157,6 +176,9 @@ class _Run:
                 verdict.reason = (error.diag.message_primary or "").partition(": ")[2]
             else:
                 return
+
+    def _define(self, name: str, mode: str) -> None:
+        self.line.sql("SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', %s)", name, self.queries[name], mode)
 
     def _turn(self, number: int, *, may_load: bool = False) -> None:
         try:
@@ -188,8 +210,8 @@ class _Run:
             elif name in names:
                 self.verdicts[name].fail(ERROR, f"status {status}: {message}", 0)
         for name in again:
-            self.line.sql("SELECT pgtrickle.drop_stream_table(%s)", name)
-            self.line.sql("SELECT pgtrickle.create_stream_table(%s, %s)", name, self.queries[name])
+            self.line.sql("SELECT pgtrickle.drop_stream_table(%s)", self._table(name))
+            self._define(name, "AUTO")
         if again:
             self._turn(0)
         rows = self.line.sql("SELECT pgt_name, effective_refresh_mode, mode_reason FROM pgtrickle.pgt_stream_tables")
@@ -206,37 +228,47 @@ class _Run:
                     verdict.status, verdict.detail = REJECTED, own
                 continue
             try:
-                missing, extra = self._difference(name)
+                difference = self._difference(name)
             except psycopg.Error as error:
                 own = self._raises(name)
                 verdict.fail(REJECTED if own else ERROR, own or str(error), number)
                 continue
-            if missing or extra:
-                verdict.fail(MISMATCH, f"{missing} rows missing, {extra} too many", number)
+            if difference is not None:
+                verdict.fail(MISMATCH, difference, number)
 
     def _raises(self, name: str) -> str | None:
         try:
-            with _timeout(self.line.conn, STATEMENT_MS):
-                self.line.sql(f"SELECT count(*) FROM (SELECT * FROM ({self.queries[name]}) AS q OFFSET 0) AS q")
+            # Whole rows: a column that nobody asks for is not evaluated.
+            text = f"SELECT count(q) FROM (SELECT * FROM ({self.queries[name]}) AS q OFFSET 0) AS q"
+            self._ask(name, text, timeout_ms=STATEMENT_MS)
         except psycopg.Error as error:
             return str(error)
         return None
 
-    def _difference(self, name: str) -> tuple[int, int]:
+    def _columns(self, name: str) -> list[str]:
         columns = self.line.sql(
             "SELECT array_agg(attname::text ORDER BY attnum) FROM pg_attribute "
             "WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
-            name,
+            self._table(name),
         )[0][0]
-        visible = [c for c in columns if not c.startswith("__pgt_")]
+        visible = [str(c) for c in columns if not c.startswith("__pgt_")]
         assert columns[: len(visible)] == visible, columns
-        listed = ", ".join(visible)
+        return visible
+
+    def _difference(self, name: str) -> str | None:
+        """In words; None: it is what its query answers."""
+        listed = ", ".join(self._columns(name))
         ((missing, extra),) = self.line.sql(
             f"WITH wanted AS MATERIALIZED ({self.queries[name]}), have AS MATERIALIZED (SELECT {listed} FROM {name}) "
             "SELECT (SELECT count(*) FROM (TABLE wanted EXCEPT ALL TABLE have) AS m), "
             "(SELECT count(*) FROM (TABLE have EXCEPT ALL TABLE wanted) AS e)"
         )
-        return missing, extra
+        return f"{missing} rows missing, {extra} too many" if missing or extra else None
+
+
+def _empties(changes: Round) -> bool:
+    """TRUNCATE may have tables loaded anew."""
+    return any(s.startswith("TRUNCATE") for statements in changes for s in statements)
 
 
 def apply(conn: psycopg.Connection[Any], changes: Round) -> None:

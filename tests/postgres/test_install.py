@@ -133,7 +133,7 @@ def test_sessions_pin_their_settings(installed: Database) -> None:
             "current_setting('application_name'), current_setting('intervalstyle'), "
             "current_setting('extra_float_digits')"
         ).fetchone()
-    assert found == ("ISO, MDY", "0", "", "pgtrickle/test", "postgres", "1")
+    assert found == ("ISO, MDY", "0", "pg_catalog, pg_temp", "pgtrickle/test", "postgres", "1")
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ PINS = (
     "current_setting('statement_timeout'), current_setting('transaction_isolation'), "
     "current_setting('transaction_read_only'), current_setting('extra_float_digits')"
 )
-PINNED = ("", "7MB", "ISO, MDY", "0", "read committed", "off", "1")
+PINNED = ("pg_catalog, pg_temp", "7MB", "ISO, MDY", "0", "read committed", "off", "1")
 
 
 def test_every_way_to_run_a_statement_has_the_pins(session: Session) -> None:

@@ -38,6 +38,7 @@ SURFACE: dict[str, tuple[object, str | None]] = {
     "connection_pooler_mode": ("off", "off, transaction, session"),
     "max_consecutive_errors": (3, "1..100"),
     "allow_circular": (False, "on, off"),
+    "on_lost_privilege": ("keep", "keep, empty"),
     "max_fixpoint_iterations": (100, None),
     "history_retention_days": (90, None),
     "spark_master": ("local[*]", None),
@@ -120,6 +121,9 @@ def readers() -> dict[str, list[str]]:
         for name in set(re.findall(r"settings\b\.(\w+)", text)) & set(found):
             if relative not in REPORTS or name in INFORMATIONAL:
                 found[name].append(relative)
+    for path in sorted(root.rglob("*.sql")):  # settings that the database itself acts on
+        for name in set(re.findall(r"_security_setting\('(\w+)'\)", path.read_text(encoding="utf-8"))):
+            found[name].append(path.relative_to(root).as_posix())
     return found
 
 

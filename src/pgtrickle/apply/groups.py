@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.apply.target import Target, quote
 from pgtrickle.db.roundtrip import Ask, Steps, ask
 from pgtrickle.errors import InvariantError
+from pgtrickle.model.texts import as_text, from_text
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -23,11 +24,20 @@ Touched = dict[int, int]  # the numbers of groups that a delta was added to, and
 
 @dataclass(frozen=True, slots=True)
 class StateColumn:
-    """A column of a measure's state. `fold` is add, least, greatest or set."""
+    """A column of a measure's state. `fold` is add, least, greatest or set; `base` its type, looked through domains."""
 
     name: str
     type: str
     fold: str
+    base: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyType:
+    """The type of a column of the key, as it is declared; `base`: looked through domains."""
+
+    name: str
+    base: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +45,7 @@ class Groups:
     """What the apply needs of a fold template. `output(state)` selects the visible rows of a state expression."""
 
     target: Target
-    key_types: tuple[str, ...]
+    key_types: tuple[KeyType, ...]
     state: tuple[StateColumn, ...]
     output: Callable[[str], str]
     is_limited: bool = False  # which groups show depends on the others
@@ -60,7 +70,7 @@ def create_state(conn: Connection, groups: Groups) -> None:
         '"h" bigint NOT NULL',
         '"k" text COLLATE "C" NOT NULL',
         '"n" bigint NOT NULL',
-        *(f'"k{i}" {t}' for i, t in enumerate(groups.key_types)),
+        *(f'"k{i}" {t.name}' for i, t in enumerate(groups.key_types)),
         *(f'"{c.name}" {c.type}' for c in groups.state),
     ]
     table = groups.target.state
@@ -144,8 +154,8 @@ def _checked(groups: Groups, touched: Touched) -> Touched:
 
 def replace_state(conn: Connection, groups: Groups, stage: str) -> None:
     """Makes the state equal to the staged one (see `load_columns`), by difference."""
-    differs = " OR ".join(["s.n <> d.n", *(f's."{c.name}"::text IS DISTINCT FROM d."{c.name}"' for c in groups.state)])
-    sets = ['"n" = d.n', *(f'"{c.name}" = d."{c.name}"::{c.type}' for c in groups.state)]
+    differs = " OR ".join(["s.n <> d.n", *(f"{_text(c)} IS DISTINCT FROM {_new(c)}" for c in groups.state)])
+    sets = ['"n" = d.n', *(f'"{c.name}" = {_value(c)}' for c in groups.state)]
     state = groups.target.state
     conn.execute(f"DELETE FROM {state} AS s WHERE NOT EXISTS (SELECT FROM {stage} AS d WHERE {_MATCH})")
     conn.execute(f"UPDATE {state} AS s SET {', '.join(sets)} FROM {stage} AS d WHERE {_MATCH} AND ({differs})")
@@ -188,7 +198,8 @@ def _show_text(groups: Groups, *, is_all: bool) -> str:
     among = "" if is_all else " AND live.gid = ANY ($1::int8[])"
     output = groups.output(f"(SELECT live.* FROM {target.state} AS live WHERE {alive}{among}) AS s")
     identical = "".join(
-        f" AND o.c{i}::text IS NOT DISTINCT FROM t.{quote(c.name)}::text" for i, c in enumerate(target.columns)
+        f" AND {as_text(f'o.c{i}', c.base)} IS NOT DISTINCT FROM {as_text(f't.{quote(c.name)}', c.base)}"
+        for i, c in enumerate(target.columns)
     )
     same = f"o.gid = t.__pgt_row_id{identical}"
     typed = ", ".join([*(f"o.c{i}" for i in range(len(target.columns))), "o.gid"])
@@ -214,15 +225,25 @@ def _state_list(groups: Groups) -> str:
 
 
 def _state_row(groups: Groups) -> str:
-    keys = [f"(d.k::text[])[{i}]::{t}" for i, t in enumerate(groups.key_types, start=1)]
-    values = [
-        f'coalesce(d."{c.name}"::{c.type}, 0)' if c.fold == "add" else f'd."{c.name}"::{c.type}' for c in groups.state
-    ]
+    keys = [from_text(f"(d.k::text[])[{i}]", t.name, t.base) for i, t in enumerate(groups.key_types, start=1)]
+    values = [f"coalesce({_value(c)}, 0)" if c.fold == "add" else _value(c) for c in groups.state]
     return ", ".join(["d.h", "d.k", "d.n", *keys, *values])
 
 
+def _new(column: StateColumn) -> str:
+    return f'd."{column.name}"'
+
+
+def _value(column: StateColumn) -> str:
+    return from_text(_new(column), column.type, column.base)
+
+
+def _text(column: StateColumn) -> str:
+    return as_text(f's."{column.name}"', column.base)
+
+
 def _folded(column: StateColumn) -> str:
-    old, new = f's."{column.name}"', f'd."{column.name}"::{column.type}'
+    old, new = f's."{column.name}"', _value(column)
     if column.fold == "add":
         return f"coalesce({old}, 0) + coalesce({new}, 0)"
     if column.fold == "set":

@@ -15,6 +15,7 @@ from pgtrickle.apply.groups import Groups, Touched, add_arrays, add_staged, drop
 from pgtrickle.apply.stage import stage_columns
 from pgtrickle.db.roundtrip import ask
 from pgtrickle.errors import InvariantError
+from pgtrickle.model.texts import as_text
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -90,7 +91,7 @@ def _show(conn: Connection, kept: Kept) -> tuple[int, int]:
     """Makes the visible rows those that the query chooses among the kept ones, by difference."""
     target = kept.groups.target
     chosen = kept.groups.output(f"(SELECT kept.* FROM {target.state} AS kept WHERE kept.n > 0) AS s")
-    texts = ", ".join(f"o.c{i}::text" for i in range(len(target.columns)))
+    texts = ", ".join(as_text(f"o.c{i}", c.base) for i, c in enumerate(target.columns))
     found = conn.execute(
         "SELECT b.h, sum(b.w)::int8, b.k FROM ("
         f'SELECT o.h, ARRAY[{texts}]::text[]::text COLLATE "C", 1 FROM ({chosen}) AS o '

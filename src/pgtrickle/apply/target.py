@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pgtrickle.model.catalog import REGION, Column
+from pgtrickle.model.texts import as_text, from_text
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -56,23 +57,22 @@ class Target:
 
     def decoded(self, array: str) -> str:
         """The columns of a carried row, cast back to their types."""
-        return "".join(f"{array}[{i}]::{c.type}, " for i, c in enumerate(self.columns, start=1))
+        return "".join(f"{from_text(f'{array}[{i}]', c.type, c.base)}, " for i, c in enumerate(self.columns, start=1))
 
     def found_by(self, stored: str, carried: str) -> str:
         """A condition with an index: that a stored row may be the one that `carried` (h, a) stands for."""
         if not self.key:
             return f"{stored}.__pgt_row_id = {carried}.h"
-        types = {c.name: (i, c.type) for i, c in enumerate(self.columns, start=1)}
-        return " AND ".join(
-            f"{stored}.{quote(name)} = {carried}.a[{types[name][0]}]::{types[name][1]}" for name in self.key
-        )
+        places = {c.name: (i, c) for i, c in enumerate(self.columns, start=1)}
+        wanted = {name: from_text(f"{carried}.a[{i}]", c.type, c.base) for name, (i, c) in places.items()}
+        return " AND ".join(f"{stored}.{quote(name)} = {wanted[name]}" for name in self.key)
 
     def encoded(self, alias: str) -> str:
         """A stored row in the form in which it travels.
 
         Equal texts are the same row to the byte, which is finer than equality, so the wrong row is never taken.
         """
-        texts = ", ".join(f"{alias}.{quote(c.name)}::text" for c in self.columns)
+        texts = ", ".join(as_text(f"{alias}.{quote(c.name)}", c.base) for c in self.columns)
         return f'ARRAY[{texts}]::text[]::text COLLATE "C"'
 
 

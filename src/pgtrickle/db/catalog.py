@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,11 @@ class Moment:
     cut: Cut
     instance: Instance
     time: datetime
-    time_zone: str
+    session: Mapping[str, str]  # settings that this session has from its role or database
+
+    @property
+    def time_zone(self) -> str:
+        return self.session["TimeZone"]
 
 
 def read_moment(conn: Connection) -> Moment:
@@ -57,8 +61,9 @@ def load_mirrors(conn: Connection, origins: Sequence[str]) -> list[StreamTable]:
 
 
 def _stream_table(row: tuple[Any, ...]) -> StreamTable:
+    bases = row[37] or {}
     columns = tuple(
-        Column(position, c["name"], c["type"], int(c["typid"]), int(c["typmod"]))
+        Column(position, c["name"], c["type"], int(c["typid"]), int(c["typmod"]), basis=bases.get(str(c["typid"]), 0))
         for position, c in enumerate(row[5], start=1)
     )
     dependencies = row[22]
@@ -75,7 +80,7 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
         mirror,
         *row[28:34],
         tuple(row[34]),
-        row[35],
+        *row[35:37],
     ]
     return StreamTable(*fields)
 
@@ -97,7 +102,9 @@ def relations(conn: Connection, relids: Collection[int]) -> list[Relation]:
 
 def _relation(row: tuple[Any, ...]) -> Relation:
     relid, schema, name, kind, query, has_children, listed, key, indexed = row
-    columns = tuple(Column(c["attnum"], c["name"], c["type"], c["typid"], c["typmod"], c["not_null"]) for c in listed)
+    columns = tuple(
+        Column(c["attnum"], c["name"], c["type"], c["typid"], c["typmod"], c["not_null"], c["base"]) for c in listed
+    )
     return Relation(relid, schema, name, kind, columns, query, has_children, tuple(key or ()), frozenset(indexed))
 
 
@@ -133,11 +140,29 @@ def describe(conn: Connection, query: str) -> list[tuple[int, int, str, int, str
     The query is not run. The collation is None where it is the database's, or where the type has none.
     """
     found = plan(conn, query)
-    rows = conn.execute(
-        statement("types"), {"typids": [t for t, _ in found], "typmods": [m for _, m in found]}
-    ).fetchall()
+    rows = _types(conn, found)
     collations = _collations(conn, query, [row[-1] for row in rows])
     return [(*pair, *row[:-1], c) for pair, row, c in zip(found, rows, collations, strict=True)]
+
+
+def typed(
+    conn: Connection, columns: Sequence[tuple[int, int, int]]
+) -> list[tuple[int, int, str, int, str, int, str | None]]:
+    """The same for columns of which (typid, typmod, collation) are known already."""
+    found = [(t, m) for t, m, _ in columns]
+    collations = conn.execute(
+        "SELECT CASE WHEN u.c <> ALL ('{0,100}') THEN u.c::oid::regcollation::text END "
+        "FROM unnest(%s::int8[]) WITH ORDINALITY AS u(c, ord) ORDER BY u.ord",
+        ([c for *_, c in columns],),
+    ).fetchall()
+    rows = zip(found, _types(conn, found), collations, strict=True)
+    return [(*pair, *row[:-1], c) for pair, row, (c,) in rows]
+
+
+def _types(conn: Connection, found: Sequence[tuple[int, int]]) -> list[tuple[Any, ...]]:
+    return conn.execute(
+        statement("types"), {"typids": [t for t, _ in found], "typmods": [m for _, m in found]}
+    ).fetchall()
 
 
 def plan(conn: Connection, query: str) -> list[tuple[int, int]]:

@@ -42,6 +42,9 @@ _KINDS: Mapping[str, type[Connection]] = {
     TRANSACTION: PooledConnection,
 }
 
+# As of PostgreSQL's own maintenance commands: with an empty path temporary objects would be found first.
+SAFE_PATH = "pg_catalog, pg_temp"
+
 # name, value, first server version that has it
 _PINNED: tuple[tuple[str, str, int], ...] = (
     ("client_encoding", "UTF8", 0),
@@ -52,7 +55,7 @@ _PINNED: tuple[tuple[str, str, int], ...] = (
     ("intervalstyle", "postgres", 0),
     ("extra_float_digits", "1", 0),
     ("bytea_output", "hex", 0),
-    ("search_path", "", 0),
+    ("search_path", SAFE_PATH, 0),
     ("standard_conforming_strings", "on", 0),
     ("quote_all_identifiers", "off", 0),
     ("statement_timeout", "0", 0),
@@ -152,8 +155,8 @@ def _connect(
             _check_time_outs(conn)
             del settings["client_encoding"]
             if find_role:
-                row = psycopg.Cursor(conn).execute(find_role).fetchone()
-                settings |= {} if row is None else {"role": row[0]}
+                for (name,) in psycopg.Cursor(conn).execute(find_role).fetchall():
+                    settings["role"] = name
             conn.pin(settings)
             return conn
         calls = ["pg_catalog.set_config(%s, %s, false)" for _ in settings]

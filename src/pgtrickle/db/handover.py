@@ -7,6 +7,7 @@ it: environment variables, password files and services of this machine are not o
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -65,17 +66,28 @@ def take_over(handover: Handover, *, role: str, in_snapshot: bool) -> Connection
 
     Otherwise in a transaction of its own.
     """
-    pins = {**handover.settings, "lock_timeout": str(LOCK_TIMEOUT_MS)}
-    conn = connect(handover.dsn, role=role, autocommit=True, pooler=handover.pooler, pins=pins)
+    conn = connect_again(handover, role=role)
+    try:
+        with translated():
+            if in_snapshot:
+                begin(conn, "ISOLATION LEVEL REPEATABLE READ READ ONLY", snapshot=handover.snapshot)
+            else:
+                begin(conn, "ISOLATION LEVEL READ COMMITTED READ WRITE")
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+def connect_again(handover: Handover, *, role: str, pins: Mapping[str, str] | None = None) -> Connection:
+    """A session like the one that handed over, in no transaction yet."""
+    settings = {**handover.settings, "lock_timeout": str(LOCK_TIMEOUT_MS), **(pins or {})}
+    conn = connect(handover.dsn, role=role, autocommit=True, pooler=handover.pooler, pins=settings)
     try:
         with translated():
             row = conn.execute("SELECT EXTRACT(EPOCH FROM pg_catalog.pg_postmaster_start_time())::text").fetchone()
             if row is None or row[0] != handover.server:
                 raise ConfigError("another PostgreSQL server answers at this address")
-            if in_snapshot:
-                begin(conn, "ISOLATION LEVEL REPEATABLE READ READ ONLY", snapshot=handover.snapshot)
-            else:
-                begin(conn, "ISOLATION LEVEL READ COMMITTED READ WRITE")
     except BaseException:
         conn.close()
         raise

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from pgtrickle.db.connect import translate
+from pgtrickle.db.connect import SAFE_PATH, translate
 from pgtrickle.errors import DefinitionError, TransientError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _VIEW = "CREATE TEMPORARY VIEW __pgt_probe AS "
 _ELSEWHERE = "0A000"
 
 
-def make_probe(conn: Connection, query: str, path: str = "") -> int | None:
+def make_probe(conn: Connection, query: str, path: str = SAFE_PATH) -> int | None:
     """The view is pg_temp.__pgt_probe. Otherwise the position of the first name of the form database.schema.table.
 
     `path`: the search_path of whoever wrote the query. It holds for the view alone: in other statements functions and
@@ -28,7 +28,7 @@ def make_probe(conn: Connection, query: str, path: str = "") -> int | None:
             conn.execute(_PATH, (path,))
             # binary: by the protocol in which the server takes one statement and no more.
             conn.execute(_VIEW + query, binary=True)
-            conn.execute(_PATH, ("",))
+            conn.execute(_PATH, (SAFE_PATH,))
         return None
     except psycopg.Error as error:
         position = error.diag.statement_position

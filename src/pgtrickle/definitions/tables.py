@@ -9,6 +9,7 @@ from typing import Any
 
 from pgtrickle.db import Connection, qualified, statement, translated
 from pgtrickle.db.position import line_of_error
+from pgtrickle.db.session import defaulted
 from pgtrickle.definitions import present
 from pgtrickle.definitions.changes import ADOPT, ALTER, CREATE, DROP, REPLACE, Change
 from pgtrickle.definitions.compare import as_asked, differences, is_asked, new_query, stored
@@ -16,6 +17,7 @@ from pgtrickle.definitions.order import Name, mentions, upstream_first
 from pgtrickle.definitions.present import Present, placed, sqlstate
 from pgtrickle.definitions.wanted import DEFAULTS, Definition, Option, Place
 from pgtrickle.errors import DefinitionError, PgtrickleError, RefusedError, TransientError
+from pgtrickle.model.session import USUAL
 
 _MISSING_COLUMN = "42703"
 _MISSING = ("42P01", _MISSING_COLUMN)
@@ -311,5 +313,7 @@ class TableWork:
         self._call("drop_stream_table", name=qualified(*name))
 
     def _call(self, function: str, **arguments: Any) -> None:
+        """A query is kept with the settings that this role's psql has."""
         names = ", ".join(f"{argument} => %s" for argument in arguments)
-        self.conn.execute(f"SELECT pgtrickle.{function}({names})", list(arguments.values()))
+        with defaulted(self.conn, USUAL):
+            self.conn.execute(f"SELECT pgtrickle.{function}({names})", list(arguments.values()))

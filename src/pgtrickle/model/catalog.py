@@ -20,6 +20,14 @@ class Column:
     typid: int
     typmod: int
     not_null: bool = False
+    basis: int = 0  # the type, looked through domains; 0: it is none
+
+    @property
+    def base(self) -> int:
+        return self.basis or self.typid
+
+
+REGION_COLUMN = Column(0, REGION, 'text COLLATE "C"', 25, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +120,16 @@ class StreamTable:
     run_as: str = "service"  # or "author": whose privileges evaluate the query
     session_settings: Mapping[str, str] = field(default_factory=dict)  # of the author's session, when it was defined
     operators: tuple[int, ...] = ()  # as PostgreSQL resolved them in the author's session
-    lost_privilege: str | None = None  # of the author; None: nothing is missing
+    lost_privilege: str | None = None  # in words; None: nothing is missing
+    code: str | None = None  # which versions of the database's own code, casts and checks evaluating it can reach
 
     @property
     def full_name(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    @property
+    def runs_as_author(self) -> bool:
+        return self.run_as == "author"
 
     @property
     def captured(self) -> tuple[Source, ...]:

@@ -1,9 +1,37 @@
-"""Types whose values are written alike: a mirror knows the rows of its table by their texts."""
+"""Values as texts: how they become texts and are read again, and types whose values are written alike."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+FIRST_OF_USERS = 16384  # the least oid of what is not PostgreSQL's own
+
 _TEXTS = ("text", "character varying")
 _INTEGERS = ("smallint", "integer", "bigint")
+
+
+def as_text(sql: str, base: int) -> str:
+    """A value as text. `base`: its type, looked through domains.
+
+    Of a type that is not PostgreSQL's own a cast may be anything that its owner has written: it would run with our
+    privileges, and need not be undone by the cast that reads it. So it goes by the type's own output function.
+    """
+    if base < FIRST_OF_USERS:
+        return f"{sql}::text"
+    return f"CASE WHEN pg_catalog.num_nulls({sql}) = 0 THEN pg_catalog.concat({sql}) END"  # a row of NULLs is not NULL
+
+
+def from_text(sql: str, type_name: str, base: int) -> str:
+    """A text as a value; other types than PostgreSQL's own by their input function: no cast is looked for in JSON."""
+    if base < FIRST_OF_USERS:
+        return f"{sql}::{type_name}"
+    document = f"pg_catalog.jsonb_build_object('v', {sql})"
+    return f"(SELECT r.v FROM pg_catalog.jsonb_to_record({document}) AS r(v {type_name}))"
+
+
+def row_text(values: Sequence[str]) -> str:
+    """Values of any types as one text, to tell rows apart: by their output functions. It is not read again."""
+    return f"ROW({', '.join(values)})::text"
 
 
 def same_text(there: str, here: str) -> bool:

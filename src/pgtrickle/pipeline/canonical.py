@@ -3,6 +3,9 @@
 DISTINCT, UNION, INTERSECT and EXCEPT show one of several equal rows, and PostgreSQL may take another one the next time.
 What is evaluated twice has to give the same text, so such columns are written in one way below these operators: without
 trailing zeros, without the sign of zero. Where all rows have the same digits anyhow, nothing is done.
+
+Of other types (interval, jsonb, citext, ranges and arrays of such) there is no one way: they are refused here, and
+below the top of a query also where groups are made by them.
 """
 
 from __future__ import annotations
@@ -12,10 +15,22 @@ from dataclasses import fields, is_dataclass, replace
 from itertools import count
 from typing import Any
 
-from pgtrickle.errors import DefinitionError
-from pgtrickle.pipeline.carriers import FLOAT4, FLOAT8, NUMERIC, SqlType, numeric_scale
+from pgtrickle.errors import DefinitionError, NotDifferentiableError
+from pgtrickle.pipeline.carriers import FLOAT4, FLOAT8, NUMERIC, SqlType, is_comparable, numeric_scale
 from pgtrickle.pipeline.leaves import now
-from pgtrickle.pipeline.nodes import Block, Concat, Distinct, Named, Node, Part, Plan, SetOperation, UnionAll, names
+from pgtrickle.pipeline.nodes import (
+    Block,
+    Concat,
+    Distinct,
+    Named,
+    Node,
+    Part,
+    Plan,
+    SetOperation,
+    UnionAll,
+    names,
+    parts,
+)
 from pgtrickle.pipeline.scales import output_scales
 from pgtrickle.pipeline.shapes import positional
 from pgtrickle.pipeline.sqltext import quote
@@ -25,12 +40,46 @@ Describe = Callable[[str], Sequence[SqlType]]
 
 def canonical(plan: Plan, describe: Describe) -> Plan:
     """The same plan, written in one way where equal rows become one."""
+    _refuse_loose_groups(plan, describe)
     if not any(isinstance(value, Distinct | SetOperation) for value in _walk(plan)):
         return plan
     numbers = count(1 + max((v.number for v in _walk(plan) if isinstance(v, Part)), default=0))
     found = _rewritten(plan, describe, numbers)
     assert isinstance(found, type(plan))
     return found
+
+
+def _refuse_loose_groups(plan: Plan, describe: Describe) -> None:
+    """Groups at the top are stored as they were found. Those below it are evaluated as they were, too, and a group may
+    then be shown by another of its equal keys."""
+    top: Any = plan
+    while isinstance(top, Block) and top.region is None and len(parts(top)) == 1 and parts(top)[0].node is not None:
+        top = parts(top)[0].node
+    for block in _walk(plan):
+        if not isinstance(block, Block) or not block.region or block is top:
+            continue
+        keys = tuple(Named(f"k{i}", (k,)) for i, k in enumerate(block.region))
+        try:
+            types = describe(now(Block(keys, block.trees, block.where)))
+        except NotDifferentiableError:
+            raise
+        except DefinitionError:
+            continue  # it takes something from a row outside: see _wraps
+        for key, type_ in zip(block.region, types, strict=True):
+            if is_loose(type_):
+                raise loose(key, type_)
+
+
+def is_loose(type_: SqlType) -> bool:
+    """Whether equal values may be written differently, and there is no way to write them alike."""
+    return type_.base not in (FLOAT4, FLOAT8, NUMERIC) and not is_comparable(type_)
+
+
+def loose(what: str, type_: SqlType) -> NotDifferentiableError:
+    return NotDifferentiableError(
+        f"{what} is of type {type_.name}, whose equal values may be written differently: which of them is shown is not "
+        "maintained from changes"
+    )
 
 
 def _walk(value: Any) -> Iterator[Any]:
@@ -75,6 +124,8 @@ def _wraps(node: Node, sides: Sequence[Node], describe: Describe) -> list[str] |
     branches = [b for side in sides for b in _branches(side)]
     wraps = ["{}"] * len(types)
     for position, type_ in enumerate(types):
+        if is_loose(type_):
+            raise loose(quote(names(sides[0])[position]), type_)
         if type_.base in (FLOAT4, FLOAT8):
             wraps[position] = f"({{}} + 0::{'float4' if type_.base == FLOAT4 else 'float8'})"
         elif type_.base == NUMERIC and numeric_scale(type_.typmod) is None:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.catalog import Column
+from pgtrickle.model.texts import as_text, from_text
 
 BOOL, INT8, INT2, INT4, TEXT, OID, FLOAT4, FLOAT8 = 16, 20, 21, 23, 25, 26, 700, 701
 BPCHAR, VARCHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC = 1042, 1043, 1082, 1114, 1184, 1700
@@ -22,6 +24,8 @@ INTEGERS = frozenset({INT2, INT4, INT8})
 # xid8, bit, varbit, int4range, int8range, daterange.
 _COMPARABLE = INTEGERS | {BOOL, OID, TEXT, VARCHAR, BPCHAR, DATE, TIMESTAMP, TIMESTAMPTZ}
 _COMPARABLE |= {18, 19, 17, 2950, 1083, 869, 650, 829, 774, 3220, 5069, 1560, 1562, 3904, 3926, 3912}
+# Types whose text is the same whatever DateStyle, IntervalStyle and the like are. By number: "char", name, uuid.
+UNFORMATTED = INTEGERS | {BOOL, OID, TEXT, VARCHAR, BPCHAR, NUMERIC, 18, 19, 2950}
 # Types that a hash index takes: also uuid.
 HASHED = INTEGERS | {BOOL, OID, TEXT, VARCHAR, BPCHAR, DATE, TIMESTAMP, TIMESTAMPTZ, NUMERIC, FLOAT4, FLOAT8, 2950}
 
@@ -49,14 +53,19 @@ def encoded(texts: Sequence[str]) -> str:
     return f"ARRAY[{', '.join(texts)}]::text[]::text"
 
 
-def decoded(array: str, position: int, type_name: str) -> str:
+def decoded(array: str, position: int, type_name: str, base: int) -> str:
     """Column `position` of an encoded row whose array is given."""
-    return f"({array})[{position + 1}]::{type_name}"
+    return from_text(f"({array})[{position + 1}]", type_name, base)
 
 
-def exact(sql: str) -> str:
+def exact(sql: str, base: int) -> str:
     """A value that Spark does not look into, as text."""
-    return f"({sql})::text"
+    return as_text(f"({sql})", base)
+
+
+def texts(alias: str, columns: Sequence[Column | SqlType]) -> str:
+    """The columns c0, c1, ... of `alias` as one text."""
+    return encoded([exact(f"{alias}.c{i}", c.base) for i, c in enumerate(columns)])
 
 
 def key(sql: str, type_: SqlType) -> str:
@@ -66,7 +75,7 @@ def key(sql: str, type_: SqlType) -> str:
     if type_.base in (FLOAT4, FLOAT8):  # -0 and 0 are one group
         return f"(({sql}) + 0::{'float4' if type_.base == FLOAT4 else 'float8'})::text"
     if is_comparable(type_):
-        return exact(sql)
+        return exact(sql, type_.base)
     raise NotDifferentiableError(
         f"grouping by type {type_.name} is not maintained from changes: its text does not decide equality"
     )

@@ -185,9 +185,9 @@ def _shown(text: Text) -> str:
     return "".join("..." if isinstance(p, Sub) else p for p in text)
 
 
-def sample_statements(template: Template, rows: int = 1) -> list[str]:
+def sample_statements(template: Template, rows: int = 1, *, are_copied: bool = False) -> list[str]:
     """What a refresh sends when every source has so many changes, and when each has them alone, with sample cuts."""
     window = Window(Cut(100, 100, ()), Cut(200, 200, ()))
-    changed = {relid: Changed(relid, window, rows) for relid in sorted(template.relids)}
+    changed = {relid: Changed(relid, window, rows, are_copied) for relid in sorted(template.relids)}
     alone = [template.delta_statement({r: c}) for r, c in changed.items()] if len(changed) > 1 else []
     return [template.delta_statement(changed), *alone]

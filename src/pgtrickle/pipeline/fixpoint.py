@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from pgtrickle.model.catalog import Column, Relation
-from pgtrickle.pipeline.carriers import decoded, encoded, exact
+from pgtrickle.pipeline.carriers import decoded, encoded, exact, texts
 from pgtrickle.pipeline.leaves import now, signed_rows
 from pgtrickle.pipeline.nodes import Node, Scan, scans
 from pgtrickle.pipeline.rules.asof import copies
@@ -71,8 +71,8 @@ class Definition:
     def further(self, step: int, changed: Mapping[int, Changed]) -> str:
         """Every other step. Fewer than no copies of a row is an error of PostgreSQL's: nothing may go."""
         width = len(self.columns)
-        row = encoded([exact(f"q.c{i}") for i in range(width)])
-        listed = ", ".join(decoded("b.r::text[]", i, c.type) for i, c in enumerate(self.columns))
+        row = texts("q", self.columns)
+        listed = ", ".join(decoded("b.r::text[]", i, c.type, c.base) for i, c in enumerate(self.columns))
         signed = signed_rows(changed, self.plan, row, width)
         net = f"SELECT d.r, sum(d.w) AS n FROM ({signed}) AS d(w, r) GROUP BY d.r HAVING sum(d.w) <> 0"
         return f"INSERT INTO {self.came} SELECT {step}, 'I', {listed} FROM ({net}) AS b, {copies('b.n')}"
@@ -83,7 +83,7 @@ class Definition:
 
     def found(self) -> str:
         """All rows of the working table in the form in which they travel."""
-        row = encoded([exact(f"w.c{n}") for n in self.numbers])
+        row = encoded([exact(f"w.c{n}", c.base) for c, n in zip(self.columns, self.numbers, strict=True)])
         return f"SELECT {row} FROM {self.came} AS w"
 
 

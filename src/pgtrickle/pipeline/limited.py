@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pgtrickle.model.catalog import Column
-from pgtrickle.pipeline.carriers import SqlType, encoded, exact
+from pgtrickle.pipeline.carriers import SqlType, texts
 from pgtrickle.pipeline.leaves import ROWS, Slots, no_delta, now
 from pgtrickle.pipeline.nodes import Block, Limit, Named, Node, Part, Recursive, children, parts
 from pgtrickle.pipeline.rules import full, general
@@ -125,7 +125,7 @@ class LimitTemplate:
 
     @property
     def _row(self) -> str:
-        return encoded([exact(f"q.c{i}") for i in range(len(self.types))])
+        return texts("q", self.types)
 
     def _own_order(self, alias: str, prefix: str) -> str:
         """The query's, which may leave ties."""

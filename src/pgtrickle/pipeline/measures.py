@@ -42,6 +42,7 @@ class Measure:
     call: AggregateCall
     at_least: int | None = None
     number: str | None = None
+    base: int = 0  # the type of the value in the state, looked through domains; 0: a number
 
     def name(self, suffix: str) -> str:
         return f"m{self.index}_{suffix}"
@@ -125,7 +126,7 @@ class _Builder:
         if ordered is None:
             return self._reread(i)
         state = (("v", type_.name),)
-        measure = self._measure(i, kind, kind, value=exact(self.column(i)), order=ordered, state=state)
+        measure = self._measure(i, kind, kind, value=exact(self.column(i), type_.base), order=ordered, state=state)
         return f's."{measure.name("v")}"'
 
     def _sum(self, i: int, call: AggregateCall, type_: SqlType) -> str:
@@ -142,7 +143,7 @@ class _Builder:
             i,
             "sum",
             "add",
-            value=exact(self.column(i)),
+            value=exact(self.column(i), type_.base),
             number=self.column(i),
             scale=None if scales is None else max(scales),
             state=(("n", "bigint"), ("s", "numeric")),
@@ -185,7 +186,8 @@ class _Builder:
 
     def _reread(self, i: int) -> str:
         state = (("v", self.result_types[i].declared),)
-        measure = self._measure(i, self.aggregate.calls[i].sql, "reread", state=state)
+        base = self.result_types[i].base
+        measure = self._measure(i, self.aggregate.calls[i].sql, "reread", state=state, base=base)
         return f's."{measure.name("v")}"'
 
     def _count(self, i: int, what: str, is_one: str, at_least: int | None = None) -> Measure:
@@ -205,6 +207,7 @@ class _Builder:
         order: str | None = None,
         scale: int | None = 0,
         at_least: int | None = None,
+        base: int = 0,
     ) -> Measure:
         """A new measure, or the one that another call already has: sum(x) and avg(x) share theirs."""
         call = self.aggregate.calls[i]
@@ -213,7 +216,7 @@ class _Builder:
             travels = "least", "greatest"
             slot = sum(m.kind == kind or (m.kind in travels and kind in travels) for m in self.measures)
             self.shared[key] = Measure(
-                len(self.measures), kind, slot, value, order, scale, state, call, at_least, number
+                len(self.measures), kind, slot, value, order, scale, state, call, at_least, number, base
             )
             self.measures.append(self.shared[key])
         return self.shared[key]

@@ -1,8 +1,8 @@
 """From PostgreSQL's text of a query to plan nodes.
 
-The input is what pg_get_viewdef prints with an empty search path: names are qualified, stars expanded, set operations
-and joins parenthesised. What these rules do not recognise raises NotDifferentiableError with a reason that a person
-reads. `selects` reads one SELECT, `fromclause` its FROM; this module reads what stands around them.
+The input is what pg_get_viewdef prints with the path pg_catalog, pg_temp: names are qualified, stars expanded, set
+operations and joins parenthesised. What these rules do not recognise raises NotDifferentiableError with a reason that a
+person reads. `selects` reads one SELECT, `fromclause` its FROM; this module reads what stands around them.
 """
 
 from __future__ import annotations

@@ -318,6 +318,9 @@ def _columns_in(tokens: tuple[str, ...]) -> list[tuple[str, ...]]:
             continue
         following = tokens[index + 1] if index + 1 < len(tokens) else ""
         if following == "." and index + 2 < len(tokens):
+            if tokens[index - 1 : index] == ("(",) and tokens[index - 2 : index - 1] == ("OPERATOR",):
+                index += 3
+                continue
             if index + 3 >= len(tokens) or tokens[index + 3] != "(":
                 found.append(tokens[index : index + 3])
             index += 3

@@ -10,9 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pgtrickle.errors import NotDifferentiableError
-from pgtrickle.model.catalog import REGION, Column
+from pgtrickle.model.catalog import REGION, REGION_COLUMN, Column
 from pgtrickle.pipeline.canonical import canonical
-from pgtrickle.pipeline.carriers import FLOAT4, FLOAT8, NUMERIC, SqlType, decoded, encoded, exact, key, numeric_scale
+from pgtrickle.pipeline.carriers import (
+    FLOAT4,
+    FLOAT8,
+    NUMERIC,
+    SqlType,
+    decoded,
+    encoded,
+    exact,
+    key,
+    numeric_scale,
+    texts,
+)
 from pgtrickle.pipeline.leaves import ROWS, Slots, no_delta, now, signed_rows
 from pgtrickle.pipeline.limited import LimitTemplate, compile_limit
 from pgtrickle.pipeline.measures import Measure, Measures, argument, plan_measures, shows_scale
@@ -58,7 +69,7 @@ class BagTemplate:
 
     @property
     def row(self) -> str:
-        return encoded([exact(f"q.c{i}") for i in range(len(self.columns))])
+        return texts("q", self.columns)
 
     def delta_statement(self, changed: Mapping[int, Changed]) -> str:
         return signed_rows(changed, self.plan, self.row, len(self.columns))
@@ -90,8 +101,7 @@ class RegionTemplate:
 
     @property
     def row(self) -> str:
-        width = len(self.columns) + self.has_column
-        return encoded([exact(f"q.c{i}") for i in range(width)])
+        return texts("q", [*self.columns, *([REGION_COLUMN] if self.has_column else [])])
 
     def load_statement(self) -> str:
         return f"SELECT {self.row} FROM ({self._rows(Statement({}, no_delta), [None])[0]}) AS q({self._names()})"
@@ -221,7 +231,7 @@ class FoldTemplate:
             else:
                 among = f'({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM "__pgt_k" AS k)::{type_.name}[])'
             filters.append(f"({among} OR ({sql}) IS NULL)" if may_be_null else f"({among})")
-        keys = ", ".join(f"{decoded('u.a', i, t.name)} AS k{i}" for i, t in enumerate(self.key_types))
+        keys = ", ".join(f"{decoded('u.a', i, t.name, t.base)} AS k{i}" for i, t in enumerate(self.key_types))
         join = " AND ".join(f"q.k{i} IS NOT DISTINCT FROM k.k{i}" for i in range(len(self.key_types)))
         sql = (
             f'WITH "__pgt_k" AS MATERIALIZED (SELECT u.ord, {keys} FROM (SELECT p.k::text[] AS a, p.ord '
@@ -240,14 +250,15 @@ class FoldTemplate:
         if whole:
             return self._state_items(), ", ".join(self._state_values())
         items = [f'{m.call.sql} AS "{m.name("v")}"' for m in self.rereads]
-        return items, ", ".join(f'q."{m.name("v")}"::text' for m in self.rereads)
+        return items, ", ".join(exact(f'q."{m.name("v")}"', m.base) for m in self.rereads)
 
     def _state_items(self) -> list[str]:
         own = [f'{self._state_sql(m, s)} AS "{m.name(s)}"' for m in self.measures.measures for s, _ in m.state]
         return ['count(*) AS "n"', *own]
 
     def _state_values(self) -> list[str]:
-        return ['q."n"::int8', *(f'q."{m.name(s)}"::text' for m in self.measures.measures for s, _ in m.state)]
+        own = [exact(f'q."{m.name(s)}"', m.base) for m in self.measures.measures for s, _ in m.state]
+        return ['q."n"::int8', *own]
 
     def output_statement(self, state: str) -> str:
         """The visible rows (c0.., then "gid") of the state rows in `state`, a table expression aliased s."""
@@ -301,10 +312,10 @@ def selected(plan: Aggregate, items: Sequence[str], filters: Sequence[str] = ())
 Template = BagTemplate | FoldTemplate | LimitTemplate | RecursionTemplate | RegionTemplate
 
 
-def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str) -> Template:
+def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str | None) -> Template:
     """`describe` asks PostgreSQL for the result types of a statement.
 
-    `stored` names the stream table, `state` the table beside it.
+    `stored` names the stream table, `state` the table beside it; None: nothing is kept beside it.
     """
     plan = canonical(plan, describe)
     if isinstance(plan, Aggregate):
@@ -319,9 +330,10 @@ def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stor
         return BagTemplate(plan, tuple(columns), _relids(plan))
     for child in children(core):
         _refuse_undetermined(child)
-    limited = compile_limit(plan, core, tuple(columns), _relids(plan), describe, state)
-    if limited is not None:
-        return limited
+    if state is not None:
+        limited = compile_limit(plan, core, tuple(columns), _relids(plan), describe, state)
+        if limited is not None:
+            return limited
     return _compile_region(plan, core, tuple(columns), describe, stored)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pgtrickle.model.catalog import Column
-from pgtrickle.pipeline.carriers import HASHED, encoded, exact
+from pgtrickle.pipeline.carriers import HASHED, texts
 from pgtrickle.pipeline.leaves import ROWS, Slots, now
 from pgtrickle.pipeline.nodes import Block, parts, plain
 from pgtrickle.pipeline.rules import general, recursion
@@ -28,7 +28,7 @@ class RecursionTemplate:
 
     @property
     def row(self) -> str:
-        return encoded([exact(f"q.c{i}") for i in range(len(self.columns))])
+        return texts("q", self.columns)
 
     @property
     def lookups(self) -> tuple[str, ...]:

@@ -34,8 +34,8 @@ class ChainRefresher(Refresher):
                 return [], [i for ids in levels for i in ids]
             inner, moment = found
             held: set[int] = set()
-            for ids in levels:
-                inner.level(ids, moment, outcomes, later, held)
+            for number, ids in enumerate(levels):
+                inner.level(ids, moment, outcomes, later, held, is_first=number == 0)
         return outcomes, later
 
     @contextmanager
@@ -54,16 +54,31 @@ class ChainRefresher(Refresher):
                     return
                 limits = replace(self.limits, may_try_full=False)
                 inner = type(self)(self.writer, self.writer, self.engine, self.compiled, limits, costs=self.costs)
+                inner.snapshot_of = self.reader
                 yield inner, replace(moment, cut=moment.cut.with_own(xid))
 
     def level(
-        self, ids: Sequence[int], moment: catalog.Moment, outcomes: list[Outcome], later: list[int], held: set[int]
+        self,
+        ids: Sequence[int],
+        moment: catalog.Moment,
+        outcomes: list[Outcome],
+        later: list[int],
+        held: set[int],
+        *,
+        is_first: bool,
     ) -> None:
-        """One level of a chain, inside its transaction. `held` are the tables that did not move, or will move later."""
+        """One level of a chain, inside its transaction. `held` are the tables that did not move, or will move later.
+
+        An author's session does not see what this transaction has written: below the first level such a table moves
+        later, and with it what reads it.
+        """
         tables = self._tables(ids)
-        waiting = [t for t in tables if held & {s.relid for s in t.sources}]
-        held |= {t.relid for t in waiting}
+        apart = [t for t in tables if t.runs_as_author and not is_first]
+        later += [t.pgt_id for t in apart]
+        waiting = [t for t in tables if t not in apart and held & {s.relid for s in t.sources}]
         later += [t.pgt_id for t in waiting if later]
+        waiting += apart
+        held |= {t.relid for t in waiting}
         found: list[Outcome] = []
         jobs = self._plan([t for t in tables if t not in waiting], moment, found)
         loads = [j.table for j in jobs if j.is_load] + [o.table for o in found if o.action == PREPARE]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.groups import Groups, StateColumn
+from pgtrickle.apply.groups import Groups, KeyType, StateColumn
 from pgtrickle.apply.kept import Kept
 from pgtrickle.apply.target import Target, quote
 from pgtrickle.db import catalog
+from pgtrickle.db.author import Copy
 from pgtrickle.db.connect import translated
-from pgtrickle.errors import DefinitionError, NotDifferentiableError
-from pgtrickle.model.catalog import REGION, Column, Relation, StreamTable
-from pgtrickle.pipeline.carriers import SqlType, encoded, exact
+from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableError
+from pgtrickle.model.catalog import REGION, REGION_COLUMN, Relation, StreamTable
+from pgtrickle.model.session import evaluated, other_formats
+from pgtrickle.pipeline.carriers import UNFORMATTED, SqlType, encoded, exact
 from pgtrickle.pipeline.deltatext import Texts
 from pgtrickle.pipeline.explain import explain, sample_statements
 from pgtrickle.pipeline.limited import LimitTemplate
@@ -22,6 +25,8 @@ from pgtrickle.pipeline.nodes import Aggregate, Plan, scans
 from pgtrickle.pipeline.parse import Functions, parse
 from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
 from pgtrickle.pipeline.walks import RecursionTemplate
+from pgtrickle.runtime import meaning
+from pgtrickle.runtime.author import Analyst, unreadable, with_copies
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -45,7 +50,10 @@ class Compiled:
     load_sql: str
     explanation: dict[str, Any]
     kept: Kept | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)  # of the author, under which statements are evaluated
+    meant: dict[str, str | None] | None = None  # what the text means, for the plan (runtime/meaning.py)
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
+    copies: tuple[Copy, ...] = ()  # what the author's session needs to load it
     texts: Texts = field(default_factory=Texts, compare=False, repr=False)  # of change statements
 
     @property
@@ -55,14 +63,37 @@ class Compiled:
 
 def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = frozenset()) -> Compiled:
     """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE, or is in a cycle."""
+    found = meaning.meant(conn, table)
+    kept = table.session_settings
+    formats = other_formats(kept)
+    if formats and meaning.makes_texts(conn, found.query):
+        return _formatted(conn, table, found, formats)
+    compiled = _compiled(conn, meaning.as_meant(table, found), cycle, found.only_whole)
+    return replace(compiled, settings=evaluated(kept), meant=meaning.kept(table, found))
+
+
+def _formatted(conn: Connection, table: StreamTable, found: meaning.Meant, formats: Mapping[str, str]) -> Compiled:
+    """A query that makes texts of values, in formats of its author that are not ours."""
+    listed = ", ".join(f"{name} {value}" for name, value in sorted(formats.items()))
+    reason = f"the query makes texts of values, and its author's session had {listed}"
+    if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
+        raise NotDifferentiableError(reason, hint="use to_char() and the like, or define it with the usual formats")
+    compiled = _full(conn, meaning.as_meant(table, found), reason, is_formatted=True)
+    settings = {**evaluated(table.session_settings), **formats}
+    return replace(compiled, settings=settings, meant=meaning.kept(table, found))
+
+
+def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_whole: str | None) -> Compiled:
     if cycle:
         return _cyclic(conn, table, cycle)
     try:
+        if only_whole is not None:
+            raise NotDifferentiableError(only_whole)
         template = _template(conn, table)
     except NotDifferentiableError as error:
         if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
             raise
-        return _full(table, error.message)
+        return _full(conn, table, error.message)
     target = _target(table, template)
     groups, kept = _groups(template, target), None
     if isinstance(template, LimitTemplate) and groups is not None:
@@ -71,7 +102,7 @@ def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = 
     length = len(explanation["leaves"][0])
     if table.refresh_mode == "AUTO" and length > MOST_CHARACTERS:
         reason = f"its changes take a statement of {length:,} characters, which PostgreSQL would analyse for seconds"
-        return _full(table, f"{reason} (refresh_mode DIFFERENTIAL takes it nevertheless)")
+        return _full(conn, table, f"{reason} (refresh_mode DIFFERENTIAL takes it nevertheless)")
     if target.is_mirror:
         explanation["spark"] = "large loads, and net changes per row where they are many; identity is by the database"
     return Compiled(target, template, groups, None, template.load_statement(), explanation, kept)
@@ -90,7 +121,9 @@ def _explained(conn: Connection, template: Template) -> dict[str, Any]:
 def _cyclic(conn: Connection, table: StreamTable, cycle: frozenset[int]) -> Compiled:
     """A member of a cycle: a bag, whatever the query, because the fixpoint is compared row by row."""
     found: str | None
-    if table.refresh_mode not in ("AUTO", "FULL"):
+    if table.runs_as_author:
+        found = "its query is evaluated by a session of its author, which does not see what the steps have written"
+    elif table.refresh_mode not in ("AUTO", "FULL"):
         found = f"its refresh_mode is {table.refresh_mode}"
     elif table.mode_reason is not None and table.effective_mode == "FULL":
         found = table.mode_reason
@@ -128,21 +161,45 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     template = compiled.template
     if template is None:
         return compiled
+    statements = _statements(template, are_copied=table.runs_as_author)
+    reason, hint = None, None
+    types = meaning.own_types(conn)
+    try:
+        with translated(), conn.transaction():
+            Analyst(conn, table).explain(list(dict.fromkeys(statements)), sorted(template.relids))
+        if types:  # over the buffers themselves: they are parsed here, by us
+            reason = meaning.compared_otherwise(conn, types, _statements(template, are_copied=False))
+    except (DefinitionError, ConfigError) as error:
+        hidden = unreadable(conn, table) if table.runs_as_author else []
+        if isinstance(error, ConfigError) and not hidden:
+            raise
+        reason, hint = error.message, error.hint
+        if hidden:
+            reason = f"its changes are found by columns that {table.author} may not read: {', '.join(hidden)}"
+        elif types and "[42883]" in reason:  # no such operator
+            reason = meaning.NO_OPERATOR
+    if reason is None:
+        return compiled
+    if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or compiled.cycle:
+        raise NotDifferentiableError(reason, hint=hint)
+    found = meaning.meant(conn, table)
+    full = _full(conn, meaning.as_meant(table, found), reason)
+    return replace(full, meant=compiled.meant, settings=compiled.settings)
+
+
+def _statements(template: Template, *, are_copied: bool) -> list[str]:
+    """One of each kind that reads changes or state. Many changes are read another way than few."""
     sampled = _without_storage(template)
-    # Many changes are read another way than few.
-    statements = [*sample_statements(sampled), *sample_statements(sampled, rows=1_000_000)]
+    statements = [
+        *sample_statements(sampled, are_copied=are_copied),
+        *sample_statements(sampled, rows=1_000_000, are_copied=are_copied),
+    ]
     if isinstance(template, FoldTemplate) and template.key_types:
         reread = template.reread_statement(may_be_null=True, whole=True)
         statements.append(reread.replace("%s::text[]", "NULL::text[]").replace("%%", "%"))
-    try:
-        with translated(), conn.transaction():
-            for sql in dict.fromkeys(statements):
-                conn.execute(f"EXPLAIN {sql}")
-    except DefinitionError as error:
-        if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
-            raise NotDifferentiableError(error.message, hint=error.hint) from error
-        return _full(table, error.message)
-    return compiled
+    if isinstance(template, FoldTemplate | LimitTemplate):
+        statements.append(template.output_statement(f"(SELECT {_no_state(template)}) AS s"))
+    return statements
 
 
 def _without_storage(template: Template) -> Template:
@@ -164,7 +221,11 @@ def _template(conn: Connection, table: StreamTable) -> Template:
         raise NotDifferentiableError("refresh_mode is FULL")
     if table.effective_mode == "FULL" and table.mode_reason:
         raise NotDifferentiableError(table.mode_reason)
-    plan = parse_table(conn, table)
+    if table.runs_as_author and with_copies(conn, table, table.query)[1]:
+        raise NotDifferentiableError(
+            f"its query is evaluated as {table.author}, for whom tables of other databases are copied each time"
+        )
+    plan = parse_table(conn, table, folded=not table.runs_as_author)
     try:
         with translated(), conn.transaction():
             try:
@@ -174,22 +235,24 @@ def _template(conn: Connection, table: StreamTable) -> Template:
                     raise
                 # Groups whose state cannot be kept are replaced as they stand in the table.
                 template = _compiled_plan(conn, table, parse_table(conn, table, folded=False))
-            _prove(conn, template)
+            _prove(conn, table, template)
     except DefinitionError as error:
         _still_valid(conn, table)
-        raise NotDifferentiableError(error.message, hint=error.hint) from error
+        is_operator = "[42883]" in error.message and bool(meaning.own_types(conn))
+        raise NotDifferentiableError(meaning.NO_OPERATOR if is_operator else error.message, hint=error.hint) from error
     return template
 
 
 def _compiled_plan(conn: Connection, table: StreamTable, plan: Plan) -> Template:
-    target = _target(table)
+    target, analyst = _target(table), Analyst(conn, table)
 
     def describe(sql: str) -> list[SqlType]:
         # In a savepoint: part of a query that takes something from outside has no meaning by itself, and is asked for.
         with translated(), conn.transaction():
-            return [SqlType(*row) for row in catalog.describe(conn, sql)]
+            return analyst.describe(sql)
 
-    return compile_plan(plan, table.columns, describe, target.table, target.state)
+    state = None if table.runs_as_author else target.state
+    return compile_plan(plan, table.columns, describe, target.table, state)
 
 
 def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) -> Plan:
@@ -199,19 +262,20 @@ def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) ->
 
     def find(schema: str, name: str) -> Relation:
         # A name that is not among the sources is one that was renamed or made anew: then whatever has the name now.
-        return known.get((schema, name)) or catalog.find_relation(conn, schema, name)
+        found = known.get((schema, name)) or catalog.find_relation(conn, schema, name)
+        return meaning.view_explicit(conn, found) if found.kind == "v" else found
 
     return parse(table.query, find, used, functions, folded=folded)
 
 
 def _still_valid(conn: Connection, table: StreamTable) -> None:
     """Raises when the query itself does not stand any more: then its text, not our cutting of it, is at fault."""
-    catalog.plan(conn, table.query)
+    Analyst(conn, table).plan(table.query)
 
 
-def _prove(conn: Connection, template: Template) -> None:
+def _prove(conn: Connection, table: StreamTable, template: Template) -> None:
     """PostgreSQL plans the load and the visible rows, so that a text which does not fit is found now."""
-    catalog.plan(conn, template.load_statement())
+    Analyst(conn, table).plan(template.load_statement())
     if isinstance(template, FoldTemplate | LimitTemplate):
         catalog.plan(conn, template.output_statement(f"(SELECT {_no_state(template)}) AS s"))
 
@@ -223,17 +287,24 @@ def _no_state(template: FoldTemplate | LimitTemplate) -> str:
     return ", ".join(["NULL::int8 AS gid", "NULL::int8 AS h", "NULL::text AS k", "NULL::int8 AS n", *columns])
 
 
-def _full(table: StreamTable, reason: str) -> Compiled:
+def _full(conn: Connection, table: StreamTable, reason: str, *, is_formatted: bool = False) -> Compiled:
+    """`is_formatted`: read under formats of its author that are not ours."""
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
-    row = encoded([exact(f"q.c{i}") for i in range(len(table.columns))])
-    load = f"SELECT {row} FROM ({table.query}) AS q({names})"
-    return Compiled(_target(table), None, None, reason, load, {"mode": "FULL", "reason": reason, "leaves": [load]})
+    texts = [
+        f"pgtrickle._in_our_format(q.c{i})" if is_formatted and c.typid not in UNFORMATTED else exact(f"q.c{i}", c.base)
+        for i, c in enumerate(table.columns)
+    ]
+    row = encoded(texts)
+    query, copies = with_copies(conn, table, table.query) if table.runs_as_author else (table.query, ())
+    load = f"SELECT {row} FROM ({query}) AS q({names})"
+    explanation = {"mode": "FULL", "reason": reason, "leaves": [load]}
+    return Compiled(_target(table), None, None, reason, load, explanation, copies=copies)
 
 
 def _target(table: StreamTable, template: Template | None = None) -> Target:
     columns = table.columns
     if isinstance(template, RegionTemplate) and template.has_column:
-        columns = (*columns, Column(0, REGION, 'text COLLATE "C"', 25, -1))
+        columns = (*columns, REGION_COLUMN)
     lookups = template.lookups if isinstance(template, RecursionTemplate) else ()
     return Target(table.pgt_id, table.schema, table.name, columns, lookups, table.mirror is not None)
 
@@ -241,7 +312,7 @@ def _target(table: StreamTable, template: Template | None = None) -> Target:
 def _groups(template: Template, target: Target) -> Groups | None:
     if not isinstance(template, FoldTemplate | LimitTemplate):
         return None
-    key_types = tuple(t.declared for t in _key_types(template))
+    key_types = tuple(KeyType(t.declared, t.base) for t in _key_types(template))
     is_limited = isinstance(template, FoldTemplate) and template.plan.is_limited
     return Groups(target, key_types, tuple(_state_columns(template)), template.output_statement, is_limited)
 
@@ -254,7 +325,7 @@ def _state_columns(template: FoldTemplate | LimitTemplate) -> list[StateColumn]:
     if isinstance(template, LimitTemplate):
         return []
     return [
-        StateColumn(m.name(suffix), type_, _fold(m, suffix))
+        StateColumn(m.name(suffix), type_, _fold(m, suffix), m.base)
         for m in template.measures.measures
         for suffix, type_ in m.state
     ]

@@ -14,9 +14,11 @@ from pgtrickle.apply.target import reshape
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import qualified
 from pgtrickle.db.copy import read_batches
+from pgtrickle.db.session import applied
 from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Window
+from pgtrickle.model.texts import row_text
 from pgtrickle.pipeline import frames
 from pgtrickle.pipeline.fixpoint import Definition, define
 from pgtrickle.pipeline.leaves import ROWS
@@ -105,7 +107,7 @@ class CycleRefresher(ChainRefresher):
                     return "somebody has written to a table of the cycle"
                 assert job.since is not None
                 images = Changed(source.relid, Window(job.since, moment.cut), 0).images
-                columns = ", ".join(f"c.c{a}::text" for a in sorted(source.columns)) or "()"
+                columns = row_text([f"c.c{a}" for a in sorted(source.columns)])
                 signed = "sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END)"
                 gone.append(f"EXISTS (SELECT FROM {images} GROUP BY {columns} HAVING {signed} < 0)")
         row = self.reader.execute(f"SELECT {' OR '.join(gone)}").fetchone() if gone else None
@@ -161,7 +163,7 @@ class CycleRefresher(ChainRefresher):
                     sql = definition.further(step, changed)
                 else:
                     continue
-                with timed(job, "fixpoint"):
+                with timed(job, "fixpoint"), applied(self.writer, job.settings):
                     rows = self.writer.execute(sql).rowcount
                     if rows >= FEWEST_ANALYSED:
                         self.writer.execute(f"ANALYZE {definition.came}")

@@ -42,7 +42,8 @@ def reload_reason(table: StreamTable, instance: Instance, now: Cut, time_zone: s
     if since(table, instance, now) is None:
         return "transaction ids went backwards (restored from a backup)"
     stored = (table.plan or {}).get("time_zone")
-    if stored is not None and stored != time_zone:
+    # One that keeps its author's is evaluated with that.
+    if "TimeZone" not in table.session_settings and stored is not None and stored != time_zone:
         return f"TimeZone changed from {stored} to {time_zone}"
     return None
 

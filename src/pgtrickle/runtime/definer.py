@@ -19,6 +19,7 @@ from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, InvariantError, PgtrickleError, SourceChangedError, TransientError
 from pgtrickle.pipeline.references import reference_at, references_to
+from pgtrickle.runtime.meaning import explicit
 from pgtrickle.runtime.origins import Origins, Place
 from pgtrickle.telemetry import event
 
@@ -131,8 +132,10 @@ def define(home: Connection, dsn: str, origins: Origins, asked: Asked) -> None:
     # As PostgreSQL understood it over all columns: * and NATURAL mean those of the tables, not of the mirrors.
     row = home.execute(statement("probe_text")).fetchone()
     assert row is not None
-    (text,) = row
+    text, operators = row
     home.execute("DROP VIEW pg_temp.__pgt_probe")
+    # While the tables that it was typed over are there: operators that the text does not name are those of the author.
+    text = explicit(home, text, operators, asked.search_path).query
     mirrors = []
     for shell in asked.shells.values():
         (relid,) = home.execute("SELECT %s::pg_catalog.regclass::oid::int8", (shell.relation,)).fetchone() or (0,)

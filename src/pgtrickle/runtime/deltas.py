@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -13,20 +13,25 @@ from pgtrickle.apply import kept as limited
 from pgtrickle.apply.stage import stage_arrow, stage_columns
 from pgtrickle.db.copy import read_batches
 from pgtrickle.db.roundtrip import Ask, Steps, ask_all, ask_together
-from pgtrickle.errors import PgtrickleError
+from pgtrickle.db.session import applied
+from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline import frames
 from pgtrickle.pipeline.deltatext import delta_text
+from pgtrickle.pipeline.leaves import ROWS
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.spark import SparkEngine, WorkItem
 from pgtrickle.pipeline.templates import FoldTemplate
+from pgtrickle.runtime import author
 from pgtrickle.runtime.decide import DIFFERENTIAL
-from pgtrickle.runtime.job import Job, timed
+from pgtrickle.runtime.job import Job, by_settings, timed
 from pgtrickle.runtime.loads import read_refill
 from pgtrickle.runtime.rereads import delta_arrays
 from pgtrickle.runtime.room import Room
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from pgtrickle.db.connect import Connection
 
 # Rows that a few changes may bring (all of them twice, where a subquery that every row asks has another answer) before
@@ -50,28 +55,52 @@ def read_deltas(reader: Connection, jobs: Sequence[Job], cut: Cut, most_bytes: i
         if not changed:
             continue
         room = Room(MOST_ROWS, most_bytes) if job.table.refresh_mode == "AUTO" else None
+        if job.place is not None:
+            _read_as_author(reader, job, changed, room)
+            continue
         if sum(c.rows for c in changed.values()) > SMALL_ROWS:
-            _copy(reader, job, template.delta_statement(changed), room)
+            with applied(reader, job.settings):
+                _copy(reader, job, template.delta_statement(changed), room)
             continue
         text, values = delta_text(template, job.compiled.texts, changed)
         # Some at a time: a result is otherwise in memory before the first of its rows can be counted.
         look = None if room is None else room.take_rows
         asked.append((job, Ask(text, values or (), values is not None, job.compiled.texts.mark(), look)))
-    answers = ask_all(reader, [ask for _, ask in asked], apart=_are_timed(job for job, _ in asked))
-    for (job, _), answer in zip(asked, answers, strict=True):
-        job.leaf = frames.Rows(job.template.slots, answer.rows)
-        job.timings.add("read", answer.ms)
+    asks = {id(job): ask for job, ask in asked}
+    for settings, together in by_settings(job for job, _ in asked):
+        with applied(reader, settings):
+            answers = ask_all(reader, [asks[id(job)] for job in together], apart=_are_timed(together))
+        for job, answer in zip(together, answers, strict=True):
+            job.leaf = frames.Rows(job.template.slots, answer.rows)
+            job.timings.add("read", answer.ms)
 
 
 def _copy(reader: Connection, job: Job, text: str, room: Room | None) -> None:
-    slots = job.template.slots
-    with timed(job, "read"), closing(read_batches(reader, text, frames.text_types(slots))) as batches:
+    _gather(job, read_batches(reader, text, frames.text_types(job.template.slots)), room)
+
+
+def _gather(job: Job, found: Generator[pa.Table], room: Room | None) -> None:
+    with timed(job, "read"), closing(found) as batches:
         tables = []
         for batch in batches:
             if room is not None:
                 room.take(len(batch), batch.nbytes)
             tables.append(batch)
-        job.leaf = frames.from_batches(tables, slots)
+        job.leaf = frames.from_batches(tables, job.template.slots)
+
+
+def _read_as_author(reader: Connection, job: Job, changed: Mapping[int, Changed], room: Room | None) -> None:
+    place, slots = job.place, job.template.slots
+    if place is None or slots != ROWS:
+        raise InvariantError("a table with a state was to be read as its author")
+    copied, copies = author.window_copies(reader, job.table, changed)
+    text = job.template.delta_statement(copied)
+    if sum(c.rows for c in changed.values()) > SMALL_ROWS:
+        _gather(job, author.read_many(place, job.table, text, copies, frames.text_types(slots)), room)
+        return
+    with timed(job, "read"):
+        look = None if room is None else room.take_rows
+        job.leaf = frames.Rows(slots, author.read_rows(place, job.table, text, copies, look))
 
 
 def net(engine: SparkEngine, jobs: Sequence[Job]) -> None:
@@ -98,17 +127,20 @@ def arrange(reader: Connection, engine: SparkEngine, jobs: Sequence[Job]) -> Non
         assert job.delta is not None
         kept, groups, template = job.compiled.kept, job.compiled.groups, job.template
         if kept is not None and limited.runs_out(reader, kept, sum(job.delta.columns["n"])):
-            with timed(job, "refill"):
+            with timed(job, "refill"), applied(reader, job.settings):
                 job.refill = read_refill(reader, engine, job)
         elif isinstance(template, FoldTemplate):
             assert groups is not None
             folds.append((job, delta_arrays(template, groups, job.compiled.texts, job.delta)))
         else:
             job.arrays = [job.delta.columns[name] for name, _ in bags.delta_columns(job.compiled.target)]
-    found = ask_together(reader, [steps for _, steps in folds], apart=_are_timed(job for job, _ in folds))
-    for (job, _), (arrays, ms) in zip(folds, found, strict=True):
-        job.arrays = arrays
-        job.timings.add("reread", ms)
+    steps = {id(job): each for job, each in folds}
+    for settings, together in by_settings(job for job, _ in folds):
+        with applied(reader, settings):
+            found = ask_together(reader, [steps[id(job)] for job in together], apart=_are_timed(together))
+        for job, (arrays, ms) in zip(together, found, strict=True):
+            job.arrays = arrays
+            job.timings.add("reread", ms)
 
 
 def apply_deltas(writer: Connection, jobs: Sequence[Job]) -> dict[int, tuple[int, int]]:
@@ -124,12 +156,15 @@ def apply_deltas(writer: Connection, jobs: Sequence[Job]) -> dict[int, tuple[int
             else:
                 small.append((job, bags.apply_arrays(job.compiled.target, arrays)))
             continue
-        with timed(job, "apply"):
+        with timed(job, "apply"), applied(writer, job.settings):
             found[job.table.pgt_id] = _apply(writer, job)
-    results = ask_together(writer, [steps for _, steps in small], apart=_are_timed(job for job, _ in small))
-    for (job, _), (rows, ms) in zip(small, results, strict=True):
-        found[job.table.pgt_id] = rows
-        job.timings.add("apply", ms)
+    all_steps = {id(job): steps for job, steps in small}
+    for settings, together in by_settings(job for job, _ in small):
+        with applied(writer, settings):
+            results = ask_together(writer, [all_steps[id(job)] for job in together], apart=_are_timed(together))
+        for job, (rows, ms) in zip(together, results, strict=True):
+            found[job.table.pgt_id] = rows
+            job.timings.add("apply", ms)
     return found
 
 

@@ -22,8 +22,9 @@ def record_failure(
     action: str,
     started_at: datetime,
     max_consecutive: int,
+    empty: bool = False,
 ) -> str:
-    """Writes history, message, status and alert; returns the new status.
+    """Writes history, message, status and alert; returns the new status. `empty`: its content goes, too.
 
     Transient errors count towards SUSPENDED; a broken invariant marks the table for a new load and counts too;
     anything else will not go away by itself: ERROR.
@@ -53,6 +54,8 @@ def record_failure(
         if row is None:  # dropped or redefined meanwhile: nobody is waiting for this error
             return table.status
         status = str(row[0])
+        if empty:
+            conn.execute("SELECT pgtrickle._empty(%s)", (table.pgt_id,))
         # Everybody may listen, and the message may quote rows: it is for those who may read the table.
         detail = f"{error.code}; pgtrickle.pgt_status() has the message"
         alert = {"event": "refresh_failed", "table": table.full_name, "status": status, "detail": detail}

@@ -209,8 +209,8 @@ def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], foun
     if home.execute("SELECT pgtrickle._reads_otherwise(%s)", (pgt_id,)).fetchone() == (True,):
         return 0
     row = home.execute(
-        "SELECT defining_query, original_query, created_by FROM pgtrickle.pgt_stream_tables "
-        "WHERE pgt_id = %s FOR UPDATE",
+        "SELECT defining_query, original_query, coalesce(pgtrickle._author(created_by, created_key), '') "
+        "FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s FOR UPDATE",
         (pgt_id,),
     ).fetchone()
     if row is None:

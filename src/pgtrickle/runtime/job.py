@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pgtrickle.db.handover import Handover
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Delta, Pending, Timings
@@ -56,7 +57,9 @@ class Job:
     arrays: list[Sequence[Any]] | None = None
     refill: list[pa.Table] | None = None  # the kept rows of a LIMIT anew, instead of arrays
     error: PgtrickleError | None = None
+    settings: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # of its author, where the session has others
     is_silent: bool = False  # only its frontier moves, along with others': nothing for the history
+    place: Handover | None = None  # where its author's session reads; None: it is evaluated by us
 
     @property
     def is_load(self) -> bool:
@@ -67,6 +70,14 @@ class Job:
         if self.compiled.template is None:
             raise InvariantError("a table without a template was to be refreshed from its changes")
         return self.compiled.template
+
+
+def by_settings(jobs: Iterable[Job]) -> list[tuple[Mapping[str, tuple[str, str]], list[Job]]]:
+    """Those that are evaluated under the same settings together; mostly that is all of them."""
+    found: dict[frozenset[tuple[str, tuple[str, str]]], list[Job]] = {}
+    for job in jobs:
+        found.setdefault(frozenset(job.settings.items()), []).append(job)
+    return [(together[0].settings, together) for together in found.values()]
 
 
 @contextmanager

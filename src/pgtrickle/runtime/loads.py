@@ -11,6 +11,7 @@ from pgtrickle.apply import bags, groups, kept
 from pgtrickle.apply.stage import drop_stage, stage_arrow
 from pgtrickle.apply.target import reshape
 from pgtrickle.db.copy import read_batches
+from pgtrickle.runtime.author import read_load
 from pgtrickle.runtime.bulkload import stage_by_executors
 from pgtrickle.runtime.job import Job, timed
 
@@ -32,7 +33,9 @@ def stage_load(reader: Connection, writer: Connection, engine: SparkEngine, job:
     if reader is writer:  # one session cannot copy out and in at a time
         return stage_arrow(writer, columns, list(_identified(reader, engine, job)), pgt_id=job.table.pgt_id)
     begun = time.perf_counter()
-    stage = stage_by_executors(reader, writer, engine, job.table, job.compiled, at_least_bytes=bulk_bytes)
+    stage: str | None = None
+    if job.place is None:  # executors would read as us
+        stage = stage_by_executors(reader, writer, engine, job.table, job.compiled, at_least_bytes=bulk_bytes)
     if stage is not None:
         job.timings.add("executors", (time.perf_counter() - begun) * 1000)
         return stage
@@ -60,8 +63,15 @@ def read_refill(reader: Connection, engine: SparkEngine, job: Job) -> list[pa.Ta
         return [engine.identify(batch) for batch in batches]
 
 
+def _read(reader: Connection, job: Job) -> Generator[pa.Table, None, None]:
+    sql, types = job.compiled.load_sql, _types(job.compiled)
+    if job.place is None:
+        return read_batches(reader, sql, types)
+    return read_load(job.place, job.table, sql, job.compiled.copies, types, job.compiled.settings)
+
+
 def _identified(reader: Connection, engine: SparkEngine, job: Job) -> Generator[pa.Table, None, None]:
-    with closing(read_batches(reader, job.compiled.load_sql, _types(job.compiled))) as batches:
+    with closing(_read(reader, job)) as batches:
         while True:
             with timed(job, "read"):
                 batch = next(batches, None)

@@ -22,6 +22,7 @@ from pgtrickle.runtime.compile import Compiled
 from pgtrickle.runtime.decide import FULL, PREPARE
 from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.mirrors import MirrorRefresher, SharedRefresher
+from pgtrickle.runtime.originrights import recheck
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.prepare import Reader, prepare_mirror
 from pgtrickle.runtime.readings import Reading, Want
@@ -91,7 +92,19 @@ class Mirroring:
                     self._origins.note(key, reader.key, list(followed[key].wants), cut)
         for apart in alone:
             outcomes += self._guarded(home, apart, partial(self._alone, home, apart))
+        self.recheck(home, keys)
         return outcomes
+
+    def recheck(self, home: Connection, keys: Sequence[str] | None = None) -> None:
+        """What the authors of stream tables here may still read at these origins (None: all)."""
+        with translated():
+            if keys is None:
+                found = home.execute("SELECT DISTINCT origin_key FROM pgtrickle.pgt_mirrors").fetchall()
+                keys = [key for (key,) in found]
+            mirrors = [t.mirror for t in catalog.load_mirrors(home, keys) if t.mirror is not None]
+        for key in dict.fromkeys(m.key for m in mirrors):
+            with suppress(TransientError):  # it is away, and nothing comes from it
+                recheck(home, [m for m in mirrors if m.key == key], lambda m: self._origins.session(self._dsn, m))
 
     def _guarded(
         self, home: Connection, tables: Sequence[StreamTable], action: Callable[[], list[Outcome]]

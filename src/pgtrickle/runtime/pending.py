@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pgtrickle.db.roundtrip import Ask, ask_all
 from pgtrickle.model.flow import Pending, Window
+from pgtrickle.model.texts import row_text
 from pgtrickle.pipeline.rules.linear import buffer_name
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _statement(relid: int, sets: Iterable[frozenset[int] | None]) -> str:
 def _do_matter(columns: frozenset[int] | None) -> str:
     if columns is None:
         return "true"
-    group = ", ".join(f"c.c{a}::text" for a in sorted(columns)) or "()"
+    group = row_text([f"c.c{a}" for a in sorted(columns)])
     signed = "sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END)"
     return f"(p.n > {MOST_NETTED} OR EXISTS (SELECT FROM r AS c GROUP BY {group} HAVING {signed} <> 0))"
 

@@ -10,13 +10,15 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import TRANSACTION, connect, quote_ident, translated
+from pgtrickle.db.connect import SAFE_PATH, TRANSACTION, connect, quote_ident, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError, DefinitionError, InvariantError, PgtrickleError
 from pgtrickle.pipeline.explain import plan_lines
 from pgtrickle.runtime.compile import compile_table
 from pgtrickle.runtime.definer import Asked, define, pending
 from pgtrickle.runtime.origins import Origins
+from pgtrickle.runtime.prepare import judge
+from pgtrickle.runtime.refresh import lost_privilege
 from pgtrickle.runtime.renames import follow_renames
 from pgtrickle.telemetry import event
 
@@ -35,7 +37,12 @@ def plan_of_table(dsn: str, name: str) -> dict[str, Any]:
         wanted = name if "." in name else f"public.{name}"
         for table in catalog.load_stream_tables(conn):
             if table.full_name == wanted or table.name == name:
-                return _plan(conn, table if table.mirror is not None else follow_renames(conn, table))
+                if table.lost_privilege is not None:
+                    raise lost_privilege(table)
+                if table.mirror is None:
+                    judge(conn, table)
+                    table = follow_renames(conn, table)
+                return _plan(conn, table)
     raise DefinitionError(f"there is no stream table {name}", hint="pgtrickle status lists them")
 
 
@@ -46,7 +53,7 @@ def plan_of_query(dsn: str, query: str) -> dict[str, Any]:
         # Names in it mean what they mean in a fresh session; afterwards nothing may be found by accident again.
         conn.execute('SET LOCAL search_path = "$user", public')
         conn.execute("SELECT pgtrickle.create_stream_table(%s, %s)", (f"public.{_PLANNED}", query))
-        conn.execute("SET LOCAL search_path = ''")
+        conn.execute(f"SET LOCAL search_path = {SAFE_PATH}")
         for asked in pending(conn):
             if (asked.schema, asked.name) == ("public", _PLANNED):  # it reads other databases
                 define(conn, dsn, Origins(), asked)

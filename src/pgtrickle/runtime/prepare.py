@@ -19,6 +19,7 @@ from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
 from pgtrickle.model.texts import same_text
 from pgtrickle.pipeline.explain import plan_words
 from pgtrickle.pipeline.sqltext import nameless
+from pgtrickle.runtime.author import Analyst
 from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
 from pgtrickle.runtime.renames import ANEW, follow_origin, follow_renames, has_renamed, is_renamed_there
 
@@ -62,6 +63,7 @@ def prepare(
 def _ready(
     conn: Connection, table: StreamTable, reload: str | None, cycle: frozenset[int], *, is_renamed: bool
 ) -> Compiled:
+    judge(conn, table, reload)
     # Views before they are compiled, names after: what changes in between does not have the fingerprint noted here.
     found: dict[int, str | None] = dict.fromkeys(s.relid for s in table.watched if not s.capturable)
     found |= fingerprints(conn, found)
@@ -112,6 +114,7 @@ def _mirror_ready(
             "columns": sorted(mirror.columns),
         },
     )
+    judge(origin, there, reload)
     found = _captured(origin, mirror.relid, frozenset(mirror.columns), fingerprints_for_others)
     compiled = _by_key(home, compile_table(origin, there))
     compiled = _settled(origin, home, there, compiled, reload)
@@ -155,7 +158,8 @@ def _settled(
     """Proven where its sources are, recorded where the table is, if its shape is another one than before. The content
     stays if only names are (`is_renamed`).
 
-    After a restart of ours nothing has to be proven again: changed sources show in their fingerprints.
+    After a restart of ours nothing has to be proven again: changed sources show in their fingerprints, code that the
+    query can reach by what the catalog says of it.
     """
     stored = (table.plan or {}).get("shape")
     if reload is not None or stored != _shape(table, compiled):
@@ -164,7 +168,28 @@ def _settled(
         is_renamed = _same_meaning(there, table, compiled) is None and is_renamed
     if stored != _shape(table, compiled):
         _record(home, table, compiled, is_renamed=is_renamed)
+    elif not is_judged(table):
+        home.execute(
+            "UPDATE pgtrickle.pgt_stream_tables SET plan = plan || %s::jsonb WHERE pgt_id = %s",
+            (json.dumps({"code": table.code}), table.pgt_id),
+        )
     return compiled
+
+
+def is_judged(table: StreamTable) -> bool:
+    """Whether the code that its query can reach is as it was when it was found to be trusted."""
+    return table.plan is not None and table.plan.get("code") == table.code
+
+
+def judge(conn: Connection, table: StreamTable, reload: str | None = None) -> None:
+    """Raises when the query reaches code that must not run with the privileges that it is evaluated with. Before
+    anything is compiled: PostgreSQL calls functions of constants when it plans."""
+    if reload is None and is_judged(table):
+        return
+    with conn.transaction(force_rollback=True):
+        conn.execute(f"CREATE TEMPORARY VIEW __pgt_judged AS {table.query}")
+        asked = {"probe": "pg_temp.__pgt_judged", "id": None if table.mirror is not None else table.pgt_id}
+        conn.execute(statement("still_trusted"), asked)
 
 
 def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> str | None:
@@ -175,14 +200,14 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> s
     what a definition must not, or what only FULL can follow.
     """
     known = {s.relid: s.columns for s in table.sources}
-    with conn.transaction(force_rollback=True):
-        conn.execute(f"CREATE TEMPORARY VIEW __pgt_reads AS {table.query}")
+    query = (compiled.meant or {}).get("query") or table.query
+    with Analyst(conn, replace(table, query=query)).view("__pgt_reads") as (looking, copies):
         probe = {"probe": "pg_temp.__pgt_reads"}
-        rows = conn.execute(statement("reads"), probe).fetchall()
-        types = conn.execute(statement("probe_types"), probe).fetchall()
+        rows = looking.execute(statement("reads"), probe).fetchall()
+        types = looking.execute(statement("probe_types"), probe).fetchall()
         asked = {**probe, "id": None if table.mirror is not None else table.pgt_id}
-        obstacle, stranger = (conn.execute(statement("still_usable"), asked).fetchone() or (None, None))[:2]
-    if stranger is not None:
+        obstacle, stranger = (looking.execute(statement("still_usable"), asked).fetchone() or (None, None))[:2]
+    if stranger is not None and not table.runs_as_author:
         raise DefinitionError(
             stranger, hint="map both to one user, or have its origin managed: then rights count there"
         )
@@ -195,6 +220,8 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> s
                 f"column {column.name} of the query is of type {type_} now, and was {column.type}", hint=ANEW
             )
     for relid, name, columns in rows:
+        if name in copies:
+            continue
         if relid not in known or not known[relid].issuperset(columns):
             what = "a column of " if relid in known else ""
             raise SourceChangedError(
@@ -263,7 +290,9 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, *, is_rena
             rests_on = {key: stored[key] for key in ("time_zone", "functions") if key in stored}
         explained = compiled.explanation
         plan: dict[str, object] = {k: v for k, v in explained.items() if k in ("mode", "leaves", "load")}
+        plan["meant"] = compiled.meant
         plan |= {"words": list(plan_words(explained)), "shape": _shape(table, compiled), "content": content, **rests_on}
+        plan["code"] = table.code
         recorded = {
             "id": table.pgt_id,
             "version": table.definition_version,
@@ -296,7 +325,8 @@ def _content(table: StreamTable, compiled: Compiled) -> str:
 def _layout(compiled: Compiled) -> list[object]:
     state: list[object] = []
     if compiled.groups is not None:
-        state = [*compiled.groups.key_types, *((c.name, c.type, c.fold) for c in compiled.groups.state)]
+        state = [t.name for t in compiled.groups.key_types]
+        state += [(c.name, c.type, c.fold) for c in compiled.groups.state]
     # A mirror of before, whose rows have Spark's identity, is loaded anew.
     return [state, compiled.reason, *(["identity by the database"] if compiled.target.is_mirror else [])]
 

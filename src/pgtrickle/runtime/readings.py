@@ -155,10 +155,12 @@ def read(conn: Connection, wants: Sequence[Want]) -> Reading:
             with conn.pipeline():  # in one round trip
                 asked = [conn.execute(statement(name)) for name in ("cut", "timeline")]
                 asked += [conn.execute(_POSITIONS), conn.execute(statement("fingerprints"), {"relids": relids})]
-            ((cut,), ((timeline,),), places, found) = (cursor.fetchall() for cursor in asked)
+                asked += [conn.execute(statement("buffer_types"), {"relids": relids})]
+            ((cut,), ((timeline,),), places, found, types) = (cursor.fetchall() for cursor in asked)
             moment = catalog.moment_of(cut)
             known = _positions(places)
             prints: dict[int, str | None] = dict.fromkeys(relids) | dict(of_history(timeline, dict(found)))
+            typed: dict[int, dict[str, int]] = dict(types)
             tables: dict[int, Rows] = {}
             room = MOST_BYTES
             for relid in relids:
@@ -166,7 +168,7 @@ def read(conn: Connection, wants: Sequence[Want]) -> Reading:
                 if (
                     own
                     and prints[relid] is not None
-                    and (rows := _rows(conn, relid, own, moment.cut, room)) is not None
+                    and (rows := _rows(conn, relid, own, moment.cut, room, typed.get(relid, {}))) is not None
                 ):
                     room -= rows.bytes
                     if room < 0:
@@ -191,13 +193,16 @@ def _positions(rows: Sequence[tuple[Any, ...]]) -> dict[Place, Position]:
     }
 
 
-def _rows(conn: Connection, relid: int, wants: Sequence[Want], cut: Cut, room: int) -> Rows | None:
-    """None: they are too many. Those that take more than `room` bytes are not fetched to the end."""
+def _rows(
+    conn: Connection, relid: int, wants: Sequence[Want], cut: Cut, room: int, types: Mapping[str, int]
+) -> Rows | None:
+    """None: they are too many. Those that take more than `room` bytes are not fetched to the end. `types`: of columns
+    whose type is not PostgreSQL's own."""
     since = min((w.since for w in wants), key=lambda c: (c.xmax, c.xmin, -len(c.open_xids)))
     if not all(since.precedes(w.since) for w in wants):
         return None
     shapes = {shape: number for number, shape in enumerate(dict.fromkeys(w.shape for w in wants))}
-    texts = "".join(f", {encoded([exact(f'b.c{a:d}') for a in shape])}" for shape in shapes)
+    texts = "".join(f", {encoded([exact(f'b.c{a:d}', types.get(str(a), 0)) for a in shape])}" for shape in shapes)
     query = (
         f"SELECT b.xid::text, b.action::text{texts} FROM {buffer_name(relid)} AS b "
         f"WHERE {Window(since, cut).predicate('b.xid')} LIMIT {MOST_ROWS + 1}"

@@ -16,16 +16,20 @@ from pgtrickle.apply.commit import Record, Written, fence, write_history
 from pgtrickle.capture.fingerprint import fingerprints, unchanged
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import MOST_PLANNED_AHEAD, begin, plan_for_many, translated
+from pgtrickle.db.handover import hand_over
+from pgtrickle.db.session import applied
 from pgtrickle.errors import (
     DefinitionError,
     FencedError,
     InexactValueError,
+    LostPrivilegeError,
     PgtrickleError,
     SourceChangedError,
     TooManyRowsError,
 )
 from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.flow import Cut, Frontier, Pending, Timings, Window
+from pgtrickle.model.session import apart
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.bulkload import BULK_BYTES
 from pgtrickle.runtime.compile import Compiled
@@ -77,6 +81,7 @@ class Refresher:
         self.quiet_too = False  # of a cycle all go when one does
         self.bulk_bytes = bulk_bytes
         self.costs = costs if costs is not None else CostMemory()
+        self.snapshot_of = reader  # the session whose snapshot authors' sessions take over
 
     def wave(self, ids: Sequence[int], *, initiated_by: str = "SCHEDULER") -> list[Outcome]:
         return self.wave_if(ids, lambda _tables: True, initiated_by) or []
@@ -194,6 +199,9 @@ class Refresher:
             if not table.is_in_place:
                 outcomes.append(Outcome(table, FULL, None, _moved(table)))
                 continue
+            if table.lost_privilege is not None:
+                outcomes.append(Outcome(table, FULL, None, lost_privilege(table)))
+                continue
             compiled = self.compiled(table)
             if compiled is None:
                 outcomes.append(Outcome(table, PREPARE))
@@ -219,7 +227,14 @@ class Refresher:
             timings = Timings()
             timings.add("plan", (time.perf_counter() - begun) * 1000)
             own = {s.relid: prints.get(s.relid) for s in table.watched}
-            jobs.append(Job(table, compiled, decision, cuts[table.pgt_id], pending, own, started, timings))
+            job = Job(table, compiled, decision, cuts[table.pgt_id], pending, own, started, timings)
+            job.settings = apart(compiled.settings, moment.session)
+            jobs.append(job)
+        authors = [job for job in jobs if job.table.runs_as_author]
+        if authors:  # here, because no snapshot is exported from within a savepoint
+            place = hand_over(self.snapshot_of)
+            for job in authors:
+                job.place = place
         return jobs
 
     def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
@@ -270,14 +285,14 @@ class Refresher:
         stages: dict[int, str] = {}
         for job in jobs:
             if job.is_load:
-                with timed_together([job], "stage"):
+                with timed_together([job], "stage"), applied(self.reader, job.settings):
                     stages[job.table.pgt_id] = stage_load(self.reader, self.writer, self.engine, job, self.bulk_bytes)
         records = [self._record(job, moment, initiated_by) for job in jobs]
         if any(job.is_load or (job.arrays and len(job.arrays[0]) > MOST_PLANNED_AHEAD) for job in jobs):
             plan_for_many(self.writer)
         # Only now: a long load must not lock the catalog row while it is read.
         moved = fence(self.writer, records)
-        applied = self._apply_all([job for job in jobs if job.table.pgt_id in moved], stages)
+        rows = self._apply_all([job for job in jobs if job.table.pgt_id in moved], stages)
         outcomes: list[Outcome] = []
         written: list[Written] = []
         for job, record in zip(jobs, records, strict=True):
@@ -285,7 +300,7 @@ class Refresher:
                 fenced = FencedError(f"stream table {record.pgt_id} was refreshed or changed by somebody else first")
                 outcomes.append(Outcome(job.table, record.action, record.reason, fenced))
                 continue
-            inserted, deleted = applied[record.pgt_id]
+            inserted, deleted = rows[record.pgt_id]
             job.compiled.texts.moved += inserted + deleted
             timings = job.timings.to_json()
             if not job.is_silent:
@@ -328,7 +343,7 @@ class Refresher:
         found: dict[int, tuple[int, int]] = {}
         for job in jobs:
             if (stage := stages.get(job.table.pgt_id)) is not None:
-                with timed(job, "apply"):
+                with timed(job, "apply"), applied(self.writer, job.settings):
                     found[job.table.pgt_id] = replace_rows(self.writer, job, stage)
         rest = [job for job in jobs if job.table.pgt_id not in found]
         with timed_together([job for job in rest if job.decision.action == DIFFERENTIAL], "apply"):
@@ -358,6 +373,13 @@ def _moved(table: StreamTable) -> SourceChangedError:
     return SourceChangedError(
         f"the table {table.full_name} was dropped, renamed or moved to another schema",
         hint=f"put it back and resume, or SELECT pgtrickle.repair_stream_table('{table.full_name}')",
+    )
+
+
+def lost_privilege(table: StreamTable) -> LostPrivilegeError:
+    return LostPrivilegeError(
+        table.lost_privilege or "",
+        hint=f"grant it again, then SELECT pgtrickle.resume_stream_table('{table.full_name}')",
     )
 
 

@@ -171,16 +171,20 @@ def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]
     named = [r for r in renamed if references_to(table.query, (r.schema, r.name), keywords)]
     if not named:
         return table.query
+    if table.runs_as_author:  # to have PostgreSQL write it would run code of the author, as us
+        raise DefinitionError(f"it is evaluated as {table.author}, so it is not analysed as the service")
+    # An operator that the text does not name is found along the author's path; all else in pg_catalog, as it was.
+    path = ", ".join(["pg_catalog", *filter(None, [table.session_settings.get("search_path")]), "pg_temp"])
     with translated(), conn.transaction(force_rollback=True):
-        text = _through_shells(conn, table.query, named, keywords)
+        text = _through_shells(conn, table.query, named, keywords, path)
     with translated(), conn.transaction(force_rollback=True):
-        text, columns = _understood(conn, text)
+        text, columns = _understood(conn, text, path)
     if [(c["name"], c["typid"], c["typmod"]) for c in columns] != [(c.name, c.typid, c.typmod) for c in table.columns]:
         raise DefinitionError("its columns would be others")
     return text
 
 
-def _through_shells(conn: Connection, text: str, named: Sequence[_Renamed], keywords: frozenset[str]) -> str:
+def _through_shells(conn: Connection, text: str, named: Sequence[_Renamed], keywords: frozenset[str], path: str) -> str:
     """In a transaction that is taken back."""
     # One at a time: two that give the same names would wait for one another.
     conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('pgtrickle.shells', 0))")
@@ -192,7 +196,7 @@ def _through_shells(conn: Connection, text: str, named: Sequence[_Renamed], keyw
             text = place.replaced(text, _SHELLS, shell, with_alias=not under_own_names)
     for shell, its in zip(shells, named, strict=True):
         _make_shell(conn, shell, its)
-    if make_probe(conn, text) is not None:
+    if make_probe(conn, text, path) is not None:
         raise DefinitionError("it names another database")
     for i, (shell, its) in enumerate(zip(shells, named, strict=True)):
         where = f"{_SHELLS}.{quote_ident(shell)}"
@@ -252,9 +256,9 @@ def _rename_columns(conn: Connection, relation: str, names: Sequence[tuple[str, 
         conn.execute(f"ALTER TABLE {relation} RENAME COLUMN __pgt_between_{i} TO {quote_ident(new)}")
 
 
-def _understood(conn: Connection, text: str) -> tuple[str, list[dict[str, Any]]]:
+def _understood(conn: Connection, text: str, path: str) -> tuple[str, list[dict[str, Any]]]:
     """As PostgreSQL writes it, and its columns."""
-    if make_probe(conn, text) is not None:
+    if make_probe(conn, text, path) is not None:
         raise DefinitionError("it names another database")
     return _text_of_probe(conn)
 

@@ -16,6 +16,8 @@ _HOW = {
 def verify_lines(results: Sequence[VerifyResult]) -> Iterator[str]:
     for result in results:
         detail = f"{result.mode}; {_HOW[result.how].format(result.waited)}"
+        if result.against:
+            detail += f"; compared with {result.against}"
         if result.note:
             detail += f"; {result.note}"
         if result.ok:

@@ -64,4 +64,4 @@ class TemplateCache:
 
 def version(table: StreamTable) -> Version:
     """What a compiled table depends on; sources are watched by their fingerprints."""
-    return (table.definition_version, table.refresh_mode, table.relid)
+    return (table.definition_version, table.refresh_mode, table.relid, table.run_as, table.author, table.code)

@@ -1,22 +1,27 @@
 """`pgtrickle verify`: is a stream table equal to its query, as PostgreSQL evaluates it at the table's own cut?
 
-Everything is read in one REPEATABLE READ transaction. When no change is pending there, the query itself is evaluated.
-When some are, the sources are read as of the table's cut (`around`); where that cannot be expressed, a refresh is
-asked for and awaited (`waited`).
+Everything is read in one REPEATABLE READ transaction. When no change is pending there, the query is evaluated as its
+author typed it, which refreshes do not use (runtime/oracle.py). When some are, the sources are read as of the table's
+cut (`around`), in the text that refreshes use and whose operators are the author's; where that cannot be expressed, a
+refresh is asked for and awaited (`waited`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import TRANSACTION, Connection, begin, connect, qualified, quote_ident, translated
+from pgtrickle.db.handover import hand_over
+from pgtrickle.db.session import applied
+from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import Column, StreamTable
-from pgtrickle.model.flow import Pending, Window
+from pgtrickle.model.flow import Window
+from pgtrickle.model.session import apart
 from pgtrickle.pipeline.carriers import (
     BOOL,
     BPCHAR,
@@ -29,15 +34,21 @@ from pgtrickle.pipeline.carriers import (
     TIMESTAMP,
     TIMESTAMPTZ,
     VARCHAR,
+    exact,
 )
 from pgtrickle.pipeline.limited import LimitTemplate
 from pgtrickle.pipeline.nodes import Plan
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.whole import query_as_of
+from pgtrickle.runtime import author
 from pgtrickle.runtime.compile import compile_table, parse_table
 from pgtrickle.runtime.decide import since
+from pgtrickle.runtime.meaning import as_meant, meant
+from pgtrickle.runtime.oracle import AS_KEPT, AS_OF, AS_TYPED, TIES_DECIDED, as_typed
 from pgtrickle.runtime.origins import Origins
 from pgtrickle.runtime.pending import read_pending
+from pgtrickle.runtime.prepare import is_judged
+from pgtrickle.runtime.refresh import lost_privilege
 from pgtrickle.runtime.renames import has_renamed
 from pgtrickle.runtime.verifymirror import compare_mirror
 
@@ -66,6 +77,7 @@ class VerifyResult:
     mode: str
     how: str
     note: str | None = None
+    against: str = ""  # what the table was compared with
 
 
 def verify_tables(
@@ -154,6 +166,8 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
         if not loaded:
             raise DefinitionError("the stream table was dropped meanwhile")
         table = loaded[0]
+        if table.lost_privilege is not None:
+            raise lost_privilege(table)
         if table.status in ("ERROR", "SUSPENDED"):
             raise ConfigError(
                 f"{table.full_name} is in status {table.status}",
@@ -162,29 +176,48 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
         if table.mirror is not None:
             return _mirror(look, table)
         cut = since(table, moment.instance, moment.cut)
-        # One with a renamed source follows it by a refresh, too.
-        if cut is None or not table.is_populated or table.needs_reinit or has_renamed(conn, table):
+        # One with a renamed source follows it by a refresh, too; and a refresh judges code that has changed.
+        is_usable = table.is_populated and not table.needs_reinit and is_judged(table)
+        if cut is None or not is_usable or has_renamed(conn, table):
             return None
         window = Window(cut, moment.cut)
         pending, _ = read_pending(conn, [(s.relid, window, None) for s in table.captured])
-        query, how = table.query, "quiet"
+        table = as_meant(table, meant(conn, table))
+        settings = _settings(table, moment)
+        how, against = "quiet", AS_TYPED
+        changed: dict[int, Changed] = {}
         decided = _decided(conn, table)
-        if decided is not None:
-            query = query_as_of(decided, {})
+        with applied(conn, settings):
+            query = _as_typed(conn, table) if decided is None else None
+        if query is None:
+            query, against = (table.query, AS_KEPT) if decided is None else (query_as_of(decided, {}), TIES_DECIDED)
         if any(p.rows or p.truncated for p in pending.values()):
-            around = _around(conn, table, decided, {relid: p for (relid, _, _), p in pending.items()}, window)
+            changed = {
+                relid: Changed(relid, window, p.rows, table.runs_as_author)
+                for (relid, _, _), p in pending.items()
+                if p.rows
+            }
+            is_truncated = any(p.truncated for p in pending.values())
+            around = None if is_truncated else _around(conn, table, decided, changed)
             if around is None:
                 return None
-            query, how = around, "around"
+            query, how, against = around, "around", AS_OF
             # Tables read as of a cut have no statistics; taken for tiny, they would be joined row by row.
             conn.execute("SET LOCAL enable_nestloop = off")
         waited = 0.0
         if waiting_since is not None:
             how, waited = "waited", round(time.monotonic() - waiting_since, 3)
-        missing, extra, note = _compare(conn, table, query)
-    return VerifyResult(
-        table.full_name, not missing and not extra, missing, extra, str(cut), waited, table.effective_mode, how, note
-    )
+        evaluator = _Evaluator(conn, table, changed, settings, as_typed=against == AS_TYPED)
+        missing, extra, note = _compare(evaluator, table, query)
+    ok = not missing and not extra
+    mode = table.effective_mode
+    return VerifyResult(table.full_name, ok, missing, extra, str(cut), waited, mode, how, note, against)
+
+
+def _settings(table: StreamTable, moment: catalog.Moment) -> dict[str, tuple[str, str]]:
+    """The author's, all of them: nothing travels as text here."""
+    kept = {name: value for name, value in table.session_settings.items() if name != "search_path"}
+    return apart(kept, moment.session)
 
 
 def _mirror(look: _Look, table: StreamTable) -> VerifyResult | None:
@@ -193,14 +226,16 @@ def _mirror(look: _Look, table: StreamTable) -> VerifyResult | None:
     if found is None:
         return None
     missing, extra, cut = found
-    note = f"compared with {table.mirror.name}"
     ok = not missing and not extra
-    return VerifyResult(table.full_name, ok, missing, extra, str(cut), 0.0, table.effective_mode, "around", note)
+    against = table.mirror.name
+    mode = table.effective_mode
+    return VerifyResult(table.full_name, ok, missing, extra, str(cut), 0.0, mode, "around", None, against)
 
 
 @contextmanager
 def _snapshot(conn: Connection) -> Iterator[None]:
-    begin(conn, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    # Not READ ONLY, for the sake of temporary views; nothing is left of it.
+    begin(conn, "ISOLATION LEVEL REPEATABLE READ READ WRITE")
     try:
         yield
     finally:
@@ -221,51 +256,91 @@ def _decided(conn: Connection, table: StreamTable) -> Plan | None:
     return template.told_apart()
 
 
-def _around(
-    conn: Connection, table: StreamTable, decided: Plan | None, pending: dict[int, Pending], window: Window
-) -> str | None:
-    if table.effective_mode == "FULL" or any(p.truncated for p in pending.values()):
+def _around(conn: Connection, table: StreamTable, decided: Plan | None, changed: Mapping[int, Changed]) -> str | None:
+    if table.effective_mode == "FULL":
         return None
     try:
         plan = decided or parse_table(conn, table)
     except NotDifferentiableError:
         return None
-    return query_as_of(plan, {relid: Changed(relid, window, p.rows) for relid, p in pending.items() if p.rows})
+    return query_as_of(plan, changed)
 
 
-def _compare(conn: Connection, table: StreamTable, query: str) -> tuple[int, int, str | None]:
+def _as_typed(conn: Connection, table: StreamTable) -> str | None:
+    """The text itself where its author's session is to evaluate it."""
+    if not table.runs_as_author:
+        return as_typed(conn, table)
+    row = conn.execute(statement("original"), {"id": table.pgt_id}).fetchone()
+    reads_copies = bool(author.with_copies(conn, table, table.query)[1])
+    return (
+        None
+        if row is None or reads_copies or "search_path" not in table.session_settings
+        else f"{row[0].rstrip().rstrip(';')}\n"
+    )
+
+
+class _Evaluator:
+    """Evaluates as whoever refreshes do: us, or the table's author. `as_typed`: along the author's search_path."""
+
+    def __init__(
+        self,
+        conn: Connection,
+        table: StreamTable,
+        changed: Mapping[int, Changed],
+        settings: Mapping[str, tuple[str, str]],
+        *,
+        as_typed: bool,
+    ) -> None:
+        self._conn = conn
+        self._table = table
+        self._settings = settings
+        self._path = table.session_settings["search_path"] if as_typed and table.runs_as_author else None
+        self._place = hand_over(conn) if table.runs_as_author else None
+        self._windows = author.window_copies(conn, table, changed)[1] if table.runs_as_author else []
+
+    def two_numbers(self, text: str) -> tuple[int, int]:
+        if self._place is None:
+            with translated(), self._conn.transaction(), applied(self._conn, self._settings):
+                row = self._conn.execute(text).fetchone()
+        else:
+            text, copies = author.with_copies(self._conn, self._table, text)
+            first = [] if self._path is None else [f"SET LOCAL search_path = {self._path}"]
+            with translated(), author.session(self._place, self._table, [*copies, *self._windows]) as session:
+                (row,) = session.rows(text, ("int8", "int8"), first=first)
+        assert row is not None
+        return int(row[0]), int(row[1])
+
+
+def _compare(evaluator: _Evaluator, table: StreamTable, query: str) -> tuple[int, int, str | None]:
     try:
-        with translated(), conn.transaction():
-            missing, extra = _differences(conn, table, query, rounded=False)
+        missing, extra = _differences(evaluator, table, query, rounded=False)
     except SourceChangedError:  # a type, or one inside an array or composite, has no equality
-        return (*_differences(conn, table, query, rounded=False, as_text=True), "some types compared as text")
+        return (*_differences(evaluator, table, query, rounded=False, as_text=True), "some types compared as text")
     if not (missing or extra) or not any(c.typid in (FLOAT4, FLOAT8) for c in table.columns):
         return missing, extra, None
     # A float sum depends on the order of its rows, which PostgreSQL does not promise even to itself.
-    rounded = _differences(conn, table, query, rounded=True)
+    rounded = _differences(evaluator, table, query, rounded=True)
     return (*rounded, "floats compared to 12 digits") if not any(rounded) else (missing, extra, None)
 
 
 def _differences(
-    conn: Connection, table: StreamTable, query: str, *, rounded: bool, as_text: bool = False
+    evaluator: _Evaluator, table: StreamTable, query: str, *, rounded: bool, as_text: bool = False
 ) -> tuple[int, int]:
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
     shown = ", ".join(_comparable(f"q.c{i}", c, rounded=rounded, as_text=as_text) for i, c in enumerate(table.columns))
     stored = ", ".join(quote_ident(c.name) for c in table.columns)
     wanted = f"SELECT {shown} FROM ({query}) AS q({names})"
     have = f"SELECT {shown} FROM (SELECT {stored} FROM {qualified(table.schema, table.name)}) AS q({names})"
-    row = conn.execute(
+    return evaluator.two_numbers(
         f"WITH wanted AS MATERIALIZED ({wanted}), have AS MATERIALIZED ({have}) "
         "SELECT (SELECT count(*) FROM (TABLE wanted EXCEPT ALL TABLE have) AS m), "
         "(SELECT count(*) FROM (TABLE have EXCEPT ALL TABLE wanted) AS e)"
-    ).fetchone()
-    assert row is not None
-    return int(row[0]), int(row[1])
+    )
 
 
 def _comparable(sql: str, column: Column, *, rounded: bool, as_text: bool) -> str:
     if column.typid in _NO_EQUALITY or (as_text and column.typid not in _PLAIN):
-        return f"{sql}::text"
+        return exact(sql, column.base)
     if rounded and column.typid in (FLOAT4, FLOAT8):
         special = f"{sql}::float8 IN ('NaN', 'Infinity', '-Infinity')"
         return f"CASE WHEN {special} THEN {sql}::text ELSE to_char({sql}::float8, '9.99999999999EEEE') END"

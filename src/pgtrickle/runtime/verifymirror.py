@@ -13,7 +13,7 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import begin, qualified, quote_ident
 from pgtrickle.model.catalog import StreamTable, as_at_origin
 from pgtrickle.model.flow import Cut, Frontier, Window
-from pgtrickle.pipeline.carriers import encoded, exact
+from pgtrickle.pipeline.carriers import encoded, exact, texts
 from pgtrickle.pipeline.rules.linear import Changed
 from pgtrickle.pipeline.whole import query_as_of
 from pgtrickle.runtime.compile import parse_table
@@ -38,7 +38,7 @@ def compare_mirror(conn: Connection, table: StreamTable, dsn: str, origins: Orig
         return None
     render_alike(conn)
     key = catalog.read_moment(conn).instance.key
-    have = ", ".join(exact(quote_ident(c.name)) for c in table.columns)
+    have = ", ".join(exact(quote_ident(c.name), c.base) for c in table.columns)
     stored = f"SELECT {encoded([have])} FROM {qualified(table.schema, table.name)}"
     with origins.session(dsn, mirror) as origin:
         begin(origin, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -55,8 +55,8 @@ def compare_mirror(conn: Connection, table: StreamTable, dsn: str, origins: Orig
         rows = sum(p.rows for p in pending.values())
         changed = {mirror.relid: Changed(mirror.relid, window, rows)} if rows else {}
         names = ", ".join(f"c{i}" for i in range(len(table.columns)))
-        texts = encoded([exact(f"q.c{i}") for i in range(len(table.columns))])
-        wanted = f"SELECT {texts} FROM ({query_as_of(parse_table(origin, there), changed)}) AS q({names})"
+        row = texts("q", table.columns)
+        wanted = f"SELECT {row} FROM ({query_as_of(parse_table(origin, there), changed)}) AS q({names})"
         if _digest(conn, stored) == _digest(origin, wanted):
             return 0, 0, cut
         mine, theirs = _counted(conn, stored), _counted(origin, wanted)

@@ -15,6 +15,7 @@ from pgtrickle.errors import (
     EngineLostError,
     FencedError,
     InvariantError,
+    LostPrivilegeError,
     LostRaceError,
     OriginAwayError,
     PgtrickleError,
@@ -31,6 +32,7 @@ from pgtrickle.runtime.failures import record_failure
 from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.mirroring import Mirroring
 from pgtrickle.runtime.prepare import prepare
+from pgtrickle.runtime.refresh import lost_privilege
 from pgtrickle.runtime.renames import has_renamed
 from pgtrickle.runtime.templatecache import TemplateCache, version
 from pgtrickle.scheduler.cost import Limits
@@ -116,6 +118,11 @@ class Worker:
         cycles = [u for u in units if u.kind == CYCLIC]
         self._cycles_of = {i: frozenset(relids[j] for j in u.members if j in relids) for u in cycles for i in u.members}
         tables = [t for t in tables if t.status in ("INITIALIZING", "ACTIVE")]
+        if any(t.lost_privilege is not None and t.origins for t in tables):
+            self._mirroring.recheck(self.writer)  # it may have been granted again, elsewhere
+            with translated():
+                tables = catalog.load_stream_tables(self.writer, [t.pgt_id for t in tables])
+        tables = self._permitted(tables, outcomes)
         mirrors = [t for t in tables if t.mirror is not None]  # prepared at their origins, which may be away
         if mirrors:
             outcomes += self._mirrored(mirrors, noticed)
@@ -132,6 +139,15 @@ class Worker:
             elif len(unit.members) > 1:
                 outcomes += self._chain([[i for i in level if i in ready] for level in unit.levels])
         return outcomes
+
+    def _permitted(self, tables: Sequence[StreamTable], outcomes: list[Outcome]) -> list[StreamTable]:
+        """Without those that lack a privilege, which stop: not even a plan is made for them."""
+        started = datetime.now(UTC)
+        for table in tables:
+            if table.lost_privilege is not None:
+                outcomes.append(Outcome(table, "FULL", None, lost_privilege(table)))
+                self._failed(outcomes[-1], started)
+        return [t for t in tables if t.lost_privilege is None]
 
     def _are_plain(self, tables: Sequence[StreamTable]) -> bool:
         """Whether they can go as they were read: nothing is to be prepared, loaded, fetched elsewhere or done apart."""
@@ -337,6 +353,7 @@ class Worker:
                 action=outcome.action,
                 started_at=started,
                 max_consecutive=self.settings.max_consecutive_errors,
+                empty=isinstance(error, LostPrivilegeError) and self.settings.on_lost_privilege == "empty",
             )
         log.warning(
             "Refresh failed",

@@ -10,10 +10,11 @@ Spark's dates and timestamps, which know neither infinity nor all of PostgreSQL'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pgtrickle.errors import DefinitionError
+from pgtrickle.model.texts import from_text
 from pgtrickle.pipeline import carriers
 
 Column = Any  # pyspark.sql.Column, classic or Connect
@@ -58,6 +59,7 @@ class PgType:
     deterministic: bool = True
     explicit: bool = False
     label: str = ""
+    base: int = field(default=0, compare=False)  # of an opaque one, looked through domains
 
     @property
     def shown(self) -> str:
@@ -117,7 +119,7 @@ def pg_type(type_: carriers.SqlType, *, collation: str = "", deterministic: bool
             raise DefinitionError(NO_LENGTH)
         return PgType(name, length=length, collation=collation, deterministic=deterministic)
     if carriers.is_comparable(type_):
-        return PgType("opaque", label=type_.name)
+        return PgType("opaque", label=type_.name, base=type_.base)
     raise DefinitionError(f"type {type_.name} cannot be used in an expression that joins databases")
 
 
@@ -134,7 +136,7 @@ def carried(sql: str, type_: PgType) -> str:
             return f"pg_catalog.encode({sql}, 'hex')"
         case "bool" | "int2" | "int4" | "int8" | "float4" | "float8":
             return f"({sql})"
-    return carriers.exact(sql)
+    return carriers.exact(sql, type_.base)
 
 
 def restored(sql: str, type_: PgType) -> str:
@@ -163,7 +165,7 @@ def restored(sql: str, type_: PgType) -> str:
             raise DefinitionError(NO_LENGTH)
         case "bool" | "int2" | "int4" | "int8" | "float4" | "float8" | "text":
             return f"({sql})"
-    return f"({sql})::{type_.shown}"
+    return from_text(f"({sql})", type_.shown, type_.base)
 
 
 def _infinite(sql: str, finite: str, greatest: str, least: str, kind: str) -> str:

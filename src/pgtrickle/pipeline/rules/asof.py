@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pgtrickle.model.texts import as_text, from_text
 from pgtrickle.pipeline.carriers import encoded
 from pgtrickle.pipeline.nodes import Scan
 from pgtrickle.pipeline.rules.linear import Changed
@@ -38,8 +39,8 @@ def as_of(
     buffer = f"{change.images} AND c.action <> 'T'"
     table = f"{quote(scan.relation.schema)}.{quote(scan.relation.name)} AS t"
     stored = {a: f"t.{quote(by_number[a].name)}" for a in columns}
-    row = encoded([f"{s}::text" for s in stored.values()])
-    image = encoded([f"c.c{a}::text" for a in columns])
+    row = encoded([as_text(s, by_number[a].base) for a, s in stored.items()])
+    image = encoded([as_text(f"c.c{a}", by_number[a].base) for a in columns])
     changed = [f"c.c{a}" for a in scan.key] or [image]
     names = [f"k{i}" for i in range(len(changed))]
     listed = ", ".join(f"{c} AS {n}" for c, n in zip(changed, names, strict=True))
@@ -56,7 +57,7 @@ def as_of(
     shown = [*(f"{stored[a]} AS {quote(n)}" for a, n in scan.exposes), f"true AS {NOW_MARK}"]
     given = [*(f"b.c{a} AS {quote(n)}" for a, n in scan.exposes), f"false AS {NOW_MARK}"]
     exposed = {a: f"{alias}.{quote(n)}" for a, n in scan.exposes}
-    value = [exposed[a] for a in scan.key] or [encoded([f"{e}::text" for e in exposed.values()])]
+    value = [exposed[a] for a in scan.key] or [encoded([as_text(e, by_number[a].base) for a, e in exposed.items()])]
     here, given_back = ("", "")
     if only is not None:
         wanted = [stored[a] for a in only[0]], [f"b.c{a}" for a in only[0]]
@@ -70,7 +71,8 @@ def as_of(
 
 def netted(scan: Scan, change: Changed, action: str, share: Callable[[str, str], str]) -> str:
     """The name of the rows that have come ('I') or gone ('D') for good: not those that did both in the window."""
-    image = encoded([f"c.c{a}::text" for a, _ in scan.exposes])
+    bases = {c.attnum: c.base for c in scan.relation.columns}
+    image = encoded([as_text(f"c.c{a}", bases[a]) for a, _ in scan.exposes])
     signed = f"sum(CASE c.action WHEN '{action}' THEN 1 ELSE -1 END)"
     net = f"SELECT {image} AS r, {signed} AS n FROM {change.images} AND c.action <> 'T' GROUP BY 1 HAVING {signed} > 0"
     listed = ", ".join(_typed(scan, [quote(n) for _, n in scan.exposes])) or "1 AS __pgt_one"
@@ -79,9 +81,9 @@ def netted(scan: Scan, change: Changed, action: str, share: Callable[[str, str],
 
 def _typed(scan: Scan, names: Sequence[str]) -> list[str]:
     """The columns of a table from the text of a row, `b.r`."""
-    types = {c.attnum: c.type for c in scan.relation.columns}
+    types = {c.attnum: (c.type, c.base) for c in scan.relation.columns}
     exposed = enumerate(zip(scan.exposes, names, strict=True), start=1)
-    return [f"(b.r::text[])[{i}]::{types[a]} AS {name}" for i, ((a, _), name) in exposed]
+    return [f"{from_text(f'(b.r::text[])[{i}]', *types[a])} AS {name}" for i, ((a, _), name) in exposed]
 
 
 def copies(count: str) -> str:

@@ -44,19 +44,22 @@ class Steps:
 class Changed:
     """A source with changes in the window.
 
-    `rows` is their exact number, which tells PostgreSQL's planner how small it is.
+    `rows` is their exact number, which tells PostgreSQL's planner how small it is. `is_copied`: who reads them has a
+    copy, because the buffer is ours alone.
     """
 
     relid: int
     window: Window | Steps
     rows: int
+    is_copied: bool = False
 
     @property
     def images(self) -> str:
         """The changed rows, as `c`: a table and a condition."""
         if isinstance(self.window, Steps):
             return f"{self.window.table} AS c WHERE c.step >= {self.window.since}"
-        return f"{buffer_name(self.relid)} AS c WHERE {self.window.predicate('c.xid')}"
+        buffer = f'"pg_temp".{quote(copy_name(self.relid))}' if self.is_copied else buffer_name(self.relid)
+        return f"{buffer} AS c WHERE {self.window.predicate('c.xid')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,11 @@ class Rendered:
 
 def buffer_name(relid: int) -> str:
     return f'"pgtrickle_changes"."changes_{relid}"'
+
+
+def copy_name(relid: int) -> str:
+    """Of a window's temporary copy."""
+    return f"__pgt_changes_{relid}"
 
 
 def role(scan: Scan, term: Term) -> Role:

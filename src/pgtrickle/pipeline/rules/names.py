@@ -40,6 +40,8 @@ def aliases(sql: str) -> frozenset[str]:
             continue
         if index + 3 < len(tokens) and tokens[index + 3].key == "(":
             continue
+        if not tokens[index + 2].is_name and tokens[index + 2].key != "*":
+            continue  # OPERATOR(schema.=)
         found.add(identifier(sql[token.start : token.end]))
     return frozenset(found)
 

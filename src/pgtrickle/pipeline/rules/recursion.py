@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pgtrickle.pipeline.carriers import encoded, exact
+from pgtrickle.model.texts import row_text
 from pgtrickle.pipeline.nodes import (
     Block,
     Constant,
@@ -267,7 +267,7 @@ class _Asked:
 
     def _netted(self, signed: Sequence[str]) -> str:
         """The name of rows with how many of them there are in the end; texts tell them apart, as everywhere."""
-        key = encoded([exact(f"q.{quote(n)}") for n in self.names])
+        key = row_text([f"q.{quote(n)}" for n in self.names])
         union = " UNION ALL ".join(f"({sql})" for sql in signed)
         window = "(PARTITION BY k.__pgt_k)"
         counted = f"sum(k.{W}) OVER {window} AS {N}, row_number() OVER {window} AS __pgt_i"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pgtrickle.pipeline.carriers import encoded
+from pgtrickle.model.texts import row_text
 from pgtrickle.pipeline.nodes import (
     Block,
     Concat,
@@ -345,7 +345,7 @@ class Statement:
         Rows are told apart by their texts: not every type has an equality, and 1.0 must not stand for 1.00.
         """
         columns = [f"q.{quote(n)}" for n in names(node)]
-        listed, row = ", ".join(columns), encoded([f"{c}::text" for c in columns])
+        listed, row = ", ".join(columns), row_text(columns)
         change = self.delta_of(node)
         touched = self.share(f"SELECT DISTINCT {row} AS r FROM {change} AS q", "t")
         among = f"({row} IN (SELECT t.r FROM {touched} AS t))"

@@ -68,6 +68,14 @@ COMMENT ON COLUMN pgtrickle.pgt_stream_tables.session_settings IS
 'Settings of the author''s session that can affect the result (search_path, TimeZone, DateStyle, ...), as they were when the query was defined.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.operators IS
 'The operators that PostgreSQL resolved in the author''s session, one entry per use, sorted. The statements of a refresh must resolve to the same ones.';
+ALTER TABLE pgtrickle.pgt_stream_tables
+ADD COLUMN IF NOT EXISTS functions_reached oid[] NOT NULL DEFAULT '{}',
+ADD COLUMN IF NOT EXISTS types_reached oid[] NOT NULL DEFAULT '{}',
+ADD COLUMN IF NOT EXISTS tables_of_others oid[] NOT NULL DEFAULT '{}';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.functions_reached IS
+'Functions of the database that evaluating the query can call, also those behind types, casts and operator classes. With types_reached and tables_of_others: when one of them has changed, it is judged again whether the code is trusted.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types_reached IS 'Types of the database that values of the query have, with what they are made of.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.tables_of_others IS 'Tables that the query reads and that neither the service role nor a superuser owns.';
 COMMENT ON TABLE pgtrickle.pgt_stream_tables IS 'One row per stream table: definition, state, frontier.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pgt_relid IS 'The storage table.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defining_query IS
@@ -106,6 +114,21 @@ ADD COLUMN IF NOT EXISTS column_names name[];
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.source_schema IS
 'With source_name and column_names (of columns_used, in that order): the names that the defining query has for it. Another name now means that it was renamed, and is followed.';
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.fingerprint IS 'The source''s fingerprint at the reader''s frontier; written together with the frontier.';
+
+CREATE TABLE IF NOT EXISTS pgtrickle.pgt_privileges (
+    pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
+    relid oid NOT NULL,
+    reader oid NOT NULL,
+    is_named bool NOT NULL,
+    columns int2[] NOT NULL,
+    is_elsewhere bool NOT NULL,
+    lost_elsewhere text,
+    PRIMARY KEY (pgt_id, relid, reader, is_named)
+);
+COMMENT ON TABLE pgtrickle.pgt_privileges IS
+'Who has to have SELECT on what, for each stream table: its author on what the query reads, owners of views on what these read. Checked at each refresh.';
+COMMENT ON COLUMN pgtrickle.pgt_privileges.is_named IS 'The query itself names it, for which its author needs USAGE on the schema.';
+COMMENT ON COLUMN pgtrickle.pgt_privileges.is_elsewhere IS 'It is a mirror: what counts are the privileges at its origin. lost_elsewhere: what was last found missing there, in words.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_names (
     pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,

@@ -10,8 +10,9 @@ INSERT INTO pgtrickle_changes.caller_key (key)
 SELECT pg_catalog.decode(pg_catalog.replace(pg_catalog.gen_random_uuid()::text || pg_catalog.gen_random_uuid()::text, '-', ''), 'hex')
 ON CONFLICT DO NOTHING;
 
+-- Runs as whoever reads the view: under the path of that role, operators of theirs would be given the key.
 CREATE OR REPLACE FUNCTION pgtrickle._signed(who name, key bytea) RETURNS text
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_catalog.encode(pg_catalog.sha256(key || pg_catalog.convert_to(pg_catalog.concat_ws(' ', who, pg_catalog.pg_backend_pid(),
                (extract(epoch FROM pg_catalog.now()) * 1000000)::bigint), 'UTF8') || key), 'hex') || who
 $$;
@@ -58,6 +59,46 @@ BEGIN
 END
 $$;
 
+-- A role is remembered by its name and by its number: names are changed, and given to others. On another server, in a database restored
+-- from a dump, numbers are those of other roles, and the name is all that is known.
+CREATE OR REPLACE FUNCTION pgtrickle._author(created_by name, created_key text) RETURNS name
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(
+        (SELECT r.rolname FROM pg_roles AS r WHERE r.rolname = created_by AND (created_key IS NULL OR r.oid = split_part(created_key, '/', 2)::oid)),
+        (SELECT r.rolname
+         FROM pg_roles AS r
+         CROSS JOIN pg_control_system() AS s
+         WHERE CASE WHEN split_part(created_key, '/', 1) = s.system_identifier::text THEN r.oid = split_part(created_key, '/', 2)::oid
+                    ELSE r.rolname = created_by AND created_key IS NOT NULL END))
+$$;
+COMMENT ON FUNCTION pgtrickle._author(name, text) IS 'Internal. What the role is called now that created something; NULL when it is gone.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._note_creator() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    NEW.created_key := (SELECT s.system_identifier::text || '/' || r.oid FROM pg_roles AS r, pg_control_system() AS s WHERE r.rolname = NEW.created_by);
+    RETURN NEW;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._note_creator() IS 'Internal. Keeps with the name of a role what tells it from another one of that name: server and oid.';
+
+ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS created_key text;
+ALTER TABLE pgtrickle.pgt_subscribers ADD COLUMN IF NOT EXISTS created_key text;
+ALTER TABLE pgtrickle.pgt_refresh_groups ADD COLUMN IF NOT EXISTS created_key text;
+DROP TRIGGER IF EXISTS note_creator ON pgtrickle.pgt_stream_tables;
+CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON pgtrickle.pgt_stream_tables
+FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator();
+DROP TRIGGER IF EXISTS note_creator ON pgtrickle.pgt_subscribers;
+CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON pgtrickle.pgt_subscribers
+FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator();
+DROP TRIGGER IF EXISTS note_creator ON pgtrickle.pgt_refresh_groups;
+CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON pgtrickle.pgt_refresh_groups
+FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator();
+UPDATE pgtrickle.pgt_stream_tables SET created_by = created_by WHERE created_key IS NULL;
+UPDATE pgtrickle.pgt_subscribers SET created_by = created_by WHERE created_key IS NULL;
+UPDATE pgtrickle.pgt_refresh_groups SET created_by = created_by WHERE created_key IS NULL;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.created_key IS 'Server and oid of created_by, which may be called otherwise by now.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._origin() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT s.system_identifier::text || '/' || d.oid::text
@@ -87,6 +128,19 @@ LANGUAGE sql STABLE AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._search_path() IS
 'Internal. The schemas in which names of the caller are looked up, for a session of another role: "$user" would be another schema there.';
+
+-- PostgreSQL 18 tells every client its search_path, and libpq gives a connection up that is told more than 30,000 bytes.
+CREATE OR REPLACE FUNCTION pgtrickle._check_path(path text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF octet_length(path) > 8000 THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
+            MESSAGE = format('the search_path has %s bytes', octet_length(path)), HINT = 'Up to 8,000 are kept with a query.';
+    END IF;
+    RETURN path;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._check_path(text) IS 'Internal. A search_path that a session of ours may take over; raises when it is too long.';
 
 -- No SET search_path: an unqualified name goes where CREATE TABLE of the caller would put it.
 CREATE OR REPLACE FUNCTION pgtrickle._parse_name(name text, OUT schema_name name, OUT table_name name)

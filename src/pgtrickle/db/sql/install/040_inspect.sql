@@ -227,6 +227,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._input_is_steady(oid) IS 'Internal. Whether reading a type from text gives the same value at every refresh.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._base_type(typid oid) RETURNS oid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN t.typtype = 'd' THEN pgtrickle._base_type(t.typbasetype) ELSE t.oid END FROM pg_type AS t WHERE t.oid = typid
+$$;
+COMMENT ON FUNCTION pgtrickle._base_type(oid) IS 'Internal. A type, looked through domains; NULL when there is none.';
+
 -- Everything that makes a query unusable in any mode: raises, with a hint.
 CREATE OR REPLACE FUNCTION pgtrickle._refuse_unusable(probe oid) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -515,7 +521,7 @@ BEGIN
             HINT = 'A stream table stores one result for all its readers, so it cannot follow row security; define it as the table''s owner.';
     END IF;
 
-    -- capture needs ownership (ENABLE REPLICA TRIGGER), and refreshes run the code of these owners
+    -- capture needs ownership (ENABLE REPLICA TRIGGER)
     SELECT format('%I.%I', n.nspname, c.relname) AS relation, pg_get_userbyid(c.relowner) AS owner_name, o.rolsuper AS is_super INTO bad
     FROM pgtrickle._reads(probe, asker) AS x
     JOIN pg_class AS c ON c.oid = x.relid AND NOT x.is_system
@@ -533,20 +539,11 @@ BEGIN
             HINT = CASE WHEN bad.is_super THEN format('ALTER TABLE %s OWNER TO a role that is no superuser, and GRANT that role TO %I.', bad.relation, pg_get_userbyid(keeper))
                         ELSE format('GRANT %I TO %I', bad.owner_name, pg_get_userbyid(keeper)) END;
     END IF;
-    SELECT f.signature, pg_get_userbyid(f.owner) AS owner_name INTO bad
-    FROM pgtrickle._functions_called(probe) AS f
-    JOIN pg_roles AS o ON o.oid = f.owner
-    WHERE NOT f.is_system AND NOT o.rolsuper AND NOT pg_has_role(keeper, f.owner, 'USAGE')
-    LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('function %s belongs to %I, whose code %I does not run', bad.signature, bad.owner_name, pg_get_userbyid(keeper)),
-            HINT = format('Refreshes run it with the rights of %2$I: GRANT %1$I TO %2$I if that is acceptable.', bad.owner_name, pg_get_userbyid(keeper));
-    END IF;
+    -- what the query calls: _who_evaluates
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._check_rights(oid, oid, oid, oid[]) IS
-'Internal. Raises unless the owner of a view (or asker, who stands for it) may read all of it and the role that keeps stream tables may capture and run it. mirrors: relations whose rights were checked where they come from.';
+'Internal. Raises unless the owner of a view (or asker, who stands for it) may read all of it and the role that keeps stream tables may capture it. mirrors: relations whose rights were checked where they come from.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._remote_user(server oid, who oid, OUT mapping oid, OUT login text[])
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -577,3 +574,37 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._read_as_another(oid, oid, oid) IS
 'Internal. The first foreign table of a query that refreshes would read as another user than the query of the role would; NULL when there is none. asker NULL: the owner of the probe.';
+
+-- Not those of DISTINCT, GROUP BY, ORDER BY and set operations, which go by the types of what they compare.
+CREATE OR REPLACE FUNCTION pgtrickle._operators(probe oid) RETURNS oid[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(array_agg(o.operator ORDER BY o.operator), '{}')
+    FROM (
+        SELECT n::oid AS operator
+        FROM pg_rewrite AS r,
+             regexp_matches(r.ev_action::text, ':opnos? (?:\(o ([0-9 ]+)\)|(\d+))', 'g') AS m,
+             regexp_split_to_table(coalesce(m[1], m[2]), ' ') AS n
+        WHERE r.ev_class = probe AND r.ev_type = '1'
+    ) AS o
+$$;
+COMMENT ON FUNCTION pgtrickle._operators(oid) IS
+'Internal. The operators of a view''s own query that were looked up by name, one entry per use, sorted; not those of views below it.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._means_otherwise(st pgtrickle.pgt_stream_tables, probe oid, settings jsonb) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- A path that finds the same is as good. Of a definition from before these were kept nothing is known.
+    SELECT st.session_settings <> '{}'
+       AND ((st.session_settings - 'search_path') <> (settings - 'search_path') OR st.operators <> pgtrickle._operators(probe))
+$$;
+COMMENT ON FUNCTION pgtrickle._means_otherwise(pgtrickle.pgt_stream_tables, oid, jsonb) IS
+'Internal. Whether the same text has other operators in this session than the definition has, or is evaluated with other settings.';
+
+-- Casts to and from text, and functions that make text of any value: all of these are STABLE, or have such a part.
+CREATE OR REPLACE FUNCTION pgtrickle._makes_texts(probe oid) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pgtrickle._rules(probe) AS r
+                   WHERE r.node_tree ~ '\{(?:COERCEVIAIO|ARRAYCOERCEEXPR|XMLEXPR|JSONCONSTRUCTOREXPR|JSONEXPR) ')
+        OR EXISTS (SELECT FROM pgtrickle._functions_called(probe) AS f
+                   WHERE NOT f.is_system OR f.volatility <> 'i' OR f.proname ~ '^(?:jsonb?_|to_jsonb?|xml|array_to_|row_to_|quote_)')
+$$;
+COMMENT ON FUNCTION pgtrickle._makes_texts(oid) IS 'Internal. Whether a query may show in which format dates, intervals, floats and bytes are written.';

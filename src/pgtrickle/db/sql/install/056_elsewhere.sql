@@ -17,6 +17,12 @@ COMMENT ON TABLE pgtrickle.pgt_definitions IS 'Stream tables over other database
 COMMENT ON COLUMN pgtrickle.pgt_definitions.pgt_id IS 'The stream table that is to be altered. NULL: a new one.';
 COMMENT ON COLUMN pgtrickle.pgt_definitions.is_final IS 'The error will not go away by itself.';
 
+ALTER TABLE pgtrickle.pgt_definitions ADD COLUMN IF NOT EXISTS created_key text;
+DROP TRIGGER IF EXISTS note_creator ON pgtrickle.pgt_definitions;
+CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON pgtrickle.pgt_definitions
+FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator();
+UPDATE pgtrickle.pgt_definitions SET created_by = created_by WHERE created_key IS NULL;
+
 CREATE OR REPLACE FUNCTION pgtrickle._names_other_databases(state text, message text) RETURNS bool
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     -- In every language the message ends with the name.
@@ -61,13 +67,13 @@ BEGIN
     END IF;
     DELETE FROM pgtrickle.pgt_definitions AS d
     WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name
-      AND (d.is_final OR coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), true));
+      AND (d.is_final OR coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), true));
     IF EXISTS (SELECT FROM pgtrickle.pgt_definitions AS d WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name) THEN
         RAISE EXCEPTION USING ERRCODE = 'duplicate_table',
             MESSAGE = format('somebody else has just asked for %I.%I', schema_name, table_name), HINT = 'Choose another name.';
     END IF;
     INSERT INTO pgtrickle.pgt_definitions (pgt_schema, pgt_name, pgt_id, query, options, search_path, created_by)
-    VALUES (schema_name, table_name, id, query, options, path, caller);
+    VALUES (schema_name, table_name, id, query, options, pgtrickle._check_path(path), caller);
     PERFORM pgtrickle._wake('define');
     RAISE NOTICE USING
         MESSAGE = format('%I.%I reads other databases: the control plane validates it now', schema_name, table_name),
@@ -84,7 +90,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
            CASE WHEN d.is_final THEN 'REFUSED' WHEN d.error_message IS NULL THEN 'WAITING' ELSE 'RETRYING' END, d.error_message
     FROM pgtrickle.pgt_definitions AS d
     WHERE pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
-       OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), false)
+       OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false)
     ORDER BY d.created_at
 $$;
 COMMENT ON FUNCTION pgtrickle._pending_definitions(text) IS 'Internal. What pending_definitions() shows.';
@@ -122,7 +128,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
         DELETE FROM pgtrickle.pgt_definitions AS d
         WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name AND d.pgt_id IS NULL
           AND (pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
-               OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), false))
+               OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false))
         RETURNING 1
     )
     SELECT EXISTS (SELECT FROM gone)

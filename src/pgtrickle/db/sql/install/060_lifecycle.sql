@@ -9,7 +9,7 @@ DECLARE
 BEGIN
     PERFORM pgtrickle._require_primary();
     SELECT * INTO target FROM pgtrickle._parse_name(name);
-    options := pgtrickle._check_options(options);
+    options := pgtrickle._check_options(options) || pg_catalog.jsonb_build_object('session_settings', pgtrickle._session_settings());
     IF if_exists <> 'raise' THEN
         SELECT st.pgt_id INTO existing
         FROM pgtrickle.pgt_stream_tables AS st
@@ -25,6 +25,7 @@ BEGIN
                                               pgtrickle._search_path());
         RETURN;
     END IF;
+    PERFORM pgtrickle._warn_of_paths(probe);
     IF existing IS NULL THEN
         PERFORM pgtrickle._register(probe, target.schema_name, target.table_name, query, options);
         IF NOT pgtrickle._is_served() THEN
@@ -34,7 +35,8 @@ BEGIN
         END IF;
     ELSE
         -- the same text again keeps content and state, if it means the same
-        PERFORM pgtrickle._alter(existing, probe, CASE WHEN st.original_query <> query OR pgtrickle._reads_otherwise(existing, probe) THEN query END, options)
+        PERFORM pgtrickle._alter(existing, probe, CASE WHEN st.original_query <> query OR pgtrickle._reads_otherwise(existing, probe)
+            OR pgtrickle._means_otherwise(st, probe, options -> 'session_settings') THEN query END, options)
         FROM pgtrickle.pgt_stream_tables AS st
         WHERE st.pgt_id = existing;
     END IF;
@@ -146,7 +148,7 @@ DECLARE
 BEGIN
     PERFORM pgtrickle._require_primary();
     id := pgtrickle._find(name);
-    options := pgtrickle._check_options(options);
+    options := pgtrickle._check_options(options) || pg_catalog.jsonb_build_object('session_settings', pgtrickle._session_settings());
     IF query IS NULL AND refresh_mode IS NOT NULL AND pgtrickle._reads_otherwise(id) THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = pg_catalog.format('a source of %s was renamed, which its next refresh will follow', name),
@@ -160,6 +162,7 @@ BEGIN
             WHERE st.pgt_id = id;
             RETURN;
         END IF;
+        PERFORM pgtrickle._warn_of_paths(probe);
     ELSIF refresh_mode IS NOT NULL AND pgtrickle._reads_mirrors(id) THEN
         PERFORM pgtrickle._request_definition(st.pgt_id, st.pgt_schema, st.pgt_name, st.original_query, options,
                                               pgtrickle._search_path())

@@ -129,8 +129,8 @@ BEGIN
     EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(st.output_columns), ', '));
     EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
     EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
-    IF st.created_by <> current_user AND EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = st.created_by) THEN
-        EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, st.created_by);
+    IF pgtrickle._author(st.created_by, st.created_key) <> current_user THEN
+        EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, pgtrickle._author(st.created_by, st.created_key));
     END IF;
     -- A table that has had other columns before had other numbers for these.
     UPDATE pgtrickle.pgt_dependencies AS d
@@ -143,6 +143,10 @@ BEGIN
           WHERE r.source_relid = st.pgt_relid
           GROUP BY r.pgt_id) AS a
     WHERE d.source_relid = st.pgt_relid AND d.pgt_id = a.pgt_id;
+    UPDATE pgtrickle.pgt_privileges AS p
+    SET relid = d.source_relid, columns = d.columns_used
+    FROM pgtrickle.pgt_dependencies AS d
+    WHERE p.relid = st.pgt_relid AND d.pgt_id = p.pgt_id AND d.source_relid = qualified::regclass::oid;
     UPDATE pgtrickle.pgt_stream_tables AS t
     SET pgt_relid = qualified::regclass::oid, is_populated = false, frontier = NULL, epoch = t.epoch + 1
     WHERE t.pgt_id = id;

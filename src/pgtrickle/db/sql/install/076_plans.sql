@@ -15,10 +15,13 @@ ALTER TABLE pgtrickle.pgt_plans
     ADD COLUMN IF NOT EXISTS asked_in xid8,
     ADD COLUMN IF NOT EXISTS answered_at timestamptz,
     ADD COLUMN IF NOT EXISTS mode text,
-    ADD COLUMN IF NOT EXISTS reason text;
+    ADD COLUMN IF NOT EXISTS reason text,
+    ADD COLUMN IF NOT EXISTS statement text;
 COMMENT ON TABLE pgtrickle.pgt_plans IS 'Questions of explain_query and validate_query with their answers, until they are taken or a minute old.';
 COMMENT ON COLUMN pgtrickle.pgt_plans.understood IS
 'Of validate_query: what PostgreSQL made of the query, so that no answer outlives a change of what the query reads. NULL: somebody waits in explain_query and takes the answer.';
+COMMENT ON COLUMN pgtrickle.pgt_plans.statement IS
+'What the session of whoever asks has made of the query, found to reach trusted code only; NULL where it names other databases.';
 COMMENT ON COLUMN pgtrickle.pgt_plans.asked_in IS 'The transaction that asked: it waits for no answer.';
 
 DROP FUNCTION IF EXISTS pgtrickle._ask_plan(text, text);
@@ -26,6 +29,9 @@ CREATE OR REPLACE FUNCTION pgtrickle._ask_plan(query text, path text, understood
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     id bigint;
+    keeper CONSTANT oid := pgtrickle._keeper();
+    probe CONSTANT oid := to_regclass('pg_temp.__pgt_probe');
+    looked_at text;
 BEGIN
     IF query IS NULL OR query ~ '^\s*$' THEN
         RAISE EXCEPTION USING ERRCODE = 'syntax_error', MESSAGE = 'the query is empty', HINT = 'Write a SELECT.';
@@ -35,8 +41,14 @@ BEGIN
             MESSAGE = 'no scheduler is connected to this database, so nobody can tell',
             HINT = 'Start pgtrickle run, or ask the command: pgtrickle plan --query ''...''. SELECT * FROM pgtrickle.validate_query(...) tells what PostgreSQL knows by itself.';
     END IF;
-    INSERT INTO pgtrickle.pgt_plans (query, search_path, asked_by, asked_in, understood)
-    VALUES (query, path, pgtrickle._caller(me), pg_current_xact_id(), understood)
+    -- Constants are read when a text is parsed: the control plane gets one that it may parse.
+    IF probe IS NOT NULL THEN
+        PERFORM pgtrickle._check_rights(probe, keeper, pgtrickle._check_probe(probe));
+        PERFORM pgtrickle._who_evaluates(probe, pgtrickle._check_probe(probe), keeper);
+        SELECT d.defining_query INTO looked_at FROM pgtrickle._describe(probe) AS d;
+    END IF;
+    INSERT INTO pgtrickle.pgt_plans (query, search_path, asked_by, asked_in, understood, statement)
+    VALUES (query, pgtrickle._check_path(path), pgtrickle._caller(me), pg_current_xact_id(), understood, looked_at)
     RETURNING plan_id INTO id;
     PERFORM pgtrickle._wake('define');
     RETURN id;
@@ -96,9 +108,15 @@ DECLARE
     answer record;
     pause float8 := 0.01;
     is_over bool;
+    probe oid;
 BEGIN
     PERFORM pgtrickle._require_primary();
+    -- With the rights of whoever asks; NULL where it names tables of other databases.
+    probe := pgtrickle._probe_here(query);
     id := pgtrickle._ask_plan(query, pgtrickle._search_path());
+    IF probe IS NOT NULL THEN
+        PERFORM pgtrickle._drop_probe();
+    END IF;
     LOOP
         COMMIT;
         is_over := pg_catalog.clock_timestamp() > deadline;

@@ -17,7 +17,7 @@ SELECT st.pgt_id, m.last_error_message, m.reinit_reason
 FROM pgtrickle.pgt_stream_tables AS st
 LEFT JOIN LATERAL (SELECT st.last_error_message, st.reinit_reason
                    WHERE coalesce(st.last_error_message, st.reinit_reason) IS NOT NULL
-                     AND pgtrickle._may_read(st.pgt_relid, st.created_by)) AS m ON true;
+                     AND pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key))) AS m ON true;
 COMMENT ON VIEW pgtrickle._messages IS 'Internal. Messages of stream tables, for those who may see them; NULL for others.';
 
 CREATE OR REPLACE VIEW pgtrickle._refresh_messages AS
@@ -26,13 +26,13 @@ FROM pgtrickle.pgt_refresh_history AS h
 LEFT JOIN LATERAL (SELECT h.reason, h.error_message
                    FROM pgtrickle.pgt_stream_tables AS st
                    WHERE st.pgt_id = h.pgt_id AND coalesce(h.reason, h.error_message) IS NOT NULL
-                     AND pgtrickle._may_read(st.pgt_relid, st.created_by)) AS m ON true;
+                     AND pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key))) AS m ON true;
 COMMENT ON VIEW pgtrickle._refresh_messages IS 'Internal. Reasons and errors in the history, for those who may see them; NULL for others.';
 
 CREATE OR REPLACE VIEW pgtrickle._refresh_numbers AS
 SELECT h.refresh_id, h.pgt_id, h.rows_inserted, h.rows_deleted, h.delta_row_count
 FROM pgtrickle.pgt_refresh_history AS h
-WHERE h.pgt_id IN (SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables AS st WHERE pgtrickle._may_read(st.pgt_relid, st.created_by));
+WHERE h.pgt_id IN (SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables AS st WHERE pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key)));
 COMMENT ON VIEW pgtrickle._refresh_numbers IS 'Internal. How many rows refreshes moved, for those who may read the stream table.';
 
 CREATE OR REPLACE VIEW pgtrickle._job_messages AS
@@ -44,7 +44,7 @@ LEFT JOIN LATERAL (SELECT j.detail
                      AND NOT EXISTS (SELECT
                                      FROM pg_catalog.unnest(j.members) AS u(id)
                                      LEFT JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.id
-                                     WHERE NOT pgtrickle._may_read(st.pgt_relid, st.created_by))) AS m ON true;
+                                     WHERE NOT pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key)))) AS m ON true;
 COMMENT ON VIEW pgtrickle._job_messages IS 'Internal. Why units of work failed, for those who may see it of all members; NULL for others.';
 
 -- How much is written to a table of another database is for those who may read a stream table that is made of it.
@@ -62,7 +62,7 @@ LEFT JOIN LATERAL (SELECT b.pending_rows, b.max_lsn
                                  LEFT JOIN pgtrickle.pgt_dependencies AS d ON d.source_relid = ot.pgt_relid
                                  LEFT JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
                                  WHERE o.origin_key = m.origin_key AND o.origin_relid = m.origin_relid
-                                   AND pgtrickle._may_read(st.pgt_relid, st.created_by))) AS n ON true
+                                   AND pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key)))) AS n ON true
 WHERE b.origin = m.origin_key AND b.source_oid = m.origin_relid;
 COMMENT ON VIEW pgtrickle._broker_answers IS
 'Internal. What the broker says of tables elsewhere that are mirrored here; numbers for those who may read a stream table that reads the mirror, NULL for others.';

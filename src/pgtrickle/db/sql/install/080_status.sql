@@ -199,14 +199,17 @@ BEGIN
     IF probe IS NOT NULL THEN
         PERFORM pgtrickle._refuse_unusable(probe);
         PERFORM pgtrickle._check_rights(probe, keeper);
+        PERFORM pgtrickle._who_evaluates(probe, (SELECT c.relowner FROM pg_catalog.pg_class AS c WHERE c.oid = probe), keeper);
         SELECT * INTO d FROM pgtrickle._describe(probe);
         sources := ARRAY(SELECT DISTINCT x.relid::pg_catalog.regclass::text FROM pgtrickle._reads(probe) AS x ORDER BY 1);
         understood := pg_catalog.jsonb_build_array(d.defining_query, d.output_columns, d.obstacle)::text;
         mode := CASE WHEN d.obstacle IS NULL THEN 'DIFFERENTIAL' ELSE 'FULL' END;
         reason := d.obstacle;
-        PERFORM pgtrickle._drop_probe();
     END IF;
     told := pgtrickle._find_plan(query, pgtrickle._search_path(), understood);
+    IF probe IS NOT NULL THEN
+        PERFORM pgtrickle._drop_probe();
+    END IF;
     is_refused := told.error_message IS NOT NULL;
     IF told.state = 'TOLD' THEN
         mode := coalesce(told.mode, 'none');

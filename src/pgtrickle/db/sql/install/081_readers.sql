@@ -31,7 +31,7 @@ BEGIN
                    CASE WHEN c.shown THEN count(b.xid) END
             FROM (SELECT d.pgt_id, NULL::text, NULL::bigint, NULL::text, d.cdc_mode, (st.frontier -> $3 ->> 'snapshot')::pg_snapshot,
                          $4 OR coalesce(has_table_privilege($5, st.pgt_relid, 'SELECT'), false)
-                            OR coalesce((SELECT pg_has_role($5, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = st.created_by), false)
+                            OR coalesce((SELECT pg_has_role($5, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), false)
                   FROM pgtrickle.pgt_dependencies AS d
                   JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
                   WHERE d.source_relid = $1

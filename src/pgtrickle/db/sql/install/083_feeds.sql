@@ -126,7 +126,7 @@ BEGIN
             HINT = 'SELECT * FROM pgtrickle.subscribers() lists them; pgtrickle.create_subscriber() makes one.';
     END IF;
     IF NOT pg_has_role(caller, current_user, 'USAGE')
-       AND NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname IN (s.created_by, st.created_by) AND pg_has_role(caller, r.oid, 'USAGE')) THEN
+       AND NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname IN (pgtrickle._author(s.created_by, s.created_key), pgtrickle._author(st.created_by, st.created_key)) AND pg_has_role(caller, r.oid, 'USAGE')) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('must be the creator of subscriber %s, or of stream table %I.%I', quote_literal(subscriber), st.pgt_schema, st.pgt_name),
             HINT = format('It was created by %I.', s.created_by);
@@ -364,7 +364,7 @@ BEGIN
         FROM pgtrickle.pgt_subscribers AS u
         JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.pgt_id
         WHERE pg_has_role(caller, current_user, 'USAGE') OR coalesce(has_table_privilege(caller, st.pgt_relid, 'SELECT'), false)
-           OR EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = st.created_by AND pg_has_role(caller, r.oid, 'USAGE'))
+           OR EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key) AND pg_has_role(caller, r.oid, 'USAGE'))
     LOOP
         IF s.buffer IS NULL THEN
             RETURN QUERY SELECT s.pgt_id, s.subscriber, 0::bigint, NULL::pg_lsn, s.lsn, s.read_at, s.created_at;

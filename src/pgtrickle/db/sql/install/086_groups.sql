@@ -67,7 +67,7 @@ DECLARE
     creator name;
 BEGIN
     PERFORM pgtrickle._require_primary();
-    SELECT g.created_by INTO creator FROM pgtrickle.pgt_refresh_groups AS g WHERE g.group_name = _drop_group.group_name FOR UPDATE;
+    SELECT pgtrickle._author(g.created_by, g.created_key) INTO creator FROM pgtrickle.pgt_refresh_groups AS g WHERE g.group_name = _drop_group.group_name FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'undefined_object',
             MESSAGE = format('refresh group %s does not exist', coalesce(quote_literal(group_name), 'NULL')),
@@ -77,7 +77,7 @@ BEGIN
        AND NOT coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = creator), false) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('must be the creator of refresh group %s', quote_literal(group_name)),
-            HINT = format('It was created by %I.', creator);
+            HINT = coalesce('It was created by ' || quote_ident(creator) || '.', 'The role that created it is gone.');
     END IF;
     DELETE FROM pgtrickle.pgt_refresh_groups AS g WHERE g.group_name = _drop_group.group_name;
     PERFORM pgtrickle._wake('group');

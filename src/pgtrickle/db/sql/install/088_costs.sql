@@ -30,7 +30,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
            extract(epoch FROM clock_timestamp() - st.data_timestamp)::float8, b.stale, h.median, h.longest, st.pgt_id
     FROM pgtrickle.pgt_stream_tables AS st
     JOIN pgtrickle._behind() AS b ON b.pgt_id = st.pgt_id
-    CROSS JOIN LATERAL (SELECT pgtrickle._may_read(st.pgt_relid, st.created_by)) AS v(yes)
+    CROSS JOIN LATERAL (SELECT pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key))) AS v(yes)
     LEFT JOIN (
         SELECT x.pgt_id, count(*) AS total, count(*) FILTER (WHERE x.status = 'COMPLETED') AS completed,
                count(*) FILTER (WHERE x.status = 'FAILED') AS failed,

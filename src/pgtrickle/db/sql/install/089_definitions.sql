@@ -62,17 +62,17 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SET applied_from = set_name
     WHERE g.group_name = _note_group_applied.group_name
       AND (pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
-           OR pg_has_role(pgtrickle._caller(me), (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = g.created_by), 'USAGE'))
+           OR pg_has_role(pgtrickle._caller(me), (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(g.created_by, g.created_key)), 'USAGE'))
 $$;
 COMMENT ON FUNCTION pgtrickle._note_group_applied(text, text, text) IS 'Internal. Notes the set that a refresh group of the caller comes from.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._asked(me text DEFAULT pgtrickle._me())
 RETURNS TABLE (schema_name name, table_name name, label text, query text, options jsonb, refusal text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT d.pgt_schema, d.pgt_name, format('%I.%I', d.pgt_schema, d.pgt_name), d.query, d.options, CASE WHEN d.is_final THEN d.error_message END
+    SELECT d.pgt_schema, d.pgt_name, format('%I.%I', d.pgt_schema, d.pgt_name), d.query, d.options - 'session_settings', CASE WHEN d.is_final THEN d.error_message END
     FROM pgtrickle.pgt_definitions AS d
     WHERE pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
-       OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = d.created_by), false)
+       OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false)
 $$;
 COMMENT ON FUNCTION pgtrickle._asked(text) IS 'Internal. Definitions over other databases that the caller, or a role of the caller, has asked for and that are not there.';
 

@@ -22,7 +22,9 @@ BEGIN
 END
 $$;
 REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle_changes FROM PUBLIC;
-REVOKE ALL ON FUNCTION pgtrickle._store_dependencies(bigint, oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._store_dependencies(bigint, oid, oid, oid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._empty(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._store_session(bigint, oid, jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._authorize(bigint, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._caller(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._column_definitions(jsonb) FROM PUBLIC;
@@ -41,6 +43,7 @@ REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tabl
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_plans FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_subscribers FROM PUBLIC;
+REVOKE ALL ON pgtrickle.pgt_privileges FROM PUBLIC;
 -- Default privileges of the role that installs may have opened them: what is in the schema is closed with it.
 DO $$
 DECLARE

@@ -1,2 +1,4 @@
--- The probe's query, names qualified but for temporary tables (run with an empty search_path). Returns: text.
-SELECT rtrim(btrim(pg_get_viewdef('pg_temp.__pgt_probe'::regclass), E' \n'), ';')
+-- The probe's query, names qualified but for temporary tables (run with the path pg_catalog, pg_temp). Returns: text, oids of its operators.
+SELECT
+    rtrim(btrim(pg_get_viewdef('pg_temp.__pgt_probe'::regclass), E' \n'), ';'),
+    pgtrickle._operators('pg_temp.__pgt_probe'::regclass)::int8[]

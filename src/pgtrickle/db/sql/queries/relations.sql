@@ -1,6 +1,6 @@
--- Relations with what the planner needs of them. Run with an empty search_path, so that a view's text is qualified.
+-- Relations with what the planner needs of them. Run with the path pg_catalog, pg_temp, so that a view's text is qualified.
 -- %(relids)s: array of their oids. One statement for all that a query reads: a fresh session plans it once.
--- Returns: relid, schema, name, relkind, query (views only), has_children, columns json [{attnum, name, type, typid, typmod, not_null}],
+-- Returns: relid, schema, name, relkind, query (views only), has_children, columns json [{attnum, name, type, typid, typmod, not_null, base}],
 -- key: attribute numbers of a unique index without NULLs, the primary key first; indexed: those that an index leads with.
 SELECT
     c.oid::int8,
@@ -16,7 +16,8 @@ SELECT
             'type', format_type(a.atttypid, a.atttypmod),
             'typid', a.atttypid::int8,
             'typmod', a.atttypmod,
-            'not_null', a.attnotnull
+            'not_null', a.attnotnull,
+            'base', CASE WHEN a.atttypid < 16384 THEN a.atttypid ELSE pgtrickle._base_type(a.atttypid) END::int8
         ) ORDER BY a.attnum), '[]')
         FROM pg_attribute AS a
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped

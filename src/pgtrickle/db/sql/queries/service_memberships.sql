@@ -9,9 +9,9 @@ WITH service AS (
     UNION
     SELECT p.proowner FROM pgtrickle.pgt_stream_tables AS st CROSS JOIN unnest(st.functions_used) AS f JOIN pg_proc AS p ON p.oid = f
     UNION
-    SELECT r.oid FROM pgtrickle.pgt_stream_tables AS st JOIN pg_roles AS r ON r.rolname = st.created_by
+    SELECT r.oid FROM pgtrickle.pgt_stream_tables AS st JOIN pg_roles AS r ON r.rolname = pgtrickle._author(st.created_by, st.created_key)
     UNION
-    SELECT r.oid FROM pgtrickle.pgt_definitions AS d JOIN pg_roles AS r ON r.rolname = d.created_by
+    SELECT r.oid FROM pgtrickle.pgt_definitions AS d JOIN pg_roles AS r ON r.rolname = pgtrickle._author(d.created_by, d.created_key)
 )
 SELECT s.rolname, g.rolname, EXISTS (SELECT FROM needed AS n WHERE n.oid <> s.oid AND pg_has_role(g.oid, n.oid, 'MEMBER'))
 FROM service AS s

@@ -28,7 +28,7 @@ WITH used AS (
 )
 SELECT
     u.pgt_id,
-    st.created_by,
+    coalesce(pgtrickle._author(st.created_by, st.created_key), ''),
     u.relid::int8,
     n.nspname,
     c.relname,
@@ -84,7 +84,7 @@ LEFT JOIN LATERAL (
     LEFT JOIN LATERAL (
         SELECT m.umid, m.umoptions
         FROM pg_user_mappings AS m
-        LEFT JOIN pg_roles AS r ON r.rolname = st.created_by
+        LEFT JOIN pg_roles AS r ON r.rolname = pgtrickle._author(st.created_by, st.created_key)
         WHERE m.srvid = fs.oid AND m.umuser IN (r.oid, 0)
         ORDER BY m.umuser DESC
         LIMIT 1

@@ -3,17 +3,14 @@
 -- then nothing of interest: what is not selected is not called.
 SELECT
     pgtrickle._differential_obstacle(p.oid),
-    pgtrickle._read_as_another(
-        p.oid,
-        (
-            SELECT a.oid
-            FROM pgtrickle.pgt_stream_tables AS st
-            JOIN pg_catalog.pg_roles AS a ON a.rolname = st.created_by
-            WHERE st.pgt_id = %(id)s
-        ),
-        r.oid
-    ),
+    pgtrickle._read_as_another(p.oid, a.oid, r.oid),
     pgtrickle._refuse_unusable(p.oid),
-    pgtrickle._check_rights(p.oid, r.oid)
+    pgtrickle._check_rights(
+        p.oid, r.oid, a.oid,
+        -- Rights on those count where they come from.
+        ARRAY(SELECT m.pgt_relid FROM pgtrickle.pgt_stream_tables AS m JOIN pgtrickle.pgt_mirrors AS o ON o.pgt_id = m.pgt_id)
+    )
 FROM (SELECT %(probe)s::pg_catalog.regclass::oid) AS p(oid)
 JOIN pg_catalog.pg_roles AS r ON r.rolname = current_user
+LEFT JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = %(id)s
+LEFT JOIN pg_catalog.pg_roles AS a ON a.rolname = pgtrickle._author(st.created_by, st.created_key)

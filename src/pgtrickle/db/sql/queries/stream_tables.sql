@@ -2,7 +2,9 @@
 -- Returns a row for each: the columns of model.catalog.StreamTable, sources as an array of relation oids; what it is a mirror of;
 -- the merged frontiers of the stream tables that it reads (only where the database has mirrors); whether its refreshes keep no session state;
 -- whether something that it reads or names has another name than in its query; its author, whose privileges evaluate the query, the author's
--- settings, the operators that were resolved in the author's session; the privilege that the author has lost (NULL: none).
+-- settings, the operators that were resolved in the author's session; the privilege that is lost since it was defined, in words (NULL: none);
+-- which versions there are of code, casts and checks that evaluating it can reach (NULL: of PostgreSQL's own alone);
+-- types of its columns looked through domains, as an object (NULL: they are PostgreSQL's own).
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -95,9 +97,37 @@ SELECT
                   ))
           )
     ),
-    st.created_by::text,
+    coalesce(author.name, st.created_by)::text,
     st.run_as,
     st.session_settings,
     st.operators::int8[],
-    NULL::text
+    -- In full only where something may be missing: the function says what.
+    CASE WHEN st.run_as = 'author' OR to_regrole(quote_ident(author.name)) IS NULL
+        OR EXISTS (
+            SELECT
+            FROM pgtrickle.pgt_privileges AS p
+            JOIN pg_class AS c ON c.oid = p.relid
+            WHERE p.pgt_id = st.pgt_id
+              AND (
+                  c.relrowsecurity
+                  OR p.lost_elsewhere IS NOT NULL
+                  OR NOT has_table_privilege(p.reader, p.relid, 'SELECT')
+                  OR NOT has_schema_privilege(p.reader, c.relnamespace, 'USAGE')
+              )
+        )
+        OR EXISTS (
+            SELECT
+            FROM unnest(st.functions_used) AS f (funcid)
+            WHERE NOT has_function_privilege(to_regrole(quote_ident(author.name))::oid, f.funcid, 'EXECUTE')
+        )
+        THEN pgtrickle._lost_privilege(st.pgt_id)
+    END,
+    CASE WHEN st.functions_reached <> '{}' OR st.types_reached <> '{}' OR st.tables_of_others <> '{}'
+        THEN pgtrickle._code_version(st.functions_reached, st.types_reached, st.tables_of_others)
+    END,
+    CASE WHEN jsonb_path_exists(st.output_columns, '$[*].typid ? (@ >= 16384)') THEN (
+        SELECT jsonb_object_agg(c ->> 'typid', pgtrickle._base_type((c ->> 'typid')::oid)::int8)
+        FROM jsonb_array_elements(st.output_columns) AS c
+    ) END
 FROM pgtrickle.pgt_stream_tables AS st
+CROSS JOIN LATERAL (SELECT pgtrickle._author(st.created_by, st.created_key) OFFSET 0) AS author(name)

@@ -1,0 +1,177 @@
+"""Runs code that we do not trust: as its author, in a session for that alone, and nothing after it.
+
+SET ROLE is no boundary, because what runs under it may RESET ROLE. Inside a SECURITY DEFINER function PostgreSQL
+refuses that, so a temporary function that belongs to the author evaluates the author's statement. What it leaves in the
+session (settings, prepared statements, open cursors, deferred triggers, LISTEN) would be ours to run into: so it is
+called once, nothing is ever committed, and then the session is closed (ADR 22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from pgtrickle.db.connect import OFF, begin, quote_ident
+from pgtrickle.db.copy import read_batches
+from pgtrickle.db.handover import Handover, connect_again
+from pgtrickle.db.roundtrip import Ask, Rows, ask_all
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import ConfigError, InvariantError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pgtrickle.db.connect import Connection
+
+# Of what a session sets besides, this is ours alone: names in statements mean the same whatever its author has.
+PATH = "pg_catalog, pg_temp"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What only we may read, as a temporary table that the author may read."""
+
+    name: str
+    query: str
+
+    @property
+    def table(self) -> str:
+        return f'"pg_temp".{quote_ident(self.name)}'
+
+
+class AuthorSession:
+    """Evaluates one statement as its author. `author` is the name of a role."""
+
+    def __init__(self, conn: Connection, author: str) -> None:
+        self._conn = conn
+        self._author = author
+        self._is_spent = False
+
+    def rows(
+        self,
+        query: str,
+        types: Sequence[str],
+        *,
+        first: Sequence[str] = (),
+        look: Callable[[Rows], None] | None = None,
+    ) -> Rows:
+        """`types`: of the columns, names of built-in types. `first`: statements that go before it."""
+        self._spend()
+        text = f"SELECT * FROM pg_temp.__pgt_run($1, $2, $3) AS r({_columns(types)})"
+        values = [self._author, list(first), query]
+        (answer,) = ask_all(self._conn, [Ask(text, values, is_kept=False, look=look)])
+        return answer.rows
+
+    def batches(self, query: str, types: Sequence[str], carried: Sequence[pa.DataType]) -> Generator[pa.Table]:
+        """The same for many rows, see `read_batches`; `carried`: the types that they get here."""
+        self._spend()
+        given = sql.SQL("{}, ARRAY[]::pg_catalog.text[], {}").format(sql.Literal(self._author), sql.Literal(query))
+        text = f"SELECT * FROM pg_temp.__pgt_run({given.as_string(self._conn)}) AS r({_columns(types)})"
+        with closing(read_batches(self._conn, text, carried)) as batches:
+            yield from batches
+
+    def describe(self, query: str) -> Rows:
+        """Type, modifier and collation of each column of a query, which is neither run nor planned."""
+        self._spend()
+        text = "SELECT * FROM pg_temp.__pgt_describe($1, $2)"
+        (answer,) = ask_all(self._conn, [Ask(text, [self._author, query], is_kept=False)])
+        return answer.rows
+
+    def look_at(self, query: str, view: str) -> Connection:
+        """The session after a temporary view over the query was made in it, which runs the author's code, too:
+        constants of arrays and composite types are checked against the domains in them. For reading catalogs and
+        nothing else, with settings of ours again."""
+        self._spend()
+        made = f"CREATE TEMPORARY VIEW {view} AS {query}"
+        text = f"SELECT * FROM pg_temp.__pgt_run($1, $2, 'SELECT 1') AS r({_columns(['int4'])})"
+        ask_all(self._conn, [Ask(text, [self._author, [made]], is_kept=False)])
+        self._conn.execute("RESET ALL")
+        self._conn.execute(f"SET LOCAL search_path = {PATH}")
+        return self._conn
+
+    def _spend(self) -> None:
+        if self._is_spent:
+            raise InvariantError("a session in which an author's code has run is not used again")
+        self._is_spent = True
+
+
+@contextmanager
+def as_author(
+    place: Handover,
+    author: str,
+    *,
+    settings: Mapping[str, str] | None = None,
+    copies: Sequence[Copy] = (),
+    may_write: bool = False,
+) -> Iterator[AuthorSession]:
+    """A session at the place (and snapshot) that another one has handed over. `copies` are made first, with our rights;
+    `settings`: those of the author that matter. `may_write`: for temporary objects; nothing of it stays."""
+    conn = connect_again(place, role="author")
+    try:
+        begin(conn, "ISOLATION LEVEL REPEATABLE READ READ WRITE", snapshot=place.snapshot)
+        for copy in copies:
+            conn.execute(f"CREATE TEMPORARY TABLE {quote_ident(copy.name)} AS {copy.query}")
+            conn.execute(f"GRANT SELECT ON TABLE {copy.table} TO {quote_ident(author)}")
+        _make_functions(conn, author)
+        set_local(conn, settings or {})
+        if not may_write:
+            conn.execute("SET TRANSACTION READ ONLY")
+        if place.pooler != OFF:
+            conn.execute("SAVEPOINT __pgt_before")
+        yield AuthorSession(conn, author)
+    finally:
+        _end(conn, is_pooled=place.pooler != OFF)
+
+
+def set_local(conn: Connection, settings: Mapping[str, str]) -> None:
+    """For the transaction. The path is the one that REFRESH MATERIALIZED VIEW has, whatever the settings say."""
+    wanted = {**{name: value for name, value in settings.items() if name != "search_path"}, "search_path": PATH}
+    calls = ", ".join("pg_catalog.set_config(%s, %s, true)" for _ in wanted)
+    conn.execute(f"SELECT {calls}", [item for pair in wanted.items() for item in pair])
+
+
+def _make_functions(conn: Connection, author: str) -> None:
+    """They belong to the author: so the role is taken for a moment, in which nothing of the author's runs."""
+    row = conn.execute("SELECT pg_catalog.current_setting('role'), current_user").fetchone()
+    assert row is not None
+    role, own = row
+    become = "SELECT pg_catalog.set_config('role', %s, true)"
+    try:
+        conn.execute(become, (author,))
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise ConfigError(
+            f"{own} may not act as {author}, whose functions the query calls",
+            hint=f"GRANT {quote_ident(author)} TO {quote_ident(own)}",
+        ) from error
+    for name, arguments in (("run", "text, text[], text"), ("describe", "text, text")):
+        conn.execute(statement(f"author_{name}"))
+        conn.execute(f"GRANT EXECUTE ON FUNCTION pg_temp.__pgt_{name}({arguments}) TO {quote_ident(own)}")
+    conn.execute(become, (role,))
+
+
+def _columns(types: Sequence[str]) -> str:
+    return ", ".join(f"c{i} pg_catalog.{type_}" for i, type_ in enumerate(types))
+
+
+def _end(conn: Connection, *, is_pooled: bool) -> None:
+    """Without a commit, ever: deferred triggers and cursors WITH HOLD would run then, as us. Behind a pooler the
+    server's session would go on to others, so it is ended there."""
+    try:
+        if is_pooled and not conn.closed:
+            conn.execute("ROLLBACK TO SAVEPOINT __pgt_before")
+            conn.execute("SELECT pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())")
+    except psycopg.Error:
+        pass  # as it should, or there is no session any more
+    finally:
+        _drop(conn)
+
+
+def _drop(conn: Any) -> None:
+    """Ends the connection, not as a pooled one that is put in order first."""
+    if not conn.closed:
+        psycopg.Connection.close(conn)

@@ -1,0 +1,7 @@
+-- Whether a probe view reaches no code but what the role that evaluates it may run; raises otherwise. %(probe)s: its name; %(id)s: the stream
+-- table, or NULL for one of another database.
+SELECT pgtrickle._check_evaluation(%(probe)s::pg_catalog.regclass::oid, a.oid, r.oid, coalesce(st.run_as, 'service'))
+FROM pg_catalog.pg_roles AS r
+LEFT JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = %(id)s
+LEFT JOIN pg_catalog.pg_roles AS a ON a.rolname = pgtrickle._author(st.created_by, st.created_key)
+WHERE r.rolname = current_user

@@ -1,0 +1,38 @@
+"""What of an author's session settings counts where the author's query is evaluated.
+
+Values travel as texts, in formats that are ours: dates in ISO, intervals as postgres writes them, floats with all
+digits, bytea in hex. An author's other format is used only where the query itself makes texts of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_FORMATS = {"IntervalStyle": "postgres", "bytea_output": "hex", "array_nulls": "on", "quote_all_identifiers": "off"}
+# What our sessions have, besides what is told by each of them.
+USUAL = {"DateStyle": "ISO, MDY", "extra_float_digits": "1", **_FORMATS}
+_OURS = frozenset({"search_path", "extra_float_digits", *_FORMATS})
+
+
+def evaluated(kept: Mapping[str, str]) -> dict[str, str]:
+    """The settings under which a query of this author is evaluated, in our formats."""
+    found = {name: value for name, value in kept.items() if name not in _OURS}
+    if "DateStyle" in found:
+        found["DateStyle"] = f"ISO, {found['DateStyle'].rpartition(', ')[2]}"
+    return found
+
+
+def other_formats(kept: Mapping[str, str]) -> dict[str, str]:
+    """The author's formats that are not ours."""
+    found = {n: kept[n] for n, ours in _FORMATS.items() if kept.get(n, ours) != ours}
+    if not kept.get("DateStyle", "ISO").startswith("ISO"):
+        found["DateStyle"] = kept["DateStyle"]
+    if int(kept.get("extra_float_digits", "1")) < 1:
+        found["extra_float_digits"] = kept["extra_float_digits"]
+    return found
+
+
+def apart(wanted: Mapping[str, str], session: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """What is wanted and the session does not have: the value with the session's own."""
+    usual = {**USUAL, **session}
+    return {n: (value, usual[n]) for n, value in wanted.items() if n in usual and usual[n] != value}

@@ -1,0 +1,56 @@
+"""Whether authors may still read, at their origins, the tables that mirrors here stand for.
+
+Asked of the origin, kept here: the catalog read of each refresh finds it beside the privileges of this database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.db.connect import translated
+from pgtrickle.db.statements import statement
+from pgtrickle.model.catalog import Mirror
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+Session = Callable[[Mirror], AbstractContextManager["Connection"]]
+
+
+def recheck(home: Connection, mirrors: Sequence[Mirror], session: Session) -> None:
+    """Of the origins of these mirrors. Raises when one does not answer: what was found before stays."""
+    by_key = {mirror.key: mirror for mirror in mirrors}
+    names = {(mirror.key, mirror.relid): mirror.name for mirror in mirrors}
+    with translated():
+        readers = home.execute(statement("elsewhere_readers"), {"keys": list(by_key)}).fetchall()
+    for key, mirror in by_key.items():
+        own = [r[1:] for r in readers if r[0] == key]
+        if own:
+            with session(mirror) as conn:
+                found = _lost(conn, own)
+            told = [names.get((key, relid), mirror.database) for *_, relid, _ in own]
+            words = [w and f"permission denied for {name}: {w}" for name, w in zip(told, found, strict=True)]
+            _note(home, own, words)
+
+
+def _lost(conn: Connection, readers: Sequence[tuple[Any, ...]]) -> list[str | None]:
+    asked = {
+        "roles": [role for _, _, _, role, _, _ in readers],
+        "relids": [relid for *_, relid, _ in readers],
+        "columns": ["{" + ",".join(str(c) for c in columns if c is not None) + "}" for *_, columns in readers],
+    }
+    with translated():
+        return [row[0] for row in conn.execute(statement("elsewhere_rights"), asked).fetchall()]
+
+
+def _note(home: Connection, readers: Sequence[tuple[Any, ...]], words: Sequence[str | None]) -> None:
+    with translated():
+        home.execute(
+            "UPDATE pgtrickle.pgt_privileges AS p SET lost_elsewhere = n.words "
+            "FROM unnest(%s::int8[], %s::int8[], %s::int8[], %s::text[]) AS n (pgt_id, relid, reader, words) "
+            "WHERE p.pgt_id = n.pgt_id AND p.relid = n.relid::oid AND p.reader = n.reader::oid "
+            "AND p.lost_elsewhere IS DISTINCT FROM n.words",
+            ([r[0] for r in readers], [r[1] for r in readers], [r[2] for r in readers], list(words)),
+        )

@@ -1,0 +1,41 @@
+"""Servers of two versions, pgtrickle installed by two kinds of roles, and all attempts made once in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pgtrickle.pipeline.spark import SparkEngine
+from pgtrickle.runtime.embedded import EmbeddedPostgres
+from tests.security import postgres15
+from tests.security.arena import Arena
+from tests.security.attempts import ATTEMPTS
+
+ARENAS = [(version, who) for version in (18, 15) for who in ("superuser", "ordinary")]
+
+
+@pytest.fixture(scope="session")
+def engine(spark_url: str) -> Iterator[SparkEngine]:
+    engine = SparkEngine(lambda: spark_url)
+    for _ in engine.warm_up(10):
+        pass
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module", params=ARENAS, ids=[f"{v}-{w}" for v, w in ARENAS])
+def arena(request: pytest.FixtureRequest, engine: SparkEngine) -> Iterator[Arena]:
+    version, who = request.param
+    reason = postgres15.why_not() if version == 15 else None
+    if reason is not None:
+        pytest.skip(reason)
+    home = postgres15.HOME if version == 15 else None
+    settings = {"max_connections": "300", "max_prepared_transactions": "5"}
+    with EmbeddedPostgres.create(durable=False, home=home, settings=settings) as server:
+        arena = Arena(server, engine, by_superuser=who == "superuser", thorough=(version == 18) == (who == "ordinary"))
+        try:
+            arena.play(ATTEMPTS)
+            yield arena
+        finally:
+            arena.close()
