@@ -213,14 +213,13 @@ class Arena:
                 "SELECT format('%s.%s', pgt_schema, pgt_name), is_populated FROM pgtrickle.pgt_stream_tables WHERE pgt_schema ~ '^evil_'"
             )
             for name, is_populated in names:
-                for look in ("plan", "verify") if is_populated else ("plan",):
-                    try:
-                        if look == "plan":
-                            plan_of_table(self.line_dsn, name)
-                        else:
-                            verify_tables(self.line_dsn, [name], timeout_seconds=0.1)
-                    except PgtrickleError as error:
-                        self.heard.append(f"{look} {name}: {error.one_line()}")
+                try:
+                    if is_populated:
+                        verify_tables(self.line_dsn, [name], timeout_seconds=0.1)
+                    else:
+                        plan_of_table(self.line_dsn, name)
+                except PgtrickleError as error:
+                    self.heard.append(f"verify {name}: {error.one_line()}")
         self.line.session.tidy()
         self.line.tick()
 
@@ -231,12 +230,12 @@ class Arena:
         log = self._log()
         after = proofs.snapshot(self.admin_conn)
         self.found += proofs.differences(before, after, self.service)
-        self.found += [f"everybody hears: {h}" for h in self.heard if self.word in h and not h.startswith(("plan ", "verify "))]
+        self.found += [f"everybody hears: {h}" for h in self.heard if self.word in h and not h.startswith("verify ")]
         stored = self.admin(
             "SELECT pgt_schema, pgt_name, status, last_error_message, pgt_id FROM pgtrickle.pgt_stream_tables"
         )
-        own = {t: s for t, s, *_ in ((n, s) for sc, n, s, _, _ in stored if sc == "reports")}
-        if sorted(own) != ["counted", "failing", "words"]:
+        own = {name: status for schema, name, status, *_ in stored if schema == "reports"}
+        if not own.keys() >= {"counted", "failing", "words"}:
             self.found.append(f"alice's stream tables are {own}")
         rights = proofs.of_roles(self.admin_conn, {t.role: t.schema for t in self.trials}, self.service)
         for trial in self.trials:

@@ -12,7 +12,6 @@ from tests.security import postgres15
 from tests.security.arena import Arena
 from tests.security.attempts import ATTEMPTS
 
-ARENAS = [(version, who) for version in (18, 15) for who in ("superuser", "ordinary")]
 
 
 @pytest.fixture(scope="session")
@@ -24,9 +23,10 @@ def engine(spark_url: str) -> Iterator[SparkEngine]:
     engine.close()
 
 
-@pytest.fixture(scope="module", params=ARENAS, ids=[f"{v}-{w}" for v, w in ARENAS])
+@pytest.fixture(scope="module", params=["superuser", "ordinary"])
 def arena(request: pytest.FixtureRequest, engine: SparkEngine) -> Iterator[Arena]:
-    version, who = request.param
+    """`VERSION` of the module says of which."""
+    version, who = request.module.VERSION, request.param
     reason = postgres15.why_not() if version == 15 else None
     if reason is not None:
         pytest.skip(reason)

@@ -193,7 +193,8 @@ ATTEMPTS = (
         READ,
         TICK,
         As("admin", "REVOKE CREATE ON DATABASE field FROM mallory"),
-        maybe=ANY_REFUSAL + "|already exists|does not exist",
+        "DROP SCHEMA pgtrickle_run CASCADE",
+        maybe=ANY_REFUSAL + "|already exists|does not exist|must be owner",
     ),
     _author(
         "author_loops",

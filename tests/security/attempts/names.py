@@ -49,7 +49,6 @@ def _named(label: str, name: str) -> Attempt:
         ),
         maybe=r"longer than 63|collision|is not a table name|permission denied for database|publications|already exists",
         trusted=True,
-        everywhere=False,
     )
 
 

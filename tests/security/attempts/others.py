@@ -9,12 +9,12 @@ NOT_YOURS = "must be the creator|permission denied|only |this function is intern
 MINE = st("SELECT id, label FROM app.open")
 
 
-MANY = As("admin", "INSERT INTO app.secret SELECT 2000000000 + g, 'WORD-many', 77 FROM generate_series(1, 4711) AS g")
-FEWER = As("admin", "DELETE FROM app.secret WHERE n = 77 AND id < 2000000000 + 4500")
+MANY = As("admin", "INSERT INTO app.secret SELECT 2000000000 + g, 'WORD-many', 77 FROM generate_series(1, 12347) AS g")
+FEWER = As("admin", "DELETE FROM app.secret WHERE n = 77 AND id < 2000000000 + 11214")
 
 
 def _numbers(arena: Arena, trial: Trial) -> None:
-    """4,711 rows came and 4,499 went in a table that the attacker may not read: nothing that it may read has these numbers."""
+    """12,347 rows came and 11,213 went in a table that the attacker may not read: nothing that it may read has these numbers."""
     names = [
         name
         for (name,) in arena.attack(
@@ -35,7 +35,7 @@ def _numbers(arena: Arena, trial: Trial) -> None:
     sources = [*(f"pgtrickle.{n}()" for n in names), *relations]
     sources += [f"pgtrickle.{f}('reports.{t}')" for f in ("get_refresh_history", "explain_st") for t in ("words", "counted")]
     for source in sources:
-        rows = arena.attack(trial, f"SELECT left(x::text, 300) FROM {source} AS x WHERE x::text ~ '(^|[^0-9])(4711|4499|4716|4720)([^0-9]|$)'")
+        rows = arena.attack(trial, f"SELECT left(x::text, 300) FROM {source} AS x WHERE x::text ~ '(^|[^0-9])(12347|11213|12352|1134)([^0-9]|$)'")
         trial.found += [f"{source} tells the number: {text}" for (text,) in rows]
 
 

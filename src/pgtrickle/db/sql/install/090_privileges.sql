@@ -42,8 +42,8 @@ REVOKE ALL ON FUNCTION pgtrickle._register_as(oid, oid[], oid, name, name, text,
 REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_plans FROM PUBLIC;
-REVOKE ALL ON pgtrickle.pgt_subscribers FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_privileges FROM PUBLIC;
+REVOKE ALL ON pgtrickle.pgt_subscribers FROM PUBLIC;
 -- Default privileges of the role that installs may have opened them: what is in the schema is closed with it.
 DO $$
 DECLARE
@@ -57,6 +57,22 @@ BEGIN
           AND (a.privilege_type = 'CREATE' OR (n.nspname <> 'pgtrickle' AND pg_get_userbyid(a.grantee) <> 'pgtrickle_broker'))
     LOOP
         EXECUTE format('REVOKE %s ON SCHEMA %I FROM %I', opened.privilege, opened.nspname, opened.grantee);
+    END LOOP;
+END
+$$;
+-- The statements that look at a query are long, and are run once or twice: to compile them to machine code takes seconds (PostgreSQL with LLVM).
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN
+        SELECT p.oid
+        FROM pg_proc AS p
+        WHERE p.pronamespace = 'pgtrickle'::regnamespace
+          AND p.proname IN ('_register', '_register_as', '_alter', '_alter_as', '_describe', '_check_rights', '_who_evaluates', '_check_evaluation',
+                            '_refuse_unusable', '_differential_obstacle', '_untrusted', '_untrusted_among', '_lost_privilege', '_reads_otherwise')
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET jit = off', f);
     END LOOP;
 END
 $$;
