@@ -1,5 +1,5 @@
-"""A hostile role owns one schema, has USAGE on schema pgtrickle, and tries what it can, on PostgreSQL 15. Each attempt is
-refused or harmless: by what the role can read, own and execute afterwards, and by whose rights its code ran with."""
+"""A hostile role owns one schema, has USAGE on schema pgtrickle, and tries what it can on PostgreSQL 15. Each attempt
+is refused or harmless: by what the role can read, own and execute afterwards, and by whose rights its code ran with."""
 
 from __future__ import annotations
 

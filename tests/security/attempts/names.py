@@ -34,7 +34,9 @@ def _named(label: str, name: str) -> Attempt:
         f"names_{label}",
         f"objects called {name!r}",
         (
-            f"CREATE TABLE evil.{q} (k int PRIMARY KEY, {q} text); INSERT INTO evil.{q} VALUES (1, 'a')".replace("%", "%"),
+            f"CREATE TABLE evil.{q} (k int PRIMARY KEY, {q} text); INSERT INTO evil.{q} VALUES (1, 'a')".replace(
+                "%", "%"
+            ),
             f"SELECT pgtrickle.create_stream_table({stored}, '{query}')",
             f"SELECT pgtrickle.create_stream_table('evil.plain', '{plain}')",
             TICK,
@@ -59,7 +61,9 @@ ATTEMPTS = (
         "enum types and labels that are statements",
         (
             """CREATE TYPE evil."e); DROP TABLE app.secret; --" AS ENUM ('x''); DROP TABLE app.secret; --', '%s', E'\\n')""",
-            st("""SELECT id, 'x''); DROP TABLE app.secret; --'::evil."e); DROP TABLE app.secret; --" AS e FROM app.open"""),
+            st(
+                """SELECT id, 'x''); DROP TABLE app.secret; --'::evil."e); DROP TABLE app.secret; --" AS e FROM app.open"""
+            ),
             TICK,
         ),
         maybe=r"evil\.",
