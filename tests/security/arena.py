@@ -102,7 +102,8 @@ class Arena:
         run("SELECT pgtrickle.create_stream_table('reports.words', 'SELECT id, word FROM app.secret')")
         run("SELECT pgtrickle.create_stream_table('reports.failing', 'SELECT id, word::int AS n FROM app.broken')")
         run(
-            "SELECT pgtrickle.create_stream_table('reports.counted', 'SELECT n, count(*) AS c FROM app.secret GROUP BY n')"
+            "SELECT pgtrickle.create_stream_table('reports.counted', "
+            "'SELECT n, count(*) AS c FROM app.secret GROUP BY n')"
         )
         run("SELECT pgtrickle.create_refresh_group('hers', '{reports.words,reports.counted}')")
         self.line.tick()
@@ -207,7 +208,8 @@ class Arena:
         self.line.tick()
         over = [t.schema for t in self.trials if t.position >= len(t.attempt.steps)]
         self.admin(
-            "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED' WHERE status = 'ACTIVE' AND pgt_schema = ANY (%s)",
+            "UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED' "
+            "WHERE status = 'ACTIVE' AND pgt_schema = ANY (%s)",
             over,
         )
 

@@ -46,8 +46,8 @@ class Attempt:
     """`evil` and `mallory` in texts are the schema and the role of this attempt, {service} the service role.
 
     refused: what the attacker is told somewhere, as an error of a statement or of a stream table. maybe: errors that
-    may come but need not. Any other error of a statement of the attacker means that the attempt was badly written: it would
-    prove nothing.
+    may come but need not. Any other error of a statement of the attacker means that the attempt was badly written: it
+    would prove nothing.
     """
 
     name: str

@@ -3,10 +3,13 @@ is refused or harmless: by what the role can read, own and execute afterwards, a
 
 from __future__ import annotations
 
+import pytest
+
 from tests.security.arena import Arena
 from tests.security.made import check_attempt
 
 VERSION = 15
+pytestmark = pytest.mark.timeout(400)  # all attempts are made at once, before the first test
 
 test_attempt = check_attempt
 

@@ -98,6 +98,12 @@ def _statements(conn: Connection, name: str, role: str) -> tuple[str, ...]:
 def _choose(roles: _Roles, asked: str | None) -> str:
     """The role that is to own the objects."""
     if roles.owner is not None and not roles.owner_is_super:
+        if roles.is_super and asked is None and roles.owner != DEFAULT_SERVICE_ROLE:
+            # Whoever may create schemas can take ours. A superuser's sessions would work as that role, which is no boundary.
+            raise ConfigError(
+                f"schema pgtrickle belongs to {roles.owner}",
+                hint=f"if that is the service role: pgtrickle install --service-role {roles.owner}; otherwise drop the schema",
+            )
         if asked is None or asked == roles.owner or roles.is_super:
             return asked or roles.owner
         raise ConfigError(
