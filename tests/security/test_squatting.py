@@ -12,7 +12,8 @@ from pgtrickle.errors import PgtrickleError
 from tests.conftest import Database
 
 TAKEN = (
-    "CREATE SCHEMA {schema} AUTHORIZATION squatter; GRANT USAGE, CREATE ON SCHEMA {schema} TO PUBLIC; SET ROLE squatter; "
+    "CREATE SCHEMA {schema} AUTHORIZATION squatter; GRANT USAGE, CREATE ON SCHEMA {schema} TO PUBLIC; "
+    "SET ROLE squatter; "
     "CREATE TABLE {schema}.log (who name); GRANT ALL ON {schema}.log TO PUBLIC; "
     "CREATE TABLE {schema}.{table}; GRANT ALL ON {schema}.{table_name} TO PUBLIC; "
     "CREATE FUNCTION {schema}.fire() RETURNS trigger LANGUAGE plpgsql AS "
