@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -133,7 +133,8 @@ def test_install_closes_schemas_that_were_opened(service: Database) -> None:
 
 def test_what_is_worth_knowing_is_no_failure(service: Database) -> None:
     service.superuser_sql(
-        f"GRANT idle, pg_monitor TO {SERVICE}; CREATE TABLE shop.other (a int); ALTER TABLE shop.other OWNER TO {SERVICE};"
+        f"GRANT idle, pg_monitor TO {SERVICE}; CREATE TABLE shop.other (a int);"
+        f"ALTER TABLE shop.other OWNER TO {SERVICE};"
         "GRANT CREATE ON SCHEMA public TO PUBLIC"
     )
     listed = found(service)
@@ -159,8 +160,7 @@ def test_role_that_another_database_needs_is_needed(service: Database) -> None:
     assert excess(rights) == []
 
 
-def test_installation_of_an_ordinary_role_is_fine(installed: Database, make_role: Callable[..., Any]) -> None:
-    assert make_role
+def test_installation_of_an_ordinary_role_is_fine(installed: Database) -> None:
     assert not any(one.is_bad for one in found(installed))
 
 

@@ -43,6 +43,7 @@ REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tabl
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_plans FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_privileges FROM PUBLIC;
+REVOKE ALL ON pgtrickle.pgt_subscribers FROM PUBLIC;
 -- Default privileges of the role that installs may have opened them: what is in the schema is closed with it.
 DO $$
 DECLARE

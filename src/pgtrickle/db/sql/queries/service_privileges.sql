@@ -100,7 +100,7 @@ FROM (
         SELECT c.relacl UNION ALL SELECT a.attacl FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attacl IS NOT NULL
     ) AS x(acl)
     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S')
-      AND (o.nspname <> 'pgtrickle' OR c.relname IN ('pgt_readers', 'pgt_plans'))
+      AND (o.nspname <> 'pgtrickle' OR c.relname IN ('pgt_readers', 'pgt_plans', 'pgt_subscribers'))
 ) AS t
 CROSS JOIN LATERAL aclexplode(t.acl) AS a
 CROSS JOIN LATERAL (SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS name) AS g
