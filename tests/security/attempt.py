@@ -1,4 +1,4 @@
-"""What a hostile role tries. Attempts are data: statements of several roles, and where the control plane has its turn."""
+"""What a hostile role tries. Attempts are data: statements of several roles, and turns of the control plane."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import psycopg
 
 if TYPE_CHECKING:
     from tests.security.arena import Arena, Trial
+
+
+EVERYWHERE = ("18-superuser", "18-ordinary", "15-superuser", "15-ordinary")  # version, and who installed
 
 
 class Tick:
@@ -42,9 +45,9 @@ Step = str | As | Do | Tick
 class Attempt:
     """`evil` and `mallory` in texts are the schema and the role of this attempt, {service} the service role.
 
-    refused: what the attacker is told somewhere, as an error of a statement or of a stream table. maybe: errors that may
-    come but need not. Any other error of a statement of the attacker means that the attempt was badly written: it would
-    prove nothing.
+    refused: what the attacker is told somewhere, as an error of a statement or of a stream table. maybe: errors that
+    may come but need not. Any other error of a statement of the attacker means that the attempt was badly written: it
+    would prove nothing.
     """
 
     name: str
@@ -55,7 +58,7 @@ class Attempt:
     trusted: bool = False  # GRANT mallory TO service: what teams do, and what run_as = 'author' needs
     since: int = 15
     until: int = 99
-    everywhere: bool = True  # otherwise in the thorough arenas only
+    arenas: tuple[str, ...] = EVERYWHERE
     check: Callable[[Arena, Trial], None] | None = None
 
 

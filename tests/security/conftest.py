@@ -32,7 +32,7 @@ def arena(request: pytest.FixtureRequest, engine: SparkEngine) -> Iterator[Arena
     home = postgres15.HOME if version == 15 else None
     settings = {"max_connections": "300", "max_prepared_transactions": "5"}
     with EmbeddedPostgres.create(durable=False, home=home, settings=settings) as server:
-        arena = Arena(server, engine, by_superuser=who == "superuser", thorough=(version == 18) == (who == "ordinary"))
+        arena = Arena(server, engine, by_superuser=who == "superuser")
         try:
             arena.play(ATTEMPTS)
             yield arena

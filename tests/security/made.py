@@ -13,9 +13,5 @@ def check_attempt(arena: Arena, name: str) -> None:
     (attempt,) = [a for a in ATTEMPTS if a.name == name]
     trials = [t for t in arena.trials if t.attempt.name == name]
     if not trials:
-        pytest.skip(
-            "made where the other kind of role has installed"
-            if attempt.since <= arena.version <= attempt.until
-            else f"of PostgreSQL {attempt.since} to {attempt.until}"
-        )
+        pytest.skip(f"made in {attempt.arenas}, of PostgreSQL {attempt.since} to {attempt.until}")
     assert trials[0].found == [], f"{attempt.tries}: {trials[0].found}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.security.arena import Arena, Trial
 from tests.security.attempt import TICK, As, Attempt, hostile, st
 
 ANY_REFUSAL = r"evil|permission denied|not allowed|read-only|cannot|security|role|transaction"
@@ -19,16 +20,23 @@ def _body(name: str, text: str) -> str:
     )
 
 
+def _was_evaluated(arena: Arena, trial: Trial) -> None:
+    """Otherwise these attempts would prove nothing: the stream table has what the function said, with the author's rights."""
+    rows = arena.admin(f"SELECT DISTINCT btrim(t) FROM {trial.schema}.st")
+    if rows != [(trial.role,)]:
+        trial.found.append(f"it was evaluated as {rows}")
+
+
 READ = st("SELECT id, evil.f(label) AS t FROM app.open")
 
 ATTEMPTS = (
-    _author(
+    Attempt(
         "author_function",
         "a function with the author's rights",
-        hostile("f", result="evil.payload('f')"),
-        READ,
-        TICK,
-        TICK,
+        (hostile("f", result="evil.payload('f')"), READ, TICK, TICK),
+        maybe=ANY_REFUSAL,
+        trusted=True,
+        check=_was_evaluated,
     ),
     _author(
         "author_domain",

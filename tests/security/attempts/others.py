@@ -39,7 +39,8 @@ def _numbers(arena: Arena, trial: Trial) -> None:
     for source in sources:
         rows = arena.attack(
             trial,
-            f"SELECT left(x::text, 300) FROM {source} AS x WHERE x::text ~ '(^|[^0-9])(12347|11213|12352|1134)([^0-9]|$)'",
+            f"SELECT left(v::text, 300) FROM {source} AS x, jsonb_path_query(to_jsonb(x), 'lax $.**') AS v WHERE v::text IN ('12347', '11213', '1134') "
+            "OR (jsonb_typeof(v) = 'string' AND v::text ~ '[^0-9.:/](12347|11213|1134)[^0-9]')",
         )
         trial.found += [f"{source} tells the number: {text}" for (text,) in rows]
 

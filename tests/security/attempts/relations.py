@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.security.attempt import TICK, As, Attempt, hostile, st
+from tests.security.attempt import TICK, Attempt, hostile, st
 
 OWN = "CREATE TABLE evil.t (id int, label text); INSERT INTO evil.t VALUES (1, 'a'), (2, 'b')"
 WRITE = "INSERT INTO evil.t VALUES (3, 'c')"
@@ -402,7 +402,6 @@ ATTEMPTS = (
         "foreign_table",
         "a foreign table over the secret is read by the service's user mapping",
         (
-            As("admin", "GRANT USAGE ON FOREIGN SERVER far TO mallory"),
             "CREATE USER MAPPING FOR mallory SERVER far OPTIONS (user 'mallory', password 'x')",
             "CREATE FOREIGN TABLE evil.ft (id int, word text) SERVER far OPTIONS (schema_name 'app', table_name 'secret')",
             st("SELECT id, word FROM evil.ft"),
@@ -415,7 +414,6 @@ ATTEMPTS = (
         "foreign_table_as_partition",
         "a foreign table becomes a partition of a source",
         (
-            As("admin", "GRANT USAGE ON FOREIGN SERVER far TO mallory"),
             "CREATE USER MAPPING FOR mallory SERVER far OPTIONS (user 'mallory', password 'x')",
             "CREATE TABLE evil.t (id int, label text) PARTITION BY RANGE (id); CREATE TABLE evil.p1 PARTITION OF evil.t FOR VALUES FROM (0) TO (1)",
             READ,
