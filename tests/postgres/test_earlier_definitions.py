@@ -59,6 +59,7 @@ def test_what_would_be_refused_stops_and_the_rest_goes_on(
         "SELECT pgtrickle._lost_privilege(pgt_id) FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'calls'"
     )
     assert "define it again" in lost
+    installed.superuser_sql("DROP SCHEMA evil CASCADE")
 
 
 def test_an_author_who_is_gone_stops_the_table(installed: Database) -> None:
