@@ -84,8 +84,7 @@ def test_secrets_stay_in_memory_and_killed_runs_leave_nothing(
 
     # who works: never the superuser
     workers = served.superuser_sql(
-        "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class "
-        "WHERE relnamespace = 'pgtrickle_changes'::regnamespace"
+        "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = 'pgtrickle_changes'::regnamespace"
     )
     assert workers == [(DEFAULT_SERVICE_ROLE,)]
     assert run.text().count("Connected as a superuser; let the service role log in") == 1

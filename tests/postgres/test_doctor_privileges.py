@@ -96,6 +96,10 @@ def test_nothing_to_say_after_install(service: Database) -> None:
             "GRANT EXECUTE ON FUNCTION pgtrickle._authorize(bigint, text) TO PUBLIC",
             "PUBLIC may call pgtrickle._authorize(bigint,text), which is internal",
         ),
+        (
+            "GRANT TRIGGER ON shop.s TO reader",
+            "reader may create triggers on stream table shop.s, which would run as it",
+        ),
         ("ALTER TABLE shop.s OWNER TO team", "stream table shop.s belongs to team, not to it"),
     ],
 )
@@ -135,7 +139,9 @@ def test_what_is_worth_knowing_is_no_failure(service: Database) -> None:
     service.superuser_sql(
         f"GRANT idle, pg_monitor TO {SERVICE}; CREATE TABLE shop.other (a int);"
         f"ALTER TABLE shop.other OWNER TO {SERVICE};"
-        "GRANT CREATE ON SCHEMA public TO PUBLIC"
+        "GRANT CREATE ON SCHEMA public TO PUBLIC;"
+        "CREATE FUNCTION shop.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        "CREATE TRIGGER told AFTER INSERT ON shop.s EXECUTE FUNCTION shop.f()"
     )
     listed = found(service)
     assert not any(one.is_bad for one in listed)
@@ -144,6 +150,7 @@ def test_what_is_worth_knowing_is_no_failure(service: Database) -> None:
     assert "it is a member of pg_monitor" in text
     assert "it owns 1 table that pgtrickle does not use (shop.other)" in text
     assert "PUBLIC has CREATE on schema public" in text
+    assert "trigger told of stream table shop.s runs code of postgres as it" in text
     assert "member of team" not in text
     done = CliRunner().invoke(app, ["doctor", "--server", service.superuser_dsn])
     assert f"ok   privileges: {SERVICE}: it is a member of idle" in done.stdout

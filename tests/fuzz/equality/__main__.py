@@ -24,6 +24,8 @@ from tests.fuzz.equality.minimise import smallest
 from tests.fuzz.equality.server import TypesServer
 from tests.fuzz.report import Report
 
+SETTINGS = {"max_connections": "200", "jit": "off"}  # compiling takes longer than all else here
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.equality", description=__doc__)
@@ -100,7 +102,7 @@ def _replay(server: TypesServer, paths: list[Path]) -> int:
 def _server(home: Path | None) -> Iterator[TypesServer]:
     spark = SparkServer.start(Settings(spark_driver_memory_mb=1536))
     try:
-        with EmbeddedPostgres.create(durable=False, settings={"max_connections": "200"}, home=home) as postgres:
+        with EmbeddedPostgres.create(durable=False, settings=SETTINGS, home=home) as postgres:
             prepare_server(postgres)
             spark.wait_ready(180)
             engine = SparkEngine(lambda: spark.url)

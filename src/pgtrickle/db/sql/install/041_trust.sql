@@ -24,15 +24,15 @@ CREATE OR REPLACE FUNCTION pgtrickle._security_setting(setting text) RETURNS tex
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT said.value
     FROM (
-        SELECT 0 AS rank, k.default_value AS value FROM pgtrickle.pgt_options AS k WHERE k.name = setting
+        SELECT 0 AS rank, k.default_value AS value FROM pgtrickle.pgt_options AS k WHERE k.name = _security_setting.setting
         UNION ALL
-        SELECT 1, o.value FROM pgtrickle.pgt_settings AS o WHERE o.name = setting
+        SELECT 1, o.value FROM pgtrickle.pgt_settings AS o WHERE o.name = _security_setting.setting
         UNION ALL
         SELECT 2 + (s.setdatabase <> 0)::int + 2 * (s.setrole <> 0)::int, substr(entry, strpos(entry, '=') + 1)
         FROM pg_db_role_setting AS s
         CROSS JOIN LATERAL unnest(s.setconfig) AS entry
         WHERE s.setdatabase IN (0, (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
-          AND s.setrole IN (0, pgtrickle._keeper()) AND starts_with(lower(entry), 'pg_trickle.' || setting || '=')
+          AND s.setrole IN (0, pgtrickle._keeper()) AND starts_with(lower(entry), 'pg_trickle.' || _security_setting.setting || '=')
     ) AS said
     ORDER BY said.rank DESC
     LIMIT 1
@@ -554,6 +554,9 @@ BEGIN
     SELECT r.oid INTO author FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key);
     IF author IS NULL THEN
         RETURN format('role %I, who created it, was dropped', st.created_by);
+    END IF;
+    IF NOT st.is_judged THEN
+        RETURN 'it was defined before it was checked what code a query reaches, and that check has refused it: define it again';
     END IF;
     IF st.run_as = 'author' AND NOT pgtrickle._may_become(keeper, author) THEN
         RETURN format('permission denied to set role %I: %I has lost it', st.created_by, pg_get_userbyid(keeper));

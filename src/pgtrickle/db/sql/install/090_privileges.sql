@@ -77,3 +77,18 @@ BEGIN
     END LOOP;
 END
 $$;
+-- How constants are read is the caller's to set, and what was read once stays so for the session. With standard_conforming_strings off, \d in a pattern is d:
+-- what looks for code that is not trusted would find nothing.
+DO $$
+DECLARE
+    reader record;
+BEGIN
+    FOR reader IN
+        SELECT p.oid::regprocedure AS signature
+        FROM pg_proc AS p
+        WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proconfig IS NOT NULL AND strpos(p.prosrc, chr(92)) > 0
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET standard_conforming_strings = on', reader.signature);
+    END LOOP;
+END
+$$;
