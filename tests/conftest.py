@@ -22,7 +22,7 @@ from pgtrickle.settings import Settings
 ROLE = "app"
 ROLE_PASSWORD = "app"
 INSTALLED_TEMPLATE = "template_installed"
-FOLDERS = ("unit", "property", "golden", "postgres", "spark", "migration", "fleet", "browser")
+FOLDERS = ("unit", "property", "golden", "postgres", "spark", "migration", "fleet", "security", "browser")
 
 _numbers = itertools.count(1)
 

@@ -57,7 +57,7 @@ def as_author(conn: psycopg.Connection[Any], name: str) -> list[tuple[Any, ...]]
 def _shown(name: str, type_: str, *, as_text: bool) -> str:
     if type_ in _FLOATS:
         special = f"{name} IN ('NaN', 'Infinity', '-Infinity')"
-        return f"CASE WHEN {special} THEN {name}::text ELSE to_char({name}::float8, '9.99999999999EEEE') END"
+        return f"CASE WHEN {special} THEN {name}::text ELSE to_char({name}::float8 + 0, '9.99999999999EEEE') END"
     return f"{name}::text" if as_text else name
 
 

@@ -125,7 +125,9 @@ def test_role_that_was_set_counts(victim: Database, make_role: Roles) -> None:
     try:
         member.execute("SET ROLE team_x")
         member.execute("SELECT pgtrickle.create_stream_table('public.teams', 'SELECT a FROM public.t')")
-        assert victim.sql("SELECT created_by FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'teams'") == [("team_x",)]
+        assert victim.sql("SELECT created_by FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'teams'") == [
+            ("team_x",)
+        ]
         member.execute("RESET ROLE")
         member.execute("SELECT pgtrickle.alter_stream_table('public.teams', schedule => '5m')")
         member.execute("SELECT pgtrickle.drop_stream_table('public.teams')")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -96,6 +96,10 @@ def test_nothing_to_say_after_install(service: Database) -> None:
             "GRANT EXECUTE ON FUNCTION pgtrickle._authorize(bigint, text) TO PUBLIC",
             "PUBLIC may call pgtrickle._authorize(bigint,text), which is internal",
         ),
+        (
+            "GRANT TRIGGER ON shop.s TO reader",
+            "reader may create triggers on stream table shop.s, which would run as it",
+        ),
         ("ALTER TABLE shop.s OWNER TO team", "stream table shop.s belongs to team, not to it"),
     ],
 )
@@ -133,8 +137,11 @@ def test_install_closes_schemas_that_were_opened(service: Database) -> None:
 
 def test_what_is_worth_knowing_is_no_failure(service: Database) -> None:
     service.superuser_sql(
-        f"GRANT idle, pg_monitor TO {SERVICE}; CREATE TABLE shop.other (a int); ALTER TABLE shop.other OWNER TO {SERVICE};"
-        "GRANT CREATE ON SCHEMA public TO PUBLIC"
+        f"GRANT idle, pg_monitor TO {SERVICE}; CREATE TABLE shop.other (a int);"
+        f"ALTER TABLE shop.other OWNER TO {SERVICE};"
+        "GRANT CREATE ON SCHEMA public TO PUBLIC;"
+        "CREATE FUNCTION shop.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        "CREATE TRIGGER told AFTER INSERT ON shop.s EXECUTE FUNCTION shop.f()"
     )
     listed = found(service)
     assert not any(one.is_bad for one in listed)
@@ -143,6 +150,7 @@ def test_what_is_worth_knowing_is_no_failure(service: Database) -> None:
     assert "it is a member of pg_monitor" in text
     assert "it owns 1 table that pgtrickle does not use (shop.other)" in text
     assert "PUBLIC has CREATE on schema public" in text
+    assert "trigger told of stream table shop.s runs code of postgres as it" in text
     assert "member of team" not in text
     done = CliRunner().invoke(app, ["doctor", "--server", service.superuser_dsn])
     assert f"ok   privileges: {SERVICE}: it is a member of idle" in done.stdout
@@ -159,8 +167,7 @@ def test_role_that_another_database_needs_is_needed(service: Database) -> None:
     assert excess(rights) == []
 
 
-def test_installation_of_an_ordinary_role_is_fine(installed: Database, make_role: Callable[..., Any]) -> None:
-    assert make_role
+def test_installation_of_an_ordinary_role_is_fine(installed: Database) -> None:
     assert not any(one.is_bad for one in found(installed))
 
 

@@ -69,7 +69,8 @@ def set_up(database: Database, role: str | None = None) -> Any:
         return install_as_service(conn, role)
 
 
-def test_superuser_installs_as_a_role_of_its_own(database: Database, roles: Callable[..., str]) -> None:
+@pytest.mark.usefixtures("roles")
+def test_superuser_installs_as_a_role_of_its_own(database: Database) -> None:
     database.sql("CREATE TABLE t (a int)")
     found = set_up(database)
     assert found.role == DEFAULT_SERVICE_ROLE
@@ -91,10 +92,10 @@ def test_superuser_installs_as_a_role_of_its_own(database: Database, roles: Call
     database.sql("SELECT pgtrickle.create_stream_table('s', 'SELECT a FROM t')")
     assert set_up(database).suggested == ()
     assert strangers(database, DEFAULT_SERVICE_ROLE) == []
-    assert roles
 
 
-def test_command_prints_what_is_left(database: Database, roles: Callable[..., str]) -> None:
+@pytest.mark.usefixtures("roles")
+def test_command_prints_what_is_left(database: Database) -> None:
     database.sql("CREATE SCHEMA app; CREATE TABLE app.t (a int)")
     database.superuser_sql("CREATE TABLE public.theirs (a int)")
     done = CliRunner().invoke(app, ["install", database.superuser_dsn])
@@ -105,7 +106,6 @@ def test_command_prints_what_is_left(database: Database, roles: Callable[..., st
     assert "GRANT postgres" not in done.output
     assert "ALTER TABLE public.theirs OWNER TO <team>" in done.output
     assert database.server.password not in done.output
-    assert roles
 
 
 def test_ordinary_role_installs_as_itself(database: Database) -> None:
@@ -137,8 +137,8 @@ def test_ordinary_role_without_that_is_told(database: Database) -> None:
         install_as_service(conn, "helper")
 
 
-def test_superuser_is_no_service_role(database: Database, roles: Callable[..., str]) -> None:
-    assert roles
+@pytest.mark.usefixtures("roles")
+def test_superuser_is_no_service_role(database: Database) -> None:
     with pytest.raises(ConfigError, match="must not be"):
         set_up(database, "postgres")
 
@@ -148,8 +148,9 @@ def test_what_an_ordinary_role_installed_stays_its_own(installed: Database) -> N
     assert strangers(installed, "app") == []
 
 
+@pytest.mark.usefixtures("roles")
 @pytest.mark.parametrize("mode", [OFF, SESSION, TRANSACTION])
-def test_superuser_works_as_the_service_role(database: Database, roles: Callable[..., str], mode: str) -> None:
+def test_superuser_works_as_the_service_role(database: Database, mode: str) -> None:
     set_up(database)
     with connect(database.superuser_dsn, role="test", autocommit=True, pooler=mode) as conn:
         for _ in range(2):
@@ -163,7 +164,6 @@ def test_superuser_works_as_the_service_role(database: Database, roles: Callable
             assert other.execute("SELECT current_user").fetchone() == (DEFAULT_SERVICE_ROLE,)
     with connect(database.superuser_dsn, role="apply", pooler=mode, as_service=False) as conn:
         assert conn.execute("SELECT current_user").fetchone() == ("postgres",)
-    assert roles
 
 
 def test_member_works_as_the_service_role(database: Database, roles: Callable[..., str]) -> None:
@@ -192,7 +192,8 @@ def former(database: Database) -> None:
         conn.execute("CREATE TABLE pgtrickle_changes.stage_1 (a int)")
 
 
-def test_installation_of_a_superuser_is_handed_over(database: Database, roles: Callable[..., str]) -> None:
+@pytest.mark.usefixtures("roles")
+def test_installation_of_a_superuser_is_handed_over(database: Database) -> None:
     former(database)
     assert strangers(database, "postgres") == []
     with pytest.raises(ConfigError, match="nothing was changed") as refused:
@@ -236,10 +237,10 @@ def test_installation_of_a_superuser_is_handed_over(database: Database, roles: C
     assert database.sql("SELECT pgt_schema, pgt_name, created_by FROM pgtrickle.pgt_stream_tables ORDER BY pgt_id") == [
         ("public", "s", "app"), ("public", "r", "app"),
     ]  # fmt: skip
-    assert roles
 
 
-def test_hand_over_waits_for_writers_and_does_not_harm_them(database: Database, roles: Callable[..., str]) -> None:
+@pytest.mark.usefixtures("roles")
+def test_hand_over_waits_for_writers_and_does_not_harm_them(database: Database) -> None:
     former(database)
     database.superuser_sql("CREATE ROLE pgtrickle_service; GRANT app TO pgtrickle_service")
     database.superuser_sql("GRANT USAGE, CREATE ON SCHEMA public TO pgtrickle_service")
@@ -254,7 +255,6 @@ def test_hand_over_waits_for_writers_and_does_not_harm_them(database: Database, 
     done.join(30)
     assert not done.is_alive()
     assert strangers(database, DEFAULT_SERVICE_ROLE) == []
-    assert roles
 
 
 def test_ordinary_role_does_not_take_what_a_superuser_installed(database: Database) -> None:
@@ -267,7 +267,8 @@ def test_ordinary_role_does_not_take_what_a_superuser_installed(database: Databa
         install_as_service(conn)
 
 
-def test_source_of_a_superuser_is_refused(database: Database, roles: Callable[..., str]) -> None:
+@pytest.mark.usefixtures("roles")
+def test_source_of_a_superuser_is_refused(database: Database) -> None:
     """Also when somebody has made the service role a member of the superuser."""
     set_up(database)
     database.superuser_sql("CREATE TABLE public.theirs (a int); GRANT SELECT ON public.theirs TO app")
@@ -280,7 +281,6 @@ def test_source_of_a_superuser_is_refused(database: Database, roles: Callable[..
         hint = refused.value.diag.message_hint or ""
         assert "ALTER TABLE public.theirs OWNER TO" in hint
         assert "GRANT postgres" not in hint
-    assert roles
 
 
 def test_uninstall_by_each_of_them(database: Database, roles: Callable[..., str]) -> None:

@@ -17,7 +17,7 @@ MakeRole = Callable[[Database], psycopg.Connection[Any]]
 # with the arguments that make each of them run on a catalog that has stream table s
 REPORTS = (
     "worker_pool_status()", "parallel_job_status()", "parallel_job_status(5)", "health_summary()",
-    "change_buffer_sizes()", "readers()", "subscribers()", "pgt_subscribers", "pgt_publications",
+    "change_buffer_sizes()", "readers()", "subscribers()", "pgt_publications",
     "worker_allocation_status()", "server_worker_inventory", "broker_status()", "pgt_status()", "health_check()",
     "check_cdc_health()", "dependency_tree()", "trigger_inventory()", "diamond_groups()", "pgt_scc_status()",
     "refresh_timeline()", "refresh_timeline(3)", "st_refresh_stats()", "cache_stats()", "refresh_efficiency()",

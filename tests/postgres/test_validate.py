@@ -257,7 +257,8 @@ def test_query_over_another_database_is_validated(
 
 def test_table_of_before_gets_what_it_lacks(db: Database) -> None:
     db.sql(
-        "DROP FUNCTION pgtrickle._ask_plan(text, text, text, text); DROP FUNCTION pgtrickle._find_plan(text, text, text, text);"
+        "DROP FUNCTION pgtrickle._ask_plan(text, text, text, text);"
+        "DROP FUNCTION pgtrickle._find_plan(text, text, text, text);"
         "CREATE FUNCTION pgtrickle._ask_plan(text, text) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';"
         "ALTER TABLE pgtrickle.pgt_plans DROP understood, DROP asked_in, DROP answered_at, DROP mode, DROP reason;"
         "INSERT INTO pgtrickle.pgt_plans (query, search_path, asked_by) VALUES ('SELECT a FROM t', 'public', 'app')"

@@ -1,4 +1,4 @@
-"""What a hostile role tries. Attempts are data: statements of several roles, and where the control plane has its turn."""
+"""What a hostile role tries. Attempts are data: statements of several roles, and turns of the control plane."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import psycopg
 
 if TYPE_CHECKING:
     from tests.security.arena import Arena, Trial
+
+
+EVERYWHERE = ("18-superuser", "18-ordinary", "15-superuser", "15-ordinary")  # version, and who installed
 
 
 class Tick:
@@ -42,9 +45,9 @@ Step = str | As | Do | Tick
 class Attempt:
     """`evil` and `mallory` in texts are the schema and the role of this attempt, {service} the service role.
 
-    refused: what the attacker is told somewhere, as an error of a statement or of a stream table. maybe: errors that may
-    come but need not. Any other error of a statement of the attacker means that the attempt was badly written: it would
-    prove nothing.
+    refused: what the attacker is told somewhere, as an error of a statement or of a stream table. maybe: errors that
+    may come but need not. Any other error of a statement of the attacker means that the attempt was badly written: it
+    would prove nothing.
     """
 
     name: str
@@ -55,7 +58,7 @@ class Attempt:
     trusted: bool = False  # GRANT mallory TO service: what teams do, and what run_as = 'author' needs
     since: int = 15
     until: int = 99
-    everywhere: bool = True  # otherwise in the thorough arenas only
+    arenas: tuple[str, ...] = EVERYWHERE
     check: Callable[[Arena, Trial], None] | None = None
 
 
@@ -63,7 +66,9 @@ def st(query: str, name: str = "evil.st", mode: str = "AUTO") -> str:
     return f"SELECT pgtrickle.create_stream_table('{name}', $pgt${query}$pgt$, 'calculated', '{mode}')"
 
 
-def hostile(name: str, arguments: str = "text", returns: str = "text", result: str = "'x'", marked: str = "IMMUTABLE") -> str:
+def hostile(
+    name: str, arguments: str = "text", returns: str = "text", result: str = "'x'", marked: str = "IMMUTABLE"
+) -> str:
     """A function that does what it can with whatever rights it has got."""
     return (
         f"CREATE FUNCTION evil.{name}({arguments}) RETURNS {returns} LANGUAGE plpgsql {marked} AS "
@@ -73,7 +78,9 @@ def hostile(name: str, arguments: str = "text", returns: str = "text", result: s
 
 def told(error: psycopg.Error) -> str:
     diag = error.diag
-    return " | ".join(p for p in (diag.message_primary, diag.message_detail, diag.message_hint, diag.context) if p) or str(error)
+    return " | ".join(
+        p for p in (diag.message_primary, diag.message_detail, diag.message_hint, diag.context) if p
+    ) or str(error)
 
 
 @dataclass

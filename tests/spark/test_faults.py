@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime import deltas
 from pgtrickle.runtime.job import Outcome
 from pgtrickle.runtime.sparkkeeper import SparkKeeper
-from pgtrickle.runtime.sparkurl import SparkUrl, read_url
+from pgtrickle.runtime.sparkurl import SparkUrl
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -203,8 +202,8 @@ def test_failures_in_a_row_suspend_and_resume_goes_on(
 
 
 @pytest.fixture
-def own_spark(tmp_path: Path) -> Iterator[SparkKeeper]:
-    keeper = SparkKeeper(Settings(spark_driver_memory_mb=1024), tmp_path)
+def own_spark() -> Iterator[SparkKeeper]:
+    keeper = SparkKeeper(Settings(spark_driver_memory_mb=1024))
     keeper.start()
     yield keeper
     keeper.stop()
@@ -216,13 +215,13 @@ def own_spark(tmp_path: Path) -> Iterator[SparkKeeper]:
 @pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_spark_killed_in_a_wave_leaves_no_partial_effect(
-    installed: Database, own_spark: SparkKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installed: Database, own_spark: SparkKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = SparkEngine(SparkUrl(tmp_path, 60, 60, threading.Event()))
+    engine = SparkEngine(SparkUrl(own_spark.address, 60, 60, threading.Event()))
     line = Line(installed.dsn, engine)
     try:
         create_all(line)
-        first = read_url(tmp_path)
+        first = own_spark.address()
         before = {name: (line.rows(name), line.refreshes(name)) for name in QUERIES}
         line.sql("INSERT INTO item VALUES (1001, 2, 3, 'x'); DELETE FROM item WHERE kind = 1")
         run = engine.run
@@ -241,7 +240,7 @@ def test_spark_killed_in_a_wave_leaves_no_partial_effect(
         assert {o.table.name: type(o.error) for o in outcomes} == dict.fromkeys(QUERIES, EngineLostError)
         assert {name: (line.rows(name), line.refreshes(name)) for name in QUERIES} == before
         assert {status(line, name) for name in QUERIES} == {("ACTIVE", 0, None)}  # no table's fault
-        while read_url(tmp_path) in (None, first):
+        while own_spark.address() in (None, first):
             time.sleep(0.1)
         turn(line)
         for name in QUERIES:

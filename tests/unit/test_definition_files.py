@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -225,3 +226,72 @@ def test_exported_files_are_read_as_they_were(tmp_path: Path) -> None:
     assert [(g.name, g.members, g.isolation, g.databases) for g in found.groups] == [
         ("g", ("s.t", "s.u"), "repeatable_read", ("a",))
     ]
+
+
+TOML = """
+[[stream_table]]
+name = "a"
+query_file = "{}"
+"""
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "/etc/passwd",
+        "../secret.sql",
+        "queries/../../secret.sql",
+        "./../secret.sql",
+        "link.sql",
+        "away/secret.sql",
+        "..",
+    ],
+)
+def test_query_file_is_below_the_definition(tmp_path: Path, file: str) -> None:
+    (tmp_path / "secret.sql").write_text("SELECT 'secret' AS s")
+    folder = tmp_path / "set"
+    (folder / "queries").mkdir(parents=True)
+    (folder / "link.sql").symlink_to(tmp_path / "secret.sql")
+    (folder / "away").symlink_to(tmp_path)
+    path = folder / "a.toml"
+    path.write_text(TOML.format(file))
+    found, wrong = read_set(path)
+    assert found.definitions == ()
+    (problem,) = wrong
+    assert "secret'" not in problem.one_line()
+    assert f"{file} is not below the folder of this file" in problem.message
+    assert problem.hint
+
+
+def test_query_file_below_is_read_also_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "q").mkdir()
+    (tmp_path / "q" / "real.query").write_text("SELECT 1 AS one")
+    (tmp_path / "q" / "link.query").symlink_to("real.query")
+    for file in ("q/real.query", "./q/real.query", "q/link.query"):
+        (tmp_path / "a.toml").write_text(TOML.format(file))
+        found, wrong = read_set(tmp_path)
+        assert not wrong
+        assert [d.query for d in found.definitions] == ["SELECT 1 AS one"]
+
+
+def test_query_file_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "q")
+    (tmp_path / "a.toml").write_text(TOML.format("q"))
+    assert "it is no file" in problems(tmp_path)[0]
+
+
+def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret.sql").write_text("SELECT 'secret' AS s")
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "good.sql").write_text("SELECT 1 AS one")
+    (folder / "alias.sql").symlink_to("good.sql")
+    (folder / "bad.sql").symlink_to(tmp_path / "secret.sql")
+    (folder / "away").symlink_to(tmp_path)
+    (folder / "loop").symlink_to(folder)
+    (folder / "other").symlink_to("/nowhere")  # no definition, so nobody cares
+    found, wrong = read_set(folder)
+    assert sorted(d.name for d in found.definitions) == ["alias", "good"]
+    assert [(Path(p.at.path).name, "symbolic link" in p.message) for p in wrong] == [
+        ("away", True), ("bad.sql", True), ("loop", True),
+    ]  # fmt: skip

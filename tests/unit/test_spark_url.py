@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from pgtrickle.errors import EngineLostError
-from pgtrickle.runtime.sparkurl import SparkUrl, write_url
+from pgtrickle.runtime.sparkurl import Followed, SparkAddress, SparkUrl
 
 
 def failed_after(url: SparkUrl) -> float:
@@ -20,35 +19,67 @@ def failed_after(url: SparkUrl) -> float:
     return time.monotonic() - began
 
 
-def test_those_who_ask_later_do_not_wait_again(tmp_path: Path) -> None:
-    url = SparkUrl(tmp_path, 30, 0.3, threading.Event())
-    write_url(tmp_path, "sc://one")
+def test_those_who_ask_later_do_not_wait_again() -> None:
+    address = SparkAddress()
+    url = SparkUrl(address, 30, 0.3, threading.Event())
+    address.set("sc://one")
     assert url() == "sc://one"
-    write_url(tmp_path, None)
+    address.set(None)
     assert 0.3 <= failed_after(url) < 2
     assert failed_after(url) < 0.1
-    write_url(tmp_path, "sc://two")
+    address.set("sc://two")
     assert url() == "sc://two"
-    write_url(tmp_path, None)
+    address.set(None)
     assert 0.3 <= failed_after(url) < 2  # it was there in between
 
 
-def test_first_start_is_waited_for_by_all(tmp_path: Path) -> None:
-    url = SparkUrl(tmp_path, 30, 0, threading.Event())
+def test_first_start_is_waited_for_by_all() -> None:
+    address = SparkAddress()
+    url = SparkUrl(address, 30, 0, threading.Event())
     with ThreadPoolExecutor(3) as threads:
         asked = [threads.submit(url) for _ in range(3)]
         time.sleep(0.2)
         assert not any(a.done() for a in asked)
-        write_url(tmp_path, "sc://one")
+        address.set("sc://one")
         assert [a.result(5) for a in asked] == ["sc://one"] * 3
 
 
-def test_end_of_the_run_ends_the_waiting(tmp_path: Path) -> None:
+def test_end_of_the_run_ends_the_waiting() -> None:
     stop = threading.Event()
-    url = SparkUrl(tmp_path, 30, 30, stop)
+    address = SparkAddress()
+    url = SparkUrl(address, 30, 30, stop)
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(url)
         time.sleep(0.1)
         stop.set()
         with pytest.raises(EngineLostError):
             asked.result(5)
+
+
+def told(followed: Followed, expected: str | None) -> bool:
+    deadline = time.monotonic() + 5
+    while followed() != expected and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return followed() == expected
+
+
+def test_other_processes_are_told_what_holds_now_and_what_changes() -> None:
+    address = SparkAddress()
+    address.set("sc://one")
+    first = Followed(address.follow())
+    assert told(first, "sc://one")
+    address.set(None)
+    assert told(first, None)
+    second = Followed(address.follow())
+    address.set("sc://two")
+    assert told(first, "sc://two")
+    assert told(second, "sc://two")
+
+
+def test_those_who_have_ended_are_forgotten() -> None:
+    address = SparkAddress()
+    address.follow().close()
+    living = Followed(address.follow())
+    address.set("sc://one")
+    assert told(living, "sc://one")
+    assert len(address._followers) == 1

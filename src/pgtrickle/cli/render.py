@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pgtrickle.settings import Loaded, describe
+from pgtrickle.telemetry import redact
 
 if TYPE_CHECKING:
     from pgtrickle.db.service import Installation
     from pgtrickle.runtime.budget import Budget
 
 MOST_SUGGESTED = 20
+_SECRET = re.compile(r"secret|password|token|access[.]?key|credential", re.IGNORECASE)
 
 
 @contextmanager
@@ -47,7 +50,7 @@ def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
     rows = []
     for described in describe():
         row = {key: described[key] for key in ("name", "default", "range", "scope", "doc")}
-        row["value"] = getattr(loaded.settings, row["name"])
+        row["value"] = _without_secrets(getattr(loaded.settings, row["name"]))
         row["origin"] = loaded.origins[row["name"]]
         found = problems.pop(row["name"], None)
         row["problem"] = found.message if found is not None else None
@@ -57,6 +60,13 @@ def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
             {"name": problem.name, "value": problem.value, "origin": problem.origin, "problem": problem.message}
         )
     return rows
+
+
+def _without_secrets(value: Any) -> Any:
+    """Tokens in URLs, and what Spark itself would not show of its settings."""
+    if isinstance(value, Mapping):
+        return {key: "***" if _SECRET.search(key) else _without_secrets(text) for key, text in value.items()}
+    return redact(value) if isinstance(value, str) else value
 
 
 def budget_lines(budget: Budget) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from pgtrickle.db.connect import OFF, begin, quote_ident
+from pgtrickle.db.connect import OFF, SAFE_PATH, begin, quote_ident
 from pgtrickle.db.copy import read_batches
 from pgtrickle.db.handover import Handover, connect_again
 from pgtrickle.db.roundtrip import Ask, Rows, ask_all
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pgtrickle.db.connect import Connection
-
-# Of what a session sets besides, this is ours alone: names in statements mean the same whatever its author has.
-PATH = "pg_catalog, pg_temp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +79,20 @@ class AuthorSession:
         (answer,) = ask_all(self._conn, [Ask(text, [self._author, query], is_kept=False)])
         return answer.rows
 
-    def look_at(self, query: str, view: str) -> Connection:
+    def look_at(self, query: str, view: str, path: str = SAFE_PATH) -> Connection:
         """The session after a temporary view over the query was made in it, which runs the author's code, too:
         constants of arrays and composite types are checked against the domains in them. For reading catalogs and
-        nothing else, with settings of ours again."""
+        nothing else, with settings of ours again. `path`: the search_path that the query's names are found along."""
         self._spend()
-        made = f"CREATE TEMPORARY VIEW {view} AS {query}"
+        given = sql.Literal(path).as_string(self._conn)
+        first = [
+            f"SELECT pg_catalog.set_config('search_path', {given}, true)",
+            f"CREATE TEMPORARY VIEW {view} AS {query}",
+        ]
         text = f"SELECT * FROM pg_temp.__pgt_run($1, $2, 'SELECT 1') AS r({_columns(['int4'])})"
-        ask_all(self._conn, [Ask(text, [self._author, [made]], is_kept=False)])
+        ask_all(self._conn, [Ask(text, [self._author, first], is_kept=False)])
         self._conn.execute("RESET ALL")
-        self._conn.execute(f"SET LOCAL search_path = {PATH}")
+        self._conn.execute(f"SET LOCAL search_path = {SAFE_PATH}")
         return self._conn
 
     def _spend(self) -> None:
@@ -130,7 +131,7 @@ def as_author(
 
 def set_local(conn: Connection, settings: Mapping[str, str]) -> None:
     """For the transaction. The path is the one that REFRESH MATERIALIZED VIEW has, whatever the settings say."""
-    wanted = {**{name: value for name, value in settings.items() if name != "search_path"}, "search_path": PATH}
+    wanted = {**{name: value for name, value in settings.items() if name != "search_path"}, "search_path": SAFE_PATH}
     calls = ", ".join("pg_catalog.set_config(%s, %s, true)" for _ in wanted)
     conn.execute(f"SELECT {calls}", [item for pair in wanted.items() for item in pair])
 

@@ -155,8 +155,8 @@ def _connect(
             _check_time_outs(conn)
             del settings["client_encoding"]
             if find_role:
-                for (name,) in psycopg.Cursor(conn).execute(find_role).fetchall():
-                    settings["role"] = name
+                row = psycopg.Cursor(conn).execute(find_role).fetchone()
+                settings |= {} if row is None else {"role": row[0]}
             conn.pin(settings)
             return conn
         calls = ["pg_catalog.set_config(%s, %s, false)" for _ in settings]

@@ -48,6 +48,7 @@ class _Roles:
     service_is_super: bool
     may_become: bool
     may_create: bool
+    owner_has_database: bool
 
 
 def install_as_service(conn: Connection, service_role: str | None = None) -> Installation:
@@ -98,6 +99,13 @@ def _statements(conn: Connection, name: str, role: str) -> tuple[str, ...]:
 def _choose(roles: _Roles, asked: str | None) -> str:
     """The role that is to own the objects."""
     if roles.owner is not None and not roles.owner_is_super:
+        is_known = roles.owner == DEFAULT_SERVICE_ROLE or roles.owner_has_database
+        if roles.is_super and asked is None and not is_known:
+            # Whoever may create schemas can take ours; a superuser's sessions would then work as that role.
+            raise ConfigError(
+                f"schema pgtrickle belongs to {roles.owner}",
+                hint=f"if that is the service role: --service-role {roles.owner}; otherwise drop the schema first",
+            )
         if asked is None or asked == roles.owner or roles.is_super:
             return asked or roles.owner
         raise ConfigError(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from pgtrickle.definitions.sqlfile import read_sql
-from pgtrickle.definitions.tomlfile import read_toml
+from pgtrickle.definitions.tomlfile import OutsideError, read_toml
 from pgtrickle.definitions.wanted import Definition, DefinitionSet, Group, Place, Problem
 from pgtrickle.errors import ConfigError
 
 _KINDS = (".sql", ".toml")
+LINK_HINT = "definitions are read below the folder that -f names only: put the file there"
 
 
 def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[Problem, ...]]:
@@ -21,12 +22,12 @@ def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[
     """
     if not root.exists():
         raise ConfigError(f"{root} does not exist", hint="give a folder, or a file, with definitions: -f DIR")
-    files = [root] if root.is_file() else list(_files(root))
-    if not files:
-        raise ConfigError(f"there is no .sql or .toml file in {root}", hint="see docs/howto/definitions.md")
     definitions: list[Definition] = []
     groups: list[Group] = []
     problems: list[Problem] = []
+    files = [root] if root.is_file() else list(_files(root, root.resolve(), problems))
+    if not files and not problems:
+        raise ConfigError(f"there is no .sql or .toml file in {root}", hint="see docs/howto/definitions.md")
     named: dict[str, Place] = {}
     databases: tuple[str, ...] = ()
     queries: set[Path] = set()
@@ -38,7 +39,7 @@ def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[
         definitions += found.definitions
         groups += found.groups
         problems += found.problems
-        queries |= {(path.parent / file).resolve() for file in found.query_files}
+        queries |= {(path.parent / file).resolve() for file in found.query_files if is_below(path.parent, file)}
         if found.set_name is not None and found.set_at is not None:
             named.setdefault(found.set_name, found.set_at)
         databases += found.databases
@@ -58,19 +59,36 @@ def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[
     return result, tuple(sorted(problems, key=lambda problem: problem.at))
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _files(folder: Path, root: Path, problems: list[Problem]) -> Iterator[Path]:
     """In the order of their names, folders below included; what begins with a dot is somebody else's."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
+        if path.is_symlink() and (path.is_dir() or path.suffix in _KINDS):
+            there = path.resolve()
+            if not there.is_relative_to(root) or path.parent.resolve().is_relative_to(there):
+                problem = Problem(Place(str(path), 1), "is a symbolic link that leads out of the folder", LINK_HINT)
+                problems.append(problem)
+                continue
         if path.is_dir():
-            yield from _files(path)
+            yield from _files(path, root, problems)
         elif path.suffix in _KINDS:
             yield path
 
 
+def is_below(folder: Path, file: str) -> bool:
+    """Whether the name of a file, as a definition has it, leads to one in the folder of that definition or below."""
+    return (
+        not PurePath(file).is_absolute()
+        and ".." not in PurePath(file).parts
+        and (folder / file).resolve().is_relative_to(folder.resolve())
+    )
+
+
 def _text(path: Path, problems: list[Problem]) -> str | None:
     try:
+        if not path.is_file():
+            raise OSError(None, "it is no file")
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         problems.append(Problem(Place(str(path), 1), f"cannot be read: {error.strerror}"))
@@ -87,4 +105,9 @@ class _Queries:
     folder: Path
 
     def __call__(self, file: str) -> str:
-        return (self.folder / file).read_text(encoding="utf-8-sig")
+        if not is_below(self.folder, file):
+            raise OutsideError(f"{file} is not below the folder of this file")
+        path = self.folder / file
+        if path.exists() and not path.is_file():  # a pipe, or a device, would be read for ever
+            raise OSError(None, "it is no file")
+        return path.read_text(encoding="utf-8-sig")

@@ -19,6 +19,10 @@ _HEADER = re.compile(r"\s*\[+\s*([A-Za-z_]+)\s*\]+")
 _KEY = re.compile(r"""\s*["']?([A-Za-z_]+)["']?\s*=""")
 
 
+class OutsideError(Exception):
+    """A definition names a file that is not below its folder."""
+
+
 @dataclass(slots=True)
 class TomlFile:
     """What one file holds."""
@@ -33,7 +37,8 @@ class TomlFile:
 
 
 def read_toml(path: str, text: str, read_query: Callable[[str], str]) -> TomlFile:
-    """`read_query` gives the text of a query_file, by its name as it is written here; raises OSError."""
+    """`read_query` gives the text of a query_file, by its name as it is written here; raises OSError or
+    OutsideError."""
     found = TomlFile()
     try:
         document = tomllib.loads(text)
@@ -76,6 +81,10 @@ def _stream_table(found: TomlFile, reader: _Reader, read_query: Callable[[str], 
     elif file is not None:
         try:
             query, query_at = read_query(file), Place(str(PurePath(reader.lines.path).parent / file), 1)
+        except OutsideError as error:
+            reader.wrong(
+                "query_file", str(error), "put it beside this file, or in a folder below, and name it from here"
+            )
         except (OSError, UnicodeDecodeError) as error:
             reader.wrong("query_file", f"cannot read {file}: {getattr(error, 'strerror', None) or error}")
     options: dict[str, Option] = {}

@@ -7,14 +7,14 @@ which would be ours to run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgtrickle.db import catalog
 from pgtrickle.db.author import AuthorSession, Copy, as_author
-from pgtrickle.db.connect import Connection, quote_ident
+from pgtrickle.db.connect import SAFE_PATH, Connection, quote_ident
 from pgtrickle.db.handover import Handover, hand_over
 from pgtrickle.db.statements import statement
 from pgtrickle.model.catalog import StreamTable
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pgtrickle.db.roundtrip import Rows
 
 _OURS = "pgtrickle_changes"
+_PATH = "SELECT pg_catalog.set_config('search_path', %s, true)"
 _NONE = Window(Cut(100, 100, ()), Cut(100, 100, ()))
 
 
@@ -102,27 +103,27 @@ def window_copies(
     readable = _columns(conn, table, changed)
     copies = []
     for relid, change in changed.items():
-        columns = "".join(f", c.c{attnum}" for attnum, _, may in readable.get(relid, ()) if may)
+        columns = "".join(f", c.c{attnum}" for attnum, may in readable.get(relid, ()) if may)
         rows = replace(change, is_copied=False).images
         text = f"SELECT c.xid, c.action{columns} FROM {rows}"
         copies.append(Copy(copy_name(relid), f"{text} WITH NO DATA" if empty else text))
     return {relid: replace(change, is_copied=True) for relid, change in changed.items()}, copies
 
 
-def unreadable(conn: Connection, table: StreamTable) -> list[str]:
-    """Columns that a refresh from changes would like to find rows by, and that the author may not read."""
-    found = _columns(conn, table, [s.relid for s in table.captured])
-    return [name for columns in found.values() for _, name, may in columns if not may]
+def unreadable(conn: Connection, table: StreamTable) -> dict[int, frozenset[int]]:
+    """Columns of sources that changes would be found by, and that the author may not read."""
+    found = _columns(conn, table, [s.relid for s in table.sources])
+    return {relid: frozenset(a for a, may in columns if not may) for relid, columns in found.items()}
 
 
 def _columns(
     conn: Connection, table: StreamTable, relids: Mapping[int, Changed] | Sequence[int]
-) -> dict[int, list[tuple[int, str, bool]]]:
+) -> dict[int, list[tuple[int, bool]]]:
     wanted = [(s.relid, a) for s in table.sources if s.relid in relids for a in sorted(s.columns)]
     asked = {"relids": [r for r, _ in wanted], "columns": [a for _, a in wanted], "role": table.author}
-    found: dict[int, list[tuple[int, str, bool]]] = {}
-    for relid, attnum, name, may in conn.execute(statement("author_columns"), asked).fetchall():
-        found.setdefault(relid, []).append((attnum, name, may))
+    found: dict[int, list[tuple[int, bool]]] = {}
+    for relid, attnum, may in conn.execute(statement("author_columns"), asked).fetchall():
+        found.setdefault(relid, []).append((attnum, may))
     return found
 
 
@@ -179,19 +180,6 @@ class Analyst:
         changed = {relid: Changed(relid, _NONE, 0) for relid in relids}
         self._explain(statements, window_copies(self._conn, self._table, changed, empty=True)[1])
 
-    @contextmanager
-    def view(self, name: str) -> Iterator[tuple[Connection, frozenset[str]]]:
-        """A session with a temporary view over the query, for looking at it in the catalogs; and the relations in it
-        that are copies."""
-        if not self._table.runs_as_author:
-            with self._conn.transaction(force_rollback=True):
-                self._conn.execute(f"CREATE TEMPORARY VIEW {name} AS {self._table.query}")
-                yield self._conn, frozenset()
-            return
-        query, copies = self._copied(self._table.query)
-        with session(self._place(), self._table, copies, may_write=True) as author:
-            yield author.look_at(query, name), frozenset(copy.name for copy in copies)
-
     def _explain(self, statements: Sequence[str], copies: Sequence[Copy]) -> None:
         *first, last = [f"EXPLAIN (COSTS OFF) {sql}" for sql in statements]
         with session(self._place(), self._table, copies) as author:
@@ -203,3 +191,36 @@ class Analyst:
 
     def _place(self) -> Handover:
         return hand_over(self._conn, snapshot=False)
+
+
+@contextmanager
+def looked_at(
+    conn: Connection,
+    table: StreamTable | None,
+    query: str,
+    name: str,
+    *,
+    path: str | None = None,
+    relids: Collection[int] = (),
+) -> Iterator[tuple[Connection, frozenset[str]]]:
+    """A session with a temporary view over a query, for looking at it in the catalogs; and the relations in it that are
+    copies. Made as whoever evaluates the table (None: us), because to analyse a query may run code of its types.
+
+    `path`: the search_path that names are found along. `relids`: sources whose changes the query reads.
+    """
+    if table is None or not table.runs_as_author:
+        with conn.transaction(force_rollback=True):
+            if path is not None:
+                conn.execute(_PATH, (path,))
+            # binary: by the protocol in which the server takes one statement and no more.
+            conn.execute(f"CREATE TEMPORARY VIEW {name} AS {query}", binary=True)
+            if path is not None:
+                conn.execute(_PATH, (SAFE_PATH,))
+            yield conn, frozenset()
+        return
+    query, copies = with_copies(conn, table, query)
+    empty = [replace(copy, query=f"{copy.query} WITH NO DATA") for copy in copies]
+    changed = {relid: Changed(relid, _NONE, 0) for relid in relids}
+    empty += window_copies(conn, table, changed, empty=True)[1] if changed else []
+    with session(hand_over(conn, snapshot=False), table, empty, may_write=True) as author:
+        yield author.look_at(query, name, path or SAFE_PATH), frozenset(copy.name for copy in copies)

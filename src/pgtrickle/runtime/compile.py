@@ -12,7 +12,7 @@ from pgtrickle.apply.target import Target, quote
 from pgtrickle.db import catalog
 from pgtrickle.db.author import Copy
 from pgtrickle.db.connect import translated
-from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableError
+from pgtrickle.errors import DefinitionError, NotDifferentiableError
 from pgtrickle.model.catalog import REGION, REGION_COLUMN, Relation, StreamTable
 from pgtrickle.model.session import evaluated, other_formats
 from pgtrickle.pipeline.carriers import UNFORMATTED, SqlType, encoded, exact
@@ -66,7 +66,7 @@ def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = 
     found = meaning.meant(conn, table)
     kept = table.session_settings
     formats = other_formats(kept)
-    if formats and meaning.makes_texts(conn, found.query):
+    if formats and meaning.makes_texts(conn, table, found.query):
         return _formatted(conn, table, found, formats)
     compiled = _compiled(conn, meaning.as_meant(table, found), cycle, found.only_whole)
     return replace(compiled, settings=evaluated(kept), meant=meaning.kept(table, found))
@@ -167,16 +167,11 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     try:
         with translated(), conn.transaction():
             Analyst(conn, table).explain(list(dict.fromkeys(statements)), sorted(template.relids))
-        if types:  # over the buffers themselves: they are parsed here, by us
-            reason = meaning.compared_otherwise(conn, types, _statements(template, are_copied=False))
-    except (DefinitionError, ConfigError) as error:
-        hidden = unreadable(conn, table) if table.runs_as_author else []
-        if isinstance(error, ConfigError) and not hidden:
-            raise
+        if types:
+            reason = meaning.compared_otherwise(conn, table, types, statements, sorted(template.relids))
+    except DefinitionError as error:
         reason, hint = error.message, error.hint
-        if hidden:
-            reason = f"its changes are found by columns that {table.author} may not read: {', '.join(hidden)}"
-        elif types and "[42883]" in reason:  # no such operator
+        if types and "[42883]" in reason:  # no such operator
             reason = meaning.NO_OPERATOR
     if reason is None:
         return compiled
@@ -259,11 +254,14 @@ def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) ->
     used = {s.relid: s.columns for s in table.sources}
     functions = Functions(*catalog.function_names(conn))
     known = {(r.schema, r.name): r for r in catalog.relations(conn, used)}
+    if table.runs_as_author:  # what it does not name it reads only where its author may: keys, to find changes by
+        hidden = unreadable(conn, table)
+        used = {relid: columns - hidden.get(relid, frozenset()) for relid, columns in used.items()}
 
     def find(schema: str, name: str) -> Relation:
         # A name that is not among the sources is one that was renamed or made anew: then whatever has the name now.
         found = known.get((schema, name)) or catalog.find_relation(conn, schema, name)
-        return meaning.view_explicit(conn, found) if found.kind == "v" else found
+        return meaning.view_explicit(conn, found, table) if found.kind == "v" else found
 
     return parse(table.query, find, used, functions, folded=folded)
 

@@ -71,8 +71,11 @@ def main(arguments: str) -> int:
             start_new_session=True,
             preexec_fn=die_with_parent(signal.Signals[task["signals"][0][0]]),
             cwd=task.get("cwd", "/"),
+            pass_fds=task.get("fds", ()),
             **identity,
         )
+    for inherited in task.get("fds", ()):
+        os.close(inherited)
     os.write(1, f"{process.pid}\n".encode())
     os.close(1)
     abandoned = False

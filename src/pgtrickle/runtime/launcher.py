@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import multiprocessing.util
 import os
 import secrets
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 
 from pgtrickle.memory.fleet import MOST_DATABASES, FleetMemory, ProcessState
 from pgtrickle.memory.registry import Registry
@@ -64,10 +67,11 @@ class Launcher:
         self._sources = sources
         self._stop = stop
         self._directory = private_directory("pgtrickle-run-", need_mib=10)
+        _keep_sockets_in(self._directory)
         self._authkey = secrets.token_bytes(32)
         self._memory = FleetMemory(memory_path(self._directory), create=True)
         self._registry = Registry(registry_path(self._directory), create=True)
-        self._spark = SparkKeeper(settings, self._directory)
+        self._spark = SparkKeeper(settings)
         self._since = time.time()
         self._small = multiprocessing.get_context("forkserver")
         self._small.set_forkserver_preload(_PRELOAD)
@@ -176,7 +180,7 @@ class Launcher:
         return spawn
 
     def _spawn_pipeline(self) -> BaseProcess:
-        task = PipelineTask(self._directory, self._authkey, self._settings, self._servers)
+        task = PipelineTask(self._directory, self._authkey, self._settings, self._spark.address.follow(), self._servers)
         # Not forked: gRPC and the JVM's client do not survive it.
         return multiprocessing.get_context("spawn").Process(target=pipelineprocess.main, args=(task,), name="pipeline")
 
@@ -221,6 +225,15 @@ class Launcher:
         for watch in self._watches:
             watch.join(2.0)
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _keep_sockets_in(directory: Path) -> None:
+    """The fork server's socket, too, goes with our directory when we are killed and the next run tidies up."""
+    before, tempfile.tempdir = tempfile.tempdir, str(directory)
+    try:
+        multiprocessing.util.get_temp_dir()  # made once, and kept
+    finally:
+        tempfile.tempdir = before
 
 
 def _hide_main_module() -> None:

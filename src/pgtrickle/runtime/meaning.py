@@ -1,4 +1,4 @@
-"""A query's text with the operators that PostgreSQL found for its author (ADR 22).
+"""A query's text with the operators that PostgreSQL found for its author (ADR 23).
 
 The kept text does not name the operators of JOIN USING, NULLIF and the like. Under our search_path they may be others:
 citext is then compared as text. So the text is parsed here as we would run it, its operators are compared with those of
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from pgtrickle.errors import DefinitionError, NotDifferentiableError, SourceChan
 from pgtrickle.model.catalog import Relation, StreamTable
 from pgtrickle.pipeline import implicit
 from pgtrickle.pipeline.nodetree import taken_for_another
+from pgtrickle.runtime.author import looked_at
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -55,7 +56,7 @@ def meant(conn: Connection, table: StreamTable) -> Meant:
     if isinstance(known, dict) and known.get("mark") == mark(table):
         return Meant(known["query"] or table.query, known["only_whole"])
     try:
-        return explicit(conn, table.query, table.operators, table.session_settings.get("search_path"))
+        return explicit(conn, table.query, table.operators, table.session_settings.get("search_path"), table)
     except NotDifferentiableError as error:
         raise SourceChangedError(error.message, hint=error.hint) from error
 
@@ -72,7 +73,7 @@ def kept(table: StreamTable, found: Meant) -> dict[str, str | None]:
     return {"mark": mark(table), "query": query, "only_whole": found.only_whole}
 
 
-def view_explicit(conn: Connection, relation: Relation) -> Relation:
+def view_explicit(conn: Connection, relation: Relation, table: StreamTable) -> Relation:
     """A view whose text is to be a part of the query's: its operators are those that its own author found."""
     if relation.query is None:
         return relation
@@ -80,26 +81,28 @@ def view_explicit(conn: Connection, relation: Relation) -> Relation:
     operators = row[0] if row is not None else []
     if not any(o >= FIRST_OF_USERS for o in operators):
         return relation
-    found = explicit(conn, relation.query.strip().rstrip(";"), operators, None)
+    found = explicit(conn, relation.query.strip().rstrip(";"), operators, None, table)
     if found.only_whole is not None:
         raise NotDifferentiableError(f"view {relation.name}: {found.only_whole}")
     return replace(relation, query=found.query)
 
 
-def explicit(conn: Connection, query: str, operators: Sequence[int], path: str | None) -> Meant:
-    """`path`: the author's; None where it is not known. Raises when the text cannot be written so that it has these
-    operators."""
+def explicit(
+    conn: Connection, query: str, operators: Sequence[int], path: str | None, table: StreamTable | None = None
+) -> Meant:
+    """`path`: the author's; None where it is not known. `table`: whose query it is, if it is one already. Raises when
+    the text cannot be written so that it has these operators."""
     wanted = Counter(operators)
-    if _operators(conn, query, SAFE_PATH) == wanted:
+    if _operators(conn, table, query, SAFE_PATH) == wanted:
         return Meant(query)
     theirs = [tuple(row) for row in conn.execute(statement("operator_names"), {"operators": list(wanted)}).fetchall()]
     schemas = list(dict.fromkeys(schema for _, schema, *_ in theirs))
     listed = [quote_ident(schema) for schema in schemas]
     text = implicit.without_row_operators(query)
     for tried in dict.fromkeys([path, ", ".join(["pg_catalog", *listed])]):
-        if tried is not None and _operators(conn, text, tried) == wanted:
+        if tried is not None and _operators(conn, table, text, tried) == wanted:
             equal = [f"OPERATOR({s}.=)" for s, (_, _, n, _) in _named(listed, schemas, theirs) if n == "="]
-            found = _Writer(conn, tried, list(dict.fromkeys(equal)), wanted).write(text)
+            found = _Writer(conn, table, tried, list(dict.fromkeys(equal)), wanted).write(text)
             if found is not None:
                 return found
     names = ", ".join(name for *_, name in theirs) or "one of pg_catalog"
@@ -119,6 +122,7 @@ def _named(
 @dataclass(slots=True)
 class _Writer:
     conn: Connection
+    table: StreamTable | None
     path: str
     equal: list[str]  # operators that places may have found
     wanted: Counter[int]
@@ -131,7 +135,7 @@ class _Writer:
             if found is None:
                 continue
             query, only_whole = found
-            if self._is_same(_operators(self.conn, query, SAFE_PATH), self.wanted):
+            if self._is_same(_operators(self.conn, self.table, query, SAFE_PATH), self.wanted):
                 return Meant(query, only_whole)
         return None
 
@@ -158,7 +162,7 @@ class _Writer:
                 self.tries += 1
                 if self.tries > _MOST_TRIES:
                     return None
-                now = _operators(self.conn, new, self.path)
+                now = _operators(self.conn, self.table, new, self.path)
                 if now is not None and self._is_same(now, before):
                     return new, now, any(o != _BUILT_IN for o in operators)
         return None
@@ -168,21 +172,19 @@ class _Writer:
         return now is not None and now >= before and now.keys() == before.keys()
 
 
-def _operators(conn: Connection, query: str, path: str) -> Counter[int] | None:
+def _operators(conn: Connection, table: StreamTable | None, query: str, path: str) -> Counter[int] | None:
     """Those of a text under a search_path; None where it does not stand."""
-    tree = _tree(conn, query, path)
+    tree = _tree(conn, table, query, path)
     return None if tree is None else Counter(tree[1])
 
 
-def _tree(conn: Connection, query: str, path: str = SAFE_PATH) -> tuple[str, list[int]] | None:
+def _tree(
+    conn: Connection, table: StreamTable | None, query: str, path: str = SAFE_PATH, relids: Collection[int] = ()
+) -> tuple[str, list[int]] | None:
     """A parse tree and its operators. The text is parsed, and not run."""
     try:
-        with translated(), conn.transaction(force_rollback=True):
-            conn.execute("SELECT pg_catalog.set_config('search_path', %s, true)", (path,))
-            # binary: by the protocol in which the server takes one statement and no more.
-            conn.execute(f"CREATE TEMPORARY VIEW {_VIEW} AS {query}", binary=True)
-            conn.execute("SELECT pg_catalog.set_config('search_path', %s, true)", (SAFE_PATH,))
-            row = conn.execute(
+        with translated(), looked_at(conn, table, query, _VIEW, path=path, relids=relids) as (looking, _):
+            row = looking.execute(
                 "SELECT r.ev_action::text, pgtrickle._operators(r.ev_class)::int8[] FROM pg_catalog.pg_rewrite AS r "
                 f"WHERE r.ev_class = 'pg_temp.{_VIEW}'::pg_catalog.regclass"
             ).fetchone()
@@ -192,11 +194,10 @@ def _tree(conn: Connection, query: str, path: str = SAFE_PATH) -> tuple[str, lis
     return row[0], row[1]
 
 
-def makes_texts(conn: Connection, query: str) -> bool:
+def makes_texts(conn: Connection, table: StreamTable, query: str) -> bool:
     """Whether a query may show in which format values are written."""
-    with translated(), conn.transaction(force_rollback=True):
-        conn.execute(f"CREATE TEMPORARY VIEW {_VIEW} AS {query}", binary=True)
-        row = conn.execute(f"SELECT pgtrickle._makes_texts('pg_temp.{_VIEW}'::pg_catalog.regclass)").fetchone()
+    with translated(), looked_at(conn, table, query, _VIEW) as (looking, _):
+        row = looking.execute(f"SELECT pgtrickle._makes_texts('pg_temp.{_VIEW}'::pg_catalog.regclass)").fetchone()
     return row is not None and bool(row[0])
 
 
@@ -205,11 +206,17 @@ def own_types(conn: Connection) -> dict[int, tuple[int, str]]:
     return {oid: (base, name) for oid, base, name in conn.execute(statement("own_equality")).fetchall()}
 
 
-def compared_otherwise(conn: Connection, types: dict[int, tuple[int, str]], statements: Sequence[str]) -> str | None:
+def compared_otherwise(
+    conn: Connection,
+    table: StreamTable,
+    types: dict[int, tuple[int, str]],
+    statements: Sequence[str],
+    relids: Collection[int],
+) -> str | None:
     """Why statements of ours do not compare values of these types as the types do."""
     bases = {oid: base for oid, (base, _) in types.items()}
     for text in dict.fromkeys(statements):
-        found = _tree(conn, f"SELECT 1 AS one FROM ({text}) AS statement")
+        found = _tree(conn, table, f"SELECT 1 AS one FROM ({text}) AS statement", relids=relids)
         if found is not None and (oid := taken_for_another(found[0], bases)) is not None:
             return (
                 f"values of type {types[oid][1]} would have to be compared to follow changes, and equal ones may be "

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 from pgtrickle.db.connect import TRANSACTION, connect, translated
 from pgtrickle.errors import ConfigError
@@ -43,20 +41,19 @@ def refresh_once(
         else:
             for name in names:
                 conn.execute("SELECT pgtrickle.refresh_stream_table(%s)", (name,))
-    with tempfile.TemporaryDirectory(prefix="pgtrickle-once-") as directory:
-        spark = SparkKeeper(settings, Path(directory))
-        spark.start()
+    spark = SparkKeeper(settings)
+    spark.start()
+    try:
+        seconds = settings.spark_start_timeout_s
+        engine = SparkEngine(SparkUrl(spark.address, seconds, seconds, threading.Event()))
+        turns = Turns("once", dsn, engine, settings, Origins(servers))
         try:
-            seconds = settings.spark_start_timeout_s
-            engine = SparkEngine(SparkUrl(Path(directory), seconds, seconds, threading.Event()))
-            turns = Turns("once", dsn, engine, settings, Origins(servers))
-            try:
-                return _until_quiet(turns)
-            finally:
-                turns.close()
-                engine.close()
+            return _until_quiet(turns)
         finally:
-            spark.stop()
+            turns.close()
+            engine.close()
+    finally:
+        spark.stop()
 
 
 def _until_quiet(turns: Turns) -> list[Outcome]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from pgtrickle.errors import TransientError
 from pgtrickle.memory.fleet import FleetMemory
 from pgtrickle.runtime.channel import listen
 from pgtrickle.runtime.parent import end_with_parent, stop_on_signals
-from pgtrickle.runtime.sparkurl import SparkUrl
+from pgtrickle.runtime.sparkurl import Followed, SparkUrl
 from pgtrickle.settings import Settings
 from pgtrickle.telemetry import event, set_up_logging
 
@@ -24,11 +25,12 @@ DRAIN_SECONDS = 10.0  # for refreshes under way; what is not committed then is d
 
 @dataclass(frozen=True, slots=True)
 class PipelineTask:
-    """What the launcher tells it."""
+    """What the launcher tells it. `spark`: where Spark is, as it changes."""
 
     directory: Path
     authkey: bytes
     settings: Settings
+    spark: Connection
     servers: tuple[str, ...] = ()
 
 
@@ -40,7 +42,7 @@ def main(task: PipelineTask) -> None:
     stop = threading.Event()
     end_with_parent()
 
-    remote = SparkUrl(task.directory, float(task.settings.spark_start_timeout_s), AGAIN_SECONDS, stop)
+    remote = SparkUrl(Followed(task.spark), float(task.settings.spark_start_timeout_s), AGAIN_SECONDS, stop)
     engine = SparkEngine(remote)
     dispatcher = Dispatcher(task.settings, engine, FleetMemory(memory_path(task.directory)), stop, task.servers)
     stop_on_signals(stop, dispatcher.wake)

@@ -19,8 +19,9 @@ from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
 from pgtrickle.model.texts import same_text
 from pgtrickle.pipeline.explain import plan_words
 from pgtrickle.pipeline.sqltext import nameless
-from pgtrickle.runtime.author import Analyst
+from pgtrickle.runtime.author import looked_at
 from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
+from pgtrickle.runtime.meaning import meant
 from pgtrickle.runtime.renames import ANEW, follow_origin, follow_renames, has_renamed, is_renamed_there
 
 if TYPE_CHECKING:
@@ -186,10 +187,10 @@ def judge(conn: Connection, table: StreamTable, reload: str | None = None) -> No
     anything is compiled: PostgreSQL calls functions of constants when it plans."""
     if reload is None and is_judged(table):
         return
-    with conn.transaction(force_rollback=True):
-        conn.execute(f"CREATE TEMPORARY VIEW __pgt_judged AS {table.query}")
+    # As it will be run: the kept text may not even be parsed where it does not name its operators.
+    with looked_at(conn, table, meant(conn, table).query, "__pgt_judged") as (looking, _):
         asked = {"probe": "pg_temp.__pgt_judged", "id": None if table.mirror is not None else table.pgt_id}
-        conn.execute(statement("still_trusted"), asked)
+        looking.execute(statement("still_trusted"), asked)
 
 
 def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> str | None:
@@ -201,7 +202,7 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> s
     """
     known = {s.relid: s.columns for s in table.sources}
     query = (compiled.meant or {}).get("query") or table.query
-    with Analyst(conn, replace(table, query=query)).view("__pgt_reads") as (looking, copies):
+    with looked_at(conn, table, query, "__pgt_reads") as (looking, copies):
         probe = {"probe": "pg_temp.__pgt_reads"}
         rows = looking.execute(statement("reads"), probe).fetchall()
         types = looking.execute(statement("probe_types"), probe).fetchall()

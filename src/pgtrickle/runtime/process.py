@@ -11,9 +11,11 @@ import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -22,10 +24,11 @@ from pgtrickle.memory.liveness import start_time
 from pgtrickle.runtime import guard
 
 OWNER_NOTE = "owner.json"
+UNSIGNED_SECONDS = 3600.0  # a directory without a word of its owner is somebody's who was killed while making it
 
 
 class GuardedProcess:
-    """A running server and its guard. `pid` is the server's own."""
+    """A running server and its guard. `pid` is the server's own. `fds`: open files that it inherits."""
 
     def __init__(
         self,
@@ -37,6 +40,7 @@ class GuardedProcess:
         user: tuple[int, int] | None = None,
         remove: Sequence[Path] = (),
         cwd: Path | None = None,
+        fds: Sequence[int] = (),
     ) -> None:
         task = {
             "command": list(command),
@@ -46,6 +50,7 @@ class GuardedProcess:
             "group": user[1] if user else None,
             "remove": [str(path) for path in remove],
             "cwd": str(cwd or "/"),
+            "fds": list(fds),
         }
         self.log = log
         self._signals = signals
@@ -57,6 +62,7 @@ class GuardedProcess:
             env=dict(env),
             start_new_session=True,
             bufsize=0,
+            pass_fds=tuple(fds),
         )
         assert self._guard.stdout is not None
         line = self._guard.stdout.readline()
@@ -150,7 +156,7 @@ def private_directory(prefix: str, *, need_mib: int, user: tuple[int, int] | Non
             continue
         _reclaim(base, prefix)
         directory = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
-        directory.chmod(0o711)
+        directory.chmod(0o711 if user else 0o700)
         note = {"pid": os.getpid(), "started": start_time(os.getpid())}
         (directory / OWNER_NOTE).write_text(json.dumps(note))
         return directory
@@ -161,14 +167,22 @@ def private_directory(prefix: str, *, need_mib: int, user: tuple[int, int] | Non
 
 
 def _reclaim(base: Path, prefix: str) -> None:
+    """Removes what dead owners left; also of one that was killed before it could say who it is."""
     for directory in base.glob(prefix + "*"):
         try:
-            if directory.lstat().st_uid != os.geteuid():
+            info = directory.lstat()
+            if info.st_uid != os.geteuid() or not stat.S_ISDIR(info.st_mode):
                 continue
-            note = json.loads((directory / OWNER_NOTE).read_text())
-        except (OSError, ValueError):
+            if _is_abandoned(directory, time.time() - info.st_mtime):
+                shutil.rmtree(directory, ignore_errors=True)
+        except OSError:
             continue
-        if not isinstance(note, dict) or not isinstance(note.get("pid"), int):
-            continue
-        if note.get("started") is not None and start_time(note["pid"]) != note["started"]:
-            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _is_abandoned(directory: Path, age: float) -> bool:
+    try:
+        note = json.loads((directory / OWNER_NOTE).read_text())
+        pid, started = note["pid"], note["started"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return age > UNSIGNED_SECONDS and len(list(directory.iterdir())) <= 1
+    return isinstance(pid, int) and started is not None and start_time(pid) != started

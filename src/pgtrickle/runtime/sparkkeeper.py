@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from pathlib import Path
 
 from pgtrickle.errors import EngineLostError, PgtrickleError
 from pgtrickle.runtime.sparkserver import SparkServer
-from pgtrickle.runtime.sparkurl import write_url
+from pgtrickle.runtime.sparkurl import SparkAddress
 from pgtrickle.settings import Settings
 from pgtrickle.telemetry import SPARK_LOST, SPARK_STARTED, event
 
@@ -21,9 +20,9 @@ BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
 class SparkKeeper:
     """A thread of the launcher. Spark outlives a pipeline that is restarted, and the other way round."""
 
-    def __init__(self, settings: Settings, directory: Path) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._directory = directory
+        self.address = SparkAddress()
         self._stop = threading.Event()
         self._server: SparkServer | None = None
         self._thread = threading.Thread(target=self._keep, name="spark", daemon=True)
@@ -35,7 +34,7 @@ class SparkKeeper:
 
     def start(self) -> None:
         if self._settings.spark_remote:
-            write_url(self._directory, self._settings.spark_remote)
+            self.address.set(self._settings.spark_remote)
         else:
             # Here and not in the thread: a missing Java is an error of the command.
             self._server = SparkServer.start(self._settings, warn=_warn)
@@ -55,7 +54,7 @@ class SparkKeeper:
                 if self._server is None:
                     self._server = SparkServer.start(self._settings, warn=_warn)
                 self._server.wait_ready(self._settings.spark_start_timeout_s, self._check)
-                write_url(self._directory, self._server.url)
+                self.address.set(self._server.url)
                 log.info("Spark is ready", extra=event(SPARK_STARTED, pid=self._server.pid))
                 failures = 0
                 while self._server.alive() and not self._stop.wait(LOOK_SECONDS):
@@ -66,7 +65,7 @@ class SparkKeeper:
                     self._stop.wait(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                     failures += 1
             if not self._stop.is_set():
-                write_url(self._directory, None)
+                self.address.set(None)
                 log.warning("Spark ended; starting it again", extra=event(SPARK_LOST))
                 if self._server is not None:
                     self._server.stop()

@@ -10,13 +10,15 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import os
+import re
 import secrets
 import shutil
 import signal
 import socket
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -125,6 +127,7 @@ class SparkServer:
             **self._settings.spark_conf,
             "spark.connect.grpc.binding.port": str(self._port),
         }
+        properties = _in_memory(conf, self._directory)
         command = [
             str(self._java.path),
             *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENS),
@@ -147,7 +150,8 @@ class SparkServer:
             "org.apache.spark.deploy.SparkSubmit",
             "--master",
             self._settings.spark_master,
-            *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
+            "--properties-file",
+            f"/dev/fd/{properties}",
             "--class",
             "org.apache.spark.sql.connect.service.SparkConnectServer",
             "spark-internal",
@@ -165,14 +169,18 @@ class SparkServer:
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             TOKEN_VARIABLE: self._token,
         }
-        self._process = GuardedProcess(
-            command,
-            log=self.log,
-            env=env,
-            signals=(("SIGTERM", 5.0),),
-            remove=(self._directory,),
-            cwd=self._directory,
-        )
+        try:
+            self._process = GuardedProcess(
+                command,
+                log=self.log,
+                env=env,
+                signals=(("SIGTERM", 5.0),),
+                remove=(self._directory,),
+                cwd=self._directory,
+                fds=(properties,),
+            )
+        finally:
+            os.close(properties)
 
     @property
     def url(self) -> str:
@@ -238,6 +246,25 @@ class SparkServer:
         atexit.unregister(self.stop)
         self._process.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _in_memory(conf: Mapping[str, str], directory: Path) -> int:
+    """An open file without a name that holds the settings, some of which may be somebody's keys: the command line is
+    shown to everybody on the machine."""
+    lines = [f"{_escaped(name)}={_escaped(value)}\n" for name, value in conf.items()]
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("spark.properties")
+    else:
+        handle, name = tempfile.mkstemp(dir=directory)
+        Path(name).unlink()
+    with os.fdopen(os.dup(handle), "w", encoding="utf-8") as file:
+        file.writelines(lines)
+    return handle
+
+
+def _escaped(text: str) -> str:
+    """For a properties file of Java."""
+    return re.sub(r"[\\=: #!]", r"\\\g<0>", text).replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
 
 
 def _explain(text: str) -> ConfigError:

@@ -1,22 +1,69 @@
-"""Where the pipeline finds Spark: a file in the fleet's private directory, there while Spark answers."""
+"""Where Spark is found. The address holds a token, so it stays in memory: other processes get it through a pipe that
+they inherit, and no file has it."""
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from pathlib import Path
+from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 
 from pgtrickle.errors import EngineLostError
 
-_NAME = "spark.url"
+
+class SparkAddress:
+    """The address while Spark answers, None while it does not. Any thread may set it, and read it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._url: str | None = None
+        self._followers: list[Connection] = []
+
+    def __call__(self) -> str | None:
+        return self._url
+
+    def set(self, url: str | None) -> None:
+        with self._lock:
+            self._url = url
+            self._followers = [follower for follower in self._followers if _send(follower, url)]
+
+    def follow(self) -> Connection:
+        """For another process: what is said here from now on, and what holds now. See `Followed`."""
+        theirs, ours = Pipe(duplex=False)
+        with self._lock:
+            if _send(ours, self._url):
+                self._followers.append(ours)
+        return theirs
 
 
-def read_url(directory: Path) -> str | None:
+def _send(follower: Connection, url: str | None) -> bool:
+    """False when nobody listens any more."""
     try:
-        return (directory / _NAME).read_text(encoding="utf-8") or None
-    except FileNotFoundError:
-        return None
+        follower.send(url)
+    except OSError:
+        follower.close()
+        return False
+    return True
+
+
+class Followed:
+    """The address of a `SparkAddress` in another process."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._url: str | None = None
+        threading.Thread(target=self._listen, name="spark address", daemon=True).start()
+
+    def __call__(self) -> str | None:
+        return self._url
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self._url = self._pipe.recv()
+        except (OSError, EOFError):
+            pass  # the process that knows has ended, and we end with it
 
 
 class SparkUrl:
@@ -26,8 +73,8 @@ class SparkUrl:
     hold their snapshots for the waits of all before them.
     """
 
-    def __init__(self, directory: Path, first: float, again: float, stop: threading.Event) -> None:
-        self._directory = directory
+    def __init__(self, address: Callable[[], str | None], first: float, again: float, stop: threading.Event) -> None:
+        self._address = address
         self._seconds = first
         self._again = again
         self._stop = stop
@@ -35,7 +82,7 @@ class SparkUrl:
         self._missing_since: float | None = None
 
     def __call__(self) -> str:
-        while (url := read_url(self._directory)) is None:
+        while (url := self._address()) is None:
             with self._lock:
                 since = self._missing_since = self._missing_since or time.monotonic()
             if self._stop.is_set() or time.monotonic() > since + self._seconds:
@@ -45,16 +92,3 @@ class SparkUrl:
             self._missing_since = None
             self._seconds = self._again
         return url
-
-
-def write_url(directory: Path, url: str | None) -> None:
-    """In one step, so that nobody reads half of it. It holds the token."""
-    path = directory / _NAME
-    if url is None:
-        path.unlink(missing_ok=True)
-        return
-    new = directory / f"{_NAME}.new"
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(url)
-    new.replace(path)

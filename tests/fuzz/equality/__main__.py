@@ -24,6 +24,8 @@ from tests.fuzz.equality.minimise import smallest
 from tests.fuzz.equality.server import TypesServer
 from tests.fuzz.report import Report
 
+SETTINGS = {"max_connections": "200", "jit": "off"}  # compiling takes longer than all else here
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.equality", description=__doc__)
@@ -32,7 +34,7 @@ def main() -> int:
     parser.add_argument("--only", help="only this query of the seed, for example q7")
     parser.add_argument("--out", type=Path, default=Path("/tmp/fuzz-types-failures"), help="where failing cases go")
     parser.add_argument("--minimise", type=float, default=45.0, help="seconds for each failure; 0 writes it as it is")
-    parser.add_argument("--each", type=int, default=2, help="how many failures of one cause are made smaller")
+    parser.add_argument("--each", type=int, default=3, help="how many failures of one cause are made smaller")
     parser.add_argument("--replay", type=Path, nargs="+", help="run these scripts instead and tell how they fare")
     parser.add_argument("--home", type=Path, help="another PostgreSQL (bin, lib, share); one with ICU has collations")
     parser.add_argument("--show", action="store_true", help="print the generated SQL and end")
@@ -66,7 +68,7 @@ def _run(server: TypesServer, seeds: range, options: argparse.Namespace) -> int:
         for name, verdict in verdicts.items():
             if not verdict.failed:
                 continue
-            cause = f"{verdict.mode} {verdict.cause()[:90]}"
+            cause = f"{verdict.mode} {verdict.cause()[:90]} {'as in no table' in verdict.detail}"
             causes[cause] += 1
             print(f"seed {seed} {name}: {verdict.status} {verdict.detail[:300]}", flush=True)
             small, said = only(made.types_case, name), verdict
@@ -100,7 +102,7 @@ def _replay(server: TypesServer, paths: list[Path]) -> int:
 def _server(home: Path | None) -> Iterator[TypesServer]:
     spark = SparkServer.start(Settings(spark_driver_memory_mb=1536))
     try:
-        with EmbeddedPostgres.create(durable=False, settings={"max_connections": "200"}, home=home) as postgres:
+        with EmbeddedPostgres.create(durable=False, settings=SETTINGS, home=home) as postgres:
             prepare_server(postgres)
             spark.wait_ready(180)
             engine = SparkEngine(lambda: spark.url)

@@ -20,7 +20,7 @@ ROLES = (ROLE, "fz_author", "fz_member")
 SESSION, LOCAL, OPTIONS = "SET", "SET LOCAL", "options"
 OF_ROLE, OF_DATABASE, OF_ROLE_IN_DATABASE = "ALTER ROLE", "ALTER DATABASE", "ALTER ROLE IN DATABASE"
 WAYS = (SESSION, LOCAL, OPTIONS, OF_ROLE, OF_DATABASE, OF_ROLE_IN_DATABASE)
-ALL_SCHEMAS = ('"Ext Schema"', "public", "trees", "vec", '"App One"', "other", "ops")
+ALL_SCHEMAS = ('"Ext Schema"', "public", "trees", "vec", '"App One"', "other", '"Own Types"', "ops")
 
 SETTINGS: dict[str, tuple[str, ...]] = {
     "TimeZone": ("UTC", "Asia/Kolkata", "America/New_York", "Europe/Berlin"),

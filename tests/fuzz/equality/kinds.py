@@ -15,6 +15,7 @@ SCHEMAS = {
     "vec": "vec",
     "one": '"App One"',
     "two": "other",
+    "own": '"Own Types"',
     "ops": "ops",
 }
 OUTPUT = '"Out put"'  # where stream tables are
@@ -83,10 +84,10 @@ KINDS: tuple[Kind, ...] = (
         tests=CITEXT_TESTS,
     ),
     Kind(
-        *("email", "@one.email", "mail", CITEXTS), home="ext", extremes="citext", shows=CITEXT_SHOWS, tests=CITEXT_TESTS
+        *("email", "@own.email", "mail", CITEXTS), home="ext", extremes="citext", shows=CITEXT_SHOWS, tests=CITEXT_TESTS
     ),
     Kind(
-        *("email2", '@one."E Mail 2"', '"Mail 2"', CITEXTS),
+        *("email2", '@own."E Mail 2"', '"Mail 2"', CITEXTS),
         home="ext",
         extremes="citext",
         shows=TEXT_SHOWS,
@@ -137,10 +138,10 @@ KINDS: tuple[Kind, ...] = (
         tests=("({} @> 1.0)", "({} && numrange(1, 2.5))", "(isempty({}))", "({} <@ '[0,9]'::numrange)"),
     ),
     Kind(
-        *("ctrange", "@one.ctrange", "cr"),
+        *("ctrange", "@own.ctrange", "cr"),
         (("[a,c)", "[A,C)", "[a,C)"), ("[b,b]", "[B,b]"), ("empty",), ("(,d]", "(,D]")),
         shows=(("({}::text)", "text"),),
-        tests=("({} @> 'B'::@ext.citext)", "({} && '[C,E]'::@one.ctrange)"),
+        tests=("({} @> 'B'::@ext.citext)", "({} && '[C,E]'::@own.ctrange)"),
     ),
     Kind(
         *("ranges", "nummultirange", "nm"),
@@ -193,7 +194,7 @@ KINDS: tuple[Kind, ...] = (
         tests=("({} > 0.9)", "({} BETWEEN 1.000 AND 2.5000)"),
     ),
     Kind(
-        *("amount", "@one.amount", '"Amount"', (("1", "1.0", "1.00"), ("0", "0.000"), ("7.5", "7.50"))),
+        *("amount", "@own.amount", '"Amount"', (("1", "1.0", "1.00"), ("0", "0.000"), ("7.5", "7.50"))),
         extremes="numeric",
         shows=(("({}::text)", "text"), ("round({}, 1)::text", "text")),
         tests=("({} >= 1.0)",),
@@ -265,23 +266,23 @@ KINDS: tuple[Kind, ...] = (
         tests=("({} = '01/02/2024')", "({} < date '2/3/2024')", "({} >= '2024-02-01')"),
     ),
     Kind(
-        *("pair", "@one.pair", '"Pair"'),
+        *("pair", "@own.pair", '"Pair"'),
         (("(1,a)", "(1.0,A)", "(1.00,a)"), ("(2,b)", "(2.0,B)"), ("(,a)", "(,A)"), ("(0,)", "(0.0,)")),
         shows=(("({}::text)", "text"), ("(({}).c::text)", "text"), ("(({}).n::text)", "text")),
-        tests=("(({}).n >= 1.0)", "(({}).c <ext:=> 'A'::@ext.citext)", "({} >= '(1,a)'::@one.pair)"),
+        tests=("(({}).n >= 1.0)", "(({}).c <ext:=> 'A'::@ext.citext)", "({} >= '(1,a)'::@own.pair)"),
     ),
     Kind(
-        *("modn", "@one.modn", '"Mod"', (("(1)", "(11)", "(21)"), ("(2)", "(12)"), ("(0)", "(10)"))),
-        home="one",
+        *("modn", "@own.modn", '"Mod"', (("(1)", "(11)", "(21)"), ("(2)", "(12)"), ("(0)", "(10)"))),
+        home="own",
         merges=False,
         shows=(("({}::text)", "text"), ("(({}).v)", "int")),
-        tests=("({} <one:<> '(12)'::@one.modn)", "({} <one:=> '(31)'::@one.modn)"),
+        tests=("({} <own:<> '(12)'::@own.modn)", "({} <own:=> '(31)'::@own.modn)"),
     ),
     Kind(
-        *("grade", "@one.grade", "g", (("low", "LOW"), ("mid", "MID"), ("top",))),
-        home="one",
+        *("grade", "@own.grade", "g", (("low", "LOW"), ("mid", "MID"), ("top",))),
+        home="own",
         shows=(("({}::text)", "text"),),
-        tests=("({} <one:>=> 'MID'::@one.grade)", "({} <one:=> 'LOW'::@one.grade)"),
+        tests=("({} <own:>=> 'MID'::@own.grade)", "({} <own:=> 'LOW'::@own.grade)"),
     ),
     Kind(
         *("bytea", "bytea", '"By\'tes"', ((r"\x00ff",), (r"\x61",), (r"\x",))),
@@ -297,7 +298,7 @@ KINDS: tuple[Kind, ...] = (
         tests=("({} > '1'::money)",),
     ),
     Kind(
-        *("nocase", "text COLLATE @one.nocase", '"No Case"', (("a", "A"), ("b", "B"), ("abc", "ABC", "aBc"), ("",))),
+        *("nocase", "text COLLATE @own.nocase", '"No Case"', (("a", "A"), ("b", "B"), ("abc", "ABC", "aBc"), ("",))),
         extremes="nocase",
         shows=(("concat({}, '')", "text"), ('(upper({}) COLLATE "C")', "text"), ("length({})", "int")),
         tests=("({} <= 'AB')", "({} = 'A')"),

@@ -128,7 +128,7 @@ def set_up(owner: psycopg.Connection[Any], case: TypesCase) -> None:
 
 def _features(conn: psycopg.Connection[Any]) -> Iterator[str]:
     tries = {
-        "icu": 'CREATE COLLATION IF NOT EXISTS "App One".nocase '
+        "icu": 'CREATE COLLATION IF NOT EXISTS "Own Types".nocase '
         "(provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
         "vector": "CREATE SCHEMA IF NOT EXISTS vec; GRANT USAGE ON SCHEMA vec TO PUBLIC; "
         "CREATE EXTENSION IF NOT EXISTS vector SCHEMA vec",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.security.arena import Arena, Trial
 from tests.security.attempt import TICK, As, Attempt, hostile, st
 
 ANY_REFUSAL = r"evil|permission denied|not allowed|read-only|cannot|security|role|transaction"
@@ -19,16 +20,70 @@ def _body(name: str, text: str) -> str:
     )
 
 
+def _was_evaluated(arena: Arena, trial: Trial) -> None:
+    """Otherwise these attempts would prove nothing: the stream table has what the function said, with the author's rights."""
+    rows = arena.admin(f"SELECT DISTINCT btrim(t) FROM {trial.schema}.st")
+    if rows != [(trial.role,)]:
+        trial.found.append(f"it was evaluated as {rows}")
+
+
 READ = st("SELECT id, evil.f(label) AS t FROM app.open")
 
 ATTEMPTS = (
-    _author("author_function", "a function with the author's rights", hostile("f", result="evil.payload('f')"), READ, TICK, TICK),
-    _author("author_domain", "a domain's CHECK with the author's rights", hostile("chk", returns="bool", result="true"), "CREATE DOMAIN evil.dom AS text CHECK (evil.chk(VALUE))", st("SELECT id, label::evil.dom AS d FROM app.open"), st("SELECT id, (label::evil.dom)::text AS d FROM app.open", "evil.st2"), TICK, TICK),
-    _author("author_aggregate", "an aggregate with the author's rights", "CREATE FUNCTION evil.step(int, int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM evil.payload('step'); RETURN $2; END $$", "CREATE AGGREGATE evil.agg(int) (SFUNC = evil.step, STYPE = int)", st("SELECT n, evil.agg(id) AS a FROM app.open GROUP BY n"), TICK, TICK),
-    _author("author_cast", "casts of the author's types", "CREATE TYPE evil.en AS ENUM ('a')", hostile("to_text", "evil.en"), "CREATE CAST (evil.en AS text) WITH FUNCTION evil.to_text(evil.en) AS IMPLICIT", st("SELECT id, 'a'::evil.en AS e, ('a'::evil.en)::text AS t FROM app.open"), TICK, TICK),
+    Attempt(
+        "author_function",
+        "a function with the author's rights",
+        (hostile("f", result="evil.payload('f')"), READ, TICK, TICK),
+        maybe=ANY_REFUSAL,
+        trusted=True,
+        check=_was_evaluated,
+    ),
+    _author(
+        "author_domain",
+        "a domain's CHECK with the author's rights",
+        hostile("chk", returns="bool", result="true"),
+        "CREATE DOMAIN evil.dom AS text CHECK (evil.chk(VALUE))",
+        st("SELECT id, label::evil.dom AS d FROM app.open"),
+        st("SELECT id, (label::evil.dom)::text AS d FROM app.open", "evil.st2"),
+        TICK,
+        TICK,
+    ),
+    _author(
+        "author_aggregate",
+        "an aggregate with the author's rights",
+        "CREATE FUNCTION evil.step(int, int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN PERFORM evil.payload('step'); RETURN $2; END $$",
+        "CREATE AGGREGATE evil.agg(int) (SFUNC = evil.step, STYPE = int)",
+        st("SELECT n, evil.agg(id) AS a FROM app.open GROUP BY n"),
+        TICK,
+        TICK,
+    ),
+    _author(
+        "author_cast",
+        "casts of the author's types",
+        "CREATE TYPE evil.en AS ENUM ('a')",
+        hostile("to_text", "evil.en"),
+        "CREATE CAST (evil.en AS text) WITH FUNCTION evil.to_text(evil.en) AS IMPLICIT",
+        st("SELECT id, 'a'::evil.en AS e, ('a'::evil.en)::text AS t FROM app.open"),
+        TICK,
+        TICK,
+    ),
     _author("author_resets_role", "RESET ROLE in a function", _body("f", "RESET ROLE;"), READ, TICK, TICK),
-    _author("author_sets_role", "SET ROLE to the service in a function", _body("f", "PERFORM set_config('role', '{service}', false);"), READ, TICK, TICK),
-    _author("author_sets_session", "SET SESSION AUTHORIZATION in a function", _body("f", "SET SESSION AUTHORIZATION DEFAULT;"), READ, TICK, TICK),
+    _author(
+        "author_sets_role",
+        "SET ROLE to the service in a function",
+        _body("f", "PERFORM set_config('role', '{service}', false);"),
+        READ,
+        TICK,
+        TICK,
+    ),
+    _author(
+        "author_sets_session",
+        "SET SESSION AUTHORIZATION in a function",
+        _body("f", "SET SESSION AUTHORIZATION DEFAULT;"),
+        READ,
+        TICK,
+        TICK,
+    ),
     _author(
         "author_discards",
         "DISCARD ALL and RESET ALL in a function",
@@ -56,7 +111,16 @@ ATTEMPTS = (
         TICK,
         TICK,
     ),
-    _author("author_writes", "a function tries to leave read-only", _body("f", "PERFORM set_config('transaction_read_only', 'off', false); INSERT INTO app.open VALUES (-1, 'x', 1);"), READ, TICK, TICK),
+    _author(
+        "author_writes",
+        "a function tries to leave read-only",
+        _body(
+            "f", "PERFORM set_config('transaction_read_only', 'off', false); INSERT INTO app.open VALUES (-1, 'x', 1);"
+        ),
+        READ,
+        TICK,
+        TICK,
+    ),
     _author(
         "author_holds_cursor",
         "a function leaves a cursor behind that is run at commit or FETCH, by the service",
@@ -76,11 +140,21 @@ ATTEMPTS = (
         TICK,
         TICK,
     ),
-    _author("author_listens", "a function listens and notifies", _body("f", "EXECUTE 'LISTEN pgtrickle_wake'; PERFORM pg_notify('pgtrickle_wake', 'uninstall');"), READ, TICK, TICK),
+    _author(
+        "author_listens",
+        "a function listens and notifies",
+        _body("f", "EXECUTE 'LISTEN pgtrickle_wake'; PERFORM pg_notify('pgtrickle_wake', 'uninstall');"),
+        READ,
+        TICK,
+        TICK,
+    ),
     _author(
         "author_prepares",
         "a function prepares statements under names that the driver uses",
-        _body("f", "EXECUTE 'PREPARE _pg3_0 AS SELECT evil.payload(''prepared'')'; EXECUTE 'PREPARE _pg3_1 AS SELECT evil.payload(''prepared'')';"),
+        _body(
+            "f",
+            "EXECUTE 'PREPARE _pg3_0 AS SELECT evil.payload(''prepared'')'; EXECUTE 'PREPARE _pg3_1 AS SELECT evil.payload(''prepared'')';",
+        ),
         READ,
         TICK,
         TICK,
@@ -96,9 +170,15 @@ ATTEMPTS = (
         "UNION ALL SELECT query FROM pg_stat_activity UNION ALL SELECT current_setting('primary_conninfo', true)) AS q; RETURN found; "
         "EXCEPTION WHEN OTHERS THEN RETURN SQLERRM; END $f$",
         st("SELECT id, evil.f(name) AS t FROM app.people"),
-        st("SELECT p.id, p.name, evil.f(o.label) AS t FROM app.people AS p JOIN app.open AS o ON o.id = p.id", "evil.st2"),
+        st(
+            "SELECT p.id, p.name, evil.f(o.label) AS t FROM app.people AS p JOIN app.open AS o ON o.id = p.id",
+            "evil.st2",
+        ),
         TICK,
-        As("team", "INSERT INTO app.people VALUES ({n}, 'new', 'WORD-pay-{n}'); UPDATE app.people SET pay = pay || 'x', name = name || 'y'"),
+        As(
+            "team",
+            "INSERT INTO app.people VALUES ({n}, 'new', 'WORD-pay-{n}'); UPDATE app.people SET pay = pay || 'x', name = name || 'y'",
+        ),
         TICK,
     ),
     _author(
@@ -193,7 +273,8 @@ ATTEMPTS = (
         READ,
         TICK,
         As("admin", "REVOKE CREATE ON DATABASE field FROM mallory"),
-        maybe=ANY_REFUSAL + "|already exists|does not exist",
+        "DROP SCHEMA pgtrickle_run CASCADE",
+        maybe=ANY_REFUSAL + "|already exists|does not exist|must be owner",
     ),
     _author(
         "author_loops",

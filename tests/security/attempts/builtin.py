@@ -6,39 +6,99 @@ from tests.security.attempt import TICK, Attempt, st
 
 # Name, what it would tell, query. All of them give the attacker nothing when it asks itself.
 _QUERIES = (
-    ("crosstab", "SQL as an argument", "SELECT * FROM public.crosstab('SELECT id, id, word FROM app.secret') AS c(id int, a text, b text)"),
+    (
+        "crosstab",
+        "SQL as an argument",
+        "SELECT * FROM public.crosstab('SELECT id, id, word FROM app.secret') AS c(id int, a text, b text)",
+    ),
     ("crosstab_n", "SQL as an argument", "SELECT * FROM public.crosstab2('SELECT word, word, word FROM app.secret')"),
-    ("connectby", "a relation as an argument", "SELECT * FROM public.connectby('app.secret', 'word', 'word', 'x', 0) AS c(a text, b text, level int)"),
-    ("table_to_xml", "a relation as an argument", "SELECT table_to_xml('app.secret'::regclass, true, false, '')::text AS x"),
-    ("table_to_xml_late", "a relation that is computed", "SELECT table_to_xml(('app.' || 'secret')::regclass, true, false, '')::text AS x"),
-    ("query_to_xml", "SQL as an argument", "SELECT query_to_xml('SELECT * FROM app.secret', true, false, '')::text AS x"),
-    ("query_to_xml_rows", "SQL made of rows", "SELECT id, query_to_xml('SELECT * FROM app.secret WHERE id > ' || (id * 0), true, false, '')::text AS x FROM app.open"),
+    (
+        "connectby",
+        "a relation as an argument",
+        "SELECT * FROM public.connectby('app.secret', 'word', 'word', 'x', 0) AS c(a text, b text, level int)",
+    ),
+    (
+        "table_to_xml",
+        "a relation as an argument",
+        "SELECT table_to_xml('app.secret'::regclass, true, false, '')::text AS x",
+    ),
+    (
+        "table_to_xml_late",
+        "a relation that is computed",
+        "SELECT table_to_xml(('app.' || 'secret')::regclass, true, false, '')::text AS x",
+    ),
+    (
+        "query_to_xml",
+        "SQL as an argument",
+        "SELECT query_to_xml('SELECT * FROM app.secret', true, false, '')::text AS x",
+    ),
+    (
+        "query_to_xml_rows",
+        "SQL made of rows",
+        "SELECT id, query_to_xml('SELECT * FROM app.secret WHERE id > ' || (id * 0), true, false, '')::text AS x FROM app.open",
+    ),
     ("schema_to_xml", "a schema as an argument", "SELECT schema_to_xml('app', true, false, '')::text AS x"),
     ("database_to_xml", "the whole database", "SELECT database_to_xml(true, false, '')::text AS x"),
-    ("query_to_xml_and_schema", "SQL as an argument", "SELECT query_to_xml_and_xmlschema('SELECT * FROM app.secret', true, false, '')::text AS x"),
+    (
+        "query_to_xml_and_schema",
+        "SQL as an argument",
+        "SELECT query_to_xml_and_xmlschema('SELECT * FROM app.secret', true, false, '')::text AS x",
+    ),
     ("cursor_to_xml", "a cursor of the session", "SELECT cursor_to_xml('c', 10, true, false, '')::text AS x"),
-    ("ts_stat", "SQL as an argument", "SELECT word FROM ts_stat('SELECT array_to_tsvector(ARRAY[word]) FROM app.secret') AS t"),
-    ("ts_rewrite", "SQL as an argument", "SELECT ts_rewrite('a'::tsquery, 'SELECT ''a''::tsquery, plainto_tsquery(word) FROM app.secret')::text AS x"),
+    (
+        "ts_stat",
+        "SQL as an argument",
+        "SELECT word FROM ts_stat('SELECT array_to_tsvector(ARRAY[word]) FROM app.secret') AS t",
+    ),
+    (
+        "ts_rewrite",
+        "SQL as an argument",
+        "SELECT ts_rewrite('a'::tsquery, 'SELECT ''a''::tsquery, plainto_tsquery(word) FROM app.secret')::text AS x",
+    ),
     ("read_file", "a file of the server", "SELECT pg_read_file('canary.txt') AS x"),
     ("read_binary_file", "a file of the server", "SELECT convert_from(pg_read_binary_file('canary.txt'), 'UTF8') AS x"),
     ("large_object", "a large object", "SELECT convert_from(lo_get(4711), 'UTF8') AS x"),
     ("setting", "a setting for superusers", "SELECT current_setting('primary_conninfo') AS x"),
     ("settings_view", "settings for superusers", "SELECT name, setting FROM pg_settings"),
     ("file_settings", "the configuration file", "SELECT name, setting FROM pg_file_settings"),
-    ("statistics", "the most common values of a column", "SELECT most_common_vals::text AS v, histogram_bounds::text AS b FROM pg_stats WHERE schemaname = 'app'"),
+    (
+        "statistics",
+        "the most common values of a column",
+        "SELECT most_common_vals::text AS v, histogram_bounds::text AS b FROM pg_stats WHERE schemaname = 'app'",
+    ),
     ("activity", "what others run", "SELECT pid, query FROM pg_stat_activity"),
-    ("activity_function", "what others run", "SELECT pg_stat_get_backend_activity(g) AS q FROM generate_series(1, 50) AS g"),
+    (
+        "activity_function",
+        "what others run",
+        "SELECT pg_stat_get_backend_activity(g) AS q FROM generate_series(1, 50) AS g",
+    ),
     ("mappings", "passwords of user mappings", "SELECT umoptions::text AS o FROM pg_user_mappings"),
-    ("mapping_options", "passwords of user mappings", "SELECT option_value FROM information_schema.user_mapping_options"),
+    (
+        "mapping_options",
+        "passwords of user mappings",
+        "SELECT option_value FROM information_schema.user_mapping_options",
+    ),
     ("shadow", "password hashes", "SELECT rolname, rolpassword FROM pg_authid"),
     ("shadow_view", "password hashes", "SELECT usename, passwd FROM pg_shadow"),
     ("large_objects_table", "large objects", "SELECT encode(data, 'escape') AS x FROM pg_largeobject"),
     ("statistic_table", "values of columns", "SELECT stavalues1::text AS v FROM pg_statistic"),
-    ("information_schema", "what is there, as the service sees it", "SELECT table_name, privilege_type FROM information_schema.table_privileges"),
-    ("view_definitions", "definitions of others' views and functions", "SELECT view_definition FROM information_schema.views"),
+    (
+        "information_schema",
+        "what is there, as the service sees it",
+        "SELECT table_name, privilege_type FROM information_schema.table_privileges",
+    ),
+    (
+        "view_definitions",
+        "definitions of others' views and functions",
+        "SELECT view_definition FROM information_schema.views",
+    ),
     ("row_security", "row security as the service", "SELECT id, word FROM app.guarded"),
     ("sequence", "how many there were", "SELECT last_value FROM app.orders"),
-    ("dblink", "SQL at a connection of the service", "SELECT * FROM public.dblink('dbname=field', 'SELECT word FROM app.secret') AS d(word text)"),
+    (
+        "dblink",
+        "SQL at a connection of the service",
+        "SELECT * FROM public.dblink('dbname=field', 'SELECT word FROM app.secret') AS d(word text)",
+    ),
 )
 
 ATTEMPTS = (
@@ -51,7 +111,9 @@ ATTEMPTS = (
         "builtin_who_am_i",
         "current_user and the like would be the service's",
         (
-            st("SELECT id, current_user AS u, session_user AS s, has_table_privilege('app.secret', 'SELECT') AS may FROM app.open"),
+            st(
+                "SELECT id, current_user AS u, session_user AS s, has_table_privilege('app.secret', 'SELECT') AS may FROM app.open"
+            ),
             st("SELECT id, pg_has_role('team', 'USAGE') AS may FROM app.open", "evil.st2"),
             TICK,
         ),

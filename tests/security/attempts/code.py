@@ -14,12 +14,27 @@ def _aggregate(name: str, tries: str, definition: str, query: str, *functions: s
 
 
 ATTEMPTS = (
-    Attempt("function", "a function that claims to be immutable", (hostile("f"), st("SELECT id, evil.f(label) AS t FROM app.open"), TICK), NOT_TRUSTED),
-    Attempt("function_of_constants", "one that is folded when it is planned", (hostile("f"), st("SELECT evil.f('x') AS t"), TICK), NOT_TRUSTED),
+    Attempt(
+        "function",
+        "a function that claims to be immutable",
+        (hostile("f"), st("SELECT id, evil.f(label) AS t FROM app.open"), TICK),
+        NOT_TRUSTED,
+    ),
+    Attempt(
+        "function_of_constants",
+        "one that is folded when it is planned",
+        (hostile("f"), st("SELECT evil.f('x') AS t"), TICK),
+        NOT_TRUSTED,
+    ),
     Attempt(
         "function_in_where",
         "one in a condition, cheap, so that it is asked first",
-        (hostile("f", returns="bool", result="true"), "ALTER FUNCTION evil.f(text) COST 0.0001", st("SELECT id FROM app.open WHERE evil.f(label)"), TICK),
+        (
+            hostile("f", returns="bool", result="true"),
+            "ALTER FUNCTION evil.f(text) COST 0.0001",
+            st("SELECT id FROM app.open WHERE evil.f(label)"),
+            TICK,
+        ),
         NOT_TRUSTED,
     ),
     Attempt(
@@ -62,7 +77,12 @@ ATTEMPTS = (
         ),
         NOT_TRUSTED + "|non-volatile|not allowed",
     ),
-    Attempt("plan_folds", "explain_query plans, and planning folds constants", (hostile("f"), "SELECT pgtrickle._ask_plan($$SELECT evil.f('x') AS t$$, 'evil')", TICK), maybe=NOT_TRUSTED),
+    Attempt(
+        "plan_folds",
+        "explain_query plans, and planning folds constants",
+        (hostile("f"), "SELECT pgtrickle._ask_plan($$SELECT evil.f('x') AS t$$, 'evil')", TICK),
+        maybe=NOT_TRUSTED,
+    ),
     Attempt(
         "plan_folds_domain",
         "the same by a domain's CHECK",
@@ -74,11 +94,20 @@ ATTEMPTS = (
         ),
         maybe=NOT_TRUSTED,
     ),
-    Attempt("validate_folds", "validate_query asks for the plan", (hostile("f"), "SELECT * FROM pgtrickle.validate_query($$SELECT evil.f('x') AS t$$)", TICK), maybe=NOT_TRUSTED),
+    Attempt(
+        "validate_folds",
+        "validate_query asks for the plan",
+        (hostile("f"), "SELECT * FROM pgtrickle.validate_query($$SELECT evil.f('x') AS t$$)", TICK),
+        maybe=NOT_TRUSTED,
+    ),
     Attempt(
         "plan_of_secrets",
         "a plan of a query that the asker may not read",
-        ("SELECT pgtrickle._ask_plan('SELECT word FROM app.secret', 'app')", TICK, "SELECT (pgtrickle._take_plan(g, true)).* FROM generate_series(1, 200) AS g"),
+        (
+            "SELECT pgtrickle._ask_plan('SELECT word FROM app.secret', 'app')",
+            TICK,
+            "SELECT (pgtrickle._take_plan(g, true)).* FROM generate_series(1, 200) AS g",
+        ),
         maybe="permission denied",
     ),
     Attempt(
@@ -89,7 +118,10 @@ ATTEMPTS = (
     Attempt(
         "plan_path",
         "the search_path of a question is not one",
-        ("SELECT pgtrickle._ask_plan('SELECT 1 AS a', 'evil'', true); GRANT SELECT ON app.secret TO mallory; --')", TICK),
+        (
+            "SELECT pgtrickle._ask_plan('SELECT 1 AS a', 'evil'', true); GRANT SELECT ON app.secret TO mallory; --')",
+            TICK,
+        ),
     ),
     Attempt(
         "operator",
@@ -151,7 +183,9 @@ ATTEMPTS = (
             hostile("gt", "int, int", "bool", "true"),
             "CREATE OPERATOR evil.<<< (LEFTARG = int, RIGHTARG = int, FUNCTION = int4lt, COMMUTATOR = OPERATOR(evil.>>>))",
             "CREATE OPERATOR evil.>>> (LEFTARG = int, RIGHTARG = int, FUNCTION = evil.gt, COMMUTATOR = OPERATOR(evil.<<<))",
-            st("SELECT a.id FROM app.open AS a JOIN app.open AS b ON 3 OPERATOR(evil.<<<) a.id AND a.id OPERATOR(evil.<<<) b.id"),
+            st(
+                "SELECT a.id FROM app.open AS a JOIN app.open AS b ON 3 OPERATOR(evil.<<<) a.id AND a.id OPERATOR(evil.<<<) b.id"
+            ),
             TICK,
         ),
         maybe=NOT_TRUSTED,
@@ -189,7 +223,10 @@ ATTEMPTS = (
             "CREATE OPERATOR evil.= (LEFTARG = int, RIGHTARG = int, FUNCTION = evil.eq)",
             "SET search_path = evil, pg_catalog",
             st("SELECT id FROM app.open WHERE (id, n) IN (SELECT id, n FROM app.open)"),
-            st("SELECT id, CASE n WHEN 1 THEN 'a' END AS w, NULLIF(id, n) AS u FROM app.open WHERE id IS DISTINCT FROM n", "evil.st2"),
+            st(
+                "SELECT id, CASE n WHEN 1 THEN 'a' END AS w, NULLIF(id, n) AS u FROM app.open WHERE id IS DISTINCT FROM n",
+                "evil.st2",
+            ),
             "RESET search_path",
             TICK,
         ),
@@ -286,13 +323,23 @@ ATTEMPTS = (
     Attempt(
         "function_given_away",
         "a function is given to the service, which then would trust it",
-        (hostile("f"), "ALTER FUNCTION evil.f(text) OWNER TO \"{service}\"", st("SELECT id, evil.f(label) AS t FROM app.open"), TICK),
+        (
+            hostile("f"),
+            'ALTER FUNCTION evil.f(text) OWNER TO "{service}"',
+            st("SELECT id, evil.f(label) AS t FROM app.open"),
+            TICK,
+        ),
         r"must be (able to SET ROLE|member of role)|evil\.f",
     ),
     Attempt(
         "function_in_trusted_extension",
         "a function becomes a member of an extension that may be trusted",
-        (hostile("f"), "ALTER EXTENSION hstore ADD FUNCTION evil.f(text)", st("SELECT id, evil.f(label) AS t FROM app.open"), TICK),
+        (
+            hostile("f"),
+            "ALTER EXTENSION hstore ADD FUNCTION evil.f(text)",
+            st("SELECT id, evil.f(label) AS t FROM app.open"),
+            TICK,
+        ),
         r"must be owner of extension|evil\.f",
     ),
     Attempt(
@@ -327,7 +374,12 @@ ATTEMPTS = (
         (st("SELECT id, app.lookup(id) AS n FROM app.open"), TICK),
         r"app\.lookup",
     ),
-    Attempt("secret_function", "a function that the attacker may not execute", (st("SELECT id, app.secret_word() AS w FROM app.open"), TICK), "permission denied for function"),
+    Attempt(
+        "secret_function",
+        "a function that the attacker may not execute",
+        (st("SELECT id, app.secret_word() AS w FROM app.open"), TICK),
+        "permission denied for function",
+    ),
     Attempt(
         "function_default",
         "a default argument is put in when the query is planned",
@@ -346,11 +398,19 @@ ATTEMPTS = (
             hostile("f", "", "int", "3"),
             st("SELECT id FROM app.open ORDER BY id LIMIT evil.f()"),
             st("SELECT id FROM app.open ORDER BY evil.f(), id LIMIT 3", "evil.st2"),
-            st("WITH w AS MATERIALIZED (SELECT evil.f() AS x) SELECT id FROM app.open WHERE n < (SELECT x FROM w)", "evil.st3"),
+            st(
+                "WITH w AS MATERIALIZED (SELECT evil.f() AS x) SELECT id FROM app.open WHERE n < (SELECT x FROM w)",
+                "evil.st3",
+            ),
             st("SELECT id FROM app.open JOIN (VALUES (evil.f())) AS v(x) ON v.x = n", "evil.st4"),
-            st("SELECT id FROM app.open AS o LEFT JOIN LATERAL (SELECT evil.f() WHERE o.n = 1) AS l(x) ON l.x > evil.f()", "evil.st5"),
+            st(
+                "SELECT id FROM app.open AS o LEFT JOIN LATERAL (SELECT evil.f() WHERE o.n = 1) AS l(x) ON l.x > evil.f()",
+                "evil.st5",
+            ),
             st("SELECT count(*) FILTER (WHERE evil.f() = 3) AS a FROM app.open HAVING evil.f() = 3", "evil.st6"),
-            st("SELECT id, grouping(n) AS g, count(*) AS c FROM app.open GROUP BY id, ROLLUP (n, evil.f())", "evil.st7"),
+            st(
+                "SELECT id, grouping(n) AS g, count(*) AS c FROM app.open GROUP BY id, ROLLUP (n, evil.f())", "evil.st7"
+            ),
             st("SELECT DISTINCT ON (evil.f()) id FROM app.open ORDER BY evil.f(), id", "evil.st8"),
             st("SELECT id, row_number() OVER (PARTITION BY evil.f() ORDER BY id) AS r FROM app.open", "evil.st9"),
             st("SELECT id FROM app.open TABLESAMPLE system (evil.f()) REPEATABLE (1)", "evil.st10"),

@@ -19,7 +19,10 @@ _VALUES = {
     "pg_snapshot": ("'1:2:'",),
     "pg_lsn": ("'0/1'",),
     "xid8": ("'5'",),
-    "pgtrickle.pgt_stream_tables": ("(SELECT ROW(s.*)::pgtrickle.pgt_stream_tables FROM pgtrickle._stream_table(1) AS s)", "NULL"),
+    "pgtrickle.pgt_stream_tables": (
+        "(SELECT ROW(s.*)::pgtrickle.pgt_stream_tables FROM pgtrickle._stream_table(1) AS s)",
+        "NULL",
+    ),
     '"char"': ("'r'",),
     "double precision": ("0.5",),
 }
@@ -44,7 +47,9 @@ def _call_everything(arena: Arena, trial: Trial) -> None:
                 value = known[min(variant, len(known) - 1)] if known else "NULL"
                 arguments.append(f"{value}::{type_}")
             call = f"{name}({', '.join(arguments)})"
-            arena.attack(trial, f"CALL {call}" if is_procedure else f"SELECT left(x::text, 3000) FROM {call} AS x LIMIT 20")
+            arena.attack(
+                trial, f"CALL {call}" if is_procedure else f"SELECT left(x::text, 3000) FROM {call} AS x LIMIT 20"
+            )
     after = arena.admin(_OF_OTHERS)
     if before != after:
         trial.found.append(f"others' things have changed: {before} -> {after}")
@@ -60,7 +65,12 @@ FROM pgtrickle.pgt_stream_tables AS s WHERE pgt_schema = 'reports' AND pgt_name 
 """
 
 ATTEMPTS = (
-    Attempt("internals_called", "every function of schema pgtrickle that may be called is called", (st("SELECT id FROM app.open"), Do(_call_everything), TICK), maybe="."),
+    Attempt(
+        "internals_called",
+        "every function of schema pgtrickle that may be called is called",
+        (st("SELECT id FROM app.open"), Do(_call_everything), TICK),
+        maybe=".",
+    ),
     Attempt(
         "internals_closed",
         "functions that only the control plane and other functions call",
@@ -193,7 +203,9 @@ ATTEMPTS = (
         maybe="proven|is not unique|not exist|permission denied",
         check=lambda arena, trial: trial.found.extend(
             f"it has seen the key: {row}"
-            for row in arena.admin(f"SELECT l.loot FROM {trial.schema}.log AS l, pgtrickle_changes.caller_key AS k WHERE l.loot LIKE '%' || encode(k.key, 'hex') || '%'")
+            for row in arena.admin(
+                f"SELECT l.loot FROM {trial.schema}.log AS l, pgtrickle_changes.caller_key AS k WHERE l.loot LIKE '%' || encode(k.key, 'hex') || '%'"
+            )
         ),
     ),
     Attempt(

@@ -34,7 +34,9 @@ def _named(label: str, name: str) -> Attempt:
         f"names_{label}",
         f"objects called {name!r}",
         (
-            f"CREATE TABLE evil.{q} (k int PRIMARY KEY, {q} text); INSERT INTO evil.{q} VALUES (1, 'a')".replace("%", "%"),
+            f"CREATE TABLE evil.{q} (k int PRIMARY KEY, {q} text); INSERT INTO evil.{q} VALUES (1, 'a')".replace(
+                "%", "%"
+            ),
             f"SELECT pgtrickle.create_stream_table({stored}, '{query}')",
             f"SELECT pgtrickle.create_stream_table('evil.plain', '{plain}')",
             TICK,
@@ -49,7 +51,6 @@ def _named(label: str, name: str) -> Attempt:
         ),
         maybe=r"longer than 63|collision|is not a table name|permission denied for database|publications|already exists",
         trusted=True,
-        everywhere=False,
     )
 
 
@@ -60,7 +61,9 @@ ATTEMPTS = (
         "enum types and labels that are statements",
         (
             """CREATE TYPE evil."e); DROP TABLE app.secret; --" AS ENUM ('x''); DROP TABLE app.secret; --', '%s', E'\\n')""",
-            st("""SELECT id, 'x''); DROP TABLE app.secret; --'::evil."e); DROP TABLE app.secret; --" AS e FROM app.open"""),
+            st(
+                """SELECT id, 'x''); DROP TABLE app.secret; --'::evil."e); DROP TABLE app.secret; --" AS e FROM app.open"""
+            ),
             TICK,
         ),
         maybe=r"evil\.",

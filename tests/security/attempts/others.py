@@ -9,12 +9,12 @@ NOT_YOURS = "must be the creator|permission denied|only |this function is intern
 MINE = st("SELECT id, label FROM app.open")
 
 
-MANY = As("admin", "INSERT INTO app.secret SELECT 2000000000 + g, 'WORD-many', 77 FROM generate_series(1, 4711) AS g")
-FEWER = As("admin", "DELETE FROM app.secret WHERE n = 77 AND id < 2000000000 + 4500")
+MANY = As("admin", "INSERT INTO app.secret SELECT 2000000000 + g, 'WORD-many', 77 FROM generate_series(1, 12347) AS g")
+FEWER = As("admin", "DELETE FROM app.secret WHERE n = 77 AND id < 2000000000 + 11214")
 
 
 def _numbers(arena: Arena, trial: Trial) -> None:
-    """4,711 rows came and 4,499 went in a table that the attacker may not read: nothing that it may read has these numbers."""
+    """12,347 rows came and 11,213 went in a table that the attacker may not read: nothing that it may read has these numbers."""
     names = [
         name
         for (name,) in arena.attack(
@@ -33,15 +33,25 @@ def _numbers(arena: Arena, trial: Trial) -> None:
         )
     ]
     sources = [*(f"pgtrickle.{n}()" for n in names), *relations]
-    sources += [f"pgtrickle.{f}('reports.{t}')" for f in ("get_refresh_history", "explain_st") for t in ("words", "counted")]
+    sources += [
+        f"pgtrickle.{f}('reports.{t}')" for f in ("get_refresh_history", "explain_st") for t in ("words", "counted")
+    ]
     for source in sources:
-        rows = arena.attack(trial, f"SELECT left(x::text, 300) FROM {source} AS x WHERE x::text ~ '(^|[^0-9])(4711|4499|4716|4720)([^0-9]|$)'")
+        rows = arena.attack(
+            trial,
+            f"SELECT left(v::text, 300) FROM {source} AS x, jsonb_path_query(to_jsonb(x), 'lax $.**') AS v WHERE v::text IN ('12347', '11213', '1134') "
+            "OR (jsonb_typeof(v) = 'string' AND v::text ~ '[^0-9.:/](12347|11213|1134)[^0-9]')",
+        )
         trial.found += [f"{source} tells the number: {text}" for (text,) in rows]
 
 
 def _borrowed(arena: Arena, trial: Trial) -> None:
     """alice calls a SECURITY DEFINER function of the attacker, and an administrator analyses its table."""
-    for conn, sql in ((arena.alice, "SELECT evil.service('a')"), (arena.admin_conn, "ANALYZE evil.t"), (arena.admin_conn, "SELECT evil.service('a')")):
+    for conn, sql in (
+        (arena.alice, "SELECT evil.service('a')"),
+        (arena.admin_conn, "ANALYZE evil.t"),
+        (arena.admin_conn, "SELECT evil.service('a')"),
+    ):
         conn.execute(sql.replace("evil", trial.schema))
 
 
@@ -56,7 +66,9 @@ def _renamed(arena: Arena, trial: Trial) -> None:
     bob.execute(f"SELECT pgtrickle.create_stream_table('bobs_{n}.st2', 'SELECT id, word FROM app.broken')")
     bob.execute(f"SELECT pgtrickle.create_refresh_group('bobs_{n}', '{{bobs_{n}.st,bobs_{n}.st2}}')")
     bob.execute(f"SELECT pgtrickle.create_subscriber('bobs_{n}.st2', 'bobs')")
-    bob.execute(f"SELECT pgtrickle.create_stream_table('bobs_{n}.far', 'SELECT word FROM nowhere.app.secret WHERE word = ''{arena.word}''')")
+    bob.execute(
+        f"SELECT pgtrickle.create_stream_table('bobs_{n}.far', 'SELECT word FROM nowhere.app.secret WHERE word = ''{arena.word}''')"
+    )
     bob.close()
 
 
@@ -151,7 +163,12 @@ ATTEMPTS = (
         ),
         NOT_YOURS,
     ),
-    Attempt("others_replace", "create or replace", ("SELECT pgtrickle.create_or_replace_stream_table('reports.words', 'SELECT 1 AS id')",), NOT_YOURS),
+    Attempt(
+        "others_replace",
+        "create or replace",
+        ("SELECT pgtrickle.create_or_replace_stream_table('reports.words', 'SELECT 1 AS id')",),
+        NOT_YOURS,
+    ),
     Attempt(
         "others_feed",
         "subscribers of others: create, read, acknowledge, drop",
@@ -166,26 +183,44 @@ ATTEMPTS = (
     Attempt(
         "others_publication",
         "publications of others",
-        ("SELECT pgtrickle.stream_table_to_publication('reports.words')", "SELECT pgtrickle.drop_stream_table_publication('reports.words')"),
+        (
+            "SELECT pgtrickle.stream_table_to_publication('reports.words')",
+            "SELECT pgtrickle.drop_stream_table_publication('reports.words')",
+        ),
         NOT_YOURS,
     ),
     Attempt(
         "publication_of_secrets",
         "a publication of the attacker's stream table, and one of the secret",
-        (MINE, TICK, "SELECT pgtrickle.stream_table_to_publication('evil.st')", "CREATE PUBLICATION p FOR TABLE app.secret", "ALTER PUBLICATION pgt_pub_evil_st ADD TABLE app.secret", "SELECT pgtrickle.drop_stream_table_publication('evil.st')"),
+        (
+            MINE,
+            TICK,
+            "SELECT pgtrickle.stream_table_to_publication('evil.st')",
+            "CREATE PUBLICATION p FOR TABLE app.secret",
+            "ALTER PUBLICATION pgt_pub_evil_st ADD TABLE app.secret",
+            "SELECT pgtrickle.drop_stream_table_publication('evil.st')",
+        ),
         "permission denied|must be owner",
     ),
     Attempt(
         "others_group",
         "refresh groups of others, and groups with tables of others",
-        (MINE, "SELECT pgtrickle.create_refresh_group('mine', '{evil.st,reports.words}')", "SELECT pgtrickle.drop_refresh_group('hers')", "SELECT pgtrickle._note_group_applied('hers', 'mine')"),
+        (
+            MINE,
+            "SELECT pgtrickle.create_refresh_group('mine', '{evil.st,reports.words}')",
+            "SELECT pgtrickle.drop_refresh_group('hers')",
+            "SELECT pgtrickle._note_group_applied('hers', 'mine')",
+        ),
         NOT_YOURS,
     ),
     Attempt(
         "others_plan",
         "questions and answers of others",
         (
-            As("alice", "SELECT pgtrickle._ask_plan('SELECT word FROM app.secret WHERE word = ''WORD-literal''', 'app')"),
+            As(
+                "alice",
+                "SELECT pgtrickle._ask_plan('SELECT word FROM app.secret WHERE word = ''WORD-literal''', 'app')",
+            ),
             TICK,
             "SELECT (pgtrickle._take_plan(g, true)).* FROM generate_series(1, 500) AS g",
             "SELECT * FROM pgtrickle.pgt_plans",
@@ -215,7 +250,11 @@ ATTEMPTS = (
     Attempt(
         "others_shared_source",
         "a table of others is declared to be the copy of another",
-        ("SELECT pgtrickle.declare_shared_source('app.open', 'field.app.secret')", "SELECT pgtrickle.forget_shared_source('app.open')", "SELECT pgtrickle.detach_reader('field')"),
+        (
+            "SELECT pgtrickle.declare_shared_source('app.open', 'field.app.secret')",
+            "SELECT pgtrickle.forget_shared_source('app.open')",
+            "SELECT pgtrickle.detach_reader('field')",
+        ),
         "must be the owner|only ",
     ),
     Attempt(
@@ -246,7 +285,10 @@ ATTEMPTS = (
     Attempt(
         "request_names_another",
         "a request to alter names the stream table of another",
-        ("SELECT pgtrickle._request_definition(1, 'evil', 'st', 'SELECT word FROM field.app.secret', '{}', '')", "SELECT pgtrickle._request_definition(NULL, 'reports', 'words', 'SELECT word FROM field.app.secret', '{}', '')"),
+        (
+            "SELECT pgtrickle._request_definition(1, 'evil', 'st', 'SELECT word FROM field.app.secret', '{}', '')",
+            "SELECT pgtrickle._request_definition(NULL, 'reports', 'words', 'SELECT word FROM field.app.secret', '{}', '')",
+        ),
         NOT_YOURS,
     ),
     Attempt(
@@ -264,12 +306,28 @@ ATTEMPTS = (
             "EXCEPTION WHEN OTHERS THEN NULL; END; END LOOP; RETURN a; END $f$",
             "CREATE INDEX ON evil.t (evil.service(a))",
             Do(_borrowed),
-            Do(lambda arena, trial: trial.found.extend(f"as {s} it did {w}: {loot[:80]}" for w, _, s, loot in arena.admin(f"SELECT * FROM {trial.schema}.log") if s != trial.role)),
+            Do(
+                lambda arena, trial: trial.found.extend(
+                    f"as {s} it did {w}: {loot[:80]}"
+                    for w, _, s, loot in arena.admin(f"SELECT * FROM {trial.schema}.log")
+                    if s != trial.role
+                )
+            ),
         ),
         maybe=".",
     ),
-    Attempt("role_renamed", "the attacker gets the name of an author", (Do(_renamed), TICK, Do(_take_name), TICK, Do(_now_bob)), maybe="."),
-    Attempt("role_recreated", "an author's role is dropped and another person gets the name", (Do(_renamed), TICK, Do(_give_name), TICK, Do(_recreated)), maybe="."),
+    Attempt(
+        "role_renamed",
+        "the attacker gets the name of an author",
+        (Do(_renamed), TICK, Do(_take_name), TICK, Do(_now_bob)),
+        maybe=".",
+    ),
+    Attempt(
+        "role_recreated",
+        "an author's role is dropped and another person gets the name",
+        (Do(_renamed), TICK, Do(_give_name), TICK, Do(_recreated)),
+        maybe=".",
+    ),
     *(
         Attempt(
             f"oid_of_{label}",
@@ -279,32 +337,72 @@ ATTEMPTS = (
         )
         for label, target in (("a_secret", "app.secret"), ("our_catalog", "pgtrickle.pgt_stream_tables"))
     ),
-    Attempt("drop_owned", "the attacker drops all it owns and is granted", (MINE, TICK, "DROP OWNED BY mallory", TICK), maybe="."),
+    Attempt(
+        "drop_owned",
+        "the attacker drops all it owns and is granted",
+        (MINE, TICK, "DROP OWNED BY mallory", TICK),
+        maybe=".",
+    ),
     Attempt(
         "schema_dropped",
         "the schema is dropped under the stream table",
-        (MINE, TICK, "DROP SCHEMA evil CASCADE", TICK, "SELECT pgtrickle.repair_stream_table('evil.st')", "SELECT pgtrickle.drop_stream_table('evil.st', true)"),
+        (
+            MINE,
+            TICK,
+            "DROP SCHEMA evil CASCADE",
+            TICK,
+            "SELECT pgtrickle.repair_stream_table('evil.st')",
+            "SELECT pgtrickle.drop_stream_table('evil.st', true)",
+        ),
         maybe=".",
     ),
     Attempt(
         "schema_usage_withdrawn",
         "the service loses its rights in the schema",
-        (MINE, TICK, "REVOKE ALL ON SCHEMA evil FROM PUBLIC; REVOKE ALL ON SCHEMA evil FROM \"{service}\"", TICK),
+        (MINE, TICK, 'REVOKE ALL ON SCHEMA evil FROM PUBLIC; REVOKE ALL ON SCHEMA evil FROM "{service}"', TICK),
         maybe=".",
     ),
-    Attempt("forged_wake", "forged notifications for the scheduler", ("NOTIFY pgtrickle_wake, 'uninstall'", "SELECT pg_notify('pgtrickle_wake', 'drop 1'), pg_notify('pgtrickle_wake', repeat('x', 7000)), pg_notify('pgtrickle_wake', E'alter 1; DROP TABLE app.secret\\n')", TICK)),
+    Attempt(
+        "forged_wake",
+        "forged notifications for the scheduler",
+        (
+            "NOTIFY pgtrickle_wake, 'uninstall'",
+            "SELECT pg_notify('pgtrickle_wake', 'drop 1'), pg_notify('pgtrickle_wake', repeat('x', 7000)), pg_notify('pgtrickle_wake', E'alter 1; DROP TABLE app.secret\\n')",
+            TICK,
+        ),
+    ),
     Attempt(
         "forged_scheduler",
         "a session that says that it is the scheduler",
-        ("SET application_name = 'pgtrickle/scheduler'", "SELECT * FROM pgtrickle.health_check()", "INSERT INTO pgtrickle.pgt_leases VALUES ('scheduler', 'me', now() + '1 day')", "SELECT pg_try_advisory_lock(1885828963)"),
+        (
+            "SET application_name = 'pgtrickle/scheduler'",
+            "SELECT * FROM pgtrickle.health_check()",
+            "INSERT INTO pgtrickle.pgt_leases VALUES ('scheduler', 'me', now() + '1 day')",
+            "SELECT pg_try_advisory_lock(1885828963)",
+        ),
         "permission denied",
         check=lambda arena, trial: trial.conn.close(),
     ),
-    Attempt("settings", "settings", ("SELECT pgtrickle.set_option('allow_circular', 'on')", "SELECT pgtrickle.set_option('trusted_extensions', 'tablefunc')", "SELECT pgtrickle._define_options('[]')", "UPDATE pgtrickle.pgt_settings SET value = 'x'"), "only |permission denied"),
+    Attempt(
+        "settings",
+        "settings",
+        (
+            "SELECT pgtrickle.set_option('allow_circular', 'on')",
+            "SELECT pgtrickle.set_option('trusted_extensions', 'tablefunc')",
+            "SELECT pgtrickle._define_options('[]')",
+            "UPDATE pgtrickle.pgt_settings SET value = 'x'",
+        ),
+        "only |permission denied",
+    ),
     Attempt(
         "settings_of_role",
         "settings that PostgreSQL stores for a role",
-        ("ALTER ROLE mallory SET pg_trickle.enabled = 'off'", "ALTER ROLE \"{service}\" SET search_path = evil", "ALTER DATABASE field SET search_path = evil", "SET session_replication_role = replica"),
+        (
+            "ALTER ROLE mallory SET pg_trickle.enabled = 'off'",
+            'ALTER ROLE "{service}" SET search_path = evil',
+            "ALTER DATABASE field SET search_path = evil",
+            "SET session_replication_role = replica",
+        ),
         "permission denied|must be|only roles|does not exist",
     ),
     Attempt(
@@ -338,7 +436,12 @@ ATTEMPTS = (
     Attempt(
         "index_on_source",
         "a reader of an open table slows its writers: an index, a lock",
-        (hostile("g"), "CREATE INDEX ON app.open (evil.g(label))", "BEGIN; LOCK TABLE app.open IN ACCESS EXCLUSIVE MODE; COMMIT", "CREATE TRIGGER t AFTER INSERT ON app.open EXECUTE FUNCTION suppress_redundant_updates_trigger()"),
+        (
+            hostile("g"),
+            "CREATE INDEX ON app.open (evil.g(label))",
+            "BEGIN; LOCK TABLE app.open IN ACCESS EXCLUSIVE MODE; COMMIT",
+            "CREATE TRIGGER t AFTER INSERT ON app.open EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        ),
         "must be owner|permission denied",
     ),
 )

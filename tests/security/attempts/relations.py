@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.security.attempt import TICK, As, Attempt, hostile, st
+from tests.security.attempt import TICK, Attempt, hostile, st
 
 OWN = "CREATE TABLE evil.t (id int, label text); INSERT INTO evil.t VALUES (1, 'a'), (2, 'b')"
 WRITE = "INSERT INTO evil.t VALUES (3, 'c')"
@@ -12,7 +12,15 @@ ANY_REFUSAL = r"evil|permission denied|read|renamed|does not exist|column|owner|
 TRIGGER = "CREATE FUNCTION evil.fire() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM evil.payload('trigger'); RETURN NEW; END $$"
 
 
-def _own(name: str, tries: str, *steps: object, maybe: str = ANY_REFUSAL, refused: str | None = None, since: int = 15, until: int = 99) -> Attempt:
+def _own(
+    name: str,
+    tries: str,
+    *steps: object,
+    maybe: str = ANY_REFUSAL,
+    refused: str | None = None,
+    since: int = 15,
+    until: int = 99,
+) -> Attempt:
     """Over a table of the attacker, whose role was granted to the service so that its changes can be captured."""
     return Attempt(name, tries, tuple(steps), refused, maybe, trusted=True, since=since, until=until)  # type: ignore[arg-type]
 
@@ -109,17 +117,36 @@ ATTEMPTS = (
         WRITE,
         TICK,
     ),
-    _own("trigger_on_source", "triggers on a source", TRIGGER, OWN, "CREATE TRIGGER a BEFORE INSERT ON evil.t FOR EACH ROW EXECUTE FUNCTION evil.fire()", READ, TICK, WRITE, TICK),
+    _own(
+        "trigger_on_source",
+        "triggers on a source",
+        TRIGGER,
+        OWN,
+        "CREATE TRIGGER a BEFORE INSERT ON evil.t FOR EACH ROW EXECUTE FUNCTION evil.fire()",
+        READ,
+        TICK,
+        WRITE,
+        TICK,
+    ),
     Attempt(
         "trigger_on_stream_table",
         "a trigger on a stream table",
-        (TRIGGER, st("SELECT id, label FROM app.open"), "CREATE TRIGGER a BEFORE INSERT ON evil.st FOR EACH ROW EXECUTE FUNCTION evil.fire()", TICK),
+        (
+            TRIGGER,
+            st("SELECT id, label FROM app.open"),
+            "CREATE TRIGGER a BEFORE INSERT ON evil.st FOR EACH ROW EXECUTE FUNCTION evil.fire()",
+            TICK,
+        ),
         "permission denied|must be owner",
     ),
     Attempt(
         "rule_on_stream_table",
         "a rule on a stream table",
-        (st("SELECT id, label FROM app.open"), "CREATE RULE r AS ON INSERT TO evil.st DO ALSO SELECT evil.payload('rule')", TICK),
+        (
+            st("SELECT id, label FROM app.open"),
+            "CREATE RULE r AS ON INSERT TO evil.st DO ALSO SELECT evil.payload('rule')",
+            TICK,
+        ),
         "must be owner",
     ),
     Attempt(
@@ -137,7 +164,13 @@ ATTEMPTS = (
     Attempt(
         "default_on_stream_table",
         "a default and a CHECK on a stream table",
-        (hostile("g", ""), st("SELECT id, label FROM app.open"), "ALTER TABLE evil.st ALTER label SET DEFAULT evil.g()", "ALTER TABLE evil.st ADD CHECK (evil.g() = 'x')", TICK),
+        (
+            hostile("g", ""),
+            st("SELECT id, label FROM app.open"),
+            "ALTER TABLE evil.st ALTER label SET DEFAULT evil.g()",
+            "ALTER TABLE evil.st ADD CHECK (evil.g() = 'x')",
+            TICK,
+        ),
         "must be owner",
     ),
     Attempt(
@@ -359,14 +392,16 @@ ATTEMPTS = (
     Attempt(
         "event_trigger",
         "an event trigger",
-        ("CREATE FUNCTION evil.ev() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM evil.payload('event'); END $$", "CREATE EVENT TRIGGER e ON ddl_command_start EXECUTE FUNCTION evil.ev()"),
+        (
+            "CREATE FUNCTION evil.ev() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM evil.payload('event'); END $$",
+            "CREATE EVENT TRIGGER e ON ddl_command_start EXECUTE FUNCTION evil.ev()",
+        ),
         "permission denied|must be superuser",
     ),
     Attempt(
         "foreign_table",
         "a foreign table over the secret is read by the service's user mapping",
         (
-            As("admin", "GRANT USAGE ON FOREIGN SERVER far TO mallory"),
             "CREATE USER MAPPING FOR mallory SERVER far OPTIONS (user 'mallory', password 'x')",
             "CREATE FOREIGN TABLE evil.ft (id int, word text) SERVER far OPTIONS (schema_name 'app', table_name 'secret')",
             st("SELECT id, word FROM evil.ft"),
@@ -379,7 +414,6 @@ ATTEMPTS = (
         "foreign_table_as_partition",
         "a foreign table becomes a partition of a source",
         (
-            As("admin", "GRANT USAGE ON FOREIGN SERVER far TO mallory"),
             "CREATE USER MAPPING FOR mallory SERVER far OPTIONS (user 'mallory', password 'x')",
             "CREATE TABLE evil.t (id int, label text) PARTITION BY RANGE (id); CREATE TABLE evil.p1 PARTITION OF evil.t FOR VALUES FROM (0) TO (1)",
             READ,
@@ -394,7 +428,10 @@ ATTEMPTS = (
     Attempt(
         "foreign_file",
         "a foreign table over a file",
-        ("CREATE EXTENSION file_fdw", "CREATE FOREIGN TABLE evil.ft (x text) SERVER files OPTIONS (filename '/etc/passwd')"),
+        (
+            "CREATE EXTENSION file_fdw",
+            "CREATE FOREIGN TABLE evil.ft (x text) SERVER files OPTIONS (filename '/etc/passwd')",
+        ),
         "permission denied|does not exist",
     ),
     Attempt(
@@ -413,7 +450,12 @@ ATTEMPTS = (
     Attempt(
         "take_a_name",
         "the name of something that is there",
-        (st("SELECT id FROM app.open", "evil.log"), "CREATE TYPE evil.st AS ENUM ()", st("SELECT id FROM app.open"), TICK),
+        (
+            st("SELECT id FROM app.open", "evil.log"),
+            "CREATE TYPE evil.st AS ENUM ()",
+            st("SELECT id FROM app.open"),
+            TICK,
+        ),
         "already exists",
     ),
 )

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from tests.security.attempt import TICK, As, Attempt, Step, st
 
-LEDGER = As("team", "CREATE TABLE app.ledger_{n} (id int PRIMARY KEY, entry text); INSERT INTO app.ledger_{n} VALUES (1, 'early')")
+LEDGER = As(
+    "team",
+    "CREATE TABLE app.ledger_{n} (id int PRIMARY KEY, entry text); INSERT INTO app.ledger_{n} VALUES (1, 'early')",
+)
 MAY = As("team", "GRANT SELECT ON app.ledger_{n} TO mallory")
 LATER = As("team", "INSERT INTO app.ledger_{n} VALUES (2, 'WORD-late')")
 READ = st("SELECT id, entry FROM app.ledger_{n}")
 LOST = "permission|no longer|may not|row security|privilege|SELECT|USAGE|EXECUTE|not read"
 
 
-def _lost(name: str, tries: str, how: tuple[Step, ...], *, first: tuple[Step, ...] = (LEDGER, MAY), query: str = READ) -> Attempt:
+def _lost(
+    name: str, tries: str, how: tuple[Step, ...], *, first: tuple[Step, ...] = (LEDGER, MAY), query: str = READ
+) -> Attempt:
     """Something is lost after the first load, then a secret is written."""
     return Attempt(name, tries, (*first, query, TICK, *how, LATER, TICK), LOST)
 
@@ -19,15 +24,60 @@ def _lost(name: str, tries: str, how: tuple[Step, ...], *, first: tuple[Step, ..
 REVOKE = As("team", "REVOKE ALL ON app.ledger_{n} FROM mallory")
 
 ATTEMPTS = (
-    Attempt("secret_table", "a table that the attacker may not read", (st("SELECT word FROM app.secret"), TICK), "permission denied"),
-    Attempt("secret_view", "a view that the attacker may not read", (st("SELECT word FROM app.secret_view"), TICK), "permission denied"),
-    Attempt("secret_copy", "a materialized view that the attacker may not read", (st("SELECT word FROM app.secret_copy"), TICK), "permission denied"),
-    Attempt("secret_column", "a column that the attacker may not read", (st("SELECT id, pay FROM app.people"), TICK), "permission denied"),
-    Attempt("secret_column_hidden", "such a column in a condition alone", (st("SELECT id FROM app.people WHERE pay LIKE '%-1'"), TICK), "permission denied"),
-    Attempt("secret_whole_row", "such a column in a whole row", (st("SELECT p::text AS t FROM app.people AS p"), TICK), "permission denied"),
-    Attempt("secret_stream_table", "another author's stream table", (st("SELECT word FROM reports.words"), TICK), "permission denied"),
-    Attempt("secret_buffer", "a change buffer", (st("SELECT c2 FROM pgtrickle_changes.changes_1"), TICK), "permission denied|does not exist"),
-    Attempt("asker_view", "a view that is evaluated with the rights of whoever asks", (st("SELECT word FROM app.asker_view"), TICK), "permission denied"),
+    Attempt(
+        "secret_table",
+        "a table that the attacker may not read",
+        (st("SELECT word FROM app.secret"), TICK),
+        "permission denied",
+    ),
+    Attempt(
+        "secret_view",
+        "a view that the attacker may not read",
+        (st("SELECT word FROM app.secret_view"), TICK),
+        "permission denied",
+    ),
+    Attempt(
+        "secret_copy",
+        "a materialized view that the attacker may not read",
+        (st("SELECT word FROM app.secret_copy"), TICK),
+        "permission denied",
+    ),
+    Attempt(
+        "secret_column",
+        "a column that the attacker may not read",
+        (st("SELECT id, pay FROM app.people"), TICK),
+        "permission denied",
+    ),
+    Attempt(
+        "secret_column_hidden",
+        "such a column in a condition alone",
+        (st("SELECT id FROM app.people WHERE pay LIKE '%-1'"), TICK),
+        "permission denied",
+    ),
+    Attempt(
+        "secret_whole_row",
+        "such a column in a whole row",
+        (st("SELECT p::text AS t FROM app.people AS p"), TICK),
+        "permission denied",
+    ),
+    Attempt(
+        "secret_stream_table",
+        "another author's stream table",
+        (st("SELECT word FROM reports.words"), TICK),
+        "permission denied",
+    ),
+    Attempt(
+        "secret_buffer",
+        "a change buffer",
+        (st("SELECT c2 FROM pgtrickle_changes.changes_1"), TICK),
+        "permission denied|does not exist",
+    ),
+    Attempt(
+        "asker_view",
+        "a view that is evaluated with the rights of whoever asks",
+        (st("SELECT word FROM app.asker_view"), TICK),
+        "permission denied",
+    ),
     Attempt(
         "own_view",
         "a view of the attacker over the secret",
@@ -49,14 +99,34 @@ ATTEMPTS = (
         "row security",
     ),
     _lost("revoke", "SELECT is revoked after the first load", (REVOKE,)),
-    _lost("revoke_full", "the same in mode FULL", (REVOKE, "SELECT pgtrickle.refresh_stream_table('evil.st')"), query=st("SELECT id, entry FROM app.ledger_{n}", mode="FULL")),
-    _lost("revoke_groups", "the same of groups", (REVOKE,), query=st("SELECT entry, count(*) AS c, max(id) AS m FROM app.ledger_{n} GROUP BY entry")),
-    _lost("revoke_column", "one column is revoked", (As("team", "REVOKE ALL ON app.ledger_{n} FROM mallory; GRANT SELECT (id) ON app.ledger_{n} TO mallory"),)),
+    _lost(
+        "revoke_full",
+        "the same in mode FULL",
+        (REVOKE, "SELECT pgtrickle.refresh_stream_table('evil.st')"),
+        query=st("SELECT id, entry FROM app.ledger_{n}", mode="FULL"),
+    ),
+    _lost(
+        "revoke_groups",
+        "the same of groups",
+        (REVOKE,),
+        query=st("SELECT entry, count(*) AS c, max(id) AS m FROM app.ledger_{n} GROUP BY entry"),
+    ),
+    _lost(
+        "revoke_column",
+        "one column is revoked",
+        (As("team", "REVOKE ALL ON app.ledger_{n} FROM mallory; GRANT SELECT (id) ON app.ledger_{n} TO mallory"),),
+    ),
     _lost(
         "revoke_role",
         "the attacker leaves the role that may read",
         (As("admin", "REVOKE readers_{n} FROM mallory"),),
-        first=(LEDGER, As("admin", "CREATE ROLE readers_{n}; GRANT readers_{n} TO mallory; GRANT SELECT ON app.ledger_{n} TO readers_{n}")),
+        first=(
+            LEDGER,
+            As(
+                "admin",
+                "CREATE ROLE readers_{n}; GRANT readers_{n} TO mallory; GRANT SELECT ON app.ledger_{n} TO readers_{n}",
+            ),
+        ),
     ),
     Attempt(
         "revoke_schema",
@@ -66,7 +136,10 @@ ATTEMPTS = (
             As("team", "CREATE TABLE app_{n}.ledger (id int, entry text); GRANT SELECT ON app_{n}.ledger TO mallory"),
             st("SELECT id, entry FROM app_{n}.ledger"),
             TICK,
-            As("team", "REVOKE USAGE ON SCHEMA app_{n} FROM mallory; INSERT INTO app_{n}.ledger VALUES (2, 'WORD-late')"),
+            As(
+                "team",
+                "REVOKE USAGE ON SCHEMA app_{n} FROM mallory; INSERT INTO app_{n}.ledger VALUES (2, 'WORD-late')",
+            ),
             TICK,
         ),
         LOST,
@@ -74,12 +147,22 @@ ATTEMPTS = (
     _lost(
         "row_security_later",
         "row security is enabled after the first load",
-        (As("team", "ALTER TABLE app.ledger_{n} ENABLE ROW LEVEL SECURITY; CREATE POLICY none ON app.ledger_{n} USING (false)"),),
+        (
+            As(
+                "team",
+                "ALTER TABLE app.ledger_{n} ENABLE ROW LEVEL SECURITY; CREATE POLICY none ON app.ledger_{n} USING (false)",
+            ),
+        ),
     ),
     _lost(
         "row_security_policy_later",
         "row security with a policy for the attacker",
-        (As("team", "ALTER TABLE app.ledger_{n} ENABLE ROW LEVEL SECURITY; CREATE POLICY one ON app.ledger_{n} FOR SELECT TO mallory USING (id = 1)"),),
+        (
+            As(
+                "team",
+                "ALTER TABLE app.ledger_{n} ENABLE ROW LEVEL SECURITY; CREATE POLICY one ON app.ledger_{n} FOR SELECT TO mallory USING (id = 1)",
+            ),
+        ),
     ),
     _lost(
         "revoke_from_view_owner",
@@ -87,8 +170,14 @@ ATTEMPTS = (
         (As("admin", "REVOKE SELECT ON app.ledger_{n} FROM carol_{n}"),),
         first=(
             LEDGER,
-            As("admin", "CREATE ROLE carol_{n}; GRANT carol_{n} TO {service}; GRANT SELECT ON app.ledger_{n} TO carol_{n}; CREATE SCHEMA carols_{n} AUTHORIZATION carol_{n}"),
-            As("admin", "SET ROLE carol_{n}; CREATE VIEW carols_{n}.v AS SELECT id, entry FROM app.ledger_{n}; GRANT USAGE ON SCHEMA carols_{n} TO mallory; GRANT SELECT ON carols_{n}.v TO mallory; RESET ROLE"),
+            As(
+                "admin",
+                "CREATE ROLE carol_{n}; GRANT carol_{n} TO {service}; GRANT SELECT ON app.ledger_{n} TO carol_{n}; CREATE SCHEMA carols_{n} AUTHORIZATION carol_{n}",
+            ),
+            As(
+                "admin",
+                "SET ROLE carol_{n}; CREATE VIEW carols_{n}.v AS SELECT id, entry FROM app.ledger_{n}; GRANT USAGE ON SCHEMA carols_{n} TO mallory; GRANT SELECT ON carols_{n}.v TO mallory; RESET ROLE",
+            ),
         ),
         query=st("SELECT id, entry FROM carols_{n}.v"),
     ),
@@ -96,7 +185,13 @@ ATTEMPTS = (
         "revoke_view",
         "the view itself is revoked",
         (As("team", "REVOKE ALL ON app.view_{n} FROM mallory"),),
-        first=(LEDGER, As("team", "CREATE VIEW app.view_{n} AS SELECT id, entry FROM app.ledger_{n}; GRANT SELECT ON app.view_{n} TO mallory")),
+        first=(
+            LEDGER,
+            As(
+                "team",
+                "CREATE VIEW app.view_{n} AS SELECT id, entry FROM app.ledger_{n}; GRANT SELECT ON app.view_{n} TO mallory",
+            ),
+        ),
         query=st("SELECT id, entry FROM app.view_{n}"),
     ),
     _lost(
@@ -106,14 +201,27 @@ ATTEMPTS = (
         first=(
             LEDGER,
             As("team", "GRANT SELECT ON app.ledger_{n} TO alice"),
-            As("alice", "SELECT pgtrickle.create_stream_table('reports.shared_{n}', 'SELECT id, entry FROM app.ledger_{n}'); GRANT SELECT ON reports.shared_{n} TO mallory"),
+            As(
+                "alice",
+                "SELECT pgtrickle.create_stream_table('reports.shared_{n}', 'SELECT id, entry FROM app.ledger_{n}'); GRANT SELECT ON reports.shared_{n} TO mallory",
+            ),
         ),
         query=st("SELECT id, entry FROM reports.shared_{n}"),
     ),
     Attempt(
         "revoke_verify",
         "what verification and plans of a table say that has lost its rights",
-        (LEDGER, MAY, st("SELECT id, entry::text || 'x' AS e FROM app.ledger_{n}"), TICK, REVOKE, LATER, "SELECT pgtrickle.repair_stream_table('evil.st')", TICK, "SELECT * FROM pgtrickle.explain_st('evil.st')"),
+        (
+            LEDGER,
+            MAY,
+            st("SELECT id, entry::text || 'x' AS e FROM app.ledger_{n}"),
+            TICK,
+            REVOKE,
+            LATER,
+            "SELECT pgtrickle.repair_stream_table('evil.st')",
+            TICK,
+            "SELECT * FROM pgtrickle.explain_st('evil.st')",
+        ),
         LOST,
     ),
     Attempt(
@@ -122,7 +230,10 @@ ATTEMPTS = (
         (
             LEDGER,
             As("team", "GRANT SELECT ON app.ledger_{n} TO alice"),
-            As("alice", "SELECT pgtrickle.create_stream_table('reports.fed_{n}', 'SELECT id, entry FROM app.ledger_{n}'); GRANT SELECT ON reports.fed_{n} TO mallory"),
+            As(
+                "alice",
+                "SELECT pgtrickle.create_stream_table('reports.fed_{n}', 'SELECT id, entry FROM app.ledger_{n}'); GRANT SELECT ON reports.fed_{n} TO mallory",
+            ),
             "SELECT pgtrickle.create_subscriber('reports.fed_{n}', 'me')",
             TICK,
             "SELECT * FROM pgtrickle.read_changes('reports.fed_{n}', 'me')",
@@ -136,7 +247,16 @@ ATTEMPTS = (
     Attempt(
         "alter_after_revoke",
         "the definition is changed by somebody who may not read its sources any more",
-        (LEDGER, MAY, READ, TICK, REVOKE, LATER, "SELECT pgtrickle.alter_stream_table('evil.st', query => 'SELECT id, entry, 1 AS one FROM app.ledger_{n}')", TICK),
+        (
+            LEDGER,
+            MAY,
+            READ,
+            TICK,
+            REVOKE,
+            LATER,
+            "SELECT pgtrickle.alter_stream_table('evil.st', query => 'SELECT id, entry, 1 AS one FROM app.ledger_{n}')",
+            TICK,
+        ),
         "permission denied",
     ),
 )

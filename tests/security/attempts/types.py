@@ -11,14 +11,24 @@ ENUM = "CREATE TYPE evil.en AS ENUM ('a', 'b')"
 NOT_TRUSTED = r"evil\.(chk|dom|comp|rng|en|text|to_text|to_json|from_text|other)"
 
 ATTEMPTS = (
-    Attempt("domain_check", "a domain's CHECK runs when the constant is evaluated", (CHECK, DOMAIN, st("SELECT 'x'::evil.dom AS d"), TICK), NOT_TRUSTED),
+    Attempt(
+        "domain_check",
+        "a domain's CHECK runs when the constant is evaluated",
+        (CHECK, DOMAIN, st("SELECT 'x'::evil.dom AS d"), TICK),
+        NOT_TRUSTED,
+    ),
     Attempt(
         "domain_check_over_rows",
         "the same for rows, by changes",
         (CHECK, DOMAIN, st("SELECT id, label::evil.dom AS d FROM app.open"), TICK),
         NOT_TRUSTED,
     ),
-    Attempt("domain_check_null", "a domain's CHECK runs for NULL, too", (CHECK, DOMAIN, st("SELECT id, NULL::evil.dom AS d FROM app.open"), TICK), NOT_TRUSTED),
+    Attempt(
+        "domain_check_null",
+        "a domain's CHECK runs for NULL, too",
+        (CHECK, DOMAIN, st("SELECT id, NULL::evil.dom AS d FROM app.open"), TICK),
+        NOT_TRUSTED,
+    ),
     Attempt(
         "domain_check_hidden",
         "the domain is inside of the query only, not in its result",
@@ -43,12 +53,28 @@ ATTEMPTS = (
         (CHECK, DOMAIN, st("SELECT n, max(label::evil.dom) AS d FROM app.open GROUP BY n"), TICK),
         NOT_TRUSTED,
     ),
-    Attempt("domain_array", "an array of a domain", (CHECK, DOMAIN, st("SELECT id, ARRAY[label]::evil.dom[] AS d FROM app.open"), TICK), NOT_TRUSTED),
-    Attempt("domain_array_text", "an array of a domain, read from text", (CHECK, DOMAIN, st("SELECT id, '{x}'::text::evil.dom[] AS d FROM app.open"), TICK), NOT_TRUSTED),
+    Attempt(
+        "domain_array",
+        "an array of a domain",
+        (CHECK, DOMAIN, st("SELECT id, ARRAY[label]::evil.dom[] AS d FROM app.open"), TICK),
+        NOT_TRUSTED,
+    ),
+    Attempt(
+        "domain_array_text",
+        "an array of a domain, read from text",
+        (CHECK, DOMAIN, st("SELECT id, '{x}'::text::evil.dom[] AS d FROM app.open"), TICK),
+        NOT_TRUSTED,
+    ),
     Attempt(
         "domain_in_composite",
         "a row type with a domain in it",
-        (CHECK, DOMAIN, "CREATE TYPE evil.comp AS (a int, d evil.dom)", st("SELECT id, ROW(1, label)::evil.comp AS d FROM app.open"), TICK),
+        (
+            CHECK,
+            DOMAIN,
+            "CREATE TYPE evil.comp AS (a int, d evil.dom)",
+            st("SELECT id, ROW(1, label)::evil.comp AS d FROM app.open"),
+            TICK,
+        ),
         NOT_TRUSTED,
     ),
     Attempt(
@@ -66,7 +92,13 @@ ATTEMPTS = (
     Attempt(
         "domain_in_range",
         "a range over a domain",
-        (CHECK, DOMAIN, "CREATE TYPE evil.rng AS RANGE (SUBTYPE = evil.dom)", st("SELECT id, '[a,b)'::text::evil.rng AS d FROM app.open"), TICK),
+        (
+            CHECK,
+            DOMAIN,
+            "CREATE TYPE evil.rng AS RANGE (SUBTYPE = evil.dom)",
+            st("SELECT id, '[a,b)'::text::evil.rng AS d FROM app.open"),
+            TICK,
+        ),
         NOT_TRUSTED,
     ),
     Attempt(
@@ -84,7 +116,14 @@ ATTEMPTS = (
     Attempt(
         "domain_in_recordset",
         "a column definition list names the domain: jsonb_to_recordset(...) AS x(d evil.dom)",
-        (CHECK, DOMAIN, st("""SELECT o.id, x.d::text AS d FROM app.open AS o, jsonb_to_recordset('[{"d": "x"}]') AS x(d evil.dom)"""), TICK),
+        (
+            CHECK,
+            DOMAIN,
+            st(
+                """SELECT o.id, x.d::text AS d FROM app.open AS o, jsonb_to_recordset('[{"d": "x"}]') AS x(d evil.dom)"""
+            ),
+            TICK,
+        ),
         NOT_TRUSTED,
     ),
     Attempt(
@@ -94,7 +133,9 @@ ATTEMPTS = (
             CHECK,
             DOMAIN,
             "CREATE TYPE evil.comp AS (d evil.dom)",
-            st("""SELECT o.id, x.d::text AS d FROM app.open AS o, json_populate_record(NULL::evil.comp, '{"d": "x"}') AS x"""),
+            st(
+                """SELECT o.id, x.d::text AS d FROM app.open AS o, json_populate_record(NULL::evil.comp, '{"d": "x"}') AS x"""
+            ),
             TICK,
         ),
         NOT_TRUSTED,
@@ -102,7 +143,12 @@ ATTEMPTS = (
     Attempt(
         "domain_by_json_table",
         "JSON_TABLE and JSON_VALUE return the domain",
-        (CHECK, DOMAIN, st("""SELECT o.id, JSON_VALUE('{"d": "x"}', '$.d' RETURNING evil.dom)::text AS d FROM app.open AS o"""), TICK),
+        (
+            CHECK,
+            DOMAIN,
+            st("""SELECT o.id, JSON_VALUE('{"d": "x"}', '$.d' RETURNING evil.dom)::text AS d FROM app.open AS o"""),
+            TICK,
+        ),
         NOT_TRUSTED,
         since=17,
     ),
@@ -127,7 +173,9 @@ ATTEMPTS = (
             "CREATE DOMAIN evil.dom AS text CONSTRAINT c CHECK (length(VALUE) < 100)",
             st("SELECT id, (label::evil.dom)::text AS d FROM app.open"),
             TICK,
-            "ALTER DOMAIN evil.dom DROP CONSTRAINT c, ADD CHECK (evil.chk(VALUE)) NOT VALID".replace(", ADD", "; ALTER DOMAIN evil.dom ADD"),
+            "ALTER DOMAIN evil.dom DROP CONSTRAINT c, ADD CHECK (evil.chk(VALUE)) NOT VALID".replace(
+                ", ADD", "; ALTER DOMAIN evil.dom ADD"
+            ),
             TICK,
         ),
         maybe=NOT_TRUSTED,
@@ -291,9 +339,7 @@ ATTEMPTS = (
     Attempt(
         "range_canonical",
         "a range whose canonical function is hostile",
-        (
-            "CREATE TYPE evil.rng",
-        ),
+        ("CREATE TYPE evil.rng",),
         r"must be superuser",
     ),
     Attempt(

@@ -71,7 +71,9 @@ COMMENT ON COLUMN pgtrickle.pgt_stream_tables.operators IS
 ALTER TABLE pgtrickle.pgt_stream_tables
 ADD COLUMN IF NOT EXISTS functions_reached oid[] NOT NULL DEFAULT '{}',
 ADD COLUMN IF NOT EXISTS types_reached oid[] NOT NULL DEFAULT '{}',
-ADD COLUMN IF NOT EXISTS tables_of_others oid[] NOT NULL DEFAULT '{}';
+ADD COLUMN IF NOT EXISTS tables_of_others oid[] NOT NULL DEFAULT '{}',
+ADD COLUMN IF NOT EXISTS is_judged bool NOT NULL DEFAULT false;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.is_judged IS 'Whether it is known what code its query reaches. Of definitions from before that was checked, install finds it out.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.functions_reached IS
 'Functions of the database that evaluating the query can call, also those behind types, casts and operator classes. With types_reached and tables_of_others: when one of them has changed, it is judged again whether the code is trusted.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types_reached IS 'Types of the database that values of the query have, with what they are made of.';

@@ -555,6 +555,9 @@ BEGIN
     IF author IS NULL THEN
         RETURN format('role %I, who created it, was dropped', st.created_by);
     END IF;
+    IF NOT st.is_judged THEN
+        RETURN 'it was defined before it was checked what code a query reaches, and that check has refused it: define it again';
+    END IF;
     IF st.run_as = 'author' AND NOT pgtrickle._may_become(keeper, author) THEN
         RETURN format('permission denied to set role %I: %I has lost it', st.created_by, pg_get_userbyid(keeper));
     END IF;

@@ -226,6 +226,7 @@ BEGIN
                                  FROM pgtrickle._reads(probe) AS x
                                  CROSS JOIN LATERAL pgtrickle._family(x.relid) AS f
                                  JOIN pg_class AS c ON c.oid = f.relid AND NOT pgtrickle._is_ours(c.relowner, keeper, false)),
+        is_judged = true,
         defined_in = pgtrickle._origin()
     FROM (SELECT coalesce(array_agg(r.objid ORDER BY r.objid) FILTER (WHERE r.classid = 'pg_proc'::regclass), '{}') AS functions,
                  coalesce(array_agg(r.objid ORDER BY r.objid) FILTER (WHERE r.classid = 'pg_type'::regclass), '{}') AS types

@@ -49,14 +49,14 @@ BEGIN
     EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
     INSERT INTO pgtrickle.pgt_stream_tables
         (pgt_id, pgt_relid, pgt_name, pgt_schema, defining_query, original_query, output_columns, schedule, refresh_mode,
-         effective_refresh_mode, refresh_requested_at, created_by)
+         effective_refresh_mode, refresh_requested_at, is_judged, created_by)
     OVERRIDING SYSTEM VALUE
     SELECT id, qualified::regclass::oid, format('mirror_%s', id), 'pgtrickle_changes', q.query, q.query,
            (SELECT jsonb_agg(jsonb_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'typid', a.atttypid::int8,
                                                 'typmod', a.atttypmod, 'collation', a.attcollation::int8) ORDER BY a.attnum)
             FROM pg_attribute AS a
             WHERE a.attrelid = qualified::regclass AND a.attnum > 0 AND a.attname <> '__pgt_row_id'),
-           'calculated', 'DIFFERENTIAL', 'DIFFERENTIAL', clock_timestamp(), current_user
+           'calculated', 'DIFFERENTIAL', 'DIFFERENTIAL', clock_timestamp(), true, current_user
     FROM (SELECT pgtrickle._mirror_query((origin ->> 'schema')::name, (origin ->> 'table')::name,
                                          ARRAY(SELECT (c ->> 'origin_name')::name FROM jsonb_array_elements(columns) AS c)) AS query) AS q;
     INSERT INTO pgtrickle.pgt_mirrors

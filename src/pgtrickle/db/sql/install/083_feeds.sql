@@ -352,7 +352,7 @@ COMMENT ON FUNCTION pgtrickle.acknowledge_changes(text, text, pg_lsn) IS
 
 -- SECURITY DEFINER because buffers are private; for those who may read the stream table, and its creator.
 CREATE OR REPLACE FUNCTION pgtrickle._subscriber_lags(me text DEFAULT pgtrickle._me())
-RETURNS TABLE (pgt_id bigint, subscriber text, pending_rows bigint, oldest_lsn pg_lsn)
+RETURNS TABLE (pgt_id bigint, subscriber text, pending_rows bigint, oldest_lsn pg_lsn, lsn pg_lsn, read_at timestamptz, created_at timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -360,22 +360,22 @@ DECLARE
     s record;
 BEGIN
     FOR s IN
-        SELECT u.pgt_id, u.subscriber, u.snapshot, to_regclass('pgtrickle_changes.changes_' || st.pgt_relid) AS buffer
+        SELECT u.pgt_id, u.subscriber, u.snapshot, u.lsn, u.read_at, u.created_at, to_regclass('pgtrickle_changes.changes_' || st.pgt_relid) AS buffer
         FROM pgtrickle.pgt_subscribers AS u
         JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.pgt_id
         WHERE pg_has_role(caller, current_user, 'USAGE') OR coalesce(has_table_privilege(caller, st.pgt_relid, 'SELECT'), false)
            OR EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key) AND pg_has_role(caller, r.oid, 'USAGE'))
     LOOP
         IF s.buffer IS NULL THEN
-            RETURN QUERY SELECT s.pgt_id, s.subscriber, 0::bigint, NULL::pg_lsn;
+            RETURN QUERY SELECT s.pgt_id, s.subscriber, 0::bigint, NULL::pg_lsn, s.lsn, s.read_at, s.created_at;
         ELSE
-            RETURN QUERY EXECUTE format('SELECT $1, $2, count(*), min(b.lsn) FROM %s AS b WHERE b.xid >= pg_snapshot_xmin($3) AND NOT pg_visible_in_snapshot(b.xid, $3)', s.buffer)
-            USING s.pgt_id, s.subscriber, s.snapshot;
+            RETURN QUERY EXECUTE format('SELECT $1, $2, count(*), min(b.lsn), $4, $5, $6 FROM %s AS b WHERE b.xid >= pg_snapshot_xmin($3) AND NOT pg_visible_in_snapshot(b.xid, $3)', s.buffer)
+            USING s.pgt_id, s.subscriber, s.snapshot, s.lsn, s.read_at, s.created_at;
         END IF;
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._subscriber_lags(text) IS 'Internal. Per pull consumer of stream tables that the caller may read: changes that it has not acknowledged, and the LSN of the oldest.';
+COMMENT ON FUNCTION pgtrickle._subscriber_lags(text) IS 'Internal. Per pull consumer of stream tables that the caller may read: changes that it has not acknowledged, the LSN of the oldest, and where it is.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._holding_slots() RETURNS TABLE (slot_name name, lsn pg_lsn, active bool, since timestamptz)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -393,13 +393,12 @@ CREATE OR REPLACE FUNCTION pgtrickle.subscribers()
 RETURNS TABLE (kind text, stream_table text, subscriber text, lsn pg_lsn, lag_bytes bigint, pending_rows bigint, active bool, since timestamptz)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH here AS (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END AS lsn)
-    SELECT 'pull', format('%I.%I', st.pgt_schema, st.pgt_name), s.subscriber, s.lsn,
+    SELECT 'pull', format('%I.%I', st.pgt_schema, st.pgt_name), l.subscriber, l.lsn,
            greatest(coalesce(pg_wal_lsn_diff(h.lsn, l.oldest_lsn), 0), 0)::bigint, l.pending_rows,
-           coalesce(s.read_at > clock_timestamp() - interval '5 minutes', false), coalesce(s.read_at, s.created_at)
+           coalesce(l.read_at > clock_timestamp() - interval '5 minutes', false), coalesce(l.read_at, l.created_at)
     FROM here AS h
     CROSS JOIN pgtrickle._subscriber_lags() AS l
-    JOIN pgtrickle.pgt_subscribers AS s ON s.pgt_id = l.pgt_id AND s.subscriber = l.subscriber
-    JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = s.pgt_id
+    JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = l.pgt_id
     UNION ALL
     SELECT 'slot', NULL, r.slot_name, r.lsn, greatest(pg_wal_lsn_diff(h.lsn, r.lsn), 0)::bigint, NULL, r.active, r.since
     FROM here AS h

@@ -43,6 +43,7 @@ REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tabl
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_plans FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_privileges FROM PUBLIC;
+REVOKE ALL ON pgtrickle.pgt_subscribers FROM PUBLIC;
 -- Default privileges of the role that installs may have opened them: what is in the schema is closed with it.
 DO $$
 DECLARE
@@ -56,6 +57,38 @@ BEGIN
           AND (a.privilege_type = 'CREATE' OR (n.nspname <> 'pgtrickle' AND pg_get_userbyid(a.grantee) <> 'pgtrickle_broker'))
     LOOP
         EXECUTE format('REVOKE %s ON SCHEMA %I FROM %I', opened.privilege, opened.nspname, opened.grantee);
+    END LOOP;
+END
+$$;
+-- The statements that look at a query are long, and are run once or twice: to compile them to machine code takes seconds (PostgreSQL with LLVM), and
+-- so do the large hash tables that they get where work_mem is much, as in sessions that refresh: most of it is for rows that do not come.
+DO $$
+DECLARE
+    f regprocedure;
+BEGIN
+    FOR f IN
+        SELECT p.oid
+        FROM pg_proc AS p
+        WHERE p.pronamespace = 'pgtrickle'::regnamespace
+          AND p.proname IN ('_register', '_register_as', '_alter', '_alter_as', '_describe', '_check_rights', '_who_evaluates', '_check_evaluation',
+                            '_refuse_unusable', '_differential_obstacle', '_untrusted', '_untrusted_among', '_lost_privilege', '_reads_otherwise')
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET jit = off SET work_mem = ''4MB''', f);
+    END LOOP;
+END
+$$;
+-- How constants are read is the caller's to set, and what was read once stays so for the session. With standard_conforming_strings off, \d in a pattern is d:
+-- what looks for code that is not trusted would find nothing.
+DO $$
+DECLARE
+    reader record;
+BEGIN
+    FOR reader IN
+        SELECT p.oid::regprocedure AS signature
+        FROM pg_proc AS p
+        WHERE p.pronamespace = 'pgtrickle'::regnamespace AND p.proconfig IS NOT NULL AND strpos(p.prosrc, chr(92)) > 0
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET standard_conforming_strings = on', reader.signature);
     END LOOP;
 END
 $$;

@@ -100,7 +100,7 @@ FROM (
         SELECT c.relacl UNION ALL SELECT a.attacl FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attacl IS NOT NULL
     ) AS x(acl)
     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S')
-      AND (o.nspname <> 'pgtrickle' OR c.relname IN ('pgt_readers', 'pgt_plans'))
+      AND (o.nspname <> 'pgtrickle' OR c.relname IN ('pgt_readers', 'pgt_plans', 'pgt_subscribers', 'pgt_privileges'))
 ) AS t
 CROSS JOIN LATERAL aclexplode(t.acl) AS a
 CROSS JOIN LATERAL (SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS name) AS g
@@ -127,6 +127,20 @@ JOIN ours AS o ON o.oid = c.relnamespace AND o.nspname = 'pgtrickle'
 CROSS JOIN LATERAL aclexplode(c.relacl) AS a
 CROSS JOIN LATERAL (SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS name) AS g
 WHERE a.grantee <> c.relowner AND a.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER') AND c.relkind IN ('r', 'p', 'v')
+UNION ALL
+SELECT DISTINCT true, format('%%s may create triggers on stream table %%s, which would run as it', g.name, c.oid::regclass), format('REVOKE TRIGGER ON %%s FROM %%s', c.oid::regclass, g.name)
+FROM pgtrickle.pgt_stream_tables AS st
+JOIN pg_class AS c ON c.oid = st.pgt_relid
+CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+CROSS JOIN LATERAL (SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS name) AS g
+WHERE a.grantee <> c.relowner AND a.privilege_type = 'TRIGGER' AND st.pgt_schema <> 'pgtrickle_changes'
+UNION ALL
+SELECT false, format('trigger %%I of stream table %%s runs code of %%I as it', t.tgname, t.tgrelid::regclass, pg_get_userbyid(p.proowner)),
+       format('ALTER FUNCTION %%s OWNER TO %%s, or SECURITY DEFINER', p.oid::regprocedure, s.quoted)
+FROM service AS s, pgtrickle.pgt_stream_tables AS st
+JOIN pg_trigger AS t ON t.tgrelid = st.pgt_relid AND NOT t.tgisinternal
+JOIN pg_proc AS p ON p.oid = t.tgfoid
+WHERE p.proowner <> s.oid AND NOT p.prosecdef
 UNION ALL
 SELECT DISTINCT true, format('%%s may call %%s, which is internal', g.name, p.oid::regprocedure), format('REVOKE ALL ON FUNCTION %%s FROM %%s', p.oid::regprocedure, g.name)
 FROM pg_proc AS p

@@ -102,7 +102,7 @@ SELECT
     st.session_settings,
     st.operators::int8[],
     -- In full only where something may be missing: the function says what.
-    CASE WHEN st.run_as = 'author' OR to_regrole(quote_ident(author.name)) IS NULL
+    CASE WHEN NOT st.is_judged OR st.run_as = 'author' OR to_regrole(quote_ident(author.name)) IS NULL
         OR EXISTS (
             SELECT
             FROM pgtrickle.pgt_privileges AS p

@@ -1,0 +1,123 @@
+"""What a role with USAGE on schema pgtrickle alone can learn: definitions and states, and no row of anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from pgtrickle.capture.install import ensure_capture
+from pgtrickle.db.connect import connect
+from tests.conftest import Database, run
+
+Roles = Callable[[Database], psycopg.Connection[Any]]
+SECRET = "s3cr3t"
+
+
+@pytest.fixture
+def busy(installed: Database) -> Database:
+    """Rows with a secret in everything that holds rows or quotes them."""
+    installed.sql("CREATE SCHEMA app; CREATE TABLE app.t (a text)")
+    installed.sql("SELECT pgtrickle.create_stream_table('app.s', 'SELECT a FROM app.t')")
+    ((relid,),) = installed.sql("SELECT 'app.t'::regclass::oid::int8")
+    with connect(installed.dsn, role="capture", autocommit=True) as conn:
+        ensure_capture(conn, relid, [1])
+        conn.execute("INSERT INTO app.t VALUES (%s)", [SECRET])
+        conn.execute("INSERT INTO app.s VALUES (%s, 1)", [SECRET])
+        for name in ("stage_1", "state_1_0", "mirror_9"):
+            conn.execute(f"CREATE TABLE pgtrickle_changes.{name} AS SELECT a FROM app.t")
+        message = f'invalid input syntax for type integer: "{SECRET}"'
+        conn.execute(
+            "UPDATE pgtrickle.pgt_stream_tables SET last_error_message = %s, reinit_reason = %s", [message] * 2
+        )
+        conn.execute(
+            "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, reason, error_message) "
+            "SELECT pgt_id, 'FULL', 'FAILED', %s, %s FROM pgtrickle.pgt_stream_tables",
+            [message] * 2,
+        )
+        conn.execute(
+            "INSERT INTO pgtrickle.pgt_scheduler_jobs (unit_key, unit_kind, members, detail, finished_at) "
+            "SELECT 'u', 'singleton', ARRAY[pgt_id], %s, now() FROM pgtrickle.pgt_stream_tables",
+            [message],
+        )
+        conn.execute(
+            "INSERT INTO pgtrickle.pgt_definitions (pgt_schema, pgt_name, query, options, search_path, created_by, error_message) "
+            "VALUES ('app', 'x', %s, '{}', '', 'app', %s)",
+            [f"SELECT '{SECRET}'", message],
+        )
+        conn.execute(
+            "INSERT INTO pgtrickle.pgt_plans (query, search_path, asked_by, plan, error_message) VALUES (%s, '', 'app', %s, %s)",
+            [message] * 3,
+        )
+        conn.execute("SELECT pgtrickle.create_subscriber('app.s', %s)", [SECRET])
+    return installed
+
+
+def test_no_function_or_view_shows_a_value(busy: Database, make_role: Roles) -> None:
+    """All of them, whatever their arguments are for."""
+    stranger = make_role(busy)
+    asked = 0
+    calls = run(
+        stranger,
+        """
+        SELECT format('SELECT to_jsonb(x)::text FROM %s(%s) AS x', p.oid::regproc, (
+                   SELECT string_agg(CASE t::regtype::text WHEN 'bigint' THEN '1::bigint' WHEN 'integer' THEN '1' WHEN 'boolean' THEN 'true'
+                                                           WHEN 'oid' THEN '''app.s''::regclass::oid' WHEN 'text' THEN '''app.s'''
+                                                           ELSE format('NULL::%s', t::regtype) END, ', ' ORDER BY i)
+                   FROM unnest(p.proargtypes) WITH ORDINALITY AS a(t, i)
+                   WHERE i <= p.pronargs - p.pronargdefaults))
+        FROM pg_proc AS p
+        WHERE p.pronamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace) AND p.prokind = 'f'
+          AND p.prorettype NOT IN ('void'::regtype, 'trigger'::regtype)
+        UNION ALL
+        SELECT format('SELECT to_jsonb(%I)::text FROM %s', a.attname, c.oid::regclass)
+        FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+        WHERE c.relnamespace IN ('pgtrickle'::regnamespace, 'pgtrickle_changes'::regnamespace) AND c.relkind IN ('r', 'v')
+        """,
+    )
+    for (call,) in calls:
+        with stranger.transaction(force_rollback=True):
+            try:
+                rows = run(stranger, call)
+                asked += 1
+            except psycopg.Error as error:
+                assert SECRET not in str(error), call
+                continue
+        assert not any(SECRET in (text or "") for (text,) in rows), call
+    assert asked > 150
+
+
+def test_owner_sees_what_strangers_do_not(busy: Database) -> None:
+    (row,) = busy.sql("SELECT last_error_message FROM pgtrickle.stream_tables_info")
+    assert SECRET in row[0]
+    (row,) = busy.sql("SELECT subscriber FROM pgtrickle.subscribers()")
+    assert row == (SECRET,)
+
+
+@pytest.mark.parametrize("name", ["stage_1", "state_1_0", "mirror_9", "caller_key", "changes_{}"])
+def test_private_tables_are_closed(busy: Database, make_role: Roles, name: str) -> None:
+    stranger = make_role(busy)
+    ((relid,),) = busy.sql("SELECT 'app.t'::regclass::oid::int8")
+    table = f"pgtrickle_changes.{name.format(relid)}"
+    for text in (
+        f"SELECT * FROM {table}",
+        f"COPY {table} TO STDOUT",
+        f"DELETE FROM {table}",
+        f"CREATE TABLE x (LIKE {table})",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            stranger.execute(text)
+
+
+def test_alerts_name_no_value(busy: Database, make_role: Roles) -> None:
+    """Everybody may listen."""
+    stranger = make_role(busy)
+    for channel in ("pg_trickle_alert", "pgtrickle_wake"):
+        stranger.execute(f"LISTEN {channel}")
+    busy.sql("SELECT pgtrickle.resume_stream_table('app.s'); SELECT pgtrickle.repair_stream_table('app.s')")
+    busy.sql("SELECT pgtrickle.drop_stream_table('app.x')")
+    heard = [note.payload for note in stranger.notifies(timeout=0.5)]
+    assert heard
+    assert not any(SECRET in payload for payload in heard)
