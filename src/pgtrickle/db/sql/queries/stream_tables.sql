@@ -130,4 +130,9 @@ SELECT
         FROM jsonb_array_elements(st.output_columns) AS c
     ) END
 FROM pgtrickle.pgt_stream_tables AS st
-CROSS JOIN LATERAL (SELECT pgtrickle._author(st.created_by, st.created_key) OFFSET 0) AS author(name)
+CROSS JOIN LATERAL (
+    -- Still called so: what _author() says first.
+    SELECT CASE WHEN to_regrole(quote_ident(st.created_by))::oid::text = split_part(st.created_key, '/', 2)
+        THEN st.created_by ELSE pgtrickle._author(st.created_by, st.created_key) END
+    OFFSET 0
+) AS author (name)
