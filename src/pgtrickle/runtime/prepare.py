@@ -21,6 +21,7 @@ from pgtrickle.pipeline.explain import plan_words
 from pgtrickle.pipeline.sqltext import nameless
 from pgtrickle.runtime.author import looked_at
 from pgtrickle.runtime.compile import Compiled, compile_table, prove_leaves
+from pgtrickle.runtime.meaning import meant
 from pgtrickle.runtime.renames import ANEW, follow_origin, follow_renames, has_renamed, is_renamed_there
 
 if TYPE_CHECKING:
@@ -186,7 +187,8 @@ def judge(conn: Connection, table: StreamTable, reload: str | None = None) -> No
     anything is compiled: PostgreSQL calls functions of constants when it plans."""
     if reload is None and is_judged(table):
         return
-    with looked_at(conn, table, table.query, "__pgt_judged") as (looking, _):
+    # As it will be run: the kept text may not even be parsed where it does not name its operators.
+    with looked_at(conn, table, meant(conn, table).query, "__pgt_judged") as (looking, _):
         asked = {"probe": "pg_temp.__pgt_judged", "id": None if table.mirror is not None else table.pgt_id}
         looking.execute(statement("still_trusted"), asked)
 
@@ -214,6 +216,8 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> s
         # A mirror's are those of another database: see _same_types. Oids alone differ in a restored dump, names alone
         # where a type was renamed.
         is_other = (typid, typmod) != (column.typid, column.typmod) and type_ != column.type
+        # NULLIF has the modifier of its argument; the CASE that is written for it has none, and the same values.
+        is_other = is_other and not (query != table.query and (typid, typmod) == (column.typid, -1))
         if is_other and table.mirror is None:
             raise SourceChangedError(
                 f"column {column.name} of the query is of type {type_} now, and was {column.type}", hint=ANEW

@@ -60,7 +60,8 @@ BEGIN
     END LOOP;
 END
 $$;
--- The statements that look at a query are long, and are run once or twice: to compile them to machine code takes seconds (PostgreSQL with LLVM).
+-- The statements that look at a query are long, and are run once or twice: to compile them to machine code takes seconds (PostgreSQL with LLVM), and
+-- so do the large hash tables that they get where work_mem is much, as in sessions that refresh: most of it is for rows that do not come.
 DO $$
 DECLARE
     f regprocedure;
@@ -72,7 +73,7 @@ BEGIN
           AND p.proname IN ('_register', '_register_as', '_alter', '_alter_as', '_describe', '_check_rights', '_who_evaluates', '_check_evaluation',
                             '_refuse_unusable', '_differential_obstacle', '_untrusted', '_untrusted_among', '_lost_privilege', '_reads_otherwise')
     LOOP
-        EXECUTE format('ALTER FUNCTION %s SET jit = off', f);
+        EXECUTE format('ALTER FUNCTION %s SET jit = off SET work_mem = ''4MB''', f);
     END LOOP;
 END
 $$;
