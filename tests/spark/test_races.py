@@ -149,7 +149,9 @@ def shuffle_items(connection: psycopg.Connection[Any], rng: random.Random) -> No
                     (first, first + 30),
                 )
             case _:
-                connection.execute("UPDATE kind SET name = name || '+' WHERE id = %s", (rng.randint(1, 5),))
+                # Not ever longer: each change of a name is a change of all its items, however slow the machine is.
+                more, of = rng.choice("+-*/"), rng.randint(1, 5)
+                connection.execute("UPDATE kind SET name = right(name || %s, 12) WHERE id = %s", (more, of))
 
 
 # -- two refreshers ---------------------------------------------------------------------------------------------------
