@@ -149,8 +149,8 @@ def shuffle_items(connection: psycopg.Connection[Any], rng: random.Random) -> No
                     (first, first + 30),
                 )
             case _ if rng.random() < 0.1:
-                # Seldom, and not ever longer: each change of a name is one of all its items, and a slow machine has more
-                # of them to a turn, which makes it slower.
+                # Seldom, and not ever longer: each change of a name is one of all its items, and a slow machine has
+                # more of them to a turn, which makes it slower.
                 more, of = rng.choice("+-*/"), rng.randint(1, 5)
                 connection.execute("UPDATE kind SET name = right(name || %s, 12) WHERE id = %s", (more, of))
 
