@@ -25,8 +25,9 @@ _FLOATS = ("real", "double precision")
 
 
 def as_author(conn: psycopg.Connection[Any], name: str) -> list[tuple[Any, ...]]:
-    """Rows in which a stream table differs from its query as it was typed: evaluated by a plain session, with the
-    author's settings and search_path, and by no text of ours. Sessions and texts of pgtrickle have no part in it."""
+    """Rows in which a stream table differs from its query as it was typed: understood by a plain session along the
+    author's search_path, with the author's settings, and then evaluated as PostgreSQL evaluates a view under the path
+    of REFRESH MATERIALIZED VIEW. Sessions and texts of pgtrickle have no part in it."""
     schema, _, table = name.rpartition(".")
     query, kept, columns = conn.execute(
         "SELECT original_query, session_settings, output_columns FROM pgtrickle.pgt_stream_tables "
@@ -39,10 +40,11 @@ def as_author(conn: psycopg.Connection[Any], name: str) -> list[tuple[Any, ...]]
     with conn.transaction(force_rollback=True):
         for setting, value in kept.items():
             conn.execute("SELECT set_config(%s, %s, true)", (setting, value))
-        query = query.strip().rstrip(";")
+        conn.execute(f"CREATE TEMPORARY VIEW __as_author AS {query}")
+        conn.execute("SET LOCAL search_path = pg_catalog, pg_temp")
         for as_text in [True] if is_text else [False, True]:
             listed = ", ".join(_shown(n, t, as_text=as_text) for n, t in shown)
-            sides = [f"SELECT {listed} FROM ({side}) AS q" for side in (query, stored)]
+            sides = [f"SELECT {listed} FROM ({side}) AS q" for side in ("TABLE pg_temp.__as_author", stored)]
             try:
                 with conn.transaction():
                     return conn.execute(

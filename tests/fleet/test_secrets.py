@@ -135,4 +135,5 @@ def test_secrets_stay_in_memory_and_killed_runs_leave_nothing(
     wait_for(lambda: list(scratch.glob("pgtrickle-spark-*")), 30)
     wait_for(lambda: not [path for path in left if path.exists()], 10)
     assert run.end()[0] == 0
+    assert "Traceback" not in run.text()
     wait_for(lambda: not list(scratch.iterdir()), 10)

@@ -20,7 +20,7 @@ from tests.line import Line
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-COUNT = 300
+COUNT = 150
 FIRST_SEED = 1
 RENAMED_SEED = 501
 MINIMISE_SECONDS = 40.0

@@ -455,3 +455,26 @@ def test_names_here_are_looked_up_as_whoever_asks_would(pair: Pair) -> None:
     assert pair.ask(query, "public.mine") is None
     read = "SELECT source_table FROM pgtrickle.list_sources('public.mine') WHERE source_type = 'TABLE'"
     assert pair.home.sql(read) == [(f"{pair.name}.people",)]
+
+
+@pytest.mark.parametrize(
+    "constant",
+    ["'{{x}}'::trap.dom[]", "$a${{x}}$a$::trap.dom[]", "'(x)'::trap.row", "trap.row '(x)'", "trap.f('{{x}}')"],
+)
+def test_constants_of_a_request_run_no_code_of_its_author(pair: Pair, constant: str) -> None:
+    """To parse a constant of an array or a composite type runs the checks of the domains in it."""
+    pair.grant("USAGE ON SCHEMA vault")
+    pair.grant("SELECT ON vault.secrets")
+    pair.home.superuser_sql(f"CREATE SCHEMA trap AUTHORIZATION {pair.name}; GRANT USAGE ON SCHEMA trap TO PUBLIC")
+    run(
+        pair.role,
+        "CREATE FUNCTION trap.chk(text) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS "
+        f"$$ BEGIN IF current_user <> '{pair.name}' THEN RAISE EXCEPTION 'ran as %', current_user; END IF; "
+        "RETURN true; END $$;"
+        "CREATE DOMAIN trap.dom AS text CHECK (trap.chk(VALUE)); CREATE TYPE trap.row AS (d trap.dom);"
+        "CREATE FUNCTION trap.f(trap.dom[]) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT 1'",
+    )
+    reason = pair.ask(f"SELECT id, {constant} IS NULL AS b FROM {{other}}.vault.secrets")
+    assert reason is not None
+    assert "ran as" not in reason
+    assert "trap." in reason or "syntax error" in reason

@@ -91,7 +91,7 @@ def test_who_may_not_read_is_told_no_plan(installed: Database, make_role: Callab
             plan_of_query(theirs, "SELECT a FROM public.hidden")
         assert "explain_query" in (caught.value.hint or "")
         for query in ("SELECT nothing FROM public.hidden", "SELEC", "SELECT 1 AS a; CREATE TABLE broken_in ()"):
-            with pytest.raises(psycopg.Error, match="not valid|more than one statement"):
+            with pytest.raises(psycopg.Error, match=r"not valid|more than one statement"):
                 explained(role, query)
     assert installed.sql("SELECT to_regclass('broken_in')") == [(None,)]
 

@@ -130,7 +130,7 @@ class Arena:
 
     def play(self, attempts: Sequence[Attempt]) -> None:
         for number, attempt in enumerate(attempts, start=1):
-            if attempt.since <= self.version <= attempt.until and self.name in attempt.arenas:
+            if attempt.is_made(self.version, self.name):
                 self.trials.append(self._enter(attempt, number))
         self._listen()
         before = proofs.snapshot(self.admin_conn)

@@ -61,6 +61,9 @@ class Attempt:
     arenas: tuple[str, ...] = EVERYWHERE
     check: Callable[[Arena, Trial], None] | None = None
 
+    def is_made(self, version: int, arena: str) -> bool:
+        return self.since <= version <= self.until and arena in self.arenas
+
 
 def st(query: str, name: str = "evil.st", mode: str = "AUTO") -> str:
     return f"SELECT pgtrickle.create_stream_table('{name}', $pgt${query}$pgt$, 'calculated', '{mode}')"

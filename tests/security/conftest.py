@@ -22,7 +22,20 @@ def engine(spark_url: str) -> Iterator[SparkEngine]:
     engine.close()
 
 
-@pytest.fixture(scope="module", params=["superuser", "ordinary"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each attempt in each of the arenas that it is made in; `VERSION` of the module says of which."""
+    if "arena" not in metafunc.fixturenames:
+        return
+    version = metafunc.module.VERSION
+    roles = ("superuser", "ordinary")
+    if "name" not in metafunc.fixturenames:
+        metafunc.parametrize("arena", roles, indirect=True, scope="module")
+        return
+    made = [(who, a.name) for who in roles for a in ATTEMPTS if a.is_made(version, f"{version}-{who}")]
+    metafunc.parametrize(("arena", "name"), made, indirect=["arena"], scope="module")
+
+
+@pytest.fixture(scope="module")
 def arena(request: pytest.FixtureRequest, engine: SparkEngine) -> Iterator[Arena]:
     """`VERSION` of the module says of which."""
     version, who = request.module.VERSION, request.param

@@ -452,7 +452,7 @@ def test_session_is_handed_over_with_its_settings_and_without_showing_the_passwo
                 "SELECT current_setting('TimeZone'), current_setting('work_mem'), current_user, "
                 "(SELECT count(*) FROM public.t), current_setting('application_name'), current_setting('search_path')"
             ).fetchone()
-        assert row == ("Asia/Kathmandu", "7MB", "app", 1, "pgtrickle/load", "")
+        assert row == ("Asia/Kathmandu", "7MB", "app", 1, "pgtrickle/load", "pg_catalog, pg_temp")
 
 
 def test_error_of_the_query_is_one_of_its_author(line: Line, watched: Watched) -> None:

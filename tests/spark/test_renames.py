@@ -413,7 +413,7 @@ def test_names_are_kept_from_now_on(line: Line) -> None:
     status, message = _status(line, "gone")
     assert status == "ERROR"
     assert message is not None
-    assert "public.t does not exist" in message
+    assert 'relation "public.t" does not exist' in message
 
 
 @pytest.mark.parametrize(

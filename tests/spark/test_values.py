@@ -44,7 +44,8 @@ QUERIES = {
     "left_join": "SELECT t.id, t.p, u.m, u.n FROM t LEFT JOIN u ON u.m = t.m",
     "groups": "SELECT m, count(*) AS n, max(id) AS i FROM t GROUP BY m",
     "by_domain": "SELECT b, c, count(*) AS n FROM t GROUP BY b, c",
-    "read_again": "SELECT b, max(m) AS m, (array_agg(f ORDER BY id))[1] AS f, array_agg(m ORDER BY id) AS all FROM t GROUP BY b",
+    "read_again": "SELECT b, max(m) AS m, (array_agg(f ORDER BY id))[1] AS f, array_agg(m ORDER BY id) AS all "
+    "FROM t GROUP BY b",
     "alone": "SELECT max(m) AS m, array_agg(p ORDER BY id) AS p FROM t",
     "distinct": "SELECT DISTINCT m, f FROM t",
     "limit": "SELECT id, m, ms, c FROM t ORDER BY m, id LIMIT 3",

@@ -245,3 +245,21 @@ def nameless(sql: str) -> str:
         )
 
     return " ".join("#" if is_name(token) else token.key for token in tokens)
+
+
+_DOLLARS = re.compile(r"\$(?:[^\W\d]\w*)?\$")
+_TYPED = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "TIMETZ", "INTERVAL", "ZONE"})
+
+
+def without_constants(sql: str) -> str:
+    """The same text with NULL for each string constant, which has the same type there: none. Not after the name of a
+    built-in type of date or time, where a constant has to stand."""
+    tokens = tokenize(sql)
+    pieces, at = [], 0
+    for number, token in enumerate(tokens):
+        is_constant = ("'" in token.key and not token.key.startswith('"')) or _DOLLARS.match(token.key) is not None
+        before = tokens[number - 1].key if number else ""
+        if is_constant and (before not in _TYPED or (number > 1 and tokens[number - 2].key == ".")):
+            pieces += [sql[at : token.start], " NULL "]
+            at = token.end
+    return "".join([*pieces, sql[at:]])

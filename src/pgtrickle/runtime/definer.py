@@ -19,6 +19,7 @@ from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, InvariantError, PgtrickleError, SourceChangedError, TransientError
 from pgtrickle.pipeline.references import reference_at, references_to
+from pgtrickle.pipeline.sqltext import without_constants
 from pgtrickle.runtime.meaning import explicit
 from pgtrickle.runtime.origins import Origins, Place
 from pgtrickle.telemetry import event
@@ -126,7 +127,18 @@ def define(home: Connection, dsn: str, origins: Origins, asked: Asked) -> None:
     """In a transaction of `home`, with the rights of the role that asks."""
     find = _finder(dsn, origins, asked.role)
     keywords = catalog.keywords(home)
-    _type(home, asked, keywords, lambda parts: _shell(home, asked, parts, find))
+
+    def place(parts: tuple[str, ...]) -> tuple[str, str]:
+        return _shell(home, asked, parts, find)
+
+    if home.execute("SELECT current_user = %s", (asked.role,)).fetchone() != (True,):
+        # First without its constants: to read one may run code of whoever owns its type, here with our privileges.
+        _type(home, replace(asked, query=without_constants(asked.query)), keywords, place)
+        row = home.execute(statement("constants_trusted"), {"probe": "pg_temp.__pgt_probe"}).fetchone()
+        home.execute("DROP VIEW pg_temp.__pgt_probe")
+        if row is not None and row[0] is not None:
+            raise DefinitionError(str(row[0]), hint="convert it in the query, for example to text")
+    _type(home, asked, keywords, place)
     require_columns(home)
     used = {r[0]: frozenset(r[1]) for r in home.execute(statement("probe_columns")).fetchall()}
     # As PostgreSQL understood it over all columns: * and NATURAL mean those of the tables, not of the mirrors.

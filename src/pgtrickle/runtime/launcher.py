@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5  # a child that ends is seen at once
 DRAIN_SECONDS = 12.0  # for schedulers, and for the pipeline
 # What all schedulers need, loaded once and shared by them all.
+_AFTER_SOCKETS = -200  # multiprocessing removes its own at -100
 _PRELOAD = ["numpy", "psycopg", "cronsim", "pgtrickle.runtime.schedulerprocess"]
 
 
@@ -224,16 +225,18 @@ class Launcher:
         self._spark.stop()
         for watch in self._watches:
             watch.join(2.0)
-        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _keep_sockets_in(directory: Path) -> None:
-    """The fork server's socket, too, goes with our directory when we are killed and the next run tidies up."""
+    """The fork server's socket, too, goes with our directory when we are killed and the next run tidies up. Otherwise
+    it is removed by multiprocessing when we exit, and our directory after that."""
     before, tempfile.tempdir = tempfile.tempdir, str(directory)
     try:
         multiprocessing.util.get_temp_dir()  # made once, and kept
     finally:
         tempfile.tempdir = before
+    remove = {"ignore_errors": True}
+    multiprocessing.util.Finalize(None, shutil.rmtree, (directory,), remove, exitpriority=_AFTER_SOCKETS)
 
 
 def _hide_main_module() -> None:
