@@ -64,6 +64,7 @@ class Arena:
         self.found: list[str] = []  # wrong, and not to be attributed to one attempt
         self.heard: list[str] = []
         self._log_from = server.log.stat().st_size
+        self._opened: list[psycopg.Connection[Any]] = []
         with psycopg.connect(server.dsn(), autocommit=True) as conn:
             conn.execute("CREATE ROLE app LOGIN PASSWORD 'app'")
             conn.execute(f"CREATE DATABASE {DATABASE} OWNER app")
@@ -121,7 +122,9 @@ class Arena:
 
     def session(self, user: str) -> psycopg.Connection[Any]:
         dsn = self.server.dsn(DATABASE) if user == "postgres" else self.server.dsn(DATABASE, user=user, password="x")
-        return psycopg.connect(dsn, autocommit=True)
+        conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
+        self._opened.append(conn)
+        return conn
 
     def admin(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
         return _run(self.admin_conn, re.sub(r"\bWORD\b", self.word, sql), *params)
@@ -299,7 +302,7 @@ class Arena:
 
     def close(self) -> None:
         self.line.close()
-        for conn in (self.admin_conn, self.alice, self._ear, *(t.conn for t in self.trials)):
+        for conn in self._opened:
             conn.close()
 
 
