@@ -55,12 +55,15 @@ class AuthorSession:
         types: Sequence[str],
         *,
         first: Sequence[str] = (),
+        path: str | None = None,
         look: Callable[[Rows], None] | None = None,
     ) -> Rows:
-        """`types`: of the columns, names of built-in types. `first`: statements that go before it."""
+        """`types`: of the columns, names of built-in types. `first`: statements that go before it. `path`: the
+        search_path that names are found along, if not ours."""
         self._spend()
+        first = [*first, *([] if path is None else [self._set_path(path)])]
         text = f"SELECT * FROM pg_temp.__pgt_run($1, $2, $3) AS r({_columns(types)})"
-        values = [self._author, list(first), query]
+        values = [self._author, first, query]
         (answer,) = ask_all(self._conn, [Ask(text, values, is_kept=False, look=look)])
         return answer.rows
 
@@ -84,16 +87,15 @@ class AuthorSession:
         constants of arrays and composite types are checked against the domains in them. For reading catalogs and
         nothing else, with settings of ours again. `path`: the search_path that the query's names are found along."""
         self._spend()
-        given = sql.Literal(path).as_string(self._conn)
-        first = [
-            f"SELECT pg_catalog.set_config('search_path', {given}, true)",
-            f"CREATE TEMPORARY VIEW {view} AS {query}",
-        ]
+        first = [self._set_path(path), f"CREATE TEMPORARY VIEW {view} AS {query}"]
         text = f"SELECT * FROM pg_temp.__pgt_run($1, $2, 'SELECT 1') AS r({_columns(['int4'])})"
         ask_all(self._conn, [Ask(text, [self._author, first], is_kept=False)])
         self._conn.execute("RESET ALL")
         self._conn.execute(f"SET LOCAL search_path = {SAFE_PATH}")
         return self._conn
+
+    def _set_path(self, path: str) -> str:
+        return f"SELECT pg_catalog.set_config('search_path', {sql.Literal(path).as_string(self._conn)}, true)"
 
     def _spend(self) -> None:
         if self._is_spent:

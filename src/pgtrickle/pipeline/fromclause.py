@@ -117,13 +117,7 @@ class Builder:
         cursor = self.cursor
         cursor.at = start + 2 if cursor.tokens[start].key == "ROWS" else start
         cursor.until(*_AFTER_ITEM)
-        alias, at = "", start
-        while at < cursor.at:  # the last name outside parentheses
-            if cursor.tokens[at].key == "(":
-                at = cursor.closing(at)
-            elif cursor.tokens[at].is_name:
-                alias = cursor.text(at, at + 1)
-            at += 1
+        alias = cursor.last_name(start, cursor.at)
         text = self.reader.text(cursor, self.ctes, start, cursor.at)
         return Part(self.reader.number(), None, alias, text, is_lateral)
 

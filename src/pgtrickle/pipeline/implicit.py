@@ -396,11 +396,4 @@ def _item(cursor: Cursor) -> _Item | _Joined:
             return tree
     start = cursor.at
     cursor.until(*_AFTER_ITEM)
-    alias, at = "", start
-    while at < cursor.at:  # the last name outside parentheses
-        if cursor.tokens[at].key == "(":
-            at = cursor.closing(at)
-        elif cursor.tokens[at].is_name:
-            alias = cursor.text(at, at + 1)
-        at += 1
-    return _Item(alias)
+    return _Item(cursor.last_name(start, cursor.at))

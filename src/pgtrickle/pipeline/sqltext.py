@@ -101,6 +101,17 @@ class Cursor:
         token = self.next()
         return identifier(self.sql[token.start : token.end])
 
+    def last_name(self, start: int, stop: int) -> str:
+        """The text of the last name outside parentheses, as the alias of an item of FROM is; empty without one."""
+        found, at = "", start
+        while at < stop:
+            if self.tokens[at].key == "(":
+                at = self.closing(at)
+            elif self.tokens[at].is_name:
+                found = self.text(at, at + 1)
+            at += 1
+        return found
+
     def names(self) -> tuple[str, ...]:
         """A parenthesised list of names."""
         closing = self.closing(self.at)

@@ -272,11 +272,9 @@ def _as_typed(conn: Connection, table: StreamTable) -> str | None:
         return as_typed(conn, table)
     row = conn.execute(statement("original"), {"id": table.pgt_id}).fetchone()
     reads_copies = bool(author.with_copies(conn, table, table.query)[1])
-    return (
-        None
-        if row is None or reads_copies or "search_path" not in table.session_settings
-        else f"{row[0].rstrip().rstrip(';')}\n"
-    )
+    if row is None or reads_copies or "search_path" not in table.session_settings:
+        return None
+    return f"{row[0].rstrip().rstrip(';')}\n"  # it may end with a comment
 
 
 class _Evaluator:
@@ -304,9 +302,8 @@ class _Evaluator:
                 row = self._conn.execute(text).fetchone()
         else:
             text, copies = author.with_copies(self._conn, self._table, text)
-            first = [] if self._path is None else [f"SET LOCAL search_path = {self._path}"]
             with translated(), author.session(self._place, self._table, [*copies, *self._windows]) as session:
-                (row,) = session.rows(text, ("int8", "int8"), first=first)
+                (row,) = session.rows(text, ("int8", "int8"), path=self._path)
         assert row is not None
         return int(row[0]), int(row[1])
 
