@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -18,6 +18,9 @@ from psycopg.conninfo import make_conninfo
 from pgtrickle.runtime.embedded import EmbeddedPostgres
 from pgtrickle.runtime.sparkserver import SparkServer
 from pgtrickle.settings import Settings
+
+if TYPE_CHECKING:
+    from pgtrickle.pipeline.spark import SparkEngine
 
 ROLE = "app"
 ROLE_PASSWORD = "app"
@@ -203,3 +206,15 @@ def spark_url(spark_server: SparkServer) -> str:
 def spark(spark_url: str) -> str:
     """The same, by the short name."""
     return spark_url
+
+
+@pytest.fixture(scope="session")
+def engine(spark_url: str) -> Iterator[SparkEngine]:
+    """The run's one Spark engine, warm."""
+    from pgtrickle.pipeline.spark import SparkEngine
+
+    engine = SparkEngine(lambda: spark_url)
+    for _ in engine.warm_up(10):
+        pass
+    yield engine
+    engine.close()

@@ -13,15 +13,6 @@ from tests.security.arena import Arena
 from tests.security.attempts import ATTEMPTS
 
 
-@pytest.fixture(scope="session")
-def engine(spark_url: str) -> Iterator[SparkEngine]:
-    engine = SparkEngine(lambda: spark_url)
-    for _ in engine.warm_up(10):
-        pass
-    yield engine
-    engine.close()
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each attempt in each of the arenas that it is made in; `VERSION` of the module says of which."""
     if "arena" not in metafunc.fixturenames:

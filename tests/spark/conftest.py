@@ -13,15 +13,6 @@ from tests.conftest import Database
 from tests.line import Line
 
 
-@pytest.fixture(scope="session")
-def engine(spark_url: str) -> Iterator[SparkEngine]:
-    engine = SparkEngine(lambda: spark_url)
-    for _ in engine.warm_up(10):
-        pass
-    yield engine
-    engine.close()
-
-
 @pytest.fixture
 def make_line(engine: SparkEngine) -> Iterator[Callable[..., Line]]:
     lines: list[Line] = []
