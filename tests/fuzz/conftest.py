@@ -1,4 +1,4 @@
-"""The engine of the Spark tests, and fresh databases over it."""
+"""Fresh databases for random queries."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ import pytest
 from pgtrickle.pipeline.spark import SparkEngine
 from pgtrickle.runtime.embedded import EmbeddedPostgres
 from tests.fuzz.lines import Lines
-from tests.spark.conftest import engine
-
-__all__ = ["engine"]
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 from pgtrickle.runtime.embedded import EmbeddedPostgres
 from tests.conftest import Database, create_database
 from tests.line import Line
-from tests.spark.conftest import engine, make_line
+from tests.spark.conftest import make_line
 from tests.tpch.database import generate, load
 
-__all__ = ["engine", "make_line"]
+__all__ = ["make_line"]
 
 SCALE = 0.01
 TEMPLATE = "template_tpch"
