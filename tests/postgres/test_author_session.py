@@ -4,6 +4,8 @@ PostgreSQL 18, and on what Debian has where it is there."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -120,14 +122,25 @@ def homes() -> list[Path | None]:
     return [None, *sorted(p.parents[1] for p in Path("/usr/lib/postgresql").glob("*/bin/initdb"))]
 
 
-@pytest.fixture(scope="module", params=homes(), ids=lambda home: "embedded" if home is None else home.name)
-def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedPostgres]:
-    if request.param is None:
-        yield request.getfixturevalue("pg_server")
-        return
-    with EmbeddedPostgres.create(durable=False, home=request.param) as server:
-        prepare_server(server)
-        yield server
+@pytest.fixture(scope="module")
+def start_server() -> Iterator[Callable[[Path], EmbeddedPostgres]]:
+    """Starts each version once, however the tests of the module are shuffled."""
+    with ExitStack() as running:
+
+        @cache
+        def start(home: Path) -> EmbeddedPostgres:
+            server = running.enter_context(EmbeddedPostgres.create(durable=False, home=home))
+            prepare_server(server)
+            return server
+
+        yield start
+
+
+@pytest.fixture(params=homes(), ids=lambda home: "embedded" if home is None else home.name)
+def server(
+    request: pytest.FixtureRequest, start_server: Callable[[Path], EmbeddedPostgres], pg_server: EmbeddedPostgres
+) -> EmbeddedPostgres:
+    return pg_server if request.param is None else start_server(request.param)
 
 
 @pytest.fixture

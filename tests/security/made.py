@@ -1,4 +1,4 @@
-"""What the tests of each version look at, see test_attempts_18.py."""
+"""What the tests of each version look at, see test_attempts_18_superuser.py."""
 
 from __future__ import annotations
 
