@@ -1,6 +1,6 @@
 """A hostile role owns one schema, has USAGE on schema pgtrickle, and tries what it can on PostgreSQL 18, where
-an ordinary role installed pgtrickle. Each attempt is refused or harmless: proven by what the role can read, own and execute
-afterwards, and by the privileges that its code ran with."""
+an ordinary role installed pgtrickle. Each attempt is refused or harmless: proven by what the role can read, own and
+execute afterwards, and by the privileges that its code ran with."""
 
 from __future__ import annotations
 
