@@ -33,15 +33,15 @@ from common.harness import note, report
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install
-from pgtrickle.memory.registry import Registry
+from pgtrickle.ipc.channel import Fared, Finished, Hello
+from pgtrickle.ipc.registry import Registry
+from pgtrickle.ipc.wake_socket import Bell
 from pgtrickle.model.work import SUCCEEDED, Job
-from pgtrickle.runtime import brokerprocess
-from pgtrickle.runtime.bell import Bell
-from pgtrickle.runtime.brokerprocess import BrokerTask, registry_path
-from pgtrickle.runtime.channel import Fared, Finished, Hello
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.remotelooks import RemoteLooks
-from pgtrickle.runtime.scheduling import Scheduling
+from pgtrickle.origin.tracker import RemoteLooks
+from pgtrickle.process import broker_main as brokerprocess
+from pgtrickle.process.broker_main import BrokerTask, registry_path
+from pgtrickle.scheduler.tick import Scheduling
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.settings import Sources
 
 PENDING = 2_000  # rows in each buffer that somebody has not read yet

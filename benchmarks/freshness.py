@@ -18,7 +18,7 @@ from common.fleet import load, run, site, wait_for
 from common.harness import note, percentile, report
 
 from pgtrickle.db.install import install
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.verify import verify_tables
 
 PROBES = {"immediate": ("calculated", "IMMEDIATE"), "every_second": ("1s", "DIFFERENTIAL")}
 BUSY = 10

@@ -17,10 +17,10 @@ from pgtrickle.capture.detect import Detector
 from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install
 from pgtrickle.model.flow import Cut
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.sparkserver import SparkServer
-from pgtrickle.runtime.turn import Turns
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.process.standalone import Turns
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
 
 MODES = ("off", "session", "transaction")

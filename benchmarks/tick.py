@@ -24,10 +24,10 @@ from common.harness import note, report
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import Connection, connect
 from pgtrickle.db.install import install
+from pgtrickle.ipc.channel import Fared, Finished, Hello
 from pgtrickle.model.work import SUCCEEDED, Job
-from pgtrickle.runtime.channel import Fared, Finished, Hello
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.scheduling import Scheduling
+from pgtrickle.scheduler.tick import Scheduling
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.settings import Sources
 
 SIZES = (1_000, 10_000, 100_000)

@@ -28,8 +28,8 @@ from rich.table import Table
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import Connection, connect
+from pgtrickle.define.compile import compile_table
 from pgtrickle.model.catalog import StreamTable
-from pgtrickle.runtime.compile import compile_table
 
 SHARES = (0.0001, 0.001, 0.01)
 JUDGED_SHARE = 0.001

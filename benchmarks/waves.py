@@ -27,15 +27,15 @@ from common.fleet import cpu_seconds, family_cpu_seconds
 from common.harness import WARM_UP_JOBS, note, report
 
 from pgtrickle.db.install import install
-from pgtrickle.memory.fleet import FleetMemory
+from pgtrickle.dispatch.dispatcher import Dispatcher
+from pgtrickle.ipc.channel import Finished, Hello, Submit, call, listen
+from pgtrickle.ipc.fleet_memory import FleetMemory
+from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.model.flow import Delta
 from pgtrickle.model.work import SINGLETON, Job, Unit
-from pgtrickle.pipeline.spark import SparkEngine, WorkItem
-from pgtrickle.runtime.channel import Finished, Hello, Submit, call, listen
-from pgtrickle.runtime.dispatcher import Dispatcher
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.sparkserver import SparkServer
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.pipeline.engine.spark import SparkEngine, WorkItem
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
 
 WORKERS = 4

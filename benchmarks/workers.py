@@ -20,7 +20,7 @@ from common.fleet import Site, load, run, site, wait_for
 from common.harness import note, percentile, report
 
 from pgtrickle.db.install import install
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.verify import verify_tables
 
 POOLS = (4, 8, 16)
 SOURCES = 20

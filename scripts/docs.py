@@ -8,7 +8,7 @@ from pathlib import Path
 from pgtrickle import errors
 from pgtrickle.db import Connection, connect, install
 from pgtrickle.pipeline.expressions.listed import ENTRIES
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.settings import ALIASES, PROFILES, describe
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"

@@ -15,12 +15,12 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.sparkserver import SparkServer
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
 
 if TYPE_CHECKING:
-    from pgtrickle.pipeline.spark import SparkEngine
+    from pgtrickle.pipeline.engine.spark import SparkEngine
 
 ROLE = "app"
 ROLE_PASSWORD = "app"
@@ -211,7 +211,7 @@ def spark(spark_url: str) -> str:
 @pytest.fixture(scope="session")
 def engine(spark_url: str) -> Iterator[SparkEngine]:
     """The run's one Spark engine, warm."""
-    from pgtrickle.pipeline.spark import SparkEngine
+    from pgtrickle.pipeline.engine.spark import SparkEngine
 
     engine = SparkEngine(lambda: spark_url)
     for _ in engine.warm_up(10):

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pgtrickle.runtime.job import Outcome
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.refresh.job import Outcome
 from tests.conftest import Database
 from tests.line import Line
 

@@ -9,12 +9,12 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.job import Outcome
-from pgtrickle.runtime.oracle import AS_TYPED
-from pgtrickle.runtime.origins import Origins
-from pgtrickle.runtime.turn import Turns
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.oracle import AS_TYPED
+from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.origin.sessions import Origins
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.process.standalone import Turns
+from pgtrickle.refresh.job import Outcome
 from pgtrickle.settings import Settings
 
 # What shows one of several equal values, whichever comes first.

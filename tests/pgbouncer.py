@@ -16,8 +16,8 @@ from typing import Any, Self
 import psycopg
 import pytest
 
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.process import free_port
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.servers.server_process import free_port
 from tests.conftest import ROLE, ROLE_PASSWORD
 
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")

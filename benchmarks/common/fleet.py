@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.harness import WARM_UP_JOBS, note
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.sparkserver import SparkServer
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")

@@ -11,12 +11,12 @@ from typing import Any
 import psycopg
 
 from pgtrickle.db.install import install
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.job import Outcome
-from pgtrickle.runtime.sparkserver import SparkServer
-from pgtrickle.runtime.turn import Turns
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.process.standalone import Turns
+from pgtrickle.refresh.job import Outcome
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
 
 WARM_UP_JOBS = 150

@@ -19,9 +19,9 @@ import pytest
 
 from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install
-from pgtrickle.runtime.demo import example
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.workload import Workload
+from pgtrickle.demo.run import example
+from pgtrickle.demo.workload import Workload
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import Database, create_database, prepare_server
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import create_database, prepare_server
 from tests.fleet.conftest import Run, Small, make_small, open_jobs, wait_for
 

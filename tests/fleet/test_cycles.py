@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.fleet.conftest import Run, make_small, wait_for
 
 CYCLE = {

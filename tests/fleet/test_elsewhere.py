@@ -13,8 +13,8 @@ import pytest
 
 from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import Database, create_database, prepare_server
 from tests.fleet.conftest import Run, Small, wait_for
 

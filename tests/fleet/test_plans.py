@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.fleet.conftest import Run, Small, make_small, wait_for
 
 CALL = "SELECT check_name, result, severity FROM pgtrickle.validate_query(%s)"

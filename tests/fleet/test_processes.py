@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.fleet.conftest import Run, Shop, Small, make_small, open_jobs, wait_for
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import pytest
 
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.fleet.conftest import Run, Shop, wait_for
 
 

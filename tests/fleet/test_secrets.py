@@ -15,8 +15,8 @@ import pytest
 
 from pgtrickle.db.connect import TRANSACTION, connect
 from pgtrickle.db.service import DEFAULT_SERVICE_ROLE, install_as_service
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.sparkserver import TOKEN_VARIABLE
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.servers.spark_server import TOKEN_VARIABLE
 from tests.conftest import Database, create_database
 from tests.fleet.conftest import Run, wait_for
 

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.process import private_directory
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.servers.server_process import private_directory
 from tests.conftest import Database, prepare_server
 from tests.fleet.conftest import Run, Small, make_slow, make_small, open_jobs, wait_for
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.fleet.conftest import Run, Small, make_slow, make_small, wait_for
 
 TABLES = 200

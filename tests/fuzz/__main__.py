@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pgtrickle.db.install import install
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.sparkserver import SparkServer
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
 from tests.conftest import create_database, prepare_server
 from tests.fuzz import wave

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.fuzz.lines import Lines
 
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import sql
 
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import create_database, drop_database
 from tests.fuzz.case import Wave
 from tests.fuzz.lively import chosen

@@ -16,9 +16,11 @@ import psycopg
 from psycopg import sql
 
 from pgtrickle.errors import NotDifferentiableError, PgtrickleError
-from pgtrickle.pipeline import deltatext, limited, templates
-from pgtrickle.pipeline.rules import states
-from pgtrickle.runtime import deltas
+from pgtrickle.pipeline.differentiate import states
+from pgtrickle.pipeline.render import statement_cache as deltatext
+from pgtrickle.pipeline.templates import template as templates
+from pgtrickle.pipeline.templates import topk as limited
+from pgtrickle.refresh import deltas
 from tests.fuzz.case import Case
 from tests.fuzz.schema import ROLLBACK, Round, renamed_columns, renamed_tables
 from tests.line import Line

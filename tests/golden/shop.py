@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pgtrickle.errors import SourceChangedError
 from pgtrickle.model.catalog import Column, Relation
-from pgtrickle.pipeline.nodes import Plan
-from pgtrickle.pipeline.parse import Functions, parse
+from pgtrickle.pipeline.parse.query import parse
+from pgtrickle.pipeline.parse.reader import Functions
+from pgtrickle.pipeline.plan.nodes import Plan
 
 _OIDS = {
     "integer": 23,

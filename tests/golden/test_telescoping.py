@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.nodes import Aggregate, Item, Select, UnionAll, scans
-from pgtrickle.pipeline.rules import linear
-from pgtrickle.pipeline.rules.linear import Changed
-from pgtrickle.pipeline.whole import query_as_of
+from pgtrickle.pipeline.differentiate import linear
+from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.plan.nodes import Aggregate, Item, Select, UnionAll, scans
+from pgtrickle.pipeline.render.whole import query_as_of
 from tests.golden.shop import plan_of
 
 FOLDER = Path(__file__).parent / "telescoping"

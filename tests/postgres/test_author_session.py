@@ -16,7 +16,7 @@ from pgtrickle.db.author import AuthorSession, Copy, as_author
 from pgtrickle.db.connect import SESSION, TRANSACTION, Connection, connect, translated
 from pgtrickle.db.handover import Handover, hand_over
 from pgtrickle.errors import ConfigError, DefinitionError, InvariantError
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import ROLE, ROLE_PASSWORD, Database, create_database, drop_database, prepare_server
 
 MALLORY = "mallory"

@@ -11,7 +11,7 @@ import pytest
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install
-from pgtrickle.runtime.originsession import OriginSession, may_become_broker
+from pgtrickle.origin.poll_session import OriginSession, may_become_broker
 from pgtrickle.settings import Sources
 from tests.conftest import Database
 

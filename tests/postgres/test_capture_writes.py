@@ -11,10 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgtrickle.capture.fingerprint import fingerprints, unchanged
+from pgtrickle.capture.fingerprint import fingerprints
 from pgtrickle.capture.install import collect_garbage, ensure_capture, remove_capture
 from pgtrickle.db import Connection, connect
 from pgtrickle.errors import InvariantError, SourceChangedError, TransientError
+from pgtrickle.model.fingerprint import unchanged
 from tests.conftest import Database
 
 

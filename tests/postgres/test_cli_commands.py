@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from pgtrickle.errors import TransientError
-from pgtrickle.runtime.process import free_port
-from pgtrickle.runtime.report import verify_lines
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.report import verify_lines
+from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.servers.server_process import free_port
 from tests.conftest import Database
 
 

@@ -14,8 +14,8 @@ from pgtrickle.capture.compact import Compactor, Regions
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.capture.trim import trim
 from pgtrickle.db import Connection, connect
+from pgtrickle.maintain.tidy import Tidier
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.runtime.tidy import Tidier
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 

@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from pgtrickle.define.plan_requests import plan_of_table
 from pgtrickle.errors import NotDifferentiableError
-from pgtrickle.runtime.planner import plan_of_table
 from tests.conftest import Database
 
 

@@ -13,13 +13,13 @@ import pytest
 
 from pgtrickle.db import Connection, connect
 from pgtrickle.db.catalog import load_stream_tables
+from pgtrickle.define.cross_database import define_pending
+from pgtrickle.define.foreign_tables import serve_shared
+from pgtrickle.define.prepare import prepare
 from pgtrickle.errors import DefinitionError, OriginAwayError
 from pgtrickle.model.catalog import Mirror
-from pgtrickle.runtime.definer import define_pending
-from pgtrickle.runtime.failures import record_failure
-from pgtrickle.runtime.foreign import serve_shared
-from pgtrickle.runtime.origins import Origins, Place
-from pgtrickle.runtime.prepare import prepare
+from pgtrickle.origin.sessions import Origins, Place
+from pgtrickle.refresh.failures import record_failure
 from tests.conftest import Database, run
 
 Role = psycopg.Connection[Any]

@@ -12,13 +12,13 @@ import psycopg
 import pytest
 
 from pgtrickle.db import connect
+from pgtrickle.define.cross_database import define_pending
 from pgtrickle.definitions import fleet
 from pgtrickle.definitions.changes import Change, Outcome
 from pgtrickle.definitions.export import collect, files_of
 from pgtrickle.definitions.read import read_set
 from pgtrickle.definitions.tables import Policy
-from pgtrickle.runtime.definer import define_pending
-from pgtrickle.runtime.origins import Origins
+from pgtrickle.origin.sessions import Origins
 from tests.conftest import Database
 from tests.postgres import rows
 

@@ -13,7 +13,7 @@ from pgtrickle.capture.install import ensure_capture
 from pgtrickle.cli.app import app
 from pgtrickle.db.connect import TRANSACTION, connect
 from pgtrickle.db.service import DEFAULT_SERVICE_ROLE, install_as_service
-from pgtrickle.runtime.privileges import Privilege, closed_functions, excess, rights_in
+from pgtrickle.maintain.privileges import Privilege, closed_functions, excess, rights_in
 from tests.conftest import Database
 
 SERVICE = DEFAULT_SERVICE_ROLE

@@ -17,8 +17,9 @@ import psycopg
 import pytest
 
 from pgtrickle.errors import ConfigError
-from pgtrickle.runtime import embedded, process
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers import embedded_postgres as embedded
+from pgtrickle.servers import server_process as process
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 
 
 def gone(pid: int, seconds: float = 15) -> bool:
@@ -128,7 +129,7 @@ def test_binaries_that_the_other_user_cannot_reach_are_copied(tmp_path: Path, mo
 
 OWNER = """
 import sys, time
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 server = EmbeddedPostgres.create(durable=False)
 server.start()
 print(server.pid, server.data.parent, flush=True)

@@ -17,7 +17,7 @@ from pgtrickle.capture.compact import Compactor
 from pgtrickle.capture.install import collect_garbage
 from pgtrickle.capture.trim import trim_all
 from pgtrickle.db import Connection, connect
-from pgtrickle.runtime.feeds import FeedKeeper
+from pgtrickle.maintain.feeds import FeedKeeper
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.feeds import Consumer

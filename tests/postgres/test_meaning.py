@@ -9,8 +9,8 @@ import pytest
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import connect
+from pgtrickle.define.prepare import prepare
 from pgtrickle.errors import SourceChangedError
-from pgtrickle.runtime.prepare import prepare
 from tests.conftest import Database
 
 # Names in several schemas, one of which has to be quoted.

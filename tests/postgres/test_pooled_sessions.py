@@ -28,16 +28,16 @@ from pgtrickle.db.connect import (
     translated,
 )
 from pgtrickle.db.copy import read_batches
+from pgtrickle.db.database_settings import SettingsWatch, find_pooler
 from pgtrickle.db.handover import Handover, hand_over, take_over
 from pgtrickle.db.install import install, uninstall
 from pgtrickle.db.pooled import PooledConnection
 from pgtrickle.db.settings import read_settings
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, InvariantError, TransientError
-from pgtrickle.runtime import claim as claims
-from pgtrickle.runtime.claim import Claim, new_holder
-from pgtrickle.runtime.configure import SettingsWatch, find_pooler
-from pgtrickle.runtime.tidy import _cancelled_after
+from pgtrickle.maintain.tidy import _cancelled_after
+from pgtrickle.process import leader_lock as claims
+from pgtrickle.process.leader_lock import Claim, new_holder
 from pgtrickle.settings import Sources
 from tests.conftest import Database
 from tests.pgbouncer import NOTHING_LEFT, ODD, ODD_PER_CLIENT

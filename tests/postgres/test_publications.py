@@ -15,7 +15,7 @@ from pgtrickle.capture.trim import trim_all
 from pgtrickle.db import Connection, connect
 from pgtrickle.db.install import install, uninstall
 from pgtrickle.publish.subscribers import laggards
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import Database, create_database, prepare_server
 from tests.postgres.rows import create
 

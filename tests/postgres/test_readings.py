@@ -9,8 +9,8 @@ import pytest
 from pgtrickle.db import connect
 from pgtrickle.db.catalog import read_moment
 from pgtrickle.model.flow import Cut
-from pgtrickle.runtime import readings as module
-from pgtrickle.runtime.readings import KEEP_SECONDS, Readings, Want, read
+from pgtrickle.origin import changes as module
+from pgtrickle.origin.changes import KEEP_SECONDS, Readings, Want, read
 from tests.conftest import Database
 from tests.postgres.rows import capture
 

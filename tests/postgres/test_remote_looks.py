@@ -14,12 +14,12 @@ import pytest
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import connect
 from pgtrickle.db.discover import server_label
-from pgtrickle.memory.registry import Answer, Registry
+from pgtrickle.ipc.registry import Answer, Registry
 from pgtrickle.model.work import REPEATABLE_READ, RETRYABLE
-from pgtrickle.runtime.brokerprocess import Broker, registry_path
-from pgtrickle.runtime.publish import Publisher
-from pgtrickle.runtime.remotelooks import RemoteLooks
-from pgtrickle.runtime.scheduling import Scheduling
+from pgtrickle.observe.status import Publisher
+from pgtrickle.origin.tracker import RemoteLooks
+from pgtrickle.process.broker_main import Broker, registry_path
+from pgtrickle.scheduler.tick import Scheduling
 from pgtrickle.settings import Sources
 from tests.conftest import Database
 from tests.postgres.test_scheduling import Stage
@@ -324,7 +324,7 @@ def test_another_database_in_the_place_of_an_origin_is_not_believed(reader: Read
 
 
 def publish(reader: Reader) -> None:
-    from pgtrickle.memory.fleet import FleetMemory
+    from pgtrickle.ipc.fleet_memory import FleetMemory
 
     path = Path(f"/tmp/fleet-{reader.database.name}-{time.monotonic_ns()}")
     try:

@@ -13,10 +13,10 @@ import pytest
 
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import Connection, connect
+from pgtrickle.ipc.channel import Define, Fared, Finished, Hello
 from pgtrickle.model.work import CANCELLED, RETRYABLE, SUCCEEDED, Job
-from pgtrickle.runtime import graphkeeper
-from pgtrickle.runtime.channel import Define, Fared, Finished, Hello
-from pgtrickle.runtime.scheduling import Scheduling
+from pgtrickle.scheduler import graph_builder as graphkeeper
+from pgtrickle.scheduler.tick import Scheduling
 from pgtrickle.settings import Sources
 from tests.conftest import Database
 

@@ -15,9 +15,9 @@ import psycopg
 import pytest
 
 from pgtrickle.db.connect import Connection, connect
+from pgtrickle.db.database_settings import SettingsWatch, current_settings
 from pgtrickle.db.settings import read_settings
-from pgtrickle.runtime.configure import SettingsWatch, current_settings
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.settings import PROFILES, Sources, describe
 from tests.conftest import Database, prepare_server
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import time
 
-from pgtrickle.runtime.demo import example
-from pgtrickle.runtime.workload import KINDS, Workload
+from pgtrickle.demo.run import example
+from pgtrickle.demo.workload import KINDS, Workload
 from tests.conftest import Database
 
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from pgtrickle.db import connect, install
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.postgres.test_status import NAMED, REPORTS
 
 REFUSED = (

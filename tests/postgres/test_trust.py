@@ -12,8 +12,8 @@ import pytest
 
 from pgtrickle.db.catalog import load_stream_tables
 from pgtrickle.db.connect import connect
+from pgtrickle.define.prepare import prepare
 from pgtrickle.errors import PgtrickleError
-from pgtrickle.runtime.prepare import prepare
 from tests.conftest import Database
 
 OURS = """

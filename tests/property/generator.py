@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from pgtrickle.model.catalog import Column, Relation
-from pgtrickle.pipeline.measures import argument
-from pgtrickle.pipeline.nodes import (
+from pgtrickle.pipeline.plan.measures import argument
+from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     AggregateCall,
     CallPlace,

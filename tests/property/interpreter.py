@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pgtrickle.pipeline.measures import argument
-from pgtrickle.pipeline.nodes import (
+from pgtrickle.pipeline.plan.measures import argument
+from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     AggregateCall,
     CallPlace,

@@ -23,9 +23,11 @@ from hypothesis import strategies as st
 
 from pgtrickle.model.catalog import Column, Relation
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.carriers import SqlType
-from pgtrickle.pipeline.measures import Measure
-from pgtrickle.pipeline.nodes import (
+from pgtrickle.pipeline.codec import SqlType
+from pgtrickle.pipeline.differentiate import linear
+from pgtrickle.pipeline.differentiate.linear import Changed, Term
+from pgtrickle.pipeline.plan.measures import Measure
+from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     AggregateCall,
     CallPlace,
@@ -40,9 +42,7 @@ from pgtrickle.pipeline.nodes import (
     Select,
     UnionAll,
 )
-from pgtrickle.pipeline.rules import linear
-from pgtrickle.pipeline.rules.linear import Changed, Term
-from pgtrickle.pipeline.templates import FoldTemplate, compile_plan
+from pgtrickle.pipeline.templates.template import FoldTemplate, compile_plan
 from tests.property.generator import Case, Generator, Tables, random_changes, random_content
 from tests.property.interpreter import (
     Bag,

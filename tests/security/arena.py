@@ -18,11 +18,11 @@ import psycopg
 
 from pgtrickle.db.connect import connect
 from pgtrickle.db.service import install_as_service
+from pgtrickle.define.plan_requests import plan_of_table
 from pgtrickle.errors import PgtrickleError
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.planner import plan_of_table
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.line import Line
 from tests.security import proofs
 from tests.security.attempt import As, Attempt, Do, Report, Tick, named, told

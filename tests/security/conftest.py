@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.security import postgres15
 from tests.security.arena import Arena
 from tests.security.attempts import ATTEMPTS

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.origins import Origins
+from pgtrickle.origin.sessions import Origins
+from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line

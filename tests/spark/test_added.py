@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.pipeline.templates import ADDED_FROM
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.pipeline.templates.template import ADDED_FROM
 from tests.line import Line
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pgtrickle.pipeline.rules import general, states
-from pgtrickle.pipeline.rules.answers import answers
+from pgtrickle.pipeline.differentiate import general, states
+from pgtrickle.pipeline.differentiate.decorrelate import answers
 from tests.line import Line
 from tests.spark.test_behind_in import SCHEMA, follow, rows
 

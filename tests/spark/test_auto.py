@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pgtrickle.runtime import compile as compiling
+from pgtrickle.define import compile as compiling
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -138,11 +138,11 @@ def made_slow(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 @pytest.mark.parametrize(
     ("action", "slow"),
     [
-        ("FULL", "pgtrickle.runtime.loads.stage_by_executors"),  # who is to carry it
+        ("FULL", "pgtrickle.refresh.loads.stage_by_executors"),  # who is to carry it
         ("FULL", "pgtrickle.apply.stage.analysed"),  # the staging table itself
-        ("DIFFERENTIAL", "pgtrickle.runtime.deltas.delta_text"),
-        ("DIFFERENTIAL", "pgtrickle.runtime.refresh.arrange"),
-        ("DIFFERENTIAL", "pgtrickle.runtime.refresh.apply_deltas"),
+        ("DIFFERENTIAL", "pgtrickle.refresh.deltas.delta_text"),
+        ("DIFFERENTIAL", "pgtrickle.refresh.wave.arrange"),
+        ("DIFFERENTIAL", "pgtrickle.refresh.wave.apply_deltas"),
     ],
 )
 def test_all_that_a_way_takes_is_learned(auto: Line, monkeypatch: pytest.MonkeyPatch, action: str, slow: str) -> None:
@@ -161,10 +161,10 @@ def test_all_that_a_way_takes_is_learned(auto: Line, monkeypatch: pytest.MonkeyP
 def test_what_is_given_up_is_learned_with_the_full_refresh_that_follows_which_is_learned_alone(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgtrickle.runtime.deltas.MOST_ROWS", 100)
+    monkeypatch.setattr("pgtrickle.refresh.deltas.MOST_ROWS", 100)
     line.sql("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 300) AS i")
     line.create("st", "SELECT id, v - (SELECT avg(v) FROM t) AS off FROM t")
-    made_slow(monkeypatch, "pgtrickle.runtime.deltas.ask_all")
+    made_slow(monkeypatch, "pgtrickle.refresh.deltas.ask_all")
     line.sql("UPDATE t SET v = 10000 WHERE id = 7")
     begun = time.perf_counter()
     (outcome,) = line.tick()

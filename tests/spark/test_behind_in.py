@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from pgtrickle.pipeline.rules import states
+from pgtrickle.pipeline.differentiate import states
 from tests.line import Line
 
 pytestmark = pytest.mark.spark

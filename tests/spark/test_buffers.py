@@ -10,9 +10,9 @@ import pytest
 from pgtrickle.capture.compact import Compactor
 from pgtrickle.capture.trim import trim_all
 from pgtrickle.db import connect
+from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.mirror.refresh import FORGOTTEN, NETTED
 from pgtrickle.model.flow import Cut
-from pgtrickle.runtime.mirrors import FORGOTTEN, NETTED
-from pgtrickle.runtime.verify import verify_tables
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.elsewhere import Elsewhere

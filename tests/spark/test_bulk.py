@@ -18,10 +18,11 @@ from pgtrickle.apply.stage import claim_stage, sweep_stages
 from pgtrickle.db.connect import connect
 from pgtrickle.db.handover import Handover, hand_over
 from pgtrickle.errors import DefinitionError, EngineLostError, PgtrickleError, TransientError
-from pgtrickle.pipeline import bulk
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime import bulkload, refresh
-from pgtrickle.runtime.sparkserver import SparkServer
+from pgtrickle.pipeline.engine import bulk
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.refresh import bulk_load as bulkload
+from pgtrickle.refresh import wave as refresh
+from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from pgtrickle.pipeline.engine.spark import BULK_CONF, SMALL_CONF
 from pgtrickle.pipeline.expressions import Call, PgType, Reference, carried, join_keys, restored
 from pgtrickle.pipeline.expressions.listed import ENTRIES
-from pgtrickle.pipeline.spark import BULK_CONF, SMALL_CONF
 from tests.conftest import Database
 from tests.spark.conformance import Case, Oracle, Sheet, Suite, cases, comparable, mixed, sheets
 from tests.spark.edges import KINDS, Kind

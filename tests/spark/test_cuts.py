@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel
 
-from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.capture.trim import index_long_buffers
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.runtime.job import Outcome
+from pgtrickle.model.identifiers import buffer_name
+from pgtrickle.refresh.job import Outcome
 from tests.conftest import Database
 from tests.line import Line
 

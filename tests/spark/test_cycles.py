@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pgtrickle.runtime import compile as compiling
-from pgtrickle.runtime import cycle as cycle_module
+from pgtrickle.define import compile as compiling
+from pgtrickle.refresh import cycle as cycle_module
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line

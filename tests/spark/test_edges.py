@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pgtrickle.pipeline import spark
+from pgtrickle.pipeline.engine import spark
 from tests.line import Line
 
 
@@ -158,7 +158,7 @@ EDGES = {
 def test_table_stays_exact_with(line: Line, monkeypatch: pytest.MonkeyPatch, name: str, small: bool) -> None:
     edge = EDGES[name]
     if not small:
-        monkeypatch.setattr("pgtrickle.runtime.deltas.SMALL_ROWS", 0)
+        monkeypatch.setattr("pgtrickle.refresh.deltas.SMALL_ROWS", 0)
     line.sql(edge.setup)
     line.create("st", edge.query, mode="DIFFERENTIAL")
     line.check("st", "FULL")
@@ -184,7 +184,7 @@ def test_rows_of_one_identity_stay_apart(line: Line, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(spark, "_identity", lambda key: f.lit(7).cast("long"))
     monkeypatch.setattr(spark, "_net_columns", spark._net_columns.__wrapped__)  # not those that are kept
     if not small:
-        monkeypatch.setattr("pgtrickle.runtime.deltas.SMALL_ROWS", 0)
+        monkeypatch.setattr("pgtrickle.refresh.deltas.SMALL_ROWS", 0)
     line.sql("CREATE TABLE a (k int, v int, t text)")
     line.sql(
         "INSERT INTO a SELECT i % 7, nullif(i % 5, 0), nullif(repeat('x', i % 4), '') FROM generate_series(1, 60) AS i"

@@ -12,10 +12,10 @@ from psycopg import sql
 
 from pgtrickle.db.install import install
 from pgtrickle.errors import TransientError
-from pgtrickle.runtime import mirroring
-from pgtrickle.runtime.mirrors import MirrorRefresher
-from pgtrickle.runtime.origins import Origins
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.mirror import manage as mirroring
+from pgtrickle.mirror.refresh import MirrorRefresher
+from pgtrickle.origin.sessions import Origins
 from tests.conftest import Database
 from tests.elsewhere import Elsewhere
 from tests.line import Line

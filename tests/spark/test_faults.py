@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from pgtrickle.errors import EngineLostError, TransientError
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime import deltas
-from pgtrickle.runtime.job import Outcome
-from pgtrickle.runtime.sparkkeeper import SparkKeeper
-from pgtrickle.runtime.sparkurl import SparkUrl
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.refresh import deltas
+from pgtrickle.refresh.job import Outcome
+from pgtrickle.servers.spark_address import SparkUrl
+from pgtrickle.servers.spark_keeper import SparkKeeper
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line

@@ -88,7 +88,7 @@ def changes(random_: random.Random) -> str:
 @pytest.mark.parametrize("spare", [1, 100])
 @pytest.mark.timeout(600)
 def test_first_rows_are_exact_from_changes(line: Line, monkeypatch: pytest.MonkeyPatch, spare: int) -> None:
-    monkeypatch.setattr("pgtrickle.pipeline.limited.SPARE_ROWS", spare)
+    monkeypatch.setattr("pgtrickle.pipeline.templates.topk.SPARE_ROWS", spare)
     line.sql(TABLES)
     line.sql("CREATE VIEW first_of_a AS SELECT id, v FROM a ORDER BY v, id LIMIT 4")
     for name, query in DETERMINED.items():
@@ -255,7 +255,7 @@ def test_kept_rows_and_visible_ones_are_committed_with_the_frontier(
         before = kept(line, "top"), line.rows("top")
         line.sql(change)
         with monkeypatch.context() as broken:
-            broken.setattr("pgtrickle.runtime.refresh.write_history", fails)
+            broken.setattr("pgtrickle.refresh.wave.write_history", fails)
             assert [o.error is not None for o in line.tick()] == [True]
         assert (kept(line, "top"), line.rows("top")) == before
         line.sql("SELECT pgtrickle.refresh_stream_table('top')")

@@ -9,8 +9,8 @@ import pytest
 
 from pgtrickle.db.copy import read_batches
 from pgtrickle.errors import EngineLostError
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime import loads
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.refresh import loads
 from tests.line import Line
 
 SCHEMA = """

@@ -8,8 +8,9 @@ from functools import partial
 import pytest
 
 from pgtrickle.apply import bags
-from pgtrickle.runtime import mirroring, mirrors
-from pgtrickle.runtime.mirrors import MirrorRefresher
+from pgtrickle.mirror import manage as mirroring
+from pgtrickle.mirror import refresh as mirrors
+from pgtrickle.mirror.refresh import MirrorRefresher
 from tests.conftest import Database
 from tests.elsewhere import Elsewhere
 from tests.line import Line
@@ -92,12 +93,12 @@ def test_changes_that_cancel_out_are_none_to_readers(fleet: Elsewhere) -> None:
 
 def test_many_changes_are_netted_by_spark(fleet: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrors, "MIRROR_ROWS", 10)
-    monkeypatch.setattr("pgtrickle.runtime.deltas.MIRROR_ROWS", 10)
+    monkeypatch.setattr("pgtrickle.refresh.deltas.MIRROR_ROWS", 10)
     copied(fleet)
     (other,) = fleet.others
     for number in range(2):  # first by a reading, then more than a reading keeps
         if number:
-            monkeypatch.setattr("pgtrickle.runtime.readings.MOST_ROWS", 10)
+            monkeypatch.setattr("pgtrickle.origin.changes.MOST_ROWS", 10)
         other.sql(
             "UPDATE things SET note = 'z' || coalesce(note, '') WHERE a <= 2;"
             f"INSERT INTO things SELECT i, i / 3.0, NULL FROM generate_series(1, {6000 * number + 20}) AS i;"
@@ -184,7 +185,7 @@ def test_rows_are_found_by_the_key_of_their_table(
     assert has_index == [(not by_key,)]
     for most in (5000, 2):  # by the statement, and staged
         monkeypatch.setattr(mirrors, "MIRROR_ROWS", most)
-        monkeypatch.setattr("pgtrickle.runtime.deltas.MIRROR_ROWS", most)
+        monkeypatch.setattr("pgtrickle.refresh.deltas.MIRROR_ROWS", most)
         other.sql(
             f"UPDATE keyed SET v = v || '{most}' WHERE id IN {ids}; DELETE FROM keyed WHERE id = '1';"
             f"UPDATE keyed SET id = '1' WHERE id = '2'; INSERT INTO keyed VALUES ('2'{dates}, NULL)"

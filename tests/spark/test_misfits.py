@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from pgtrickle.pipeline.templates import ADDED_FROM
+from pgtrickle.pipeline.templates.template import ADDED_FROM
 from tests.conftest import Database
 from tests.elsewhere import Elsewhere
 from tests.line import Line
@@ -43,7 +43,7 @@ NO_NUMBERS = ["'NaN'", "'Infinity'", "'-Infinity'"]
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How leaves are read and deltas applied: as rows and array parameters, or by COPY both ways."""
     if request.param == "copy":
-        monkeypatch.setattr("pgtrickle.runtime.deltas.SMALL_ROWS", 0)
+        monkeypatch.setattr("pgtrickle.refresh.deltas.SMALL_ROWS", 0)
     return str(request.param)
 
 

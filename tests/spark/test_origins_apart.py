@@ -10,9 +10,9 @@ from functools import partial
 import pytest
 
 from pgtrickle.errors import EngineLostError
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime import mirroring
-from pgtrickle.runtime.mirrors import MirrorRefresher
+from pgtrickle.mirror import manage as mirroring
+from pgtrickle.mirror.refresh import MirrorRefresher
+from pgtrickle.pipeline.engine.spark import SparkEngine
 from tests.conftest import Database
 from tests.elsewhere import Elsewhere
 from tests.line import Line

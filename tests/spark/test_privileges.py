@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from pgtrickle.errors import DefinitionError
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line

@@ -13,18 +13,18 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.capture.trim import index_long_buffers, long_buffers
 from pgtrickle.db.pooled import PooledConnection
+from pgtrickle.define import prepare
+from pgtrickle.define.compile import compile_table
+from pgtrickle.dispatch.lease import _fared
 from pgtrickle.errors import FencedError, LostRaceError, TransientError
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime import prepare
-from pgtrickle.runtime.compile import compile_table
-from pgtrickle.runtime.job import Outcome
-from pgtrickle.runtime.lease import _fared
-from pgtrickle.runtime.refresh import Refresher
-from pgtrickle.runtime.turn import Turns
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.model.identifiers import buffer_name
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.process.standalone import Turns
+from pgtrickle.refresh.job import Outcome
+from pgtrickle.refresh.wave import Refresher
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -617,7 +617,7 @@ def test_reader_that_was_suspended_for_long_goes_on_where_it_stood(shop: Line) -
 
 def test_buffer_that_a_slow_reader_makes_long_gets_an_index(shop: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     for function in (long_buffers, index_long_buffers):
-        monkeypatch.setattr(f"pgtrickle.runtime.tidy.{function.__name__}", partial(function, long_bytes=100_000))
+        monkeypatch.setattr(f"pgtrickle.maintain.tidy.{function.__name__}", partial(function, long_bytes=100_000))
     shop.sql("SELECT pgtrickle.alter_stream_table('totals', status => 'SUSPENDED')")
     shop.sql("INSERT INTO item SELECT i, 2, i FROM generate_series(1000, 9000) AS i")
     turn(shop)

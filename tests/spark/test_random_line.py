@@ -16,7 +16,7 @@ import pytest
 from psycopg import sql
 
 from pgtrickle.errors import PgtrickleError
-from pgtrickle.pipeline.nodes import Aggregate
+from pgtrickle.pipeline.plan.nodes import Aggregate
 from tests.line import Line
 from tests.property.generator import (
     COLUMNS,
@@ -93,7 +93,7 @@ def test_random_queries_stay_exact_through_random_changes(
     line: Line, monkeypatch: pytest.MonkeyPatch, first_seed: int, path: str
 ) -> None:
     if path == "staged":
-        monkeypatch.setattr("pgtrickle.runtime.deltas.SMALL_ROWS", 0)
+        monkeypatch.setattr("pgtrickle.refresh.deltas.SMALL_ROWS", 0)
     random = Random(first_seed)
     cases = {f"q{seed}": random_case(seed) for seed in range(first_seed, first_seed + QUERIES)}
     content = random_content(random, most=8)

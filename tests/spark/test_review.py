@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.pipeline.rules import linear
+from pgtrickle.pipeline.differentiate import linear
 from tests.line import Line
 
 

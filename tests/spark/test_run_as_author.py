@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgtrickle.runtime.job import Outcome
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.refresh.job import Outcome
 from tests.conftest import ROLE, Database
 from tests.line import Line
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pgtrickle.errors import ConfigError, TransientError
-from pgtrickle.runtime.sparkserver import SparkServer
+from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
 
 CLIENT = """
@@ -100,7 +100,7 @@ def test_server_can_be_restarted_after_a_crash_and_leaves_nothing() -> None:
 
 OWNER = """
 import sys, time
-from pgtrickle.runtime.sparkserver import SparkServer
+from pgtrickle.servers.spark_server import SparkServer
 server = SparkServer.start()
 server.wait_ready(60)
 print(server.pid, server.log.parent, flush=True)

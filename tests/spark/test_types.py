@@ -211,7 +211,7 @@ def value(type_: Type, row: int) -> str | None:
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How leaves are read and deltas applied: as rows and array parameters, or by COPY both ways."""
     if request.param == "copy":
-        monkeypatch.setattr("pgtrickle.runtime.deltas.SMALL_ROWS", 0)
+        monkeypatch.setattr("pgtrickle.refresh.deltas.SMALL_ROWS", 0)
     return str(request.param)
 
 

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from pgtrickle.db.install import install
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.origins import Origins
-from pgtrickle.runtime.verify import verify_tables
+from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.origin.sessions import Origins
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import Database, prepare_server
 from tests.line import Line
 

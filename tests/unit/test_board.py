@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pgtrickle.model.work import SINGLETON, Unit
-from pgtrickle.scheduler.board import Board, Row
+from pgtrickle.scheduler.state import Board, Row
 
 pytestmark = pytest.mark.unit
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.runtime.budget import (
+from pgtrickle.dispatch.quota import WORKER_CONNECTIONS
+from pgtrickle.maintain.budget import (
     BROKER_CONNECTIONS,
     LAUNCHER_CONNECTIONS,
     LOAD_CONNECTIONS,
@@ -12,7 +13,6 @@ from pgtrickle.runtime.budget import (
     ORIGIN_CONNECTIONS,
     SCHEDULER_CONNECTIONS,
     SCHEDULER_MIB,
-    WORKER_CONNECTIONS,
     WORKER_MIB,
     Budget,
     Cost,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.errors import NotDifferentiableError
-from pgtrickle.pipeline.carriers import SqlType, encoded, exact, key, numeric_scale, order
+from pgtrickle.pipeline.codec import SqlType, encoded, exact, key, numeric_scale, order
 
 
 def typed(oid: int, *, name: str = "t", typmod: int = -1, kind: str = "b", element: int = 0) -> SqlType:

@@ -9,8 +9,8 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from pgtrickle.runtime import child as module
-from pgtrickle.runtime.child import Child
+from pgtrickle.process import supervisor as module
+from pgtrickle.process.supervisor import Child
 
 
 def _end(status: int) -> None:

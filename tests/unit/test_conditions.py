@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.pipeline.nodes import Constant, Sub
-from pgtrickle.pipeline.rules.keyed import is_all
+from pgtrickle.pipeline.plan.keyed import is_all
+from pgtrickle.pipeline.plan.nodes import Constant, Sub
 
 ASKED = Sub(Constant("VALUES (1)", ("a",)), "in", "x.a")
 LOWER = Sub(Constant("VALUES (1)", ("a",)), "in", "(lower(x.a) || 'b'::text)")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pgtrickle.scheduler.cost import (
+from pgtrickle.refresh.cost_model import (
     DIFFERENTIAL,
     FULL,
     LATEST,

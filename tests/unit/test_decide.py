@@ -10,7 +10,8 @@ import pytest
 
 from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.flow import Cut, Instance, Pending
-from pgtrickle.runtime.decide import (
+from pgtrickle.refresh.cost_model import Limits, Past, Sample
+from pgtrickle.refresh.decide import (
     DIFFERENTIAL,
     FULL,
     NO_DATA,
@@ -21,7 +22,6 @@ from pgtrickle.runtime.decide import (
     reload_reason,
     since,
 )
-from pgtrickle.scheduler.cost import Limits, Past, Sample
 
 HERE = Instance("7001", 5)
 NOW = Cut(100, 100, ())

@@ -8,8 +8,8 @@ import pytest
 
 from pgtrickle.errors import InvariantError
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.deltatext import MOST_ROWS, MOST_TEXTS, ROWS_PLANNED_AHEAD, Texts, delta_text
-from pgtrickle.pipeline.rules.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.render.statement_cache import MOST_ROWS, MOST_TEXTS, ROWS_PLANNED_AHEAD, Texts, delta_text
 
 EARLY, LATE = Window(Cut(5, 7, (5,)), Cut(9, 9, ())), Window(Cut(9, 9, ()), Cut(12, 14, (12, 13)))
 

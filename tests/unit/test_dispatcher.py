@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import pytest
 
-from pgtrickle.memory.fleet import FleetMemory
+from pgtrickle.dispatch import dispatcher
+from pgtrickle.dispatch.dispatcher import Dispatcher
+from pgtrickle.dispatch.managed_database import Site
+from pgtrickle.ipc.channel import Finished, Hello, Submit, Withdraw, call, listen
+from pgtrickle.ipc.fleet_memory import FleetMemory
 from pgtrickle.model.work import CANCELLED, SINGLETON, SUCCEEDED, Job, Unit
-from pgtrickle.runtime import dispatcher
-from pgtrickle.runtime.channel import Finished, Hello, Submit, Withdraw, call, listen
-from pgtrickle.runtime.dispatcher import Dispatcher
-from pgtrickle.runtime.site import Site
 from pgtrickle.settings import Settings
 
 KEY = b"key"

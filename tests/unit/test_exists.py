@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pgtrickle.pipeline.exists import without_columns
-from pgtrickle.pipeline.nodes import Block, Named, Part, Scan, parts, subs
+from pgtrickle.pipeline.parse.exists import without_columns
+from pgtrickle.pipeline.plan.nodes import Block, Named, Part, Scan, parts, subs
 from tests.golden.shop import plan_of
 
 SALE = "SELECT s.id FROM shop.sale s WHERE (EXISTS ( SELECT {} FROM shop.customer c {}))"

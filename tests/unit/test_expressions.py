@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.errors import DefinitionError, InexactValueError
-from pgtrickle.pipeline.carriers import SqlType
+from pgtrickle.pipeline.codec import SqlType
+from pgtrickle.pipeline.executor_errors import written
 from pgtrickle.pipeline.expressions import Call, Constant, PgType, failure, parse, pg_type, resolve, restored
 from pgtrickle.pipeline.expressions.listed import ENTRIES
 from pgtrickle.pipeline.expressions.literals import constant
 from pgtrickle.pipeline.expressions.times import Interval
 from pgtrickle.pipeline.expressions.types import INT4, NUMERIC, TEXT, numeric
-from pgtrickle.pipeline.reported import written
 
 COLUMNS = {
     "s": PgType("int2"),

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from pgtrickle.pipeline.frames import Rows, from_batches, names, text_types, together
-from pgtrickle.pipeline.leaves import Slots
+from pgtrickle.pipeline.delta_layout import Slots
+from pgtrickle.pipeline.engine.frames import Rows, from_batches, names, text_types, together
 
 SLOTS = Slots(1, 1)
 ROWS = [(1, "{a}", "1.50", "2", "two"), (-1, "{NULL}", None, None, None), (1, "{}", "-0.000000000000000001", "0", "")]

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pgtrickle.pipeline.gather import Gather
+from pgtrickle.pipeline.engine.batcher import Gather
 
 
 class Doubling:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.nodes import Aggregate, Block, Node, Select, parts
-from pgtrickle.pipeline.rules import general, linear
-from pgtrickle.pipeline.rules.among import among
-from pgtrickle.pipeline.rules.linear import Changed
+from pgtrickle.pipeline.differentiate import general, linear
+from pgtrickle.pipeline.differentiate.key_filter import among
+from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Node, Select, parts
 from tests.golden.shop import plan_of
 
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from pgtrickle.model.work import Group
-from pgtrickle.runtime import graphkeeper
-from pgtrickle.runtime.graphkeeper import GraphKeeper
-from pgtrickle.scheduler.board import Row
+from pgtrickle.scheduler import graph_builder as graphkeeper
 from pgtrickle.scheduler.graph import Graph
+from pgtrickle.scheduler.graph_builder import GraphKeeper
+from pgtrickle.scheduler.state import Row
 from tests.unit.test_board import row
 
 pytestmark = pytest.mark.unit

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.pipeline.groupingsets import ALIAS, Grouped, expand
-from pgtrickle.pipeline.nodes import Block, subs
-from pgtrickle.pipeline.regions import Clauses
-from pgtrickle.pipeline.rules.names import below
-from pgtrickle.pipeline.sqltext import Cursor
+from pgtrickle.pipeline.parse.grouping_sets import ALIAS, Grouped, expand
+from pgtrickle.pipeline.plan.clauses import Clauses
+from pgtrickle.pipeline.plan.names import below
+from pgtrickle.pipeline.plan.nodes import Block, subs
+from pgtrickle.pipeline.text.tokens import Cursor
 from tests.golden.shop import FUNCTIONS, plan_of
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pgtrickle.errors import ConfigError
-from pgtrickle.runtime.java import find_java
+from pgtrickle.servers.java import find_java
 
 
 def fake_java(home: Path, version: str, *, release: bool = True) -> Path:

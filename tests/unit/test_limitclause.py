@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.pipeline.limitclause import limit_of
-from pgtrickle.pipeline.nodes import Constant
+from pgtrickle.pipeline.parse.limit_clause import limit_of
+from pgtrickle.pipeline.plan.nodes import Constant
 
 ROWS = Constant("VALUES (1)", ("c0",))
 

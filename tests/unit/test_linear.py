@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.nodes import Select, UnionAll, scans
-from pgtrickle.pipeline.rules import linear
-from pgtrickle.pipeline.rules.linear import Changed, Term
+from pgtrickle.pipeline.differentiate import linear
+from pgtrickle.pipeline.differentiate.linear import Changed, Term
+from pgtrickle.pipeline.plan.nodes import Select, UnionAll, scans
 from tests.golden.shop import plan_of
 
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))
@@ -83,7 +83,7 @@ def test_changes_are_limited_to_their_number() -> None:
 
 
 def test_query_that_needs_no_column_still_counts_rows() -> None:
-    from pgtrickle.pipeline.parse import parse
+    from pgtrickle.pipeline.parse.query import parse
     from tests.golden.shop import FUNCTIONS, find
 
     plan = parse("SELECT 1 AS one FROM shop.sale", find, {}, FUNCTIONS)

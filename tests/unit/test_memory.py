@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from pgtrickle.errors import ConfigError
-from pgtrickle.memory.fleet import FleetMemory, Pool, ProcessState, SchedulerState, Share
-from pgtrickle.memory.segment import Layout, Segment
+from pgtrickle.ipc.fleet_memory import FleetMemory, Pool, ProcessState, SchedulerState, Share
+from pgtrickle.ipc.segment import Layout, Segment
 
 PAIR: Layout = {"pairs": (np.dtype([("a", "i8"), ("b", "i8")]), 512), "other": (np.dtype([("x", "f8")]), 1)}
 

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from pgtrickle.pipeline.leaves import now
-from pgtrickle.pipeline.nodes import Block, Part, Sub, parts, subs, texts
-from pgtrickle.pipeline.rules.full import parted
-from pgtrickle.pipeline.rules.names import free, qualified
-from pgtrickle.pipeline.rules.touch import is_alone
-from pgtrickle.pipeline.using import columns, listed_at, merged
+from pgtrickle.pipeline.differentiate.affected_rows import is_alone
+from pgtrickle.pipeline.differentiate.full_join import parted
+from pgtrickle.pipeline.plan.names import free, qualified
+from pgtrickle.pipeline.plan.nodes import Block, Part, Sub, parts, subs, texts
+from pgtrickle.pipeline.plan.using import columns, listed_at, merged
+from pgtrickle.pipeline.render.delta_rows import now
 from tests.golden.shop import plan_of
 
 FULL = "(shop.sale s FULL JOIN shop.customer c USING (id))"

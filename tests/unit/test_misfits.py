@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pgtrickle.model.flow import Delta
-from pgtrickle.pipeline.frames import Rows, together
-from pgtrickle.pipeline.leaves import Slots
-from pgtrickle.pipeline.misfits import FEW
+from pgtrickle.pipeline.delta_layout import Slots
+from pgtrickle.pipeline.engine.decimal_overflow import FEW
+from pgtrickle.pipeline.engine.frames import Rows, together
 
 SUM, LEAST = Slots(1), Slots(0, 1)
 LIMIT = Decimal(10) ** 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.pipeline.nodes import Block, Sub, parts, subs, texts
-from pgtrickle.pipeline.rules.names import aliases, aliases_of, below, conjuncts, free, qualified
+from pgtrickle.pipeline.plan.names import aliases, aliases_of, below, conjuncts, free, qualified
+from pgtrickle.pipeline.plan.nodes import Block, Sub, parts, subs, texts
 from tests.golden.shop import plan_of
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.errors import NotDifferentiableError, SourceChangedError
-from pgtrickle.pipeline.nodes import (
+from pgtrickle.pipeline.parse.query import parse
+from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
     CallPlace,
@@ -30,8 +31,7 @@ from pgtrickle.pipeline.nodes import (
     subs,
     texts,
 )
-from pgtrickle.pipeline.parse import parse
-from pgtrickle.pipeline.shapes import output_names
+from pgtrickle.pipeline.plan.shapes import output_names
 from tests.golden.shop import FUNCTIONS, find, plan_of
 
 

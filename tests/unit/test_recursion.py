@@ -6,13 +6,13 @@ import pytest
 
 from pgtrickle.model.catalog import Column
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.explain import explain
-from pgtrickle.pipeline.nodes import Aggregate, Block
-from pgtrickle.pipeline.rules.linear import Changed
-from pgtrickle.pipeline.rules.recursion import Walk, walk_of
-from pgtrickle.pipeline.shapes import output_names
-from pgtrickle.pipeline.templates import Template, compile_plan
-from pgtrickle.pipeline.walks import RecursionTemplate
+from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.recursion import Walk, walk_of
+from pgtrickle.pipeline.plan.nodes import Aggregate, Block
+from pgtrickle.pipeline.plan.shapes import output_names
+from pgtrickle.pipeline.templates.explain import explain
+from pgtrickle.pipeline.templates.recursive import RecursionTemplate
+from pgtrickle.pipeline.templates.template import Template, compile_plan
 from tests.golden.shop import plan_of
 
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.errors import DefinitionError
-from pgtrickle.pipeline.references import reference_at, references_to
+from pgtrickle.pipeline.text.references import reference_at, references_to
 
 KEYWORDS = frozenset({"WHERE", "LEFT", "JOIN", "ON", "CROSS", "GROUP", "ORDER", "UNION", "LIMIT"})
 

@@ -6,9 +6,9 @@ import pytest
 
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Column
-from pgtrickle.pipeline.limited import LimitTemplate
-from pgtrickle.pipeline.nodes import Aggregate, Block, Node, names, parts
-from pgtrickle.pipeline.templates import compile_plan
+from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Node, names, parts
+from pgtrickle.pipeline.templates.template import compile_plan
+from pgtrickle.pipeline.templates.topk import LimitTemplate
 from tests.golden.shop import plan_of
 
 

@@ -9,8 +9,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from pgtrickle.memory import registry as module
-from pgtrickle.memory.registry import CAPACITY, Answer, Interest, Registry
+from pgtrickle.ipc import registry as module
+from pgtrickle.ipc.registry import CAPACITY, Answer, Interest, Registry
 
 ONE = Interest("1/5", "1/6", "far:5432", 'od"d ß', 4_000_000_000, 1000, 3)
 ANSWER = Answer("1/6", 7, 99, 5, 6, 2**63 + 1, 2**40, 8, 1.5, 1.6, 10, 20, 3)

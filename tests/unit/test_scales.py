@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.pipeline.nodes import Aggregate, Select
-from pgtrickle.pipeline.scales import scales_of
+from pgtrickle.pipeline.plan.nodes import Aggregate, Select
+from pgtrickle.pipeline.plan.scales import scales_of
 from tests.golden.shop import plan_of
 
 

@@ -106,7 +106,7 @@ def test_profiles_are_those_of_the_scaling_guide_and_of_the_howto() -> None:
 
 
 # Modules that only tell people about settings, and the setting that is for people only.
-REPORTS = {"runtime/budget.py", "runtime/doctor.py"}
+REPORTS = {"maintain/budget.py", "maintain/doctor.py"}
 INFORMATIONAL = {"max_databases"}
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from pgtrickle.db.run_concurrently import side_by_side
 from pgtrickle.errors import OriginAwayError
-from pgtrickle.runtime.sidebyside import side_by_side
 
 Deliver = Callable[[int], None]
 

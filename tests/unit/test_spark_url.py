@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pgtrickle.errors import EngineLostError
-from pgtrickle.runtime.sparkurl import Followed, SparkAddress, SparkUrl
+from pgtrickle.servers.spark_address import Followed, SparkAddress, SparkUrl
 
 
 def failed_after(url: SparkUrl) -> float:

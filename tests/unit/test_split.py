@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from pgtrickle.pipeline.split import page_ranges, split
+from pgtrickle.pipeline.engine.split import page_ranges, split
 
 BIG = '"public"."big" AS t'
 AGGREGATES = frozenset({"sum", "my_aggregate"})

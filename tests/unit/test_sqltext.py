@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.errors import NotDifferentiableError
-from pgtrickle.pipeline.sqltext import Cursor, identifier, keys, nameless, quote, strip_parentheses, tokenize
+from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.pipeline.text.tokens import Cursor, identifier, keys, nameless, strip_parentheses, tokenize
 
 TEXTS = (
     "SELECT a FROM b",
@@ -38,7 +39,7 @@ def test_keywords_compare_in_upper_case_and_quoted_names_as_written() -> None:
 @pytest.mark.parametrize(("written", "stored"), [("Abc", "abc"), ('"Abc"', "Abc"), ('"a""b"', 'a"b')])
 def test_identifier_is_the_name_that_postgresql_stores(written: str, stored: str) -> None:
     assert identifier(written) == stored
-    assert identifier(quote(stored)) == stored
+    assert identifier(quote_ident(stored)) == stored
 
 
 def test_strings_with_parentheses_and_commas_do_not_count() -> None:

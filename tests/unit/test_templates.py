@@ -9,13 +9,13 @@ import pytest
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Column
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.carriers import SqlType
-from pgtrickle.pipeline.explain import explain
-from pgtrickle.pipeline.limited import LimitTemplate
-from pgtrickle.pipeline.nodes import Aggregate, Block, Select
-from pgtrickle.pipeline.rules.linear import Changed
-from pgtrickle.pipeline.shapes import output_names
-from pgtrickle.pipeline.templates import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
+from pgtrickle.pipeline.codec import SqlType
+from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Select
+from pgtrickle.pipeline.plan.shapes import output_names
+from pgtrickle.pipeline.templates.explain import explain
+from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
+from pgtrickle.pipeline.templates.topk import LimitTemplate
 from tests.golden.shop import plan_of
 
 INT, TEXT = SqlType(23, -1, "integer", 23, "b"), SqlType(25, -1, "text", 25, "b")

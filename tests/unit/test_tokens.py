@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from pgtrickle.dispatch.tokens import Tokens
+from pgtrickle.dispatch.slots import Tokens
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

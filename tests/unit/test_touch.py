@@ -7,12 +7,12 @@ import re
 import pytest
 
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.nodes import Block, Part, parts, subs, texts
-from pgtrickle.pipeline.rules import general
-from pgtrickle.pipeline.rules.linear import Changed
-from pgtrickle.pipeline.rules.names import below
-from pgtrickle.pipeline.rules.states import ALL_NEW, NEW, OLD, Statement, View
-from pgtrickle.pipeline.rules.touch import is_alone, touched_by_answer, touched_by_part, touched_by_sub
+from pgtrickle.pipeline.differentiate import general
+from pgtrickle.pipeline.differentiate.affected_rows import is_alone, touched_by_answer, touched_by_part, touched_by_sub
+from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.states import ALL_NEW, NEW, OLD, Statement, View
+from pgtrickle.pipeline.plan.names import below
+from pgtrickle.pipeline.plan.nodes import Block, Part, parts, subs, texts
 from tests.golden.shop import plan_of
 
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))

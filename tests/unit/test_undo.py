@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.nodes import Block, parts
-from pgtrickle.pipeline.rules import general
-from pgtrickle.pipeline.rules.linear import Changed
-from pgtrickle.pipeline.rules.undo import undoable
+from pgtrickle.pipeline.differentiate import general
+from pgtrickle.pipeline.differentiate.invertible import undoable
+from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.plan.nodes import Block, parts
 from tests.golden.shop import plan_of
 
 SALE = {1: Changed(1, Window(Cut(1, 1, ()), Cut(2, 2, ())), 4)}

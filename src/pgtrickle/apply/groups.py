@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.target import Target, quote
+from pgtrickle.apply.target import Target
 from pgtrickle.db.roundtrip import Ask, Steps, ask
 from pgtrickle.errors import InvariantError
+from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.texts import as_text, from_text
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def _show_text(groups: Groups, *, is_all: bool) -> str:
     among = "" if is_all else " AND live.gid = ANY ($1::int8[])"
     output = groups.output(f"(SELECT live.* FROM {target.state} AS live WHERE {alive}{among}) AS s")
     identical = "".join(
-        f" AND {as_text(f'o.c{i}', c.base)} IS NOT DISTINCT FROM {as_text(f't.{quote(c.name)}', c.base)}"
+        f" AND {as_text(f'o.c{i}', c.base)} IS NOT DISTINCT FROM {as_text(f't.{quote_ident(c.name)}', c.base)}"
         for i, c in enumerate(target.columns)
     )
     same = f"o.gid = t.__pgt_row_id{identical}"

@@ -10,14 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pgtrickle.model.catalog import REGION, Column
+from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.texts import as_text, from_text
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
-
-
-def quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class Target:
 
     @property
     def table(self) -> str:
-        return f"{quote(self.schema)}.{quote(self.name)}"
+        return f"{quote_ident(self.schema)}.{quote_ident(self.name)}"
 
     @property
     def state(self) -> str:
@@ -53,7 +50,7 @@ class Target:
         return text
 
     def column_list(self) -> str:
-        return ", ".join([*(quote(c.name) for c in self.columns), '"__pgt_row_id"'])
+        return ", ".join([*(quote_ident(c.name) for c in self.columns), '"__pgt_row_id"'])
 
     def decoded(self, array: str) -> str:
         """The columns of a carried row, cast back to their types."""
@@ -65,14 +62,14 @@ class Target:
             return f"{stored}.__pgt_row_id = {carried}.h"
         places = {c.name: (i, c) for i, c in enumerate(self.columns, start=1)}
         wanted = {name: from_text(f"{carried}.a[{i}]", c.type, c.base) for name, (i, c) in places.items()}
-        return " AND ".join(f"{stored}.{quote(name)} = {wanted[name]}" for name in self.key)
+        return " AND ".join(f"{stored}.{quote_ident(name)} = {wanted[name]}" for name in self.key)
 
     def encoded(self, alias: str) -> str:
         """A stored row in the form in which it travels.
 
         Equal texts are the same row to the byte, which is finer than equality, so the wrong row is never taken.
         """
-        texts = ", ".join(as_text(f"{alias}.{quote(c.name)}", c.base) for c in self.columns)
+        texts = ", ".join(as_text(f"{alias}.{quote_ident(c.name)}", c.base) for c in self.columns)
         return f'ARRAY[{texts}]::text[]::text COLLATE "C"'
 
 
@@ -93,11 +90,11 @@ def reshape(conn: Connection, target: Target) -> None:
     if row is None or bool(row[0]) == wanted:
         return
     if not wanted:
-        conn.execute(f"ALTER TABLE {target.table} DROP COLUMN {quote(REGION)}")
+        conn.execute(f"ALTER TABLE {target.table} DROP COLUMN {quote_ident(REGION)}")
         return
-    conn.execute(f'ALTER TABLE {target.table} ADD COLUMN {quote(REGION)} text COLLATE "C"')
+    conn.execute(f'ALTER TABLE {target.table} ADD COLUMN {quote_ident(REGION)} text COLLATE "C"')
     # By hash: the text of a key may be too long for an index.
-    conn.execute(f"CREATE INDEX ON {target.table} (pg_catalog.hashtextextended({quote(REGION)}, 0))")
+    conn.execute(f"CREATE INDEX ON {target.table} (pg_catalog.hashtextextended({quote_ident(REGION)}, 0))")
 
 
 def _index(conn: Connection, target: Target) -> None:
@@ -112,7 +109,7 @@ def _index(conn: Connection, target: Target) -> None:
     if tuple(column for _, column in rows) == target.lookups:
         return
     for name, _ in rows:
-        conn.execute(f"DROP INDEX {quote(target.schema)}.{quote(name)}")
+        conn.execute(f"DROP INDEX {quote_ident(target.schema)}.{quote_ident(name)}")
     for position, column in enumerate(target.lookups):
         name = f"__pgt_lookup_{target.pgt_id}_{position}"
-        conn.execute(f"CREATE INDEX {quote(name)} ON {target.table} USING hash ({quote(column)})")
+        conn.execute(f"CREATE INDEX {quote_ident(name)} ON {target.table} USING hash ({quote_ident(column)})")

@@ -36,10 +36,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 
-from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.db import Connection, statement, translated
 from pgtrickle.errors import PgtrickleError, TransientError
 from pgtrickle.model.flow import Cut
+from pgtrickle.model.identifiers import buffer_name
 
 PART_ROWS = 100_000  # images that one statement nets
 MOST_PARTS = 32  # each reads the whole buffer

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.model.flow import Cut
+from pgtrickle.model.identifiers import buffer_name
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection

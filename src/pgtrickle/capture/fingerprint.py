@@ -7,10 +7,10 @@ together with the change. A fingerprint that is not `unchanged` against the one 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable
 
 from pgtrickle.db import Connection, statement, translated
+from pgtrickle.model.fingerprint import of_history
 
 
 def fingerprints(conn: Connection, relids: Iterable[int]) -> dict[int, str]:
@@ -34,36 +34,3 @@ def fingerprints_for_others(conn: Connection, relids: Iterable[int]) -> dict[int
         row = conn.execute(statement("timeline")).fetchone()
     assert row is not None
     return of_history(row[0], found)
-
-
-def of_history(timeline: str, found: Mapping[int, str]) -> dict[int, str]:
-    return {relid: f"{timeline}/{text}" for relid, text in found.items()}
-
-
-def unchanged(stored: str | None, current: str | None, attnums: Collection[int]) -> bool:
-    """Whether a reader of these columns may go on. Columns that only others read do not matter to it."""
-    if stored is None or current is None:
-        return False
-    was, is_now = _parts(stored), _parts(current)
-    return was[""] == is_now[""] and all(str(a) in is_now and was.get(str(a)) == is_now[str(a)] for a in attnums)
-
-
-def same_identity(stored: str | None, current: str | None) -> bool:
-    """Whether the text of a query still means the same source: by the rule of a view, or for whoever reads it."""
-    return _same("identity", stored, current)
-
-
-def same_name(stored: str | None, current: str | None) -> bool:
-    return _same("name", stored, current)
-
-
-def _same(part: str, stored: str | None, current: str | None) -> bool:
-    if stored is None or current is None:
-        return False
-    return _parts(stored).get(part) == _parts(current).get(part)
-
-
-@lru_cache(4096)  # the same texts come with every refresh
-def _parts(fingerprint: str) -> Mapping[str, str]:
-    structure, *columns = fingerprint.split(" ")
-    return {"": structure, **dict(c.split(":", 1) for c in columns)}

@@ -7,17 +7,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from pgtrickle.capture.fingerprint import fingerprints
-from pgtrickle.capture.trigger import (
-    CapturedColumn,
-    buffer_name,
-    create_buffer,
-    create_function,
-    create_trigger,
-    function_name,
-    function_source,
-)
+from pgtrickle.capture.trigger import CapturedColumn, create_buffer, create_function, create_trigger, function_source
 from pgtrickle.db import Connection, statement, translated
 from pgtrickle.errors import InvariantError, NotDifferentiableError, SourceChangedError, TransientError
+from pgtrickle.model.identifiers import buffer_name, capture_function_name
 
 LOCK_TIMEOUT_MS = 100
 DEADLINE_S = 30.0
@@ -177,7 +170,7 @@ def _remove(conn: Connection, relid: int, *, only_if_unused: bool = False) -> No
         conn.execute("SET LOCAL client_min_messages = warning")
         if only_if_unused and relid not in {row[0] for row in conn.execute(statement("garbage")).fetchall()}:
             return
-        conn.execute(f"DROP FUNCTION IF EXISTS {function_name(relid)}() CASCADE")
+        conn.execute(f"DROP FUNCTION IF EXISTS {capture_function_name(relid)}() CASCADE")
         conn.execute(f"DROP TABLE IF EXISTS {buffer_name(relid)}")
         conn.execute("DELETE FROM pgtrickle.pgt_sources WHERE source_relid = %s", [relid])
         conn.execute("SELECT pgtrickle._wake('capture')")

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pgtrickle.db import quote_ident
+from pgtrickle.model.identifiers import buffer_name, capture_function_name, quote_ident
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,6 @@ class CapturedColumn:
     def definition(self) -> str:
         collate = f" COLLATE {self.collation}" if self.collation else ""
         return f"c{self.attnum} {self.type}{collate}"
-
-
-def buffer_name(relid: int) -> str:
-    return f"pgtrickle_changes.changes_{relid:d}"
-
-
-def function_name(relid: int) -> str:
-    return f"pgtrickle_changes.capture_{relid:d}"
 
 
 def literal(text: str) -> str:
@@ -137,7 +129,7 @@ def create_function(relid: int, source: str) -> list[str]:
     It does not SET search_path, which would cost every writing statement about 10 us: instead each name and operator in
     it is qualified, so the writer's path decides nothing (test_capture_writes tries a hostile one).
     """
-    function = function_name(relid)
+    function = capture_function_name(relid)
     return [
         f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
         f"AS {literal(source)}",
@@ -151,7 +143,7 @@ _ENABLE = {"O": "ENABLE", "R": "ENABLE REPLICA", "A": "ENABLE ALWAYS"}
 
 def create_trigger(relid: int, table: str, name: str, event: str, state: str, *, exists: bool) -> list[str]:
     trigger = quote_ident(name)
-    made = f"CREATE TRIGGER {trigger} {event % table} EXECUTE FUNCTION {function_name(relid)}()"
+    made = f"CREATE TRIGGER {trigger} {event % table} EXECUTE FUNCTION {capture_function_name(relid)}()"
     enabled = f"ALTER TABLE ONLY {table} {_ENABLE[state]} TRIGGER {trigger}"
     if exists:
         return [enabled]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.db import Connection, outside, statement, translated
 from pgtrickle.errors import TransientError
+from pgtrickle.model.identifiers import buffer_name
 
 BATCH_ROWS = 10_000
 MAX_BATCHES = 50

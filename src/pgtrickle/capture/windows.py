@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgtrickle.capture.trigger import buffer_name
 from pgtrickle.model.flow import Cut, Window
+from pgtrickle.model.identifiers import buffer_name
 
 
 def window_predicate(since: str, upto: str, xid: str = "xid") -> str:

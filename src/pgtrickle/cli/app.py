@@ -113,8 +113,8 @@ def run(
     Those of all databases of a server that have pgtrickle, or of several servers.
     """
     from pgtrickle.db.connect import TRANSACTION, connect
-    from pgtrickle.runtime.configure import report
-    from pgtrickle.runtime.launcher import run_forever
+    from pgtrickle.db.database_settings import report
+    from pgtrickle.process.launcher import run_forever
 
     # One DSN, which may hold blanks: not split as typer would.
     servers = server or [dsn for dsn in (os.environ.get("PGTRICKLE_SERVER"),) if dsn]
@@ -147,7 +147,7 @@ def refresh(
     require_installed(server)
     from pgtrickle.cli.render import working
     from pgtrickle.db.connect import TRANSACTION, connect
-    from pgtrickle.runtime.once import refresh_once
+    from pgtrickle.process.refresh_once import refresh_once
 
     with connect(server, role="refresh", pooler=TRANSACTION) as connection:
         settings = options.load(connection, spark_remote=spark_remote).settings
@@ -191,8 +191,8 @@ def verify(
     if (name is None) != everything:
         raise typer.BadParameter("give the name of a stream table, or --all")
     require_installed(server)
-    from pgtrickle.runtime.report import verify_lines
-    from pgtrickle.runtime.verify import verify_tables
+    from pgtrickle.maintain.report import verify_lines
+    from pgtrickle.maintain.verify import verify_tables
 
     results = verify_tables(server, None if name is None else [name], servers=others or ())
     if as_json:
@@ -221,13 +221,13 @@ def plan(
     if (name is None) == (query is None):
         raise typer.BadParameter("give the name of a stream table, or --query")
     require_installed(server)
-    from pgtrickle.runtime.planner import plan_of_query, plan_of_table
+    from pgtrickle.define.plan_requests import plan_of_query, plan_of_table
 
     found = plan_of_query(server, query) if query is not None else plan_of_table(server, name or "")
     if as_json:
         print_json(found)
         return
-    from pgtrickle.pipeline.explain import plan_lines
+    from pgtrickle.pipeline.templates.explain import plan_lines
 
     for line in plan_lines(found, statements=statements):
         typer.echo(line)
@@ -279,7 +279,7 @@ def demo(
 
     A shop keeps writing, stream tables follow, and are verified at the end.
     """
-    from pgtrickle.runtime.demo import run_demo
+    from pgtrickle.demo.run import run_demo
 
     raise typer.Exit(run_demo(options.load().settings, seconds))
 
@@ -295,7 +295,7 @@ def doctor(
 
     Java, Spark, disk and, with --server, PostgreSQL; processes, connections and memory.
     """
-    from pgtrickle.runtime.doctor import examine
+    from pgtrickle.maintain.doctor import examine
 
     report = examine(options.sources(), os.environ, server)
     if as_json:

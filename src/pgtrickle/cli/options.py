@@ -38,7 +38,7 @@ class Options:
         sources = self.sources(**flags)
         if connection is None:
             return sources.load()
-        from pgtrickle.runtime.configure import current_settings
+        from pgtrickle.db.database_settings import current_settings
 
         return sources.load(current_settings(connection))
 

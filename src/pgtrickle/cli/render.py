@@ -15,7 +15,7 @@ from pgtrickle.telemetry import redact
 
 if TYPE_CHECKING:
     from pgtrickle.db.service import Installation
-    from pgtrickle.runtime.budget import Budget
+    from pgtrickle.maintain.budget import Budget
 
 MOST_SUGGESTED = 20
 _SECRET = re.compile(r"secret|password|token|access[.]?key|credential", re.IGNORECASE)

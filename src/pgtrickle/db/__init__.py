@@ -1,8 +1,9 @@
 """The only door to PostgreSQL: connections, error translation, installed objects. Nothing else imports the driver."""
 
-from pgtrickle.db.connect import Connection, connect, outside, qualified, quote_ident, translate, translated
+from pgtrickle.db.connect import Connection, connect, outside, translate, translated
 from pgtrickle.db.install import SCHEMA_VERSION, install, installed_version, uninstall
 from pgtrickle.db.statements import statement
+from pgtrickle.model.identifiers import qualified, quote_ident
 
 __all__ = [
     "SCHEMA_VERSION",

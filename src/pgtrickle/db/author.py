@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from pgtrickle.db.connect import OFF, SAFE_PATH, begin, quote_ident
+from pgtrickle.db.connect import OFF, SAFE_PATH, begin
 from pgtrickle.db.copy import read_batches
 from pgtrickle.db.handover import Handover, connect_again
 from pgtrickle.db.roundtrip import Ask, Rows, ask_all
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError, InvariantError
+from pgtrickle.model.identifiers import quote_ident
 
 if TYPE_CHECKING:
     import pyarrow as pa

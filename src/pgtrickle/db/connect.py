@@ -228,18 +228,6 @@ def chunk_size() -> int:
     return 500 if psycopg.capabilities.has_stream_chunked() else 1
 
 
-def quote_ident(name: str) -> str:
-    """The name as an SQL identifier, always quoted: right for every name, reserved words included."""
-    if "\x00" in name or not name:
-        raise DefinitionError(f"{name!r} cannot be a PostgreSQL identifier")
-    return '"' + name.replace('"', '""') + '"'
-
-
-def qualified(schema: str, name: str) -> str:
-    """schema.name, both quoted."""
-    return f"{quote_ident(schema)}.{quote_ident(name)}"
-
-
 _MISSING = frozenset({"42P01", "42703", "42883", "42704", "3F000", "42P10", "42804", "42846"})
 _OUT_OF_RANGE = frozenset({"22003", "22008", "22009", "22P03", "22P05", "2200H"})
 _TRANSIENT = frozenset(

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import psycopg
 
-from pgtrickle.db.connect import Connection, quote_ident, translate, translated
+from pgtrickle.db.connect import Connection, translate, translated
 from pgtrickle.db.install import INSTALL_LOCK, become, install
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError, PgtrickleError, TransientError
+from pgtrickle.model.identifiers import quote_ident
 
 DEFAULT_SERVICE_ROLE = "pgtrickle_service"
 BROKER_ROLE = "pgtrickle_broker"

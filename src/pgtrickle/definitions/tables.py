@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pgtrickle.db import Connection, qualified, statement, translated
+from pgtrickle.db import Connection, statement, translated
 from pgtrickle.db.position import line_of_error
 from pgtrickle.db.session import defaulted
 from pgtrickle.definitions import present
@@ -17,6 +17,7 @@ from pgtrickle.definitions.order import Name, mentions, upstream_first
 from pgtrickle.definitions.present import Present, placed, sqlstate
 from pgtrickle.definitions.wanted import DEFAULTS, Definition, Option, Place
 from pgtrickle.errors import DefinitionError, PgtrickleError, RefusedError, TransientError
+from pgtrickle.model.identifiers import qualified
 from pgtrickle.model.session import USUAL
 
 _MISSING_COLUMN = "42703"

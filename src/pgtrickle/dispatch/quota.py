@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+WORKER_CONNECTIONS = 2  # one reads at a snapshot, one writes
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.embedded import EmbeddedPostgres
-from pgtrickle.runtime.sparkserver import SparkServer
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
 from tests.conftest import prepare_server
 from tests.fuzz.case import alone

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import ROLE, ROLE_PASSWORD
 
 # The service role itself; one whose tables and code are not its own; one whom it may act as.

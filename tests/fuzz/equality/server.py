@@ -12,8 +12,8 @@ import psycopg
 from psycopg import sql
 
 from pgtrickle.db.install import install
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import ROLE, ROLE_PASSWORD, create_database, drop_database
 from tests.fuzz.equality.authors import Author, Session, settled
 from tests.fuzz.equality.case import QUERIES, TypesCase, TypesWave

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pgtrickle.pipeline.spark import SparkEngine
-from pgtrickle.runtime.embedded import EmbeddedPostgres
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.fuzz.equality import wave
 from tests.fuzz.equality.authors import ROLES, WAYS
 from tests.fuzz.equality.case import generate, read, script

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from pgtrickle.errors import PgtrickleError
-from pgtrickle.runtime.verify import VerifyResult, verify_tables
+from pgtrickle.maintain.verify import VerifyResult, verify_tables
 from tests.fuzz import wave
 from tests.fuzz.equality.case import TypesCase
 from tests.fuzz.equality.kinds import OUTPUT

@@ -15,7 +15,7 @@ WITH a AS (
 
 -- term 1: sale
 WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
-  FROM "pgtrickle_changes"."changes_1" AS c
+  FROM pgtrickle_changes.changes_1 AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND c.action <> 'T' LIMIT 7) SELECT b.x AS "x", z.y AS "y", b."__pgt_w" AS "__pgt_w"
   FROM ((SELECT a.id AS "x", a.qty AS "y", a."__pgt_w" AS "__pgt_w"
   FROM (SELECT sale.id AS "id", sale.qty AS "qty", sale."__pgt_w" AS "__pgt_w"
@@ -30,7 +30,7 @@ WITH "__pgt_d0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c
 
 -- term 2: sale
 WITH "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
-  FROM "pgtrickle_changes"."changes_1" AS c
+  FROM pgtrickle_changes.changes_1 AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND c.action <> 'T' LIMIT 7) SELECT b.x AS "x", z.y AS "y", z."__pgt_w" AS "__pgt_w"
   FROM ((SELECT a.id AS "x", a.qty AS "y"
   FROM (SELECT sale.id AS "id", sale.qty AS "qty"
@@ -45,9 +45,9 @@ WITH "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c
 
 -- term 3: sale and sale
 WITH "__pgt_n0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'D' THEN 1 ELSE -1 END AS "__pgt_w"
-  FROM "pgtrickle_changes"."changes_1" AS c
+  FROM pgtrickle_changes.changes_1 AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND c.action <> 'T' LIMIT 7), "__pgt_d1" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c3 AS "qty", c.c4 AS "price", c.c5 AS "at", c.c6 AS "note", c.c7 AS "tags", c.c8 AS "ok", CASE c.action WHEN 'I' THEN 1 ELSE -1 END AS "__pgt_w"
-  FROM "pgtrickle_changes"."changes_1" AS c
+  FROM pgtrickle_changes.changes_1 AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND c.action <> 'T' LIMIT 7) SELECT b.x AS "x", z.y AS "y", b."__pgt_w" * z."__pgt_w" AS "__pgt_w"
   FROM ((SELECT a.id AS "x", a.qty AS "y", a."__pgt_w" AS "__pgt_w"
   FROM (SELECT sale.id AS "id", sale.qty AS "qty", sale."__pgt_w" AS "__pgt_w"
@@ -62,7 +62,7 @@ WITH "__pgt_n0" AS MATERIALIZED (SELECT c.c1 AS "id", c.c2 AS "customer_id", c.c
 
 -- around pending changes
 WITH "__pgt_sw0" AS MATERIALIZED (SELECT DISTINCT c.c1 AS k0
-  FROM "pgtrickle_changes"."changes_1" AS c
+  FROM pgtrickle_changes.changes_1 AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND c.action <> 'T'), "__pgt_sb1" AS MATERIALIZED (SELECT (b.r::text[])[1]::integer AS c1, (b.r::text[])[2]::integer AS c2, (b.r::text[])[3]::integer AS c3, (b.r::text[])[4]::numeric(10,2) AS c4, (b.r::text[])[5]::timestamp with time zone AS c5, (b.r::text[])[6]::text AS c6, (b.r::text[])[7]::text[] AS c7, (b.r::text[])[8]::boolean AS c8
   FROM (SELECT b.r, sum(b.n) AS n
   FROM (SELECT ARRAY[t."id"::text, t."customer_id"::text, t."qty"::text, t."price"::text, t."at"::text, t."note"::text, t."tags"::text, t."ok"::text]::text[]::text AS r, 1 AS n
@@ -70,7 +70,7 @@ WITH "__pgt_sw0" AS MATERIALIZED (SELECT DISTINCT c.c1 AS k0
   WHERE (t."id") IN (SELECT w.k0
   FROM "__pgt_sw0" AS w)
   UNION ALL SELECT ARRAY[c.c1::text, c.c2::text, c.c3::text, c.c4::text, c.c5::text, c.c6::text, c.c7::text, c.c8::text]::text[]::text, CASE c.action WHEN 'I' THEN -1 ELSE 1 END
-  FROM "pgtrickle_changes"."changes_1" AS c
+  FROM pgtrickle_changes.changes_1 AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND c.action <> 'T') AS b
   GROUP BY b.r
   HAVING sum(b.n) > 0) AS b, unnest(array_fill(1, ARRAY[b.n::int4]))) SELECT b.x AS "x", z.y AS "y"

@@ -7,8 +7,8 @@ that PostgreSQL has and Spark cannot carry (a numeric of 50 digits, NaN) is an I
 from __future__ import annotations
 
 from pgtrickle.errors import DefinitionError, InexactValueError, PgtrickleError
+from pgtrickle.pipeline.executor_errors import reported, written
 from pgtrickle.pipeline.expressions.types import MOST_DIGITS, Column, Functions
-from pgtrickle.pipeline.reported import reported, written
 
 DIVISION_BY_ZERO = "division by zero"
 OUT_OF_RANGE = "value out of range"

@@ -15,7 +15,7 @@ from typing import Any
 
 from pgtrickle.errors import DefinitionError
 from pgtrickle.model.texts import from_text
-from pgtrickle.pipeline import carriers
+from pgtrickle.pipeline import codec as carriers
 
 Column = Any  # pyspark.sql.Column, classic or Connect
 Functions = Any  # the module pyspark.sql.functions, handed in so that only `translate` imports Spark

@@ -79,7 +79,7 @@ DECLARE
     st pgtrickle.pgt_stream_tables;
     i int;
 BEGIN
-    -- One that stands for a foreign or declared table has the names of that, and its origin is found by name: see runtime/foreign.py.
+    -- One that stands for a foreign or declared table has the names of that, and its origin is found by name: see define/foreign_tables.py.
     SELECT t.* INTO st
     FROM pgtrickle.pgt_stream_tables AS t
     JOIN pgtrickle.pgt_mirrors AS m ON m.pgt_id = t.pgt_id

@@ -1,5 +1,5 @@
 -- Definitions that read other databases. This server cannot look into them, so the call stores what is wanted and by whom, and the
--- control plane resolves it: see runtime/definer.py.
+-- control plane resolves it: see define/cross_database.py.
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_definitions (
     pgt_schema name NOT NULL,
     pgt_name name NOT NULL,

@@ -1,5 +1,5 @@
 -- How a query would be maintained, told before anything is created. Only the control plane compiles queries, so it is asked:
--- see runtime/planner.py. CALL explain_query commits its question, waits for the answer and takes it; validate_query, which can do
+-- see define/plan_requests.py. CALL explain_query commits its question, waits for the answer and takes it; validate_query, which can do
 -- neither, leaves a question that is committed with its caller's transaction, and shows the answer when it is called again.
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_plans (
     plan_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

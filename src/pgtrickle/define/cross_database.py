@@ -1,0 +1,296 @@
+"""Definitions that read other databases: tables are looked up there and mirrored here, PostgreSQL types the query.
+
+Whoever asks has to be allowed to read: what is here is checked by this database, what is elsewhere by the database that
+it is in, for the role of the same name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.db import catalog
+from pgtrickle.db.connect import translated
+from pgtrickle.db.probe import make_probe
+from pgtrickle.db.statements import statement
+from pgtrickle.define.operators import explicit
+from pgtrickle.errors import DefinitionError, InvariantError, PgtrickleError, SourceChangedError, TransientError
+from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.origin.sessions import Origins, Place
+from pgtrickle.pipeline.text.references import reference_at, references_to
+from pgtrickle.pipeline.text.tokens import without_constants
+from pgtrickle.telemetry import event
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OriginTable:
+    """A table of another database, as somebody who may read it sees it."""
+
+    place: Place
+    schema: str
+    name: str
+    relid: int
+    columns: tuple[dict[str, Any], ...]
+    key: tuple[int, ...]
+    indexes: tuple[dict[str, Any], ...]
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.place.database}.{self.schema}.{self.name}"
+
+    def readable_by(self, other: OriginTable) -> OriginTable:
+        """With the columns that somebody else may read, too, as that one sees it."""
+        theirs = {c["attnum"] for c in other.columns if c["may_read"]}
+        columns = tuple({**c, "may_read": c["may_read"] and c["attnum"] in theirs} for c in self.columns)
+        return replace(self, columns=columns)
+
+
+@dataclass(slots=True)
+class _Shell:
+    """An empty table in the place of one elsewhere, while the query is typed."""
+
+    table: OriginTable
+    name: str
+
+    @property
+    def relation(self) -> str:
+        return f"pg_temp.{self.name}"
+
+
+@dataclass(slots=True)
+class Asked:
+    """A row of pgt_definitions: what is wanted, and by whom."""
+
+    schema: str
+    name: str
+    pgt_id: int | None
+    query: str
+    options: dict[str, Any]
+    search_path: str
+    role: str
+    asked_at: datetime | None = None  # None: of a query that is only planned
+    shells: dict[tuple[str, ...], _Shell] = field(default_factory=dict)
+
+    @property
+    def request(self) -> dict[str, Any]:
+        return {"schema": self.schema, "name": self.name, "asked_at": self.asked_at}
+
+
+def define_pending(home: Connection, dsn: str, origins: Origins) -> int:
+    """All that wait; those that are refused, or cannot be decided now, say why. Returns how many were accepted."""
+    accepted = 0
+    for asked in pending(home):
+        error: PgtrickleError | None = None
+        try:
+            with translated(), home.transaction():
+                define(home, dsn, origins, asked)
+                done = home.execute(statement("definition_done"), asked.request)
+                if not done.rowcount:
+                    raise TransientError("it was asked for anew, or taken back, meanwhile")
+            accepted += 1
+        except PgtrickleError as caught:
+            if home.closed or home.broken:
+                raise
+            error = caught
+        if error is not None:
+            _refuse(home, asked, error)
+    return accepted
+
+
+def _refuse(home: Connection, asked: Asked, error: PgtrickleError) -> None:
+    is_final = not isinstance(error, TransientError)
+    with translated():
+        home.execute(
+            statement("definition_refused"),
+            {**asked.request, "message": error.one_line(), "is_final": is_final},
+        )
+    log.warning(
+        "A definition was refused" if is_final else "A definition waits",
+        extra=event("definer.refused", table=f"{asked.schema}.{asked.name}", detail=error.one_line()),
+    )
+
+
+def pending(home: Connection) -> list[Asked]:
+    with translated():
+        return [Asked(*row) for row in home.execute(statement("definitions_pending")).fetchall()]
+
+
+def define(home: Connection, dsn: str, origins: Origins, asked: Asked) -> None:
+    """In a transaction of `home`, with the rights of the role that asks."""
+    find = _finder(dsn, origins, asked.role)
+    keywords = catalog.keywords(home)
+
+    def place(parts: tuple[str, ...]) -> tuple[str, str]:
+        return _shell(home, asked, parts, find)
+
+    if home.execute("SELECT current_user = %s", (asked.role,)).fetchone() != (True,):
+        # First without its constants: to read one may run code of whoever owns its type, here with our privileges.
+        _type(home, replace(asked, query=without_constants(asked.query)), keywords, place)
+        row = home.execute(statement("constants_trusted"), {"probe": "pg_temp.__pgt_probe"}).fetchone()
+        home.execute("DROP VIEW pg_temp.__pgt_probe")
+        if row is not None and row[0] is not None:
+            raise DefinitionError(str(row[0]), hint="convert it in the query, for example to text")
+    _type(home, asked, keywords, place)
+    require_columns(home)
+    used = {r[0]: frozenset(r[1]) for r in home.execute(statement("probe_columns")).fetchall()}
+    # As PostgreSQL understood it over all columns: * and NATURAL mean those of the tables, not of the mirrors.
+    row = home.execute(statement("probe_text")).fetchone()
+    assert row is not None
+    text, operators = row
+    home.execute("DROP VIEW pg_temp.__pgt_probe")
+    # While the tables that it was typed over are there: operators that the text does not name are those of the author.
+    text = explicit(home, text, operators, asked.search_path).query
+    mirrors = []
+    for shell in asked.shells.values():
+        (relid,) = home.execute("SELECT %s::pg_catalog.regclass::oid::int8", (shell.relation,)).fetchone() or (0,)
+        positions = used.get(relid, frozenset())
+        names = {c["name"] for i, c in enumerate(shell.table.columns, start=1) if i in positions}
+        mirrors.append(ensure_mirror(home, shell.table, names))
+        for reference in references_to(text, (shell.name,), keywords):
+            text = reference.replaced(text, "pgtrickle_changes", f"mirror_{mirrors[-1]}")
+        home.execute(f"DROP TABLE {shell.relation}")
+    if make_probe(home, text) is not None:
+        raise InvariantError("a name of another database is left in the query")
+    relids = [r[0] for r in home.execute(statement("mirror_relids"), {"ids": mirrors}).fetchall()]
+    registered = home.execute(
+        statement("definition_register"),
+        {
+            "id": asked.pgt_id,
+            "role": asked.role,
+            "mirrors": relids,
+            "schema": asked.schema,
+            "name": asked.name,
+            "query": asked.query,
+            "options": json.dumps(asked.options),
+        },
+    ).fetchone()
+    if registered is None:
+        raise DefinitionError(f"role {asked.role} is gone")
+    home.execute("DROP VIEW pg_temp.__pgt_probe")
+
+
+def require_columns(home: Connection) -> None:
+    """A mirror has the columns that are named, and one of ours: rows as a whole are not those of the table."""
+    row = home.execute(statement("probe_whole_rows")).fetchone()
+    if row is not None and row[0]:
+        raise DefinitionError(
+            "the query uses a whole row, or a system column, of a table of another database", hint="name its columns"
+        )
+
+
+def _type(
+    home: Connection,
+    asked: Asked,
+    keywords: frozenset[str],
+    place: Callable[[tuple[str, ...]], tuple[str, str]],
+) -> None:
+    """Makes the probe. PostgreSQL says, one after the other, where a name of another database stands."""
+    text = asked.query
+    while (position := make_probe(home, text, asked.search_path)) is not None:
+        reference = reference_at(text, position, keywords)
+        text = reference.replaced(text, *place(reference.parts))
+
+
+def _finder(dsn: str, origins: Origins, role: str) -> Callable[[tuple[str, ...]], OriginTable]:
+    def find(parts: tuple[str, ...]) -> OriginTable:
+        database, schema, name = parts
+        with origins.visit(dsn, database) as (conn, place):
+            return find_table(conn, place, schema, name, role)
+
+    return find
+
+
+def find_table(conn: Connection, place: Place, schema: str, name: str, role: str) -> OriginTable:
+    """A table at its origin. Raises when it is none whose changes can be captured, or when the role may not read it.
+
+    To whoever may not read it, it says no more than that.
+    """
+    full_name = f"{place.database}.{schema}.{name}"
+    with translated():
+        row = conn.execute(statement("origin_table"), {"schema": schema, "name": name, "role": role}).fetchone()
+    assert row is not None
+    relid, _, denied, columns, key, indexes, obstacle = row
+    if denied is not None:
+        raise DefinitionError(
+            f"{full_name}: {denied}", hint="rights are checked where the table is, for the role of your name"
+        )
+    if relid is None:
+        raise DefinitionError(f"{full_name} does not exist", hint="write database.schema.table")
+    if obstacle is not None:
+        raise DefinitionError(f"{full_name} {obstacle}, so its changes cannot be captured", hint="name a table")
+    return OriginTable(place, schema, name, relid, tuple(columns), tuple(key or ()), tuple(indexes))
+
+
+def _shell(
+    home: Connection,
+    asked: Asked,
+    parts: tuple[str, ...],
+    find: Callable[[tuple[str, ...]], OriginTable],
+) -> tuple[str, str]:
+    if parts not in asked.shells:
+        table = find(parts)
+        name = f"__pgt_shell_{len(asked.shells)}"
+        columns = ", ".join(_column(c, c["name"]) for c in table.columns)
+        try:
+            with translated(), home.transaction():
+                home.execute(f"CREATE TEMPORARY TABLE {name} ({columns})")
+        except SourceChangedError as error:
+            raise DefinitionError(
+                f"{table.full_name} cannot be read here: {error.message}", hint="create the type or collation here, too"
+            ) from error
+        asked.shells[parts] = _Shell(table, name)
+    return "pg_temp", asked.shells[parts].name
+
+
+def _column(column: Mapping[str, Any], name: str) -> str:
+    collation = f" COLLATE {column['collation']}" if column["collation"] else ""
+    return f"{quote_ident(name)} {column['type']}{collation}"
+
+
+def ensure_mirror(home: Connection, table: OriginTable, names: set[str], local: int | None = None) -> int:
+    """A mirror with these columns, and those of the table's key; one that is there already is taken.
+
+    `local`: the relation here that it stands for, whose names and types its columns have.
+    """
+    keys = set(table.key)
+    wanted = [c for c in table.columns if c["name"] in names or c["attnum"] in keys] or list(table.columns[:1])
+    for column in wanted:
+        if column["name"] in names and not column["may_read"]:
+            raise DefinitionError(f"permission denied for column {column['name']} of {table.full_name}")
+        if column["obstacle"]:
+            raise DefinitionError(f"column {column['name']} of {table.full_name} {column['obstacle']}")
+    attnums = sorted(c["attnum"] for c in wanted)
+    asked = {"key": table.place.key, "relid": table.relid, "columns": attnums, "names": [c["name"] for c in wanted]}
+    row = home.execute(statement("mirror_find"), {**asked, "local": local}).fetchone()
+    if row is not None:
+        return int(row[0])
+    by_number = {c["attnum"]: c["name"] for c in wanted}
+    indexes = [
+        {"columns": [by_number[a] for a in index["columns"]], "is_unique": bool(index["is_unique"])}
+        for index in table.indexes
+        if by_number.keys() >= set(index["columns"])
+    ]
+    origin = {
+        "key": table.place.key,
+        "server": table.place.server,
+        "database": table.place.database,
+        "schema": table.schema,
+        "table": table.name,
+        "relid": table.relid,
+    }
+    columns = [{"origin_name": c["name"], **c, "not_null": c["attnum"] in keys} for c in wanted]
+    row = home.execute(
+        "SELECT pgtrickle._make_mirror(%s::jsonb, %s::jsonb, %s::jsonb, %s::int8::oid)",
+        (json.dumps(origin), json.dumps(columns), json.dumps(indexes), local),
+    ).fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,276 @@
+"""Foreign and declared tables whose origin is a database of the fleet: what reads them is moved to mirrors of it.
+
+And back, when the origin is not managed any more, or is another one. Until then they are read as they are, in FULL.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import logging
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.db import catalog
+from pgtrickle.db.connect import translated
+from pgtrickle.db.discover import server_label
+from pgtrickle.db.probe import make_probe
+from pgtrickle.db.proof import is_user
+from pgtrickle.db.statements import statement
+from pgtrickle.define.cross_database import OriginTable, ensure_mirror, find_table, require_columns
+from pgtrickle.define.renames import typed_text
+from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
+from pgtrickle.model.texts import same_text
+from pgtrickle.origin.sessions import Origins
+from pgtrickle.pipeline.text.references import references_to
+from pgtrickle.telemetry import event
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A row of shared_candidates."""
+
+    pgt_id: int
+    creator: str
+    relid: int
+    schema: str | None  # None: it was dropped
+    name: str | None
+    is_foreign: bool | None
+    database: str | None
+    host: str | None
+    port: str | None
+    origin: tuple[str, str, str] | None
+    declared_by: str | None
+    has_mapping: bool
+    remote_user: str | None
+    password: str | None = field(repr=False)
+    is_vouched: bool
+    columns: tuple[dict[str, Any], ...]
+    served_key: str | None
+    served_relid: int | None
+    served_columns: tuple[dict[str, Any], ...]
+    mirror: int | None
+
+    @property
+    def label(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    def is_served_by(self, table: OriginTable | None) -> bool:
+        """Whether its mirror is one of this table, and its columns are those that it has here."""
+        if table is None or (table.place.key, table.relid) != (self.served_key, self.served_relid):
+            return False
+        here = {c["name"]: c for c in self.columns}
+        there = {c["name"]: c for c in table.columns}
+        for column in self.served_columns:
+            local = here.get(column["name"])
+            its = there.get(local["origin_name"]) if local is not None else None
+            if local is None or its is None or (its["attnum"], local["type"]) != (column["attnum"], column["type"]):
+                return False
+            if not same_text(its["type"], local["type"]):
+                return False
+        return True
+
+
+def serve_shared(home: Connection, dsn: str, origins: Origins) -> int:
+    """Moves what can be moved; returns how many stream tables were. An origin that does not answer changes nothing."""
+    with translated():
+        rows = home.execute(statement("shared_candidates")).fetchall()
+    moved = 0
+    candidates = [_candidate(row) for row in rows]
+    for pgt_id, group in groupby(candidates, lambda c: c.pgt_id):
+        try:
+            with translated(), home.transaction():
+                moved += _serve(home, dsn, origins, pgt_id, list(group))
+        except TransientError:
+            if home.closed or home.broken:
+                raise
+        except PgtrickleError as error:
+            log.warning(
+                "A stream table stays as it is", extra=event("definer.stays", pgt_id=pgt_id, detail=error.one_line())
+            )
+    return moved
+
+
+def _candidate(row: Sequence[Any]) -> _Candidate:
+    values = list(row)
+    values[9] = tuple(row[9]) if row[9] is not None and all(row[9]) else None
+    values[15] = tuple(row[15])
+    values[18] = tuple(row[18] or ())
+    return _Candidate(*values)
+
+
+def _serve(home: Connection, dsn: str, origins: Origins, pgt_id: int, candidates: Sequence[_Candidate]) -> int:
+    found: dict[int, OriginTable] = {}
+    reason: str | None = None
+    for candidate in candidates:
+        try:
+            found[candidate.relid] = _origin(dsn, origins, candidate)
+        except TransientError:
+            raise
+        except PgtrickleError as error:
+            reason = reason or f"{candidate.label}: {error.message}"
+    unserved = [c for c in candidates if c.mirror is None]
+    moved_away = [c for c in candidates if c.mirror is not None and not c.is_served_by(found.get(c.relid))]
+    if moved_away:
+        return _alter(home, pgt_id, moved_away, {})
+    if reason is not None and len(unserved) == len(candidates):
+        home.execute(statement("mode_reason"), {"id": pgt_id, "reason": f"{reason}; so it is read as it is"})
+        return 0
+    if unserved:
+        return _alter(home, pgt_id, unserved, found)
+    _follow_here(home, pgt_id, candidates)
+    return 0
+
+
+def _follow_here(home: Connection, pgt_id: int, candidates: Sequence[_Candidate]) -> None:
+    """Tables that mirrors stand for are in the query as it was typed alone: by the names that they have now."""
+    row = home.execute(
+        "SELECT defining_query, original_query FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s FOR UPDATE", (pgt_id,)
+    ).fetchone()
+    if row is None or all(c.name is None or c.name in row[1] for c in candidates):
+        return
+    home.execute(
+        "UPDATE pgtrickle.pgt_stream_tables SET original_query = %s WHERE pgt_id = %s",
+        (typed_text(home, pgt_id, row[0]), pgt_id),
+    )
+
+
+def _origin(dsn: str, origins: Origins, candidate: _Candidate) -> OriginTable:
+    if candidate.schema is None:
+        raise DefinitionError("the table is gone")
+    if candidate.origin is None:
+        raise DefinitionError("it does not say which table of which database it is")
+    database, schema, name = candidate.origin
+    role = candidate.creator
+    if candidate.declared_by is not None:
+        database = _declared(dsn, origins, database)
+    elif not candidate.has_mapping:
+        raise DefinitionError(f"role {role} has no user mapping for its server")
+    else:
+        role = candidate.remote_user or role
+        host, port = candidate.host, candidate.port or "5432"
+        server = _server(dsn, origins, host, port)
+        if server is None:
+            raise DefinitionError(f"its server {host or 'localhost'}:{port} is not one of this fleet")
+        database = f"{database}@{server}"
+    with origins.visit(dsn, database) as (conn, place):
+        if role != candidate.creator and not (candidate.is_vouched or is_user(conn, role, candidate.password)):
+            raise DefinitionError(f"the user mapping of {candidate.creator} does not prove to be {role}")
+        table = find_table(conn, place, schema, name, role)
+        if candidate.declared_by not in (None, role):
+            # Otherwise whoever declares would choose what others, who may read more, put into their stream tables.
+            table = table.readable_by(find_table(conn, place, schema, name, str(candidate.declared_by)))
+    return table
+
+
+def _declared(dsn: str, origins: Origins, database: str) -> str:
+    """database@host:port as a subscription has it, with the host as this fleet names it. Others stay as they are."""
+    name, _, server = database.rpartition("@")
+    host, _, port = server.rpartition(":")
+    found = _server(dsn, origins, host, port) if name and host else None
+    return database if found is None else f"{name}@{found}"
+
+
+def _server(dsn: str, origins: Origins, host: str | None, port: str) -> str | None:
+    """The server of the fleet that is meant. `localhost` is, to a server, where it is itself."""
+    own = server_label(dsn)
+    if host is None or host.startswith("/") or host in ("localhost", "127.0.0.1", "::1"):
+        return own if own.rpartition(":")[2] == port else None
+    meant = _addresses(host)
+    for label in dict.fromkeys((own, *map(server_label, origins.servers))):
+        there, _, its_port = label.rpartition(":")
+        if its_port == port and (there == host or meant & _addresses(there)):
+            return label
+    return None
+
+
+def _addresses(host: str) -> set[str]:
+    if host.startswith("/"):
+        return set()
+    try:
+        return {str(ipaddress.ip_address(info[4][0])) for info in socket.getaddrinfo(host, None)}
+    except (OSError, ValueError):
+        return set()
+
+
+def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], found: dict[int, OriginTable]) -> int:
+    """The same query with these relations replaced by their mirrors, or, where they have such, the other way round.
+
+    Not while something that it reads was renamed: its text means something else until that is followed.
+    """
+    if home.execute("SELECT pgtrickle._reads_otherwise(%s)", (pgt_id,)).fetchone() == (True,):
+        return 0
+    row = home.execute(
+        "SELECT defining_query, original_query, coalesce(pgtrickle._author(created_by, created_key), '') "
+        "FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s FOR UPDATE",
+        (pgt_id,),
+    ).fetchone()
+    if row is None:
+        return 0
+    text, original, creator = row
+    mirrors: list[int] = [r[0] for r in home.execute(statement("mirrors_read"), {"id": pgt_id}).fetchall()]
+    used = {r[0]: frozenset(r[1]) for r in home.execute(statement("columns_used"), {"id": pgt_id}).fetchall()}
+    keywords = catalog.keywords(home)
+    for candidate in candidates:
+        if candidate.schema is None or candidate.name is None:
+            raise DefinitionError("a table that it reads by its origin is gone", hint="define it anew")
+        here, there = (candidate.schema, candidate.name), ("pgtrickle_changes", f"mirror_{candidate.mirror}")
+        if candidate.mirror is None:
+            mirrors.append(ensure_mirror(home, *_as_local(candidate, found[candidate.relid], used)))
+            there = ("pgtrickle_changes", f"mirror_{mirrors[-1]}")
+        old, new = (here, there) if candidate.mirror is None else (there, here)
+        places = references_to(text, old, keywords)
+        if not places:
+            raise DefinitionError(f"{candidate.label} is read through a view, which hides it")
+        for place in places:
+            text = place.replaced(text, *new)
+    if make_probe(home, text) is not None:
+        raise DefinitionError("the query names another database")
+    require_columns(home)
+    relids = [r[0] for r in home.execute(statement("mirror_relids"), {"ids": mirrors}).fetchall()]
+    home.execute(
+        statement("definition_register"),
+        {
+            "id": pgt_id,
+            "role": creator,
+            "mirrors": relids,
+            "schema": None,
+            "name": None,
+            "query": original,
+            "options": json.dumps({}),
+        },
+    )
+    home.execute("DROP VIEW pg_temp.__pgt_probe")
+    return 1
+
+
+def _as_local(
+    candidate: _Candidate, table: OriginTable, used: dict[int, frozenset[int]]
+) -> tuple[OriginTable, set[str], int]:
+    """The table at its origin under the names and types that its columns have here."""
+    there = {c["name"]: c for c in table.columns}
+    columns = []
+    for column in candidate.columns:
+        its = there.get(column["origin_name"])
+        if its is None:
+            raise DefinitionError(f"{table.full_name} has no column {column['origin_name']}")
+        if not same_text(its["type"], column["type"]):
+            raise DefinitionError(
+                f"column {column['name']} is of type {column['type']} here and {its['type']} at its origin"
+            )
+        local = {"name": column["name"], "type": column["type"], "collation": column["collation"]}
+        columns.append({**its, **local, "origin_name": column["origin_name"]})
+    numbers = used.get(candidate.relid, frozenset())
+    names = {c["name"] for c in candidate.columns if c["attnum"] in numbers}
+    known = {c["attnum"] for c in columns}
+    key = table.key if known.issuperset(table.key) else ()
+    moved = OriginTable(table.place, table.schema, table.name, table.relid, tuple(columns), key, table.indexes)
+    return moved, names, candidate.relid

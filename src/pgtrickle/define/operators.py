@@ -1,0 +1,229 @@
+"""A query's text with the operators that PostgreSQL found for its author (ADR 23).
+
+The kept text does not name the operators of JOIN USING, NULLIF and the like. Under our search_path they may be others:
+citext is then compared as text. So the text is parsed here as we would run it, its operators are compared with those of
+the author, and where they differ the places are written out until they do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+from pgtrickle.db.connect import SAFE_PATH, translated
+from pgtrickle.db.statements import statement
+from pgtrickle.define.author_query import looked_at
+from pgtrickle.errors import DefinitionError, NotDifferentiableError, SourceChangedError
+from pgtrickle.model.catalog import Relation, StreamTable
+from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.pipeline.text import implicit_operators as implicit
+from pgtrickle.pipeline.text.node_tree import taken_for_another
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+_VIEW = "__pgt_meaning"
+_BUILT_IN = "OPERATOR(pg_catalog.=)"
+_MOST_TRIES = 4_000
+NO_OPERATOR = "to follow changes, values would have to be compared whose type has no operators in pg_catalog"
+# Objects that PostgreSQL itself made have smaller numbers.
+FIRST_OF_USERS = 16384
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """A text that means under our search_path what the author's did. `only_whole`: why it cannot be followed from
+    changes as it is written now."""
+
+    query: str
+    only_whole: str | None = None
+
+
+def mark(table: StreamTable) -> str:
+    """Of a text and its operators: kept in the plan, so that both are compared once."""
+    parts = [table.query, *map(str, table.operators), str(table.session_settings.get("search_path"))]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def meant(conn: Connection, table: StreamTable) -> Meant:
+    """Of tables from before operators were kept: the text as it is."""
+    if not table.session_settings or table.mirror is not None:
+        return Meant(table.query)
+    known = (table.plan or {}).get("meant")
+    if isinstance(known, dict) and known.get("mark") == mark(table):
+        return Meant(known["query"] or table.query, known["only_whole"])
+    try:
+        return explicit(conn, table.query, table.operators, table.session_settings.get("search_path"), table)
+    except NotDifferentiableError as error:
+        raise SourceChangedError(error.message, hint=error.hint) from error
+
+
+def as_meant(table: StreamTable, found: Meant) -> StreamTable:
+    """The table with this text, which is not looked at again."""
+    written = replace(table, query=found.query)
+    return replace(written, plan={**(table.plan or {}), "meant": kept(written, found)})
+
+
+def kept(table: StreamTable, found: Meant) -> dict[str, str | None]:
+    """For the plan."""
+    query = found.query if found.query != table.query else None
+    return {"mark": mark(table), "query": query, "only_whole": found.only_whole}
+
+
+def view_explicit(conn: Connection, relation: Relation, table: StreamTable) -> Relation:
+    """A view whose text is to be a part of the query's: its operators are those that its own author found."""
+    if relation.query is None:
+        return relation
+    row = conn.execute("SELECT pgtrickle._operators(%s::int8::oid)::int8[]", (relation.relid,)).fetchone()
+    operators = row[0] if row is not None else []
+    if not any(o >= FIRST_OF_USERS for o in operators):
+        return relation
+    found = explicit(conn, relation.query.strip().rstrip(";"), operators, None, table)
+    if found.only_whole is not None:
+        raise NotDifferentiableError(f"view {relation.name}: {found.only_whole}")
+    return replace(relation, query=found.query)
+
+
+def explicit(
+    conn: Connection, query: str, operators: Sequence[int], path: str | None, table: StreamTable | None = None
+) -> Meant:
+    """`path`: the author's; None where it is not known. `table`: whose query it is, if it is one already. Raises when
+    the text cannot be written so that it has these operators."""
+    wanted = Counter(operators)
+    ours = _operators(conn, table, query, SAFE_PATH)
+    # Operators of pg_catalog that are others now go by types of columns that are others now.
+    are_built_in = ours is not None and all(o < FIRST_OF_USERS for o in (*ours, *wanted))
+    if ours == wanted or are_built_in:
+        return Meant(query)
+    theirs = [tuple(row) for row in conn.execute(statement("operator_names"), {"operators": list(wanted)}).fetchall()]
+    schemas = list(dict.fromkeys(schema for _, schema, *_ in theirs))
+    listed = [quote_ident(schema) for schema in schemas]
+    text = implicit.without_row_operators(query)
+    for tried in dict.fromkeys([path, ", ".join(["pg_catalog", *listed])]):
+        if tried is not None and _operators(conn, table, text, tried) == wanted:
+            equal = [f"OPERATOR({s}.=)" for s, (_, _, n, _) in _named(listed, schemas, theirs) if n == "="]
+            found = _Writer(conn, table, tried, list(dict.fromkeys(equal)), wanted).write(text)
+            if found is not None:
+                return found
+    names = ", ".join(name for *_, name in theirs) or "one of pg_catalog"
+    raise NotDifferentiableError(
+        f"the query compares by an operator that its text does not name, and cannot be written with it: {names}",
+        hint="write the comparison with the operator, as in ON a.x OPERATOR(schema.=) b.x, and alter the query",
+    )
+
+
+def _named(
+    listed: Sequence[str], schemas: Sequence[str], theirs: Sequence[tuple[int, str, str, str]]
+) -> Iterator[tuple[str, tuple[int, str, str, str]]]:
+    for row in theirs:
+        yield listed[schemas.index(row[1])], row
+
+
+@dataclass(slots=True)
+class _Writer:
+    conn: Connection
+    table: StreamTable | None
+    path: str
+    equal: list[str]  # operators that places may have found
+    wanted: Counter[int]
+    tries: int = 0
+
+    def write(self, text: str) -> Meant | None:
+        """First with all of USING as it is; one that is written out takes those around it along."""
+        for kinds in (frozenset({"USING"}), frozenset[str]()):
+            found = self._places(text, kinds)
+            if found is None:
+                continue
+            query, only_whole = found
+            if self._is_same(_operators(self.conn, self.table, query, SAFE_PATH), self.wanted):
+                return Meant(query, only_whole)
+        return None
+
+    def _places(self, text: str, left_alone: frozenset[str]) -> tuple[str, str | None] | None:
+        only_whole = None
+        before = self.wanted
+        for number in range(len(implicit.places(text)) - 1, -1, -1):
+            place = implicit.places(text)[number]
+            if place.kind in left_alone:
+                continue
+            found = self._place(text, place, before)
+            if found is None:
+                return None
+            new, now, has_own = found
+            if has_own or place.kind == "USING":
+                text, before = new, now
+            if has_own and not place.is_maintained:
+                only_whole = "IN compares several columns at once, one of them by an operator that is not in pg_catalog"
+        return text.replace(_BUILT_IN, "="), only_whole
+
+    def _place(self, text: str, place: implicit.Place, before: Counter[int]) -> tuple[str, Counter[int], bool] | None:
+        for operators in product([*self.equal, _BUILT_IN], repeat=place.width):
+            for new in implicit.written(text, place, operators):
+                self.tries += 1
+                if self.tries > _MOST_TRIES:
+                    return None
+                now = _operators(self.conn, self.table, new, self.path)
+                if now is not None and self._is_same(now, before):
+                    return new, now, any(o != _BUILT_IN for o in operators)
+        return None
+
+    def _is_same(self, now: Counter[int] | None, before: Counter[int]) -> bool:
+        """What is written twice brings its operators twice."""
+        return now is not None and now >= before and now.keys() == before.keys()
+
+
+def _operators(conn: Connection, table: StreamTable | None, query: str, path: str) -> Counter[int] | None:
+    """Those of a text under a search_path; None where it does not stand."""
+    tree = _tree(conn, table, query, path)
+    return None if tree is None else Counter(tree[1])
+
+
+def _tree(
+    conn: Connection, table: StreamTable | None, query: str, path: str = SAFE_PATH, relids: Collection[int] = ()
+) -> tuple[str, list[int]] | None:
+    """A parse tree and its operators. The text is parsed, and not run."""
+    try:
+        with translated(), looked_at(conn, table, query, _VIEW, path=path, relids=relids) as (looking, _):
+            row = looking.execute(
+                "SELECT r.ev_action::text, pgtrickle._operators(r.ev_class)::int8[] FROM pg_catalog.pg_rewrite AS r "
+                f"WHERE r.ev_class = 'pg_temp.{_VIEW}'::pg_catalog.regclass"
+            ).fetchone()
+    except DefinitionError:
+        return None
+    assert row is not None
+    return row[0], row[1]
+
+
+def makes_texts(conn: Connection, table: StreamTable, query: str) -> bool:
+    """Whether a query may show in which format values are written."""
+    with translated(), looked_at(conn, table, query, _VIEW) as (looking, _):
+        row = looking.execute(f"SELECT pgtrickle._makes_texts('pg_temp.{_VIEW}'::pg_catalog.regclass)").fetchone()
+    return row is not None and bool(row[0])
+
+
+def own_types(conn: Connection) -> dict[int, tuple[int, str]]:
+    """The types of the database whose equality is not in pg_catalog: base type and name by oid."""
+    return {oid: (base, name) for oid, base, name in conn.execute(statement("own_equality")).fetchall()}
+
+
+def compared_otherwise(
+    conn: Connection,
+    table: StreamTable,
+    types: dict[int, tuple[int, str]],
+    statements: Sequence[str],
+    relids: Collection[int],
+) -> str | None:
+    """Why statements of ours do not compare values of these types as the types do."""
+    bases = {oid: base for oid, (base, _) in types.items()}
+    for text in dict.fromkeys(statements):
+        found = _tree(conn, table, f"SELECT 1 AS one FROM ({text}) AS statement", relids=relids)
+        if found is not None and (oid := taken_for_another(found[0], bases)) is not None:
+            return (
+                f"values of type {types[oid][1]} would have to be compared to follow changes, and equal ones may be "
+                "written differently"
+            )
+    return None

@@ -1,0 +1,112 @@
+"""How a query would be maintained: it is defined as if it were to stay, compiled, and forgotten again.
+
+For the command in the session of whoever asks; for CALL explain_query and validate_query() in a session of ours, for
+the role that asks.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.db import catalog
+from pgtrickle.db.connect import SAFE_PATH, TRANSACTION, connect, translated
+from pgtrickle.db.statements import statement
+from pgtrickle.define.compile import compile_table
+from pgtrickle.define.cross_database import Asked, define, pending
+from pgtrickle.define.prepare import judge
+from pgtrickle.define.privileges import lost_privilege
+from pgtrickle.define.renames import follow_renames
+from pgtrickle.errors import ConfigError, DefinitionError, InvariantError, PgtrickleError
+from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.origin.sessions import Origins
+from pgtrickle.pipeline.templates.explain import plan_lines
+from pgtrickle.telemetry import event
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+    from pgtrickle.model.catalog import StreamTable
+
+log = logging.getLogger(__name__)
+
+_PLANNED = "__pgt_planned"
+
+
+def plan_of_table(dsn: str, name: str) -> dict[str, Any]:
+    with connect(dsn, role="plan", pooler=TRANSACTION) as conn, translated(), conn.transaction(force_rollback=True):
+        _require_keeper(conn, "SELECT * FROM pgtrickle.explain_st('...')")
+        wanted = name if "." in name else f"public.{name}"
+        for table in catalog.load_stream_tables(conn):
+            if table.full_name == wanted or table.name == name:
+                if table.lost_privilege is not None:
+                    raise lost_privilege(table)
+                if table.mirror is None:
+                    judge(conn, table)
+                    table = follow_renames(conn, table)
+                return _plan(conn, table)
+    raise DefinitionError(f"there is no stream table {name}", hint="pgtrickle status lists them")
+
+
+def plan_of_query(dsn: str, query: str) -> dict[str, Any]:
+    """With the rights of the session; nothing is left behind."""
+    with connect(dsn, role="plan", pooler=TRANSACTION) as conn, translated(), conn.transaction(force_rollback=True):
+        _require_keeper(conn, "CALL pgtrickle.explain_query('...')")
+        # Names in it mean what they mean in a fresh session; afterwards nothing may be found by accident again.
+        conn.execute('SET LOCAL search_path = "$user", public')
+        conn.execute("SELECT pgtrickle.create_stream_table(%s, %s)", (f"public.{_PLANNED}", query))
+        conn.execute(f"SET LOCAL search_path = {SAFE_PATH}")
+        for asked in pending(conn):
+            if (asked.schema, asked.name) == ("public", _PLANNED):  # it reads other databases
+                define(conn, dsn, Origins(), asked)
+        return _plan(conn, _found(conn, "public"))
+
+
+def tell_plans(home: Connection, dsn: str, origins: Origins) -> None:
+    """Answers those who CALL explain_query, or ask by validate_query()."""
+    with translated():
+        home.execute(statement("plans_forgotten"))
+        rows = home.execute(statement("plans_asked")).fetchall()
+    for plan_id, query, path, role in rows:
+        answer: dict[str, Any] = {"id": plan_id, "plan": None, "mode": None, "reason": None, "message": None}
+        try:
+            with translated(), home.transaction(force_rollback=True):
+                # A schema in which whoever asks may create, and which is gone with the transaction.
+                home.execute(f"CREATE SCHEMA {_PLANNED}")
+                home.execute(f"GRANT USAGE, CREATE ON SCHEMA {_PLANNED} TO {quote_ident(role)}")
+                define(home, dsn, origins, Asked(_PLANNED, _PLANNED, None, query, {}, path, role))
+                found = _plan(home, _found(home, _PLANNED))
+            answer |= {"plan": "\n".join(plan_lines(found, statements=True)), "mode": found["mode"]}
+            answer["reason"] = found.get("reason")
+        except PgtrickleError as error:
+            if home.closed or home.broken:
+                raise
+            answer["message"] = error.one_line()
+            log.info("A plan was not told", extra=event("planner.refused", detail=answer["message"]))
+        with translated():
+            home.execute(statement("plan_told"), answer)
+
+
+def _require_keeper(conn: Connection, hint: str) -> None:
+    """To compile takes what the control plane may read."""
+    if not catalog.is_keeper(conn):
+        raise ConfigError("only the role that installed pgtrickle may plan by the command", hint=f"in psql: {hint}")
+
+
+def _found(conn: Connection, schema: str) -> StreamTable:
+    for table in catalog.load_stream_tables(conn):
+        if (table.schema, table.name) == (schema, _PLANNED):
+            return table
+    raise InvariantError("what was to be planned was not defined")
+
+
+def _plan(conn: Connection, table: StreamTable) -> dict[str, Any]:
+    rows = conn.execute(
+        "SELECT st.pgt_relid::int8 FROM pgtrickle.pgt_stream_tables AS st "
+        "WHERE st.pgt_id = ANY (pgtrickle._cycle_of(%s))",
+        (table.pgt_id,),
+    ).fetchall()
+    compiled = compile_table(conn, table, frozenset(relid for (relid,) in rows))
+    found: dict[str, Any] = {"mode": "FULL", "query": table.query, **compiled.explanation}
+    if compiled.template is not None:
+        ((found["full_when"],),) = conn.execute("SELECT pgtrickle._full_when()").fetchall()
+    return found

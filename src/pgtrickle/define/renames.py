@@ -1,0 +1,282 @@
+"""A source, or a column of one, that was renamed: the query goes by the relation, as that of a view does (ADR 21).
+
+The kept text has the old names. It is given to PostgreSQL over empty tables that have them; these are renamed in its
+place, and PostgreSQL writes the text down again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.db import catalog
+from pgtrickle.db.connect import translated
+from pgtrickle.db.probe import make_probe
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import DefinitionError, SourceChangedError, TransientError
+from pgtrickle.model.catalog import Relation, StreamTable
+from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.pipeline.text.references import references_to
+from pgtrickle.pipeline.text.tokens import identifier, tokenize
+from pgtrickle.telemetry import RENAME_FOLLOWED, event
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+log = logging.getLogger(__name__)
+
+# Nobody has it in the search_path, so names in it are written with it; the tables are gone with their transaction.
+_SHELLS = "pgtrickle_changes"
+ANEW = "define it anew with pgtrickle.alter_stream_table(name, query => ...)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    now: str
+    before: str | None  # None: the query does not name it
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamed:
+    """A row of renamed.sql."""
+
+    relid: int
+    schema: str
+    name: str
+    schema_now: str
+    name_now: str
+    key: str | None
+    columns: tuple[_Column, ...]
+
+    def __str__(self) -> str:
+        """For people."""
+        label = f"{self.schema}.{self.name}"
+        told = [f"column {c.before} of {label} is {c.now} now" for c in self.columns if c.before not in (None, c.now)]
+        if (self.schema, self.name) != (self.schema_now, self.name_now):
+            told.insert(0, f"{label} is {self.schema_now}.{self.name_now} now")
+        return ", ".join(told)
+
+
+def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
+    """The table with its query by the names that its sources have now, which is recorded. Raises when that cannot be
+    written."""
+    if not table.is_in_place:
+        return table
+    with translated(), conn.transaction():
+        conn.execute(statement("oids_settled"), {"id": table.pgt_id})
+        rows = conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchall()
+        names = conn.execute(statement("names_changed"), {"id": table.pgt_id}).fetchall()
+        for *_, before, now, in_text in names:
+            if in_text:
+                raise SourceChangedError(f"{before} is {now} now, and the query names it", hint=ANEW)
+        if not (rows or names) or not _is_locked(conn, table):
+            return table
+        renamed = [replace(_Renamed(*row), columns=tuple(_Column(*c) for c in row[-1])) for row in rows]
+        what = "; ".join([*map(str, renamed), *(f"{before} is {now} now" for *_, before, now, _ in names)])
+        try:
+            query = _rewritten(conn, table, renamed)
+            typed = typed_text(conn, table.pgt_id, query) if query != table.query else None
+        except DefinitionError as error:
+            if conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchall() != rows:
+                raise TransientError("a source was renamed once more while that was followed") from error
+            raise SourceChangedError(
+                f"{what}, and the query cannot be written with that: {error.message}", hint=ANEW
+            ) from error
+        # Those of views, whose texts are current.
+        conn.execute(
+            "UPDATE pgtrickle.pgt_names SET name = pgtrickle._name_of(classid, objid, objsubid) WHERE pgt_id = %s "
+            "AND pgtrickle._is_called_otherwise(classid, objid, objsubid, name)",
+            (table.pgt_id,),
+        )
+        conn.execute(
+            statement("renames_followed"),
+            {
+                "id": table.pgt_id,
+                "query": query,
+                "typed": typed,
+                "relids": [r.relid for r in renamed],
+                "schemas": [r.schema_now for r in renamed],
+                "names": [r.name_now for r in renamed],
+                "columns": [json.dumps({c.before: c.now for c in r.columns if c.before}) for r in renamed],
+            },
+        )
+        (followed,) = catalog.load_stream_tables(conn, [table.pgt_id])
+    log.info("A renamed source is followed", extra=event(RENAME_FOLLOWED, table=table.full_name, detail=what))
+    return followed
+
+
+def has_renamed(conn: Connection, table: StreamTable) -> bool:
+    """Whether something that it reads or names has been renamed and is yet to be followed."""
+    if not table.is_in_place:
+        return False
+    with translated():
+        found = (conn.execute(statement(q), {"id": table.pgt_id}).fetchone() for q in ("renamed", "names_changed"))
+        return any(row is not None for row in found)
+
+
+def _is_locked(conn: Connection, table: StreamTable) -> bool:
+    """False: it was altered meanwhile, which whoever prepares it will notice."""
+    version = "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s AND definition_version = %s FOR UPDATE"
+    return conn.execute(version, (table.pgt_id, table.definition_version)).fetchone() is not None
+
+
+def follow_origin(home: Connection, table: StreamTable, relation: Relation) -> StreamTable:
+    """A mirror, by the names that its table (`relation`) has at the origin now, which is recorded. Not one that stands
+    for a foreign or declared table: those are found by name."""
+    mirror = table.mirror
+    assert mirror is not None
+    names = {c.attnum: c.name for c in relation.columns}
+    columns = tuple(
+        replace(column, name=names.get(attnum, column.name))
+        for attnum, column in zip(mirror.columns, table.columns, strict=True)
+    )
+    if (relation.schema, relation.name, columns) == (mirror.schema, mirror.table, table.columns):
+        return table
+    with translated(), home.transaction():
+        wanted = (table.pgt_id, table.definition_version, relation.schema, relation.name, [c.name for c in columns])
+        row = home.execute("SELECT pgtrickle._rename_mirror(%s, %s, %s, %s, %s::text[]::name[])", wanted).fetchone()
+        if row is None or not row[0]:
+            return table
+        # What reads it follows its columns by itself, and then has a new text as well.
+        for pgt_id, query in home.execute(statement("readers_of"), {"relid": table.relid}).fetchall():
+            typed = typed_text(home, pgt_id, query)
+            home.execute(
+                "UPDATE pgtrickle.pgt_stream_tables SET original_query = %s WHERE pgt_id = %s", (typed, pgt_id)
+            )
+    log.info("A renamed source is followed", extra=event(RENAME_FOLLOWED, table=table.full_name, detail=mirror.name))
+    (followed,) = catalog.load_stream_tables(home, [table.pgt_id])
+    return followed
+
+
+def is_renamed_there(origin: Connection, table: StreamTable) -> bool:
+    """Whether the table of a mirror, or a column, has another name at its origin now than the mirror asks for."""
+    mirror = table.mirror
+    assert mirror is not None
+    tokens = tokenize(table.query)  # SELECT m.a, m.b FROM ...: see _mirror_query
+    columns = [identifier(table.query[t.start : t.end]) for t in tokens[3::4][: len(mirror.columns)]]
+    wanted = {"relid": mirror.relid, "schema": mirror.schema, "table": mirror.table}
+    with translated():
+        row = origin.execute(
+            statement("origin_renamed"), wanted | {"attnums": list(mirror.columns), "columns": columns}
+        ).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]) -> str:
+    keywords = catalog.keywords(conn)
+    # One that is only read through a view is not in the text: views are followed by PostgreSQL.
+    named = [r for r in renamed if references_to(table.query, (r.schema, r.name), keywords)]
+    if not named:
+        return table.query
+    if table.runs_as_author:  # to have PostgreSQL write it would run code of the author, as us
+        raise DefinitionError(f"it is evaluated as {table.author}, so it is not analysed as the service")
+    # An operator that the text does not name is found along the author's path; all else in pg_catalog, as it was.
+    path = ", ".join(["pg_catalog", *filter(None, [table.session_settings.get("search_path")]), "pg_temp"])
+    with translated(), conn.transaction(force_rollback=True):
+        text = _through_shells(conn, table.query, named, keywords, path)
+    with translated(), conn.transaction(force_rollback=True):
+        text, columns = _understood(conn, text, path)
+    if [(c["name"], c["typid"], c["typmod"]) for c in columns] != [(c.name, c.typid, c.typmod) for c in table.columns]:
+        raise DefinitionError("its columns would be others")
+    return text
+
+
+def _through_shells(conn: Connection, text: str, named: Sequence[_Renamed], keywords: frozenset[str], path: str) -> str:
+    """In a transaction that is taken back."""
+    # One at a time: two that give the same names would wait for one another.
+    conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('pgtrickle.shells', 0))")
+    under_own_names = _are_free(conn, [r.name for r in named], [r.name_now for r in named])
+    shells = [r.name if under_own_names else f"__pgt_shell_{i}" for i, r in enumerate(named)]
+    for shell, its in zip(shells, named, strict=True):
+        # A relation without an alias keeps none if it can: then the text is what PostgreSQL would write for a view.
+        for place in references_to(text, (its.schema, its.name), keywords):
+            text = place.replaced(text, _SHELLS, shell, with_alias=not under_own_names)
+    for shell, its in zip(shells, named, strict=True):
+        _make_shell(conn, shell, its)
+    if make_probe(conn, text, path) is not None:
+        raise DefinitionError("it names another database")
+    for i, (shell, its) in enumerate(zip(shells, named, strict=True)):
+        where = f"{_SHELLS}.{quote_ident(shell)}"
+        _rename_columns(conn, where, _columns(its))
+        if under_own_names:
+            conn.execute(f"ALTER TABLE {where} RENAME TO __pgt_shell_{i}")
+    if under_own_names:
+        shells = [r.name_now for r in named]
+        for i, shell in enumerate(shells):
+            conn.execute(f"ALTER TABLE {_SHELLS}.__pgt_shell_{i} RENAME TO {quote_ident(shell)}")
+    text, _ = _text_of_probe(conn)
+    places = [
+        (place, its)
+        for shell, its in zip(shells, named, strict=True)
+        for place in references_to(text, (_SHELLS, shell), keywords)
+    ]
+    for place, its in sorted(places, key=lambda found: -found[0].start):
+        text = place.replaced(text, its.schema_now, its.name_now, with_alias=False)
+    return text
+
+
+def _make_shell(conn: Connection, shell: str, its: _Renamed) -> None:
+    """Not LIKE the relation, which takes the right to read all of it."""
+    where = f"{_SHELLS}.{quote_ident(shell)}"
+    columns = ", ".join(f"{quote_ident(c.now)} {c.type}" for c in its.columns)
+    conn.execute(f"CREATE TABLE {where} ({columns})")
+    if its.key is not None:
+        conn.execute(f"ALTER TABLE {where} ADD CONSTRAINT __pgt_key_{its.relid} {its.key}")
+    _rename_columns(conn, where, [(now, before) for before, now in _columns(its)])
+
+
+def _columns(its: _Renamed) -> list[tuple[str, str]]:
+    """Names before and now. One that the query does not name must not stand in the way of one that it does."""
+    taken = {c.before for c in its.columns}
+    return [(c.before or (f"__pgt_other_{i}" if c.now in taken else c.now), c.now) for i, c in enumerate(its.columns)]
+
+
+def _are_free(conn: Connection, before: list[str], now: list[str]) -> bool:
+    if len(set(before)) < len(before) or len(set(now)) < len(now):
+        return False
+    if any(name.startswith("__pgt_shell_") for name in before + now):
+        return False
+    row = conn.execute(
+        "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = ANY (%s::text[]))",
+        (_SHELLS, before + now),
+    ).fetchone()
+    return row is not None and not row[0]
+
+
+def _rename_columns(conn: Connection, relation: str, names: Sequence[tuple[str, str]]) -> None:
+    """By names in between, as two may change places."""
+    renamed = [(old, new) for old, new in names if old != new]
+    for i, (old, _) in enumerate(renamed):
+        conn.execute(f"ALTER TABLE {relation} RENAME COLUMN {quote_ident(old)} TO __pgt_between_{i}")
+    for i, (_, new) in enumerate(renamed):
+        conn.execute(f"ALTER TABLE {relation} RENAME COLUMN __pgt_between_{i} TO {quote_ident(new)}")
+
+
+def _understood(conn: Connection, text: str, path: str) -> tuple[str, list[dict[str, Any]]]:
+    """As PostgreSQL writes it, and its columns."""
+    if make_probe(conn, text, path) is not None:
+        raise DefinitionError("it names another database")
+    return _text_of_probe(conn)
+
+
+def _text_of_probe(conn: Connection) -> tuple[str, list[dict[str, Any]]]:
+    row = conn.execute(
+        "SELECT d.defining_query, d.output_columns "
+        "FROM pgtrickle._describe('pg_temp.__pgt_probe'::pg_catalog.regclass) AS d"
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def typed_text(conn: Connection, pgt_id: int, query: str) -> str:
+    """The query as a user would type it: tables of other databases by their own names, not by those of mirrors."""
+    keywords = catalog.keywords(conn)
+    for mirror, parts in conn.execute(statement("mirror_names"), {"id": pgt_id}).fetchall():
+        for place in references_to(query, (_SHELLS, mirror), keywords):
+            query = place.replaced(query, *parts)
+    return query

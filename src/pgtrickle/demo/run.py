@@ -1,0 +1,307 @@
+"""`pgtrickle demo`: the real product on a PostgreSQL and a Spark of its own, with a shop that keeps writing.
+
+What runs is what a user would run: `pgtrickle install`, stream tables from SQL, and `pgtrickle run` in a process of
+its own. At the end the workload stops and every stream table is compared with its query as PostgreSQL evaluates it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.db.connect import connect, translated
+from pgtrickle.demo.view import Rates, TableState, headline, lines, live, read_states
+from pgtrickle.errors import ConfigError, TransientError
+from pgtrickle.maintain.report import verify_lines
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.servers.server_process import GuardedProcess, private_directory
+from pgtrickle.servers.spark_server import SparkServer
+from pgtrickle.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pgtrickle.db.connect import Connection
+    from pgtrickle.demo.workload import Workload
+
+ROLE = DATABASE = "shop"
+LOOK_S = 0.5
+PLAIN_LOOK_S = 5.0
+LOAD_S = 120.0
+PAUSE_S = 0.03
+
+_SUMMARY = """
+SELECT lower(action), count(*),
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM end_time - start_time)) * 1000
+FROM pgtrickle.pgt_refresh_history
+WHERE status = 'COMPLETED' AND action <> 'NO_DATA'
+GROUP BY action
+ORDER BY 2 DESC
+"""
+
+
+def example(name: str) -> str:
+    """The text of a file of examples/shop."""
+    return files("pgtrickle.demo").joinpath("examples", "shop", name).read_text(encoding="utf-8")
+
+
+def run_demo(settings: Settings, seconds: int | None) -> int:
+    """Returns the exit status: 0 when every stream table equals its query at the end."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    stop = threading.Event()
+    with ExitStack() as stack:
+        stack.enter_context(_signals(stop))
+        server, spark_url = _start_servers(settings, console, stack, stop)
+        dsn = _prepare(server, console)
+        runner = stack.enter_context(_runner(dsn, spark_url))
+        console.print(f"Look at it:  {_short(server.program('psql'))} {dsn}")
+        console.print("             e.g.  SELECT * FROM sales_by_region ORDER BY revenue DESC;")
+        return _watch(dsn, runner, console, seconds, stop)
+
+
+def _short(path: Path) -> Path:
+    """As one would type it here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+@contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """The first Ctrl-C ends the show and starts the verification; the second one gives up."""
+
+    def on_signal(_number: int, _frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _start_servers(
+    settings: Settings, console: Console, stack: ExitStack, stop: threading.Event
+) -> tuple[EmbeddedPostgres, str]:
+    """Both at the same time; Spark takes seconds, PostgreSQL less than one."""
+    began = time.monotonic()
+    with _Progress(console) as progress, ThreadPoolExecutor(1, "postgres") as pool:
+        spark = None
+        if not settings.spark_remote:
+            spark = SparkServer.start(settings, warn=lambda line: console.print(f"Note: {line}"))
+            stack.callback(spark.stop)
+        postgres = pool.submit(_start_postgres)
+        progress.begin("PostgreSQL 18")
+        server = postgres.result()
+        stack.callback(server.close)
+        progress.end("PostgreSQL 18 is up", time.monotonic() - began)
+        if spark is None:
+            return server, settings.spark_remote
+        progress.begin("Spark")
+
+        def tick(waited: float) -> None:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            progress.tick("Spark", waited)
+
+        spark.wait_ready(None, tick)
+        progress.end("Spark is up", time.monotonic() - began)
+        return server, spark.url
+
+
+def _start_postgres() -> EmbeddedPostgres:
+    server = EmbeddedPostgres.create(durable=False, settings={"max_prepared_transactions": "10"})
+    try:
+        server.start()
+    except BaseException:
+        server.close()
+        raise
+    return server
+
+
+class _Progress:
+    """A spinner on a terminal, a line per finished step elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._status: Any = console.status("Starting") if console.is_terminal else None
+
+    def __enter__(self) -> _Progress:
+        if self._status:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status:
+            self._status.stop()
+
+    def begin(self, what: str) -> None:
+        if self._status:
+            self._status.update(f"Starting {what} ...")
+
+    def tick(self, what: str, waited: float) -> None:
+        if self._status:
+            self._status.update(f"Starting {what} ... {waited:.0f} s")
+
+    def end(self, what: str, seconds: float) -> None:
+        self._console.print(f"{what} after {seconds:.1f} s")
+
+
+def _prepare(server: EmbeddedPostgres, console: Console) -> str:
+    """An ordinary role owns the database: no superuser is needed for anything that follows."""
+    from pgtrickle.db.install import install
+
+    password = secrets.token_hex(8)
+    with connect(server.dsn(), role="demo", autocommit=True, as_service=False) as conn, translated():
+        conn.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD '{password}'")
+        conn.execute(f"CREATE DATABASE {DATABASE} OWNER {ROLE}")
+    dsn = server.dsn(DATABASE, user=ROLE, password=password)
+    with connect(dsn, role="demo", autocommit=True, as_service=False) as conn, translated():
+        conn.execute("SET search_path = public")
+        for name in ("schema.sql", "data.sql"):
+            conn.execute(example(name).encode())
+        install(conn)
+        conn.execute(example("stream_tables.sql").encode())
+    console.print("A shop with 2,000 customers, 20,000 orders and 50,000 order items; six stream tables over it")
+    return dsn
+
+
+@contextmanager
+def _runner(dsn: str, spark_url: str) -> Iterator[GuardedProcess]:
+    """`pgtrickle run`, as a user would start it. Secrets go through the environment."""
+    directory = private_directory("pgtrickle-demo-", need_mib=50)
+    log = directory / "run.log"
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("PGTRICKLE_")}
+    process = GuardedProcess(
+        [sys.executable, "-m", "pgtrickle.cli", "run"],
+        log=log,
+        env={**environ, "PGTRICKLE_SERVER": dsn, "PGTRICKLE_SPARK_REMOTE": spark_url, "PYTHONUNBUFFERED": "1"},
+        signals=(("SIGTERM", 15.0),),
+        remove=(directory,),
+    )
+    try:
+        yield process
+    finally:
+        process.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _watch(dsn: str, runner: GuardedProcess, console: Console, seconds: int | None, stop: threading.Event) -> int:
+    from pgtrickle.demo.workload import Workload
+
+    workload = Workload(dsn, rng=random.Random(7), pause_s=PAUSE_S)  # noqa: S311  -- the same shop every time
+    with connect(dsn, role="view", autocommit=True) as conn:
+        _until_loaded(conn, runner, console, stop)
+        workload.start()
+        try:
+            _show(conn, workload, runner, console, seconds, stop)
+        finally:
+            workload.stop()
+    if workload.tally.error:
+        raise ConfigError(f"the demo's workload failed: {workload.tally.error}")
+    status = _verify(dsn, console)
+    for line in _complaints(runner)[-5:]:
+        console.print(f"  pgtrickle run said: {line}", markup=False)
+    return status
+
+
+def _until_loaded(conn: Connection, runner: GuardedProcess, console: Console, stop: threading.Event) -> None:
+    began = time.monotonic()
+    with _Progress(console) as progress:
+        while True:
+            states = read_states(conn)
+            if states and all(state.populated for state in states):
+                progress.end("Stream tables are loaded", time.monotonic() - began)
+                return
+            _check(runner)
+            broken = next((state for state in states if state.error), None)
+            if broken is not None:
+                raise ConfigError(f"stream table {broken.name} did not load: {broken.error}")
+            if time.monotonic() - began > LOAD_S:
+                raise TransientError(f"the stream tables were not loaded after {LOAD_S:.0f} s")
+            progress.tick("the first load", time.monotonic() - began)
+            if stop.wait(0.1):
+                raise KeyboardInterrupt
+
+
+def _show(
+    conn: Connection,
+    workload: Workload,
+    runner: GuardedProcess,
+    console: Console,
+    seconds: int | None,
+    stop: threading.Event,
+) -> None:
+    """Until the time is up, Ctrl-C, or something ends that should not."""
+    began = time.monotonic()
+    rates = Rates()
+    rates.update(began, read_states(conn))
+
+    def look() -> tuple[list[TableState], dict[str, float], str]:
+        _check(runner)
+        states = read_states(conn)
+        now = time.monotonic()
+        return states, rates.update(now, states), headline(workload.tally, now - began)
+
+    def over() -> bool:
+        return workload.tally.error is not None or (seconds is not None and time.monotonic() - began >= seconds)
+
+    if not console.is_terminal:
+        while not over():
+            if stop.wait(min(PLAIN_LOOK_S, seconds or PLAIN_LOOK_S)):
+                return
+            states, speed, head = look()
+            for line in (head, *lines(states, speed)):
+                console.print(line)
+        return
+    from rich.live import Live
+
+    foot = "Ctrl-C stops the shop and verifies every table" if seconds is None else f"for {seconds} s; Ctrl-C ends it"
+    with Live(console=console, refresh_per_second=4) as display:
+        while not over():
+            states, speed, head = look()
+            display.update(live(states, speed, head, foot))
+            if stop.wait(LOOK_S):
+                return
+
+
+def _check(runner: GuardedProcess) -> None:
+    if not runner.alive():
+        text = runner.log.read_text(errors="replace").strip().splitlines()
+        raise ConfigError(f"pgtrickle run ended: {text[-1] if text else 'no output'}")
+
+
+def _complaints(runner: GuardedProcess) -> list[str]:
+    """What an operator would want to read of the log; a healthy run has none."""
+    text = runner.log.read_text(errors="replace").splitlines()
+    return [line for line in text if " WARNING " in line or " ERROR " in line or "Error:" in line]
+
+
+def _verify(dsn: str, console: Console) -> int:
+    """While `run` still works: verification waits for what is pending, or reads around it."""
+    from pgtrickle.maintain.verify import verify_tables
+
+    console.print("The shop is closed. Comparing every stream table with its query, row by row, in both directions:")
+    results = verify_tables(dsn, None)
+    with connect(dsn, role="view", autocommit=True) as conn, translated():
+        for action, count, median in conn.execute(_SUMMARY):
+            console.print(f"  {count} {action} refreshes, median {median:.0f} ms")
+    for line in verify_lines(results):
+        console.print(f"  {line}")
+    return 0 if results and all(result.ok for result in results) else 1

@@ -1,0 +1,339 @@
+"""The pipeline's centre: units of all databases come in, leases go to workers, results go back.
+
+Only its own thread touches its state; the threads that listen and those that work put messages into its inbox.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener
+
+from pgtrickle.dispatch.lease import work
+from pgtrickle.dispatch.managed_database import Site
+from pgtrickle.dispatch.pool import Pool
+from pgtrickle.dispatch.pool_report import PoolReport
+from pgtrickle.dispatch.queue import Lease, Queue
+from pgtrickle.dispatch.quota import SERIAL, WORKER_CONNECTIONS, Limit, cap
+from pgtrickle.dispatch.slots import MOST_BEGUN, Tokens
+from pgtrickle.ipc.channel import (
+    ClearCaches,
+    Define,
+    Finished,
+    FromScheduler,
+    Hello,
+    Submit,
+    Withdraw,
+    has_room,
+    send,
+)
+from pgtrickle.ipc.fleet_memory import FleetMemory, Share
+from pgtrickle.ipc.fleet_memory import Pool as PoolState
+from pgtrickle.model.work import CANCELLED, Job
+from pgtrickle.origin.sessions import Origins
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.settings import Settings
+
+FEWEST_IDLE = 16  # workers of all databases whose connections may stay open without work, whatever the server allows
+IDLE_SHARE = 3  # they may have one in so many of the connections that the server allows: of 100, as many as that
+IDLE_SECONDS = 30.0
+LOOK_SECONDS = 1.0
+RESUME_SECONDS = 0.5  # for a token, after Spark: who hold them may be workers of a database that hangs
+SLOW_SECONDS = 5.0  # a lease that takes longer does not keep databases waiting that have no worker
+MOST_CANCELLED = 500  # jobs in a message: half of what a socket takes, so that to send it never waits
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    connection: Connection
+    message: FromScheduler
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    connection: Connection
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    lease: Lease
+    finished: Finished
+
+
+@dataclass(slots=True)
+class _Client:
+    """A database, as long as its scheduler is connected."""
+
+    key: str
+    site: Site
+    connection: Connection
+    limits: Limit
+    used: float = 0.0  # when a worker was last given to it
+    outbox: deque[Finished] = field(default_factory=deque)  # what its scheduler has no room for yet
+    later: list[Job] = field(default_factory=list)  # a worker still has tables of theirs, from a session before
+
+
+class Dispatcher:
+    """Runs in the pipeline's main thread until `stop` is set and what runs has ended, or the time for that is over."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        engine: SparkEngine,
+        memory: FleetMemory,
+        stop: threading.Event,
+        servers: Sequence[str] = (),
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._stop = stop
+        self._origins = Origins(servers)
+        self._telling: threading.Thread | None = None
+        self._inbox: queue.SimpleQueue[_Arrived | _Lost | _Done | None] = queue.SimpleQueue()
+        self._queue = Queue()
+        self._most = settings.max_dynamic_refresh_workers
+        self._pool = Pool(min(settings.worker_pool_size, self._most))
+        self._tokens = Tokens(self._most, RESUME_SECONDS, self.wake)
+        engine.aside = self._tokens.lent
+        self._clients: dict[str, _Client] = {}
+        self._by_line: dict[int, _Client] = {}  # by id of its connection
+        self._limits: dict[str, Limit] = {}
+        self._letters: set[str] = set()  # databases with something in their outbox
+        self._running: Counter[str] = Counter()  # of those that have any
+        self._leases: dict[int, float] = {}  # under way: since when
+        self._held: Counter[tuple[str, int]] = Counter()  # database and stream table
+        self._since = time.time()
+        self._report = PoolReport(memory, self._state)
+
+    def wake(self) -> None:
+        self._inbox.put(None)
+
+    def listen(self, listener: Listener) -> None:
+        threading.Thread(target=self._accept, args=(listener,), name="accept", daemon=True).start()
+
+    def run(self, drain_seconds: float) -> None:
+        deadline: float | None = None
+        looked = time.monotonic()
+        while True:
+            try:
+                message = self._inbox.get(timeout=self._report.seconds_left(LOOK_SECONDS))
+                self._handle(message)
+                while not self._inbox.empty():
+                    self._handle(self._inbox.get_nowait())
+            except queue.Empty:
+                pass
+            self._deliver()
+            if time.monotonic() - looked >= LOOK_SECONDS:  # also while messages keep coming
+                self._close_idle()
+                self._tell_origins()
+                looked = time.monotonic()
+            if self._stop.is_set():
+                deadline = deadline or time.monotonic() + drain_seconds
+                if not self._leases or time.monotonic() > deadline:
+                    return
+            else:
+                self._assign()
+            self._report.write()
+
+    # -- messages
+    # ---------------------------------------------------------------------------------------------------------
+
+    def _accept(self, listener: Listener) -> None:
+        while True:
+            try:
+                connection = listener.accept()
+            except (OSError, EOFError, AuthenticationError):  # the listener was closed, or a caller went half-way
+                if self._stop.wait(0.01):
+                    return
+                continue
+            threading.Thread(target=self._receive, args=(connection,), name="receive", daemon=True).start()
+
+    def _receive(self, connection: Connection) -> None:
+        try:
+            while True:
+                self._inbox.put(_Arrived(connection, connection.recv()))
+        except (OSError, EOFError):
+            self._inbox.put(_Lost(connection))
+
+    def _handle(self, message: _Arrived | _Lost | _Done | None) -> None:
+        match message:
+            case _Arrived(connection, Hello() as hello):
+                self._introduce(connection, hello)
+            case _Arrived(connection, Submit(jobs)):
+                if client := self._client(connection):
+                    self._put(client, jobs)
+            case _Arrived(connection, Withdraw()):
+                if client := self._client(connection):
+                    self._cancel(client)
+            case _Arrived(connection, ClearCaches()):
+                if client := self._client(connection):
+                    client.site.cache.clear()
+            case _Arrived(connection, Define()):
+                if client := self._client(connection):
+                    # Not a worker's: it is asked for by people, and waits for databases that may not answer.
+                    threading.Thread(target=client.site.define, name="define", daemon=True).start()
+            case _Lost(connection):
+                if client := self._client(connection):
+                    # Its units go with it: the next scheduler finds out anew what is due.
+                    self._queue.drop(client.key)
+                    self._forget(client)
+                    client.site.close()
+            case _Done(lease, finished):
+                self._tokens.give_back()
+                self._running -= Counter((lease.database,))  # which drops what is not above 0
+                del self._leases[id(lease)]
+                self._held -= _tables(lease)
+                if (client := self._clients.get(lease.database)) is not None:
+                    self._post(client, finished)
+                    again, client.later = client.later, []
+                    self._put(client, again)
+            case None:
+                pass
+
+    def _put(self, client: _Client, jobs: Sequence[Job]) -> None:
+        """A table is never with two workers, also when a new scheduler does not know what its predecessor began."""
+        for job in jobs:
+            if any((client.key, pgt_id) in self._held for pgt_id in job.unit.members):
+                client.later.append(job)
+            else:
+                self._queue.put(client.key, job)
+
+    def _client(self, connection: Connection) -> _Client | None:
+        return self._by_line.get(id(connection))
+
+    def _know(self, client: _Client) -> None:
+        self._clients[client.key] = self._by_line[id(client.connection)] = client
+        self._limits[client.key] = client.limits
+
+    def _forget(self, client: _Client) -> None:
+        del self._clients[client.key], self._by_line[id(client.connection)], self._limits[client.key]
+        self._letters.discard(client.key)
+
+    def _introduce(self, connection: Connection, hello: Hello) -> None:
+        known = self._clients.get(hello.key)
+        limits = _limits(hello.settings)
+        if known is not None and known.connection is connection and known.site.dsn == hello.dsn:
+            known.limits = self._limits[known.key] = limits
+            known.site.configure(hello.settings)
+            return
+        if known is not None:  # a scheduler that died so recently that its end has not been noticed
+            self._queue.drop(hello.key)
+            self._forget(known)
+            known.site.close()
+        site = Site(hello.name, hello.dsn, hello.settings, self._engine, self._origins)
+        self._know(_Client(hello.key, site, connection, limits))
+
+    def _cancel(self, client: _Client) -> None:
+        jobs, client.later = [*self._queue.drop(client.key), *client.later], []
+        ended = [(job.job_id, CANCELLED, "the scheduler took it back", None) for job in jobs]
+        for start in range(0, len(ended), MOST_CANCELLED):
+            self._post(client, Finished(tuple(ended[start : start + MOST_CANCELLED]), (), datetime.now(UTC)))
+
+    def _post(self, client: _Client, finished: Finished) -> None:
+        client.outbox.append(finished)
+        self._letters.add(client.key)
+
+    def _deliver(self) -> None:
+        """Never waits: a scheduler that hangs is nobody else's business."""
+        for key in tuple(self._letters):
+            client = self._clients[key]
+            while client.outbox and has_room(client.connection):
+                send(client.connection, client.outbox.popleft())
+            if not client.outbox:
+                self._letters.discard(key)
+
+    # -- work
+    # -------------------------------------------------------------------------------------------------------------
+
+    def _assign(self) -> None:
+        limits: Mapping[str, Limit] = self._limits
+        while True:
+            # Who waits for Spark leaves room for others: the next job takes them all along.
+            most = self._most + min(self._tokens.aside, max(0, MOST_BEGUN - self._most))
+            if len(self._leases) >= most:
+                # Somebody's query takes its time, or somebody's server hangs. Who has a worker gets no more for that.
+                limits = {**self._limits, **{key: Limit(0, n) for key, n in self._running.items() if key in limits}}
+                most += min(self._slow(), self._most)
+            lease = self._queue.take(self._running, limits, most)
+            if lease is None:
+                return
+            client = self._clients[lease.database]
+            client.used = time.monotonic()
+            self._tokens.take()
+            self._running[lease.database] += 1
+            self._leases[id(lease)] = client.used
+            self._held += _tables(lease)
+            self._pool.submit(self._task(client.site, lease))
+
+    def _slow(self) -> int:
+        now = time.monotonic()
+        return sum(now - since > SLOW_SECONDS for since in self._leases.values())
+
+    def _task(self, site: Site, lease: Lease) -> Callable[[], None]:
+        def task() -> None:
+            finished = work(site, lease.jobs)
+            self._inbox.put(_Done(lease, finished))
+
+        return task
+
+    def _close_idle(self) -> None:
+        """Connections that nobody has needed for a while, and those above the bound."""
+        clients = sorted(self._clients.values(), key=lambda c: c.used, reverse=True)
+        kept, now = 0, time.monotonic()
+        allowed = max((c.site.server_connections for c in clients), default=0)
+        most = max(FEWEST_IDLE, allowed // (IDLE_SHARE * WORKER_CONNECTIONS))
+        for client in clients:
+            kept += client.site.idle()
+            if kept > most or now - client.used > IDLE_SECONDS:
+                client.site.shed()
+
+    def _tell_origins(self) -> None:
+        """Beside: an origin may not answer."""
+        self._origins.let_go()
+        if self._origins.has_to_tell() and (self._telling is None or not self._telling.is_alive()):
+            self._telling = threading.Thread(target=self._origins.tell_all, name="tell", daemon=True)
+            self._telling.start()
+
+    def _state(self) -> tuple[PoolState, list[Share]]:
+        caches = [c.site.cache for c in self._clients.values()]
+        # Who waits for Spark is busy, too: a pool that looks idle while units wait would be called too large.
+        active = min(len(self._leases), self._most)
+        pool = PoolState(
+            os.getpid(),
+            active,
+            self._most,
+            self._engine.jobs,
+            sum(c.hits for c in caches),
+            sum(c.misses for c in caches),
+            sum(len(c) for c in caches),
+            sum(c.evictions for c in caches),
+            self._since,
+        )
+        return pool, [
+            Share(
+                c.key,
+                c.site.name,
+                self._running[c.key],
+                cap(c.limits, active, self._most),
+                self._queue.waiting(c.key) + len(c.later),
+            )
+            for c in self._clients.values()
+        ]
+
+
+def _tables(lease: Lease) -> Counter[tuple[str, int]]:
+    return Counter((lease.database, pgt_id) for job in lease.jobs for pgt_id in job.unit.members)
+
+
+def _limits(settings: Settings) -> Limit:
+    """Without parallel refreshes a database has one worker, whatever it was promised."""
+    if settings.parallel_refresh_mode == "on":
+        return Limit(settings.per_database_worker_quota, settings.max_concurrent_refreshes)
+    return SERIAL

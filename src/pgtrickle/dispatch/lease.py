@@ -1,0 +1,88 @@
+"""What a worker's thread does with a lease, and what is said of it afterwards."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from pgtrickle.db.connect import translated
+from pgtrickle.db.statements import statement
+from pgtrickle.dispatch.managed_database import Site
+from pgtrickle.errors import (
+    EngineLostError,
+    FencedError,
+    InvariantError,
+    OriginAwayError,
+    PgtrickleError,
+    TransientError,
+)
+from pgtrickle.ipc.channel import Fared, Finished
+from pgtrickle.model.work import PERMANENT, RETRYABLE, SUCCEEDED, Job
+from pgtrickle.refresh.job import Outcome
+from pgtrickle.telemetry import event
+
+log = logging.getLogger(__name__)
+
+
+def work(site: Site, jobs: Sequence[Job]) -> Finished:
+    """A lease, in a worker's thread."""
+    try:
+        worker = site.take()
+    except PgtrickleError as error:
+        return _all_failed(jobs, RETRYABLE, error.one_line())
+    try:
+        with translated():
+            worker.writer.execute(
+                statement("jobs_running"), {"ids": [j.job_id for j in jobs], "worker_pid": worker.backend_pid}
+            )
+        # The latest of them: what was read before may lack what one of them is wanted for.
+        noticed = [job.noticed for job in jobs if job.noticed is not None]
+        return _finished(
+            jobs, worker.run([job.unit for job in jobs], max(noticed) if noticed and all(noticed) else 0.0)
+        )
+    except TransientError as error:
+        return _all_failed(jobs, RETRYABLE, error.one_line())
+    except PgtrickleError as error:
+        log.error("A lease failed", extra=event("runtime.lease_failed", database=site.name, detail=error.one_line()))
+        return _all_failed(jobs, PERMANENT, error.one_line())
+    except Exception as error:
+        # A fault of ours must be seen, and must not take the other databases down.
+        log.exception("A lease broke", extra=event("runtime.lease_broken", database=site.name))
+        worker.close()
+        return _all_failed(jobs, RETRYABLE, f"{type(error).__name__}: {error}")
+    finally:
+        site.give_back(worker)
+
+
+def _finished(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Finished:
+    fared = {o.table.pgt_id: _fared(o) for o in outcomes}
+    rounds = {o.table.pgt_id: o.rounds for o in outcomes if o.rounds is not None}
+    ended = []
+    for job in jobs:
+        own = [fared[i] for i in job.unit.members if i in fared]
+        why = next(
+            (f.detail for branch in ("stop", "retry", "away", "engine") for f in own if f.branch == branch), None
+        )
+        branches = {f.branch for f in own}
+        status = PERMANENT if "stop" in branches else RETRYABLE if branches & {"retry", "away", "engine"} else SUCCEEDED
+        ended.append((job.job_id, status, why, max((rounds.get(i, 0) for i in job.unit.members), default=0) or None))
+    return Finished(tuple(ended), tuple(fared.values()), datetime.now(UTC))
+
+
+def _fared(outcome: Outcome) -> Fared:
+    error = outcome.error
+    if error is None or isinstance(error, FencedError):
+        return Fared(outcome.table.pgt_id, outcome.action, "ok")
+    branch = "retry" if isinstance(error, TransientError | InvariantError) else "stop"
+    if isinstance(error, EngineLostError):
+        branch = "engine"
+    elif isinstance(error, OriginAwayError):
+        branch = "away"
+    return Fared(outcome.table.pgt_id, outcome.action, branch, error.one_line())
+
+
+def _all_failed(jobs: Sequence[Job], status: str, why: str) -> Finished:
+    branch = "retry" if status == RETRYABLE else "stop"
+    fared = tuple(Fared(i, "SKIP", branch, why) for job in jobs for i in job.unit.members)
+    return Finished(tuple((job.job_id, status, why, None) for job in jobs), fared, datetime.now(UTC))

@@ -1,0 +1,217 @@
+"""Looks at what pgtrickle needs and says what is missing, in words an operator can act on."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pgtrickle.db.connect import TRANSACTION
+from pgtrickle.errors import ConfigError, PgtrickleError
+from pgtrickle.maintain.budget import Budget, Room, budget, shortage
+from pgtrickle.maintain.privileges import Rights, excess, rights_in
+from pgtrickle.refresh.bulk_load import MAX_PARTS
+from pgtrickle.servers.java import find_java
+from pgtrickle.settings import Settings, Sources
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+OLDEST, NEWEST = 13, 18
+NEED_DISK_MIB = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report."""
+
+    what: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, and what the fleet will cost; `room` only when a server was asked."""
+
+    findings: tuple[Finding, ...]
+    budget: Budget
+    room: Room | None
+
+    @property
+    def ok(self) -> bool:
+        return all(finding.ok for finding in self.findings)
+
+
+def examine(sources: Sources, environ: Mapping[str, str], dsn: str | None) -> Report:
+    server = _server(dsn, sources) if dsn else None
+    settings = server.fleet if server is not None else sources.load().settings
+    findings = [Finding("python", sys.version_info >= (3, 11), sys.version.split()[0])]
+    if settings.spark_remote:
+        findings.append(Finding("spark", True, "an external Spark Connect server is configured"))
+    else:
+        findings += [_java(settings, environ), _spark(), _disk()]
+    databases = server.databases if server is not None else {}
+    mirrored = server.mirrored if server is not None else ()
+    planned = budget(settings, databases, load_parts=MAX_PARTS, mirrored=mirrored)
+    if server is not None:
+        findings += server.findings
+        if server.room is not None:
+            findings += _limits(settings, planned, databases, server.room)
+    return Report(tuple(findings), planned, server.room if server is not None else None)
+
+
+def _java(settings: Settings, environ: Mapping[str, str]) -> Finding:
+    warnings: list[str] = []
+    try:
+        java = find_java(settings.java_home, environ, warnings.append)
+    except ConfigError as error:
+        return Finding("java", False, error.one_line())
+    return Finding("java", True, "; ".join([f"{java.version} from {java.origin}", *warnings]))
+
+
+def _spark() -> Finding:
+    found = importlib.util.find_spec("pyspark") is not None
+    return Finding("spark", found, "installed" if found else "missing (hint: pip install 'pyspark[connect]')")
+
+
+def _disk() -> Finding:
+    free = shutil.disk_usage(tempfile.gettempdir()).free >> 20
+    detail = f"{free} MiB free for temporary files"
+    return Finding("disk", free >= NEED_DISK_MIB, detail if free >= NEED_DISK_MIB else detail + " (hint: set TMPDIR)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    findings: tuple[Finding, ...]
+    fleet: Settings
+    databases: Mapping[str, Settings]
+    room: Room | None
+    mirrored: tuple[frozenset[str], ...] = ()  # of each database the others that it mirrors tables of
+
+
+def _server(dsn: str, sources: Sources) -> _Server:
+    from pgtrickle.db.connect import connect, translated
+    from pgtrickle.db.database_settings import current_settings
+    from pgtrickle.db.discover import databases, in_database
+    from pgtrickle.db.statements import statement
+    from pgtrickle.origin.poll_session import may_become_broker
+
+    try:
+        with connect(dsn, role="doctor", pooler=TRANSACTION) as connection, translated():
+            row = connection.execute(
+                "SELECT current_setting('server_version_num')::int, current_setting('server_version'), "
+                "to_regclass('pgtrickle.pgt_stream_tables') IS NOT NULL"
+            ).fetchone()
+            room = connection.execute(statement("connection_room")).fetchone()
+            assert row is not None
+            assert room is not None
+            fleet = sources.load(current_settings(connection))
+            loaded = {connection.info.dbname: fleet}
+            late = _late(connection)
+            mirrored = [_mirrored(connection)]
+            rights = [rights_in(connection)]
+            names = databases(connection, dsn)
+        for name in names:
+            if name not in loaded:
+                with connect(in_database(dsn, name), role="doctor", pooler=TRANSACTION) as connection:
+                    loaded[name] = sources.load(current_settings(connection))
+                    late += _late(connection)
+                    mirrored.append(_mirrored(connection))
+                    rights.append(rights_in(connection))
+        is_brokered = any(found.settings.enable_refresh_broker for found in loaded.values())
+        without = [name for name in names if is_brokered and not may_become_broker(in_database(dsn, name))]
+    except PgtrickleError as error:
+        return _Server((Finding("postgresql", False, error.one_line()),), sources.load().settings, {}, None)
+    number, text, installed = row
+    supported = OLDEST <= number // 10_000 <= NEWEST
+    wrong = [f"{name}: {problem.message}" for name, found in loaded.items() for problem in found.problems]
+    return _Server(
+        (
+            Finding("postgresql", supported, text if supported else f"{text}; {OLDEST} to {NEWEST} are supported"),
+            Finding(
+                "pgtrickle", installed, "installed" if installed else "not installed (hint: pgtrickle install DSN)"
+            ),
+            *([_broker(without)] if is_brokered else []),
+            *_privileges([found for found in rights if found is not None]),
+            Finding("settings", not wrong, "; ".join(wrong) or f"fine in {len(loaded)} databases"),
+            Finding("readers", not late, "; ".join(late) or "no database holds change buffers of another back"),
+        ),
+        fleet.settings,
+        {name: loaded[name].settings for name in names},
+        Room(*room),
+        tuple(mirrored),
+    )
+
+
+def _mirrored(connection: Connection) -> frozenset[str]:
+    from pgtrickle.db.connect import translated
+    from pgtrickle.db.statements import statement
+
+    with translated():
+        row = connection.execute("SELECT to_regclass('pgtrickle.pgt_mirrors') IS NOT NULL").fetchone()
+        if row is None or not row[0]:
+            return frozenset()
+        return frozenset(key for _, key, *_ in connection.execute(statement("mirrors")).fetchall())
+
+
+def _late(connection: Connection) -> list[str]:
+    """Readers in other databases for which buffers of this one are kept, and which have been silent for long."""
+    from pgtrickle.db.connect import translated
+    from pgtrickle.db.statements import statement
+
+    name = connection.info.dbname
+    with translated():
+        row = connection.execute("SELECT to_regprocedure('pgtrickle.readers()') IS NOT NULL").fetchone()
+        if row is None or not row[0]:
+            return []
+        found = connection.execute(statement("late_readers")).fetchall()
+    return [
+        f"{name}: {reader or 'another database'} has read nothing of {source} since {seen:%Y-%m-%d %H:%M}, "
+        f"{changes} changes are kept for it in {size} (hint: if it is gone for good, pgtrickle detach)"
+        for reader, source, seen, changes, size in found
+    ]
+
+
+def _privileges(rights: Sequence[Rights]) -> list[Finding]:
+    """Of each service role: a line for each privilege that is not needed, or one when there is none."""
+    findings = []
+    for service in sorted({found.service for found in rights}):
+        listed = excess([found for found in rights if found.service == service])
+        findings += [
+            Finding("privileges", not one.is_bad, f"{service}: {one.what} (hint: {one.hint})") for one in listed
+        ] or [Finding("privileges", True, f"{service} has what it needs")]
+    return findings
+
+
+def _broker(without: Sequence[str]) -> Finding:
+    """It works either way; by the role it can read less, should it be misled."""
+    if not without:
+        return Finding("broker", True, "looks at sources as role pgtrickle_broker")
+    hint = "CREATE ROLE pgtrickle_broker; GRANT pgtrickle_broker TO the role that installed; pgtrickle install again"
+    return Finding("broker", True, f"looks at sources as this role in {', '.join(without)} (hint: {hint})")
+
+
+def _limits(settings: Settings, planned: Budget, databases: Mapping[str, Settings], room: Room) -> list[Finding]:
+    needed = planned.total
+    lack = shortage(needed, room)
+    detail = (
+        f"{needed.connections} at most, of {room.ours} "
+        f"(max_connections {room.max_connections}, {room.reserved} reserved, {room.others} used by others now)"
+    )
+    expected = settings.max_databases
+    fits = not expected or len(databases) <= expected
+    there = f"{len(databases)} with pgtrickle"
+    if expected:
+        there += f", max_databases {expected}" + ("" if fits else " (hint: raise max_databases, the budget follows it)")
+    if settings.connection_pooler_mode == TRANSACTION:
+        # max_connections is the pooler's matter, and application_name does not tell whose a session is.
+        lack, detail = None, f"{needed.connections} at most, to the pooler"
+    return [
+        Finding("connections", lack is None, detail if lack is None else f"{detail} (hint: {lack})"),
+        Finding("databases", fits, there),
+    ]

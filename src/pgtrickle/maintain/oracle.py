@@ -1,0 +1,55 @@
+"""What a stream table is compared with: the query as its author typed it, understood along the author's search_path.
+
+It is parsed once, as a view, and what PostgreSQL understood has to be what it understood for the author: the same
+operators, functions and relations. Whoever may create functions in that path could otherwise have them run by us. The
+view is then read under our own path with the author's settings, whatever became of the text that refreshes use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pgtrickle.db.probe import make_probe
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import DefinitionError, NotDifferentiableError
+from pgtrickle.pipeline.text.tokens import without_constants
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+    from pgtrickle.model.catalog import StreamTable
+
+VIEW = "pg_temp.__pgt_probe"
+AS_TYPED = "the query as its author typed it"
+AS_KEPT = "the kept text of the query"
+AS_OF = "the kept text of the query as of the table's cut"
+TIES_DECIDED = "the query with the ties of its LIMIT decided"
+
+
+def as_typed(conn: Connection, table: StreamTable) -> str | None:
+    """A query over a view that is gone with the transaction; None where the text cannot be understood as it was: of
+    tables from before settings were kept, of other databases, with names that mean something else by now."""
+    path = table.session_settings.get("search_path")
+    row = conn.execute(statement("original"), {"id": table.pgt_id}).fetchone()
+    if path is None or row is None:
+        return None
+    text, functions = row
+    try:
+        with conn.transaction():
+            # First without its constants: names may mean something else by now, and to read a constant may run code.
+            if conn.execute("SELECT current_user = %s", (table.author,)).fetchone() != (True,):
+                if make_probe(conn, without_constants(text), path) is not None:
+                    return None
+                untrusted = conn.execute(statement("constants_trusted"), {"probe": VIEW}).fetchone()
+                conn.execute(f"DROP VIEW {VIEW}")
+                if untrusted != (None,):
+                    return None
+            if make_probe(conn, text, path) is not None:
+                return None
+            found = conn.execute(statement("probe_meaning"), {"view": VIEW}).fetchone()
+            assert found is not None
+            read = {s.relid for s in table.sources}
+            if tuple(found[0]) != table.operators or found[1] != functions or not read.issuperset(found[2]):
+                raise DefinitionError("the text means something else by now")
+    except (DefinitionError, NotDifferentiableError):
+        return None
+    return f"SELECT * FROM {VIEW}"

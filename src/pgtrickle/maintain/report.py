@@ -1,0 +1,31 @@
+"""How results are told to people; the command line and the demo say it in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pgtrickle.maintain.verify import VerifyResult
+
+_HOW = {
+    "quiet": "nothing was pending",
+    "around": "pending changes were read around",
+    "waited": "a refresh was awaited for {:.1f} s",
+}
+
+
+def verify_lines(results: Sequence[VerifyResult]) -> Iterator[str]:
+    for result in results:
+        detail = f"{result.mode}; {_HOW[result.how].format(result.waited)}"
+        if result.against:
+            detail += f"; compared with {result.against}"
+        if result.note:
+            detail += f"; {result.note}"
+        if result.ok:
+            yield f"ok         {result.name} ({detail})"
+        else:
+            yield f"DIFFERENT  {result.name} ({detail}): {result.missing} rows missing, {result.extra} too many"
+    if not results:
+        yield "there is no stream table in this database"
+        return
+    good = sum(result.ok for result in results)
+    yield f"{good} of {len(results)} stream tables equal their query as PostgreSQL evaluates it"

@@ -1,0 +1,1 @@
+"""Local copies of tables of other databases: prepared, loaded, refreshed to one cut of their origin, verified."""

@@ -1,0 +1,1 @@
+"""What the status functions and views show of running processes."""

@@ -1,0 +1,104 @@
+"""Writes what the fleet's shared memory says to the database, where the status functions read it. Once per tick at
+most, and only when something changed."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.db.connect import translated
+from pgtrickle.db.statements import statement
+from pgtrickle.ipc.fleet_memory import FleetMemory
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+    from pgtrickle.scheduler.tick import Scheduling
+
+LOOK_SECONDS = 5.0  # schedulers' own states are looked at so often, the rest whenever it moves
+MEMORY_SECONDS = 30.0  # between two looks at how much memory the processes take
+
+
+class Publisher:
+    """Remembers what it has said."""
+
+    def __init__(self, memory: FleetMemory) -> None:
+        self._memory = memory
+        self._said: tuple[str, str] | None = None
+        self._seen: tuple[object, ...] = ()
+        self._looked = -LOOK_SECONDS
+        self._sizes: dict[int, int] = {}
+        self._sized = -MEMORY_SECONDS
+
+    def publish(self, conn: Connection, scheduling: Scheduling) -> None:
+        looks = scheduling.looks
+        problems, broker_problem = looks.problems(), looks.broker_problem()
+        seen = (*self._memory.version(), scheduling.state, problems, broker_problem)
+        now = time.monotonic()
+        if seen == self._seen and now - self._looked < LOOK_SECONDS:
+            return
+        self._seen, self._looked = seen, now
+        state = self._state(scheduling) | {"origins": problems, "broker_problem": broker_problem}
+        texts = json.dumps(state, sort_keys=True), json.dumps(looks.ledger(), sort_keys=True)
+        if texts == self._said:
+            return
+        with translated():
+            conn.execute(statement("publish"), dict(zip(("state", "broker"), texts, strict=True)))
+        self._said = texts
+
+    def _state(self, scheduling: Scheduling) -> dict[str, Any]:
+        pool, settings = self._memory.pool(), scheduling.settings
+        shares = self._memory.shares()
+        own = next((share for share in shares if share.key == scheduling.key), None)
+        processes: list[dict[str, Any]] = [
+            {"kind": p.kind, "database": None, "pid": p.pid, "state": p.state, "since": _time(p.since)}
+            for p in self._memory.processes()
+        ]
+        processes += [
+            {"kind": "scheduler", "database": s.name, "pid": s.pid, "state": s.state, "since": _time(s.since)}
+            for s in self._memory.schedulers()
+        ]
+        self._measure([p["pid"] for p in processes])
+        for process in processes:
+            process["memory"] = self._sizes.get(process["pid"])
+        return {
+            "pool": {
+                "active": pool.active,
+                "max": pool.most or settings.max_dynamic_refresh_workers,
+                "per_db_cap": own.quota if own is not None else settings.max_concurrent_refreshes,
+                "mode": settings.parallel_refresh_mode,
+            },
+            "databases": [{"name": s.name, "used": s.used, "quota": s.quota, "queued": s.queued} for s in shares],
+            "processes": processes,
+            "cache": {
+                "hits": pool.cache_hits,
+                "misses": pool.cache_misses,
+                "entries": pool.cache_entries,
+                "evictions": pool.cache_evictions,
+                "max_entries": settings.template_cache_max_entries,
+            },
+            "enabled": settings.enabled,
+            "lag_warn_bytes": settings.publication_lag_warn_lsn,
+        }
+
+    def _measure(self, pids: list[int]) -> None:
+        now = time.monotonic()
+        if now - self._sized < MEMORY_SECONDS and self._sizes.keys() >= set(pids):
+            return
+        self._sized = now
+        self._sizes = {pid: size for pid in pids if (size := resident_bytes(pid)) is not None}
+
+
+def resident_bytes(pid: int) -> int | None:
+    """None where there is no /proc, or no such process."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return pages * 4096
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

@@ -1,0 +1,220 @@
+"""What has changed at an origin, read once for all databases that mirror its tables.
+
+One snapshot, one statement per table: each change with its transaction id, so that every reader takes what its own
+frontier has not seen. A reading serves whoever was told of changes before it began. What does not fit into memory is
+not kept: then each reads for itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from pgtrickle.db import catalog
+from pgtrickle.db.connect import begin, chunk_size, translated
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import SourceChangedError
+from pgtrickle.model.fingerprint import of_history
+from pgtrickle.model.flow import Cut, Pending, Position, Window
+from pgtrickle.model.identifiers import buffer_name
+from pgtrickle.pipeline.codec import encoded, exact
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+MOST_ROWS = 20_000  # of one table in one reading
+MOST_BYTES = 32 << 20  # of one reading
+ASKED_SECONDS = 5.0  # who has asked so recently will ask again: it is read for, too
+
+KEEP_SECONDS = 60.0  # then the rows of a reading are let go
+
+_POSITIONS = "SELECT reader_key, mirror_id, snapshot::text, netted::text FROM pgtrickle.pgt_readers"
+
+Shape = tuple[int, ...]  # the columns that a reader wants, in its order
+Place = tuple[str, int]  # database and mirror
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """One mirror: the table at the origin, its columns, how far it is."""
+
+    place: Place
+    relid: int
+    shape: Shape
+    since: Cut
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Changes of one table since a cut: transaction id, action, the row in each of the shapes."""
+
+    since: Cut
+    shapes: Mapping[Shape, int]
+    rows: Sequence[tuple[str, ...]]
+    bytes: int
+
+    def later(self, want: Want) -> list[tuple[str, str]]:
+        """Action and row of what this reader has not seen."""
+        position = 2 + self.shapes[want.shape]
+        return [(row[1], row[position]) for row in self.rows if not want.since.sees(int(row[0]))]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An origin at one cut. A table that is missing from `tables` had more changes than are kept."""
+
+    begun: float  # by the monotonic clock
+    moment: catalog.Moment
+    positions: Mapping[Place, Position]
+    prints: Mapping[int, str | None]
+    tables: Mapping[int, Rows]
+
+    def serves(self, want: Want) -> bool:
+        rows = self.tables.get(want.relid)
+        return (
+            rows is not None
+            and want.shape in rows.shapes
+            and rows.since.precedes(want.since)
+            and want.since.precedes(self.moment.cut)
+        )
+
+    def pending(self, want: Want) -> Pending:
+        found = self.tables[want.relid].later(want)
+        rows = sum(action != "T" for action, _ in found)
+        return Pending(rows, any(action == "T" for action, _ in found), not found)
+
+    def signed(self, want: Want) -> list[tuple[int, str]]:
+        """Weight and row."""
+        return [
+            (1 if action == "I" else -1, row) for action, row in self.tables[want.relid].later(want) if action != "T"
+        ]
+
+
+@dataclass(slots=True)
+class _Asked:
+    want: Want
+    at: float
+
+
+@dataclass(slots=True)
+class Readings:
+    """Of one origin. Who comes while somebody reads waits, and takes what was read if it suits."""
+
+    taken: int = 0
+    served: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _latest: Reading | None = None
+    _asked: dict[Place, _Asked] = field(default_factory=dict)
+
+    def find(self, wants: Sequence[Want], noticed: float) -> Reading | None:
+        """One that began after these readers were told of changes, and has them all; None: it has to be taken."""
+        latest = self._latest
+        if latest is None or latest.begun < noticed or not all(map(latest.serves, wants)):
+            return None
+        return latest
+
+    def get(self, conn: Connection, wants: Sequence[Want], noticed: float) -> Reading:
+        with self._lock:
+            self.served += 1
+            found = self.find(wants, noticed)
+            if found is None:
+                now = time.monotonic()
+                self._asked |= {want.place: _Asked(want, now) for want in wants}
+                self._asked = {p: a for p, a in self._asked.items() if now - a.at <= ASKED_SECONDS}
+                try:
+                    found = self._latest = read(conn, [a.want for a in self._asked.values()])
+                except SourceChangedError:  # what somebody else wants may be gone: that is their concern
+                    found = self._latest = read(conn, wants)
+                self.taken += 1
+            return found
+
+    def let_go(self, now: float) -> None:
+        """Whoever was told of changes before it began has had the time to come."""
+        latest = self._latest
+        if latest is not None and now - latest.begun > KEEP_SECONDS:
+            self._latest = None
+
+    def moved(self, wants: Iterable[Want], cut: Cut) -> None:
+        """These readers are at the cut now: the next reading need not begin earlier for them."""
+        with self._lock:
+            for want in wants:
+                self._asked[want.place] = _Asked(Want(want.place, want.relid, want.shape, cut), time.monotonic())
+
+
+def read(conn: Connection, wants: Sequence[Want]) -> Reading:
+    """All of these, in one snapshot."""
+    begun = time.monotonic()
+    with translated():
+        begin(conn, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            relids = sorted({w.relid for w in wants})
+            with conn.pipeline():  # in one round trip
+                asked = [conn.execute(statement(name)) for name in ("cut", "timeline")]
+                asked += [conn.execute(_POSITIONS), conn.execute(statement("fingerprints"), {"relids": relids})]
+                asked += [conn.execute(statement("buffer_types"), {"relids": relids})]
+            ((cut,), ((timeline,),), places, found, types) = (cursor.fetchall() for cursor in asked)
+            moment = catalog.moment_of(cut)
+            known = _positions(places)
+            prints: dict[int, str | None] = dict.fromkeys(relids) | dict(of_history(timeline, dict(found)))
+            typed: dict[int, dict[str, int]] = dict(types)
+            tables: dict[int, Rows] = {}
+            room = MOST_BYTES
+            for relid in relids:
+                own = [w for w in wants if w.relid == relid and w.since.precedes(moment.cut)]
+                if (
+                    own
+                    and prints[relid] is not None
+                    and (rows := _rows(conn, relid, own, moment.cut, room, typed.get(relid, {}))) is not None
+                ):
+                    room -= rows.bytes
+                    if room < 0:
+                        break
+                    tables[relid] = rows
+        finally:
+            conn.rollback()
+    return Reading(begun, moment, known, prints, tables)
+
+
+def positions(conn: Connection) -> dict[Place, Position]:
+    """How far the origin believes that each mirror is."""
+    return _positions(conn.execute(_POSITIONS).fetchall())
+
+
+def _positions(rows: Sequence[tuple[Any, ...]]) -> dict[Place, Position]:
+    return {
+        (key, mirror): Position(
+            None if snapshot is None else Cut.parse(snapshot), None if netted is None else int(netted)
+        )
+        for key, mirror, snapshot, netted in rows
+    }
+
+
+def _rows(
+    conn: Connection, relid: int, wants: Sequence[Want], cut: Cut, room: int, types: Mapping[str, int]
+) -> Rows | None:
+    """None: they are too many. Those that take more than `room` bytes are not fetched to the end. `types`: of columns
+    whose type is not PostgreSQL's own."""
+    since = min((w.since for w in wants), key=lambda c: (c.xmax, c.xmin, -len(c.open_xids)))
+    if not all(since.precedes(w.since) for w in wants):
+        return None
+    shapes = {shape: number for number, shape in enumerate(dict.fromkeys(w.shape for w in wants))}
+    texts = "".join(f", {encoded([exact(f'b.c{a:d}', types.get(str(a), 0)) for a in shape])}" for shape in shapes)
+    query = (
+        f"SELECT b.xid::text, b.action::text{texts} FROM {buffer_name(relid)} AS b "
+        f"WHERE {Window(since, cut).predicate('b.xid')} LIMIT {MOST_ROWS + 1}"
+    )
+    rows: list[tuple[str, ...]] = []
+    taken = 0
+    with conn.cursor() as cursor:
+        stream = cast("Generator[tuple[Any, ...]]", cursor.stream(query, size=chunk_size()))
+        with closing(stream):
+            for row in stream:
+                taken += sum(len(text or "") for text in row[2:])
+                if taken > room:
+                    break
+                rows.append(row)
+    return None if len(rows) > MOST_ROWS else Rows(since, shapes, rows, taken)

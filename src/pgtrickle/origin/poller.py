@@ -1,0 +1,116 @@
+"""A thread that looks at one origin when it is asked to, so that an origin that hangs delays nobody."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pgtrickle.broker.ledger import Scan
+from pgtrickle.errors import PgtrickleError
+from pgtrickle.model.flow import Cut
+from pgtrickle.origin.poll_session import BACKOFF_SECONDS, STATEMENT_SECONDS, OriginSession
+from pgtrickle.telemetry import event
+
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 30.0  # without a look, then its connection is closed
+HANG_SECONDS = 2.0 * STATEMENT_SECONDS  # the server itself would have given up
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was asked, and what was found. `ended` by the monotonic clock."""
+
+    wanted: Sequence[tuple[int, Cut | None]]
+    ended: float
+    found: Scan
+
+    def news(self) -> set[int]:
+        """Sources with changes, those that were looked at for the first time, and those whose buffer is gone since."""
+        found = set()
+        for relid, since in self.wanted:
+            counted = self.found.sources.get(relid)
+            if counted is None:
+                is_news = since is not None
+            else:
+                is_news = since is None or counted.changes > 0 or not since.precedes(self.found.cut)
+            if is_news:
+                found.add(relid)
+        return found
+
+
+class Lookout:
+    """One look at a time; `wake` is called from its thread when there is something to hear about."""
+
+    def __init__(self, name: str, session: OriginSession, wake: Callable[[], None]) -> None:
+        self._session = session
+        self._wake = wake
+        self._questions: queue.SimpleQueue[Sequence[tuple[int, Cut | None]] | None] = queue.SimpleQueue()
+        self._looks: queue.SimpleQueue[Look] = queue.SimpleQueue()
+        self._busy_since: float | None = None
+        self._failures = 0
+        self.next_at = 0.0  # not before, in seconds since the epoch
+        self.problem: str | None = None
+        threading.Thread(target=self._run, name=f"look at {name}", daemon=True).start()
+
+    def ask(self, wanted: Sequence[tuple[int, Cut | None]], now: float) -> bool:
+        """False: it is still busy, or rests after a failure."""
+        if self._busy_since is not None:
+            if now - self._busy_since > HANG_SECONDS:
+                self.problem = self.problem or f"it does not answer for {now - self._busy_since:.0f} s"
+                self._session.cut_off()
+            return False
+        if now < self.next_at:
+            return False
+        self._busy_since = now
+        self._questions.put(wanted)
+        return True
+
+    def heard(self) -> list[Look]:
+        found = []
+        while not self._looks.empty():
+            found.append(self._looks.get())
+        return found
+
+    def close(self) -> None:
+        self._questions.put(None)
+        self._session.cut_off()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                wanted = self._questions.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                self._session.close()
+                continue
+            if wanted is None:
+                self._session.close()
+                return
+            self._look(wanted)
+
+    def _look(self, wanted: Sequence[tuple[int, Cut | None]]) -> None:
+        try:
+            found = self._session.scan(wanted)
+        except PgtrickleError as error:
+            self._failed(error.one_line())
+            return
+        except Exception as error:
+            log.exception("A look broke", extra=event("runtime.look_broken"))
+            self._failed(f"{type(error).__name__}: {error}")
+            return
+        self._failures, self.problem = 0, None
+        look = Look(wanted, time.monotonic(), found)
+        self._looks.put(look)
+        self._busy_since = None
+        if look.news():
+            self._wake()
+
+    def _failed(self, why: str) -> None:
+        self.next_at = time.time() + BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
+        self._failures += 1
+        self.problem = why
+        self._busy_since = None

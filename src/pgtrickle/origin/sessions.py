@@ -1,0 +1,207 @@
+"""Sessions in the databases whose tables are mirrored elsewhere.
+
+A row's text has to be the same in both databases, because rows are found by it: both sides render values under the same
+settings, whatever time zone or currency each database has.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pgtrickle.db.catalog import read_moment
+from pgtrickle.db.connect import TRANSACTION, Connection, connect, translated
+from pgtrickle.db.discover import origin_dsn, server_label
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import ConfigError, DefinitionError, OriginAwayError, PgtrickleError, SourceChangedError
+from pgtrickle.model.catalog import Mirror
+from pgtrickle.model.flow import Cut
+from pgtrickle.origin.changes import Place as Reader
+from pgtrickle.origin.changes import Readings
+
+RENDERING = {"timezone": "UTC", "lc_monetary": "C"}
+MOST_IDLE = 2  # sessions of one origin that stay open
+
+
+def render_alike(conn: Connection) -> None:
+    """For the rest of a transaction, in the database of a mirror."""
+    calls = ", ".join("pg_catalog.set_config(%s, %s, true)" for _ in RENDERING)
+    conn.execute(f"SELECT {calls}", [part for setting in RENDERING.items() for part in setting])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database of the fleet, as the catalog of another one names it."""
+
+    key: str
+    server: str
+    database: str
+
+
+class Origins:
+    """Of one pipeline. `servers`: those of the fleet, as `pgtrickle run` was given them."""
+
+    def __init__(self, servers: Sequence[str] = ()) -> None:
+        self.servers = tuple(servers)
+        self._idle: dict[tuple[str, str], list[Connection]] = {}
+        self._lock = threading.Lock()
+        self._readings: dict[str, Readings] = {}
+        self._positions: dict[str, dict[Reader, Cut]] = {}  # by origin: what it has not been told yet
+        self._ways: dict[str, tuple[str, Mirror]] = {}  # to each of these
+
+    def readings(self, key: str) -> Readings:
+        with self._lock:
+            return self._readings.setdefault(key, Readings())
+
+    def let_go(self) -> None:
+        """What was read long ago is no longer kept in memory."""
+        with self._lock:
+            kept = list(self._readings.values())
+        for readings in kept:
+            readings.let_go(time.monotonic())
+
+    def note(self, key: str, reader_key: str, mirrors: Iterable[int], cut: Cut) -> None:
+        """These mirrors have committed the cut; their origin learns it with the next session, or soon."""
+        with self._lock:
+            self._positions.setdefault(key, {}).update({(reader_key, mirror): cut for mirror in mirrors})
+
+    def tell(self, conn: Connection, key: str) -> None:
+        """Where all its readers are, in one statement: what is before may be trimmed. A lost one is told next time."""
+        with self._lock:
+            told = self._positions.pop(key, {})
+        if told:
+            with translated():
+                conn.execute(
+                    statement("readers_at"),
+                    {
+                        "keys": [reader for reader, _ in told],
+                        "mirrors": [mirror for _, mirror in told],
+                        "cuts": [str(cut) for cut in told.values()],
+                    },
+                )
+
+    def has_to_tell(self) -> bool:
+        return bool(self._positions)
+
+    def tell_all(self) -> None:
+        """Those that nobody has had a session with since."""
+        with self._lock:
+            waiting = [(key, *self._ways[key]) for key in self._positions if key in self._ways]
+        for key, own, mirror in waiting:
+            try:
+                with self.session(own, mirror) as conn:
+                    self.tell(conn, key)
+            except PgtrickleError:
+                continue  # it is away: the next refresh tells it
+
+    @contextmanager
+    def session(self, own: str, mirror: Mirror, pooler: str = TRANSACTION) -> Iterator[Connection]:
+        """In the origin, in autocommit mode. Raises OriginAwayError when it does not answer, and says which.
+
+        So it is when its server is not one of this fleet: it may be the next time that somebody starts it.
+        """
+        try:
+            dsn = origin_dsn(own, self.servers, mirror.server, mirror.database)
+        except ConfigError as error:
+            raise OriginAwayError(
+                f"database {mirror.database} cannot be reached: {error.message}", hint=error.hint
+            ) from error
+        with self._lock:
+            self._ways[mirror.key] = own, mirror
+        conn = self._take(dsn, mirror, pooler)
+        try:
+            yield conn
+        finally:
+            self._give_back(dsn, mirror.key, conn)
+
+    @contextmanager
+    def visit(self, own: str, name: str) -> Iterator[tuple[Connection, Place]]:
+        """A database by its name, or name@host:port: the one of this server goes before those of others. For a look."""
+        database, servers = self._meant(own, name)
+        answers: list[str] = []  # servers that have it
+        away: PgtrickleError | None = None
+        for server, dsn in servers.items():
+            try:
+                with connect(dsn, role="probe", pooler=TRANSACTION) as conn, translated():
+                    row = conn.execute(
+                        "SELECT EXISTS (SELECT FROM pg_database WHERE datname = %s)", (database,)
+                    ).fetchone()
+            except PgtrickleError as error:
+                away = error
+                continue
+            if row is not None and row[0]:
+                answers.append(server)
+                if server == server_label(own):
+                    break  # the others need not be asked, nor answer
+        if len(answers) > 1:
+            raise DefinitionError(
+                f"database {database} is on more than one server: {', '.join(answers)}",
+                hint=f'write "{database}@host:port"',
+            )
+        if not answers and away is not None:
+            raise OriginAwayError(f"database {database} was not found, and a server does not answer: {away.message}")
+        if not answers:
+            raise DefinitionError(f"database {database} does not exist on any server of this fleet")
+        label = "" if answers[0] == server_label(own) else answers[0]
+        dsn = origin_dsn(own, self.servers, label, database)
+        with connect(dsn, role="origin", autocommit=True, pooler=TRANSACTION, pins=RENDERING) as conn, translated():
+            row = conn.execute(statement("is_installed")).fetchone()
+            if row is None or not row[0]:
+                raise DefinitionError(
+                    f"database {database} is not managed: its changes are not captured", hint="pgtrickle install DSN"
+                )
+            yield conn, Place(read_moment(conn).instance.key, label, database)
+
+    def _meant(self, own: str, name: str) -> tuple[str, dict[str, str]]:
+        """The database, and the servers to look for it, our own first. An @ may also be part of a database's name."""
+        servers = {server_label(own): own}
+        for dsn in self.servers:
+            servers.setdefault(server_label(dsn), dsn)
+        for label in servers:
+            if name.endswith(f"@{label}"):
+                return name.removesuffix(f"@{label}"), {label: servers[label]}
+        return name, servers
+
+    def _take(self, dsn: str, mirror: Mirror, pooler: str) -> Connection:
+        with self._lock:
+            idle = self._idle.get((dsn, mirror.key), [])
+            while idle:
+                conn = idle.pop()
+                if not (conn.closed or conn.broken):
+                    return conn
+        try:
+            conn = connect(dsn, role="origin", autocommit=True, pooler=pooler, pins={"jit": "off", **RENDERING})
+        except PgtrickleError as error:
+            raise OriginAwayError(
+                f"database {mirror.database} does not answer: {error.message}",
+                hint="its changes wait there; whatever reads it goes on when it is back",
+            ) from error
+        with translated():
+            key = read_moment(conn).instance.key
+        if key != mirror.key:
+            conn.close()
+            raise SourceChangedError(
+                f"database {mirror.database} is not the one that {mirror.name} was in",
+                hint="it was dropped and created, or restored elsewhere: drop the stream table and create it again",
+            )
+        return conn
+
+    def _give_back(self, dsn: str, key: str, conn: Connection) -> None:
+        if not (conn.closed or conn.broken):
+            if conn.info.transaction_status.name != "IDLE":
+                conn.rollback()
+            with self._lock:
+                idle = self._idle.setdefault((dsn, key), [])
+                if len(idle) < MOST_IDLE:
+                    idle.append(conn)
+                    return
+        conn.close()
+
+    def close(self) -> None:
+        with self._lock:
+            sessions, self._idle = [c for idle in self._idle.values() for c in idle], {}
+        for conn in sessions:
+            conn.close()

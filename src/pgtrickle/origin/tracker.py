@@ -1,0 +1,271 @@
+"""Which tables of other databases have changed: by the broker's answers while they are fresh, else by looks of our own.
+
+Nothing here waits for another database. A look of our own is a thread's; what it finds is heard in this tick or the
+next. A change is never missed by going from one to the other: an answer is compared with the count that we knew of the
+same generation, a look counts from what the last look or answer had seen.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pgtrickle.broker.scan import lsn_text
+from pgtrickle.db.discover import origin_dsn, server_label
+from pgtrickle.ipc.registry import CAPACITY, Answer, Interest, Registry
+from pgtrickle.ipc.wake_socket import Bell
+from pgtrickle.model.flow import Cut
+from pgtrickle.origin.poll_session import OriginSession
+from pgtrickle.origin.poller import Lookout
+from pgtrickle.settings import Settings, Sources
+from pgtrickle.telemetry import event
+
+log = logging.getLogger(__name__)
+
+# A broker with the same interval answers every tick, give or take: for so large a part of a tick its answer is waited
+# for before we look ourselves. An answer older than a tick is not believed, however little older it is.
+GRACE = 0.2
+EARLY = 0.1  # so much of a tick may be missing for the next look of our own
+FULL_SECONDS = 60.0  # between two tries to register what found no room
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """A row of the statement mirrors."""
+
+    pgt_id: int
+    origin: str
+    server: str
+    database: str
+    relid: int
+
+
+@dataclass(slots=True)
+class _Origin:
+    """One other database, as far as it is mirrored here."""
+
+    key: str
+    server: str
+    database: str
+    mirrors: dict[int, list[int]] = field(default_factory=dict)  # source there -> mirrors here
+    known: dict[int, tuple[int, int]] = field(default_factory=dict)  # of the broker's answers: generation and count
+    since: dict[int, Cut] = field(default_factory=dict)  # what has been seen of each source
+    lookout: Lookout | None = None
+    begun: float = -math.inf  # our latest look
+    is_direct: bool = False  # for want of answers
+    late: float = math.inf  # until then a late answer is waited for
+    told: str | None = None  # the problem that was logged
+
+    @property
+    def name(self) -> str:
+        return f"{self.server}/{self.database}"
+
+
+class RemoteLooks:
+    """Lives as long as the scheduler's process. Only its thread calls it. `registry` None: there is no broker."""
+
+    def __init__(
+        self,
+        dsn: str,
+        servers: Sequence[str],
+        sources: Sources,
+        *,
+        registry: Registry | None = None,
+        bell: Bell | None = None,
+        slot: int = 0,
+    ) -> None:
+        self._dsn = dsn
+        self._servers = servers
+        self._sources = sources
+        self._registry = registry
+        self._bell = bell
+        self._slot = slot
+        self._origins: dict[str, _Origin] = {}
+        self._registered: tuple[Interest, ...] = ()
+        self._retry_at = math.inf
+        self._unfit = 0
+        self._is_believing = False
+        self._answers: Mapping[tuple[str, int], Answer] = {}
+        self.noticed: dict[int, float] = {}  # mirror -> end of the latest look that found changes
+
+    def watch(self, mirrors: Iterable[Mirror]) -> None:
+        """These are all. What is known of their sources stays."""
+        origins: dict[str, _Origin] = {}
+        for mirror in mirrors:
+            server = mirror.server or server_label(self._dsn)
+            origin = origins.get(mirror.origin)
+            if origin is None:
+                old = self._origins.get(mirror.origin)
+                origin = origins[mirror.origin] = _Origin(mirror.origin, server, mirror.database)
+                if old is not None:
+                    origin.known, origin.since, origin.begun = old.known, old.since, old.begun
+                    if old.name == origin.name:
+                        origin.lookout, origin.told, old.lookout = old.lookout, old.told, None
+            origin.mirrors.setdefault(mirror.relid, []).append(mirror.pgt_id)
+        for old in self._origins.values():
+            if old.lookout is not None and (old.key not in origins or origins[old.key].lookout is not old.lookout):
+                old.lookout.close()
+        for origin in origins.values():
+            for known in (origin.known, origin.since):
+                for relid in known.keys() - origin.mirrors.keys():
+                    del known[relid]
+        self._origins = origins
+        mirrored = {i for origin in origins.values() for ids in origin.mirrors.values() for i in ids}
+        self.noticed = {i: at for i, at in self.noticed.items() if i in mirrored}
+
+    def look(self, reader: str, settings: Settings, now: float) -> list[int]:
+        """The mirrors whose sources have changes that were not there at the last look. `reader`: our own key."""
+        if not self._origins and not self._registered:
+            return []
+        interval = settings.scheduler_interval_ms / 1000
+        self._consult(reader, settings, now)
+        changed: list[int] = []
+        for origin in self._origins.values():
+            for relid, at in self._of(origin, interval, now):
+                for pgt_id in origin.mirrors.get(relid, ()):
+                    self.noticed[pgt_id] = max(at, self.noticed.get(pgt_id, 0.0))
+                    changed.append(pgt_id)
+        return changed
+
+    def next_moment(self, interval: float) -> float:
+        """When a look or an answer is due that does not wait for the tick, in seconds since the epoch."""
+        found = math.inf
+        for origin in self._origins.values():
+            found = min(found, origin.late)
+            if origin.is_direct and origin.lookout is not None:
+                found = min(found, max(origin.begun + interval, origin.lookout.next_at))
+        return found
+
+    # -- the broker
+    # -------------------------------------------------------------------------------------------------------
+
+    def _consult(self, reader: str, settings: Settings, now: float) -> None:
+        wanted: tuple[Interest, ...] = ()
+        self._answers = {}
+        self._is_believing = settings.enable_refresh_broker and settings.adaptive_batch_coalescing
+        if self._registry is None:
+            return
+        if self._is_believing:
+            ms = settings.scheduler_interval_ms
+            wanted = tuple(
+                Interest(reader, origin.key, origin.server, origin.database, relid, ms, self._slot)
+                for origin in self._origins.values()
+                for relid in origin.mirrors
+            )
+        if wanted != self._registered or now > self._retry_at:
+            self._register(reader, wanted, now)
+        if self._is_believing:
+            self._answers = self._registry.answers(self._origins.keys())
+
+    def _register(self, reader: str, wanted: tuple[Interest, ...], now: float) -> None:
+        assert self._registry is not None
+        unfit = self._registry.register(reader, wanted)
+        if unfit is None:
+            return  # in the next tick
+        self._registered = wanted
+        self._retry_at = now + FULL_SECONDS if unfit else math.inf
+        if unfit and not self._unfit:
+            log.warning(
+                "The broker has no room for all sources; those are looked at directly",
+                extra=event("broker.full", database=reader, sources=unfit, most=CAPACITY),
+            )
+        self._unfit = unfit
+
+    # -- one origin
+    # -------------------------------------------------------------------------------------------------------
+
+    def _of(self, origin: _Origin, interval: float, now: float) -> list[tuple[int, float]]:
+        """Sources with changes, each with the end of the look that found them."""
+        changed = [] if origin.lookout is None else self._heard(origin, origin.lookout)
+        missing = []
+        late = math.inf
+        for relid in origin.mirrors:
+            answer = self._answers.get((origin.key, relid))
+            if answer is None or not now - interval <= answer.looked_at <= now + interval:
+                missing.append(relid)
+                late = min(late, -math.inf if answer is None else answer.looked_at + interval * (1 + GRACE))
+                continue
+            if origin.known.get(relid) != (answer.generation, answer.count):
+                origin.known[relid] = answer.generation, answer.count
+                changed.append((relid, answer.done_at))
+            if relid not in origin.since or origin.since[relid].xmin < answer.xmin:
+                origin.since[relid] = Cut(answer.xmin, answer.xmin, ())
+        origin.late = late if late > now else math.inf
+        origin.is_direct = late <= now
+        if origin.is_direct and now >= origin.begun + interval * (1 - EARLY):
+            self._look_there(origin, missing, now)
+        elif not missing and origin.lookout is not None:
+            origin.lookout.problem = None  # the broker can look at it
+        return changed
+
+    def _look_there(self, origin: _Origin, relids: Sequence[int], now: float) -> None:
+        origin.begun = now
+        if origin.lookout is None:
+            session = OriginSession(lambda: self._origin_dsn(origin), origin.key, self._sources, "look")
+            origin.lookout = Lookout(origin.name, session, self._ring)
+        origin.lookout.ask([(relid, origin.since.get(relid)) for relid in relids], now)
+
+    def _heard(self, origin: _Origin, lookout: Lookout) -> list[tuple[int, float]]:
+        changed = []
+        for look in lookout.heard():
+            changed += [(relid, look.ended) for relid in look.news()]
+            for relid, _ in look.wanted:
+                if relid in look.found.sources:
+                    origin.since[relid] = look.found.cut
+                else:
+                    origin.since.pop(relid, None)
+        if lookout.problem != origin.told:
+            fields = {"origin": origin.name, **({"detail": lookout.problem} if lookout.problem else {})}
+            if lookout.problem is None:
+                log.info("Another database can be looked at again", extra=event("runtime.origin_back", **fields))
+            elif origin.told is None:
+                log.warning("Another database cannot be looked at", extra=event("runtime.origin_lost", **fields))
+                origin.since.clear()  # on its return it may be a promoted standby: see Ledger.forget
+            origin.told = lookout.problem
+        return changed
+
+    def _origin_dsn(self, origin: _Origin) -> str:
+        return origin_dsn(self._dsn, self._servers, origin.server, origin.database)
+
+    def _ring(self) -> None:
+        if self._bell is not None:
+            self._bell.ring()
+
+    # -- what people are told
+    # ---------------------------------------------------------------------------------------------
+
+    def problems(self) -> list[dict[str, Any]]:
+        """Origins that cannot be looked at."""
+        return [
+            {"origin": origin.name, "problem": origin.told}
+            for origin in self._origins.values()
+            if origin.told is not None and origin.is_direct
+        ]
+
+    def broker_problem(self) -> str | None:
+        if not self._is_believing or not self._origins:
+            return None
+        if self._unfit:
+            return f"its registry is full: {self._unfit} sources are looked at directly"
+        silent = sorted(origin.name for origin in self._origins.values() if origin.is_direct)
+        return f"it does not answer for {', '.join(silent)}: looked at directly" if silent else None
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """The broker's answers that concern us."""
+        return [
+            {
+                "origin": answer.origin,
+                "source_oid": answer.relid,
+                "pending_rows": answer.pending_rows,
+                "max_lsn": lsn_text(answer.max_lsn),
+                "last_updated_tick": answer.tick,
+                "consumers": answer.consumers,
+                "scans_done": answer.scans_done,
+                "scans_saved": answer.scans_saved,
+            }
+            for answer in self._answers.values()
+            if answer.relid in self._origins[answer.origin].mirrors
+        ]

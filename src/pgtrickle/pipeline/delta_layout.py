@@ -1,0 +1,19 @@
+"""The layout of delta rows: how many sums and extremes follow the weight and the key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """How many sums and extremes a leaf carries after weight and key: the shape of the Spark part."""
+
+    sums: int = 0
+    extremes: int = 0
+    every: bool = (
+        False  # also keys whose weights cancel out: what is read again may be another though none came or went
+    )
+
+
+ROWS = Slots()  # of whole rows: neither

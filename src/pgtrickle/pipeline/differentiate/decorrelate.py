@@ -1,0 +1,138 @@
+"""What a subquery that each row asks with its own keys answered before the changes, for all keys of these at once.
+
+Asked one row after the other, each would look through all that the table has to give back: the square of the changes.
+"""
+
+from __future__ import annotations
+
+from pgtrickle.pipeline.differentiate.key_filter import column_of
+from pgtrickle.pipeline.differentiate.semijoin_keys import PLAIN, equality
+from pgtrickle.pipeline.differentiate.states import DELTA, NEW, OLD, Answers, Statement, View
+from pgtrickle.pipeline.plan.names import aliases_of, conjuncts, has_bare_names, own
+from pgtrickle.pipeline.plan.nodes import Block, Part, Scan, Sub, Text, parts, plain, subs
+from pgtrickle.pipeline.text.tokens import Cursor, tokenize
+
+VALUE = "__pgt_v"
+# What may stand in a value that is computed for keys that nobody asks for: before a parenthesis, and between values.
+CALLS = frozenset(
+    {"COUNT", "SUM", "AVG", "MIN", "MAX", "BOOL_AND", "BOOL_OR", "COALESCE", "NULLIF", "GREATEST", "LEAST"}
+)
+WORDS = frozenset({"AND", "OR", "NOT", "CASE", "WHEN", "THEN", "ELSE", "DISTINCT", "FILTER", "WHERE"})
+OPERATORS = frozenset({"(", ")", ",", ".", "+", "-", "*", "=", "<>", "<", ">", "<=", ">=", "||"})
+NUMBERS = frozenset({"NUMERIC", "DOUBLE PRECISION"})
+NUMBER_TYPES = frozenset({20, 21, 23, 700, 701, 1700})
+
+
+def answers(into: Statement, node: Block, sub: Sub, view: View, alias: str) -> Answers | None:
+    """For an aggregate of one changed table over rows that equal columns of this block's FROM; None for another.
+
+    Keys with which no row was found have no answer among these: theirs is the one over no rows.
+    """
+    inner = sub.node
+    if sub.kind != "scalar" or not isinstance(inner, Block) or not _is_one_group(inner):
+        return None
+    part = parts(inner)[0]
+    if view.of(part) != OLD or part.node is None or not into.is_changed(part.node):
+        return None
+    here = {own(part)}
+    pairs, conditions = [], []
+    for condition in conjuncts(inner.where) if inner.where is not None else []:
+        if (pair := equality(condition, part, here)) is not None:
+            pairs.append(pair)
+        elif subs(condition) or aliases_of(condition) - here or has_bare_names(plain(condition)):
+            return None
+        else:
+            conditions.append(condition)
+    columns = [_column(node, part, *pair) for pair in pairs]
+    value = plain(inner.columns[0].text)
+    if not pairs or None in columns or aliases_of((value,)) - here or has_bare_names(value):
+        return None
+    if not _is_one_for_all_keys(value, part):
+        return None
+    attnums = tuple(c for c in columns if c is not None)
+    names = [f"__pgt_k{i}" for i in range(len(pairs))]
+    where = f" WHERE {' AND '.join(f'({plain(c)})' for c in conditions)}" if conditions else ""
+    changes = into.part(part, View(DELTA), [])
+    # A change that the subquery's own conditions leave out is none to it.
+    asked = ", ".join(f"{i} AS {n}" for (_, i), n in zip(pairs, names, strict=True))
+    keys = into.share(f"SELECT DISTINCT {asked} FROM {changes}{where}", "k")
+    wanted = f"SELECT {', '.join(f'k.{n}' for n in names)} FROM {keys} AS k"
+    found = into.share(_before(into, inner, part, pairs, conditions, (attnums, wanted)), "a")
+    outer = [o for o, _ in pairs]
+    same = " AND ".join(f"{alias}.{n} = {o}" for n, o in zip(names, outer, strict=True))
+    nothing = into.render(_of_no_rows(inner), View(NEW))
+    now = into.render(inner, View(view.default, {**view.special, part.number: NEW}))
+    return Answers(
+        f"LEFT JOIN {found} AS {alias} ON {same}",
+        f"SELECT CASE WHEN {alias}.{names[0]} IS NOT NULL THEN {alias}.{VALUE} "
+        f"WHEN ({', '.join(outer)}) IN ({wanted}) THEN ({nothing}) ELSE ({now}) END",
+    )
+
+
+def _is_one_group(node: Block) -> bool:
+    """Whether a block is an aggregate over all rows of one table that pass WHERE."""
+    if node.region != () or node.tail or node.distinct_on is not None or node.limit is not None:
+        return False
+    if len(node.columns) != 1 or subs(node.columns[0].text):
+        return False
+    return len(node.trees) == 1 and isinstance(node.trees[0], Part) and isinstance(node.trees[0].node, Scan)
+
+
+def _is_one_for_all_keys(value: str, part: Part) -> bool:
+    """Whether a value can be computed for keys that nobody asks for: it never fails, and is one row for each key.
+
+    Only what is known not to divide, to read numbers from texts or to return sets; any other is left to who asks.
+    """
+    tokens = tokenize(value)
+    around = ["", "", *(t.key for t in tokens), ""]
+    for token, earlier, before, after in zip(tokens, around, around[1:], around[3:], strict=False):
+        if token.is_name:
+            if after == "(" and (before == "." or token.key not in CALLS | WORDS):
+                return False
+        elif token.key == "::":
+            is_constant = _is_literal(before) or (before == ")" and _is_literal(earlier))
+            if not is_constant and not (after == "TEXT" or (after in NUMBERS and _has_numbers_only(value, part))):
+                return False
+        elif not _is_literal(token.key) and token.key not in OPERATORS:
+            return False
+    return True
+
+
+def _is_literal(key: str) -> bool:
+    return key[:1].isdigit() or "'" in key
+
+
+def _has_numbers_only(value: str, part: Part) -> bool:
+    cursor = Cursor(value)
+    dots = [i for i, t in enumerate(cursor.tokens) if t.key == "."]
+    found = [column_of(Block((), (part,), None), cursor.text(i - 1, i + 2)) for i in dots]
+    return all(f is not None and f[1].typid in NUMBER_TYPES for f in found)
+
+
+def _column(node: Block, part: Part, outer: str, inner: str) -> int | None:
+    """The number of the column that is asked by; None unless both are of one type whose equality is one of values."""
+    asking, asked = column_of(node, outer), column_of(Block((), (part,), None), inner)
+    if asking is None or asked is None or not asking[1].typid == asked[1].typid in PLAIN:
+        return None
+    return asked[1].attnum
+
+
+def _before(
+    into: Statement,
+    node: Block,
+    part: Part,
+    pairs: list[tuple[str, str]],
+    conditions: list[Text],
+    only: tuple[tuple[int, ...], str],
+) -> str:
+    assert isinstance(part.node, Scan)
+    rows, is_old = into.scan_as_of(part.node, part.alias, only=only)
+    keys = [inner for _, inner in pairs]
+    listed = ", ".join(f"{k} AS __pgt_k{i}" for i, k in enumerate(keys))
+    where = " AND ".join([*(f"({plain(c)})" for c in conditions), is_old])
+    value = plain(node.columns[0].text)
+    return f"SELECT {listed}, {value} AS {VALUE} FROM ({rows}) AS {part.alias} WHERE {where} GROUP BY {', '.join(keys)}"
+
+
+def _of_no_rows(node: Block) -> Block:
+    return Block(node.columns, node.trees, ("false",), node.region)

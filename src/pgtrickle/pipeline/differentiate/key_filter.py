@@ -1,0 +1,64 @@
+"""Which rows of a block belong to regions that are given by their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pgtrickle.model.catalog import Column
+from pgtrickle.pipeline.differentiate.full_join import preserved
+from pgtrickle.pipeline.plan.nodes import Block, Part, Scan, parts
+from pgtrickle.pipeline.text.tokens import identifier
+
+
+def among(node: Block, keys: str) -> list[str]:
+    """Conditions that together let exactly the rows of these regions pass, each row once.
+
+    A region with a NULL in its key needs a condition that no index serves; when there is none, PostgreSQL finds that
+    before it reads anything.
+    """
+    assert node.region is not None
+    return equal_keys([f"({k})" for k in node.region], keys, nullable(node))
+
+
+def nullable(node: Block) -> list[int]:
+    """The positions of keys that may be NULL."""
+    return [i for i, k in enumerate(node.region or ()) if not _is_not_null(node, k)]
+
+
+def equal_keys(texts: Sequence[str], keys: str, may_be_null: Sequence[int]) -> list[str]:
+    """The same for any texts of the keys' values."""
+    # Beside the query's own names, in EXISTS, there are these alone: `keys` may have others, such as n.
+    listed = ", ".join(f'"__pgt_k".__pgt_k{i}' for i in range(len(texts)))
+    source = f'{keys} AS "__pgt_k"'
+    found = [f"({', '.join(texts)}) IN (SELECT {listed} FROM {source})"]
+    if may_be_null:
+        missing = " OR ".join(f"{texts[i]} IS NULL" for i in may_be_null)
+        some = " OR ".join(f'"__pgt_k".__pgt_k{i} IS NULL' for i in may_be_null)
+        same = " AND ".join(f'"__pgt_k".__pgt_k{i} IS NOT DISTINCT FROM {t}' for i, t in enumerate(texts))
+        exists = f'EXISTS (SELECT FROM (SELECT {listed} FROM {source}) AS "__pgt_k" WHERE {same})'
+        found.append(f"(SELECT bool_or({some}) FROM {source}) AND ({missing}) AND {exists}")
+    return found
+
+
+def _is_not_null(node: Block, key: str) -> bool:
+    """Whether a key is a NOT NULL column of a table that no outer join fills up."""
+    found = column_of(node, key)
+    if found is None or not found[1].not_null:
+        return False
+    return found[0] in [p for tree in node.trees for p in preserved(tree)]
+
+
+def column_of(node: Block, key: str) -> tuple[Part, Column] | None:
+    """The column that a text is, with the item of FROM that has it; None where it is anything else."""
+    alias, _, column = key.rpartition(".")
+    for part in parts(node):
+        if not isinstance(part.node, Scan):
+            continue
+        if (alias and identifier(alias) != identifier(part.alias)) or (not alias and len(parts(node)) > 1):
+            continue
+        exposed = {name: attnum for attnum, name in part.node.exposes}
+        attnum = exposed.get(identifier(column))
+        found = next((c for c in part.node.relation.columns if c.attnum == attnum), None)
+        if found is not None:
+            return part, found
+    return None

@@ -1,0 +1,227 @@
+"""Scan, filter, project, inner join, UNION ALL: linear in every table occurrence.
+
+With `old` = `new` - d for each changed occurrence, the change of a query is a sum over the non-empty sets S of changed
+occurrences, where Q_S is what the query yields from combinations in which all of S take part:
+
+    dQ = sum over S of (-1)^(|S|+1) * Q_S(d for the members of S, new for all others)
+
+No old state is read, so PostgreSQL plans joins with the statistics of its own tables. One changed table is one term,
+two are three, three are seven. Where more occurrences changed, there would be too many and the sum telescopes instead:
+
+    dQ = sum over i of Q(old_1, .., old_i-1, d_i, new_i+1, .., new_n)
+
+`new` is the table as the refresh's snapshot sees it. `old` is as_of the last frontier: new minus the window, as rows
+with weights. The weight of a joined row is the product of its members' weights; every row here has weight +1 or -1. A
+union contributes to a term only the branch that holds its deltas; its other branches stand there without rows, for
+the types that PostgreSQL gives the columns of a union.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal
+
+from pgtrickle.model.flow import Window
+from pgtrickle.model.identifiers import buffer_copy_name, buffer_name, quote_ident
+from pgtrickle.pipeline.plan.nodes import From, Linear, Scan, Select, UnionAll, scans
+
+W = '"__pgt_w"'
+Role = Literal["delta", "old", "new"]
+MAX_TOGETHER = 3  # changed occurrences whose sets are taken one by one
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Rows that a fixpoint has noted in a working table of its own, from a step on."""
+
+    table: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A source with changes in the window.
+
+    `rows` is their exact number, which tells PostgreSQL's planner how small it is. `is_copied`: who reads them has a
+    copy, because the buffer is ours alone.
+    """
+
+    relid: int
+    window: Window | Steps
+    rows: int
+    is_copied: bool = False
+
+    @property
+    def images(self) -> str:
+        """The changed rows, as `c`: a table and a condition."""
+        if isinstance(self.window, Steps):
+            return f"{self.window.table} AS c WHERE c.step >= {self.window.since}"
+        buffer = f'"pg_temp".{quote_ident(buffer_copy_name(self.relid))}' if self.is_copied else buffer_name(self.relid)
+        return f"{buffer} AS c WHERE {self.window.predicate('c.xid')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Which occurrences are read as their changes (none: evaluate everything new), and what has changed.
+
+    `old_before`: changed occurrences left of this one are read as they were. `as_of`: all are; for a table and
+    its alias it gives rows and a condition on them, which together are the table before the windows.
+    """
+
+    deltas: frozenset[int]
+    changed: Mapping[int, Changed]
+    old_before: int = 0
+    as_of: Callable[[Scan, str], tuple[str, str]] | None = None
+
+
+NOW = Term(frozenset(), {})
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    sql: str
+    weighted: bool
+
+
+def role(scan: Scan, term: Term) -> Role:
+    """How a term reads an occurrence: as its changes, as it was, or as it is."""
+    if scan.occurrence in term.deltas:
+        return "delta"
+    is_changed = scan.relation.relid in term.changed
+    return "old" if is_changed and (term.as_of or scan.occurrence < term.old_before) else "new"
+
+
+def sign(term: Term) -> int:
+    """Sets of an even number of deltas were counted too often by the smaller ones."""
+    return -1 if term.deltas and len(term.deltas) % 2 == 0 else 1
+
+
+def contributing(node: UnionAll, term: Term) -> tuple[Select | UnionAll, ...]:
+    """The branches of a union that have rows in this term: none, when its deltas are in different ones."""
+    holding = tuple(b for b in node.branches if any(s.occurrence in term.deltas for s in scans(b)))
+    if not holding:
+        return node.branches
+    return holding if len(holding) == 1 else ()
+
+
+def deltas(node: Linear, changed: Mapping[int, Changed]) -> list[Term]:
+    """The terms whose sum is the change of the query."""
+    occurrences = [s.occurrence for s in scans(node) if s.relation.relid in changed]
+    if len(occurrences) > MAX_TOGETHER:
+        return [Term(frozenset({o}), changed, old_before=o) for o in occurrences]
+    sets = [frozenset(c) for size in range(1, len(occurrences) + 1) for c in combinations(occurrences, size)]
+    return [Term(s, changed) for s in sets if _meet(node, s)]
+
+
+def _meet(node: Linear, together: frozenset[int]) -> bool:
+    """Whether some combination of rows takes in all these occurrences: not when they are in different branches."""
+    if isinstance(node, UnionAll):
+        holding = [b for b in node.branches if any(s.occurrence in together for s in scans(b))]
+        return len(holding) <= 1 and all(_meet(b, together) for b in holding)
+    if isinstance(node, Scan) or node.source is None:
+        return True
+    return all(_meet(m.node, together) for m in node.source.members)
+
+
+def shared(node: Linear, term: Term) -> dict[str, str]:
+    """The changed rows of the term, by name, with their number as a limit: joins start from them."""
+    found = {}
+    for scan in scans(node):
+        reads = role(scan, term)
+        if reads == "delta" or (reads == "old" and term.as_of is None):
+            change = term.changed[scan.relation.relid]
+            rows = window_rows(scan, change, negate=reads == "old" or _is_negated(scan, term))
+            found[_rows_name(scan, term)] = f"{rows} LIMIT {change.rows}"
+    return found
+
+
+def _is_negated(scan: Scan, term: Term) -> bool:
+    """The sign of a term is that of its first delta."""
+    return scan.occurrence == min(term.deltas) and sign(term) < 0
+
+
+def _rows_name(scan: Scan, term: Term) -> str:
+    """The rows of the window, as they are or negated: to take them back is what makes new old."""
+    is_negated = scan.occurrence not in term.deltas or _is_negated(scan, term)
+    return f'"__pgt_{"n" if is_negated else "d"}{scan.occurrence}"'
+
+
+def render(node: Linear, term: Term, names: Sequence[str] | None = None) -> Rendered:
+    if isinstance(node, Scan):
+        return _scan(node, term)
+    if isinstance(node, UnionAll):
+        return _union(node, term, names)
+    wanted = names if names is not None else [i.name for i in node.items]
+    items = [f"{i.sql} AS {quote_ident(n)}" for i, n in zip(node.items, wanted, strict=True)]
+    return select(items, node.source, node.where, term)
+
+
+def select(items: Sequence[str], source: From | None, where: str | None, term: Term) -> Rendered:
+    """A SELECT over these members; its weight is the product of theirs."""
+    text, weights = "", []
+    if source is not None:
+        rendered = []
+        for m in source.members:
+            if isinstance(m.node, Scan) and term.as_of is not None and role(m.node, term) == "old":
+                rows, condition = term.as_of(m.node, m.alias)
+                rendered.append(Rendered(rows, False))
+                where = f"({where}) AND {condition}" if where is not None else condition
+            else:
+                rendered.append(render(m.node, term))
+        aliases = [m.alias for m in source.members]
+        weights = [f"{a}.{W}" for a, r in zip(aliases, rendered, strict=True) if r.weighted]
+        places = [p if isinstance(p, str) else f"({rendered[p].sql}) AS {aliases[p]}" for p in source.parts]
+        text = " FROM " + "".join(places)
+    columns = list(items)
+    if weights:
+        columns.append(" * ".join(weights) + f" AS {W}")
+    condition = f" WHERE {where}" if where is not None else ""
+    return Rendered(f"SELECT {', '.join(columns)}{text}{condition}", bool(weights))
+
+
+def _union(node: UnionAll, term: Term, names: Sequence[str] | None) -> Rendered:
+    if names is None:
+        names = _names(node)
+    filled = contributing(node, term)
+    rendered = [render(b, term if b in filled else NOW, names) for b in node.branches]
+    weighted = any(r.weighted for r in rendered)
+    texts = []
+    for branch, r in zip(node.branches, rendered, strict=True):
+        weight = f", 1 AS {W}" if weighted and not r.weighted else ""
+        empty = "" if branch in filled else " WHERE false"
+        texts.append(f'(SELECT "q".*{weight} FROM ({r.sql}) AS "q"{empty})' if weight or empty else f"({r.sql})")
+    return Rendered(" UNION ALL ".join(texts), weighted)
+
+
+def _names(node: Linear) -> list[str]:
+    if isinstance(node, UnionAll):
+        return _names(node.branches[0])
+    if isinstance(node, Select):
+        return [i.name for i in node.items]
+    return [name for _, name in node.exposes]
+
+
+def _scan(scan: Scan, term: Term) -> Rendered:
+    reads = role(scan, term)
+    if reads == "delta":
+        return Rendered(f"SELECT * FROM {_rows_name(scan, term)}", True)
+    now = f"{quote_ident(scan.relation.schema)}.{quote_ident(scan.relation.name)}"
+    by_number = {c.attnum: c.name for c in scan.relation.columns}
+    columns = [f"t.{quote_ident(by_number[attnum])} AS {quote_ident(name)}" for attnum, name in scan.exposes] or [
+        "1 AS __pgt_one"
+    ]
+    if reads == "new":
+        return Rendered(f"SELECT {', '.join(columns)} FROM {now} AS t", False)
+    table = f"SELECT {', '.join(columns)}, 1 AS {W} FROM {now} AS t"
+    # As a subquery of its own: PostgreSQL reads both arms by the keys of a join only then.
+    window = f"SELECT * FROM (SELECT * FROM {_rows_name(scan, term)} OFFSET 0) AS w"
+    return Rendered(f"{table} UNION ALL {window}", True)
+
+
+def window_rows(scan: Scan, change: Changed, *, negate: bool) -> str:
+    columns = [f"c.c{attnum} AS {quote_ident(name)}" for attnum, name in scan.exposes] or ["1 AS __pgt_one"]
+    plus = "D" if negate else "I"
+    columns.append(f"CASE c.action WHEN '{plus}' THEN 1 ELSE -1 END AS {W}")
+    return f"SELECT {', '.join(columns)} FROM {change.images} AND c.action <> 'T'"

@@ -1,0 +1,114 @@
+"""Numbers that the decimal in which they travel does not hold. They take no other way than the others for it.
+
+Of a sum they stay here, are added up, and join what Spark finds; what is left cannot overflow, however it is grouped.
+Of an extreme all numbers of the table are replaced by their ranks: Spark does no more than compare them. NaN and the
+infinities, which no difference undoes, name the groups that are to be read again.
+
+What fits is decided here and not by Arrow, whose conversions wrap around for some numbers, without an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Clamped, Context, Decimal, Inexact, InvalidOperation, Overflow, Rounded, Subnormal
+from typing import TYPE_CHECKING
+
+from pgtrickle.model.flow import Delta
+from pgtrickle.pipeline.codec import PRECISION, SCALE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FEW = 50  # numbers that Python checks and converts more quickly than Arrow does
+_ZEROS = r"(\.(?:[0-9]*[1-9])?)0+$"  # that end a fraction
+# A numeric has 131,072 digits before the point and 16,383 after it; of those that do not fit in there, PostgreSQL's own
+# sum fails as well.
+_EXACT = Context(prec=200_000, traps=[Clamped, Inexact, InvalidOperation, Overflow, Rounded, Subnormal])
+_AFTER_ALL, _BEFORE_ALL = "NaN", "-NaN"  # as an order: see `carriers.order`
+
+
+@dataclass(frozen=True, slots=True)
+class Misfits:
+    """What has been taken out of the leaves of a job, by the number of the table and the key of the group."""
+
+    totals: dict[tuple[int, int], dict[str, Decimal]] = field(default_factory=dict)  # slot and table; then the key
+    lost: dict[int, set[str]] = field(default_factory=dict)
+
+    def back(self, table: int, delta: Delta) -> Delta:
+        """What Spark has found for a table, with what it was not given."""
+        columns, keys = dict(delta.columns), delta.columns["k"]
+        for (slot, of), totals in self.totals.items():
+            if of == table:
+                sums = zip(columns[f"s{slot}_s"], keys, strict=True)
+                columns[f"s{slot}_s"] = [_EXACT.add(s, totals[k]) if k in totals else s for s, k in sums]
+        return Delta(columns, frozenset(self.lost.get(table, ())))
+
+    def take(self, slot: int, table: int, key: str, weight: int, text: str) -> None:
+        value = Decimal(text)
+        if not value.is_finite():
+            self.lost.setdefault(table, set()).add(key)
+            return
+        totals = self.totals.setdefault((slot, table), {})
+        before = totals.get(key, Decimal(0))
+        totals[key] = _EXACT.add(before, value) if weight > 0 else _EXACT.subtract(before, value)
+
+
+def fitted(leaves: Mapping[str, pa.Array]) -> tuple[pa.Table, Misfits]:
+    """Leaves (see `frames`: w, k, s0.., o0, x0.., and t, the number of the table) with numbers instead of their texts,
+    and what does not fit.
+
+    A number of n that are added has so few digits that the sum of n such numbers fits.
+    """
+    import pyarrow as pa
+
+    misfits, columns = Misfits(), dict(leaves)
+    for name, texts in leaves.items():
+        if name[0] == "s":
+            columns[name], unfit = _numbers(texts, PRECISION - SCALE - len(str(len(texts))))
+            if len(unfit):
+                taken = (leaves[n].take(unfit).to_pylist() for n in ("t", "k", "w", name))
+                for table, key, weight, text in zip(*taken, strict=True):
+                    misfits.take(int(name[1:]), table, key, weight, text)
+        elif name[0] == "o":
+            columns[name], unfit = _numbers(texts, PRECISION - SCALE)
+            if len(unfit):
+                tables = set(leaves["t"].take(unfit).to_pylist())
+                columns[name], _ = _numbers(_ranked(texts, leaves["t"], tables), PRECISION - SCALE)
+    return pa.Table.from_arrays(list(columns.values()), names=list(columns)), misfits
+
+
+def _numbers(texts: pa.Array, whole: int) -> tuple[pa.Array, pa.Array]:
+    """As decimals, with 0 for those that have more digits before the point or after it; and where these are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    fits = rf"^-?[0-9]{{1,{whole}}}(?:\.[0-9]{{0,{SCALE}}})?$"
+    type_ = pa.decimal128(PRECISION, SCALE)
+    if len(texts) < FEW:
+        values = texts.to_pylist()
+        if all(v is None or re.match(fits, v) for v in values):
+            return pa.array([None if v is None else Decimal(v) for v in values], type_), pa.array([], pa.uint64())
+    if pc.all(pc.match_substring_regex(texts, pattern=fits)).as_py() is not False:  # NULLs do not count
+        return texts.cast(type_), pa.array([], pa.uint64())
+    trimmed = pc.replace_substring_regex(texts, pattern=_ZEROS, replacement=r"\1")
+    is_unfit = pc.fill_null(pc.invert(pc.match_substring_regex(trimmed, pattern=fits)), False)
+    return pc.if_else(is_unfit, "0", trimmed).cast(type_), pc.indices_nonzero(is_unfit)
+
+
+def _ranked(texts: pa.Array, owners: pa.Array, tables: set[int]) -> pa.Array:
+    """The numbers of these tables by their ranks, as texts again; those of the others as they are."""
+    import pyarrow as pa
+
+    numbers = list(zip(texts.to_pylist(), owners.to_pylist(), strict=True))
+    keys = {text: _rank_key(text) for text, table in numbers if table in tables and text is not None}
+    ranks = {key: str(rank) for rank, key in enumerate(sorted(set(keys.values())))}
+    ranked = [ranks[keys[text]] if table in tables and text is not None else text for text, table in numbers]
+    return pa.array(ranked, pa.string())
+
+
+def _rank_key(text: str) -> tuple[int, Decimal]:
+    if text in (_AFTER_ALL, _BEFORE_ALL):
+        return (1 if text == _AFTER_ALL else -1), Decimal(0)
+    return 0, Decimal(text)

@@ -1,0 +1,95 @@
+"""Leaf rows as Arrow tables: weight, key, sums, extremes. Numbers are texts until all leaves of a job are together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.pipeline.delta_layout import Slots
+from pgtrickle.pipeline.engine.decimal_overflow import Misfits, fitted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def names(slots: Slots) -> list[str]:
+    """Columns of a leaf: w, k, s0.., then o0, x0.. (order and text of each extreme)."""
+    extremes = [f"{kind}{i}" for i in range(slots.extremes) for kind in ("o", "x")]
+    return ["w", "k", *(f"s{i}" for i in range(slots.sums)), *extremes]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A leaf as the driver returns it: made an Arrow table together with others."""
+
+    slots: Slots
+    rows: Sequence[tuple[Any, ...]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, name: str) -> pa.Array:
+        """A column, as a table would give it."""
+        import pyarrow as pa
+
+        place = names(self.slots).index(name)
+        return pa.array([row[place] for row in self.rows], text_types(self.slots)[place])
+
+
+def from_batches(batches: Sequence[pa.Table], slots: Slots) -> pa.Table:
+    """A leaf from what a bulk read has given, in `text_types`."""
+    import pyarrow as pa
+
+    empty = pa.schema(zip(names(slots), text_types(slots), strict=True)).empty_table()
+    return pa.concat_tables([empty, *(batch.rename_columns(names(slots)) for batch in batches)])
+
+
+def text_types(slots: Slots) -> list[pa.DataType]:
+    """Types in which a bulk read fetches a leaf."""
+    import pyarrow as pa
+
+    return [pa.int64() if name == "w" else pa.string() for name in names(slots)]
+
+
+def together(leaves: Sequence[pa.Table | Rows], slots: Slots) -> tuple[pa.Table, Misfits]:
+    """The rows of all leaves and, as `t`, the number of each one's leaf; and what of their numbers does not fit. Empty
+    columns stand for slots that a leaf does not have, so that different templates share one plan.
+
+    In one piece: a table of many is sent and read piece by piece, which takes longer than what is done with them.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    columns = names(slots)
+    # What came as rows is made one table: to begin an Arrow array takes longer than to fill it.
+    loose = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, Rows)}
+    tables = [_padded(list(loose.values()), slots)] if loose else []
+    tables += [leaf for leaf in leaves if not isinstance(leaf, Rows)]
+    numbers = [*loose, *(number for number in range(len(leaves)) if number not in loose)]
+    whole = {}
+    for name, type_ in zip(columns, text_types(slots), strict=True):
+        places = [table.schema.get_field_index(name) for table in tables]
+        parts = [
+            table.column(place).chunks if place >= 0 else [pa.nulls(len(table), type_)]
+            for table, place in zip(tables, places, strict=True)
+        ]
+        whole[name] = pa.concat_arrays([chunk for chunks in parts for chunk in chunks])
+    counted = np.repeat(np.array(numbers, dtype=np.int32), [len(leaves[number]) for number in numbers])
+    return fitted({**whole, "t": pa.array(counted)})
+
+
+def _padded(leaves: Sequence[Rows], slots: Slots) -> pa.Table:
+    """Leaves of rows as one, with None where a leaf has no such slot."""
+    import pyarrow as pa
+
+    columns = names(slots)
+    values: dict[str, list[Any]] = {name: [] for name in columns}
+    for leaf in leaves:
+        if not leaf.rows:
+            continue
+        own = dict(zip(names(leaf.slots), zip(*leaf.rows, strict=True), strict=True))
+        for name in columns:
+            values[name] += own.get(name) or [None] * len(leaf.rows)
+    arrays = [pa.array(values[name], type_) for name, type_ in zip(columns, text_types(slots), strict=True)]
+    return pa.Table.from_arrays(arrays, names=columns)

@@ -1,0 +1,1 @@
+"""From PostgreSQL's text of a query to plan nodes."""

@@ -1,0 +1,69 @@
+"""EXISTS asks whether there are rows, not what is in them: `SELECT *` there need not be read, kept or put back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pgtrickle.pipeline.plan.nodes import (
+    Block,
+    Constant,
+    Join,
+    Named,
+    Node,
+    Scan,
+    Select,
+    Text,
+    Tree,
+    children,
+    joins,
+    parts,
+    subs,
+    texts,
+)
+from pgtrickle.pipeline.text.tokens import identifier, tokenize
+
+
+def without_columns(node: Node) -> Node:
+    """The same rows without what is only selected. As it is where a column is more than a name: it might make rows."""
+    if not isinstance(node, Block) or node.region is not None or node.tail or node.distinct_on is not None:
+        return node
+    if not all(_is_single(c.text) for c in node.columns):
+        return node
+    bare = replace(node, columns=(Named("one", ("1",)),))
+    used = _names(bare)
+    return replace(bare, trees=tuple(_pruned(t, used) for t in bare.trees))
+
+
+def _is_single(text: Text) -> bool:
+    """A column or a literal."""
+    if subs(text):
+        return False
+    tokens = tokenize("".join(str(p) for p in text))
+    return len(tokens) == 1 or (len(tokens) == 3 and tokens[1].key == ".")
+
+
+def _pruned(tree: Tree, used: frozenset[str]) -> Tree:
+    if isinstance(tree, Join):
+        return replace(tree, left=_pruned(tree.left, used), right=_pruned(tree.right, used))
+    scan = tree.node
+    if not isinstance(scan, Scan) or not scan.key:  # without a key, all columns tell rows apart
+        return tree
+    exposes = tuple((a, n) for a, n in scan.exposes if n in used or a in scan.key)
+    return replace(tree, node=replace(scan, exposes=exposes))
+
+
+def _names(node: Node) -> frozenset[str]:
+    """Every name in a query's texts, whatever it means there: rather too many than too few."""
+    found = {identifier(piece[t.start : t.end]) for piece in _pieces(node) for t in tokenize(piece) if t.is_name}
+    return frozenset(found).union(*(_names(child) for child in children(node)))
+
+
+def _pieces(node: Node) -> list[str]:
+    if isinstance(node, Block):
+        every = (*texts(node), *(p.call for p in parts(node)))
+        using = [j.using for tree in node.trees for j in joins(tree) if j.using is not None]
+        return [piece for text in every for piece in text if isinstance(piece, str)] + using
+    if isinstance(node, Select):
+        source = [p for p in node.source.parts if isinstance(p, str)] if node.source is not None else []
+        return [*(i.sql for i in node.items), *source, *([node.where] if node.where is not None else [])]
+    return [node.sql] if isinstance(node, Constant) else []

@@ -1,0 +1,158 @@
+"""FROM: its items and joins as trees. Join conditions and function calls stay text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.pipeline.plan.nodes import Aggregate, Join, Node, Part, Plan, Text, Tree
+from pgtrickle.pipeline.plan.shapes import output_names, renamed
+from pgtrickle.pipeline.text.tokens import CLAUSE_ENDS, JOIN_WORDS, Cursor, identifier
+
+if TYPE_CHECKING:
+    from pgtrickle.pipeline.parse.reader import Ctes, Reader
+
+_AFTER_ITEM = (",", "ON", "USING", *JOIN_WORDS, *CLAUSE_ENDS)
+
+
+class Builder:
+    """Reads the FROM clause that the cursor spans.
+
+    `top`: its one item may be folded; then `folded` holds it with its alias, and the trees say nothing of use.
+    """
+
+    def __init__(self, reader: Reader, cursor: Cursor, ctes: Ctes, *, top: bool) -> None:
+        self.reader = reader
+        self.cursor = cursor
+        self.ctes = ctes
+        self.top = top
+        self.folded: tuple[Aggregate, str] | None = None
+
+    def trees(self) -> tuple[Tree, ...]:
+        found = [self._joined()]
+        while self.cursor.take(","):
+            found.append(self._joined())
+        if self.cursor.at != self.cursor.stop:
+            raise NotDifferentiableError(f"unexpected {self.cursor.peek()} in FROM")
+        return tuple(found)
+
+    def _joined(self) -> Tree:
+        cursor = self.cursor
+        left = self._item()
+        while cursor.peek() in JOIN_WORDS:
+            word = cursor.next().key
+            cursor.take("OUTER")
+            if word != "JOIN":
+                cursor.expect("JOIN")
+            kind = "JOIN" if word in ("JOIN", "INNER") else f"{word} JOIN"
+            right = self._item()
+            on: Text | None = None
+            using = None
+            if cursor.take("ON"):
+                on = self.reader.text(cursor, self.ctes, *cursor.until(",", *JOIN_WORDS, *CLAUSE_ENDS))
+            elif cursor.take("USING"):
+                closing = cursor.closing(cursor.at)
+                using = cursor.text(cursor.at, closing + 1)
+                cursor.at = closing + 1
+                if cursor.peek() == "AS":
+                    raise NotDifferentiableError("an alias for USING columns is not maintained from changes yet")
+            left = Join(kind, left, right, on, using)
+        return left
+
+    def _item(self) -> Tree:
+        cursor = self.cursor
+        is_lateral = cursor.take("LATERAL")
+        only = cursor.take("ONLY")
+        if cursor.peek() == "(":
+            closing = cursor.closing(cursor.at)
+            if cursor.is_query(cursor.at + 1, closing):
+                inner = cursor.inside(cursor.at + 1, closing)
+                cursor.at = closing + 1
+                plan = self.reader.query(inner, self.ctes, top=self.top and not is_lateral, open_=is_lateral)
+                return self._part(plan, None, None, is_lateral=is_lateral)
+            cursor.next()
+            self.top = False  # a join stands above its items
+            tree = self._joined()
+            cursor.expect(")")
+            if cursor.peek() == "AS" or self._alias_follows():
+                raise NotDifferentiableError("an alias for a whole join is not maintained from changes yet")
+            return tree
+        return self._named(only, is_lateral=is_lateral)
+
+    def _named(self, only: bool, *, is_lateral: bool) -> Part:
+        """A table, view, common table expression or function."""
+        cursor = self.cursor
+        start = cursor.at
+        tokens = [cursor.next()]
+        while cursor.take("."):
+            tokens.append(cursor.next())
+        if cursor.peek() == "(" or tokens[0].key == "ROWS":
+            return self._call(start, is_lateral=is_lateral)
+        if any(not t.is_name for t in tokens):
+            raise NotDifferentiableError(f"{cursor.text(start, cursor.at)} in FROM is not understood")
+        texts = [cursor.sql[t.start : t.end] for t in tokens]
+        if len(texts) == 1:
+            name = identifier(texts[0])
+            if name not in self.ctes:
+                raise NotDifferentiableError(f"{texts[0]} in FROM is neither a table nor a common table expression")
+            cte = self.ctes[name]
+            if cte.is_self:
+                return self._call(start, is_lateral=False)
+            return self._part(self.reader.cte(name, cte, top=self.top), texts[0], cte.columns)
+        relation = self.reader.find(identifier(texts[-2]), identifier(texts[-1]))
+        if relation.kind == "v":
+            if relation.query is None:
+                raise NotDifferentiableError(f"the definition of view {relation.name} cannot be read")
+            below = self.reader.query(Cursor(relation.query.strip().rstrip(";")), {}, top=self.top)
+            return self._part(below, texts[-1], tuple(c.name for c in relation.columns))
+        if only and relation.has_children:
+            raise NotDifferentiableError(
+                f"ONLY {relation.name}: the table has children, whose changes share its buffer"
+            )
+        alias, columns = self._alias(texts[-1])
+        return Part(self.reader.number(), self.reader.scan(relation, columns), alias)
+
+    def _call(self, start: int, *, is_lateral: bool) -> Part:
+        """A function with everything up to the next item, its alias included. ROWS FROM (...) is one too."""
+        cursor = self.cursor
+        cursor.at = start + 2 if cursor.tokens[start].key == "ROWS" else start
+        cursor.until(*_AFTER_ITEM)
+        alias = cursor.last_name(start, cursor.at)
+        text = self.reader.text(cursor, self.ctes, start, cursor.at)
+        return Part(self.reader.number(), None, alias, text, is_lateral)
+
+    def _part(
+        self, plan: Plan, default: str | None, columns: tuple[str, ...] | None, *, is_lateral: bool = False
+    ) -> Part:
+        alias, listed = self._alias(default)
+        wanted = columns
+        if listed is not None:
+            wanted = (*listed, *(wanted or output_names(plan))[len(listed) :])
+        if wanted is not None:
+            plan = renamed(plan, wanted)
+        if isinstance(plan, Aggregate):
+            self.folded = (plan, alias)
+            return Part(self.reader.number(), None, alias)
+        node: Node = plan
+        return Part(self.reader.number(), node, alias, (), is_lateral)
+
+    def _alias(self, default: str | None) -> tuple[str, tuple[str, ...] | None]:
+        cursor = self.cursor
+        cursor.take("AS")
+        if self._alias_follows():
+            token = cursor.next()
+            alias = cursor.sql[token.start : token.end]
+        elif default is None:
+            raise NotDifferentiableError("a subquery in FROM has no alias")
+        else:
+            alias = default
+        columns = cursor.names() if cursor.peek() == "(" else None
+        if cursor.peek() == "TABLESAMPLE":
+            raise NotDifferentiableError("TABLESAMPLE is not maintained from changes yet")
+        return alias, columns
+
+    def _alias_follows(self) -> bool:
+        if self.cursor.at >= self.cursor.stop:
+            return False
+        token = self.cursor.tokens[self.cursor.at]
+        return token.is_name and token.key not in (*_AFTER_ITEM, "TABLESAMPLE")

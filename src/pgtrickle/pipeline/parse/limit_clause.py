@@ -1,0 +1,28 @@
+"""ORDER BY and LIMIT as values: how many rows, from where on, in the order of which columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pgtrickle.pipeline.plan.nodes import Limit, Node
+
+# As PostgreSQL prints them. Anything else (an expression, ALL, no count) is not known before the query runs.
+_NUMBER = r"(?:\(?([0-9]+)\)?|'([0-9]+)')(?:::(?:bigint|integer))?"
+_CLAUSE = re.compile(rf"(?:OFFSET {_NUMBER} ?)?(?:LIMIT {_NUMBER}|FETCH FIRST {_NUMBER} ROWS (WITH TIES))")
+_MOST = 1 << 40  # rows that nobody has; beyond, sums of such numbers would not fit
+
+
+def limit_of(rows: Node, order: Sequence[tuple[int, str]], clause: str) -> Limit | None:
+    """None where the number of rows is not told by plain constants, or where no order says which are the first."""
+    found = _CLAUSE.fullmatch(" ".join(clause.split()))
+    if found is None or not order:
+        return None
+    offset, count = (int(n) for n in (_first(found, 1, 2) or "0", _first(found, 3, 4, 5, 6) or "0"))
+    if offset + count > _MOST:
+        return None
+    return Limit(rows, tuple(order), count, offset, found[7] is not None, clause)
+
+
+def _first(found: re.Match[str], *groups: int) -> str | None:
+    return next((found[g] for g in groups if found[g] is not None), None)

@@ -1,0 +1,164 @@
+"""Columns that USING has merged, where a subquery names them.
+
+PostgreSQL prints such a column bare, unless it is plainly that of one side: of a FULL JOIN, or of two types. A subquery
+has to show by its text what it takes from around it, so there they are written out. The SELECT that merges them keeps
+its bare names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from pgtrickle.pipeline.plan.names import own, replaced
+from pgtrickle.pipeline.plan.nodes import (
+    AggregateCall,
+    Block,
+    Constant,
+    From,
+    Grouped,
+    Item,
+    Join,
+    Limit,
+    Named,
+    Node,
+    Output,
+    Part,
+    Scan,
+    Select,
+    Sub,
+    Text,
+    Tree,
+    leaves,
+    names,
+    parts,
+)
+from pgtrickle.pipeline.plan.using import Merged, columns, listed_at, merged, sides
+from pgtrickle.pipeline.text.tokens import Cursor, identifier
+
+Value = TypeVar("Value")
+
+# The fields of nodes that hold SQL; the texts in all others are names and words.
+_SQL = {
+    AggregateCall: ("argument", "filter", "sql"),
+    Block: ("where", "region", "tail", "distinct_on"),
+    Constant: ("sql",),
+    From: ("parts",),
+    Grouped: ("columns", "outputs", "having"),
+    Item: ("sql",),
+    Join: ("on",),
+    Limit: ("clause",),
+    Named: ("text",),
+    Output: ("parts",),
+    Select: ("where",),
+    Sub: ("test",),
+}
+
+
+def in_text(text: Text, trees: tuple[Tree, ...]) -> Text:
+    """An expression over this FROM: what its subqueries take from there bare is written out."""
+    outer = merged(trees) if any(isinstance(p, Sub) for p in text) else {}
+    return tuple(replace(p, node=_written(p.node, outer)) if isinstance(p, Sub) else p for p in text) if outer else text
+
+
+def in_from(trees: tuple[Tree, ...]) -> tuple[Tree, ...]:
+    """The same for what FROM itself has: conditions of joins, LATERAL items, which name items left of them."""
+    found: tuple[Tree, ...] = ()
+    for tree in trees:
+        found = (*found, _in_tree(tree, found))
+    return found
+
+
+def _in_tree(tree: Tree, left: tuple[Tree, ...]) -> Tree:
+    if isinstance(tree, Part):
+        return replace(tree, node=_written(tree.node, merged(left))) if tree.is_lateral and tree.node else tree
+    first = _in_tree(tree.left, left)
+    second = _in_tree(tree.right, (*left, first))
+    on = in_text(tree.on, (first, second)) if tree.on is not None else None
+    return replace(tree, left=first, right=second, on=on)
+
+
+def halved(node: Block, whole: Join, *, is_left: bool) -> Block:
+    """A half of a FULL JOIN (see `rules.full`), where what USING merges is the column of one side: an index finds that.
+
+    Only where all are of one type: COALESCE of two types is of one that neither may have.
+    """
+    for both, left, right in sides(whole):
+        scope = _Instead(both, left if is_left else right, frozenset(own(p) for p in leaves(whole)))
+        node = _fields_put(node, scope)
+    return node
+
+
+@dataclass(frozen=True, slots=True)
+class _Outer:
+    """What bare names mean that are not those of columns further inside."""
+
+    names: Merged
+
+    def text(self, sql: str) -> str:
+        return replaced(sql, lambda name: self.names.get(identifier(name))) if self.names else sql
+
+    def within(self, node: Block | Select) -> _Outer:
+        inner = _own(node)
+        return _Outer({name: sql for name, sql in self.names.items() if name not in inner})
+
+
+@dataclass(frozen=True, slots=True)
+class _Instead:
+    """One text for another, as long as the aliases in it mean the same items."""
+
+    old: str
+    new: str
+    aliases: frozenset[str]
+
+    def text(self, sql: str) -> str:
+        return sql.replace(self.old, self.new)
+
+    def within(self, node: Block | Select) -> _Instead | _Outer:
+        items = parts(node) if isinstance(node, Block) else node.source.members if node.source is not None else ()
+        return self if self.aliases.isdisjoint(identifier(i.alias) for i in items) else _Outer({})
+
+
+def _written(value: Value, outer: Merged) -> Value:
+    """The same with these columns written out, wherever they mean what they mean around it."""
+    found: Value = _put(value, _Outer(outer), is_sql=True) if outer else value
+    return found
+
+
+def _put(value: Any, scope: _Outer | _Instead, *, is_sql: bool) -> Any:
+    if isinstance(value, str):
+        return scope.text(value) if is_sql else value
+    if isinstance(value, tuple):
+        return tuple(_put(item, scope, is_sql=is_sql) for item in value)
+    if not is_dataclass(value) or isinstance(value, type | Scan):
+        return value
+    if isinstance(value, Block | Select):
+        scope = scope.within(value)
+    if isinstance(value, Part) and value.call:
+        return replace(value, call=_put_call(value.call, scope))
+    return _fields_put(value, scope)
+
+
+def _fields_put(value: Any, scope: _Outer | _Instead) -> Any:
+    sql = _SQL.get(type(value), ())
+    return replace(value, **{f.name: _put(getattr(value, f.name), scope, is_sql=f.name in sql) for f in fields(value)})
+
+
+def _put_call(call: Text, scope: _Outer | _Instead) -> Text:
+    """A function, but for the list of its columns."""
+    last = call[-1]
+    at = listed_at(last) if isinstance(last, str) else 0
+    if not isinstance(last, str) or not at:
+        return call
+    cursor = Cursor(last)
+    before, after = cursor.text(0, at), last[cursor.tokens[at].start :]
+    written = tuple(_put(piece, scope, is_sql=True) for piece in (*call[:-1], before))
+    return (*written[:-1], f"{written[-1]}{after}")
+
+
+def _own(node: Node) -> frozenset[str]:
+    if isinstance(node, Block):
+        return frozenset().union(*(columns(p) for tree in node.trees for p in leaves(tree)))
+    if isinstance(node, Select) and node.source is not None:
+        return frozenset(name for m in node.source.members for name in names(m.node))
+    return frozenset()

@@ -1,0 +1,1 @@
+"""The plan: immutable nodes, and what can be known about them."""

@@ -1,0 +1,85 @@
+"""Columns that a primary key in GROUP BY decides: `SELECT o.id, o.name, count(*) ... GROUP BY o.id`.
+
+A statement that reads changes has subqueries in the place of tables, which have no keys. So these columns are grouped
+by, too. Groups stay what they are: rows with the same key are one row of the table, or lack it altogether.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+
+from pgtrickle.pipeline.plan.clauses import Clauses
+from pgtrickle.pipeline.plan.grouping import aggregate_at, is_windowed
+from pgtrickle.pipeline.plan.nodes import Part, Scan, Tree, leaves
+from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses
+
+Range = tuple[int, int]
+
+_NUMERIC, _FLOATS = 1700, frozenset({700, 701})
+
+
+def add_dependent(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, ...], aggregates: Set[str]) -> None:
+    """Puts such columns into `group`, or into `decided` where equal values can have other digits: as keys of a state
+    they would be shown without theirs."""
+    tables = [p for tree in trees for p in leaves(tree)]
+    passages = (strip_parentheses(cursor.tokens, *passage) for passage in clauses.group)
+    grouped = {column for passage in passages if (column := _column(cursor, tables, *passage)) is not None}
+    found: dict[tuple[int, int], Range] = {}
+    for passage in _references(cursor, clauses, aggregates):
+        column = _column(cursor, tables, *passage)
+        if column is None or column in grouped:
+            continue
+        number, _ = column
+        if _decides(tables[number], {attnum for n, attnum in grouped if n == number}):
+            found.setdefault(column, passage)
+    if any(_has_digits(tables[number], attnum) for number, attnum in found):
+        clauses.decided = list(found.values())
+    else:
+        clauses.group = [*clauses.group, *found.values()]
+
+
+def _references(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> Iterator[Range]:
+    """Names outside of aggregates. Those of a subquery, too: it may name columns of this query."""
+    passages = [(start, stop) for _, start, stop in clauses.items]
+    passages += [p for p in (clauses.having, clauses.order, clauses.on, clauses.window) if p is not None]
+    for start, stop in passages:
+        index = start
+        while index < stop:
+            token = cursor.tokens[index]
+            if aggregate_at(cursor, index, aggregates) and not is_windowed(cursor, index, stop):
+                index = cursor.closing(index + 1) + 1
+                while index < stop and cursor.tokens[index].key in ("FILTER", "WITHIN", "GROUP"):
+                    index = cursor.closing(index + 1) + 1 if cursor.tokens[index + 1].key == "(" else index + 1
+                continue
+            end = index + 1
+            while end + 1 < stop and cursor.tokens[end].key == "." and cursor.tokens[end + 1].is_name:
+                end += 2
+            if token.is_name:
+                yield index, end
+            index = end
+
+
+def _column(cursor: Cursor, tables: list[Part], start: int, stop: int) -> tuple[int, int] | None:
+    """The number of the item of FROM, and of its column, that a name means; None where it is none of a table."""
+    written = [identifier(cursor.text(i, i + 1)) for i in range(start, stop, 2)]
+    if len(written) > 2 or stop - start != 2 * len(written) - 1 or not cursor.tokens[stop - 1].is_name:
+        return None
+    for number, part in enumerate(tables):
+        is_meant = len(tables) == 1 if len(written) == 1 else identifier(part.alias) == written[0]
+        if is_meant and isinstance(part.node, Scan):
+            attnum = next((a for a, name in part.node.exposes if name == written[-1]), None)
+            return None if attnum is None else (number, attnum)
+    return None
+
+
+def _decides(part: Part, attnums: Set[int]) -> bool:
+    assert isinstance(part.node, Scan)
+    relation = part.node.relation
+    # The key of a table does not hold for tables that inherit from it, but for partitions it does.
+    return bool(relation.key) and attnums >= set(relation.key) and (relation.kind == "p" or not relation.has_children)
+
+
+def _has_digits(part: Part, attnum: int) -> bool:
+    assert isinstance(part.node, Scan)
+    column = next(c for c in part.node.relation.columns if c.attnum == attnum)
+    return column.typid in _FLOATS or (column.typid == _NUMERIC and column.typmod == -1)

@@ -1,0 +1,48 @@
+"""Conditions of the kind `x IN (groups)` whose groups can be computed by their keys alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pgtrickle.pipeline.plan.nodes import Block, Part, Scan, Sub, Text, parts, subs
+from pgtrickle.pipeline.text.tokens import identifier
+
+
+def is_all(condition: Text, sub: Sub) -> bool:
+    """Whether a condition is nothing but `(test IN (subquery))`."""
+    if len(condition) != 3 or condition[1] is not sub or sub.kind != "in" or sub.test is None:
+        return False
+    before, after = str(condition[0]).strip(" (").split(), str(condition[2])
+    return not after.strip(" )") and before == [*sub.test.lstrip(" (").split(), "IN"]
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Groups behind IN, and the key that they return: a column that an index of its table leads with."""
+
+    block: Block
+    key: str
+    part: Part
+    attnum: int
+
+
+def where_also(groups: Keyed, condition: str) -> Block:
+    own = groups.block.where
+    return replace(groups.block, where=("(", *own, f") AND {condition}") if own is not None else (condition,))
+
+
+def keyed_by(sub: Sub) -> Keyed | None:
+    node = sub.node
+    if not isinstance(node, Block) or node.region is None or len(node.columns) != 1 or subs(node.columns[0].text):
+        return None
+    key = "".join(str(p) for p in node.columns[0].text)
+    if key not in node.region or node.distinct_on is not None:
+        return None
+    alias, _, column = key.rpartition(".")
+    for part in parts(node):
+        if isinstance(part.node, Scan) and identifier(part.alias) == identifier(alias or part.alias):
+            attnum = {name: a for a, name in part.node.exposes}.get(identifier(column))
+            if attnum is not None and attnum in part.node.relation.indexed:
+                return Keyed(node, key, part, attnum)
+            return None
+    return None

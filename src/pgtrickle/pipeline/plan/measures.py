@@ -1,0 +1,222 @@
+"""How each aggregate call of a query is maintained: what the leaf sends, what Spark folds, what the state keeps.
+
+Invertible aggregates add weighted values. MIN and MAX keep the extreme and are read again for a group whose extreme was
+deleted. Everything else (float sums, DISTINCT, text ordered by a collation) is read again for each touched group.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pgtrickle.pipeline.codec import INT2, INT4, INTEGERS, NUMERIC, SqlType, exact, order
+from pgtrickle.pipeline.plan.nodes import Aggregate, AggregateCall, CallPlace
+from pgtrickle.pipeline.plan.scales import Scales, scales_of
+
+MOST_SCALES = 4  # of one sum: each but the least has a count in the state
+
+
+FOLDED = frozenset({"count", "sum", "avg", "min", "max"})  # all others are read again
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One folded quantity.
+
+    kind add: `value` is a number (NULL when the row has none); Spark sums it with its sign and counts its weights.
+    kind least, greatest: `order` is a number that orders the values, `value` their text.
+    kind reread: nothing travels. `state` are (suffix, type) of state columns: n, s (sum), v (value).
+    `slot` is the position among the measures that travel in the same way. `at_least`: it only counts, and of the values
+    only those that show so many digits after the point. `number` is what an added `value` is the text of, `scale` the
+    number of digits that its sum has after the point, None where that shows nowhere.
+    """
+
+    index: int
+    kind: str
+    slot: int
+    value: str | None
+    order: str | None
+    scale: int | None
+    state: tuple[tuple[str, str], ...]
+    call: AggregateCall
+    at_least: int | None = None
+    number: str | None = None
+    base: int = 0  # the type of the value in the state, looked through domains; 0: a number
+
+    def name(self, suffix: str) -> str:
+        return f"m{self.index}_{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """All measures, and for each call of the query the SQL that computes its value from the state row `s`."""
+
+    measures: tuple[Measure, ...]
+    values: tuple[str, ...]
+
+
+def argument(call: AggregateCall) -> str | None:
+    """The argument with FILTER folded in.
+
+    A row that fails the filter contributes NULL, which every folded aggregate skips; the others are read again, and
+    nothing of theirs travels.
+    """
+    if call.function not in FOLDED:
+        return None
+    if call.argument is None:
+        return None if call.filter is None else f"CASE WHEN {call.filter} THEN 1 END"
+    return call.argument if call.filter is None else f"CASE WHEN {call.filter} THEN {call.argument} END"
+
+
+_SHOWS_SCALE = re.compile(
+    r"[/%^]|\|\||\b(?!AND\b|OR\b|NOT\b)\w+\s*\(|::(?!numeric\b|bigint\b|integer\b|smallint\b|double\b|real\b)"
+)
+
+
+def shows_scale(text: str) -> bool:
+    """Whether the text around a number does more than compare, add or multiply: divides, calls, casts to a text."""
+    return bool(_SHOWS_SCALE.search(text))
+
+
+def plan_measures(
+    aggregate: Aggregate,
+    argument_types: Sequence[SqlType | None],
+    result_types: Sequence[SqlType],
+    column: Callable[[int], str],
+) -> Measures:
+    """`column(i)` names the leaf column that holds call i's argument."""
+    builder = _Builder(aggregate, argument_types, result_types, column)
+    values = tuple(builder.value(i) for i in range(len(aggregate.calls)))
+    return Measures(tuple(builder.measures), values)
+
+
+class _Builder:
+    def __init__(
+        self,
+        aggregate: Aggregate,
+        argument_types: Sequence[SqlType | None],
+        result_types: Sequence[SqlType],
+        column: Callable[[int], str],
+    ) -> None:
+        self.aggregate = aggregate
+        self.argument_types = argument_types
+        self.result_types = result_types
+        self.column = column
+        self.measures: list[Measure] = []
+        self.shared: dict[tuple[str, str | None], Measure] = {}
+
+    def value(self, i: int) -> str:
+        call, type_ = self.aggregate.calls[i], self.argument_types[i]
+        if call.function not in FOLDED:
+            return self._reread(i)
+        if type_ is None:
+            return 's."n"'
+        if call.distinct and call.function not in ("min", "max"):
+            return self._reread(i)
+        if call.function == "count":
+            # Not IS NOT NULL, which for a composite value asks for each of its fields.
+            is_one = f"pg_catalog.num_nonnulls({self.column(i)}) = 1"
+            measure = self._count(i, "count", is_one)
+            return f's."{measure.name("n")}"'
+        if call.function in ("sum", "avg"):
+            return self._sum(i, call, type_)
+        kind = "least" if call.function == "min" else "greatest"
+        ordered = order(self.column(i), type_, descending=kind == "greatest")  # Spark looks for the least of either
+        if ordered is None:
+            return self._reread(i)
+        state = (("v", type_.name),)
+        measure = self._measure(i, kind, kind, value=exact(self.column(i), type_.base), order=ordered, state=state)
+        return f's."{measure.name("v")}"'
+
+    def _sum(self, i: int, call: AggregateCall, type_: SqlType) -> str:
+        scales: Scales | None = frozenset({0})
+        if type_.base == NUMERIC:
+            scales = scales_of(call.argument or "", self.aggregate.input.source)
+            if scales is not None and not 1 <= len(scales) <= MOST_SCALES:
+                scales = None
+            if scales is None and (call.function == "avg" or not self._only_compared(i)):
+                return self._reread(i)
+        elif type_.base not in INTEGERS:
+            return self._reread(i)
+        measure = self._measure(
+            i,
+            "sum",
+            "add",
+            value=exact(self.column(i), type_.base),
+            number=self.column(i),
+            scale=None if scales is None else max(scales),
+            state=(("n", "bigint"), ("s", "numeric")),
+        )
+        count, total = f's."{measure.name("n")}"', f's."{measure.name("s")}"'
+        if scales is not None and len(scales) > 1:
+            total = f"pg_catalog.round({total}, {self._largest_scale(i, scales)})"
+        if call.function == "avg":
+            return f"(CASE WHEN {count} > 0 THEN {total} / {count}::numeric END)"
+        if type_.base in (INT2, INT4):
+            total += "::bigint"
+        elif scales is None:
+            total = f"pg_catalog.trim_scale({total})"
+        return f"(CASE WHEN {count} > 0 THEN {total} END)"
+
+    def _largest_scale(self, i: int, scales: Scales) -> str:
+        """The digits of a sum are those of the value that has most. How many values have so many is kept, each by each:
+        the last of them may go."""
+        least, *others = sorted(scales)
+        cases = ""
+        for scale in reversed(others):
+            is_one = f"pg_catalog.scale({self.column(i)}) >= {scale}"
+            measure = self._count(i, f"scale {scale}", is_one, at_least=scale)
+            cases += f' WHEN s."{measure.name("n")}" > 0 THEN {scale}'
+        return f"CASE{cases} ELSE {least} END"
+
+    def _only_compared(self, i: int) -> bool:
+        """Whether a sum of unknown scale stands only where its scale cannot show.
+
+        Alone in a column, or compared in HAVING.
+        """
+        if self.aggregate.layers:
+            return False
+        place = CallPlace(i)
+        if any(place in o.parts and len(o.parts) > 1 for o in self.aggregate.outputs):
+            return False
+        having = self.aggregate.having or ()
+        text = " ".join(p for p in having if isinstance(p, str))
+        return place not in having or not shows_scale(text)
+
+    def _reread(self, i: int) -> str:
+        state = (("v", self.result_types[i].declared),)
+        base = self.result_types[i].base
+        measure = self._measure(i, self.aggregate.calls[i].sql, "reread", state=state, base=base)
+        return f's."{measure.name("v")}"'
+
+    def _count(self, i: int, what: str, is_one: str, at_least: int | None = None) -> Measure:
+        """Of the rows for which the condition holds: a zero for each, which adds nothing."""
+        value, number = f"CASE WHEN {is_one} THEN '0' END", f"CASE WHEN {is_one} THEN 0 END"
+        return self._measure(i, what, "add", value=value, number=number, state=(("n", "bigint"),), at_least=at_least)
+
+    def _measure(
+        self,
+        i: int,
+        what: str,
+        kind: str,
+        *,
+        state: tuple[tuple[str, str], ...],
+        value: str | None = None,
+        number: str | None = None,
+        order: str | None = None,
+        scale: int | None = 0,
+        at_least: int | None = None,
+        base: int = 0,
+    ) -> Measure:
+        """A new measure, or the one that another call already has: sum(x) and avg(x) share theirs."""
+        call = self.aggregate.calls[i]
+        key = (what, argument(call))
+        if key not in self.shared:
+            travels = "least", "greatest"
+            slot = sum(m.kind == kind or (m.kind in travels and kind in travels) for m in self.measures)
+            self.shared[key] = Measure(
+                len(self.measures), kind, slot, value, order, scale, state, call, at_least, number, base
+            )
+            self.measures.append(self.shared[key])
+        return self.shared[key]

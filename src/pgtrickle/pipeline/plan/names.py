@@ -1,0 +1,191 @@
+"""Which names a text uses: what an expression takes from where, and what a subquery takes from around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise
+
+from pgtrickle.pipeline.plan.nodes import (
+    Aggregate,
+    Block,
+    Constant,
+    From,
+    Node,
+    Part,
+    Plan,
+    Scan,
+    Select,
+    Sub,
+    Text,
+    children,
+    names,
+    parts,
+    subs,
+    texts,
+)
+from pgtrickle.pipeline.plan.using import merged
+from pgtrickle.pipeline.text.tokens import Cursor, Token, identifier, strip_parentheses, tokenize
+
+_PLACE = "__pgt_sub_"
+
+
+@lru_cache(maxsize=4096)
+def aliases(sql: str) -> frozenset[str]:
+    """The names before a dot: aliases of items of FROM (schemas of functions and types are left out)."""
+    tokens = tokenize(sql)
+    found = set()
+    for index, token in enumerate(tokens[:-2]):
+        if not token.is_name or tokens[index + 1].key != "." or (index and tokens[index - 1].key in (".", "::")):
+            continue
+        if index + 3 < len(tokens) and tokens[index + 3].key == "(":
+            continue
+        if not tokens[index + 2].is_name and tokens[index + 2].key != "*":
+            continue  # OPERATOR(schema.=)
+        found.add(identifier(sql[token.start : token.end]))
+    return frozenset(found)
+
+
+def qualified(node: Block, sql: str) -> str | None:
+    """What is compared with rows of a subquery, as it can stand inside, where a bare name may mean another column.
+
+    The columns of a single item of FROM are printed without its alias, and so are those that USING has merged. None
+    where it is not known whose a name is, as of a function.
+    """
+    tokens = tokenize(sql)
+    is_plain = all(t.is_name or t.key in ".,()" for t in tokens) and not _calls(tokens)
+    items, both = parts(node), merged(node.trees, compared=is_plain)
+    sql = replaced(sql, lambda name: both.get(identifier(name))) if both else sql
+    if len(items) == 1 and items[0].node is not None:
+        alias, columns = items[0].alias, frozenset(names(items[0].node))
+        sql = replaced(sql, lambda name: f"{alias}.{name}" if identifier(name) in columns else None)
+    return None if _bare(sql, tokenize(sql)) else sql
+
+
+def _calls(tokens: tuple[Token, ...]) -> bool:
+    return any(before.is_name and token.key == "(" for before, token in pairwise(tokens))
+
+
+def has_bare_names(sql: str) -> bool:
+    """Whether a text of a subquery names columns without an alias: not one's own, nor known to be from around it."""
+    return bool(_bare(sql, tokenize(sql)))
+
+
+def replaced(sql: str, other: Callable[[str], str | None]) -> str:
+    """The text with other words for bare names, as they are written, where there are any."""
+    found, begin = "", 0
+    for token in _bare(sql, tokenize(sql)):
+        words = other(sql[token.start : token.end])
+        if words is not None:
+            found += f"{sql[begin : token.start]}{words}"
+            begin = token.end
+    return found + sql[begin:]
+
+
+def _bare(sql: str, tokens: tuple[Token, ...]) -> list[Token]:
+    """The names that stand for columns without an alias. PostgreSQL prints keywords in capitals, but for the words of
+    types, the fields of EXTRACT and what is true or false; `day` and `zone` may be columns. Windows have names, too."""
+    found = []
+    is_type = False
+    for index, token in enumerate(tokens):
+        before = tokens[index - 1].key if index else ""
+        after = tokens[index + 1].key if index + 1 < len(tokens) else ""
+        is_type = before == "::" or (is_type and (before == "." or token.key in _OF_TYPES or token.key.isdigit()))
+        if is_type or not token.is_name or before in (".", "COLLATE", "OVER", "WINDOW") or after in (".", "(", "AS"):
+            continue
+        is_field = index > 1 and tokens[index - 2].key == "EXTRACT"
+        text = sql[token.start : token.end]
+        if not is_field and text not in ("true", "false") and (text.startswith('"') or not text.isupper()):
+            found.append(token)
+    return found
+
+
+_OF_TYPES = frozenset({".", "(", ")", "VARYING", "PRECISION", "WITH", "WITHOUT", "TIME", "ZONE"})
+
+
+def aliases_of(text: Text) -> frozenset[str]:
+    """The same for a text with subqueries, of which only what they take from around them counts."""
+    found: set[str] = set()
+    for part in text:
+        found |= free(part.node) if isinstance(part, Sub) else aliases(part)
+    return frozenset(found)
+
+
+def own(part: Part) -> str:
+    return identifier(part.alias)
+
+
+def free(node: Plan) -> frozenset[str]:
+    """The aliases that a plan takes from the query around it."""
+    if isinstance(node, Scan | Aggregate):
+        return frozenset()
+    if isinstance(node, Constant):
+        return aliases(node.sql)
+    if isinstance(node, Block):
+        used: set[str] = set()
+        for text in (*texts(node), *(p.call for p in parts(node))):
+            used |= aliases_of(text)
+        for part in parts(node):
+            if part.node is not None:
+                used |= free(part.node)
+        return frozenset(used - {own(p) for p in parts(node)})
+    if isinstance(node, Select):
+        return frozenset(_of_select(node))
+    return frozenset().union(*(free(c) for c in children(node)))
+
+
+def _of_select(node: Select) -> set[str]:
+    used: set[str] = set()
+    for text in (*(i.sql for i in node.items), node.where or ""):
+        used |= aliases(text)
+    if isinstance(node.source, From):
+        for piece in node.source.parts:
+            used |= aliases(piece) if isinstance(piece, str) else set()
+        for member in node.source.members:
+            used |= free(member.node)
+        used -= {identifier(m.alias) for m in node.source.members}
+    return used
+
+
+def conjuncts(text: Text) -> list[Text]:
+    """The conditions that AND joins. PostgreSQL prints BETWEEN as two comparisons, so every AND is one."""
+    holders = list(subs(text))
+    sql, number = "", 0
+    for piece in text:
+        if isinstance(piece, Sub):
+            sql += f" {_PLACE}{number} "
+            number += 1
+        else:
+            sql += piece
+    return [_filled(condition, holders) for condition in _split(sql)]
+
+
+@lru_cache(maxsize=4096)
+def _split(sql: str) -> tuple[str, ...]:
+    cursor = Cursor(sql)
+    start, stop = strip_parentheses(cursor.tokens, 0, len(cursor.tokens))
+    return tuple(cursor.text(a, b) for a, b in cursor.split(start, stop, "AND"))
+
+
+def _filled(sql: str, holders: list[Sub]) -> Text:
+    found: list[str | Sub] = []
+    while _PLACE in sql:
+        before, _, rest = sql.partition(_PLACE)
+        digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+        found += [before, holders[int(digits)]]
+        sql = rest[len(digits) :]
+    return (*found, sql)
+
+
+def below(node: Node) -> tuple[Part, ...]:
+    """The parts of FROM of a query and of the subqueries in its expressions: what can be read in another state."""
+    if isinstance(node, Block):
+        own_parts = parts(node)
+        inner = tuple(
+            p for text in (*texts(node), *(p.call for p in own_parts)) for s in subs(text) for p in below(s.node)
+        )
+        lateral = tuple(q for p in own_parts if p.is_lateral and p.node is not None for q in below(p.node))
+        return (*own_parts, *lateral, *inner)
+    if isinstance(node, Scan | Select):
+        return ()
+    return tuple(p for c in children(node) for p in below(c))

@@ -1,0 +1,307 @@
+"""What belongs together in a SELECT that is not row by row: groups, partitions of windows, DISTINCT ON, LIMIT.
+
+When a row of FROM changes, the output of its region may change and no other. Two questions are answered here from the
+text: which expressions tell a region, and whether the same rows always give the same answer, or an order with ties lets
+PostgreSQL choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+
+from pgtrickle.pipeline.plan.clauses import Clauses, Range, Window
+from pgtrickle.pipeline.plan.grouping import EXPRESSION_WORDS, aggregate_at
+from pgtrickle.pipeline.plan.nodes import Part, Scan, Tree, leaves, scans
+from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses
+
+TIES_OF_LIMIT = "LIMIT whose ORDER BY does not decide between all rows"
+_FLOAT_SUM = "a sum of floats, which depends on the order of its rows"
+_TIES_OF_ON = "DISTINCT ON whose ORDER BY does not decide between all rows"
+_TIES_OF_WINDOW = "a window function that numbers or picks rows whose ORDER BY does not decide between all of them"
+# Window functions whose result is the same for rows that the window's order does not tell apart.
+_PEERS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
+# Aggregates whose result does not depend on the order in which rows arrive, and those for which that holds but for
+# floats, whose sums do not commute.
+_SAME_IN_ANY_ORDER = frozenset(
+    """
+    count min max bool_and bool_or every bit_and bit_or bit_xor regr_count percentile_cont percentile_disc mode rank
+    dense_rank percent_rank cume_dist range_intersect_agg
+    """.split()  # noqa: SIM905 - easier to read than quoted words
+)
+_SAME_BUT_FOR_FLOATS = frozenset(
+    {"sum", "avg", "variance", "var_pop", "var_samp", "stddev", "stddev_pop", "stddev_samp"}
+)
+_FLOAT_WORDS = frozenset(
+    {"DOUBLE PRECISION", "REAL", "FLOAT8", "FLOAT4", "SQRT", "CBRT", "EXP", "LN", "LOG", "POWER", "PI"}
+)
+_FLOATS = frozenset({700, 701})
+
+
+def is_call(cursor: Cursor, index: int, names: Set[str]) -> bool:
+    return aggregate_at(cursor, index, names)
+
+
+def windows(cursor: Cursor, clauses: Clauses) -> list[Window]:
+    named: dict[str, Range] = {}
+    if clauses.window is not None:
+        for start, stop in cursor.split(*clauses.window, ","):
+            named[cursor.name_at(start)] = (start + 3, stop - 1)  # name AS ( ... )
+    found = []
+    passages = [(a, b) for _, a, b in clauses.items]
+    passages += [r for r in (clauses.order, clauses.on) if r is not None]
+    for start, stop in passages:
+        index = start
+        while index < stop:
+            if cursor.tokens[index].key == "(" and cursor.is_query(index + 1, cursor.closing(index)):
+                index = cursor.closing(index)  # the windows of a subquery are its own
+            elif cursor.tokens[index].key == "OVER" and index > start:
+                found.append(_window(cursor, index, named))
+            index += 1
+    return found
+
+
+def _window(cursor: Cursor, over: int, named: dict[str, Range]) -> Window:
+    if cursor.tokens[over + 1].key == "(":
+        spec = (over + 2, cursor.closing(over + 1))
+    else:
+        spec = named[cursor.name_at(over + 1)]
+    partition: list[Range] = []
+    order: list[Range] = []
+    start, stop = spec
+    if (
+        start < stop
+        and cursor.tokens[start].is_name
+        and cursor.name_at(start) in named
+        and cursor.tokens[start].key
+        not in (
+            "PARTITION BY",
+            "ORDER BY",
+        )
+    ):
+        base = named[cursor.name_at(start)]
+        inner = cursor.inside(*base)
+        if inner.take("PARTITION BY"):
+            partition = cursor.split(*inner.until("ORDER BY", *_FRAMES), ",")
+        if inner.take("ORDER BY"):
+            order = cursor.split(*inner.until(*_FRAMES), ",")
+        start += 1
+    inner = cursor.inside(start, stop)
+    if inner.take("PARTITION BY"):
+        partition = cursor.split(*inner.until("ORDER BY", *_FRAMES), ",")
+    if inner.take("ORDER BY"):
+        order = cursor.split(*inner.until(*_FRAMES), ",")
+    by_rows = inner.peek() == "ROWS"
+    return Window(_call_start(cursor, over), tuple(partition), tuple(order), by_rows)
+
+
+_FRAMES = ("ROWS", "RANGE", "GROUPS")
+
+
+def _call_start(cursor: Cursor, over: int) -> int:
+    """The function's name, left of its arguments and of FILTER (...)."""
+    index = over - 1
+    while index > 0:
+        depth = 0
+        while index > 0:  # back over one pair of parentheses
+            depth += {")": 1, "(": -1}.get(cursor.tokens[index].key, 0)
+            if depth == 0:
+                break
+            index -= 1
+        if cursor.tokens[index - 1].key != "FILTER":
+            return index - 1
+        index -= 2
+    return 0
+
+
+def keys(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> list[Range]:
+    """The expressions over FROM that tell the region of a row; none when everything belongs together."""
+    if clauses.limit is not None:
+        return []
+    sets: list[list[Range]] = [list(w.partition) for w in clauses.windows]
+    if clauses.on is not None:
+        sets.append(cursor.split(*clauses.on, ","))
+    if not sets:
+        return [strip_parentheses(cursor.tokens, *r) for r in clauses.group]
+    common = sets[0]
+    for other in sets[1:]:
+        known = {_tokens(cursor, r) for r in other}
+        common = [r for r in common if _tokens(cursor, r) in known]
+    unique = {_tokens(cursor, r): r for r in common}
+    return [
+        r
+        for r in unique.values()
+        if not any(aggregate_at(cursor, i, aggregates) or cursor.tokens[i].key == "OVER" for i in range(*r))
+    ]
+
+
+def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], trees: tuple[Tree, ...]) -> str | None:
+    """Why the same rows may give two answers; None when they cannot."""
+    order = cursor.split(*clauses.order, ",") if clauses.order is not None else []
+    on = cursor.split(*clauses.on, ",") if clauses.on is not None else []
+    # With ties the last rows are determined; those that OFFSET skips are not.
+    is_cut = clauses.limit is not None and not shows_ties(cursor, *clauses.limit)
+    if is_cut and not _decides(cursor, order, clauses, trees):
+        return TIES_OF_LIMIT
+    if clauses.on is not None and not _decides(cursor, [*order, *on], clauses, trees):
+        return _TIES_OF_ON
+    has_floats = _has_floats(cursor, clauses, trees)
+    for window in clauses.windows:
+        name = cursor.tokens[window.at].key.lower()
+        if name in _PEERS or (not window.by_rows and name in _SAME_IN_ANY_ORDER):
+            continue
+        if name in _SAME_BUT_FOR_FLOATS and not window.by_rows and not has_floats:
+            continue
+        if name in _SAME_BUT_FOR_FLOATS and has_floats:
+            return _FLOAT_SUM
+        if not _decides(cursor, [*window.partition, *window.order], clauses, trees):
+            return _TIES_OF_WINDOW
+    return _unordered_aggregate(cursor, clauses, aggregates, has_floats=has_floats)
+
+
+def shows_ties(cursor: Cursor, start: int, stop: int) -> bool:
+    """Whether LIMIT divides no tie."""
+    return cursor.tokens[stop - 1].key == "TIES" and cursor.tokens[start].key != "OFFSET"
+
+
+def _has_floats(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, ...]) -> bool:
+    """Whether a float may be among what is selected: a column that is one, or a word that makes one."""
+    below = [s for tree in trees for p in leaves(tree) if p.node is not None for s in scans(p.node)]
+    exposed = (c for s in below for c in s.relation.columns if c.attnum in {a for a, _ in s.exposes})
+    if any(c.typid in _FLOATS for c in exposed):
+        return True
+    passages = [(a, b) for _, a, b in clauses.items] + ([clauses.having] if clauses.having else [])
+    return any(_makes_float(cursor, a, b) for a, b in passages)
+
+
+def _makes_float(cursor: Cursor, start: int, stop: int) -> bool:
+    index = start
+    while index < stop:
+        key = cursor.tokens[index].key
+        if key in ("PERCENTILE_CONT", "PERCENTILE_DISC"):
+            index = cursor.closing(index + 1)  # their fraction is a float that nothing is summed with
+        elif key in _FLOAT_WORDS:
+            return True
+        index += 1
+    return False
+
+
+def _unordered_aggregate(cursor: Cursor, clauses: Clauses, aggregates: Set[str], *, has_floats: bool) -> str | None:
+    windowed = {w.at for w in clauses.windows}
+    passages = [(a, b) for _, a, b in clauses.items] + ([clauses.having] if clauses.having else [])
+    for start, stop in passages:
+        for index in range(start, stop):
+            name = cursor.tokens[index].key.strip('"').lower()
+            if not aggregate_at(cursor, index, aggregates) or index in windowed or name in _SAME_IN_ANY_ORDER:
+                continue
+            if name in _SAME_BUT_FOR_FLOATS:
+                if has_floats:
+                    return _FLOAT_SUM
+                continue
+            first, last = index + 2, cursor.closing(index + 1)
+            if index > 1 and cursor.tokens[index - 2].key == "CARDINALITY" and cursor.tokens[last + 1].key == ")":
+                continue  # how many there are does not depend on their order
+            inner = cursor.inside(first, last)
+            arguments = inner.until("ORDER BY")
+            if cursor.tokens[first].key == "DISTINCT" or not inner.take("ORDER BY"):
+                if cursor.tokens[first].key == "DISTINCT":
+                    continue
+                return f"{name}() without an ORDER BY that decides the order of its values"
+            ordered = {_tokens(cursor, cursor.without_direction(r)) for r in cursor.split(inner.at, last, ",")}
+            wanted = [_tokens(cursor, r) for r in cursor.split(*arguments, ",")]
+            # A constant, such as the separator of string_agg, orders nothing.
+            if any(w not in ordered for w in wanted if _columns_in(w)):
+                return f"{name}() whose ORDER BY does not decide the order of its values"
+    return None
+
+
+def _decides(cursor: Cursor, order: Iterable[Range], clauses: Clauses, trees: tuple[Tree, ...]) -> bool:
+    """Whether rows that this order does not tell apart are alike in all that is selected, or cannot be two."""
+    ordered = {_tokens(cursor, cursor.without_direction(r)) for r in order}
+    # A key tells rows apart, and groups that are made by it, but not the sets of GROUPING SETS.
+    has_sets = any(
+        cursor.tokens[i].key in ("GROUPING SETS", "CUBE", "ROLLUP") for r in clauses.group for i in range(*r)
+    )
+    return (not has_sets and _has_all_keys(ordered, trees)) or _has_all_columns(cursor, ordered, clauses)
+
+
+def _has_all_keys(ordered: set[tuple[str, ...]], trees: tuple[Tree, ...]) -> bool:
+    found: list[Part] = [p for tree in trees for p in leaves(tree)]
+    if not found:
+        return False
+    for part in found:
+        if not isinstance(part.node, Scan) or not part.node.relation.key:
+            return False
+        exposed = dict(part.node.exposes)
+        for attnum in part.node.relation.key:
+            name = exposed.get(attnum)
+            if name is None or not _names_column(ordered, part.alias, name, alone=len(found) == 1):
+                return False
+    return True
+
+
+def _names_column(ordered: set[tuple[str, ...]], alias: str, column: str, *, alone: bool) -> bool:
+    for tokens in ordered:
+        if (
+            len(tokens) == 3
+            and tokens[1] == "."
+            and _name(tokens[0]) == identifier(alias)
+            and _name(tokens[2]) == column
+        ):
+            return True
+        if alone and len(tokens) == 1 and _name(tokens[0]) == column:
+            return True
+    return False
+
+
+def _name(key: str) -> str:
+    return key[1:-1].replace('""', '"') if key.startswith('"') else key.lower()
+
+
+def _has_all_columns(cursor: Cursor, ordered: set[tuple[str, ...]], clauses: Clauses) -> bool:
+    """Every selected expression is ordered by, or made of columns that are. Windows decide for themselves."""
+    columns = {c for c in ordered if _columns_in(c) == [c]}
+    for _, start, stop in clauses.items:
+        tokens = _tokens(cursor, (start, stop))
+        if tokens in ordered:
+            continue
+        if "(" in tokens and any(
+            cursor.is_query(i + 1, cursor.closing(i)) for i in range(start, stop) if cursor.tokens[i].key == "("
+        ):
+            return False
+        if any(c not in columns for c in _columns_in(tokens)):
+            return False
+    return True
+
+
+def _columns_in(tokens: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The column references of an expression: alias.column, or a bare name."""
+    found, index = [], 0
+    while index < len(tokens):
+        key = tokens[index]
+        is_name = key.startswith('"') or (key[:1].isalpha() or key[:1] == "_")
+        if not is_name or (index and tokens[index - 1] in ("::", "OVER")) or "'" in key:
+            index += 1
+            continue
+        following = tokens[index + 1] if index + 1 < len(tokens) else ""
+        if following == "." and index + 2 < len(tokens):
+            if tokens[index - 1 : index] == ("(",) and tokens[index - 2 : index - 1] == ("OPERATOR",):
+                index += 3
+                continue
+            if index + 3 >= len(tokens) or tokens[index + 3] != "(":
+                found.append(tokens[index : index + 3])
+            index += 3
+            continue
+        if following != "(" and (key.startswith('"') or key not in _WORDS):
+            found.append((key,))
+        index += 1
+    return found
+
+
+_WORDS = EXPRESSION_WORDS | {"PARTITION BY", "ORDER BY", "ROWS", "RANGE", "GROUPS", "PRECEDING", "FOLLOWING", "CURRENT"}
+_WORDS |= {"UNBOUNDED", "EXCLUDE", "TIES", "OTHERS", "GROUP", "NO", "OVER", "FILTER", "WHERE", "WITHIN", "ASC", "DESC"}
+_WORDS |= {"NULLS", "FIRST", "LAST", "USING", "SELECT"}
+
+
+def _tokens(cursor: Cursor, passage: Range) -> tuple[str, ...]:
+    start, stop = strip_parentheses(cursor.tokens, *passage)
+    return tuple(t.key for t in cursor.tokens[start:stop])

@@ -1,0 +1,103 @@
+"""Columns that USING merges, and what they are by the columns of single items.
+
+COALESCE of both sides, the one that the join preserves first, is the same value of the same type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.pipeline.codec import INTEGERS
+from pgtrickle.pipeline.plan.nodes import Join, Part, Scan, Tree, leaves, names
+from pgtrickle.pipeline.text.tokens import Cursor, identifier
+
+Merged = Mapping[str, str]  # by name
+_UNKNOWN = (0, 0)  # of a column, its type and size
+
+
+def merged(trees: tuple[Tree, ...], *, compared: bool = False) -> Merged:
+    """`compared`: for what is only compared with others. There one side will do, which an index may find, where a join
+    preserves it and both are of one type or integers."""
+    found: dict[str, str] = {}
+    for tree in trees:
+        found |= _of_tree(tree, compared=compared)
+    return found
+
+
+def _of_tree(tree: Tree, *, compared: bool) -> Merged:
+    if isinstance(tree, Part):
+        return {}
+    found = {**_of_tree(tree.left, compared=compared), **_of_tree(tree.right, compared=compared)}
+    for name in Cursor(tree.using).names() if tree.using is not None else ():
+        sides = [_column(tree.left, name, compared=compared), _column(tree.right, name, compared=compared)]
+        found.pop(name, None)
+        if sides[0] is not None and sides[1] is not None:
+            if tree.kind == "RIGHT JOIN":
+                sides.reverse()
+            is_one = (
+                compared
+                and tree.kind != "FULL JOIN"
+                and _are_alike([*_types(tree.left, name), *_types(tree.right, name)])
+            )
+            found[name] = str(sides[0]) if is_one else f"COALESCE({sides[0]}, {sides[1]})"
+    return found
+
+
+def _column(tree: Tree, name: str, *, compared: bool) -> str | None:
+    """What a tree shows under a name, which is one column of it; None where that is not known."""
+    if isinstance(tree, Part):
+        return f"{tree.alias}.{quote_ident(name)}" if name in columns(tree) else None
+    if tree.using is not None and name in Cursor(tree.using).names():
+        return _of_tree(tree, compared=compared).get(name)
+    return _column(tree.left, name, compared=compared) or _column(tree.right, name, compared=compared)
+
+
+def sides(join: Join) -> list[tuple[str, str, str]]:
+    """Of each name of USING what is merged, and the column of either side, where all are of one type and size."""
+    both, found = merged((join,)), []
+    for name in Cursor(join.using).names() if join.using is not None else ():
+        left, right = _column(join.left, name, compared=False), _column(join.right, name, compared=False)
+        types = {*_types(join.left, name), *_types(join.right, name)}
+        if left is not None and right is not None and len(types) == 1 and _UNKNOWN not in types:
+            found.append((both[name], left, right))
+    return found
+
+
+def _types(tree: Tree, name: str) -> list[tuple[int, int]]:
+    """Type and size of all columns of this name."""
+    found = []
+    for part in leaves(tree):
+        if isinstance(part.node, Scan):
+            attnums = {attnum for attnum, exposed in part.node.exposes if exposed == name}
+            found += [(c.typid, c.typmod) for c in part.node.relation.columns if c.attnum in attnums]
+        elif name in columns(part):
+            found.append(_UNKNOWN)
+    return found
+
+
+def _are_alike(types: list[tuple[int, int]]) -> bool:
+    typids = {typid for typid, _ in types}
+    return _UNKNOWN not in types and (len(typids) == 1 or INTEGERS.issuperset(typids))
+
+
+def columns(part: Part) -> frozenset[str]:
+    """The names of an item's columns; more than these where it is a function that does not list them."""
+    if part.node is not None:
+        return frozenset(names(part.node))
+    text = part.call[-1] if part.call else ""
+    if not isinstance(text, str):
+        return frozenset()
+    tokens = Cursor(text).tokens
+    return frozenset(identifier(text[t.start : t.end]) for t in tokens[listed_at(text) :] if t.is_name)
+
+
+def listed_at(text: str) -> int:
+    """Where the list of columns begins that PostgreSQL prints behind the alias of a function; 0 without one."""
+    keys = [t.key for t in Cursor(text).tokens]
+    depth, at = 0, len(keys)
+    while at > 0 and (depth or at == len(keys)):
+        at -= 1
+        depth += {")": 1, "(": -1}.get(keys[at], 0)
+    is_list = keys[-1:] == [")"] and at > 2 and keys[at - 2].endswith((")", "AS", "ORDINALITY"))
+    return at if is_list else 0

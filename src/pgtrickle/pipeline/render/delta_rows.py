@@ -1,0 +1,27 @@
+"""What every template's statements are made of: a plan's current rows, and its signed changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pgtrickle.errors import InvariantError
+from pgtrickle.pipeline.differentiate import general
+from pgtrickle.pipeline.differentiate.linear import Changed, W
+from pgtrickle.pipeline.differentiate.states import ALL_NEW, Statement
+from pgtrickle.pipeline.plan.nodes import Node
+
+
+def signed_rows(changed: Mapping[int, Changed], plan: Node, shown: str, width: int, names: str | None = None) -> str:
+    """One statement for the change of a plan: the weight, then `shown` over q(c0, c1, ...)."""
+    into = general.statement(changed)
+    union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, plan))
+    listed = names or ", ".join(f"c{i}" for i in range(width))
+    return f"{into.with_clause()}SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
+
+
+def now(plan: Node) -> str:
+    return Statement({}, no_delta).render(plan, ALL_NEW)
+
+
+def no_delta(_into: Statement, _node: Node) -> str:
+    raise InvariantError("changes were asked for where nothing has changed")

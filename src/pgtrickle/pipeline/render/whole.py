@@ -1,0 +1,42 @@
+"""A plan as the one query that it came from, with every table read as of given cuts. Verification evaluates this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.pipeline.differentiate import general
+from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.states import ALL_OLD
+from pgtrickle.pipeline.plan.nodes import Aggregate, CallPlace, Item, KeyPlace, Plan
+
+
+def query_as_of(plan: Plan, changed: Mapping[int, Changed]) -> str:
+    into = general.statement(changed, is_plain=True)
+    if not isinstance(plan, Aggregate):
+        sql = into.render(plan, ALL_OLD)
+        return into.with_clause() + sql
+    items = tuple(Item(o.name, _text(plan, o.parts)) for o in plan.outputs)
+    sql = into.render(plan.input.rows(items), ALL_OLD)
+    if plan.keys:
+        sql += f" GROUP BY {', '.join(f'({k})' for k in plan.keys)}"
+    if plan.having is not None:
+        sql += f" HAVING {_text(plan, plan.having)}"
+    sql += _text(plan, plan.tail)
+    for layer in plan.layers:
+        outer = ", ".join(f"{i.sql} AS {quote_ident(i.name)}" for i in layer.items)
+        where = f" WHERE {layer.where}" if layer.where else ""
+        sql = f"SELECT {outer} FROM ({sql}) AS {layer.alias}{where}{layer.tail}"
+    return into.with_clause() + sql
+
+
+def _text(plan: Aggregate, parts: Sequence[str | KeyPlace | CallPlace]) -> str:
+    texts = []
+    for part in parts:
+        if isinstance(part, KeyPlace):
+            texts.append(plan.keys[part.index])
+        elif isinstance(part, CallPlace):
+            texts.append(plan.calls[part.index].sql)
+        else:
+            texts.append(part)
+    return "".join(texts)

@@ -1,1 +1,0 @@
-"""Delta rules, one file per family of operators."""

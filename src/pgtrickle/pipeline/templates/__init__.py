@@ -1,0 +1,1 @@
+"""Compiled stream tables: everything that does not depend on cuts and keys."""

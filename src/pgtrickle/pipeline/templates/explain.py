@@ -1,0 +1,193 @@
+"""A template in words that a DBA reads.
+
+The operator tree, each operator's strategy, leaf statements, what runs in Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pgtrickle.model.flow import Cut, Window
+from pgtrickle.pipeline.differentiate import full_join as full
+from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.plan.nodes import (
+    Aggregate,
+    Block,
+    Concat,
+    Constant,
+    Distinct,
+    Node,
+    Recursive,
+    Scan,
+    SetOperation,
+    Sub,
+    Text,
+    UnionAll,
+    children,
+    joins,
+    parts,
+    subs,
+    texts,
+)
+from pgtrickle.pipeline.templates.recursive import RecursionTemplate
+from pgtrickle.pipeline.templates.template import FoldTemplate, RegionTemplate, Template
+from pgtrickle.pipeline.templates.topk import LimitTemplate
+
+_STRATEGY = {
+    "add": "adds signed values and weights exactly (decimal)",
+    "least": "keeps the least value; a group whose least value was deleted is read again",
+    "greatest": "keeps the greatest value; a group whose greatest value was deleted is read again",
+    "reread": "reads each touched group again",
+}
+_WHOLE_RECURSION = "evaluated whole, before and after"
+
+
+def explain(template: Template) -> dict[str, Any]:
+    tree: list[str] = []
+    if isinstance(template, FoldTemplate):
+        _aggregate(template, tree)
+        _node(template.rows, 1, tree)
+        spark = "net changes per group by key, exact sums, identity (xxhash64 of the key)"
+    elif isinstance(template, LimitTemplate):
+        _limit(template, tree)
+        _node(template.limit.rows, 1, tree)
+        spark = "net changes per row, identity (xxhash64 of the row)"
+    else:
+        if isinstance(template, RegionTemplate):
+            what = ", ".join(template.core.region or ()) or "nothing: all rows belong together"
+            tree.append(f"Replace by ({what}): what is stored of a touched region goes, what the query yields comes")
+        _node(template.plan, int(bool(tree)), tree)
+        if isinstance(template, RecursionTemplate):
+            tree[1] = tree[1].replace(_WHOLE_RECURSION, "what changes lead to, from the stored rows")
+        spark = "net changes per row, identity (xxhash64 of the row)"
+    return {
+        "mode": "DIFFERENTIAL",
+        "tree": tree,
+        "spark": spark,
+        "leaves": sample_statements(template)[:1],
+        "load": template.load_statement(),
+    }
+
+
+def plan_lines(plan: Mapping[str, Any], *, statements: bool) -> Iterator[str]:
+    """A plan in words: the tree, what runs where, what would force FULL."""
+    yield from plan_words(plan)
+    if plan["mode"] != "FULL":
+        yield "FULL instead, when:"
+        yield from (f"  {reason}" for reason in plan["full_when"])
+    if statements:
+        yield "Statements:"
+        yield from (f"  {sql};" for sql in plan["leaves"])
+
+
+def plan_words(plan: Mapping[str, Any]) -> Iterator[str]:
+    """What is its own: the tree, and what runs where."""
+    yield f"Mode: {plan['mode']}"
+    if plan["mode"] == "FULL":
+        yield f"Reason: {plan['reason']}"
+        yield "Every refresh evaluates the whole query in PostgreSQL and applies the difference."
+    else:
+        yield "Operators, and what a refresh does for each:"
+        yield from (f"  {line}" for line in plan["tree"])
+        yield f"In Spark: {plan['spark']}"
+        yield "In PostgreSQL: everything else, in the statements that read changes and in the apply"
+
+
+def _limit(template: LimitTemplate, tree: list[str]) -> None:
+    if template.plan is not template.core:
+        tree.append("Project/Filter over the first rows: evaluated by PostgreSQL in the apply")
+    tree.append(
+        f"Limit{_shown(template.core.tail)}: the first {template.wanted} rows are kept beside the table, changes that "
+        "sort up to the last of them are added, and the query's own are chosen among them in the apply; "
+        f"read again when fewer than {template.needed} are left"
+    )
+
+
+def _aggregate(template: FoldTemplate, tree: list[str]) -> None:
+    plan: Aggregate = template.plan
+    for layer in reversed(plan.layers):
+        tree.append(
+            f"Project/Filter over groups{f' where {layer.where}' if layer.where else ''}: "
+            "evaluated by PostgreSQL in the apply"
+        )
+    if plan.is_limited:
+        tree.append("Limit: chosen among all groups of the state in the apply")
+    if plan.having is not None:
+        tree.append("Having: evaluated by PostgreSQL in the apply; groups that fail it are kept as state")
+    if not plan.calls and all(len(o.parts) == 1 for o in plan.outputs):
+        tree.append("Distinct: the number of equal rows is kept as state")
+        return
+    tree.append(
+        f"Aggregate by ({', '.join(plan.keys) or 'nothing: one group'}): folded into the state beside the table"
+    )
+    tree.extend(f"  {m.call.sql}: {_STRATEGY[m.kind]}" for m in template.measures.measures if m.at_least is None)
+
+
+def _node(node: Node, depth: int, tree: list[str]) -> None:
+    tree.append("  " * depth + _label(node))
+    if isinstance(node, Block):
+        for part in parts(node):
+            if part.node is not None:
+                _node(part.node, depth + 1, tree)
+            else:
+                tree.append("  " * (depth + 1) + f"Function {_shown(part.call)}: evaluated with each row")
+        for sub in (s for text in texts(node) for s in subs(text)):
+            tree.append(
+                "  " * (depth + 1) + f"Subquery ({sub.kind}): rows that its change connects with, before and after"
+            )
+            _node(sub.node, depth + 2, tree)
+        return
+    for child in children(node):
+        _node(child, depth + 1, tree)
+
+
+def _label(node: Node) -> str:
+    if isinstance(node, Scan):
+        return f"Scan {node.relation.schema}.{node.relation.name}: its changes, or itself as of a cut"
+    if isinstance(node, UnionAll | Concat):
+        return "Union all: the changes of each branch"
+    if isinstance(node, Distinct):
+        return "Distinct: rows equal to a changed one, before and after"
+    if isinstance(node, SetOperation):
+        return f"{node.word}: rows equal to a changed one, before and after"
+    if isinstance(node, Recursive):
+        return f"Recursive ({node.word}): {_WHOLE_RECURSION}"
+    if isinstance(node, Constant):
+        return "Values"
+    if isinstance(node, Block):
+        return _block(node)
+    members = node.source.members if node.source is not None else ()
+    label = (
+        f"Join of {len(members)}: one term per set of changed tables, joined by PostgreSQL from the changes"
+        if len(members) > 1
+        else "Project"
+    )
+    return f"{label}{f' where {node.where}' if node.where else ''}"
+
+
+def _block(node: Block) -> str:
+    where = f" where {_shown(node.where)}" if node.where is not None else ""
+    if node.region is not None:
+        if not node.region:
+            return f"Whole{_shown(node.tail)}: evaluated whole, before and after{where}"
+        return f"By ({', '.join(node.region)}){_shown(node.tail)}: the touched of these, before and after{where}"
+    kinds = sorted({j.kind for tree in node.trees for j in joins(tree)})
+    label = " and ".join(kinds) if kinds else "Project"
+    if full.is_whole(node):
+        return f"{label}: evaluated whole, before and after the change of each side{where}"
+    if "FULL JOIN" in kinds:
+        return f"{label}: as a left join and what has no left; rows that the changes connect with{where}"
+    return f"{label}: the changes of preserved rows, then rows that the others' changes connect with{where}"
+
+
+def _shown(text: Text) -> str:
+    return "".join("..." if isinstance(p, Sub) else p for p in text)
+
+
+def sample_statements(template: Template, rows: int = 1, *, are_copied: bool = False) -> list[str]:
+    """What a refresh sends when every source has so many changes, and when each has them alone, with sample cuts."""
+    window = Window(Cut(100, 100, ()), Cut(200, 200, ()))
+    changed = {relid: Changed(relid, window, rows, are_copied) for relid in sorted(template.relids)}
+    alone = [template.delta_statement({r: c}) for r, c in changed.items()] if len(changed) > 1 else []
+    return [template.delta_statement(changed), *alone]

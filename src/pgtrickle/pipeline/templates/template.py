@@ -1,0 +1,434 @@
+"""A compiled stream table: everything that does not depend on cuts and keys, ready to be filled in.
+
+Leaf statements of all templates have one layout, whatever the query: the weight, the row or key as one text, then slots
+for sums and for extremes. Expressions and types are PostgreSQL's business, so one Spark plan serves every template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.catalog import REGION, REGION_COLUMN, Column
+from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.pipeline.codec import (
+    FLOAT4,
+    FLOAT8,
+    NUMERIC,
+    SqlType,
+    decoded,
+    encoded,
+    exact,
+    key,
+    numeric_scale,
+    texts,
+)
+from pgtrickle.pipeline.delta_layout import ROWS, Slots
+from pgtrickle.pipeline.differentiate import general, linear
+from pgtrickle.pipeline.differentiate.key_filter import among
+from pgtrickle.pipeline.differentiate.linear import NOW, Changed, W
+from pgtrickle.pipeline.differentiate.states import ALL_NEW, Statement
+from pgtrickle.pipeline.plan.measures import Measure, Measures, argument, plan_measures, shows_scale
+from pgtrickle.pipeline.plan.nodes import (
+    Aggregate,
+    Block,
+    CallPlace,
+    Item,
+    KeyPlace,
+    Named,
+    Node,
+    Plan,
+    Select,
+    children,
+    names,
+    parts,
+    scans,
+    subs,
+)
+from pgtrickle.pipeline.plan.shapes import lifted
+from pgtrickle.pipeline.render.delta_rows import no_delta, now, signed_rows
+from pgtrickle.pipeline.templates.canonical import canonical
+from pgtrickle.pipeline.templates.recursive import RecursionTemplate, compile_walk
+from pgtrickle.pipeline.templates.topk import LimitTemplate, compile_limit
+
+Describe = Callable[[str], Sequence[SqlType]]
+
+# Changes from which on the rows of groups are added up before they travel: 3,500 rows of 50 groups are 100. For fewer
+# it takes longer to plan than it saves.
+ADDED_FROM = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BagTemplate:
+    """Rows that are the sum of signed changes: the table is a bag. The key of a row is all of it."""
+
+    plan: Node
+    columns: tuple[Column, ...]
+    relids: frozenset[int]
+    slots: Slots = ROWS
+
+    @property
+    def row(self) -> str:
+        return texts("q", self.columns)
+
+    def delta_statement(self, changed: Mapping[int, Changed]) -> str:
+        return signed_rows(changed, self.plan, self.row, len(self.columns))
+
+    def load_statement(self) -> str:
+        names = ", ".join(f"c{i}" for i in range(len(self.columns)))
+        return f"SELECT {self.row} FROM ({now(self.plan)}) AS q({names})"
+
+
+@dataclass(frozen=True, slots=True)
+class RegionTemplate:
+    """Rows that belong to regions, each replaced as a whole: what is stored of it goes, what the query yields comes.
+
+    `core` is the block with regions, `plan` it with any number of projections and filters above. A stored row knows its
+    region by a hidden last column, the encoded key; without keys there is one region and no such column.
+    """
+
+    plan: Node
+    core: Block
+    columns: tuple[Column, ...]
+    relids: frozenset[int]
+    stored: str
+    key_types: tuple[SqlType, ...]
+    slots: Slots = ROWS
+
+    @property
+    def has_column(self) -> bool:
+        return bool(self.core.region)
+
+    @property
+    def row(self) -> str:
+        return texts("q", [*self.columns, *([REGION_COLUMN] if self.has_column else [])])
+
+    def load_statement(self) -> str:
+        return f"SELECT {self.row} FROM ({self._rows(Statement({}, no_delta), [None])[0]}) AS q({self._names()})"
+
+    def delta_statement(self, changed: Mapping[int, Changed]) -> str:
+        into = general.statement(changed)
+        keys = general.region_keys(into, self.core)
+        listed = ", ".join(
+            [*(quote_ident(c.name) for c in self.columns), *([quote_ident(REGION)] if self.has_column else [])]
+        )
+        old = f"SELECT {listed} FROM {self.stored}"
+        conditions: Sequence[str | None] = [None]
+        if keys is not None:
+            region = encoded([key(f"k.__pgt_k{i}", t) for i, t in enumerate(self.key_types)])
+            wanted = into.share(f"SELECT {region} AS r FROM {keys} AS k", "r")
+            index = f"{region_hash(quote_ident(REGION))} IN (SELECT {region_hash('k.r')} FROM {wanted} AS k)"
+            old += f" WHERE {index} AND {quote_ident(REGION)} IN (SELECT k.r FROM {wanted} AS k)"
+            conditions = among(self.core, keys)
+        new = self._rows(into, conditions)
+        terms = [f"SELECT q.*, 1 FROM ({sql}) AS q" for sql in new] + [f"SELECT q.*, -1 FROM ({old}) AS q"]
+        union = " UNION ALL ".join(terms)
+        rows = f"SELECT q.{W}, {self.row} FROM ({union}) AS q({self._names()}, {W})"
+        # Most of a region stays as it is: netted here, it need not travel twice.
+        net = f"SELECT sum(q.w)::int4, q.r FROM ({rows}) AS q(w, r) GROUP BY q.r HAVING sum(q.w) <> 0"
+        return into.with_clause() + net
+
+    def _names(self) -> str:
+        return ", ".join(f"c{i}" for i in range(len(self.columns) + self.has_column))
+
+    def _rows(self, into: Statement, conditions: Sequence[str | None]) -> list[str]:
+        """The rows of these regions (of all, without conditions), their region last."""
+        return [into.render(_with_region(self.plan, self.core, self.key_types, c), ALL_NEW) for c in conditions]
+
+
+def region_hash(sql: str) -> str:
+    """What the index over regions holds: their texts may be too long for one."""
+    return f"pg_catalog.hashtextextended({sql}, 0)"
+
+
+def _with_region(plan: Node, core: Block, types: Sequence[SqlType], condition: str | None) -> Node:
+    """The plan over its core with a condition, with the region of each row as its last column."""
+    columns = core.columns
+    if core.region:
+        text = encoded([key(f"({k})", t) for k, t in zip(core.region, types, strict=True)])
+        columns = (*columns, Named(REGION, (text,)))
+    where = core.where
+    if condition is not None:
+        where = (*(("(", *where, ") AND ") if where is not None else ()), condition)
+    new = replace(core, columns=columns, where=where)
+    return lifted(plan, core, new, REGION if core.region else None)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldTemplate:
+    """GROUP BY: a state row per group, from which PostgreSQL computes the visible row."""
+
+    plan: Aggregate
+    columns: tuple[Column, ...]
+    key_types: tuple[SqlType, ...]
+    key: str
+    measures: Measures
+    relids: frozenset[int]
+    rows: Select | Block = field(repr=False)
+
+    @property
+    def sums(self) -> tuple[Measure, ...]:
+        return tuple(m for m in self.measures.measures if m.kind == "add")
+
+    @property
+    def extremes(self) -> tuple[Measure, ...]:
+        return tuple(m for m in self.measures.measures if m.kind in ("least", "greatest"))
+
+    @property
+    def rereads(self) -> tuple[Measure, ...]:
+        return tuple(m for m in self.measures.measures if m.kind != "add")
+
+    @property
+    def slots(self) -> Slots:
+        return Slots(len(self.sums), len(self.extremes), any(m.kind == "reread" for m in self.measures.measures))
+
+    def delta_statement(self, changed: Mapping[int, Changed]) -> str:
+        values = [str(m.value) for m in self.sums]
+        values += [sql for m in self.extremes for sql in (str(m.order), str(m.value))]
+        listed = ", ".join(quote_ident(n) for n in names(self.rows))
+        if not self.extremes and sum(c.rows for c in changed.values()) >= ADDED_FROM:
+            return self._added_up(changed, listed or "none")
+        shown = ", ".join([self.key, *values])
+        # A change that only a reread measure sees is no change of the leaf: netted, its group would look untouched.
+        if not self.extremes or len(self.extremes) != len(self.rereads):
+            return signed_rows(changed, self.rows, shown, 0, listed or "none")
+        into = general.statement(changed)
+        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.rows))
+        sql = f"SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
+        return into.with_clause() + _netted(sql, 1 + len(values))
+
+    def _added_up(self, changed: Mapping[int, Changed], listed: str) -> str:
+        """A row for those of a group that came and one for those that went; more, where values are NULL in some: of
+        each sum it is counted how many values it has, by the weight of the row that brings it.
+
+        Exact, as PostgreSQL adds exactly; and a NaN or an infinity, which no difference undoes, is one in the sum.
+        """
+        into = general.statement(changed)
+        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.rows))
+        numbers = [f"({m.number}) AS s{i}" for i, m in enumerate(self.sums)]
+        shown = ", ".join([f'q.{W} AS w, ({self.key}) COLLATE "C" AS k', *numbers])
+        rows = f"SELECT {shown} FROM ({union}) AS q({listed}, {W})"
+        sums = ", ".join(["sum(d.w)::int8", "d.k", *(f"sum(d.s{i})::text" for i in range(len(numbers)))])
+        alike = ", ".join(["d.k", "d.w > 0", *(f"d.s{i} IS NULL" for i in range(len(numbers)))])
+        return f"{into.with_clause()}SELECT {sums} FROM ({rows}) AS d GROUP BY {alike}"
+
+    def load_statement(self) -> str:
+        """The whole state, computed by the database: key, number of rows, then each measure's state columns as text."""
+        items = [*(f"{k} AS {quote_ident(f'k{i}')}" for i, k in enumerate(self.plan.keys)), *self._state_items()]
+        return f"SELECT {', '.join([self.key, *self._state_values()])} FROM ({self._grouped(items)}) AS q"
+
+    def reread_statement(self, *, may_be_null: bool, whole: bool = False) -> str:
+        """Values of the reread measures for given groups, from the tables as the snapshot sees them; or the `whole`
+        state of the groups, as it is loaded. The number of the group first.
+
+        One parameter: the keys of the groups, an array of encoded keys. The `= ANY` filters reach the tables' indexes;
+        the join decides exactly. `may_be_null`: some key may hold a NULL, which `= ANY` alone would lose.
+        """
+        items, values = self._read_again(whole=whole)
+        wanted = [*(f"{k} AS {quote_ident(f'k{i}')}" for i, k in enumerate(self.plan.keys)), *items]
+        filters = []
+        for i, (sql, type_) in enumerate(zip(self.plan.keys, self.key_types, strict=True)):
+            if type_.element:  # an array of arrays is one array of more dimensions, so no list of keys
+                among = f'({sql}) IN (SELECT k.k{i} FROM "__pgt_k" AS k)'
+            else:
+                among = f'({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM "__pgt_k" AS k)::{type_.name}[])'
+            filters.append(f"({among} OR ({sql}) IS NULL)" if may_be_null else f"({among})")
+        keys = ", ".join(f"{decoded('u.a', i, t.name, t.base)} AS k{i}" for i, t in enumerate(self.key_types))
+        join = " AND ".join(f"q.k{i} IS NOT DISTINCT FROM k.k{i}" for i in range(len(self.key_types)))
+        sql = (
+            f'WITH "__pgt_k" AS MATERIALIZED (SELECT u.ord, {keys} FROM (SELECT p.k::text[] AS a, p.ord '
+            f"FROM unnest(\x00) WITH ORDINALITY AS p(k, ord)) AS u) "
+            f'SELECT k.ord, {values} FROM "__pgt_k" AS k JOIN ({self._grouped(wanted, filters)}) AS q ON {join}'
+        )
+        return sql.replace("%", "%%").replace("\x00", "%s::text[]")
+
+    def reread_all_statement(self, *, whole: bool = False) -> str:
+        """The same for a query without GROUP BY: there is one group."""
+        items, values = self._read_again(whole=whole)
+        return f"SELECT 1, {values} FROM ({self._grouped(items)}) AS q"
+
+    def _read_again(self, *, whole: bool) -> tuple[list[str], str]:
+        """Expressions over a group, and the values that they have in q."""
+        if whole:
+            return self._state_items(), ", ".join(self._state_values())
+        items = [f'{m.call.sql} AS "{m.name("v")}"' for m in self.rereads]
+        return items, ", ".join(exact(f'q."{m.name("v")}"', m.base) for m in self.rereads)
+
+    def _state_items(self) -> list[str]:
+        own = [f'{self._state_sql(m, s)} AS "{m.name(s)}"' for m in self.measures.measures for s, _ in m.state]
+        return ['count(*) AS "n"', *own]
+
+    def _state_values(self) -> list[str]:
+        own = [exact(f'q."{m.name(s)}"', m.base) for m in self.measures.measures for s, _ in m.state]
+        return ['q."n"::int8', *own]
+
+    def output_statement(self, state: str) -> str:
+        """The visible rows (c0.., then "gid") of the state rows in `state`, a table expression aliased s."""
+        items = [f"{self._fill(o.parts)} AS {quote_ident(o.name)}" for o in self.plan.outputs]
+        where = f" WHERE {self._fill(self.plan.having)}" if self.plan.having is not None else ""
+        sql = f"SELECT {', '.join([*items, 's.gid AS __pgt_gid'])} FROM {state}{where}{self._fill(self.plan.tail)}"
+        for layer in self.plan.layers:
+            outer = [f"{i.sql} AS {quote_ident(i.name)}" for i in layer.items]
+            condition = f" WHERE {layer.where}" if layer.where is not None else ""
+            shown = ", ".join([*outer, f"{layer.alias}.__pgt_gid"])
+            sql = f"SELECT {shown} FROM ({sql}) AS {layer.alias}{condition}{layer.tail}"
+        names = ", ".join(f"c{i}" for i in range(len(self.columns)))
+        casts = ", ".join(f"o.c{i}::{c.type} AS c{i}" for i, c in enumerate(self.columns))
+        return f"SELECT {casts}, o.gid FROM ({sql}) AS o({names}, gid)"
+
+    def _fill(self, parts: Sequence[str | KeyPlace | CallPlace]) -> str:
+        texts = []
+        for part in parts:
+            if isinstance(part, KeyPlace):
+                texts.append(f"s.k{part.index}")
+            elif isinstance(part, CallPlace):
+                texts.append(self.measures.values[part.index])
+            else:
+                texts.append(part)
+        return "".join(texts)
+
+    def _state_sql(self, measure: Measure, suffix: str) -> str:
+        value = argument(measure.call)
+        if measure.at_least is not None:
+            value = f"CASE WHEN pg_catalog.scale({value}) >= {measure.at_least} THEN 1 END"
+        return {"n": f"count({value})", "s": f"sum({value})::numeric", "v": measure.call.sql}[suffix]
+
+    def _grouped(self, items: Sequence[str], filters: Sequence[str] = ()) -> str:
+        group = f" GROUP BY {', '.join(f'({k})' for k in self.plan.keys)}" if self.plan.keys else ""
+        return selected(self.plan, items, filters) + group
+
+
+def selected(plan: Aggregate, items: Sequence[str], filters: Sequence[str] = ()) -> str:
+    """These expressions over the rows that an aggregate groups, as things are."""
+    rows = plan.input.rows(())
+    if isinstance(rows, Select):
+        conditions = [f"({rows.where})"] if rows.where is not None else []
+        return linear.select(items, rows.source, " AND ".join([*conditions, *filters]) or None, NOW).sql
+    into = Statement({}, no_delta)
+    source = ", ".join(into.tree(t, ALL_NEW, []) for t in rows.trees)
+    conditions = [f"({into.text(rows.where, ALL_NEW)})"] if rows.where is not None else []
+    where = " AND ".join([*conditions, *filters])
+    return f"SELECT {', '.join(items)} FROM {source}{f' WHERE {where}' if where else ''}"
+
+
+Template = BagTemplate | FoldTemplate | LimitTemplate | RecursionTemplate | RegionTemplate
+
+
+def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str | None) -> Template:
+    """`describe` asks PostgreSQL for the result types of a statement.
+
+    `stored` names the stream table, `state` the table beside it; None: nothing is kept beside it.
+    """
+    plan = canonical(plan, describe)
+    if isinstance(plan, Aggregate):
+        for child in children(plan):
+            _refuse_undetermined(child)
+        return _compile_fold(plan, tuple(columns), describe)
+    core = _core(plan)
+    if core is None:
+        _refuse_undetermined(plan)
+        if isinstance(plan, Block) and (walked := compile_walk(plan, columns, _relids(plan), stored)) is not None:
+            return walked
+        return BagTemplate(plan, tuple(columns), _relids(plan))
+    for child in children(core):
+        _refuse_undetermined(child)
+    if state is not None:
+        limited = compile_limit(plan, core, tuple(columns), _relids(plan), describe, state)
+        if limited is not None:
+            return limited
+    return _compile_region(plan, core, tuple(columns), describe, stored)
+
+
+def _compile_region(
+    plan: Node, core: Block, columns: tuple[Column, ...], describe: Describe, stored: str
+) -> RegionTemplate:
+    """A stored row knows its region by the text of its key, so equal keys need equal texts; else all is one region."""
+    rows = Block(tuple(Named(f"k{i}", (k,)) for i, k in enumerate(core.region or ())), core.trees, core.where)
+    types = tuple(describe(now(rows))) if core.region else ()
+    try:
+        for type_ in types:
+            key("", type_)
+    except NotDifferentiableError:
+        types, whole = (), replace(core, region=())
+        plan, core = lifted(plan, core, whole), whole
+    return RegionTemplate(plan, core, columns, _relids(plan), stored, types)
+
+
+def _core(plan: Node) -> Block | None:
+    """The block with regions that stands at the top, under nothing but projections and filters of its rows."""
+    if not isinstance(plan, Block):
+        return None
+    if plan.region is not None:
+        return plan
+    own = parts(plan)
+    if len(own) != 1 or own[0].is_lateral or any(subs(c.text) for c in plan.columns):
+        return None
+    if plan.where is not None and subs(plan.where):
+        return None
+    return _core(own[0].node) if own[0].node is not None else None
+
+
+def _refuse_undetermined(node: Node) -> None:
+    """Below the top a plan is evaluated as it was, again, and must give what it gave."""
+    if isinstance(node, Block) and node.undetermined is not None:
+        raise NotDifferentiableError(
+            f"{node.undetermined}, below another operator, is not maintained from changes: "
+            "evaluated twice it may give two answers",
+            hint="add a unique column to the ORDER BY in question, or use numeric instead of float",
+        )
+    for child in children(node):
+        _refuse_undetermined(child)
+
+
+def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Describe) -> FoldTemplate:
+    arguments = [argument(c) for c in plan.calls]
+    items = [Item(f"k{i}", k) for i, k in enumerate(plan.keys)]
+    items += [Item(f"a{i}", a) for i, a in enumerate(arguments) if a is not None]
+    # A SELECT of nothing cannot be given names: count(*) without keys.
+    rows = plan.input.rows(tuple(items) or (Item("none", "1"),))
+    types = list(describe(now(rows)))
+    key_types = tuple(types[: len(plan.keys)])
+    rest = iter(types[len(plan.keys) :])
+    argument_types = [next(rest) if a is not None else None for a in arguments]
+    result_types = describe(selected(plan, [c.sql for c in plan.calls])) if plan.calls else ()
+    _refuse_lossy_keys(plan, key_types)
+    group_key = encoded([key(f"q.k{i}", t) for i, t in enumerate(key_types)])
+    measures = plan_measures(plan, argument_types, result_types, lambda i: f"q.a{i}")
+    return FoldTemplate(plan, columns, key_types, group_key, measures, _relids(plan), rows)
+
+
+def _refuse_lossy_keys(plan: Aggregate, key_types: Sequence[SqlType]) -> None:
+    """A key is kept without trailing zeros and without the sign of zero: equal, but not where somebody looks closer."""
+    lossy = {
+        KeyPlace(i)
+        for i, t in enumerate(key_types)
+        if t.base in (FLOAT4, FLOAT8) or (t.base == NUMERIC and numeric_scale(t.typmod) is None)
+    }
+    shown = [*(o.parts for o in plan.outputs), plan.having or ()]
+    around = [" ".join(p for p in parts if isinstance(p, str)) for parts in shown if lossy.intersection(parts)]
+    if lossy and plan.layers:
+        around += [text for layer in plan.layers for text in (*(i.sql for i in layer.items), layer.where or "")]
+    if any(shows_scale(text) for text in around):
+        raise NotDifferentiableError(
+            "an expression over a grouping key that is a float, or a numeric without declared scale, is not maintained "
+            "from changes: it may show digits that equal keys do not share"
+        )
+
+
+def _relids(plan: Plan) -> frozenset[int]:
+    return frozenset(s.relation.relid for s in scans(plan))
+
+
+def _netted(sql: str, columns: int) -> str:
+    """Cancels rows that left and came back unchanged, so that an untouched extreme is not read again.
+
+    Weights stay +1 and -1.
+    """
+    names = ", ".join(["w", *(f"c{i}" for i in range(columns))])
+    group = ", ".join(f"d.c{i}" for i in range(columns))
+    return (
+        f"SELECT CASE WHEN n.w > 0 THEN 1 ELSE -1 END, {', '.join(f'n.c{i}' for i in range(columns))} "
+        f"FROM (SELECT sum(d.w) AS w, {group} FROM ({sql}) AS d({names}) GROUP BY {group} HAVING sum(d.w) <> 0) AS n, "
+        f"generate_series(1, abs(n.w)) AS g"
+    )

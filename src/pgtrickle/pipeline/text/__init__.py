@@ -1,0 +1,1 @@
+"""The text of a query: tokens, references to relations, operators that it does not name."""

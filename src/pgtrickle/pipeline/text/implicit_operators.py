@@ -1,0 +1,400 @@
+"""Where a query compares values without naming the operator: JOIN USING, row IN (SELECT), IS DISTINCT FROM, NULLIF and
+CASE x WHEN.
+
+PostgreSQL has looked for `=` along the author's search_path, and its text does not tell what was found. Each place can
+be written with the operator instead. All is by the habits of pg_get_viewdef: joins and comparisons stand in
+parentheses, and a bare name is that of a column which USING has merged, or of the only item of FROM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.pipeline.text.tokens import JOIN_WORDS, Cursor
+
+Range = tuple[int, int]
+_AFTER_ITEM = ("ON", "USING", ",", *JOIN_WORDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A construct that compares `width` pairs of values, the operators of which are to be found."""
+
+    kind: str  # USING, IN, DISTINCT, NULLIF, CASE
+    start: int  # token
+    stop: int  # token after it
+    width: int
+
+    @property
+    def is_maintained(self) -> bool:
+        """Whether changes can be followed through what it is written as."""
+        return self.kind != "IN"
+
+
+def places(sql: str) -> list[Place]:
+    """In the order in which they begin."""
+    cursor = Cursor(sql)
+    found = []
+    for index, token in enumerate(cursor.tokens):
+        place = {"USING": _using, "IN": _in, "IS": _distinct, "NULLIF": _nullif, "CASE": _case}.get(token.key)
+        if place is not None and (one := place(cursor, index)) is not None:
+            found.append(one)
+    return sorted(found, key=lambda p: (p.start, -p.stop))
+
+
+def without_row_operators(sql: str) -> str:
+    """`(a, b) OPERATOR(s.=) ANY (SELECT ...)` as IN: what is printed is the operator of the first pair alone, which the
+    others may not have."""
+    cursor = Cursor(sql)
+    edits: list[tuple[int, int, str]] = []
+    for index, token in enumerate(cursor.tokens):
+        if token.key != "OPERATOR" or index == 0 or cursor.tokens[index - 1].key != ")":
+            continue
+        closing = cursor.closing(index + 1)
+        opening = _opening(cursor, index - 1)
+        is_any = closing + 2 < len(cursor.tokens) and cursor.tokens[closing + 1].key == "ANY"
+        if not is_any or cursor.tokens[closing - 1].key != "=" or not cursor.is_query(closing + 3, len(cursor.tokens)):
+            continue
+        if len(cursor.split(opening + 1, index - 1, ",")) > 1:
+            edits.append((token.start, cursor.tokens[closing + 1].end, "IN"))
+    return _edited(sql, edits)
+
+
+def written(sql: str, place: Place, operators: Sequence[str]) -> Iterator[str]:
+    """The text with the place written out by these operators (`=`, or `OPERATOR(s.=)`); several where the text alone
+    does not tell whose a column is. PostgreSQL knows which of them stands."""
+    cursor = Cursor(sql)
+    if place.kind == "USING":
+        yield from _join_written(cursor, place, operators)
+        return
+    start, stop = cursor.tokens[place.start].start, cursor.tokens[place.stop - 1].end
+    text = {"IN": _in_written, "DISTINCT": _distinct_written, "NULLIF": _nullif_written, "CASE": _case_written}
+    yield sql[:start] + text[place.kind](cursor, place, operators) + sql[stop:]
+
+
+def _edited(sql: str, edits: Sequence[tuple[int, int, str]]) -> str:
+    for start, stop, text in sorted(edits, reverse=True):
+        sql = sql[:start] + text + sql[stop:]
+    return sql
+
+
+def _opening(cursor: Cursor, closing: int) -> int:
+    depth = 0
+    for index in range(closing, -1, -1):
+        depth += {")": 1, "(": -1}.get(cursor.tokens[index].key, 0)
+        if depth == 0:
+            return index
+    raise NotDifferentiableError("unbalanced parentheses in the query's text")
+
+
+def _around(cursor: Cursor, index: int) -> Range | None:
+    """What stands in the parentheses that a token is in, without them."""
+    depth = 0
+    for at in range(index - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(cursor.tokens[at].key, 0)
+        if depth < 0:
+            return at + 1, cursor.closing(at)
+    return None
+
+
+# -- IS DISTINCT FROM, NULLIF, CASE, IN
+# --------------------------------------------------------------------------------------------------------------
+
+
+def _distinct(cursor: Cursor, index: int) -> Place | None:
+    keys = [t.key for t in cursor.tokens[index : index + 3]]
+    around = _around(cursor, index)
+    if keys != ["IS", "DISTINCT", "FROM"] or around is None:
+        return None
+    return Place("DISTINCT", *around, 1)
+
+
+def _distinct_at(cursor: Cursor, place: Place) -> int:
+    depth = 0
+    for index in range(place.start, place.stop):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(cursor.tokens[index].key, 0)
+        if depth == 0 and cursor.tokens[index].key == "IS" and cursor.tokens[index + 1].key == "DISTINCT":
+            return index
+    raise NotDifferentiableError("expected IS DISTINCT FROM in the query's text")
+
+
+def _distinct_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> str:
+    index = _distinct_at(cursor, place)
+    left, right = cursor.text(place.start, index), cursor.text(index + 3, place.stop)
+    return (
+        f"CASE WHEN (({left}) IS NULL) THEN (({right}) IS NOT NULL) WHEN (({right}) IS NULL) THEN true "
+        f"ELSE (NOT (({left}) {operators[0]} ({right}))) END"
+    )
+
+
+def _nullif(cursor: Cursor, index: int) -> Place | None:
+    if cursor.tokens[index + 1].key != "(":
+        return None
+    return Place("NULLIF", index, cursor.closing(index + 1) + 1, 1)
+
+
+def _nullif_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> str:
+    left, right = (cursor.text(*r) for r in cursor.split(place.start + 2, place.stop - 1, ","))
+    return f"CASE WHEN (({left}) {operators[0]} ({right})) THEN NULL ELSE ({left}) END"
+
+
+def _case(cursor: Cursor, index: int) -> Place | None:
+    if cursor.tokens[index + 1].key == "WHEN":
+        return None
+    stop, branches = _branches(cursor, index)
+    return Place("CASE", index, stop, len(branches))
+
+
+def _branches(cursor: Cursor, start: int) -> tuple[int, list[Range]]:
+    """Where CASE ends, and what stands between each of its own WHEN and THEN."""
+    depth, begun = 0, 0
+    found: list[Range] = []
+    for index in range(start, len(cursor.tokens)):
+        key = cursor.tokens[index].key
+        if key == "CASE":
+            depth += 1
+        elif key == "END":
+            depth -= 1
+            if depth == 0:
+                return index + 1, found
+        elif depth == 1 and key == "WHEN":
+            begun = index + 1
+        elif depth == 1 and key == "THEN":
+            found.append((begun, index))
+    raise NotDifferentiableError("CASE without END in the query's text")
+
+
+def _case_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> str:
+    _, branches = _branches(cursor, place.start)
+    tested = cursor.text(place.start + 1, branches[0][0] - 1)
+    found, begun = "CASE ", branches[0][0] - 1
+    for (start, stop), operator in zip(branches, operators, strict=True):
+        found += f"{cursor.text(begun, start)} (({tested}) {operator} ({cursor.text(start, stop)})) "
+        begun = stop
+    return found + cursor.text(begun, place.stop)
+
+
+def _in(cursor: Cursor, index: int) -> Place | None:
+    around = _around(cursor, index)
+    if around is None or cursor.tokens[index - 1].key != ")" or not cursor.is_query(index + 2, around[1]):
+        return None
+    opening = _opening(cursor, index - 1)
+    width = len(cursor.split(opening + 1, index - 1, ","))
+    return Place("IN", *around, width) if opening == around[0] and width > 1 else None
+
+
+def _in_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> str:
+    """True where a row of the subquery is equal, unknown where one may be, else false."""
+    closing = cursor.closing(place.start)
+    tests = [cursor.text(*r) for r in cursor.split(place.start + 1, closing, ",")]
+    query = cursor.text(closing + 3, cursor.closing(closing + 2))
+    names = [f"__pgt_c{i}" for i in range(len(tests))]
+    same = " AND ".join(f"(({t}) {o} __pgt_q.{n})" for t, o, n in zip(tests, operators, names, strict=True))
+    return (
+        "SELECT CASE WHEN pg_catalog.bool_or(__pgt_r.t) THEN true WHEN pg_catalog.bool_or(__pgt_r.t IS NULL) "
+        f"THEN NULL::boolean ELSE false END FROM (SELECT {same} AS t FROM ({query}) AS __pgt_q"
+        f"({', '.join(names)})) AS __pgt_r"
+    )
+
+
+# -- USING
+# --------------------------------------------------------------------------------------------------------------
+
+
+def _using(cursor: Cursor, index: int) -> Place | None:
+    # Not that of ORDER BY, which names its operator.
+    if cursor.tokens[index + 1].key != "(":
+        return None
+    closing = cursor.closing(index + 1)
+    return Place("USING", index, closing + 1, len(cursor.split(index + 2, closing, ",")))
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    kind: str
+    left: _Item | _Joined
+    right: _Item | _Joined
+    using: frozenset[str]
+    at: int | None  # the token USING
+
+
+def _join_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> Iterator[str]:
+    join = _join_of(cursor, place.start)
+    closing = place.stop - 1
+    columns = [cursor.name_at(i) for i in range(place.start + 2, closing) if cursor.tokens[i].key != ","]
+    sql = cursor.sql
+    sides = [list(product(_columns(join.left, c), _columns(join.right, c))) for c in columns]
+    start, stop = cursor.tokens[place.start].start, cursor.tokens[closing].end
+    if place.stop < len(cursor.tokens) and cursor.tokens[place.stop].key == "AS":
+        stop = cursor.tokens[place.stop + 1].end  # its columns are printed as those of a side
+    for chosen in product(*sides):
+        pairs = zip(chosen, operators, strict=True)
+        on = " AND ".join(f"({left} {operator} {right})" for (left, right), operator in pairs)
+        edits = [(start, stop, f"ON ({on})")]
+        for column, (left, right) in zip(columns, chosen, strict=True):
+            both = (right, left) if join.kind == "RIGHT" else (left, right)
+            edits += _merged(cursor, place, column, f"COALESCE({both[0]}, {both[1]})")
+        yield _edited(sql, edits)
+
+
+def _merged(cursor: Cursor, place: Place, column: str, text: str) -> list[tuple[int, int, str]]:
+    """A bare name of it means the innermost SELECT around that merges one of this name. Where it is selected by itself
+    it names the output column, too."""
+    edits = []
+    using = [p for p in places(cursor.sql) if p.kind == "USING"]
+    lists = [range(p.start, p.stop) for p in using]
+    named = [p for p in using if column in {cursor.name_at(i) for i in range(p.start + 2, p.stop - 1)}]
+    scopes = [_select_of(cursor, p.start) for p in named]
+    own = _select_of(cursor, place.start)
+    for index, token in enumerate(cursor.tokens):
+        if not token.is_name or cursor.name_at(index) != column or any(index in r for r in lists):
+            continue
+        around = [s for s in scopes if s[0] <= index < s[1]]
+        if not around or max(around) != own:
+            continue
+        before = cursor.tokens[index - 1].key if index else ""
+        after = cursor.tokens[index + 1].key if index + 1 < len(cursor.tokens) else ""
+        written_as = cursor.sql[token.start : token.end]
+        # Keywords are printed in capitals, names that need it in quotes.
+        if written_as != (quote_ident(column) if written_as.startswith('"') else column):
+            continue
+        if before in (".", "::", "AS", "COLLATE", "OVER", "WINDOW") or after in (".", "("):
+            continue
+        if _is_list_of_names(cursor, index) or (cursor.tokens[index - 1].is_name and _is_alias(cursor, index)):
+            continue
+        shown = before in ("SELECT", "DISTINCT") or (before == "," and _is_selected(cursor, index))
+        is_alone = shown and after in (",", "FROM", "", ")", "UNION", "INTERSECT", "EXCEPT", "WHERE")
+        edits.append((token.start, token.end, f"{text} AS {quote_ident(column)}" if is_alone else text))
+    return edits
+
+
+def _select_of(cursor: Cursor, index: int) -> Range:
+    """The SELECT that a token of its FROM belongs to."""
+    depth, start = 0, 0
+    for at in range(index - 1, -1, -1):
+        key = cursor.tokens[at].key
+        depth += {")": 1, "(": -1}.get(key, 0)
+        if key == "SELECT" and depth <= 0:
+            start = at
+            break
+    depth = 0
+    for at in range(start, len(cursor.tokens)):
+        key = cursor.tokens[at].key
+        depth += {"(": 1, ")": -1}.get(key, 0)
+        if depth < 0 or (depth == 0 and key in ("UNION", "INTERSECT", "EXCEPT")):
+            return start, at
+    return start, len(cursor.tokens)
+
+
+def _is_alias(cursor: Cursor, index: int) -> bool:
+    """A name behind a name: the alias of a relation."""
+    before = cursor.sql[cursor.tokens[index - 1].start : cursor.tokens[index - 1].end]
+    return before.startswith('"') or not before.isupper()
+
+
+def _is_list_of_names(cursor: Cursor, index: int) -> bool:
+    """Whether a name is in the list of columns behind the alias of an item, or of a WITH item."""
+    around = _around(cursor, index)
+    if around is None or around[0] < 2 or not cursor.tokens[around[0] - 2].is_name:
+        return False
+    named = cursor.sql[cursor.tokens[around[0] - 2].start : cursor.tokens[around[0] - 2].end]
+    is_word = named.isupper() and not named.startswith('"')
+    earlier = cursor.tokens[around[0] - 3].key if around[0] > 2 else ""
+    only_names = all(cursor.tokens[i].is_name or cursor.tokens[i].key == "," for i in range(*around))
+    return (
+        only_names
+        and not is_word
+        and (earlier in (")", "AS", "WITH", "RECURSIVE", ",") or _is_alias_of(cursor, around[0] - 2))
+    )
+
+
+def _is_alias_of(cursor: Cursor, index: int) -> bool:
+    """Whether the name is behind another name, as the alias of a table is: not a function, which stands alone."""
+    before = cursor.tokens[index - 1]
+    return index > 0 and before.is_name and _is_alias(cursor, index)
+
+
+def _is_selected(cursor: Cursor, index: int) -> bool:
+    depth = 0
+    for at in range(index - 1, -1, -1):
+        key = cursor.tokens[at].key
+        depth += {")": 1, "]": 1, "(": -1, "[": -1}.get(key, 0)
+        if depth < 0:
+            return False
+        if depth == 0 and key == "SELECT":
+            return True
+        if depth == 0 and key in ("FROM", "WHERE", "GROUP BY", "ORDER BY", "HAVING", "USING", "ON"):
+            return False
+    return False
+
+
+def _columns(tree: _Item | _Joined, column: str) -> list[str]:
+    """What may be the column of this name that a tree shows."""
+    if isinstance(tree, _Item):
+        return [f"{tree.alias}.{quote_ident(column)}"]
+    left, right = _columns(tree.left, column), _columns(tree.right, column)
+    if column not in tree.using:
+        return [*left, *right]
+    if tree.kind == "RIGHT":
+        left, right = right, left
+    # Of two types, either side may be what both were made to.
+    both = [f"COALESCE({a}, {b})" for a, b in product(left, right)]
+    return both if tree.kind == "FULL" else [*left, *both]
+
+
+def _join_of(cursor: Cursor, using: int) -> _Joined:
+    """The join that a USING belongs to. Each join stands in parentheses of its own."""
+    around = _around(cursor, using)
+    if around is None:
+        raise NotDifferentiableError("USING outside of parentheses in the query's text")
+    tree = _tree(cursor.inside(*around))
+    while isinstance(tree, _Joined) and tree.at != using:
+        tree = tree.left
+    if not isinstance(tree, _Joined):
+        raise NotDifferentiableError("USING without its join in the query's text")
+    return tree
+
+
+def _tree(cursor: Cursor) -> _Item | _Joined:
+    left = _item(cursor)
+    while cursor.peek() in JOIN_WORDS:
+        word = cursor.next().key
+        cursor.take("OUTER")
+        if word != "JOIN":
+            cursor.expect("JOIN")
+        right = _item(cursor)
+        using: frozenset[str] = frozenset()
+        at = None
+        if cursor.peek() == "USING":
+            at = cursor.at
+            cursor.next()
+            using = frozenset(cursor.names())
+            if cursor.take("AS"):
+                cursor.next()
+        elif cursor.take("ON"):
+            cursor.until(*_AFTER_ITEM)
+        left = _Joined(word, left, right, using, at)
+    return left
+
+
+def _item(cursor: Cursor) -> _Item | _Joined:
+    cursor.take("LATERAL")
+    cursor.take("ONLY")
+    if cursor.peek() == "(" and not cursor.is_query(cursor.at + 1, cursor.closing(cursor.at)):
+        closing = cursor.closing(cursor.at)
+        tree = _tree(cursor.inside(cursor.at + 1, closing))
+        cursor.at = closing + 1
+        if cursor.peek() in ("", *_AFTER_ITEM):
+            return tree
+    start = cursor.at
+    cursor.until(*_AFTER_ITEM)
+    return _Item(cursor.last_name(start, cursor.at))

@@ -1,0 +1,272 @@
+"""Tokens of a query with their places in its text.
+
+Expressions are never printed again from a syntax tree: what PostgreSQL wrote (pg_get_viewdef) is cut at token borders
+and sent back verbatim, so no printer of ours or of a library can change what an expression means.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot.errors import TokenError
+
+from pgtrickle.errors import NotDifferentiableError
+
+CLAUSE_ENDS = (
+    "FROM",
+    "WHERE",
+    "GROUP BY",
+    "HAVING",
+    "WINDOW",
+    "UNION",
+    "INTERSECT",
+    "EXCEPT",
+    "ORDER BY",
+    "LIMIT",
+    "OFFSET",
+    "FETCH",
+    "FOR",
+)
+JOIN_WORDS = ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL")
+
+_WORD = re.compile(r"[A-Za-z_\x80-\U0010ffff][\w$\x80-\U0010ffff]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`key` is what to compare: keywords and unquoted names in upper case, everything else as written."""
+
+    key: str
+    start: int
+    end: int  # exclusive
+
+    @property
+    def is_name(self) -> bool:
+        return self.key.startswith('"') or bool(_WORD.match(self.key))
+
+
+def tokenize(sql: str) -> tuple[Token, ...]:
+    try:
+        raw = sqlglot.tokenize(sql, read="postgres")
+    except TokenError as error:
+        raise NotDifferentiableError(f"the query could not be split into tokens: {error}") from error
+    tokens = []
+    for token in raw:
+        text = sql[token.start : token.end + 1]
+        if text[:1] in "\"'" or "'" in text:
+            key = text
+        else:
+            key = " ".join(text.upper().split())
+        tokens.append(Token(key, token.start, token.end + 1))
+    return tuple(tokens)
+
+
+def identifier(token_text: str) -> str:
+    """The name that PostgreSQL stores for an identifier as written."""
+    if token_text.startswith('"'):
+        return token_text[1:-1].replace('""', '"')
+    return token_text.lower()
+
+
+class Cursor:
+    """Walks over the tokens of one text."""
+
+    def __init__(
+        self, sql: str, tokens: tuple[Token, ...] | None = None, start: int = 0, stop: int | None = None
+    ) -> None:
+        self.sql = sql
+        self.tokens = tokenize(sql) if tokens is None else tokens
+        self.at = start
+        self.stop = len(self.tokens) if stop is None else stop
+
+    def peek(self, ahead: int = 0) -> str:
+        index = self.at + ahead
+        return self.tokens[index].key if index < self.stop else ""
+
+    def next(self) -> Token:
+        if self.at >= self.stop:
+            raise NotDifferentiableError("the query ends where more was expected")
+        token = self.tokens[self.at]
+        self.at += 1
+        return token
+
+    def name(self) -> str:
+        """The next token as the name that PostgreSQL stores."""
+        token = self.next()
+        return identifier(self.sql[token.start : token.end])
+
+    def last_name(self, start: int, stop: int) -> str:
+        """The text of the last name outside parentheses, as the alias of an item of FROM is; empty without one."""
+        found, at = "", start
+        while at < stop:
+            if self.tokens[at].key == "(":
+                at = self.closing(at)
+            elif self.tokens[at].is_name:
+                found = self.text(at, at + 1)
+            at += 1
+        return found
+
+    def names(self) -> tuple[str, ...]:
+        """A parenthesised list of names."""
+        closing = self.closing(self.at)
+        found = tuple(self.name_at(i) for i in range(self.at + 1, closing) if self.tokens[i].key != ",")
+        self.at = closing + 1
+        return found
+
+    def name_at(self, index: int) -> str:
+        return identifier(self.sql[self.tokens[index].start : self.tokens[index].end])
+
+    def inside(self, start: int, stop: int) -> Cursor:
+        """Another cursor over a part of the same text."""
+        return Cursor(self.sql, self.tokens, start, stop)
+
+    def take(self, *keys: str) -> bool:
+        if self.peek() in keys:
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, key: str) -> None:
+        if not self.take(key):
+            raise NotDifferentiableError(f"expected {key} but found {self.peek() or 'the end'} in the query's text")
+
+    def text(self, start: int, stop: int) -> str:
+        """The text of tokens start (inclusive) to stop (exclusive)."""
+        if start >= stop:
+            return ""
+        return self.sql[self.tokens[start].start : self.tokens[stop - 1].end]
+
+    def closing(self, opening: int) -> int:
+        """The index of the parenthesis that closes the one at `opening`."""
+        depth = 0
+        for index in range(opening, self.stop):
+            key = self.tokens[index].key
+            if key == "(":
+                depth += 1
+            elif key == ")":
+                depth -= 1
+                if depth == 0:
+                    return index
+        raise NotDifferentiableError("unbalanced parentheses in the query's text")
+
+    def until(self, *keys: str) -> tuple[int, int]:
+        """Moves to the next of `keys` at depth 0 (or to the end); returns the token range that was passed."""
+        start = self.at
+        depth = 0
+        while self.at < self.stop:
+            key = self.tokens[self.at].key
+            if depth == 0 and key in keys:
+                break
+            if key in ("(", "["):
+                depth += 1
+            elif key in (")", "]"):
+                if depth == 0:
+                    break
+                depth -= 1
+            self.at += 1
+        return start, self.at
+
+    def has_at_depth_0(self, start: int, stop: int, *keys: str) -> bool:
+        depth = 0
+        for index in range(start, stop):
+            key = self.tokens[index].key
+            if key in ("(", "["):
+                depth += 1
+            elif key in (")", "]"):
+                depth -= 1
+            elif depth == 0 and key in keys:
+                return True
+        return False
+
+    def split(self, start: int, stop: int, *separators: str) -> list[tuple[int, int]]:
+        """The ranges between separators at depth 0."""
+        ranges, depth, begin = [], 0, start
+        for index in range(start, stop):
+            key = self.tokens[index].key
+            if key in ("(", "["):
+                depth += 1
+            elif key in (")", "]"):
+                depth -= 1
+            elif depth == 0 and key in separators:
+                ranges.append((begin, index))
+                begin = index + 1
+        return [r for r in (*ranges, (begin, stop)) if r[0] < r[1]]
+
+    def without_direction(self, passage: tuple[int, int]) -> tuple[int, int]:
+        """An element of ORDER BY without ASC, DESC, NULLS FIRST and USING."""
+        inner = self.inside(*passage)
+        inner.until("ASC", "DESC", "NULLS", "NULLS FIRST", "NULLS LAST", "USING")
+        return passage[0], inner.at
+
+    def is_query(self, start: int, stop: int) -> bool:
+        """Whether what stands in these parentheses is a query, not an expression or a join."""
+        if start >= stop:
+            return False
+        if self.tokens[start].key in ("SELECT", "WITH", "VALUES"):
+            return True
+        return (
+            self.tokens[start].key == "("
+            and not self.has_at_depth_0(start, stop, "JOIN")
+            and self.has_at_depth_0(start, stop, "UNION", "INTERSECT", "EXCEPT")
+        )
+
+
+def strip_parentheses(tokens: tuple[Token, ...], start: int, stop: int) -> tuple[int, int]:
+    """Drops parentheses that enclose the whole range: `((a + b))` and `a + b` are the same expression."""
+    while stop - start >= 2 and tokens[start].key == "(" and tokens[stop - 1].key == ")":
+        depth = 0
+        for index in range(start, stop - 1):
+            depth += {"(": 1, ")": -1}.get(tokens[index].key, 0)
+            if depth == 0:
+                return start, stop
+        start, stop = start + 1, stop - 1
+    return start, stop
+
+
+def keys(tokens: tuple[Token, ...], start: int, stop: int) -> tuple[str, ...]:
+    return tuple(t.key for t in tokens[start:stop])
+
+
+def nameless(sql: str) -> str:
+    """The text without the words that somewhere in it stand beside a dot, as names of relations and columns do.
+
+    The same for two texts that differ in such names alone. One that cannot be split into tokens stays as it is.
+    """
+    try:
+        tokens = tokenize(sql)
+    except NotDifferentiableError:
+        return sql
+    dots = [i for i, t in enumerate(tokens) if t.key == "."]
+    beside = [t for i in dots for t in tokens[max(i - 1, 0) : i + 2] if t.is_name]
+    written = {sql[t.start : t.end].lower() for t in beside}
+    names = {identifier(sql[t.start : t.end]) for t in beside}
+    # A name that is a keyword is quoted: without quotes the same word is the keyword.
+    words = {t.start for t in sqlglot.tokenize(sql, read="postgres") if t.token_type == sqlglot.TokenType.VAR}
+
+    def is_name(token: Token) -> bool:
+        text = sql[token.start : token.end]
+        return text.lower() in written or (
+            (token.key.startswith('"') or token.start in words) and identifier(text) in names
+        )
+
+    return " ".join("#" if is_name(token) else token.key for token in tokens)
+
+
+_DOLLARS = re.compile(r"\$(?:[^\W\d]\w*)?\$")
+_TYPED = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "TIMETZ", "INTERVAL", "ZONE"})
+
+
+def without_constants(sql: str) -> str:
+    """The same text with NULL for each string constant, which has the same type there: none. Not after the name of a
+    built-in type of date or time, where a constant has to stand."""
+    tokens = tokenize(sql)
+    pieces, at = [], 0
+    for number, token in enumerate(tokens):
+        is_constant = ("'" in token.key and not token.key.startswith('"')) or _DOLLARS.match(token.key) is not None
+        before = tokens[number - 1].key if number else ""
+        if is_constant and (before not in _TYPED or (number > 1 and tokens[number - 2].key == ".")):
+            pieces += [sql[at : token.start], " NULL "]
+            at = token.end
+    return "".join([*pieces, sql[at:]])

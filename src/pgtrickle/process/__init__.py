@@ -1,0 +1,1 @@
+"""Starts, supervises and connects the processes of `pgtrickle run`. Decisions belong to their stages."""

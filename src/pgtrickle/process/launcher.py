@@ -1,0 +1,248 @@
+"""`pgtrickle run`: finds databases, starts and restarts schedulers, pipeline and Spark. It refreshes nothing itself."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import multiprocessing.util
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from pgtrickle.ipc.fleet_memory import MOST_DATABASES, FleetMemory, ProcessState
+from pgtrickle.ipc.registry import Registry
+from pgtrickle.process import broker_main as brokerprocess
+from pgtrickle.process import pipeline_main as pipelineprocess
+from pgtrickle.process import scheduler_main as schedulerprocess
+from pgtrickle.process.broker_main import BrokerTask, registry_path
+from pgtrickle.process.pipeline_main import PipelineTask, memory_path
+from pgtrickle.process.scheduler_main import SchedulerTask
+from pgtrickle.process.server_watch import ACTIVE, LOST, Found, ServerWatch
+from pgtrickle.process.supervisor import Child
+from pgtrickle.servers.server_process import private_directory
+from pgtrickle.servers.spark_keeper import SparkKeeper
+from pgtrickle.settings import Settings, Sources
+from pgtrickle.telemetry import RUN_STARTED, RUN_STOPPED, event, redact
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5  # a child that ends is seen at once
+DRAIN_SECONDS = 12.0  # for schedulers, and for the pipeline
+# What all schedulers need, loaded once and shared by them all.
+_AFTER_SOCKETS = -200  # multiprocessing removes its own at -100
+_PRELOAD = ["numpy", "psycopg", "cronsim", "pgtrickle.process.scheduler_main"]
+
+
+def run_forever(settings: Settings, sources: Sources, servers: Sequence[str]) -> None:
+    """Runs until SIGTERM or SIGINT; what runs may finish, a second signal ends it at once.
+
+    Any process of it may be killed at any moment: the databases hold all that matters.
+    """
+    stop = threading.Event()
+
+    def ask(*_: object) -> None:
+        if stop.is_set():
+            for child in multiprocessing.active_children():
+                child.kill()
+            os._exit(1)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, ask)
+    Launcher(settings, sources, servers, stop).run()
+
+
+class Launcher:
+    """The main thread looks after the processes; a thread per server looks for databases."""
+
+    def __init__(self, settings: Settings, sources: Sources, servers: Sequence[str], stop: threading.Event) -> None:
+        _hide_main_module()
+        self._settings = settings
+        self._sources = sources
+        self._stop = stop
+        self._directory = private_directory("pgtrickle-run-", need_mib=10)
+        _keep_sockets_in(self._directory)
+        self._authkey = secrets.token_bytes(32)
+        self._memory = FleetMemory(memory_path(self._directory), create=True)
+        self._registry = Registry(registry_path(self._directory), create=True)
+        self._spark = SparkKeeper(settings)
+        self._since = time.time()
+        self._small = multiprocessing.get_context("forkserver")
+        self._small.set_forkserver_preload(_PRELOAD)
+        self._pipeline = Child("pipeline", self._spawn_pipeline)
+        self._broker = Child("broker", self._spawn_broker)
+        self._servers = tuple(servers)
+        self._watches = [ServerWatch(server, sources, stop, float(settings.standby_check_s)) for server in servers]
+        self._schedulers: dict[tuple[str, int, str], tuple[int, Child]] = {}  # server, oid, name -> slot, process
+        self._leaving: list[tuple[int, Child, float]] = []  # slot, process, and until when it is only asked
+        self._published: list[ProcessState] = []
+        self._is_told = False
+        self._slots = 0
+
+    def run(self) -> None:
+        servers = ", ".join(redact(watch.server) for watch in self._watches)
+        log.info("Started", extra=event(RUN_STARTED, server=servers))
+        try:
+            self._spark.start()
+            for watch in self._watches:
+                watch.start()
+            while not self._stop.is_set():
+                self._look()
+                sentinels = [c.process.sentinel for c in self._children() if c.process is not None]
+                if sentinels:
+                    wait(sentinels, LOOK_SECONDS)
+                else:
+                    self._stop.wait(LOOK_SECONDS)
+        finally:
+            self._stop.set()
+            self._end()
+            log.info("Stopped", extra=event(RUN_STOPPED))
+
+    def _children(self) -> list[Child]:
+        return [
+            self._pipeline,
+            self._broker,
+            *(child for _, child in self._schedulers.values()),
+            *(child for _, child, _ in self._leaving),
+        ]
+
+    def _look(self) -> None:
+        wanted: dict[tuple[str, int, str], Found] = {}
+        for watch in self._watches:
+            wanted |= {(watch.server, found.oid, found.name): found for found in watch.databases}
+        for key in [k for k in self._schedulers if k not in wanted]:
+            slot, child = self._schedulers.pop(key)
+            child.ask_to_stop()
+            self._leaving.append((slot, child, time.monotonic() + DRAIN_SECONDS))
+        self._see_off()
+        for key, found in wanted.items():
+            if key not in self._schedulers and (place := self._free_slot()) is not None:
+                self._schedulers[key] = place, Child("scheduler", self._spawner(place, found))
+                self._slots = max(self._slots, place + 1)
+                self._memory.write_slots(self._slots)
+        if any(watch.state in (ACTIVE, LOST) for watch in self._watches):
+            self._note(self._pipeline, self._pipeline.keep(), None)
+        # Schedulers of databases with enable_refresh_broker say what they want to know of others. Once there, it stays.
+        if self._broker.since or self._registry.has_interests():
+            self._note(self._broker, self._broker.keep(), None)
+        for key, (slot, child) in list(self._schedulers.items()):
+            status = child.keep()
+            if status is None:
+                continue
+            self._gone(slot)
+            if status == schedulerprocess.NOT_INSTALLED:
+                next(w for w in self._watches if w.server == key[0]).forget(key[1])
+                del self._schedulers[key]
+                log.info("A database is without pgtrickle", extra=event("runtime.uninstalled", database=key[2]))
+            else:
+                self._note(child, status, key[2])
+        self._tell(bool(wanted))
+        self._publish()
+
+    def _see_off(self) -> None:
+        """The others do not wait for one that takes its time."""
+        staying = []
+        for slot, child, until in self._leaving:
+            if child.is_gone() or time.monotonic() > until:
+                child.end(0.0)
+                self._gone(slot)
+            else:
+                staying.append((slot, child, until))
+        self._leaving = staying
+
+    def _gone(self, slot: int) -> None:
+        self._memory.write_scheduler(slot, None)
+        self._memory.write_slots(self._slots)
+
+    def _note(self, child: Child, status: int | None, database: str | None) -> None:
+        if status is None or self._stop.is_set():
+            return
+        fields = {"kind": child.kind, "status": status, **({"database": database} if database else {})}
+        log.warning("A process ended; starting it again", extra=event("runtime.child_ended", **fields))
+
+    def _free_slot(self) -> int | None:
+        taken = {slot for slot, _ in self._schedulers.values()} | {slot for slot, _, _ in self._leaving}
+        return next((slot for slot in range(MOST_DATABASES) if slot not in taken), None)
+
+    def _spawner(self, slot: int, found: Found) -> schedulerprocess.Spawner:
+        def spawn() -> BaseProcess:
+            task = SchedulerTask(
+                self._directory, self._authkey, self._sources, found.name, found.dsn, slot, self._servers
+            )
+            return self._small.Process(target=schedulerprocess.main, args=(task,), name=f"scheduler {found.name}")
+
+        return spawn
+
+    def _spawn_pipeline(self) -> BaseProcess:
+        task = PipelineTask(self._directory, self._authkey, self._settings, self._spark.address.follow(), self._servers)
+        # Not forked: gRPC and the JVM's client do not survive it.
+        return multiprocessing.get_context("spawn").Process(target=pipelineprocess.main, args=(task,), name="pipeline")
+
+    def _spawn_broker(self) -> BaseProcess:
+        task = BrokerTask(self._directory, self._sources, self._servers)
+        return self._small.Process(target=brokerprocess.main, args=(task,), name="broker")
+
+    def _tell(self, is_any: bool) -> None:
+        if is_any or self._is_told or not all(watch.state == ACTIVE for watch in self._watches):
+            return
+        self._is_told = True
+        log.warning(
+            "No database of this server has pgtrickle: run `pgtrickle install DSN`; it is noticed at once",
+            extra=event("runtime.nothing_installed", server=", ".join(redact(w.server) for w in self._watches)),
+        )
+
+    def _publish(self) -> None:
+        state = "ACTIVE" if any(w.state == ACTIVE for w in self._watches) else self._watches[0].state
+        processes = [ProcessState("launcher", os.getpid(), state, self._since)]
+        if self._pipeline.pid is not None:
+            processes.append(ProcessState("pipeline", self._pipeline.pid, "ACTIVE", self._pipeline.since))
+        if self._broker.pid is not None:
+            processes.append(ProcessState("broker", self._broker.pid, "ACTIVE", self._broker.since))
+        if self._spark.pid is not None:
+            processes.append(ProcessState("spark", self._spark.pid, "ACTIVE", self._since))
+        if processes != self._published:
+            self._memory.write_processes(processes)
+            self._published = processes
+
+    def _end(self) -> None:
+        """Schedulers first: they take back what has not begun and wait for what has."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        schedulers = [*(c for _, c in self._schedulers.values()), *(c for _, c, _ in self._leaving)]
+        for child in schedulers:
+            child.ask_to_stop()
+        for child in schedulers:
+            child.end(deadline - time.monotonic())
+        self._broker.end(0.0)  # it has nothing to finish
+        self._pipeline.ask_to_stop()
+        self._pipeline.end(DRAIN_SECONDS)
+        self._spark.stop()
+        for watch in self._watches:
+            watch.join(2.0)
+
+
+def _keep_sockets_in(directory: Path) -> None:
+    """The fork server's socket, too, goes with our directory when we are killed and the next run tidies up. Otherwise
+    it is removed by multiprocessing when we exit, and our directory after that."""
+    before, tempfile.tempdir = tempfile.tempdir, str(directory)
+    try:
+        multiprocessing.util.get_temp_dir()  # made once, and kept
+    finally:
+        tempfile.tempdir = before
+    remove = {"ignore_errors": True}
+    multiprocessing.util.Finalize(None, shutil.rmtree, (directory,), remove, exitpriority=_AFTER_SOCKETS)
+
+
+def _hide_main_module() -> None:
+    """Children would import the program that started us, with its command line, into memory of their own."""
+    main = sys.modules["__main__"]
+    main.__spec__ = None
+    main.__file__ = None

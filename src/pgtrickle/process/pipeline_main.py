@@ -1,0 +1,77 @@
+"""The pipeline's process: dispatcher, workers, Spark client."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from pgtrickle.errors import TransientError
+from pgtrickle.ipc.channel import listen
+from pgtrickle.ipc.fleet_memory import FleetMemory
+from pgtrickle.process.parent import end_with_parent, stop_on_signals
+from pgtrickle.servers.spark_address import Followed, SparkUrl
+from pgtrickle.settings import Settings
+from pgtrickle.telemetry import event, set_up_logging
+
+log = logging.getLogger(__name__)
+
+WARM_UP_JOBS = 20
+AGAIN_SECONDS = 5.0  # for a Spark that was there and went: who waits longer holds a snapshot, and gives the work back
+DRAIN_SECONDS = 10.0  # for refreshes under way; what is not committed then is done again by the next run
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTask:
+    """What the launcher tells it. `spark`: where Spark is, as it changes."""
+
+    directory: Path
+    authkey: bytes
+    settings: Settings
+    spark: Connection
+    servers: tuple[str, ...] = ()
+
+
+def main(task: PipelineTask) -> None:
+    from pgtrickle.dispatch.dispatcher import Dispatcher
+    from pgtrickle.pipeline.engine.spark import SparkEngine
+
+    set_up_logging(task.settings.log_level, task.settings.log_format)
+    stop = threading.Event()
+    end_with_parent()
+
+    remote = SparkUrl(Followed(task.spark), float(task.settings.spark_start_timeout_s), AGAIN_SECONDS, stop)
+    engine = SparkEngine(remote)
+    dispatcher = Dispatcher(task.settings, engine, FleetMemory(memory_path(task.directory)), stop, task.servers)
+    stop_on_signals(stop, dispatcher.wake)
+    dispatcher.listen(listen(socket_path(task.directory), task.authkey))
+    threading.Thread(target=_warm_up, args=(engine, stop), name="warm-up", daemon=True).start()
+    try:
+        dispatcher.run(DRAIN_SECONDS)
+    finally:
+        engine.close()
+
+
+def socket_path(directory: Path) -> Path:
+    return directory / "pipeline.sock"
+
+
+def memory_path(directory: Path) -> Path:
+    return directory / "memory"
+
+
+def _warm_up(engine: object, stop: threading.Event) -> None:
+    from pgtrickle.pipeline.engine.spark import SparkEngine
+
+    assert isinstance(engine, SparkEngine)
+    try:
+        for _ in engine.warm_up(WARM_UP_JOBS):
+            if stop.is_set():
+                return
+    except TransientError as error:
+        log.warning("Spark could not be warmed up", extra=event("runtime.spark_cold", detail=error.message))
+    except RuntimeError:  # the engine was closed under it
+        if not stop.is_set():
+            raise

@@ -1,0 +1,66 @@
+"""`pgtrickle refresh`: stream tables of one database now, in this process, where no control plane runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from pgtrickle.db.connect import TRANSACTION, connect, translated
+from pgtrickle.errors import ConfigError
+from pgtrickle.origin.sessions import Origins
+from pgtrickle.pipeline.engine.spark import SparkEngine
+from pgtrickle.process.standalone import Turns
+from pgtrickle.refresh.job import Outcome
+from pgtrickle.servers.spark_address import SparkUrl
+from pgtrickle.servers.spark_keeper import SparkKeeper
+from pgtrickle.settings import Settings
+
+MOST_TURNS = 20  # what reads a table that was loaded just now follows in the next turn
+
+
+def refresh_once(
+    settings: Settings, dsn: str, names: Sequence[str] | None, servers: Sequence[str] = ()
+) -> list[Outcome]:
+    """Of these tables, or of all. The latest outcome of each. `servers`: others whose tables they read."""
+    pins = {"search_path": "public"}  # for names that were given without their schema
+    with connect(dsn, role="refresh", pooler=TRANSACTION, pins=pins) as conn, translated():
+        row = conn.execute(
+            "SELECT coalesce((SELECT until > clock_timestamp() FROM pgtrickle.pgt_leases WHERE name = 'scheduler'), "
+            "EXISTS (SELECT FROM pg_catalog.pg_stat_activity "
+            "WHERE application_name = 'pgtrickle/scheduler' AND datname = pg_catalog.current_database()))"
+        ).fetchone()
+        if row is not None and row[0]:
+            raise ConfigError(
+                "a control plane is running for this database", hint="CALL pgtrickle.refresh_and_wait('name')"
+            )
+        if names is None:
+            conn.execute(
+                "SELECT pgtrickle.refresh_stream_table(pg_catalog.format('%I.%I', pgt_schema, pgt_name)) "
+                "FROM pgtrickle.pgt_stream_tables WHERE status IN ('INITIALIZING', 'ACTIVE')"
+            )
+        else:
+            for name in names:
+                conn.execute("SELECT pgtrickle.refresh_stream_table(%s)", (name,))
+    spark = SparkKeeper(settings)
+    spark.start()
+    try:
+        seconds = settings.spark_start_timeout_s
+        engine = SparkEngine(SparkUrl(spark.address, seconds, seconds, threading.Event()))
+        turns = Turns("once", dsn, engine, settings, Origins(servers))
+        try:
+            return _until_quiet(turns)
+        finally:
+            turns.close()
+            engine.close()
+    finally:
+        spark.stop()
+
+
+def _until_quiet(turns: Turns) -> list[Outcome]:
+    latest: dict[int, Outcome] = {}
+    for _ in range(MOST_TURNS):
+        outcomes = [o for o in turns.tick() if o.action != "NO_DATA" or o.table.pgt_id not in latest]
+        latest |= {o.table.pgt_id: o for o in outcomes}
+        if not any(o.error is None and o.action != "NO_DATA" for o in outcomes):
+            break
+    return sorted(latest.values(), key=lambda o: o.table.full_name)

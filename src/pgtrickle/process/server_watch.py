@@ -1,0 +1,175 @@
+"""Watches one server: who is the active launcher, is it a primary, which databases have pgtrickle."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+
+from pgtrickle.db.connect import TRANSACTION, Connection, connect, pooler_of, translated
+from pgtrickle.db.database_settings import find_pooler
+from pgtrickle.db.discover import in_database, is_installed
+from pgtrickle.db.notify import wait_for_notify
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import PgtrickleError
+from pgtrickle.process.leader_lock import Claim, new_holder
+from pgtrickle.settings import Sources
+from pgtrickle.telemetry import event, redact
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0  # between two looks at the list of databases
+SCAN_SECONDS = 10.0  # between two looks into those without pgtrickle, while they are few
+STANDBY_SECONDS = 1.0  # between two tries to become the active launcher
+LOST_SECONDS = 1.0
+ABSENT_SECONDS = 300.0  # between two looks at a database without pgtrickle, unless it announces itself
+FEW_DATABASES = 20  # so many without pgtrickle are looked into in every scan
+LAUNCHER_LOCK = 0x7067_6C61  # "pgla"
+
+STARTING, ACTIVE, WAITING, RECOVERY, LOST = "STARTING", "ACTIVE", "WAITING", "RECOVERY", "LOST"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A database that wants a scheduler."""
+
+    oid: int
+    name: str
+    dsn: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """A database without pgtrickle: when it was looked into, how many rows had been inserted into it."""
+
+    at: float
+    inserted: int
+
+
+class ServerWatch:
+    """A thread per server, so that one that hangs does not hold up the others."""
+
+    def __init__(self, server: str, sources: Sources, stop: threading.Event, recovery_seconds: float) -> None:
+        self.server = server
+        self._sources = sources
+        self._holder = new_holder()
+        self._stop = stop
+        self.state = STARTING
+        self.databases: tuple[Found, ...] = ()
+        self._recovery_seconds = recovery_seconds
+        self._absent: dict[int, _Absent] = {}
+        self._thread = threading.Thread(target=self._run, name=f"server {redact(server)}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def forget(self, oid: int) -> None:
+        """Its scheduler has found that pgtrickle is no longer there."""
+        self.databases = tuple(found for found in self.databases if found.oid != oid)
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                pooler = find_pooler(self.server, self._sources)
+                with connect(self.server, role="launcher", autocommit=True, pooler=pooler) as conn:
+                    self._attend(conn)
+            except PgtrickleError as error:
+                # Schedulers stay: they come back by themselves, and whoever took the lock meanwhile fences them.
+                self._become(LOST, error.one_line())
+                self._stop.wait(LOST_SECONDS)
+
+    def _attend(self, conn: Connection) -> None:
+        claim = Claim(conn, "launcher", LAUNCHER_LOCK, self._holder)
+        while not self._stop.is_set():
+            with translated():
+                row = conn.execute("SELECT pg_is_in_recovery()").fetchone()
+                if row is not None and row[0]:
+                    self._become(RECOVERY)
+                    self.databases = ()
+                    self._stop.wait(self._recovery_seconds)
+                    return  # anew: a connection may not outlive a promotion
+                if claim.take():
+                    if pooler_of(conn) != TRANSACTION:
+                        conn.execute("LISTEN pgtrickle_wake")
+                    self._warn_of_superuser(conn)
+                    self._scan_for_ever(conn, claim)
+                    claim.end()
+                    return
+            self._become(WAITING)
+            self.databases = ()
+            self._stop.wait(STANDBY_SECONDS)
+
+    def _warn_of_superuser(self, conn: Connection) -> None:
+        """Its sessions work as the service role, but one that is made to run RESET ROLE is a superuser's again."""
+        for name, service in conn.execute(statement("superuser_session")).fetchall():
+            log.warning(
+                "Connected as a superuser; let the service role log in and connect as it",
+                extra=event(
+                    "runtime.superuser_session",
+                    role=name,
+                    hint=f"ALTER ROLE {service} LOGIN PASSWORD '...'; then pgtrickle run --server as {service}",
+                ),
+            )
+
+    def _scan_for_ever(self, conn: Connection, claim: Claim) -> None:
+        while not self._stop.is_set():
+            with translated():
+                rows = conn.execute(statement("databases")).fetchall()
+                self.databases = self._installed(rows)
+                self._become(ACTIVE)
+                if pooler_of(conn) == TRANSACTION:  # nobody can be heard through it
+                    self._pause(claim, LOOK_SECONDS)
+                elif wait_for_notify(conn, LOOK_SECONDS, self._stop):
+                    self._absent.clear()
+
+    def _pause(self, claim: Claim, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and not self._stop.wait(min(left, claim.seconds_left())):
+            claim.renew()
+
+    def _installed(self, rows: list[tuple[int, str, int]]) -> tuple[Found, ...]:
+        known = {found.oid for found in self.databases}
+        found = []
+        self._absent = {oid: self._absent[oid] for oid, _, _ in rows if oid in self._absent}
+        for oid, name, inserted in rows:
+            dsn = in_database(self.server, name)
+            # Those that are known tell us themselves when they are no longer ours.
+            if oid not in known and not self._is_news(oid, inserted, dsn):
+                continue
+            found.append(Found(oid, name, dsn))
+        return tuple(found)
+
+    def _is_news(self, oid: int, inserted: int, dsn: str) -> bool:
+        """Looks into a database that had no pgtrickle: at once when rows came into it, as an installation's do;
+        otherwise now and then, as statistics may be switched off. NOTIFY does not leave its database."""
+        now, before = time.monotonic(), self._absent.get(oid)
+        if before is not None:
+            crowd = len(self._absent) / FEW_DATABASES
+            pause = ABSENT_SECONDS if crowd > 1 else SCAN_SECONDS
+            if before.inserted != inserted:
+                pause = LOOK_SECONDS * crowd  # others' data come in, too
+            if now - before.at < pause:
+                return False
+        if is_installed(dsn):
+            self._absent.pop(oid, None)
+            return True
+        self._absent[oid] = _Absent(now, inserted)
+        return False
+
+    def _become(self, state: str, detail: str = "") -> None:
+        if state == self.state:
+            return
+        said = {
+            ACTIVE: "This launcher is the active one",
+            WAITING: "Another launcher is active; standing by",
+            RECOVERY: "The server is a standby; waiting for its promotion",
+            LOST: "Server is not reachable",
+        }
+        level = logging.WARNING if state == LOST else logging.INFO
+        fields = {"server": redact(self.server), **({"detail": detail} if detail else {})}
+        log.log(level, said[state], extra=event(f"runtime.server_{state.lower()}", **fields))
+        self.state = state

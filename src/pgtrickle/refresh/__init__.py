@@ -1,0 +1,1 @@
+"""One refresh: what to do, read at one snapshot, compute, apply, and commit."""

@@ -1,0 +1,94 @@
+"""What a refresh has to do for one stream table, from what its read transaction sees. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.fingerprint import same_identity, same_name, unchanged
+from pgtrickle.model.flow import Cut, Frontier, Instance, Pending
+from pgtrickle.refresh import cost_model as cost
+
+NO_DATA, FULL, DIFFERENTIAL, REINITIALIZE, PREPARE = "NO_DATA", "FULL", "DIFFERENTIAL", "REINITIALIZE", "PREPARE"
+TRUNCATED = "a source was truncated"
+# In the reasons of _differential_obstacle: what makes a result change while no source does.
+_MOVES_BY_ITSELF = ("the stable function", "CURRENT_DATE", "reads the clock")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    action: str
+    reason: str | None = None
+
+
+def since(table: StreamTable, instance: Instance, now: Cut) -> Cut | None:
+    """The cut that the content stands at, or None when it cannot be trusted here and now."""
+    cut = Frontier.cut_at(table.frontier, instance.key)
+    return cut if cut is not None and cut.precedes(now) else None
+
+
+def reload_reason(table: StreamTable, instance: Instance, now: Cut, time_zone: str) -> str | None:
+    """Why the content has to be computed from nothing; None when it stands at a usable cut."""
+    if not table.is_populated:
+        return "first load"
+    if table.needs_reinit:
+        return table.reinit_reason or "reinitialization was asked for"
+    if table.frontier is None:
+        return "the table has no frontier"
+    if instance.key not in table.frontier:
+        return "the frontier belongs to another database or server (restored or copied)"
+    if since(table, instance, now) is None:
+        return "transaction ids went backwards (restored from a backup)"
+    stored = (table.plan or {}).get("time_zone")
+    # One that keeps its author's is evaluated with that.
+    if "TimeZone" not in table.session_settings and stored is not None and stored != time_zone:
+        return f"TimeZone changed from {stored} to {time_zone}"
+    return None
+
+
+def decide(
+    table: StreamTable,
+    *,
+    differentiable: bool,
+    reload: str | None,
+    fingerprints: Mapping[int, str | None],
+    pending: Mapping[int, Pending],
+    source_rows: Mapping[int, float],
+    limits: cost.Limits,
+    past: cost.Past,
+    now: datetime,
+) -> Decision:
+    for source in table.watched:
+        stored, current = table.fingerprints.get(source.relid), fingerprints.get(source.relid)
+        columns = source.columns if differentiable and source.capturable else ()
+        is_same = unchanged(stored, current, columns) and same_identity(stored, current)
+        if not is_same or (table.mirror is not None and not same_name(stored, current)):
+            return Decision(PREPARE, "a source's columns, partitions or capture triggers changed")
+    if table.is_renamed:
+        return Decision(PREPARE)  # the content stays: the same rows under other names
+    if reload is None and "functions" in (table.plan or {}) and (table.plan or {})["functions"] != table.functions:
+        return Decision(PREPARE, "a function that the query calls was replaced")
+    if reload is not None:
+        return Decision(FULL if reload == "first load" else REINITIALIZE, reload)
+    rows = sum(p.rows for p in pending.values())
+    is_truncated = any(p.truncated for p in pending.values())
+    if not differentiable:
+        # The clock moves without a source: whoever gave such a query a schedule wants it recomputed by that.
+        if table.schedule != "calculated" and any(w in (table.mode_reason or "") for w in _MOVES_BY_ITSELF):
+            return Decision(FULL, table.mode_reason)
+        if rows or is_truncated or any(not s.capturable and s.type != "VIEW" for s in table.sources):
+            return Decision(FULL, table.mode_reason)
+        return Decision(NO_DATA)
+    if is_truncated:
+        return Decision(FULL, TRUNCATED)
+    if not rows:
+        return Decision(NO_DATA)
+    if table.refresh_mode == "AUTO":
+        # Compared with all sources together: a small table that changes wholly is still a small change of a large join.
+        total = sum(max(source_rows.get(relid, 0.0), 0.0) for relid in pending)
+        age = (now - table.created_at).total_seconds() if table.created_at is not None else 0.0
+        choice = cost.choose(past, cost.Asked(rows, total, age, now.timestamp(), table.last_full_ms), limits)
+        return Decision(choice.kind, choice.reason)
+    return Decision(DIFFERENTIAL)

@@ -1,0 +1,154 @@
+"""The second read of a fold: groups whose value cannot be had by adding, evaluated by PostgreSQL in the same snapshot.
+
+Sums to or from which NaN or an infinity has come or gone are no sums of what they were: such a group is read as if it
+were loaded, and all of its state is written anew.
+
+A deleted MIN or MAX matters only when it was the extreme, which the state tells; so the state is asked first, and
+only the groups that lost their extreme are read. A group that the state does not know, or knows without a value, is
+read as well: the terms of a join may bring and take a value that was never in the group, and only together they cancel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from pgtrickle.apply.groups import Groups
+from pgtrickle.db.connect import MOST_PLANNED_AHEAD
+from pgtrickle.db.roundtrip import Ask, Steps
+from pgtrickle.errors import InvariantError
+from pgtrickle.model.flow import Delta
+from pgtrickle.pipeline.render.statement_cache import Texts
+from pgtrickle.pipeline.templates.template import FoldTemplate
+
+
+def delta_arrays(template: FoldTemplate, groups: Groups, texts: Texts, delta: Delta) -> Steps[list[Sequence[Any]]]:
+    """The delta in the order of Groups.delta_columns, with rereads done and groups that did not change left out."""
+    kept = _mattering(template, delta)
+    columns = {name: [values[i] for i in kept] for name, values in delta.columns.items()}
+    lost = [g for g, k in enumerate(columns["k"]) if k in delta.lost]
+    again = yield from _again(template, groups, columns, sorted(set(range(len(kept))).difference(lost)))
+    values: dict[int, tuple[Any, ...]] = {}
+    if again:
+        values = yield from _values(template, groups, texts, columns["k"], sorted(again))
+    arrays: list[list[Any]] = [columns["h"], columns["n"], columns["k"]]
+    for measure in template.measures.measures:
+        if measure.kind == "add":
+            arrays.append([str(n) for n in columns[f"s{measure.slot}_n"]])
+            if len(measure.state) > 1:
+                arrays.append([_at_scale(total, measure.scale) for total in columns[f"s{measure.slot}_s"]])
+            continue
+        position = template.rereads.index(measure)
+        reread = [values[g][position] if g in values else None for g in range(len(kept))]
+        if measure.kind == "reread":
+            arrays.append(reread)
+        else:
+            is_set = [g in again for g in range(len(kept))]
+            came = columns[f"x{measure.slot}_i"]
+            arrays.append([r if s else c for r, s, c in zip(reread, is_set, came, strict=True)])
+            arrays.append(is_set)
+    if lost:
+        whole = yield from _values(template, groups, texts, columns["k"], lost, whole=True)
+        _set_whole(groups, arrays, {g: whole.get(g, (0, *([None] * len(groups.state)))) for g in lost})
+    return list(arrays)
+
+
+def _set_whole(groups: Groups, arrays: Sequence[list[Any]], whole: Mapping[int, tuple[Any, ...]]) -> None:
+    """Puts number of rows and state of these groups, which are added to nothing, in the place of what was netted."""
+    names = [name for name, _ in groups.delta_columns()]
+    places = [names.index(name) for name in ("n", *(c.name for c in groups.state))]
+    for group, values in whole.items():
+        for place, value in zip(places, values, strict=True):
+            arrays[place][group] = value
+
+
+def _mattering(template: FoldTemplate, delta: Delta) -> list[int]:
+    """Positions of the groups that changed: rows came or went, or what they are worth is another."""
+    columns = delta.columns
+    if any(m.kind == "reread" for m in template.measures.measures):
+        return list(range(len(delta)))
+    sums = [columns[f"s{m.slot}_{what}"] for m in template.sums for what in "ns"]
+    extremes = [columns[f"x{m.slot}_{what}"] for m in template.extremes for what in "id"]
+    return [
+        i
+        for i, n in enumerate(columns["n"])
+        if n
+        or any(values[i] for values in sums)
+        or any(values[i] is not None for values in extremes)
+        or columns["k"][i] in delta.lost
+    ]
+
+
+def _again(
+    template: FoldTemplate, groups: Groups, columns: dict[str, list[Any]], among: Sequence[int]
+) -> Steps[set[int]]:
+    """Positions of the groups to read again."""
+    if any(m.kind == "reread" for m in template.measures.measures):
+        return set(among)
+    gone = {m: columns[f"x{m.slot}_d"] for m in template.extremes}
+    suspects = [g for g in among if any(values[g] is not None for values in gone.values())]
+    if not suspects:
+        return set()
+    lists = (columns["h"], columns["k"], *gone.values())
+    text = groups.target.text("again", lambda: _again_text(template, groups))
+    rows = yield Ask(text, [[values[g] for g in suspects] for values in lists])
+    return {suspects[ord_ - 1] for (ord_,) in rows}
+
+
+def _again_text(template: FoldTemplate, groups: Groups) -> str:
+    gone = template.extremes
+    names = ", ".join(["h", "k", *(m.name("d") for m in gone)])
+    arrays = ", ".join(["$1::int8[]", "$2::text[]", *(f"${i}::text[]" for i in range(3, 3 + len(gone)))])
+    lost = " OR ".join(
+        f"(d.{m.name('d')} IS NOT NULL AND "
+        f"d.{m.name('d')}::{m.state[0][1]} {'<=' if m.kind == 'least' else '>='} s.{m.name('v')})"
+        for m in gone
+    )
+    return (
+        f"SELECT d.ord FROM unnest({arrays}) WITH ORDINALITY AS d({names}, ord) LEFT JOIN {groups.target.state} AS s "
+        f'ON s.h = d.h AND s.k = d.k COLLATE "C" WHERE ({lost}) IS NOT FALSE'
+    )
+
+
+def _values(
+    template: FoldTemplate,
+    groups: Groups,
+    texts: Texts,
+    keys: Sequence[str],
+    positions: Sequence[int],
+    *,
+    whole: bool = False,
+) -> Steps[dict[int, tuple[Any, ...]]]:
+    """Reread values (or the whole state) by position; a group that is gone has none."""
+    what = "state" if whole else "reread"
+    if not template.key_types:
+        text = groups.target.text(what, lambda: template.reread_all_statement(whole=whole))
+        (row,) = yield Ask(text, mark=texts.mark())
+        return {positions[0]: row[1:]}
+    wanted = [keys[g] for g in positions]
+    may_be_null = any("NULL" in k for k in wanted)
+    name = f"{what} with NULL" if may_be_null else what
+    text = groups.target.text(name, lambda: _numbered(template.reread_statement(may_be_null=may_be_null, whole=whole)))
+    # More are worth a plan of their own.
+    rows = yield Ask(text, [wanted], len(wanted) <= MOST_PLANNED_AHEAD, texts.mark())
+    return {positions[row[0] - 1]: row[1:] for row in rows}
+
+
+def _numbered(text: str) -> str:
+    """With $1 in place of the driver's %s."""
+    return re.sub("%(.)", lambda found: "$1" if found[1] == "s" else found[1], text)
+
+
+def _at_scale(total: Decimal | None, scale: int | None) -> str | None:
+    """A sum comes back with all digits that it could have had; PostgreSQL's own has as many as its operands."""
+    if total is None:
+        return None
+    text = format(total, "f")
+    if scale is None:
+        return text
+    whole, _, digits = text.partition(".")
+    if digits[scale:].strip("0"):
+        raise InvariantError(f"the sum {text} has more than {scale} digits after the point")
+    return f"{whole}.{digits[:scale]}" if scale else whole

@@ -1,1 +1,0 @@
-"""Assembles the stages into processes: the only layer that starts, watches and stops things."""

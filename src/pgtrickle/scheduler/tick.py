@@ -1,0 +1,348 @@
+"""One database's turns: what changed, what is due, which units go to the pipeline, how they fared."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pgtrickle.capture.detect import Detector
+from pgtrickle.db import catalog
+from pgtrickle.db.connect import TRANSACTION, backend_pid, connect, pooler_of, translated
+from pgtrickle.db.database_settings import SettingsWatch
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import SourceChangedError
+from pgtrickle.ipc.channel import Define, Finished, Hello
+from pgtrickle.ipc.pipeline_link import PipelineLink
+from pgtrickle.maintain.feeds import FeedKeeper
+from pgtrickle.model.flow import Cut
+from pgtrickle.model.work import CANCELLED, RETRYABLE, TIERS, Group, Job, Unit
+from pgtrickle.origin.tracker import Mirror, RemoteLooks
+from pgtrickle.scheduler.graph import held
+from pgtrickle.scheduler.graph_builder import GraphKeeper
+from pgtrickle.scheduler.state import Board, Row
+from pgtrickle.scheduler.units import Behind, plan
+from pgtrickle.settings import Settings, Sources
+from pgtrickle.telemetry import event
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+
+log = logging.getLogger(__name__)
+
+DEFINE_SECONDS = 5.0
+SHARED_SECONDS = 30.0  # between two looks at whether a foreign table's origin is managed now
+NOWHERE = Cut(0, 0, ())  # everything is later than this
+
+
+class Scheduling:
+    """Lives as long as its connection: whatever it remembers can be found out again."""
+
+    def __init__(
+        self,
+        conn: Connection,
+        name: str,
+        dsn: str,
+        sources: Sources,
+        link: PipelineLink,
+        looks: RemoteLooks | None = None,
+    ) -> None:
+        self._conn = conn
+        self._name = name
+        self._dsn = dsn
+        self._link = link
+        self.looks = looks or RemoteLooks(dsn, (), sources)
+        self._pid = backend_pid(conn)
+        self._watch = SettingsWatch(name, sources, lambda: connect(dsn, role="settings", pooler=TRANSACTION))
+        self.settings = Settings()
+        self.state = "ACTIVE"
+        self.ticks = 0
+        with translated():
+            self.key = catalog.read_moment(conn).instance.key
+        self.look_at_settings()
+        with translated():
+            if pooler_of(conn) != TRANSACTION:
+                conn.execute("LISTEN pgtrickle_wake")
+            # Of a session before this one, over a line that is still open: what waits there is found out anew.
+            link.withdraw()
+            conn.execute(statement("jobs_abandoned"), {"detail": "its scheduler or pipeline ended"})
+        self._cut = NOWHERE
+        self._detector = Detector(())
+        self._board = Board(time.time(), tiered=self.settings.tiered_scheduling)
+        self._behind = Behind()
+        self._jobs: dict[int, Unit] = {}  # in flight
+        self._began: dict[int, float] = {}
+        self._losses = link.losses
+        self._attempts: dict[str, int] = {}  # of units that failed and will be tried again
+        self._graphs = GraphKeeper()
+        self._held: dict[int, str] = {}
+        self._define_at = 0.0  # when to look for definitions that wait; those of before us do
+        self._mirrors: tuple[Mirror, ...] = ()
+        self._mirrored: frozenset[int] = frozenset()
+        self._feeds = FeedKeeper(name, conn)
+        self._feeds.turn(self.settings, time.monotonic())
+        self._reload(None)
+        self._reload_sources()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def tables(self) -> int:
+        return len(self._board)
+
+    @property
+    def seen(self) -> int:
+        """Transactions before this one have been looked at."""
+        return self._cut.xmin
+
+    def look_at_settings(self) -> None:
+        """ALTER DATABASE ... SET acts on a running scheduler, too."""
+        with translated():
+            settings = self._watch.look(self._conn).settings
+        if settings == self.settings:
+            return
+        self.settings = settings
+        self.state = "ACTIVE" if settings.enabled else "DISABLED"
+        if self._link.connection is not None:
+            self._link.send(self._hello())
+            if not settings.enabled:
+                self._link.withdraw()
+
+    def tick(self) -> None:
+        self.ticks += 1
+        self.listen()
+        self._detect()
+        self._feeds.turn(self.settings, time.monotonic())
+        if (placed := self._graphs.look()) is not None:
+            self._board.dirty(placed)
+            self._hold()
+        if not self.settings.enabled:
+            return
+        now = time.time()
+        self._ask_for_definitions(now)
+        if mirrors := self.looks.look(self.key, self.settings, now):
+            self._changed([-pgt_id for pgt_id in mirrors])
+        self._move_tiers(now)
+        self._notice_loss()
+        turn = self._board.turn(now, self._behind.waits.keys(), self._behind.released)
+        if turn is None or not self._link.open(self._hello()):
+            return
+        found = plan(self._graphs.graph, turn)
+        self._behind.add(found)
+        if found.units:
+            self._submit(found.units)
+        self._board.passed(now)
+
+    def _ask_for_definitions(self, now: float) -> None:
+        """Those that read other databases; one whose databases do not answer is tried again."""
+        if now < self._define_at:
+            return
+        with translated():
+            row = self._conn.execute(statement("definitions_wait")).fetchone()
+        waits, is_shared = row or (False, False)
+        self._define_at = now + (DEFINE_SECONDS if waits else SHARED_SECONDS if is_shared else math.inf)
+        if (waits or is_shared) and self._link.open(self._hello()):
+            self._link.send(Define())
+
+    def next_moment(self) -> float:
+        """When something may get due by itself, in seconds since the epoch."""
+        if not self.settings.enabled:
+            return math.inf
+        looks = self.looks.next_moment(self.settings.scheduler_interval_ms / 1000)
+        return min(looks, self._board.next_moment(time.time()))
+
+    def _move_tiers(self, now: float) -> None:
+        moved = self._board.demote(now) if self.settings.tiered_scheduling else {}
+        if moved:
+            with translated():
+                self._conn.execute(statement("tiers_moved"), {"ids": list(moved), "tiers": list(moved.values())})
+            self._reload(sorted(moved))
+
+    # -- what happened
+    # ----------------------------------------------------------------------------------------------------
+
+    def _detect(self) -> None:
+        is_first = self._cut is NOWHERE
+        try:
+            with translated():
+                news = self._detector.look(self._conn, self._cut)
+        except SourceChangedError:  # a buffer is gone: its event is not to be had from a statement that fails
+            self._reload_sources()
+            return
+        self._cut = news.cut
+        if is_first:
+            return  # everything counts as changed until it has been looked at once
+        self._changed(news.changed)
+        if not news.events:
+            return
+        whats = {what for _, what in news.events}
+        if "capture" in whats:
+            self._reload_sources()
+        if "settings" in whats:
+            self.look_at_settings()
+        if "clear_caches" in whats:
+            self._link.clear_caches()
+        if whats & {"define", "create", "alter"}:
+            self._define_at = 0.0
+        if whats & {"subscribe", "publish", "install"}:
+            self._feeds.expect()
+        if "install" in whats:
+            self._reload(None)
+        else:
+            self._reload(sorted({i for i, _ in news.events if i is not None}))
+            if "group" in whats or self._read_mirrors() != self._mirrors:
+                self._regraph(())
+
+    def _changed(self, relids: Iterable[int]) -> None:
+        readers = {i for relid in relids for i in self._graphs.graph.readers.get(relid, ())}
+        if not readers:
+            return
+        for name in self._board.changed(sorted(readers), time.time()):
+            with translated():
+                detail = "it is pinned to the frozen tier and has pending changes"
+                self._conn.execute("SELECT pgtrickle._alert('frozen_with_changes', %s, %s)", (name, detail))
+
+    def _reload_sources(self) -> None:
+        with translated():
+            rows = self._conn.execute(statement("captured_sources")).fetchall()
+        self._detector = Detector(sorted(row[0] for row in rows))
+
+    def _reload(self, ids: Sequence[int] | None) -> None:
+        """Of all stream tables, or of these."""
+        if ids is not None and not ids:
+            return
+        with translated():
+            rows = self._conn.execute(statement("schedule_rows"), {"ids": ids}).fetchall()
+        changed = self._board.load((Row(r[0], r[1], tuple(r[2]), *r[3:]) for r in rows), ids, time.time())
+        if changed or ids is None:
+            self._regraph(changed)
+        self._hold()
+
+    def _regraph(self, changed: Collection[int]) -> None:
+        with translated():
+            rows = self._conn.execute(statement("refresh_groups")).fetchall()
+        self._mirrors = self._read_mirrors()
+        self._mirrored = frozenset(m.pgt_id for m in self._mirrors)
+        self.looks.watch(self._mirrors)
+        groups = [Group(n, tuple(m), i) for n, m, i in rows]
+        # All that is seen of another database is seen at one instant of it (ADR 19).
+        for key in dict.fromkeys(m.origin for m in self._mirrors):
+            members = tuple(m.pgt_id for m in self._mirrors if m.origin == key)
+            groups.append(Group(f"origin {key}", members, "repeatable_read"))
+        self._graphs.build(changed, self._board.rows(), groups)
+
+    def _read_mirrors(self) -> tuple[Mirror, ...]:
+        with translated():
+            return tuple(Mirror(*row) for row in self._conn.execute(statement("mirrors")).fetchall())
+
+    def _hold(self) -> None:
+        """What reads a table that has failed waits for it, and says so. So does what the graph does not know yet."""
+        waiting = held(self._graphs.graph, self._board.failed())
+        self._board.hold({*waiting, *self._graphs.unknown})
+        if waiting == self._held:
+            return
+        with translated():
+            self._conn.execute(statement("held"), {"ids": list(waiting), "reasons": list(waiting.values())})
+        self._held = waiting
+
+    # -- what is to be done, and was
+    # ---------------------------------------------------------------------------------------
+
+    def _submit(self, units: Sequence[Unit]) -> None:
+        if self.settings.parallel_refresh_mode == "dry_run" and len(units) > 1:
+            log.info(
+                "These would run side by side; they run one after the other",
+                extra=event("scheduler.dry_run", database=self._name, units=", ".join(u.key for u in units)),
+            )
+        with translated():
+            rows = self._conn.execute(
+                statement("jobs_queue"),
+                {
+                    "keys": [u.key for u in units],
+                    "kinds": [u.kind for u in units],
+                    "members": ["{" + ",".join(map(str, u.members)) + "}" for u in units],
+                    "tiers": [TIERS[u.tier] for u in units],
+                    "attempts": [self._attempts.get(u.key, 0) + 1 for u in units],
+                    "scheduler_pid": self._pid,
+                },
+            ).fetchall()
+        jobs = [Job(row[0], unit, self._noticed(unit)) for row, unit in zip(rows, units, strict=True)]
+        for job in jobs:
+            self._jobs[job.job_id] = job.unit
+        self._board.went(units)
+        self._began |= dict.fromkeys((job.job_id for job in jobs), time.time())
+        if not self._link.submit(jobs):
+            self.abandon("the pipeline ended")
+
+    def _noticed(self, unit: Unit) -> float | None:
+        """What it reads elsewhere has to be as of then, or later. Who was asked for wants what is there now."""
+        if not self._mirrored or not (mirrors := self._mirrored.intersection(unit.members)):
+            return None
+        if any(self._board.is_asked(pgt_id) for pgt_id in unit.members):
+            return time.monotonic()
+        return max(self.looks.noticed.get(pgt_id, 0.0) for pgt_id in mirrors)
+
+    def listen(self) -> bool:
+        """Takes in what the pipeline has to say. True: a turn before its time may find something to do."""
+        messages = self._link.receive()
+        for message in messages:
+            self._finished(message)
+        self._notice_loss()
+        return any(fared.branch == "ok" and fared.action != "NO_DATA" for m in messages for fared in m.fared)
+
+    def _notice_loss(self) -> None:
+        """Whoever found the line gone, and also when it is open again: what was said over it is not known there."""
+        if self._link.losses != self._losses:
+            self._losses = self._link.losses
+            self.abandon("the pipeline ended")
+
+    def _finished(self, message: Finished) -> None:
+        units = [job for job in message.jobs if job[0] in self._jobs]
+        with translated():
+            self._conn.execute(
+                statement("jobs_finished"),
+                {
+                    "ids": [job_id for job_id, _, _, _ in units],
+                    "statuses": [status for _, status, _, _ in units],
+                    "details": [why for _, _, why, _ in units],
+                    "rounds": [rounds for _, _, _, rounds in units],
+                    "times": [message.at] * len(units),
+                },
+            )
+        fared = {f.pgt_id: f for f in message.fared}
+        again: set[int] = set()
+        now = time.time()
+        for job_id, status, _, _ in units:
+            unit, began = self._jobs.pop(job_id), self._began.pop(job_id)
+            if status == RETRYABLE:
+                self._attempts[unit.key] = self._attempts.get(unit.key, 0) + 1
+            else:
+                self._attempts.pop(unit.key, None)
+            for pgt_id in unit.members:
+                own = fared.get(pgt_id)
+                branch = own.branch if own is not None else ("cancelled" if status == CANCELLED else "ok")
+                if self._board.fared(pgt_id, branch, began, now):
+                    again.add(pgt_id)
+                self._behind.done(pgt_id)
+        self._reload(sorted(again))
+
+    def abandon(self, why: str) -> None:
+        """Of what was under way nothing will be heard any more; what has been committed has been."""
+        if not self._jobs:
+            return
+        with translated():
+            self._conn.execute(statement("jobs_abandoned"), {"detail": why})
+        members = [i for unit in self._jobs.values() for i in unit.members]
+        self._jobs.clear()
+        self._began.clear()
+        for pgt_id in members:
+            self._board.fared(pgt_id, "cancelled", 0.0, 0.0)
+            self._behind.done(pgt_id)
+        self._reload(sorted(set(members)))
+
+    def _hello(self) -> Hello:
+        return Hello(self.key, self._name, self._dsn, self.settings)

@@ -1,0 +1,188 @@
+"""Starts a server process under a guard, and keeps the private directory that belongs to it.
+
+Directories carry a note of their owner, so that what a killed machine or container left behind is reclaimed at the
+next start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pgtrickle.errors import ConfigError
+from pgtrickle.ipc.liveness import start_time
+from pgtrickle.servers import guard
+
+OWNER_NOTE = "owner.json"
+UNSIGNED_SECONDS = 3600.0  # a directory without a word of its owner is somebody's who was killed while making it
+
+
+class GuardedProcess:
+    """A running server and its guard. `pid` is the server's own. `fds`: open files that it inherits."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        env: Mapping[str, str],
+        signals: Sequence[tuple[str, float]],
+        user: tuple[int, int] | None = None,
+        remove: Sequence[Path] = (),
+        cwd: Path | None = None,
+        fds: Sequence[int] = (),
+    ) -> None:
+        task = {
+            "command": list(command),
+            "log": str(log),
+            "signals": list(signals),
+            "user": user[0] if user else None,
+            "group": user[1] if user else None,
+            "remove": [str(path) for path in remove],
+            "cwd": str(cwd or "/"),
+            "fds": list(fds),
+        }
+        self.log = log
+        self._signals = signals
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", guard.__file__, json.dumps(task)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(env),
+            start_new_session=True,
+            bufsize=0,
+            pass_fds=tuple(fds),
+        )
+        assert self._guard.stdout is not None
+        line = self._guard.stdout.readline()
+        self._guard.stdout.close()
+        if not line:
+            assert self._guard.stderr is not None
+            text = self._guard.stderr.read().decode(errors="replace").strip()
+            self._close()
+            raise ConfigError(f"could not start {command[0]}: {text.splitlines()[-1] if text else 'no output'}")
+        self.pid = int(line)
+
+    def returncode(self) -> int | None:
+        return self._guard.poll()
+
+    def alive(self) -> bool:
+        return self._guard.poll() is None
+
+    def signal(self, signum: signal.Signals) -> None:
+        if self.alive():
+            try:
+                os.kill(self.pid, signum)
+            except ProcessLookupError:
+                pass  # it went between the two lines
+
+    def wait(self, timeout: float) -> bool:
+        """True when it has ended."""
+        try:
+            self._guard.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        self._close()
+        return True
+
+    def stop(self) -> None:
+        """Asks the guard, which goes through its signals and ends with SIGKILL."""
+        if self.alive():
+            self._guard.send_signal(signal.SIGTERM)
+        self._guard.wait(sum(patience for _, patience in self._signals) + 10)
+        self._close()
+
+    def _close(self) -> None:
+        for pipe in (self._guard.stdin, self._guard.stdout, self._guard.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def free_port() -> int:
+    """A port that was free a moment ago; the caller retries when somebody else takes it first."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def port_busy(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def traversable(path: Path, uid: int, gid: int) -> bool:
+    """Whether that user may reach the directory through all its parents."""
+    for folder in (path, *path.parents):
+        info = folder.stat()
+        if info.st_uid == uid:
+            allowed = info.st_mode & 0o100
+        elif info.st_gid == gid:
+            allowed = info.st_mode & 0o010
+        else:
+            allowed = info.st_mode & 0o001
+        if not allowed:
+            return False
+    return True
+
+
+def private_directory(prefix: str, *, need_mib: int, user: tuple[int, int] | None = None) -> Path:
+    """A fresh directory that only we write to, on a file system with room, reachable by `user` when given."""
+    tried = []
+    for name in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")):  # noqa: S108  -- mkdtemp makes it private
+        base = Path(name)
+        if not base.is_dir() or not os.access(base, os.W_OK) or (user and not traversable(base, *user)):
+            tried.append(f"{base} is not usable")
+            continue
+        free = shutil.disk_usage(base).free >> 20
+        if free < need_mib:
+            tried.append(f"{base} has {free} MiB free")
+            continue
+        _reclaim(base, prefix)
+        directory = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
+        directory.chmod(0o711 if user else 0o700)
+        note = {"pid": os.getpid(), "started": start_time(os.getpid())}
+        (directory / OWNER_NOTE).write_text(json.dumps(note))
+        return directory
+    raise ConfigError(
+        f"no disk: {need_mib} MiB are needed for temporary files; {', '.join(tried)}",
+        hint="free some space or point TMPDIR at a file system with room",
+    )
+
+
+def _reclaim(base: Path, prefix: str) -> None:
+    """Removes what dead owners left; also of one that was killed before it could say who it is."""
+    for directory in base.glob(prefix + "*"):
+        try:
+            info = directory.lstat()
+            if info.st_uid != os.geteuid() or not stat.S_ISDIR(info.st_mode):
+                continue
+            if _is_abandoned(directory, time.time() - info.st_mtime):
+                shutil.rmtree(directory, ignore_errors=True)
+        except OSError:
+            continue
+
+
+def _is_abandoned(directory: Path, age: float) -> bool:
+    try:
+        note = json.loads((directory / OWNER_NOTE).read_text())
+        pid, started = note["pid"], note["started"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return age > UNSIGNED_SECONDS and len(list(directory.iterdir())) <= 1
+    return isinstance(pid, int) and started is not None and start_time(pid) != started
