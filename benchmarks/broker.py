@@ -33,14 +33,14 @@ from common.harness import note, report
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install
-from pgtrickle.ipc.channel import Fared, Finished, Hello
+from pgtrickle.ipc.channel import DatabaseSettings, Finished, TableResult
 from pgtrickle.ipc.registry import Registry
-from pgtrickle.ipc.wake_socket import Bell
-from pgtrickle.model.work import SUCCEEDED, Job
-from pgtrickle.origin.tracker import RemoteLooks
+from pgtrickle.ipc.wake_socket import WakeSocket
+from pgtrickle.model.work import SUCCEEDED, QueuedUnit
+from pgtrickle.origin.tracker import OriginChangeTracker
 from pgtrickle.process import broker_main as brokerprocess
 from pgtrickle.process.broker_main import BrokerTask, registry_path
-from pgtrickle.scheduler.tick import Scheduling
+from pgtrickle.scheduler.tick import DatabaseScheduler
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.settings import Sources
 
@@ -69,7 +69,7 @@ class Link:
     done: list[Finished] = field(default_factory=list)
     taken: list[float] = field(default_factory=list)
 
-    def open(self, _hello: Hello) -> bool:
+    def open(self, _hello: DatabaseSettings) -> bool:
         return True
 
     def send(self, _message: object) -> bool:
@@ -78,9 +78,9 @@ class Link:
     def withdraw(self) -> None:
         """Nothing waits here."""
 
-    def submit(self, jobs: Sequence[Job]) -> bool:
+    def submit(self, jobs: Sequence[QueuedUnit]) -> bool:
         self.taken.append(time.monotonic())
-        fared = tuple(Fared(i, "NO_DATA", "ok") for job in jobs for i in job.unit.members)
+        fared = tuple(TableResult(i, "NO_DATA", "ok") for job in jobs for i in job.unit.members)
         self.done.append(Finished(tuple((j.job_id, SUCCEEDED, None, None) for j in jobs), fared, datetime.now(UTC)))
         return True
 
@@ -109,12 +109,12 @@ class Scheduler(threading.Thread):
             raise
 
     def _run(self) -> None:
-        sources, bell = Sources(flags=self._flags), Bell(self._directory, self._slot)
+        sources, bell = Sources(flags=self._flags), WakeSocket(self._directory, self._slot)
         registry = Registry(registry_path(self._directory))
-        looks = RemoteLooks(self._dsn, (), sources, registry=registry, bell=bell, slot=self._slot)
+        looks = OriginChangeTracker(self._dsn, (), sources, registry=registry, bell=bell, slot=self._slot)
         with connect(self._dsn, role="scheduler", autocommit=True) as conn:
             link: Any = self.link
-            scheduling = Scheduling(conn, "bench", self._dsn, sources, link, looks)
+            scheduling = DatabaseScheduler(conn, "bench", self._dsn, sources, link, looks)
             interval = scheduling.settings.scheduler_interval_ms / 1000
             while not self._halt.is_set():
                 begun, cpu = time.monotonic(), time.thread_time()

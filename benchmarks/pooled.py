@@ -18,7 +18,7 @@ from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install
 from pgtrickle.model.flow import Cut
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.process.standalone import Turns
+from pgtrickle.process.standalone import StandaloneRunner
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
@@ -49,7 +49,7 @@ def measure(server: EmbeddedPostgres, engine: SparkEngine, rounds: int) -> dict[
             "SELECT pgtrickle.create_stream_table('s', 'SELECT b, count(*) AS n, sum(a) AS total FROM t GROUP BY b', "
             "'calculated', 'DIFFERENTIAL')"
         )
-        turns = {m: Turns("bench", dsn, engine, Settings(connection_pooler_mode=m)) for m in MODES}
+        turns = {m: StandaloneRunner("bench", dsn, engine, Settings(connection_pooler_mode=m)) for m in MODES}
         controls = {m: connect(dsn, role="bench", autocommit=True, pooler=m) for m in MODES}
         refresh: dict[str, list[float]] = {m: [] for m in MODES}
         look: dict[str, list[float]] = {m: [] for m in MODES}

@@ -24,9 +24,9 @@ from common.harness import note, report
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import Connection, connect
 from pgtrickle.db.install import install
-from pgtrickle.ipc.channel import Fared, Finished, Hello
-from pgtrickle.model.work import SUCCEEDED, Job
-from pgtrickle.scheduler.tick import Scheduling
+from pgtrickle.ipc.channel import DatabaseSettings, Finished, TableResult
+from pgtrickle.model.work import SUCCEEDED, QueuedUnit
+from pgtrickle.scheduler.tick import DatabaseScheduler
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.settings import Sources
 
@@ -68,7 +68,7 @@ class Link:
         self.done: list[Finished] = []
         self.units = 0
 
-    def open(self, _hello: Hello) -> bool:
+    def open(self, _hello: DatabaseSettings) -> bool:
         return True
 
     def send(self, _message: object) -> bool:
@@ -77,9 +77,9 @@ class Link:
     def withdraw(self) -> None:
         """Nothing waits here."""
 
-    def submit(self, jobs: Sequence[Job]) -> bool:
+    def submit(self, jobs: Sequence[QueuedUnit]) -> bool:
         self.units += len(jobs)
-        fared = tuple(Fared(i, "NO_DATA", "ok") for job in jobs for i in job.unit.members)
+        fared = tuple(TableResult(i, "NO_DATA", "ok") for job in jobs for i in job.unit.members)
         self.done.append(Finished(tuple((j.job_id, SUCCEEDED, None, None) for j in jobs), fared, datetime.now(UTC)))
         return True
 
@@ -111,12 +111,12 @@ def reschedule(dsn: str, schedule: str) -> None:
         conn.execute("VACUUM ANALYZE pgtrickle.pgt_stream_tables")
 
 
-def opened(conn: Connection, dsn: str) -> tuple[Scheduling, Link]:
+def opened(conn: Connection, dsn: str) -> tuple[DatabaseScheduler, Link]:
     link = Link()
-    return Scheduling(conn, "bench", dsn, Sources(), link), link  # type: ignore[arg-type]
+    return DatabaseScheduler(conn, "bench", dsn, Sources(), link), link  # type: ignore[arg-type]
 
 
-def turn(scheduling: Scheduling) -> None:
+def turn(scheduling: DatabaseScheduler) -> None:
     scheduling.tick()
     scheduling.next_moment()
 
@@ -162,7 +162,7 @@ def measure(dsns: Sequence[str], ticks: int) -> dict[str, Any]:
     return figures
 
 
-def define(dsn: str, scheduling: Scheduling, link: Link) -> dict[str, float]:
+def define(dsn: str, scheduling: DatabaseScheduler, link: Link) -> dict[str, float]:
     """One definition more: how long ticks stop for, and when it is known."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         before, cpu = link.units, time.process_time()

@@ -28,11 +28,11 @@ from common.harness import WARM_UP_JOBS, note, report
 
 from pgtrickle.db.install import install
 from pgtrickle.dispatch.dispatcher import Dispatcher
-from pgtrickle.ipc.channel import Finished, Hello, Submit, call, listen
+from pgtrickle.ipc.channel import DatabaseSettings, Finished, Submit, call, listen
 from pgtrickle.ipc.fleet_memory import FleetMemory
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.model.flow import Delta
-from pgtrickle.model.work import SINGLETON, Job, Unit
+from pgtrickle.model.work import SINGLETON, QueuedUnit, Unit
 from pgtrickle.pipeline.engine.spark import SparkEngine, WorkItem
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.spark_server import SparkServer
@@ -117,13 +117,13 @@ class Fleet:
         self._thread = threading.Thread(target=self._dispatcher.run, args=(10.0,), name="dispatcher")
         self._thread.start()
         self.lines: dict[str, Connection] = {}
-        self.jobs: dict[str, tuple[Job, ...]] = {}
+        self.jobs: dict[str, tuple[QueuedUnit, ...]] = {}
         for name, dsn in dsns.items():
             with psycopg.connect(dsn) as conn:
                 rows = conn.execute("SELECT pgt_id FROM pgtrickle.pgt_stream_tables ORDER BY pgt_id").fetchall()
-            self.jobs[name] = tuple(Job(i, Unit(SINGLETON, ((i,),), order=n)) for n, (i,) in enumerate(rows))
+            self.jobs[name] = tuple(QueuedUnit(i, Unit(SINGLETON, ((i,),), order=n)) for n, (i,) in enumerate(rows))
             self.lines[name] = call(path / "socket", key, seconds=10, is_stopped=lambda: False)
-            self.lines[name].send(Hello(f"1/{name}", name, dsn, settings))
+            self.lines[name].send(DatabaseSettings(f"1/{name}", name, dsn, settings))
 
     def run(self) -> Figures:
         jobs, cpu, begun = self.engine.jobs, self.meter.read(), time.perf_counter()

@@ -11,9 +11,9 @@ from psycopg import sql
 
 from pgtrickle.maintain.oracle import AS_TYPED
 from pgtrickle.maintain.verify import verify_tables
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.process.standalone import Turns
+from pgtrickle.process.standalone import StandaloneRunner
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.settings import Settings
 
@@ -67,11 +67,11 @@ class Line:
     """Turns happen when the test asks for them, so that it decides what each one sees."""
 
     def __init__(
-        self, dsn: str, engine: SparkEngine, settings: Settings | None = None, origins: Origins | None = None
+        self, dsn: str, engine: SparkEngine, settings: Settings | None = None, origins: OriginSessions | None = None
     ) -> None:
         self.dsn = dsn
         self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
-        self.session = Turns("test", dsn, engine, settings or Settings(), origins)
+        self.session = StandaloneRunner("test", dsn, engine, settings or Settings(), origins)
 
     def close(self) -> None:
         self.session.close()
@@ -87,8 +87,8 @@ class Line:
         self.sql("SELECT pgtrickle.create_stream_table(%s, %s, %s, %s)", name, query, schedule, mode)
         return self.tick()
 
-    def tick(self, noticed: float = 0.0) -> list[Outcome]:
-        return self.session.tick(noticed)
+    def tick(self, changes_seen_at: float = 0.0) -> list[Outcome]:
+        return self.session.tick(changes_seen_at)
 
     def last(self, name: str) -> tuple[str, str, str | None]:
         """Action, status and reason (or error) of the latest refresh."""

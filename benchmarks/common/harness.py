@@ -13,7 +13,7 @@ import psycopg
 from pgtrickle.db.install import install
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.process.standalone import Turns
+from pgtrickle.process.standalone import StandaloneRunner
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.spark_server import SparkServer
@@ -30,13 +30,13 @@ class Bench:
         self.engine = engine
         self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
         install(psycopg.connect(dsn))
-        self._session: Turns | None = None
+        self._session: StandaloneRunner | None = None
 
     @property
-    def session(self) -> Turns:
+    def session(self) -> StandaloneRunner:
         if self._session is None:
             assert self.engine is not None
-            self._session = Turns("bench", self.dsn, self.engine, Settings())
+            self._session = StandaloneRunner("bench", self.dsn, self.engine, Settings())
         return self._session
 
     def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:

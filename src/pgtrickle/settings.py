@@ -216,7 +216,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class SettingProblem:
     """A value of the database's level that is wrong: said, and not used."""
 
     name: str
@@ -231,7 +231,7 @@ class Loaded:
 
     settings: Settings
     origins: Mapping[str, str]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SettingProblem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +255,7 @@ class Sources:
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}
         conf: dict[str, str] = {}
-        problems: list[Problem] = []
+        problems: list[SettingProblem] = []
         for name, (value, origin) in (database or {}).items():
             try:
                 where = f"{DATABASE_PREFIX}{name}, {origin}"
@@ -266,7 +266,7 @@ class Sources:
                     )
                 _take(values, origins, conf, origin, name, where, value)
             except ConfigError as error:
-                problems.append(Problem(name, value, origin, error.one_line()))
+                problems.append(SettingProblem(name, value, origin, error.one_line()))
                 if previous is not None and name in Settings.__dataclass_fields__:
                     values[name], origins[name] = getattr(previous, name), "previous"
         for origin, given in self._outside():  # lowest precedence first

@@ -14,7 +14,7 @@ import pytest
 
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.differentiate import linear
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.plan.nodes import Aggregate, Item, Select, UnionAll, scans
 from pgtrickle.pipeline.render.whole import query_as_of
 from tests.golden.shop import plan_of
@@ -33,7 +33,7 @@ def generated(query: str) -> str:
     plan = plan_of(query)
     node = _rows(plan) if isinstance(plan, Aggregate) else plan
     assert isinstance(node, Select | UnionAll)
-    changed = {s.relation.relid: Changed(s.relation.relid, WINDOW, 7) for s in scans(node)}
+    changed = {s.relation.relid: ChangedSource(s.relation.relid, WINDOW, 7) for s in scans(node)}
     tables = {s.occurrence: s.relation.name for s in scans(node)}
     parts = [query]
     for number, term in enumerate(linear.deltas(node, changed), start=1):

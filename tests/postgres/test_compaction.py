@@ -10,11 +10,11 @@ import psycopg
 import pytest
 
 from pgtrickle.capture import compact as module
-from pgtrickle.capture.compact import Compactor, Regions
+from pgtrickle.capture.compact import Compactor, XidRegions
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.capture.trim import trim
 from pgtrickle.db import Connection, connect
-from pgtrickle.maintain.tidy import Tidier
+from pgtrickle.maintain.tidy import Cleaner
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.settings import Settings
 from tests.conftest import Database
@@ -422,7 +422,7 @@ def test_tidying_nets_out_what_is_beyond_compact_threshold(
     stand(conn, relid, 1)
     conn.execute("INSERT INTO t SELECT generate_series(1, 150)")
     conn.execute("DELETE FROM t")
-    tidier = Tidier("test", installed.dsn, conn)
+    tidier = Cleaner("test", installed.dsn, conn)
     tidier.tidy(Settings(compact_threshold=threshold))
     if tidier.beside is not None:
         tidier.beside.join(30)
@@ -431,5 +431,5 @@ def test_tidying_nets_out_what_is_beyond_compact_threshold(
 
 def test_regions_are_bounded_by_what_cuts_see() -> None:
     cuts = [Cut(10, 20, (10, 15)), Cut(30, 30, ()), Cut(50, 60, (50,))]
-    assert Regions.between(cuts, 40) == Regions(10, 40, (20, 30), (10, 15))
-    assert Regions.between([], 40) == Regions(0, 40, (), ())
+    assert XidRegions.between(cuts, 40) == XidRegions(10, 40, (20, 30), (10, 15))
+    assert XidRegions.between([], 40) == XidRegions(0, 40, (), ())

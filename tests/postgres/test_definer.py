@@ -18,7 +18,7 @@ from pgtrickle.define.foreign_tables import serve_shared
 from pgtrickle.define.prepare import prepare
 from pgtrickle.errors import DefinitionError, OriginAwayError
 from pgtrickle.model.catalog import Mirror
-from pgtrickle.origin.sessions import Origins, Place
+from pgtrickle.origin.sessions import OriginDatabase, OriginSessions
 from pgtrickle.refresh.failures import record_failure
 from tests.conftest import Database, run
 
@@ -36,7 +36,7 @@ class Pair:
             "INSERT INTO vault.secrets VALUES (1, 'swordfish', 'ann')"
         )
         home.sql(f"GRANT CREATE ON SCHEMA public TO {self.name}")
-        self._origins = Origins()
+        self._origins = OriginSessions()
 
     def grant(self, what: str) -> None:
         self.other.sql(f"GRANT {what} TO {self.name}")
@@ -197,7 +197,7 @@ def test_who_declares_has_to_be_allowed_to_read_there(pair: Pair) -> None:
 
     def serve() -> int:
         with connect(pair.home.dsn, role="test", autocommit=True) as conn:
-            return serve_shared(conn, pair.home.dsn, Origins())
+            return serve_shared(conn, pair.home.dsn, OriginSessions())
 
     pair.grant("USAGE ON SCHEMA vault")
     assert serve() == 0
@@ -312,7 +312,7 @@ def test_user_mapping_has_to_prove_who_it_names(pair: Pair) -> None:
     def reason() -> str | None:
         """None: it is read from its origin's changes."""
         with connect(pair.home.superuser_dsn, role="test", autocommit=True, as_service=False) as conn:
-            serve_shared(conn, pair.home.superuser_dsn, Origins())
+            serve_shared(conn, pair.home.superuser_dsn, OriginSessions())
         ((mode, why),) = pair.home.sql(
             "SELECT effective_refresh_mode, mode_reason FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'mine'"
         )
@@ -334,9 +334,9 @@ def test_a_request_that_replaces_one_under_way_is_not_lost(pair: Pair) -> None:
     ask = "SELECT pgtrickle.create_stream_table('mine', %s)"
     run(pair.role, ask, f"SELECT id FROM {pair.other.name}.vault.secrets")
 
-    class Slow(Origins):
+    class Slow(OriginSessions):
         @contextmanager
-        def visit(self, own: str, name: str) -> Iterator[tuple[Connection, Place]]:
+        def visit(self, own: str, name: str) -> Iterator[tuple[Connection, OriginDatabase]]:
             run(pair.role, ask, f"SELECT word FROM {pair.other.name}.vault.secrets")
             with super().visit(own, name) as found:
                 yield found
@@ -413,7 +413,7 @@ def test_who_resumes_a_stream_table_resumes_its_mirrors(pair: Pair) -> None:
 def test_a_server_that_is_not_of_this_fleet_is_waited_for(pair: Pair) -> None:
     """Somebody may have started it without that server: its mirrors must not stop for good."""
     mirror = Mirror("1/1", "elsewhere:5432", "shop", "public", "t", 1, (1,), None)
-    with pytest.raises(OriginAwayError, match="elsewhere:5432"), Origins().session(pair.home.dsn, mirror):
+    with pytest.raises(OriginAwayError, match="elsewhere:5432"), OriginSessions().session(pair.home.dsn, mirror):
         pass
 
 

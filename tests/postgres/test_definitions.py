@@ -14,11 +14,11 @@ import pytest
 from pgtrickle.db import connect
 from pgtrickle.define.cross_database import define_pending
 from pgtrickle.definitions import fleet
-from pgtrickle.definitions.changes import Change, Outcome
+from pgtrickle.definitions.changes import ApplyResult, Change
 from pgtrickle.definitions.export import collect, files_of
 from pgtrickle.definitions.read import read_set
 from pgtrickle.definitions.tables import Policy
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from tests.conftest import Database
 from tests.postgres import rows
 
@@ -47,7 +47,7 @@ class Folder:
         (self.path / "all.toml").write_text(text)
         return self
 
-    def _visit(self, act: bool, policy: dict[str, bool]) -> dict[str, Outcome]:
+    def _visit(self, act: bool, policy: dict[str, bool]) -> dict[str, ApplyResult]:
         wanted, problems = read_set(self.path, "shop")
         assert problems == ()
         allowed = Policy(**policy)
@@ -74,7 +74,7 @@ class Folder:
         assert outcome.status in ("applied", "unchanged")
         return actions(outcome.changes)
 
-    def everywhere(self, **policy: bool) -> dict[str, Outcome]:
+    def everywhere(self, **policy: bool) -> dict[str, ApplyResult]:
         return self._visit(True, policy)
 
     def refused(self, **policy: bool) -> list[str]:
@@ -94,7 +94,7 @@ def names(db: Database) -> list[str]:
 def control_plane(db: Database) -> None:
     """Does what it was asked for."""
     with connect(db.dsn, role="test", autocommit=True) as conn:
-        define_pending(conn, db.dsn, Origins())
+        define_pending(conn, db.dsn, OriginSessions())
 
 
 @pytest.fixture
@@ -375,7 +375,7 @@ def test_two_at_the_same_time_take_turns(shop: Database, folder: Folder) -> None
     (target,), _ = fleet.targets(wanted, fleet.databases(shop.dsn, folder.only), everywhere=False)
     planned = fleet.plan(shop.dsn, wanted, target, Policy())
     assert planned is not None
-    done: list[Outcome] = []
+    done: list[ApplyResult] = []
     threads = [
         threading.Thread(target=lambda: done.append(fleet.carry_out(shop.dsn, wanted, target, Policy(), planned)))
         for _ in range(4)

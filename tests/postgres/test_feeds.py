@@ -17,7 +17,7 @@ from pgtrickle.capture.compact import Compactor
 from pgtrickle.capture.install import collect_garbage
 from pgtrickle.capture.trim import trim_all
 from pgtrickle.db import Connection, connect
-from pgtrickle.maintain.feeds import FeedKeeper
+from pgtrickle.maintain.feeds import FeedMaintainer
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.feeds import Consumer
@@ -33,20 +33,20 @@ def conn(db: Database) -> Iterator[Connection]:
 
 
 @pytest.fixture
-def keeper(db: Database, conn: Connection) -> FeedKeeper:
+def keeper(db: Database, conn: Connection) -> FeedMaintainer:
     loaded(db, create(db, "s", "SELECT a, b FROM t"))
     db.sql("CREATE TABLE copy (a int, b int); CREATE TABLE copy2 (a int, b int)")
-    return FeedKeeper("test", conn)
+    return FeedMaintainer("test", conn)
 
 
-def turn(keeper: FeedKeeper, limit: int = 0, now: float = 0.0) -> None:
+def turn(keeper: FeedMaintainer, limit: int = 0, now: float = 0.0) -> None:
     keeper.expect()
     keeper.turn(Settings(publication_lag_warn_lsn=limit), now)
 
 
 def consumer(
     db: Database,
-    keeper: FeedKeeper,
+    keeper: FeedMaintainer,
     name: str = "c",
     copy: str = "copy",
     table: str = "s",
@@ -67,7 +67,7 @@ def buffered(db: Database, table: str = "s") -> int:
 # -- the feed
 
 
-def test_a_feed_begins_with_all_rows_and_goes_on_with_changes(db: Database, keeper: FeedKeeper) -> None:
+def test_a_feed_begins_with_all_rows_and_goes_on_with_changes(db: Database, keeper: FeedMaintainer) -> None:
     db.sql("INSERT INTO s VALUES (1, 1, 7), (1, 1, 7), (2, NULL, 8)")
     feed = Consumer(db.connect(), "s", "c", "copy")
     assert feed.read() == []  # not captured yet
@@ -90,7 +90,7 @@ def test_a_feed_begins_with_all_rows_and_goes_on_with_changes(db: Database, keep
     assert feed.resets == 1
 
 
-def test_what_comes_and_goes_is_nothing(db: Database, keeper: FeedKeeper) -> None:
+def test_what_comes_and_goes_is_nothing(db: Database, keeper: FeedMaintainer) -> None:
     feed = consumer(db, keeper)
     db.sql("INSERT INTO s VALUES (1, 1, 7)")
     db.sql("DELETE FROM s")
@@ -100,7 +100,7 @@ def test_what_comes_and_goes_is_nothing(db: Database, keeper: FeedKeeper) -> Non
     assert [(action, row) for _, action, row in feed.read()] == [("insert", {"a": 1, "b": 1})]
 
 
-def test_the_same_again_until_it_is_acknowledged(db: Database, keeper: FeedKeeper) -> None:
+def test_the_same_again_until_it_is_acknowledged(db: Database, keeper: FeedMaintainer) -> None:
     feed = consumer(db, keeper)
     db.sql("INSERT INTO s VALUES (1, 1, 7)")
     first = feed.read()
@@ -118,7 +118,7 @@ def test_the_same_again_until_it_is_acknowledged(db: Database, keeper: FeedKeepe
     assert feed.acknowledge(second[0][0])
 
 
-def test_what_was_read_in_a_transaction_that_failed_comes_again(db: Database, keeper: FeedKeeper) -> None:
+def test_what_was_read_in_a_transaction_that_failed_comes_again(db: Database, keeper: FeedMaintainer) -> None:
     feed = consumer(db, keeper)
     db.sql("INSERT INTO s VALUES (1, 1, 7)")
     with feed.conn.transaction(force_rollback=True):
@@ -128,7 +128,7 @@ def test_what_was_read_in_a_transaction_that_failed_comes_again(db: Database, ke
     feed.check()
 
 
-def test_a_transaction_that_commits_late_is_not_lost(db: Database, keeper: FeedKeeper) -> None:
+def test_a_transaction_that_commits_late_is_not_lost(db: Database, keeper: FeedMaintainer) -> None:
     feed = consumer(db, keeper)
     late = db.connect(autocommit=False)
     late.execute("INSERT INTO s VALUES (1, 1, 7)")
@@ -141,7 +141,7 @@ def test_a_transaction_that_commits_late_is_not_lost(db: Database, keeper: FeedK
     feed.check()
 
 
-def test_long_windows_are_cut_between_transactions(db: Database, keeper: FeedKeeper) -> None:
+def test_long_windows_are_cut_between_transactions(db: Database, keeper: FeedMaintainer) -> None:
     feed = consumer(db, keeper)
     for i in range(10):
         db.sql("INSERT INTO s SELECT %s, g, g FROM generate_series(1, 3) AS g", i)
@@ -155,7 +155,7 @@ def test_long_windows_are_cut_between_transactions(db: Database, keeper: FeedKee
     feed.check()
 
 
-def test_random_changes_in_concurrent_transactions(db: Database, keeper: FeedKeeper) -> None:
+def test_random_changes_in_concurrent_transactions(db: Database, keeper: FeedMaintainer) -> None:
     chance = random.Random(4)
     quick, slow = consumer(db, keeper, "quick"), consumer(db, keeper, "slow", "copy2")
     writers = [db.connect(autocommit=False) for _ in range(3)]
@@ -201,7 +201,7 @@ VALUES = """
 """
 
 
-def test_values_come_back_to_the_byte(db: Database, keeper: FeedKeeper) -> None:
+def test_values_come_back_to_the_byte(db: Database, keeper: FeedMaintainer) -> None:
     loaded(db, create(db, "v", "SELECT NULL::t AS comp, * FROM (" + VALUES.strip() + ") AS q"))
     db.sql("CREATE TABLE vcopy AS SELECT NULL::t AS comp, * FROM (" + VALUES.strip() + ") AS q WHERE false")
     db.sql("INSERT INTO v SELECT ROW(1, NULL)::t, q.*, 1 FROM (" + VALUES.strip() + ") AS q")
@@ -229,7 +229,9 @@ def test_values_come_back_to_the_byte(db: Database, keeper: FeedKeeper) -> None:
         ("DROP TABLE s; SELECT pgtrickle.repair_stream_table('s')", "changed"),
     ],
 )  # fmt: skip
-def test_it_starts_over_when_changes_are_not_known(db: Database, keeper: FeedKeeper, change: str, reason: str) -> None:
+def test_it_starts_over_when_changes_are_not_known(
+    db: Database, keeper: FeedMaintainer, change: str, reason: str
+) -> None:
     feed = consumer(db, keeper)
     db.sql("INSERT INTO s VALUES (1, 1, 1)")
     db.sql(change)
@@ -247,7 +249,7 @@ def test_it_starts_over_when_changes_are_not_known(db: Database, keeper: FeedKee
     assert [(a, r) for _, a, r in feed.read()] == [("insert", {"a": 10, "b": 10})]
 
 
-def test_nothing_is_given_while_a_trigger_is_missing(db: Database, keeper: FeedKeeper) -> None:
+def test_nothing_is_given_while_a_trigger_is_missing(db: Database, keeper: FeedMaintainer) -> None:
     feed = consumer(db, keeper)
     ((trigger,),) = db.sql("SELECT tgname FROM pg_trigger WHERE tgrelid = 's'::regclass AND tgname ~ '_i$'")
     db.sql(f"DROP TRIGGER {trigger} ON s")
@@ -259,7 +261,7 @@ def test_nothing_is_given_while_a_trigger_is_missing(db: Database, keeper: FeedK
     assert feed.resets == 2
 
 
-def test_a_position_of_another_server_means_nothing(db: Database, keeper: FeedKeeper, conn: Connection) -> None:
+def test_a_position_of_another_server_means_nothing(db: Database, keeper: FeedMaintainer, conn: Connection) -> None:
     feed = consumer(db, keeper)
     db.sql("UPDATE pgtrickle.pgt_subscribers SET origin = '1/1', feed = 'other', snapshot = '9000000:9000000:'")
     db.sql("INSERT INTO s VALUES (1, 1, 1)")
@@ -274,7 +276,7 @@ def test_a_position_of_another_server_means_nothing(db: Database, keeper: FeedKe
 
 
 def test_nothing_goes_before_the_slowest_has_acknowledged_it(
-    db: Database, keeper: FeedKeeper, conn: Connection
+    db: Database, keeper: FeedMaintainer, conn: Connection
 ) -> None:
     quick, slow = consumer(db, keeper, "quick"), consumer(db, keeper, "slow", "copy2")
     db.sql("INSERT INTO s VALUES (1, 1, 7)")
@@ -291,7 +293,7 @@ def test_nothing_goes_before_the_slowest_has_acknowledged_it(
 
 
 def test_a_dead_subscriber_is_dropped_and_capture_goes_with_the_last(
-    db: Database, keeper: FeedKeeper, conn: Connection
+    db: Database, keeper: FeedMaintainer, conn: Connection
 ) -> None:
     feed = consumer(db, keeper)
     dead = consumer(db, keeper, 'it\'s; "dead"', "copy2")
@@ -309,7 +311,7 @@ def test_a_dead_subscriber_is_dropped_and_capture_goes_with_the_last(
         feed.read()
 
 
-def test_netting_leaves_what_was_offered(db: Database, keeper: FeedKeeper, conn: Connection) -> None:
+def test_netting_leaves_what_was_offered(db: Database, keeper: FeedMaintainer, conn: Connection) -> None:
     feed = consumer(db, keeper)
     db.sql("INSERT INTO s VALUES (1, 0, 7)")
     for i in range(5):
@@ -323,7 +325,7 @@ def test_netting_leaves_what_was_offered(db: Database, keeper: FeedKeeper, conn:
     assert [(a, r["b"]) for _, a, r in feed.read()] == [("delete", 5), ("insert", -4)]
 
 
-def reads_as(db: Database, keeper: FeedKeeper, role: psycopg.Connection[Any]) -> Consumer:
+def reads_as(db: Database, keeper: FeedMaintainer, role: psycopg.Connection[Any]) -> Consumer:
     """A consumer that can write no cut of its own, so that netting does not wait for its transactions."""
     role.execute("SET search_path = public")
     db.sql(f"GRANT SELECT ON s TO {role.info.user}; GRANT ALL ON copy TO {role.info.user}")
@@ -331,7 +333,7 @@ def reads_as(db: Database, keeper: FeedKeeper, role: psycopg.Connection[Any]) ->
 
 
 def test_netting_leaves_a_buffer_alone_that_is_being_read(
-    db: Database, keeper: FeedKeeper, conn: Connection, make_role: MakeRole
+    db: Database, keeper: FeedMaintainer, conn: Connection, make_role: MakeRole
 ) -> None:
     feed = reads_as(db, keeper, make_role(db))
     db.sql("INSERT INTO s VALUES (1, 0, 7)")
@@ -347,7 +349,7 @@ def test_netting_leaves_a_buffer_alone_that_is_being_read(
 
 
 def test_an_old_snapshot_cannot_offer_what_has_been_netted(
-    db: Database, keeper: FeedKeeper, conn: Connection, make_role: MakeRole
+    db: Database, keeper: FeedMaintainer, conn: Connection, make_role: MakeRole
 ) -> None:
     feed = reads_as(db, keeper, make_role(db))
     db.sql("INSERT INTO s VALUES (1, 0, 7)")
@@ -362,7 +364,7 @@ def test_an_old_snapshot_cannot_offer_what_has_been_netted(
     feed.check()
 
 
-def test_windows_are_not_cut_short_before_what_is_being_netted(db: Database, keeper: FeedKeeper) -> None:
+def test_windows_are_not_cut_short_before_what_is_being_netted(db: Database, keeper: FeedMaintainer) -> None:
     feed = consumer(db, keeper)
     for i in range(4):
         db.sql("INSERT INTO s VALUES (%s, 0, 7)", i)
@@ -371,7 +373,7 @@ def test_windows_are_not_cut_short_before_what_is_being_netted(db: Database, kee
     assert len(feed.read(1)) == 4
 
 
-def test_a_subscriber_is_read_after_its_transaction(db: Database, keeper: FeedKeeper) -> None:
+def test_a_subscriber_is_read_after_its_transaction(db: Database, keeper: FeedMaintainer) -> None:
     consumer(db, keeper)
     other = db.connect(autocommit=False)
     other.execute("SELECT pgtrickle.create_subscriber('s', 'new')")
@@ -382,7 +384,7 @@ def test_a_subscriber_is_read_after_its_transaction(db: Database, keeper: FeedKe
 # -- lag
 
 
-def test_subscribers_shows_position_and_lag(db: Database, keeper: FeedKeeper) -> None:
+def test_subscribers_shows_position_and_lag(db: Database, keeper: FeedMaintainer) -> None:
     feed = consumer(db, keeper)
     shown = "SELECT kind, stream_table, subscriber, pending_rows, active, lag_bytes FROM pgtrickle.subscribers()"
     assert db.sql(shown) == [("pull", "public.s", "c", 0, True, 0)]
@@ -396,7 +398,7 @@ def test_subscribers_shows_position_and_lag(db: Database, keeper: FeedKeeper) ->
     assert db.sql("SELECT lsn <= pg_current_wal_insert_lsn() FROM pgtrickle.subscribers()") == [(True,)]
 
 
-def test_lag_is_told_when_it_begins_and_not_too_often(db: Database, keeper: FeedKeeper) -> None:
+def test_lag_is_told_when_it_begins_and_not_too_often(db: Database, keeper: FeedMaintainer) -> None:
     feed = consumer(db, keeper)
     listener = db.connect()
     listener.execute("LISTEN pg_trickle_alert")
@@ -434,7 +436,7 @@ def test_lag_is_told_when_it_begins_and_not_too_often(db: Database, keeper: Feed
 # -- rights and names
 
 
-def test_only_who_may_read_the_table_reads_its_feed(db: Database, keeper: FeedKeeper, make_role: MakeRole) -> None:
+def test_only_who_may_read_the_table_reads_its_feed(db: Database, keeper: FeedMaintainer, make_role: MakeRole) -> None:
     feed = consumer(db, keeper)
     other = make_role(db)
     other.execute("SET search_path = public")
@@ -471,7 +473,7 @@ def test_only_who_may_read_the_table_reads_its_feed(db: Database, keeper: FeedKe
     db.sql("SELECT pgtrickle.drop_subscriber('s', 'mine')")  # the creator of the table is rid of it
 
 
-def test_odd_names(db: Database, keeper: FeedKeeper) -> None:
+def test_odd_names(db: Database, keeper: FeedMaintainer) -> None:
     db.sql('CREATE SCHEMA "od;d"')
     loaded(db, create(db, '"od;d"."s"" %s"', 'SELECT a AS "a b%", b AS "c""\'d;" FROM t'))
     db.sql('CREATE TABLE "c;opy" ("a b%" int, "c""\'d;" int)')
@@ -482,7 +484,7 @@ def test_odd_names(db: Database, keeper: FeedKeeper) -> None:
     feed.check()
 
 
-def test_what_is_not_there_is_refused(db: Database, keeper: FeedKeeper) -> None:
+def test_what_is_not_there_is_refused(db: Database, keeper: FeedMaintainer) -> None:
     consumer(db, keeper)
     for call, error in {
         "create_subscriber('s', 'c')": psycopg.errors.DuplicateObject,
@@ -496,7 +498,9 @@ def test_what_is_not_there_is_refused(db: Database, keeper: FeedKeeper) -> None:
             db.sql(f"SELECT pgtrickle.{call}")
 
 
-def test_a_dropped_stream_table_takes_its_subscribers_along(db: Database, keeper: FeedKeeper, conn: Connection) -> None:
+def test_a_dropped_stream_table_takes_its_subscribers_along(
+    db: Database, keeper: FeedMaintainer, conn: Connection
+) -> None:
     feed = consumer(db, keeper)
     db.sql("SELECT pgtrickle.drop_stream_table('s')")
     assert db.sql("SELECT count(*) FROM pgtrickle.pgt_subscribers") == [(0,)]

@@ -13,7 +13,7 @@ import pytest
 from pgtrickle.db import connect
 from pgtrickle.define.plan_requests import plan_of_query, tell_plans
 from pgtrickle.errors import ConfigError
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from tests.conftest import Database, run
 
 JOIN = "SELECT x.a, count(*) AS n FROM public.t AS x LEFT JOIN public.t AS y ON y.a = x.b GROUP BY x.a"
@@ -23,7 +23,7 @@ JOIN = "SELECT x.a, count(*) AS n FROM public.t AS x LEFT JOIN public.t AS y ON 
 def served(database: Database) -> Iterator[None]:
     """A control plane that does nothing but answer."""
     stop = threading.Event()
-    origins = Origins()
+    origins = OriginSessions()
 
     def answer() -> None:
         with connect(database.dsn, role="control", autocommit=True) as conn:
@@ -102,7 +102,7 @@ def test_answer_is_for_whoever_asked(installed: Database, make_role: Callable[[D
     installed.sql(f"GRANT SELECT ON t TO {asking.info.user}")
     with connect(installed.dsn, role="control", autocommit=True) as conn:
         ((number,),) = run(asking, "SELECT pgtrickle._ask_plan('SELECT a FROM public.t', 'public')")
-        tell_plans(conn, installed.dsn, Origins())
+        tell_plans(conn, installed.dsn, OriginSessions())
     assert run(other, "SELECT * FROM pgtrickle._take_plan(%s, true)", number) == []
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         run(other, "SELECT * FROM pgtrickle.pgt_plans")

@@ -37,7 +37,7 @@ from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, InvariantError, TransientError
 from pgtrickle.maintain.tidy import _cancelled_after
 from pgtrickle.process import leader_lock as claims
-from pgtrickle.process.leader_lock import Claim, new_holder
+from pgtrickle.process.leader_lock import LeaderLock, new_holder
 from pgtrickle.settings import Sources
 from tests.conftest import Database
 from tests.pgbouncer import NOTHING_LEFT, ODD, ODD_PER_CLIENT
@@ -297,8 +297,8 @@ def test_one_claim_excludes_the_other(
 ) -> None:
     conn = open_session(first)
     one, two = (
-        Claim(conn, "scheduler", LOCK, new_holder()),
-        Claim(open_session(second), "scheduler", LOCK, new_holder()),
+        LeaderLock(conn, "scheduler", LOCK, new_holder()),
+        LeaderLock(open_session(second), "scheduler", LOCK, new_holder()),
     )
     assert one.take()
     assert one.take()
@@ -313,7 +313,7 @@ def test_one_claim_excludes_the_other(
 def test_a_lease_that_is_not_renewed_goes_to_the_next(
     installed: Database, open_session: Callable[[str], Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = (Claim(open_session(TRANSACTION), "scheduler", LOCK, new_holder()) for _ in range(2))
+    one, two = (LeaderLock(open_session(TRANSACTION), "scheduler", LOCK, new_holder()) for _ in range(2))
     monkeypatch.setattr(claims, "RENEW_SECONDS", 0.0)
     assert one.take()
     one.renew()
@@ -332,7 +332,7 @@ def test_a_lease_that_is_not_renewed_goes_to_the_next(
 
 def test_a_claim_in_a_database_without_pgtrickle_excludes_nobody_behind_a_pooler(database: Database) -> None:
     with connect(database.dsn, role="launcher", pooler=TRANSACTION) as conn:
-        claim = Claim(conn, "launcher", LOCK, new_holder())
+        claim = LeaderLock(conn, "launcher", LOCK, new_holder())
         assert claim.take()
         claim.renew()
         claim.end()
@@ -341,14 +341,14 @@ def test_a_claim_in_a_database_without_pgtrickle_excludes_nobody_behind_a_pooler
 def test_a_session_that_calls_itself_ours_is_no_scheduler(installed: Database) -> None:
     """As an idle session of a pooler does, whose last client was a scheduler."""
     with connect(installed.dsn, role="scheduler", pooler=TRANSACTION) as conn:
-        claim = Claim(conn, "scheduler", LOCK, new_holder())
+        claim = LeaderLock(conn, "scheduler", LOCK, new_holder())
         assert claim.take()
         assert status(installed) == "ACTIVE"
         claim.end()
         assert status(installed) == "STOPPED"
     assert status(installed) == "STOPPED"
     with connect(installed.dsn, role="other", pooler=TRANSACTION) as conn:
-        claim = Claim(conn, "scheduler", LOCK, new_holder())
+        claim = LeaderLock(conn, "scheduler", LOCK, new_holder())
         assert claim.take()
         assert status(installed) == "ACTIVE"
 

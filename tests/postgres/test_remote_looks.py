@@ -14,12 +14,12 @@ import pytest
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import connect
 from pgtrickle.db.discover import server_label
-from pgtrickle.ipc.registry import Answer, Registry
+from pgtrickle.ipc.registry import Registry, SourceStatus
 from pgtrickle.model.work import REPEATABLE_READ, RETRYABLE
-from pgtrickle.observe.status import Publisher
-from pgtrickle.origin.tracker import RemoteLooks
+from pgtrickle.observe.status import StatusPublisher
+from pgtrickle.origin.tracker import OriginChangeTracker
 from pgtrickle.process.broker_main import Broker, registry_path
-from pgtrickle.scheduler.tick import Scheduling
+from pgtrickle.scheduler.tick import DatabaseScheduler
 from pgtrickle.settings import Sources
 from tests.conftest import Database
 from tests.postgres.test_scheduling import Stage
@@ -63,13 +63,13 @@ class Reader(Stage):
         self.sql("CREATE TABLE dummy (v int)")
 
     @property
-    def scheduling(self) -> Scheduling:
+    def scheduling(self) -> DatabaseScheduler:
         if self._scheduling is None:
             sources = Sources(flags=self.flags)
             registry = Registry(registry_path(self._directory)) if self._directory is not None else None
-            looks = RemoteLooks(self.database.dsn, (), sources, registry=registry, slot=self._slot)
+            looks = OriginChangeTracker(self.database.dsn, (), sources, registry=registry, slot=self._slot)
             link: Any = self.link
-            self._scheduling = Scheduling(self.conn, "test", self.database.dsn, sources, link, looks)
+            self._scheduling = DatabaseScheduler(self.conn, "test", self.database.dsn, sources, link, looks)
         return self._scheduling
 
     def mirror(self, name: str, origin: Origin, relid: int, *, database: str | None = None) -> int:
@@ -84,11 +84,11 @@ class Reader(Stage):
         )
         return pgt_id
 
-    def noticed(self) -> float:
+    def changes_seen_at(self) -> float:
         """What the latest job says."""
         (job,) = self.link.last
-        assert job.noticed is not None
-        return job.noticed
+        assert job.changes_seen_at is not None
+        return job.changes_seen_at
 
     def calm(self) -> None:
         """Everything has been looked at once, the tables elsewhere, too, and is found unchanged."""
@@ -196,7 +196,7 @@ def test_a_change_elsewhere_makes_its_mirror_due_and_nobody_else(reader: Reader,
     began = time.monotonic()
     origin.sql("INSERT INTO t VALUES (1, 1)")
     assert reader.within() == [(mirror,)]
-    assert began < reader.noticed() < time.monotonic()
+    assert began < reader.changes_seen_at() < time.monotonic()
     reader.link.finish()
     assert reader.quiet()
     origin.sql(f"INSERT INTO u SELECT 1, 1 WHERE {other} > 0")
@@ -240,7 +240,7 @@ def test_what_was_asked_for_wants_what_is_there_now(reader: Reader, origin: Orig
     began = time.monotonic()
     reader.sql("SELECT pgtrickle.refresh_stream_table('m')")
     assert reader.within() == [(mirror,)]
-    assert reader.noticed() > began
+    assert reader.changes_seen_at() > began
 
 
 def test_mirror_that_comes_later_is_looked_at_and_one_that_goes_is_not(reader: Reader, origin: Origin) -> None:
@@ -328,7 +328,7 @@ def publish(reader: Reader) -> None:
 
     path = Path(f"/tmp/fleet-{reader.database.name}-{time.monotonic_ns()}")
     try:
-        Publisher(FleetMemory(path, create=True)).publish(reader.conn, reader.scheduling)
+        StatusPublisher(FleetMemory(path, create=True)).publish(reader.conn, reader.scheduling)
     finally:
         path.unlink()
 
@@ -360,7 +360,7 @@ def test_broker_looks_for_all_and_nobody_looks_beside_it(
         origin.sql("INSERT INTO t SELECT i, 1 FROM generate_series(1, 4) AS i")
         for reader, mirror in zip(readers, mirrors, strict=True):
             assert reader.within() == [(mirror,)], number
-            assert began < reader.noticed() < time.monotonic()
+            assert began < reader.changes_seen_at() < time.monotonic()
             reader.link.finish()
         for reader in readers:
             reader.calm()
@@ -440,7 +440,7 @@ def test_an_old_answer_is_never_believed_however_it_looks(
     def answer(age: float, count: int = 5, generation: int = 1) -> None:
         xmin = int(origin.sql("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")[0][0])
         at = time.time() - age
-        made = Answer(origin.key, relid, generation, count, 0, 0, xmin, 1, at, at, 1, 1, 1)
+        made = SourceStatus(origin.key, relid, generation, count, 0, 0, xmin, 1, at, at, 1, 1, 1)
         registry.write_answers({0: made}, 1)
 
     def answered(count: int = 5, generation: int = 1) -> list[tuple[int, ...]]:

@@ -12,13 +12,13 @@ from psycopg.pq import TransactionStatus
 
 from pgtrickle.db import roundtrip
 from pgtrickle.db.connect import OFF, SESSION, TRANSACTION, Connection, begin, connect
-from pgtrickle.db.roundtrip import Ask, Rows, Steps, ask, ask_all, ask_together
+from pgtrickle.db.roundtrip import Query, Rows, Steps, ask, ask_together, run_queries
 from pgtrickle.errors import InvariantError, TooManyRowsError
 from tests.conftest import Database
 
 READ = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
-DOUBLE = Ask("SELECT 2 * x FROM unnest($1::int8[]) AS x", ([1, 2, 3],))
-BROKEN = Ask("SELECT 1 / $1::int4", (0,))
+DOUBLE = Query("SELECT 2 * x FROM unnest($1::int8[]) AS x", ([1, 2, 3],))
+BROKEN = Query("SELECT 1 / $1::int4", (0,))
 
 
 @pytest.fixture(params=[OFF, SESSION, TRANSACTION])
@@ -33,10 +33,10 @@ def own(database: Database) -> Iterator[Connection]:
         yield found
 
 
-def rows(conn: Connection, *asks: Ask) -> list[Rows]:
+def rows(conn: Connection, *asks: Query) -> list[Rows]:
     begin(conn, READ)
     try:
-        return [answer.rows for answer in ask_all(conn, asks)]
+        return [answer.rows for answer in run_queries(conn, asks)]
     finally:
         conn.rollback() if conn.pgconn.transaction_status == TransactionStatus.INERROR else conn.commit()
 
@@ -53,12 +53,12 @@ def test_each_statement_has_its_answer(conn: Connection) -> None:
     values = ['a"b\\', None, True, 1.5, moment, ["x", None]]
     text = "SELECT $1::text, $2::int4, $3::bool, $4::float8, $5::timestamptz, $6::text[]"
     for _ in range(3):
-        found = rows(conn, DOUBLE, Ask("SELECT WHERE false"), Ask(text, values), Ask("SELECT 1 % 2"))
+        found = rows(conn, DOUBLE, Query("SELECT WHERE false"), Query(text, values), Query("SELECT 1 % 2"))
         assert found == [[(2,), (4,), (6,)], [], [tuple(values)], [(1,)]]
 
 
 def test_what_comes_again_is_prepared_where_the_session_is_ours(own: Connection, database: Database) -> None:
-    assert [rows(own, DOUBLE, Ask("SELECT 1", is_kept=False)) and prepared(own) for _ in range(3)] == [0, 1, 1]
+    assert [rows(own, DOUBLE, Query("SELECT 1", is_kept=False)) and prepared(own) for _ in range(3)] == [0, 1, 1]
     with connect(database.dsn, role="test", autocommit=True, pooler=TRANSACTION) as other:
         assert [rows(other, DOUBLE) and prepared(other) for _ in range(3)] == [0, 0, 0]
 
@@ -78,7 +78,7 @@ def test_few_stay_prepared(own: Connection, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(roundtrip, "MOST_PREPARED", 3)
     for _ in range(3):
         for number in range(5):
-            rows(own, Ask(f"SELECT {number}"), Ask(f"SELECT {number}"))
+            rows(own, Query(f"SELECT {number}"), Query(f"SELECT {number}"))
     assert rows(own, DOUBLE) == [[(2,), (4,), (6,)]]
     assert prepared(own) <= 3
 
@@ -96,12 +96,12 @@ def test_another_mark_is_planned_anew_and_only_the_latest_kept(own: Connection) 
 @pytest.mark.parametrize("times", [1, 2, 3])  # unprepared, about to be, prepared
 def test_an_error_is_that_of_the_first_and_leaves_the_session_usable(conn: Connection, times: int) -> None:
     for number in range(1, times):
-        for good in (DOUBLE, Ask("SELECT 1 / $1::int4", (number,)), Ask("SELECT 5")):
+        for good in (DOUBLE, Query("SELECT 1 / $1::int4", (number,)), Query("SELECT 5")):
             rows(conn, good)
     for _ in range(3):
         with pytest.raises(psycopg.errors.DivisionByZero):
-            rows(conn, DOUBLE, BROKEN, Ask("SELECT nothing"), Ask("SELECT 5"))
-        assert rows(conn, DOUBLE, Ask("SELECT 5")) == [[(2,), (4,), (6,)], [(5,)]]
+            rows(conn, DOUBLE, BROKEN, Query("SELECT nothing"), Query("SELECT 5"))
+        assert rows(conn, DOUBLE, Query("SELECT 5")) == [[(2,), (4,), (6,)], [(5,)]]
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -120,26 +120,26 @@ def test_an_error_beside_rows_that_are_looked_at_leaves_the_session_usable(conn:
 def test_a_savepoint_holds_an_error_back(conn: Connection) -> None:
     begin(conn, READ)
     with pytest.raises(psycopg.errors.DivisionByZero), conn.transaction():
-        ask_all(conn, [BROKEN])
-    assert ask_all(conn, [DOUBLE])[0].rows == [(2,), (4,), (6,)]
+        run_queries(conn, [BROKEN])
+    assert run_queries(conn, [DOUBLE])[0].rows == [(2,), (4,), (6,)]
     conn.commit()
 
 
 def test_a_plan_that_does_not_fit_any_more_is_made_anew(own: Connection) -> None:
     own.execute("CREATE TEMP TABLE one (a int)")
     for _ in range(3):
-        rows(own, Ask("SELECT * FROM pg_temp.one"))
+        rows(own, Query("SELECT * FROM pg_temp.one"))
     own.execute("ALTER TABLE one ADD b int")
     with pytest.raises(psycopg.errors.FeatureNotSupported):
-        rows(own, Ask("SELECT * FROM pg_temp.one"))
-    assert rows(own, Ask("SELECT * FROM pg_temp.one")) == [[]]
+        rows(own, Query("SELECT * FROM pg_temp.one"))
+    assert rows(own, Query("SELECT * FROM pg_temp.one")) == [[]]
 
 
 def test_rows_are_looked_at_while_they_come(conn: Connection) -> None:
     seen: list[int] = []
-    many = Ask("SELECT generate_series(1, 3000)", look=lambda some: seen.append(len(some)))
+    many = Query("SELECT generate_series(1, 3000)", look=lambda some: seen.append(len(some)))
     begin(conn, READ)
-    found = [answer.rows for answer in ask_all(conn, [DOUBLE, many, many, DOUBLE], apart=True)]
+    found = [answer.rows for answer in run_queries(conn, [DOUBLE, many, many, DOUBLE], apart=True)]
     conn.commit()
     assert [len(each) for each in found] == [3, 3000, 3000, 3]
     assert sum(seen) == 6000
@@ -150,7 +150,7 @@ def test_what_a_statement_takes_is_its_own_when_it_is_prepared_too(conn: Connect
     """The second time: that it is prepared is answered together with its rows."""
     begin(conn, READ)
     for _ in range(3):
-        quick, slow, _ = ask_all(conn, [DOUBLE, Ask("SELECT pg_sleep(0.2)"), DOUBLE], apart=True)
+        quick, slow, _ = run_queries(conn, [DOUBLE, Query("SELECT pg_sleep(0.2)"), DOUBLE], apart=True)
         assert slow.ms > 100
         assert quick.ms < slow.ms
     conn.commit()
@@ -162,14 +162,14 @@ def test_too_many_rows_are_not_waited_for(conn: Connection) -> None:
 
     begin(conn, READ)
     with pytest.raises(TooManyRowsError), conn.transaction():
-        ask_all(conn, [Ask("SELECT generate_series(1, 2000000000)", look=refuse), Ask("SELECT pg_sleep(1000)")])
-    assert ask_all(conn, [DOUBLE])[0].rows == [(2,), (4,), (6,)]
+        run_queries(conn, [Query("SELECT generate_series(1, 2000000000)", look=refuse), Query("SELECT pg_sleep(1000)")])
+    assert run_queries(conn, [DOUBLE])[0].rows == [(2,), (4,), (6,)]
     conn.commit()
 
 
 def test_large_parameters_and_answers_do_not_wait_for_one_another(conn: Connection) -> None:
     text = "x" * 1_000_000
-    same = Ask("SELECT $1::text", (text,))
+    same = Query("SELECT $1::text", (text,))
     assert rows(conn, *[same] * 20) == [[(text,)]] * 20
 
 
@@ -177,7 +177,7 @@ def test_steps_of_several_go_together(own: Connection) -> None:
     def count_down(number: int) -> Steps[list[int]]:
         found = []
         while number:
-            ((number,),) = yield Ask("SELECT $1::int4 - 1", (number,))
+            ((number,),) = yield Query("SELECT $1::int4 - 1", (number,))
             found.append(number)
         return found
 
@@ -190,11 +190,11 @@ def test_steps_of_several_go_together(own: Connection) -> None:
 
 def test_outside_a_transaction_nothing_is_sent(own: Connection) -> None:
     with pytest.raises(InvariantError):
-        ask_all(own, [DOUBLE])
+        run_queries(own, [DOUBLE])
 
 
 def test_a_lost_server_is_an_error(own: Connection) -> None:
     begin(own, READ)
     with pytest.raises(psycopg.OperationalError):
-        ask_all(own, [Ask("SELECT pg_terminate_backend(pg_backend_pid())"), DOUBLE])
+        run_queries(own, [Query("SELECT pg_terminate_backend(pg_backend_pid())"), DOUBLE])
     assert own.broken or own.closed

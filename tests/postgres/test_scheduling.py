@@ -13,10 +13,10 @@ import pytest
 
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import Connection, connect
-from pgtrickle.ipc.channel import Define, Fared, Finished, Hello
-from pgtrickle.model.work import CANCELLED, RETRYABLE, SUCCEEDED, Job
+from pgtrickle.ipc.channel import DatabaseSettings, Define, Finished, TableResult
+from pgtrickle.model.work import CANCELLED, RETRYABLE, SUCCEEDED, QueuedUnit
 from pgtrickle.scheduler import graph_builder as graphkeeper
-from pgtrickle.scheduler.tick import Scheduling
+from pgtrickle.scheduler.tick import DatabaseScheduler
 from pgtrickle.settings import Sources
 from tests.conftest import Database
 
@@ -27,26 +27,26 @@ class FakeLink:
     def __init__(self) -> None:
         self.connection: object | None = object()
         self.losses = 0
-        self.jobs: list[Job] = []
-        self.last: list[Job] = []
-        self.hellos: list[Hello] = []
+        self.jobs: list[QueuedUnit] = []
+        self.last: list[QueuedUnit] = []
+        self.hellos: list[DatabaseSettings] = []
         self.messages: list[Finished] = []
         self.cleared = 0
         self.withdrawn = 0
 
-    def open(self, hello: Hello) -> bool:
+    def open(self, hello: DatabaseSettings) -> bool:
         if self.connection is not None:
             self.hellos.append(hello)
         return self.connection is not None
 
     def send(self, message: object) -> bool:
-        if isinstance(message, Hello):
+        if isinstance(message, DatabaseSettings):
             self.hellos.append(message)
         else:
             assert isinstance(message, Define)  # where other databases are read
         return True
 
-    def submit(self, jobs: list[Job]) -> bool:
+    def submit(self, jobs: list[QueuedUnit]) -> bool:
         self.jobs += jobs
         return True
 
@@ -67,7 +67,7 @@ class FakeLink:
         return [job.unit.members for job in jobs]
 
     def finish(self, status: str = SUCCEEDED, branch: str = "ok") -> None:
-        fared = tuple(Fared(i, "DIFFERENTIAL", branch) for job in self.last for i in job.unit.members)
+        fared = tuple(TableResult(i, "DIFFERENTIAL", branch) for job in self.last for i in job.unit.members)
         ended = tuple((job.job_id, status, None if branch == "ok" else "why", None) for job in self.last)
         self.messages.append(Finished(ended, () if status == CANCELLED else fared, datetime.now(UTC)))
 
@@ -80,14 +80,14 @@ class Stage:
         self.user = database.connect()
         self.link = FakeLink()
         self.conn: Connection = connect(database.dsn, role="scheduler", autocommit=True)
-        self._scheduling: Scheduling | None = None
+        self._scheduling: DatabaseScheduler | None = None
         self.flags: dict[str, object] = {}
 
     @property
-    def scheduling(self) -> Scheduling:
+    def scheduling(self) -> DatabaseScheduler:
         if self._scheduling is None:
             sources = Sources(flags=self.flags)
-            self._scheduling = Scheduling(self.conn, "test", self.database.dsn, sources, self.link)  # type: ignore[arg-type]
+            self._scheduling = DatabaseScheduler(self.conn, "test", self.database.dsn, sources, self.link)  # type: ignore[arg-type]
         return self._scheduling
 
     def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:

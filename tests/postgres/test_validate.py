@@ -13,7 +13,7 @@ import pytest
 from pgtrickle.db import connect
 from pgtrickle.db.install import install
 from pgtrickle.define.plan_requests import tell_plans
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from tests.conftest import Database, run
 from tests.postgres.test_plans import JOIN, explained, served
 
@@ -58,7 +58,7 @@ class Checks:
 def tell(database: Database) -> None:
     """The control plane's turn."""
     with connect(database.dsn, role="writer", autocommit=True) as conn:
-        tell_plans(conn, database.dsn, Origins())
+        tell_plans(conn, database.dsn, OriginSessions())
 
 
 def questions(database: Database) -> int:

@@ -25,7 +25,7 @@ from pgtrickle.model.catalog import Column, Relation
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.codec import SqlType
 from pgtrickle.pipeline.differentiate import linear
-from pgtrickle.pipeline.differentiate.linear import Changed, Term
+from pgtrickle.pipeline.differentiate.linear import ChangedSource, Term
 from pgtrickle.pipeline.plan.measures import Measure
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
@@ -71,7 +71,7 @@ Role = Callable[[Scan, Term], str]
 
 def terms(node: Linear, old: Tables, new: Tables, meaning: Meaning, role: Role = linear.role) -> list[Bag]:
     """The rows of each telescoped term."""
-    changed = {relid: Changed(relid, WINDOW, 1) for relid in old if old[relid] != new[relid]}
+    changed = {relid: ChangedSource(relid, WINDOW, 1) for relid in old if old[relid] != new[relid]}
     found = []
     for term in linear.deltas(node, changed):
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pgtrickle.dispatch.queue import MOST_MEMBERS, OLDEST_EVERY, Queue
-from pgtrickle.dispatch.quota import Limit, cap
-from pgtrickle.model.work import BANDS, IMMEDIATE, Job, Unit
+from pgtrickle.dispatch.quota import WorkerLimit, cap
+from pgtrickle.model.work import BANDS, IMMEDIATE, QueuedUnit, Unit
 
 DATABASES = ("a", "b", "c", "d")
-limits = st.builds(Limit, st.integers(0, 4), st.integers(1, 4))
+limits = st.builds(WorkerLimit, st.integers(0, 4), st.integers(1, 4))
 
 
 class Dispatch(RuleBasedStateMachine):
@@ -22,14 +22,14 @@ class Dispatch(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.queue = Queue()
-        self.limits: dict[str, Limit] = dict.fromkeys(DATABASES, Limit())
+        self.limits: dict[str, WorkerLimit] = dict.fromkeys(DATABASES, WorkerLimit())
         self.running: Counter[str] = Counter()
-        self.waiting: dict[str, dict[int, Job]] = {d: {} for d in DATABASES}
+        self.waiting: dict[str, dict[int, QueuedUnit]] = {d: {} for d in DATABASES}
         self.max_workers = 4
         self.numbers = 0
 
     @rule(database=st.sampled_from(DATABASES), limit=limits)
-    def limit(self, database: str, limit: Limit) -> None:
+    def limit(self, database: str, limit: WorkerLimit) -> None:
         self.limits[database] = limit
 
     @rule(workers=st.integers(1, 10))
@@ -47,7 +47,7 @@ class Dispatch(RuleBasedStateMachine):
     def put(self, database: str, kind: str, tier: int, order: int, size: int, times: int) -> None:
         for _ in range(times):
             self.numbers += 1
-            job = Job(self.numbers, Unit(kind, (tuple(range(size)),), tier, order))
+            job = QueuedUnit(self.numbers, Unit(kind, (tuple(range(size)),), tier, order))
             self.waiting[database][job.job_id] = job
             self.queue.put(database, job)
 
@@ -90,7 +90,7 @@ class Dispatch(RuleBasedStateMachine):
             assert self.waiting[chosen].pop(job.job_id) is job
         self.running[chosen] += 1
 
-    def check_choice(self, chosen: str, may: list[str], jobs: tuple[Job, ...]) -> None:
+    def check_choice(self, chosen: str, may: list[str], jobs: tuple[QueuedUnit, ...]) -> None:
         def band(database: str) -> int:
             return min(BANDS[j.unit.kind] for j in self.waiting[database].values())
 
@@ -116,9 +116,9 @@ class Dispatch(RuleBasedStateMachine):
         for turn in range(bound):
             if not any(self.waiting.values()):
                 return
-            better = Job(-turn - 1, Unit(IMMEDIATE, ((0,),)))
+            better = QueuedUnit(-turn - 1, Unit(IMMEDIATE, ((0,),)))
             self.queue.put("flood", better)
-            lease = self.queue.take({}, {**self.limits, "flood": Limit()}, 1)
+            lease = self.queue.take({}, {**self.limits, "flood": WorkerLimit()}, 1)
             assert lease is not None
             for job in lease.jobs:
                 self.waiting.get(lease.database, {}).pop(job.job_id, None)

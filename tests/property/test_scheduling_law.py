@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from pgtrickle.dispatch.queue import Lease, Queue
-from pgtrickle.dispatch.quota import Limit, cap
+from pgtrickle.dispatch.quota import WorkerLimit, cap
 from pgtrickle.errors import TransientError
-from pgtrickle.model.work import Group, Job, Node
+from pgtrickle.model.work import Node, QueuedUnit, RefreshGroup
 from pgtrickle.scheduler.diamonds import is_atomic
 from pgtrickle.scheduler.due import DIRTY, EMPTY, IN_FLIGHT, REQUESTED, Due, Members, positions_of
 from pgtrickle.scheduler.graph import Graph
-from pgtrickle.scheduler.units import Behind, Turn, plan
+from pgtrickle.scheduler.units import Deferred, TickInput, plan
 
 BASES = (900, 901, 902)
 TICK = 0.5
@@ -47,7 +47,7 @@ class Fleet:
                 )
             )
         groups = [
-            Group(f"g{k}", tuple(random.sample(range(1, count + 1), 2)), isolation)
+            RefreshGroup(f"g{k}", tuple(random.sample(range(1, count + 1), 2)), isolation)
             for k, isolation in enumerate(("read_committed", "repeatable_read"))
             if random.random() < 0.4
         ]
@@ -60,7 +60,7 @@ class Fleet:
             [-np.inf] * count,
             [self.graph.nodes[i].refresh_mode == "IMMEDIATE" for i in self.ids],
         )
-        self.behind = Behind()
+        self.behind = Deferred()
         self.queue = Queue()
         self.jobs = 0
         self.versions: Counter[int] = Counter()  # of base tables
@@ -87,7 +87,7 @@ class Fleet:
         asked = due.asked(found)
         found_plan = plan(
             self.graph,
-            Turn(
+            TickInput(
                 due=[self.ids[p] for p in found],
                 asked=[self.ids[p] for p in asked],
                 scheduled=Members(self.index, lambda p: due.time_has_come(p, self.now)),
@@ -103,12 +103,12 @@ class Fleet:
             assert not (due.flags[positions] & IN_FLIGHT).any()
             due.went(positions)
             self.jobs += 1
-            self.queue.put("db", Job(self.jobs, unit))
+            self.queue.put("db", QueuedUnit(self.jobs, unit))
         due.pass_over(self.now)
         self.start()
 
     def start(self) -> None:
-        limit = Limit(quota=0, max_concurrent=2)
+        limit = WorkerLimit(quota=0, max_concurrent=2)
         while (lease := self.queue.take({"db": len(self.running)}, {"db": limit}, 2)) is not None:
             assert len(self.running) < cap(limit, len(self.running), 2)
             new: dict[int, object] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.settings import Settings
 from tests.conftest import Database
@@ -17,7 +17,7 @@ from tests.line import Line
 def make_line(engine: SparkEngine) -> Iterator[Callable[..., Line]]:
     lines: list[Line] = []
 
-    def make(database: Database, settings: Settings | None = None, origins: Origins | None = None) -> Line:
+    def make(database: Database, settings: Settings | None = None, origins: OriginSessions | None = None) -> Line:
         lines.append(Line(database.dsn, engine, settings, origins))
         return lines[-1]
 

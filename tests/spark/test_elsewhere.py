@@ -15,7 +15,7 @@ from pgtrickle.errors import TransientError
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.mirror import manage as mirroring
 from pgtrickle.mirror.refresh import MirrorRefresher
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from tests.conftest import Database
 from tests.elsewhere import Elsewhere
 from tests.line import Line
@@ -164,7 +164,7 @@ def test_changes_are_read_once_for_all_databases(
     fleet: Elsewhere, make_installed: Make, make_line: Callable[..., Line]
 ) -> None:
     """Three databases with the same definition, and one with another: one reading serves them all."""
-    origins = Origins()
+    origins = OriginSessions()
     crm, _ = fleet.others
     readers = [make_line(make_installed(), None, origins) for _ in range(4)]
     for number, line in enumerate(readers):

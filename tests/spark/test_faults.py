@@ -13,8 +13,8 @@ from pgtrickle.errors import EngineLostError, TransientError
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh import deltas
 from pgtrickle.refresh.job import Outcome
-from pgtrickle.servers.spark_address import SparkUrl
-from pgtrickle.servers.spark_keeper import SparkKeeper
+from pgtrickle.servers.spark_address import SparkUrlWaiter
+from pgtrickle.servers.spark_keeper import SparkSupervisor
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -202,8 +202,8 @@ def test_failures_in_a_row_suspend_and_resume_goes_on(
 
 
 @pytest.fixture
-def own_spark() -> Iterator[SparkKeeper]:
-    keeper = SparkKeeper(Settings(spark_driver_memory_mb=1024))
+def own_spark() -> Iterator[SparkSupervisor]:
+    keeper = SparkSupervisor(Settings(spark_driver_memory_mb=1024))
     keeper.start()
     yield keeper
     keeper.stop()
@@ -215,9 +215,9 @@ def own_spark() -> Iterator[SparkKeeper]:
 @pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_spark_killed_in_a_wave_leaves_no_partial_effect(
-    installed: Database, own_spark: SparkKeeper, monkeypatch: pytest.MonkeyPatch
+    installed: Database, own_spark: SparkSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = SparkEngine(SparkUrl(own_spark.address, 60, 60, threading.Event()))
+    engine = SparkEngine(SparkUrlWaiter(own_spark.address, 60, 60, threading.Event()))
     line = Line(installed.dsn, engine)
     try:
         create_all(line)

@@ -22,9 +22,9 @@ from pgtrickle.errors import FencedError, LostRaceError, TransientError
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.model.identifiers import buffer_name
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.process.standalone import Turns
+from pgtrickle.process.standalone import StandaloneRunner
 from pgtrickle.refresh.job import Outcome
-from pgtrickle.refresh.wave import Refresher
+from pgtrickle.refresh.wave import WaveRefresher
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -86,7 +86,7 @@ def shop(line: Line) -> Line:
 
 def before_apply(line: Line, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """`act` happens once, when everything has been read and nothing been written yet."""
-    refresher: Refresher = line.session.refresher
+    refresher: WaveRefresher = line.session.refresher
     finish = refresher._finish_all
     acted: list[object] = []
 
@@ -198,15 +198,15 @@ def test_chain_that_loses_against_another_pipeline_is_tried_again_and_not_counte
     other = make_line(installed)
     turn(other)  # compiles
     shop.sql("INSERT INTO item VALUES (100, 2, 9)")
-    compute = Refresher._compute
+    compute = WaveRefresher._compute
     beaten: list[list[Outcome]] = []
 
-    def compute_after(self: Refresher, *args: Any, **kwargs: Any) -> None:
+    def compute_after(self: WaveRefresher, *args: Any, **kwargs: Any) -> None:
         if not beaten and self.writer is shop.session.worker.writer and self.reader is self.writer:
             beaten.append(other.tick())
         compute(self, *args, **kwargs)
 
-    monkeypatch.setattr(Refresher, "_compute", compute_after)
+    monkeypatch.setattr(WaveRefresher, "_compute", compute_after)
     outcomes = [o for o in shop.tick() if o.table.name in queries]
     assert beaten
     assert {type(o.error) for o in outcomes if o.error is not None} == {LostRaceError}
@@ -239,7 +239,7 @@ def test_two_workers_on_one_database_stay_exact_under_load(
     stop = threading.Event()
 
     def work() -> None:
-        turns = Turns("other", installed.dsn, engine, Settings())
+        turns = StandaloneRunner("other", installed.dsn, engine, Settings())
         while not stop.is_set():
             turns.tick()
         turns.close()
@@ -795,15 +795,15 @@ def test_renamed_between_the_snapshot_and_the_read(
     if is_chained:
         line.create("above", "SELECT name, count(*) AS n FROM joined GROUP BY name", mode="DIFFERENTIAL")
     line.sql("INSERT INTO item VALUES (100, 2, 1, 'x')")
-    prints, left = Refresher._prints, [renames]
+    prints, left = WaveRefresher._prints, [renames]
 
-    def late(self: Refresher, relids: Sequence[int]) -> Any:
+    def late(self: WaveRefresher, relids: Sequence[int]) -> Any:
         found = prints(self, relids)
         if left:
             line.sql(left.pop())
         return found
 
-    monkeypatch.setattr(Refresher, "_prints", late)
+    monkeypatch.setattr(WaveRefresher, "_prints", late)
     for _ in range(4):
         line.tick()
         assert left == []

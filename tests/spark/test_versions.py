@@ -11,7 +11,7 @@ import pytest
 
 from pgtrickle.db.install import install
 from pgtrickle.maintain.verify import verify_tables
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import Database, prepare_server
 from tests.line import Line
@@ -41,7 +41,7 @@ def test_a_fleet_of_two_versions(
     for database in (new, old):
         database.sql(tables + "; INSERT INTO t VALUES (1, 1.50, now(), '{a,NULL}'), (2, 2, NULL, NULL)")
     for home, origin in ((new, old), (old, new)):
-        line = make_line(home, None, Origins([origin.dsn]))
+        line = make_line(home, None, OriginSessions([origin.dsn]))
         line.create(
             "joined",
             "SELECT h.k, h.v + coalesce(o.v, 0) AS v, o.at, o.s FROM t AS h "

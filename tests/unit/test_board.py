@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pgtrickle.model.work import SINGLETON, Unit
-from pgtrickle.scheduler.state import Board, Row
+from pgtrickle.scheduler.state import Row, ScheduleState
 
 pytestmark = pytest.mark.unit
 
@@ -38,14 +38,14 @@ def row(pgt_id: int, schedule: str = "10s", **more: object) -> Row:
     return replace(base, **more)  # type: ignore[arg-type]
 
 
-def due(board: Board, now: float) -> list[int]:
+def due(board: ScheduleState, now: float) -> list[int]:
     turn = board.turn(now, (), ())
     return sorted([*turn.due, *turn.asked]) if turn is not None else []
 
 
 def test_single_definitions_end_up_as_a_load_of_all() -> None:
     rng = random.Random(4)
-    board = Board(NOW)
+    board = ScheduleState(NOW)
     rows: dict[int, Row] = {}
     for number in range(300):
         pgt_id = rng.randrange(40)
@@ -59,7 +59,7 @@ def test_single_definitions_end_up_as_a_load_of_all() -> None:
         is_other = pgt_id not in rows or rows[pgt_id].shape != new.shape
         rows[pgt_id] = new
         assert board.load([new], [pgt_id], NOW) == ({pgt_id} if is_other else set())
-    whole = Board(NOW)
+    whole = ScheduleState(NOW)
     whole.load(rows.values(), None, NOW)
     assert len(board) == len(whole)
     assert board.failed() == whole.failed()
@@ -70,7 +70,7 @@ def test_single_definitions_end_up_as_a_load_of_all() -> None:
 
 
 def test_definition_leaves_the_others_as_they_were() -> None:
-    board = Board(NOW)
+    board = ScheduleState(NOW)
     board.load([row(i) for i in range(1, 6)], None, NOW)
     board.went([Unit(SINGLETON, ((i,),)) for i in (2, 4)])
     board.fared(4, "retry", NOW, NOW)
@@ -86,7 +86,7 @@ def test_definition_leaves_the_others_as_they_were() -> None:
 
 
 def test_definition_that_changes_keeps_what_is_under_way() -> None:
-    board = Board(NOW)
+    board = ScheduleState(NOW)
     board.load([row(1), row(2)], None, NOW)
     board.went([Unit(SINGLETON, ((1,),))])
     assert board.load([row(1, "1h")], [1], NOW) == {1}
@@ -97,7 +97,7 @@ def test_definition_that_changes_keeps_what_is_under_way() -> None:
 
 
 def test_table_that_is_gone_is_barred() -> None:
-    board = Board(NOW)
+    board = ScheduleState(NOW)
     board.load([row(1, "calculated"), row(2, "calculated")], None, NOW)
     board.load((), [2], NOW)
     turn = board.turn(NOW, (), ())
@@ -108,7 +108,7 @@ def test_table_that_is_gone_is_barred() -> None:
 
 
 def test_what_had_its_turn_and_did_not_go_wakes_nobody() -> None:
-    board = Board(NOW)
+    board = ScheduleState(NOW)
     board.load([row(1, "calculated"), row(2, "10s")], None, NOW)
     assert board.next_moment(NOW) == NOW
     board.passed(NOW)
@@ -118,7 +118,7 @@ def test_what_had_its_turn_and_did_not_go_wakes_nobody() -> None:
 
 
 def test_moved_tiers_are_told_until_the_catalog_has_them() -> None:
-    board = Board(NOW)
+    board = ScheduleState(NOW)
     board.load([row(1, "1s"), row(2, "1h")], None, NOW)
     later = NOW + 61
     assert board.demote(later) == {1: "warm"}
@@ -128,7 +128,7 @@ def test_moved_tiers_are_told_until_the_catalog_has_them() -> None:
 
 
 def test_dirty_is_a_reason() -> None:
-    board = Board(NOW)
+    board = ScheduleState(NOW)
     board.load([row(1, "calculated")], None, NOW)
     board.went([Unit(SINGLETON, ((1,),))])
     board.fared(1, "ok", NOW, NOW)

@@ -15,8 +15,8 @@ from pgtrickle.maintain.budget import (
     SCHEDULER_MIB,
     WORKER_MIB,
     Budget,
+    ConnectionRoom,
     Cost,
-    Room,
     budget,
     shortage,
 )
@@ -101,8 +101,8 @@ def test_a_database_has_as_many_workers_as_quota_and_fleet_allow(own: Settings, 
 
 
 def test_shortage_says_how_many_connections_are_missing() -> None:
-    room = Room(max_connections=100, reserved=3, others=57)
+    room = ConnectionRoom(max_connections=100, reserved=3, others=57)
     assert room.ours == 40
     assert shortage(Cost(connections=40), room) is None
     assert "raise max_connections by 2" in str(shortage(Cost(connections=42), room))
-    assert Room(max_connections=10, reserved=3, others=20).ours == 0
+    assert ConnectionRoom(max_connections=10, reserved=3, others=20).ours == 0

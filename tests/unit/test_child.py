@@ -10,7 +10,7 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from pgtrickle.process import supervisor as module
-from pgtrickle.process.supervisor import Child
+from pgtrickle.process.supervisor import SupervisedProcess
 
 
 def _end(status: int) -> None:
@@ -21,7 +21,7 @@ def spawn() -> BaseProcess:
     return multiprocessing.get_context("spawn").Process(target=_end, args=(7,))
 
 
-def keep_until(child: Child, seconds: float = 10) -> int:
+def keep_until(child: SupervisedProcess, seconds: float = 10) -> int:
     """The next exit status."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -31,13 +31,13 @@ def keep_until(child: Child, seconds: float = 10) -> int:
     raise AssertionError("it did not end")
 
 
-def pid_of(child: Child) -> int | None:
+def pid_of(child: SupervisedProcess) -> int | None:
     return child.pid
 
 
 def test_it_is_started_again_later_and_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BACKOFF_SECONDS", (0.0, 0.5))
-    child = Child("test", spawn)
+    child = SupervisedProcess("test", spawn)
     assert keep_until(child) == 7
     assert child.keep() is None
     assert pid_of(child) is not None  # at once
@@ -65,7 +65,7 @@ def test_a_process_that_cannot_be_had_is_tried_again(monkeypatch: pytest.MonkeyP
             monkeypatch.setattr(process, "start", start)
         return process
 
-    child = Child("test", fails_twice)
+    child = SupervisedProcess("test", fails_twice)
     assert child.keep() == os.EX_OSERR
     assert child.keep() == os.EX_OSERR
     assert keep_until(child) == 7

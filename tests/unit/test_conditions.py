@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.pipeline.plan.keyed import is_all
-from pgtrickle.pipeline.plan.nodes import Constant, Sub
+from pgtrickle.pipeline.plan.nodes import Sub, Values
 
-ASKED = Sub(Constant("VALUES (1)", ("a",)), "in", "x.a")
-LOWER = Sub(Constant("VALUES (1)", ("a",)), "in", "(lower(x.a) || 'b'::text)")
+ASKED = Sub(Values("VALUES (1)", ("a",)), "in", "x.a")
+LOWER = Sub(Values("VALUES (1)", ("a",)), "in", "(lower(x.a) || 'b'::text)")
 
 
 @pytest.mark.parametrize(

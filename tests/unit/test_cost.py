@@ -13,10 +13,10 @@ from pgtrickle.refresh.cost_model import (
     FULL,
     LATEST,
     LOAD,
-    Asked,
     Choice,
+    CostHistory,
+    CostInput,
     Limits,
-    Past,
     Sample,
     choose,
     differential_cost,
@@ -27,14 +27,16 @@ LIMITS = Limits(max_change_ratio=0.15, max_buffer_rows=1_000_000)
 NOW = 100_000.0
 
 
-def asked(rows: int = 100, **changes: object) -> Asked:
-    return replace(Asked(rows, 1e9, 1e6, NOW), **changes)  # type: ignore[arg-type]
+def asked(rows: int = 100, **changes: object) -> CostInput:
+    return replace(CostInput(rows, 1e9, 1e6, NOW), **changes)  # type: ignore[arg-type]
 
 
-def past(differential: Iterable[tuple[int, float]] = (), full: Iterable[float] = (), *, kind: str = FULL) -> Past:
+def past(
+    differential: Iterable[tuple[int, float]] = (), full: Iterable[float] = (), *, kind: str = FULL
+) -> CostHistory:
     """Full refreshes first, a second apart, the last one just now."""
     done = [(kind, 100, ms) for ms in full] + [(DIFFERENTIAL, rows, ms) for rows, ms in differential]
-    return Past.of([Sample(NOW - len(done) + i, *what) for i, what in enumerate(done)])
+    return CostHistory.of([Sample(NOW - len(done) + i, *what) for i, what in enumerate(done)])
 
 
 class Table:
@@ -42,7 +44,7 @@ class Table:
 
     def __init__(self, differential: Callable[[int], float], full: float, limits: Limits = LIMITS) -> None:
         self.differential, self.full, self.limits = differential, full, limits
-        self.past = Past().with_sample(Sample(NOW, LOAD, 0, full))
+        self.past = CostHistory().with_sample(Sample(NOW, LOAD, 0, full))
         self.now = NOW
 
     def refresh(self, rows: int, *, slower: float = 1.0) -> Choice:
@@ -74,14 +76,14 @@ class Table:
     ],
 )
 def test_limits_decide_before_any_prediction(rows: int, sources: float, limits: Limits, reason: str | None) -> None:
-    choice = choose(Past(), asked(rows, source_rows=sources), limits)
+    choice = choose(CostHistory(), asked(rows, source_rows=sources), limits)
     assert choice.kind == (FULL if reason else DIFFERENTIAL)
     assert reason is None or reason in choice.reason
 
 
 def test_more_changes_than_can_be_read_in_the_time_of_a_full_refresh_are_recomputed_without_prediction() -> None:
     for last_full_ms, kind in ((50.0, FULL), (80.0, DIFFERENTIAL), (None, DIFFERENTIAL)):
-        choice = choose(Past(), asked(10_000, last_full_ms=last_full_ms, age_s=0.0), LIMITS)
+        choice = choose(CostHistory(), asked(10_000, last_full_ms=last_full_ms, age_s=0.0), LIMITS)
         assert choice.kind == kind, choice
 
 
@@ -101,7 +103,7 @@ SLOW = [(100, 900.0)] * 6
         (past([], [100.0] * 6), {}, "none of 0 differential refreshes"),
     ],
 )
-def test_without_a_prediction_changes_are_applied(known: Past, changes: dict[str, object], why: str) -> None:
+def test_without_a_prediction_changes_are_applied(known: CostHistory, changes: dict[str, object], why: str) -> None:
     choice = choose(known, asked(**changes), LIMITS)  # type: ignore[arg-type]
     assert choice.kind == DIFFERENTIAL
     assert choice.reason.startswith("100 changes, no prediction: ")
@@ -124,7 +126,7 @@ def test_settings_of_the_prediction_act() -> None:
     # Five slow ones two hours ago, five quick ones now.
     old = [Sample(NOW - 7200 + i, DIFFERENTIAL, 100, 900.0) for i in range(20)]
     new = [Sample(NOW - 10 + i, DIFFERENTIAL, 100, 20.0) for i in range(3)]
-    known = Past.of([Sample(NOW - 9000, FULL, 0, 100.0), *old, *new])
+    known = CostHistory.of([Sample(NOW - 9000, FULL, 0, 100.0), *old, *new])
     assert (
         choose(known, asked(), replace(LIMITS, prediction_window_s=3600, prediction_min_samples=3)).kind == DIFFERENTIAL
     )
@@ -133,7 +135,7 @@ def test_settings_of_the_prediction_act() -> None:
 
 def test_where_the_window_has_too_few_the_latest_ones_count_whatever_their_age() -> None:
     """A table that is due once a day learns as well."""
-    known = Past.of([Sample(NOW - 86_400 * i, DIFFERENTIAL, 100, 900.0) for i in range(6, 0, -1)])
+    known = CostHistory.of([Sample(NOW - 86_400 * i, DIFFERENTIAL, 100, 900.0) for i in range(6, 0, -1)])
     choice = choose(known, asked(last_full_ms=100.0), LIMITS)
     assert choice.kind == FULL
     assert "differential about 900 ms (median of 5 like it)" in choice.reason
@@ -195,8 +197,8 @@ def test_line_never_falls_with_more_changes() -> None:
 
 def test_full_is_the_median_in_the_window_and_a_first_load_counts_only_alone() -> None:
     first = past([], [900.0], kind=LOAD)
-    assert full_cost(Past(), asked(), LIMITS) is None
-    assert full_cost(Past(), asked(last_full_ms=70.0), LIMITS).ms == 70.0  # type: ignore[union-attr]
+    assert full_cost(CostHistory(), asked(), LIMITS) is None
+    assert full_cost(CostHistory(), asked(last_full_ms=70.0), LIMITS).ms == 70.0  # type: ignore[union-attr]
     assert full_cost(first, asked(), LIMITS).ms == 900.0  # type: ignore[union-attr]
     for ms in (100.0, 110.0, 4000.0):
         first = first.with_sample(Sample(NOW, FULL, 0, ms))
@@ -329,7 +331,7 @@ def test_tries_say_so() -> None:
 
 def test_first_load_that_was_slow_is_doubted_once() -> None:
     table = Table(lambda _: 120.0, 50.0)
-    table.past = Past().with_sample(Sample(NOW, LOAD, 0, 300.0))
+    table.past = CostHistory().with_sample(Sample(NOW, LOAD, 0, 300.0))
     chosen = [table.refresh(100) for _ in range(30)]
     tried = next(c for c in chosen if c.kind == FULL)
     assert tried.reason.startswith("tried after ")
@@ -361,7 +363,7 @@ def test_costs_that_grow_faster_than_the_changes_are_learned_at_each_size() -> N
 
 def test_load_forgets_what_was_before_it() -> None:
     known = past([(100, 50.0)] * 5, [100.0]).with_sample(Sample(NOW, LOAD, 0, 80.0))
-    assert known == Past(full=(Sample(NOW, LOAD, 0, 80.0),), latest=FULL, in_row=1)
+    assert known == CostHistory(full=(Sample(NOW, LOAD, 0, 80.0),), latest=FULL, in_row=1)
 
 
 def test_memory_is_bounded() -> None:

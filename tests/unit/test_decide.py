@@ -10,7 +10,7 @@ import pytest
 
 from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.flow import Cut, Instance, Pending
-from pgtrickle.refresh.cost_model import Limits, Past, Sample
+from pgtrickle.refresh.cost_model import CostHistory, Limits, Sample
 from pgtrickle.refresh.decide import (
     DIFFERENTIAL,
     FULL,
@@ -67,7 +67,7 @@ def decided(table: StreamTable, **changes: Any) -> Decision:
         "pending": {s.relid: Pending(5, truncated=False) for s in table.sources},
         "source_rows": dict.fromkeys((s.relid for s in table.sources), 100.0),
         "limits": LIMITS,
-        "past": Past(),
+        "past": CostHistory(),
         "now": TODAY,
     }
     return decide(table, **{**arguments, **changes})
@@ -183,7 +183,7 @@ def test_query_that_looks_at_the_clock_is_recomputed_by_its_schedule_though_no_s
 
 
 def test_auto_chooses_by_what_refreshes_have_taken_once_the_table_is_a_minute_old() -> None:
-    past = Past.of([Sample(TODAY.timestamp() - 10, "DIFFERENTIAL", 5, 900.0) for _ in range(5)])
+    past = CostHistory.of([Sample(TODAY.timestamp() - 10, "DIFFERENTIAL", 5, 900.0) for _ in range(5)])
     for seconds, action in ((59, DIFFERENTIAL), (61, FULL)):
         table = stream_table(last_full_ms=300.0, created_at=TODAY - timedelta(seconds=seconds))
         assert decided(table, past=past).action == action

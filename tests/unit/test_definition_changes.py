@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from pgtrickle.cli.changes import outcome_lines, planned, summary
-from pgtrickle.definitions.changes import ALTER, CREATE, DROP, REFRESH_GROUP, Change, OptionChange, Outcome
+from pgtrickle.definitions.changes import ALTER, CREATE, DROP, REFRESH_GROUP, ApplyResult, Change, OptionChange
 from pgtrickle.definitions.fleet import Databases, targets
 from pgtrickle.definitions.order import mentions, upstream_first
-from pgtrickle.definitions.wanted import Definition, DefinitionSet, Group, Place
+from pgtrickle.definitions.wanted import Definition, DefinitionSet, FilePosition, GroupDefinition
 
 NAMES = {("public", "a"), ("sales", "b"), ("public", "Odd"), ("sales", "a")}
 
@@ -44,7 +44,9 @@ def test_upstream_first_takes_long_chains() -> None:
 
 
 def defined(name: str, *databases: str) -> Definition:
-    return Definition(name, "SELECT 1 AS a", Place(f"{name}.sql", 1), Place(f"{name}.sql", 2), {}, databases)
+    return Definition(
+        name, "SELECT 1 AS a", FilePosition(f"{name}.sql", 1), FilePosition(f"{name}.sql", 2), {}, databases
+    )
 
 
 def test_databases_of_a_set_are_names_globs_or_that_of_the_dsn() -> None:
@@ -71,7 +73,7 @@ def test_database_option_narrows_and_stands_in() -> None:
 
 def test_databases_of_the_whole_set_hold_for_definitions_without_their_own() -> None:
     known = Databases(("crm", "erp"), "crm")
-    group = Group("g", ("a", "b"), Place("g.toml", 1), databases=("crm",))
+    group = GroupDefinition("g", ("a", "b"), FilePosition("g.toml", 1), databases=("crm",))
     found, _ = targets(DefinitionSet("x", (defined("a"),), (group,), ("erp",)), known, everywhere=False)
     assert [(t.database, len(t.definitions), len(t.groups)) for t in found] == [("crm", 0, 1), ("erp", 1, 0)]
 
@@ -99,7 +101,7 @@ ALTERED = Change(
 
 
 def test_changes_are_told_in_words_and_as_a_diff() -> None:
-    outcome = Outcome(
+    outcome = ApplyResult(
         "crm",
         (
             Change(CREATE, "public.n", file="n.sql", query_after=" SELECT 1\n   FROM t", mode="DIFFERENTIAL"),
@@ -135,17 +137,17 @@ def test_changes_are_told_in_words_and_as_a_diff() -> None:
 
 
 def test_tally_counts_changes_databases_and_failures() -> None:
-    done = Outcome("a", (ALTERED, Change(DROP, "public.o")), applied=True)
-    failed = Outcome("b", errors=("PGT200: no",))
-    assert planned([Outcome("a", (ALTERED,)), Outcome("c", (ALTERED,)), failed]) == (
+    done = ApplyResult("a", (ALTERED, Change(DROP, "public.o")), applied=True)
+    failed = ApplyResult("b", errors=("PGT200: no",))
+    assert planned([ApplyResult("a", (ALTERED,)), ApplyResult("c", (ALTERED,)), failed]) == (
         "Plan: 2 to alter, in 2 databases, 1 database failed"
     )
-    assert planned([Outcome("a", unchanged=3)]) == "Plan: nothing to do"
+    assert planned([ApplyResult("a", unchanged=3)]) == "Plan: nothing to do"
     assert summary([done, failed]) == "Done: 1 altered, 1 dropped, in 1 database, 1 database failed"
 
 
 def test_json_has_everything_of_a_change() -> None:
-    shown = Outcome("crm", (ALTERED,), left=("public.p",)).as_json()
+    shown = ApplyResult("crm", (ALTERED,), left=("public.p",)).as_json()
     assert (shown["database"], shown["status"], shown["not_defined"]) == ("crm", "planned", ["public.p"])
     (change,) = shown["changes"]
     assert change["options"]["schedule"] == {"before": "1m", "after": None}

@@ -16,10 +16,10 @@ import pytest
 
 from pgtrickle.dispatch import dispatcher
 from pgtrickle.dispatch.dispatcher import Dispatcher
-from pgtrickle.dispatch.managed_database import Site
-from pgtrickle.ipc.channel import Finished, Hello, Submit, Withdraw, call, listen
+from pgtrickle.dispatch.managed_database import ManagedDatabase
+from pgtrickle.ipc.channel import DatabaseSettings, Finished, Submit, Withdraw, call, listen
 from pgtrickle.ipc.fleet_memory import FleetMemory
-from pgtrickle.model.work import CANCELLED, SINGLETON, SUCCEEDED, Job, Unit
+from pgtrickle.model.work import CANCELLED, SINGLETON, SUCCEEDED, QueuedUnit, Unit
 from pgtrickle.settings import Settings
 
 KEY = b"key"
@@ -40,7 +40,7 @@ class Desk:
         self.at_once: dict[int, int] = {}
         self.most = 0
 
-    def work(self, site: Site, jobs: Sequence[Job]) -> Finished:
+    def work(self, site: ManagedDatabase, jobs: Sequence[QueuedUnit]) -> Finished:
         for job in jobs:
             self.at_once[job.unit.members[0]] = self.at_once.get(job.unit.members[0], 0) + 1
         self.most = max(self.most, *self.at_once.values())
@@ -72,7 +72,7 @@ def running(tmp_path: Path, settings: Settings) -> Iterator[Callable[[str], Conn
 
     def scheduler(name: str) -> Connection:
         connection = call(tmp_path / "socket", KEY, seconds=5, is_stopped=lambda: False)
-        connection.send(Hello(f"1/{name}", name, f"dbname={name}", settings))
+        connection.send(DatabaseSettings(f"1/{name}", name, f"dbname={name}", settings))
         return connection
 
     try:
@@ -86,7 +86,7 @@ def running(tmp_path: Path, settings: Settings) -> Iterator[Callable[[str], Conn
 
 
 def submit(connection: Connection, ids: Sequence[int]) -> None:
-    connection.send(Submit(tuple(Job(i, Unit(SINGLETON, ((i,),))) for i in ids)))
+    connection.send(Submit(tuple(QueuedUnit(i, Unit(SINGLETON, ((i,),))) for i in ids)))
 
 
 def receive(connection: Connection, count: int) -> dict[int, str]:
@@ -177,7 +177,7 @@ def test_workers_that_end_at_the_same_moment(tmp_path: Path, desk: Desk) -> None
 def test_leases_that_wait_for_spark_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrived, go = threading.Semaphore(0), threading.Event()
 
-    def work(site: Site, jobs: Sequence[Job]) -> Finished:
+    def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit]) -> Finished:
         with site.engine.aside():
             arrived.release()
             go.wait(10)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pgtrickle.pipeline.parse.exists import without_columns
-from pgtrickle.pipeline.plan.nodes import Block, Named, Part, Scan, parts, subs
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, OutputColumn, Scan, parts, subs
 from tests.golden.shop import plan_of
 
 SALE = "SELECT s.id FROM shop.sale s WHERE (EXISTS ( SELECT {} FROM shop.customer c {}))"
@@ -32,23 +32,23 @@ def keyed(node: Block) -> Block:
 
 def exposed(node: Block) -> tuple[str, ...]:
     (part,) = parts(node)
-    assert isinstance(part, Part)
+    assert isinstance(part, FromItem)
     assert isinstance(part.node, Scan)
     return tuple(n for _, n in part.node.exposes)
 
 
 @pytest.mark.parametrize("columns", ["c.id, c.name, c.region", "1", "'x'", ""])
 def test_columns_and_literals_are_left_out(columns: str) -> None:
-    assert asked(columns).columns == (Named("one", ("1",)),)
+    assert asked(columns).columns == (OutputColumn("one", ("1",)),)
 
 
 @pytest.mark.parametrize("columns", ["unnest(ARRAY[c.id]) AS u", "(c.id + 1) AS n", "count(*) AS n"])
 def test_what_might_make_rows_stays(columns: str) -> None:
-    assert asked(columns).columns != (Named("one", ("1",)),)
+    assert asked(columns).columns != (OutputColumn("one", ("1",)),)
 
 
 def test_limit_stays() -> None:
-    assert asked("c.id", "WHERE (c.id = s.customer_id) LIMIT 0").columns != (Named("one", ("1",)),)
+    assert asked("c.id", "WHERE (c.id = s.customer_id) LIMIT 0").columns != (OutputColumn("one", ("1",)),)
 
 
 def test_columns_that_conditions_name_and_the_key_are_kept() -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pgtrickle.pipeline.engine.batcher import Gather
+from pgtrickle.pipeline.engine.batcher import Batcher
 
 
 class Doubling:
@@ -33,13 +33,13 @@ class Doubling:
 def test_lone_call_goes_at_once() -> None:
     work = Doubling()
     work.go.set()
-    assert Gather(work, 1)([1, 2]) == [2, 4]
+    assert Batcher(work, 1)([1, 2]) == [2, 4]
     assert work.batches == [[1, 2]]
 
 
 def test_calls_that_came_meanwhile_go_as_one() -> None:
     work = Doubling()
-    gather = Gather(work, 1)
+    gather = Batcher(work, 1)
     with ThreadPoolExecutor(9) as threads:
         first = threads.submit(gather, [0])
         assert work.begun.wait(10)
@@ -54,7 +54,7 @@ def test_calls_that_came_meanwhile_go_as_one() -> None:
 
 def test_failure_is_the_failing_call_s_alone() -> None:
     work = Doubling()
-    gather = Gather(work, 1)
+    gather = Batcher(work, 1)
     with ThreadPoolExecutor(4) as threads:
         first = threads.submit(gather, [0])
         assert work.begun.wait(10)
@@ -70,7 +70,7 @@ def test_failure_is_the_failing_call_s_alone() -> None:
 
 def test_failure_that_no_item_is_to_blame_for_is_tried_once() -> None:
     work = Doubling()
-    gather = Gather(work, 1, ValueError)
+    gather = Batcher(work, 1, ValueError)
     with ThreadPoolExecutor(4) as threads:
         first = threads.submit(gather, [0])
         assert work.begun.wait(10)
@@ -97,7 +97,7 @@ def test_no_more_batches_side_by_side_than_allowed() -> None:
             running[0] -= 1
         return list(items)
 
-    gather = Gather(work, 2)
+    gather = Batcher(work, 2)
     with ThreadPoolExecutor(16) as threads:
         assert list(threads.map(lambda i: gather([i])[0], range(200))) == list(range(200))
     assert most[0] == 2
@@ -106,17 +106,17 @@ def test_no_more_batches_side_by_side_than_allowed() -> None:
 def test_waits_for_those_who_are_coming_as_long_as_its_own_way_took() -> None:
     work = Doubling()
     work.go.set()
-    gather = Gather(work, 2)
+    gather = Batcher(work, 2)
     reading, read = threading.Event(), threading.Event()
 
     def late() -> Sequence[int]:
-        with gather.coming():
+        with gather.announce():
             reading.set()
             assert read.wait(10)
             return gather([2])
 
     def early() -> Sequence[int]:
-        with gather.coming():
+        with gather.announce():
             time.sleep(0.1)
             return gather([1])
 
@@ -146,10 +146,10 @@ def test_waits_for_those_who_are_coming_as_long_as_its_own_way_took() -> None:
 def test_who_was_coming_and_does_not_call_keeps_nobody_waiting() -> None:
     work = Doubling()
     work.go.set()
-    gather = Gather(work, 1)
-    with gather.coming():
+    gather = Batcher(work, 1)
+    with gather.announce():
         pass
-    with gather.coming():
+    with gather.announce():
         assert gather([1]) == [2]
-    with gather.coming():  # of the same thread: what is over does not count
+    with gather.announce():  # of the same thread: what is over does not count
         assert gather([2]) == [4]

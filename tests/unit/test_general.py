@@ -7,12 +7,12 @@ import pytest
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.differentiate import general, linear
 from pgtrickle.pipeline.differentiate.key_filter import among
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Node, Select, parts
 from tests.golden.shop import plan_of
 
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))
-SALE, CUSTOMER, ODD = ({n: Changed(n, WINDOW, 4)} for n in (1, 2, 3))
+SALE, CUSTOMER, ODD = ({n: ChangedSource(n, WINDOW, 4)} for n in (1, 2, 3))
 LEFT = "SELECT s.id, c.name FROM (shop.sale s LEFT JOIN shop.customer c ON ((c.id = s.customer_id)))"
 WAS = " UNION ALL SELECT b."  # what a table had and has no more
 
@@ -23,7 +23,7 @@ def node_of(query: str) -> Node:
     return plan
 
 
-def terms(query: str, changed: dict[int, Changed]) -> list[str]:
+def terms(query: str, changed: dict[int, ChangedSource]) -> list[str]:
     return general.delta(general.statement(changed), node_of(query))
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from pgtrickle.model.work import Group
+from pgtrickle.model.work import RefreshGroup
 from pgtrickle.scheduler import graph_builder as graphkeeper
 from pgtrickle.scheduler.graph import Graph
-from pgtrickle.scheduler.graph_builder import GraphKeeper
+from pgtrickle.scheduler.graph_builder import GraphBuilder
 from pgtrickle.scheduler.state import Row
 from tests.unit.test_board import row
 
@@ -24,7 +24,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     opened = threading.Event()
     real, first = graphkeeper._graph, [True]
 
-    def build(rows: Sequence[Row], groups: Sequence[Group]) -> Graph:
+    def build(rows: Sequence[Row], groups: Sequence[RefreshGroup]) -> Graph:
         if not first:
             assert opened.wait(10)
         first.clear()
@@ -35,7 +35,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     opened.set()
 
 
-def looked(keeper: GraphKeeper) -> set[int]:
+def looked(keeper: GraphBuilder) -> set[int]:
     deadline = time.monotonic() + 10
     while (placed := keeper.look()) is None:
         assert time.monotonic() < deadline
@@ -44,7 +44,7 @@ def looked(keeper: GraphKeeper) -> set[int]:
 
 
 def test_small_graph_is_there_at_once() -> None:
-    keeper = GraphKeeper(small=10)
+    keeper = GraphBuilder(small=10)
     keeper.build([1], [row(1)], ())
     keeper.build([2], [row(1), row(2)], ())
     assert keeper.graph.nodes.keys() == {1, 2}
@@ -53,7 +53,7 @@ def test_small_graph_is_there_at_once() -> None:
 
 
 def test_large_graph_takes_over_when_it_is_ready(gate: threading.Event) -> None:
-    keeper = GraphKeeper(small=1)
+    keeper = GraphBuilder(small=1)
     rows = [row(i) for i in range(1, 5)]
     keeper.build([1, 2, 3], rows[:3], ())
     keeper.build([4], rows, ())
@@ -68,7 +68,7 @@ def test_large_graph_takes_over_when_it_is_ready(gate: threading.Event) -> None:
 
 
 def test_what_changes_during_a_build_comes_with_the_next_one(gate: threading.Event) -> None:
-    keeper = GraphKeeper(small=1)
+    keeper = GraphBuilder(small=1)
     rows = [row(i) for i in range(1, 7)]
     keeper.build([1, 2], rows[:2], ())
     keeper.build([3], rows[:3], ())
@@ -85,7 +85,7 @@ def test_what_changes_during_a_build_comes_with_the_next_one(gate: threading.Eve
 
 
 def test_build_that_fails_is_not_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = GraphKeeper(small=1)
+    keeper = GraphBuilder(small=1)
     keeper.build([1, 2], [row(1), row(2)], ())
     monkeypatch.setattr(graphkeeper, "_graph", lambda *_: 1 / 0)
     keeper.build([3], [row(1), row(2), row(3)], ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.pipeline.parse.grouping_sets import ALIAS, Grouped, expand
+from pgtrickle.pipeline.parse.grouping_sets import ALIAS, ExpandedGroupingSets, expand
 from pgtrickle.pipeline.plan.clauses import Clauses
 from pgtrickle.pipeline.plan.names import below
 from pgtrickle.pipeline.plan.nodes import Block, subs
@@ -12,7 +12,7 @@ from pgtrickle.pipeline.text.tokens import Cursor
 from tests.golden.shop import FUNCTIONS, plan_of
 
 
-def expanded(items: str, group: str, having: str | None = None) -> list[Grouped]:
+def expanded(items: str, group: str, having: str | None = None) -> list[ExpandedGroupingSets]:
     cursor = Cursor(f"{items} ; {group} ; {having or ''}")
     pieces = cursor.split(0, cursor.stop, ";")
     columns = [(f"x{i}", *r) for i, r in enumerate(cursor.split(*pieces[0], ","))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from pgtrickle.broker.ledger import MOST_LOOKS, Counted, Ledger, Scan
+from pgtrickle.broker.ledger import MOST_LOOKS, Ledger, SourceCount, SourceScan
 from pgtrickle.broker.scan import lsn_number, lsn_text
 from pgtrickle.model.flow import Cut
 
@@ -16,9 +16,9 @@ def ledger(*relids: int) -> Ledger:
     return made
 
 
-def seen(xmax: int, *counted: tuple[int, int, int, int]) -> Scan:
+def seen(xmax: int, *counted: tuple[int, int, int, int]) -> SourceScan:
     """source, changes, lsn, horizon"""
-    return Scan("1/5", Cut(xmax, xmax, ()), {r: Counted(c, lsn, h) for r, c, lsn, h in counted})
+    return SourceScan("1/5", Cut(xmax, xmax, ()), {r: SourceCount(c, lsn, h) for r, c, lsn, h in counted})
 
 
 def test_first_look_is_news_and_counts_nothing() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.pipeline.parse.limit_clause import limit_of
-from pgtrickle.pipeline.plan.nodes import Constant
+from pgtrickle.pipeline.plan.nodes import Values
 
-ROWS = Constant("VALUES (1)", ("c0",))
+ROWS = Values("VALUES (1)", ("c0",))
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import pytest
 
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.differentiate import linear
-from pgtrickle.pipeline.differentiate.linear import Changed, Term
+from pgtrickle.pipeline.differentiate.linear import ChangedSource, Term
 from pgtrickle.pipeline.plan.nodes import Select, UnionAll, scans
 from tests.golden.shop import plan_of
 
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))
-SALE, CUSTOMER = Changed(1, WINDOW, 3), Changed(2, WINDOW, 4)
+SALE, CUSTOMER = ChangedSource(1, WINDOW, 3), ChangedSource(2, WINDOW, 4)
 JOIN = "SELECT s.id FROM ((shop.sale s JOIN shop.customer c ON (true)) JOIN shop.sale z ON (true))"
 
 
@@ -21,7 +21,7 @@ def join() -> Select:
     return plan
 
 
-def roles(changed: dict[int, Changed]) -> list[list[str]]:
+def roles(changed: dict[int, ChangedSource]) -> list[list[str]]:
     plan = join()
     return [[linear.role(s, t) for s in scans(plan)] for t in linear.deltas(plan, changed)]
 

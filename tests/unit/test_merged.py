@@ -9,7 +9,7 @@ import pytest
 from pgtrickle.pipeline.differentiate.affected_rows import is_alone
 from pgtrickle.pipeline.differentiate.full_join import parted
 from pgtrickle.pipeline.plan.names import free, qualified
-from pgtrickle.pipeline.plan.nodes import Block, Part, Sub, parts, subs, texts
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, Sub, parts, subs, texts
 from pgtrickle.pipeline.plan.using import columns, listed_at, merged
 from pgtrickle.pipeline.render.delta_rows import now
 from tests.golden.shop import plan_of
@@ -154,7 +154,7 @@ def test_one_side_is_enough_to_compare_where_the_join_preserves_it(kind: str, wa
     ],
 )
 def test_a_function_lists_its_columns(call: str, listed: set[str]) -> None:
-    assert columns(Part(0, None, "x", (call,))) == listed
+    assert columns(FromItem(0, None, "x", (call,))) == listed
 
 
 @pytest.mark.parametrize("call", ["r", "pg_catalog.f(1)", "JSON_TABLE(x, '$[*]' COLUMNS (a integer PATH '$')) AS j"])

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from pgtrickle.model.flow import Delta
-from pgtrickle.pipeline.delta_layout import Slots
+from pgtrickle.pipeline.delta_layout import DeltaLayout
 from pgtrickle.pipeline.engine.decimal_overflow import FEW
-from pgtrickle.pipeline.engine.frames import Rows, together
+from pgtrickle.pipeline.engine.frames import DeltaRows, combine
 
-SUM, LEAST = Slots(1), Slots(0, 1)
+SUM, LEAST = DeltaLayout(1), DeltaLayout(0, 1)
 LIMIT = Decimal(10) ** 20
 EXACT = Context(prec=1000)
 
 
 def netted(leaves: Sequence[Sequence[tuple[Any, ...]]]) -> list[dict[str, Decimal]]:
     """What Spark does with sums, and what comes of it: by table, the total of each key."""
-    table, misfits = together([Rows(SUM, rows) for rows in leaves], SUM)
+    table, misfits = combine([DeltaRows(SUM, rows) for rows in leaves], SUM)
     found: list[dict[str, Decimal]] = [{} for _ in leaves]
     for w, k, value, t in zip(*(table.column(n).to_pylist() for n in ("w", "k", "s0", "t")), strict=True):
         if value is not None:
@@ -36,7 +36,7 @@ def netted(leaves: Sequence[Sequence[tuple[Any, ...]]]) -> list[dict[str, Decima
 
 @pytest.mark.parametrize("count", [1, FEW])
 def test_trailing_zeros_are_no_digits(count: int) -> None:
-    table, misfits = together([Rows(SUM, [(1, "{}", "1." + "0" * 100)] * count)], SUM)
+    table, misfits = combine([DeltaRows(SUM, [(1, "{}", "1." + "0" * 100)] * count)], SUM)
     assert table.column("s0").to_pylist() == [Decimal(1)] * count
     assert not misfits.totals
 
@@ -53,7 +53,7 @@ def test_trailing_zeros_are_no_digits(count: int) -> None:
 )
 def test_a_number_that_does_not_fit_stays_here_and_counts_as_a_value(value: str) -> None:
     rows = [(1, "{a}", value), (1, "{a}", "2.5"), (-1, "{b}", value)]
-    table, _ = together([Rows(SUM, rows)], SUM)
+    table, _ = combine([DeltaRows(SUM, rows)], SUM)
     assert table.column("s0").to_pylist() == [Decimal(0), Decimal("2.5"), Decimal(0)]
     (totals,) = netted([rows])
     assert Fraction(totals["{a}"]) == Fraction(Decimal(value)) + Fraction(5, 2)
@@ -92,7 +92,9 @@ def test_what_travels_cannot_overflow_a_sum(count: int) -> None:
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
 def test_groups_of_what_is_no_number_are_named(value: str) -> None:
-    _, misfits = together([Rows(SUM, [(1, "{a}", "1")]), Rows(SUM, [(1, "{b}", "1"), (-1, "{c}", value)])], SUM)
+    _, misfits = combine(
+        [DeltaRows(SUM, [(1, "{a}", "1")]), DeltaRows(SUM, [(1, "{b}", "1"), (-1, "{c}", value)])], SUM
+    )
     nothing = Delta({"k": []})
     assert [misfits.back(t, nothing).lost for t in (0, 1)] == [frozenset(), {"{c}"}]
 
@@ -103,7 +105,7 @@ def test_extremes_that_do_not_fit_are_ranked() -> None:
     places = list(range(len(texts)))
     Random(1).shuffle(places)
     rows = [(1, "{}", texts[p], texts[p]) for p in places] + [(1, "{}", None, None)]
-    table, misfits = together([Rows(LEAST, [(1, "{}", "12.5", "12.5")]), Rows(LEAST, rows)], LEAST)
+    table, misfits = combine([DeltaRows(LEAST, [(1, "{}", "12.5", "12.5")]), DeltaRows(LEAST, rows)], LEAST)
     assert not misfits.lost
     orders = table.column("o0").to_pylist()
     assert orders[0] == Decimal("12.5")  # of a table whose numbers fit

@@ -11,12 +11,11 @@ from pgtrickle.pipeline.plan.nodes import (
     Block,
     CallPlace,
     Concat,
-    Constant,
     Distinct,
     From,
+    FromItem,
     Join,
     KeyPlace,
-    Part,
     Plan,
     Recursive,
     Scan,
@@ -24,6 +23,7 @@ from pgtrickle.pipeline.plan.nodes import (
     SetOperation,
     Sub,
     UnionAll,
+    Values,
     names,
     parts,
     plain,
@@ -58,7 +58,7 @@ def the_sub(plan: Block) -> Sub:
     return found
 
 
-def the_part(plan: Block) -> Part:
+def the_part(plan: Block) -> FromItem:
     (found,) = parts(plan)
     return found
 
@@ -504,7 +504,7 @@ def test_rollup_is_a_block_of_the_sets_and_one_of_the_whole() -> None:
     by_set, whole = plan.branches
     assert isinstance(by_set, Block)
     assert isinstance(whole, Block)
-    assert [type(p.node) for p in parts(by_set)] == [Scan, Constant]
+    assert [type(p.node) for p in parts(by_set)] == [Scan, Values]
     assert by_set.region is not None
     assert len(by_set.region) == 2  # the number of the set, then the key
     assert whole.region == ()
@@ -533,7 +533,7 @@ def test_function_in_from_is_a_call() -> None:
 
 def test_values_are_constant() -> None:
     node = the_part(block(" SELECT a\n   FROM ( VALUES (1), (2)) v(a);")).node
-    assert node == Constant("VALUES (1), (2)", ("a",))
+    assert node == Values("VALUES (1), (2)", ("a",))
 
 
 def test_recursive_query_names_itself_in_a_call() -> None:

@@ -10,15 +10,15 @@ from random import Random
 import pytest
 
 from pgtrickle.dispatch.queue import FEWEST_MEMBERS, MOST_MEMBERS, OLDEST_EVERY, Lease, Queue
-from pgtrickle.dispatch.quota import SERIAL, Limit
-from pgtrickle.model.work import CHAIN, CYCLIC, IMMEDIATE, SINGLETON, Job, Unit
+from pgtrickle.dispatch.quota import SERIAL, WorkerLimit
+from pgtrickle.model.work import CHAIN, CYCLIC, IMMEDIATE, SINGLETON, QueuedUnit, Unit
 
-ANY = Limit(quota=0, max_concurrent=32)
+ANY = WorkerLimit(quota=0, max_concurrent=32)
 
 
-def job(number: int, kind: str = SINGLETON, *, tier: int = 0, order: int | None = None, size: int = 1) -> Job:
+def job(number: int, kind: str = SINGLETON, *, tier: int = 0, order: int | None = None, size: int = 1) -> QueuedUnit:
     levels = tuple((1000 * number + k,) for k in range(size))
-    return Job(number, Unit(kind, levels, tier, number if order is None else order))
+    return QueuedUnit(number, Unit(kind, levels, tier, number if order is None else order))
 
 
 def ids(lease: Lease | None) -> list[int]:
@@ -70,7 +70,7 @@ def test_large_units_are_not_split_and_not_skipped() -> None:
 def test_free_workers_of_a_database_share_its_long_queue() -> None:
     queue = filled({"a": 100})
     running, sizes = 0, []
-    while (lease := queue.take({"a": running}, {"a": Limit(max_concurrent=4)}, 8)) is not None:
+    while (lease := queue.take({"a": running}, {"a": WorkerLimit(max_concurrent=4)}, 8)) is not None:
         sizes.append(len(lease.jobs))
         running += 1
     assert sizes == [25, 25, 25, 25]
@@ -92,17 +92,17 @@ def test_share_leaves_workers_to_the_others_that_wait() -> None:
     [
         (SERIAL, {"a": 1}, 8, False),
         (SERIAL, {"b": 3}, 8, True),
-        (Limit(max_concurrent=2), {"a": 1}, 8, True),
-        (Limit(max_concurrent=2), {"a": 2}, 8, False),
-        (Limit(quota=2), {"a": 2}, 10, True),  # burst to 3
-        (Limit(quota=2), {"a": 3}, 10, False),
-        (Limit(quota=2), {"a": 2, "b": 6}, 10, False),  # 80 %
-        (Limit(quota=2), {"a": 1, "b": 8}, 10, True),
-        (Limit(quota=9), {"a": 1, "b": 9}, 10, False),  # no worker is free
+        (WorkerLimit(max_concurrent=2), {"a": 1}, 8, True),
+        (WorkerLimit(max_concurrent=2), {"a": 2}, 8, False),
+        (WorkerLimit(quota=2), {"a": 2}, 10, True),  # burst to 3
+        (WorkerLimit(quota=2), {"a": 3}, 10, False),
+        (WorkerLimit(quota=2), {"a": 2, "b": 6}, 10, False),  # 80 %
+        (WorkerLimit(quota=2), {"a": 1, "b": 8}, 10, True),
+        (WorkerLimit(quota=9), {"a": 1, "b": 9}, 10, False),  # no worker is free
     ],
 )
 def test_cap_decides_whether_a_database_gets_one_more(
-    limit: Limit, running: dict[str, int], max_workers: int, given: bool
+    limit: WorkerLimit, running: dict[str, int], max_workers: int, given: bool
 ) -> None:
     assert (filled({"a": 3}).take(running, {"a": limit}, max_workers) is not None) == given
 
@@ -110,7 +110,7 @@ def test_cap_decides_whether_a_database_gets_one_more(
 def test_immediate_of_any_database_goes_ahead_of_all_others() -> None:
     queue = filled({"a": 5, "b": 5}, CHAIN)
     queue.put("c", job(99, IMMEDIATE))
-    lease = queue.take({"c": 2}, {"a": Limit(4), "b": Limit(4), "c": Limit(2)}, 10)
+    lease = queue.take({"c": 2}, {"a": WorkerLimit(4), "b": WorkerLimit(4), "c": WorkerLimit(2)}, 10)
     assert lease is not None
     assert lease.database == "c"
 
@@ -118,7 +118,7 @@ def test_immediate_of_any_database_goes_ahead_of_all_others() -> None:
 def test_database_below_its_guarantee_goes_ahead_of_a_better_band() -> None:
     queue = filled({"a": 5}, CHAIN)
     queue.put("b", job(99))
-    limits = {"a": Limit(quota=2), "b": Limit(quota=2)}
+    limits = {"a": WorkerLimit(quota=2), "b": WorkerLimit(quota=2)}
     assert ids(queue.take({"a": 2, "b": 1}, limits, 10)) == [99]
 
 
@@ -140,7 +140,7 @@ def test_band_decides_between_databases_that_have_their_guarantee() -> None:
     ],
 )
 def test_lowest_share_in_use_goes_first(running: dict[str, int], quotas: dict[str, int], expected: str) -> None:
-    lease = filled({"a": 5, "b": 5}).take(running, {d: Limit(q, 8) for d, q in quotas.items()}, 20)
+    lease = filled({"a": 5, "b": 5}).take(running, {d: WorkerLimit(q, 8) for d, q in quotas.items()}, 20)
     assert lease is not None
     assert lease.database == expected
 
@@ -148,7 +148,7 @@ def test_lowest_share_in_use_goes_first(running: dict[str, int], quotas: dict[st
 def test_flood_of_one_database_delays_no_other() -> None:
     others = [f"d{n}" for n in range(9)]
     queue = filled({"flood": 10_000})
-    limits = dict.fromkeys(["flood", *others], Limit(quota=0, max_concurrent=4))
+    limits = dict.fromkeys(["flood", *others], WorkerLimit(quota=0, max_concurrent=4))
     running: Counter[str] = Counter()
     for _ in range(4):
         lease = queue.take(running, limits, 4)
@@ -236,7 +236,7 @@ def test_bookkeeping_does_not_grow_with_what_has_gone() -> None:
 def seconds_per_operation(units: int, databases: int) -> float:
     random = Random(3)
     queue = Queue()
-    limits = {f"d{n}": Limit(quota=n % 3, max_concurrent=4) for n in range(databases)}
+    limits = {f"d{n}": WorkerLimit(quota=n % 3, max_concurrent=4) for n in range(databases)}
     names = list(limits)
     kinds = [IMMEDIATE, CHAIN, SINGLETON, SINGLETON, CYCLIC]
     for number in range(units):

@@ -6,7 +6,7 @@ from math import ceil
 
 import pytest
 
-from pgtrickle.dispatch.quota import SERIAL, Limit, cap, may_burst
+from pgtrickle.dispatch.quota import SERIAL, WorkerLimit, cap, may_burst
 
 
 @pytest.mark.parametrize(
@@ -26,16 +26,16 @@ from pgtrickle.dispatch.quota import SERIAL, Limit, cap, may_burst
     ],
 )
 def test_cap_follows_quota_and_load(quota: int, active: int, max_workers: int, expected: int) -> None:
-    assert cap(Limit(quota=quota), active, max_workers) == expected
+    assert cap(WorkerLimit(quota=quota), active, max_workers) == expected
 
 
 @pytest.mark.parametrize("active", [0, 3, 4])
 def test_cap_without_quota_is_max_concurrent_whatever_the_load(active: int) -> None:
-    assert cap(Limit(quota=0, max_concurrent=7), active, 4) == 7
+    assert cap(WorkerLimit(quota=0, max_concurrent=7), active, 4) == 7
 
 
 def test_quota_wins_over_max_concurrent() -> None:
-    assert cap(Limit(quota=8, max_concurrent=2), 10, 10) == 8
+    assert cap(WorkerLimit(quota=8, max_concurrent=2), 10, 10) == 8
 
 
 def test_serial_is_one_lease_at_any_load() -> None:
@@ -51,8 +51,8 @@ def test_burst_ends_where_the_formula_says() -> None:
 @pytest.mark.parametrize(("quota", "max_concurrent"), [(-1, 4), (0, 0)])
 def test_impossible_limit_is_refused(quota: int, max_concurrent: int) -> None:
     with pytest.raises(ValueError, match="no such limit"):
-        Limit(quota, max_concurrent)
+        WorkerLimit(quota, max_concurrent)
 
 
 def test_every_database_is_guaranteed_one() -> None:
-    assert [Limit(q).guaranteed for q in (0, 1, 5)] == [1, 1, 5]
+    assert [WorkerLimit(q).guaranteed for q in (0, 1, 5)] == [1, 1, 5]

@@ -6,8 +6,8 @@ import pytest
 
 from pgtrickle.model.catalog import Column
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.differentiate.linear import Changed
-from pgtrickle.pipeline.differentiate.recursion import Walk, walk_of
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
+from pgtrickle.pipeline.differentiate.recursion import RecursionPlan, walk_of
 from pgtrickle.pipeline.plan.nodes import Aggregate, Block
 from pgtrickle.pipeline.plan.shapes import output_names
 from pgtrickle.pipeline.templates.explain import explain
@@ -16,7 +16,7 @@ from pgtrickle.pipeline.templates.template import Template, compile_plan
 from tests.golden.shop import plan_of
 
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))
-SALE, CUSTOMER = ({n: Changed(n, WINDOW, 4)} for n in (1, 2))
+SALE, CUSTOMER = ({n: ChangedSource(n, WINDOW, 4)} for n in (1, 2))
 FIRST, STEP = (
     "SELECT c.id, c.name FROM shop.customer c",
     "SELECT s.id, s.note FROM (r r_1 JOIN shop.sale s ON ((s.qty = r_1.a)))",
@@ -27,7 +27,7 @@ def query(first: str = FIRST, word: str = "UNION", step: str = STEP, outer: str 
     return f"WITH RECURSIVE r(a, b) AS ({first} {word} {step}) {outer}"
 
 
-def walk(text: str) -> Walk | None:
+def walk(text: str) -> RecursionPlan | None:
     plan = plan_of(text)
     assert not isinstance(plan, Aggregate)
     return walk_of(plan)
@@ -39,7 +39,7 @@ def compiled(text: str, typid: int = 23) -> Template:
     return compile_plan(plan, columns, lambda _: (), "shop.stored", "shop.state")
 
 
-def leaf(word: str, changed: dict[int, Changed]) -> str:
+def leaf(word: str, changed: dict[int, ChangedSource]) -> str:
     template = compiled(query(word=word))
     assert isinstance(template, RecursionTemplate)
     return template.delta_statement(changed)

@@ -8,7 +8,7 @@ from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Column
 from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Node, names, parts
 from pgtrickle.pipeline.templates.template import compile_plan
-from pgtrickle.pipeline.templates.topk import LimitTemplate
+from pgtrickle.pipeline.templates.topk import TopKTemplate
 from tests.golden.shop import plan_of
 
 
@@ -92,7 +92,7 @@ def test_ties_are_allowed_at_the_top_only() -> None:
     limited = "SELECT sale.id, sale.qty FROM shop.sale ORDER BY sale.qty LIMIT 3"
     plan = block(limited)
     columns = [Column(i, n, "integer", 23, -1) for i, n in enumerate(names(plan), start=1)]
-    assert isinstance(compile_plan(plan, columns, lambda _: (), "shop.stored", "shop.state"), LimitTemplate)
+    assert isinstance(compile_plan(plan, columns, lambda _: (), "shop.stored", "shop.state"), TopKTemplate)
     above = block(f"SELECT c.name, q.qty FROM (shop.customer c JOIN ( {limited}) q ON ((q.id = c.id)))")
     with pytest.raises(NotDifferentiableError, match="below another operator"):
         compile_plan(above, columns, lambda _: (), "shop.stored", "shop.state")

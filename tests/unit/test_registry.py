@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from pgtrickle.ipc import registry as module
-from pgtrickle.ipc.registry import CAPACITY, Answer, Interest, Registry
+from pgtrickle.ipc.registry import CAPACITY, Interest, Registry, SourceStatus
 
 ONE = Interest("1/5", "1/6", "far:5432", 'od"d ß', 4_000_000_000, 1000, 3)
-ANSWER = Answer("1/6", 7, 99, 5, 6, 2**63 + 1, 2**40, 8, 1.5, 1.6, 10, 20, 3)
+ANSWER = SourceStatus("1/6", 7, 99, 5, 6, 2**63 + 1, 2**40, 8, 1.5, 1.6, 10, 20, 3)
 
 
 def test_interests_are_those_that_each_reader_said_last(tmp_path: Path) -> None:

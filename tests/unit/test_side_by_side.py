@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pgtrickle.db.run_concurrently import side_by_side
+from pgtrickle.db.run_concurrently import run_concurrently
 from pgtrickle.errors import OriginAwayError
 
 Deliver = Callable[[int], None]
@@ -23,7 +23,7 @@ def test_what_is_ready_together_is_taken_together() -> None:
 
         return run
 
-    ((first, second),) = side_by_side({"a": errand(1), "b": errand(2)})
+    ((first, second),) = run_concurrently({"a": errand(1), "b": errand(2)})
     assert [(key, future.result()) for key, future in (first, second)] == [("a", 1), ("b", 2)]
 
 
@@ -37,7 +37,7 @@ def test_one_that_is_stuck_comes_last_and_an_error_is_one_of_its_own() -> None:
     def away(_deliver: Deliver) -> None:
         raise OriginAwayError("it does not answer")
 
-    coming = side_by_side({"stuck": stuck, "away": away, "fine": lambda deliver: deliver(1)})
+    coming = run_concurrently({"stuck": stuck, "away": away, "fine": lambda deliver: deliver(1)})
     early = dict(next(coming))
     assert early["fine"].result() == 1
     with pytest.raises(OriginAwayError, match="answer"):
@@ -57,7 +57,7 @@ def test_what_is_left_to_do_is_not_waited_for_until_the_end() -> None:
         may_end.wait(30)
         ended.set()
 
-    coming = side_by_side({"a": errand})
+    coming = run_concurrently({"a": errand})
     assert next(coming)[0][1].result() == 1
     assert not ended.is_set()
     may_end.set()
@@ -66,4 +66,4 @@ def test_what_is_left_to_do_is_not_waited_for_until_the_end() -> None:
 
 
 def test_nothing_to_do() -> None:
-    assert list(side_by_side({})) == []
+    assert list(run_concurrently({})) == []

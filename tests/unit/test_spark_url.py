@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pgtrickle.errors import EngineLostError
-from pgtrickle.servers.spark_address import Followed, SparkAddress, SparkUrl
+from pgtrickle.servers.spark_address import RemoteSparkAddress, SparkAddress, SparkUrlWaiter
 
 
-def failed_after(url: SparkUrl) -> float:
+def failed_after(url: SparkUrlWaiter) -> float:
     began = time.monotonic()
     with pytest.raises(EngineLostError):
         url()
@@ -21,7 +21,7 @@ def failed_after(url: SparkUrl) -> float:
 
 def test_those_who_ask_later_do_not_wait_again() -> None:
     address = SparkAddress()
-    url = SparkUrl(address, 30, 0.3, threading.Event())
+    url = SparkUrlWaiter(address, 30, 0.3, threading.Event())
     address.set("sc://one")
     assert url() == "sc://one"
     address.set(None)
@@ -35,7 +35,7 @@ def test_those_who_ask_later_do_not_wait_again() -> None:
 
 def test_first_start_is_waited_for_by_all() -> None:
     address = SparkAddress()
-    url = SparkUrl(address, 30, 0, threading.Event())
+    url = SparkUrlWaiter(address, 30, 0, threading.Event())
     with ThreadPoolExecutor(3) as threads:
         asked = [threads.submit(url) for _ in range(3)]
         time.sleep(0.2)
@@ -47,7 +47,7 @@ def test_first_start_is_waited_for_by_all() -> None:
 def test_end_of_the_run_ends_the_waiting() -> None:
     stop = threading.Event()
     address = SparkAddress()
-    url = SparkUrl(address, 30, 30, stop)
+    url = SparkUrlWaiter(address, 30, 30, stop)
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(url)
         time.sleep(0.1)
@@ -56,7 +56,7 @@ def test_end_of_the_run_ends_the_waiting() -> None:
             asked.result(5)
 
 
-def told(followed: Followed, expected: str | None) -> bool:
+def told(followed: RemoteSparkAddress, expected: str | None) -> bool:
     deadline = time.monotonic() + 5
     while followed() != expected and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -66,11 +66,11 @@ def told(followed: Followed, expected: str | None) -> bool:
 def test_other_processes_are_told_what_holds_now_and_what_changes() -> None:
     address = SparkAddress()
     address.set("sc://one")
-    first = Followed(address.follow())
+    first = RemoteSparkAddress(address.follow())
     assert told(first, "sc://one")
     address.set(None)
     assert told(first, None)
-    second = Followed(address.follow())
+    second = RemoteSparkAddress(address.follow())
     address.set("sc://two")
     assert told(first, "sc://two")
     assert told(second, "sc://two")
@@ -79,7 +79,7 @@ def test_other_processes_are_told_what_holds_now_and_what_changes() -> None:
 def test_those_who_have_ended_are_forgotten() -> None:
     address = SparkAddress()
     address.follow().close()
-    living = Followed(address.follow())
+    living = RemoteSparkAddress(address.follow())
     address.set("sc://one")
     assert told(living, "sc://one")
     assert len(address._followers) == 1

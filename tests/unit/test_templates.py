@@ -10,19 +10,19 @@ from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Column
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.codec import SqlType
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Select
 from pgtrickle.pipeline.plan.shapes import output_names
 from pgtrickle.pipeline.templates.explain import explain
 from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
-from pgtrickle.pipeline.templates.topk import LimitTemplate
+from pgtrickle.pipeline.templates.topk import TopKTemplate
 from tests.golden.shop import plan_of
 
 INT, TEXT = SqlType(23, -1, "integer", 23, "b"), SqlType(25, -1, "text", 25, "b")
 PRICE, FLOAT = SqlType(1700, 655366, "numeric(10,2)", 1700, "b"), SqlType(701, -1, "double precision", 701, "b")
 BIGINT, JSONB = SqlType(20, -1, "bigint", 20, "b"), SqlType(3802, -1, "jsonb", 3802, "b")
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))
-EVERYTHING = {1: Changed(1, WINDOW, 3), 2: Changed(2, WINDOW, 4)}
+EVERYTHING = {1: ChangedSource(1, WINDOW, 3), 2: ChangedSource(2, WINDOW, 4)}
 
 
 def compiled(query: str, rows: Sequence[SqlType] = (), results: Sequence[SqlType] = ()) -> Template:
@@ -228,9 +228,9 @@ def test_explanation_names_what_is_not_linear(query: str, told: str) -> None:
     assert told in "\n".join(explain(compiled(query, keys))["tree"])
 
 
-def limit(query: str, width: int) -> LimitTemplate:
+def limit(query: str, width: int) -> TopKTemplate:
     template = compiled(query, [INT] * width)
-    assert isinstance(template, LimitTemplate)
+    assert isinstance(template, TopKTemplate)
     return template
 
 

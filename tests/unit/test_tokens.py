@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from pgtrickle.dispatch.slots import Tokens
+from pgtrickle.dispatch.slots import WorkerSlots
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -18,7 +18,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def test_token_is_lent_while_its_holder_waits() -> None:
     woken = threading.Event()
-    tokens = Tokens(1, 5.0, woken.set)
+    tokens = WorkerSlots(1, 5.0, woken.set)
     tokens.take()
     with tokens.lent():
         assert (tokens.used, tokens.aside, woken.is_set()) == (0, 1, True)
@@ -28,7 +28,7 @@ def test_token_is_lent_while_its_holder_waits() -> None:
 
 
 def test_who_comes_back_waits_for_its_turn_and_goes_before_the_new() -> None:
-    tokens = Tokens(1, 5.0, lambda: None)
+    tokens = WorkerSlots(1, 5.0, lambda: None)
     tokens.take()
     back, go = threading.Event(), threading.Event()
 
@@ -50,7 +50,7 @@ def test_who_comes_back_waits_for_its_turn_and_goes_before_the_new() -> None:
 
 
 def test_who_has_waited_long_goes_on_without_a_token() -> None:
-    tokens = Tokens(1, 0.01, lambda: None)
+    tokens = WorkerSlots(1, 0.01, lambda: None)
     tokens.take()
     with tokens.lent():
         tokens.take()  # and hangs

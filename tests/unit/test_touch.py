@@ -9,14 +9,14 @@ import pytest
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.differentiate import general
 from pgtrickle.pipeline.differentiate.affected_rows import is_alone, touched_by_answer, touched_by_part, touched_by_sub
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, NEW, OLD, Statement, View
 from pgtrickle.pipeline.plan.names import below
-from pgtrickle.pipeline.plan.nodes import Block, Part, parts, subs, texts
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, parts, subs, texts
 from tests.golden.shop import plan_of
 
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))
-CUSTOMER = {2: Changed(2, WINDOW, 4)}
+CUSTOMER = {2: ChangedSource(2, WINDOW, 4)}
 
 
 def block(text: str) -> Block:
@@ -25,7 +25,7 @@ def block(text: str) -> Block:
     return plan
 
 
-def named(found: tuple[Part, ...], alias: str) -> Part:
+def named(found: tuple[FromItem, ...], alias: str) -> FromItem:
     (part,) = (p for p in found if p.alias == alias)
     return part
 

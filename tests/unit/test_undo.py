@@ -6,12 +6,12 @@ import pytest
 
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.differentiate import general
-from pgtrickle.pipeline.differentiate.invertible import undoable
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.invertible import invertible_groups
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.plan.nodes import Block, parts
 from tests.golden.shop import plan_of
 
-SALE = {1: Changed(1, Window(Cut(1, 1, ()), Cut(2, 2, ())), 4)}
+SALE = {1: ChangedSource(1, Window(Cut(1, 1, ()), Cut(2, 2, ())), 4)}
 WHOLE = '"__pgt_sw0w"'
 
 
@@ -35,7 +35,7 @@ def groups_of(columns: str, keys: str, *, source: str = "shop.sale", having: str
     ],
 )
 def test_counts_and_exact_sums_are_undone(columns: str, keys: str) -> None:
-    assert undoable(groups_of(columns, keys)) is not None
+    assert invertible_groups(groups_of(columns, keys)) is not None
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_counts_and_exact_sums_are_undone(columns: str, keys: str) -> None:
     ],
 )
 def test_others_are_evaluated_as_they_were(columns: str, keys: str) -> None:
-    assert undoable(groups_of(columns, keys)) is None
+    assert invertible_groups(groups_of(columns, keys)) is None
 
 
 def test_touched_groups_are_read_once() -> None:

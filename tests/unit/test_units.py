@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pgtrickle.model.work import Group, Node, Unit
+from pgtrickle.model.work import Node, RefreshGroup, Unit
 from pgtrickle.scheduler.graph import Graph, held
-from pgtrickle.scheduler.units import Behind, Plan, Turn, moving, plan
+from pgtrickle.scheduler.units import Deferred, Plan, TickInput, moving, plan
 
 T, S = 900, 901  # base tables
 
@@ -36,8 +36,8 @@ def shown(units: Iterable[Unit]) -> list[str]:
     return [f"{u.kind} " + " > ".join(",".join(map(str, level)) for level in u.levels) for u in units]
 
 
-def planned(nodes: Iterable[Node], due: Collection[int], groups: Iterable[Group] = (), **turn: Any) -> list[str]:
-    return shown(plan(Graph.of(nodes, groups), Turn(due, **{"scheduled": due, "dirty": due, **turn})).units)
+def planned(nodes: Iterable[Node], due: Collection[int], groups: Iterable[RefreshGroup] = (), **turn: Any) -> list[str]:
+    return shown(plan(Graph.of(nodes, groups), TickInput(due, **{"scheduled": due, "dirty": due, **turn})).units)
 
 
 DIAMOND = [node(1, T), node(2, 1), node(3, 1), node(4, 2, 3)]
@@ -86,9 +86,9 @@ def test_kind_follows_the_paths(nodes: list[Node], due: list[int], expected: lis
 
 def test_unit_has_the_hottest_tier_and_the_first_position_of_its_members() -> None:
     nodes = [node(5, T), node(6, 5, tier="cold"), node(7, 6, tier="warm")]
-    unit = plan(Graph.of(nodes), Turn([6, 7], scheduled=[6, 7])).units[0]
+    unit = plan(Graph.of(nodes), TickInput([6, 7], scheduled=[6, 7])).units[0]
     assert (unit.tier, unit.order) == (1, 1)
-    unit = plan(Graph.of(nodes), Turn([6, 7], scheduled=[6, 7], tier=lambda i: {6: 2, 7: 3}[i])).units[0]
+    unit = plan(Graph.of(nodes), TickInput([6, 7], scheduled=[6, 7], tier=lambda i: {6: 2, 7: 3}[i])).units[0]
     assert unit.tier == 2
 
 
@@ -239,12 +239,12 @@ def test_table_between_counts_when_the_origin_can_be_seen_past_it() -> None:
 def test_convergence_without_consistency_goes_behind_what_it_reads() -> None:
     nodes = [*DIAMOND[:3], node(4, 2, 3, diamond_consistency="none"), node(5, 4)]
     graph = Graph.of(nodes)
-    behind = Behind()
-    first = plan(graph, Turn([1, 2, 3, 4, 5], scheduled=ALL))
+    behind = Deferred()
+    first = plan(graph, TickInput([1, 2, 3, 4, 5], scheduled=ALL))
     assert shown(first.units) == ["fused_chain 1 > 2,3"]
     assert first.later == {4: frozenset({2, 3}), 5: frozenset({2, 3})}
     behind.add(first)
-    second = plan(graph, Turn([4, 5], scheduled=ALL, busy={1, 2, 3} | behind.waits.keys()))
+    second = plan(graph, TickInput([4, 5], scheduled=ALL, busy={1, 2, 3} | behind.waits.keys()))
     assert second == Plan((), {})
     for finished in (1, 2):
         behind.done(finished)
@@ -252,10 +252,10 @@ def test_convergence_without_consistency_goes_behind_what_it_reads() -> None:
     behind.done(3)
     assert behind.released == {4, 5}
     # Those above are due again: it does not wait a second time.
-    third = plan(graph, Turn([1, 2, 3, 4, 5], scheduled=ALL, released=behind.released))
+    third = plan(graph, TickInput([1, 2, 3, 4, 5], scheduled=ALL, released=behind.released))
     assert shown(third.units) == ["fused_chain 1 > 2,3", "fused_chain 4 > 5"]
     behind.add(third)
-    assert behind == Behind()
+    assert behind == Deferred()
 
 
 def test_convergence_without_consistency_does_not_take_members_along() -> None:
@@ -269,7 +269,7 @@ def test_one_convergence_that_wants_consistency_is_enough() -> None:
 
 def test_convergences_one_behind_the_other_wait_for_the_same() -> None:
     nodes = [node(1, T), node(2, 1, T, diamond_consistency="none"), node(3, 2, T, diamond_consistency="none")]
-    found = plan(Graph.of(nodes), Turn([1, 2, 3], scheduled=ALL))
+    found = plan(Graph.of(nodes), TickInput([1, 2, 3], scheduled=ALL))
     assert shown(found.units) == ["singleton 1"]
     assert found.later == {2: frozenset({1}), 3: frozenset({1})}
 
@@ -292,29 +292,29 @@ def test_convergence_goes_at_once_when_nothing_above_it_moves() -> None:
 )
 def test_due_member_takes_its_group_along(isolation: str, expected: list[str]) -> None:
     nodes = [node(1, T), node(2, S, schedule="1d"), node(3, S, refresh_mode="FULL"), node(4, T)]
-    assert planned(nodes, [2], [Group("g", (1, 2, 3), isolation)]) == expected
+    assert planned(nodes, [2], [RefreshGroup("g", (1, 2, 3), isolation)]) == expected
 
 
 def test_repeatable_read_group_takes_what_is_linked_and_immediate_members_in() -> None:
     nodes = [node(1, T), node(2, S), node(3, 2), node(4, T, refresh_mode="IMMEDIATE"), node(5, 4)]
-    group = Group("g", (1, 2, 4), "repeatable_read")
+    group = RefreshGroup("g", (1, 2, 4), "repeatable_read")
     assert planned(nodes, [1, 3], [group]) == ["repeatable_read_group 1,2,4 > 3"]
 
 
 def test_repeatable_read_group_waits_while_a_member_is_under_way() -> None:
     nodes = [node(1, T), node(2, S), node(3, S)]
-    group = Group("g", (1, 2), "repeatable_read")
+    group = RefreshGroup("g", (1, 2), "repeatable_read")
     assert planned(nodes, [1, 3], [group], busy=[2]) == ["singleton 3"]
 
 
 def test_member_alone_is_no_group() -> None:
-    group = Group("g", (1, 77), "repeatable_read")
+    group = RefreshGroup("g", (1, 77), "repeatable_read")
     assert planned([node(1, T), node(2, 1)], [1], [group]) == ["singleton 1"]
 
 
 def test_what_waits_for_one_reason_makes_its_group_wait() -> None:
     nodes = [*diamond("slowest"), node(5, S)]
-    group = Group("g", (2, 5), "repeatable_read")
+    group = RefreshGroup("g", (2, 5), "repeatable_read")
     assert planned(nodes, [2, 5], [group], dirty=[2, 3, 5]) == []
 
 
@@ -429,7 +429,7 @@ def test_random_graphs_have_the_kinds_that_brute_force_finds() -> None:
             nodes.append(node(i, *(reads or [T])))
         due = {n.pgt_id for n in nodes if random.random() < 0.8}
         random.shuffle(nodes)
-        found = plan(Graph.of(nodes), Turn(due, scheduled=due, dirty=due))
+        found = plan(Graph.of(nodes), TickInput(due, scheduled=due, dirty=due))
         taken = [i for u in found.units for i in u.members]
         assert len(taken) == len(set(taken))
         # An atomic bundle takes along what reads its members.
@@ -457,7 +457,7 @@ def large(count: int) -> list[Node]:
 def test_deep_graph_is_no_problem() -> None:
     nodes = [node(1, T)] + [node(i, i - 1) for i in range(2, 800)]
     graph = Graph.of(nodes)
-    unit = plan(graph, Turn([1], scheduled=ALL)).units[0]
+    unit = plan(graph, TickInput([1], scheduled=ALL)).units[0]
     assert len(unit.levels) == 799
     ring = [node(1, 799), *nodes[1:]]
     assert len(Graph.of(ring).cycles) == 799
@@ -474,8 +474,8 @@ def test_graph_of_100000_is_built_fast_and_units_cost_what_is_due() -> None:
         best = 1e9
         for _ in range(5):
             began = time.perf_counter()
-            found = moving(over, Turn([12, 42, 62], scheduled=ALL, dirty=ALL))
-            plan(over, Turn([12, 42, 62], scheduled=ALL, dirty=ALL))
+            found = moving(over, TickInput([12, 42, 62], scheduled=ALL, dirty=ALL))
+            plan(over, TickInput([12, 42, 62], scheduled=ALL, dirty=ALL))
             best = min(best, time.perf_counter() - began)
             assert len(found) == 15
         return best

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.apply.target import Target, own_identity
-from pgtrickle.db.roundtrip import Ask, Steps
+from pgtrickle.db.roundtrip import Query, Steps
 from pgtrickle.errors import InvariantError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def apply_arrays(target: Target, columns: Sequence[Sequence[Any]]) -> Steps[tupl
 
     That of a mirror may have a row more than once, with weights that cancel out: it is netted by the statement.
     """
-    ((inserted, deleted, expected),) = yield Ask(target.text("bag", lambda: _arrays_text(target)), columns)
+    ((inserted, deleted, expected),) = yield Query(target.text("bag", lambda: _arrays_text(target)), columns)
     _check(target, deleted, expected)
     return inserted, deleted
 

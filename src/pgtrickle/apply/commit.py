@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RefreshRecord:
     """A refresh as the catalog and the history will show it."""
 
     pgt_id: int
@@ -37,16 +37,16 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class CommittedRefresh:
     """A record with what was done to the table."""
 
-    record: Record
+    record: RefreshRecord
     inserted: int
     deleted: int
     timings: dict[str, float]
 
 
-def fence(conn: Connection, records: Sequence[Record]) -> set[int]:
+def fence(conn: Connection, records: Sequence[RefreshRecord]) -> set[int]:
     """The tables that are ours to write; somebody else was first at the others."""
     rows = conn.execute(
         statement("refresh_fence"),
@@ -73,7 +73,7 @@ def fence(conn: Connection, records: Sequence[Record]) -> set[int]:
     return moved
 
 
-def write_history(conn: Connection, written: Sequence[Written]) -> None:
+def write_history(conn: Connection, written: Sequence[CommittedRefresh]) -> None:
     records = [w.record for w in written]
     conn.execute(
         statement("refresh_completed"),

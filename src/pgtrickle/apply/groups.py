@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.apply.target import Target
-from pgtrickle.db.roundtrip import Ask, Steps, ask
+from pgtrickle.db.roundtrip import Query, Steps, ask
 from pgtrickle.errors import InvariantError
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.texts import as_text, from_text
@@ -114,7 +114,7 @@ def add_arrays(groups: Groups, columns: Sequence[Sequence[Any]]) -> Steps[Touche
         names = ", ".join(name for name, _ in groups.delta_columns())
         return _add(groups, f"unnest({arrays}) AS d({names})")
 
-    return _checked(groups, dict((yield Ask(groups.target.text("add", text), columns))))
+    return _checked(groups, dict((yield Query(groups.target.text("add", text), columns))))
 
 
 def add_staged(conn: Connection, groups: Groups, stage: str) -> Touched:
@@ -126,13 +126,13 @@ def _emptied(groups: Groups, anew: Sequence[tuple[int, str]]) -> Steps[None]:
         sets = ['"n" = 0', *(f'"{c.name}" = {0 if c.fold == "add" else "NULL"}' for c in groups.state)]
         source = "unnest($1::int8[], $2::text[]) AS d(h, k)"
         text = f"UPDATE {groups.target.state} AS s SET {', '.join(sets)} FROM {source} WHERE {_MATCH}"
-        yield Ask(text, [[h for h, _ in anew], [k for _, k in anew]])
+        yield Query(text, [[h for h, _ in anew], [k for _, k in anew]])
 
 
 def drop_empty(groups: Groups, touched: Touched) -> Steps[None]:
     gids = [gid for gid, n in touched.items() if not n]
     if gids:
-        yield Ask(f"DELETE FROM {groups.target.state} WHERE gid = ANY ($1::int8[]) AND n = 0", (gids,))
+        yield Query(f"DELETE FROM {groups.target.state} WHERE gid = ANY ($1::int8[]) AND n = 0", (gids,))
 
 
 def _add(groups: Groups, source: str) -> str:
@@ -186,9 +186,9 @@ def replace_groups(conn: Connection, groups: Groups, stage: str) -> tuple[int, i
 def _show(groups: Groups, gids: list[int] | None) -> Steps[tuple[int, int]]:
     """Replaces the visible rows of these groups (None: all) where they differ."""
     if gids is None:
-        wanted = Ask(groups.target.text("show all", lambda: _show_text(groups, is_all=True)))
+        wanted = Query(groups.target.text("show all", lambda: _show_text(groups, is_all=True)))
     else:
-        wanted = Ask(groups.target.text("show", lambda: _show_text(groups, is_all=False)), (gids,))
+        wanted = Query(groups.target.text("show", lambda: _show_text(groups, is_all=False)), (gids,))
     ((inserted, deleted),) = yield wanted
     return inserted, deleted
 

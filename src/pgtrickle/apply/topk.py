@@ -24,7 +24,7 @@ FEW_ROWS = 5_000  # above, visible rows that come and go are staged
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class TopK:
     """`order` is that of state rows aliased s. `needed` rows decide what shows; `wanted` are kept after a reading."""
 
     groups: Groups
@@ -38,23 +38,23 @@ class Kept:
         return 2 * self.wanted
 
 
-def runs_out(conn: Connection, kept: Kept, change: int) -> bool:
+def runs_out(conn: Connection, kept: TopK, change: int) -> bool:
     """Whether, with this change of their number, too few rows would be kept and others not."""
     row = conn.execute(f"SELECT coalesce(sum(n), 0)::int8, bool_or(n = 0) FROM {kept.groups.target.state}").fetchone()
     return row is not None and bool(row[1]) and row[0] + change < kept.needed
 
 
-def keep_arrays(conn: Connection, kept: Kept, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
+def keep_arrays(conn: Connection, kept: TopK, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
     """Adds a small delta (arrays in the order of `Groups.delta_columns`), then updates the visible rows."""
     return _settle(conn, kept, ask(conn, add_arrays(kept.groups, columns)))
 
 
-def keep_staged(conn: Connection, kept: Kept, stage: str) -> tuple[int, int]:
+def keep_staged(conn: Connection, kept: TopK, stage: str) -> tuple[int, int]:
     """The same for a large delta, staged."""
     return _settle(conn, kept, add_staged(conn, kept.groups, stage))
 
 
-def replace_kept(conn: Connection, kept: Kept, stage: str) -> tuple[int, int]:
+def replace_kept(conn: Connection, kept: TopK, stage: str) -> tuple[int, int]:
     """Makes the state equal to the staged one (see `Groups.load_columns`) and the visible rows with it."""
     replace_state(conn, kept.groups, stage)
     rows = _show(conn, kept)
@@ -62,7 +62,7 @@ def replace_kept(conn: Connection, kept: Kept, stage: str) -> tuple[int, int]:
     return rows
 
 
-def _settle(conn: Connection, kept: Kept, touched: Touched) -> tuple[int, int]:
+def _settle(conn: Connection, kept: TopK, touched: Touched) -> tuple[int, int]:
     state = kept.groups.target.state
     ask(conn, drop_empty(kept.groups, touched))
     if runs_out(conn, kept, 0):
@@ -73,7 +73,7 @@ def _settle(conn: Connection, kept: Kept, touched: Touched) -> tuple[int, int]:
     return _show(conn, kept)
 
 
-def _trim(conn: Connection, kept: Kept) -> None:
+def _trim(conn: Connection, kept: TopK) -> None:
     """Lets go of what sorts after the wanted rows; the last of these is the new edge."""
     state = kept.groups.target.state
     keys = "".join(f', "k{i}"' for i in range(len(kept.groups.key_types)))
@@ -87,7 +87,7 @@ def _trim(conn: Connection, kept: Kept) -> None:
     )
 
 
-def _show(conn: Connection, kept: Kept) -> tuple[int, int]:
+def _show(conn: Connection, kept: TopK) -> tuple[int, int]:
     """Makes the visible rows those that the query chooses among the kept ones, by difference."""
     target = kept.groups.target
     chosen = kept.groups.output(f"(SELECT kept.* FROM {target.state} AS kept WHERE kept.n > 0) AS s")

@@ -12,7 +12,7 @@ MOST_LOOKS = 1_000  # kept apart per source, to know what is pending
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class SourceCount:
     """Of one source. `horizon`: transactions before it have been seen by all readers elsewhere."""
 
     changes: int
@@ -21,16 +21,16 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class SourceScan:
     """What one statement saw, of the sources that have a buffer."""
 
     origin: str  # the database that has answered, whoever was meant
     cut: Cut
-    sources: Mapping[int, Counted]
+    sources: Mapping[int, SourceCount]
 
 
 @dataclass(slots=True)
-class Entry:
+class LedgerEntry:
     """One source. `count` grows with every change that became visible since the entry was made; `generation` is another
     one whenever counting began anew, so that nobody compares counts that have nothing to do with each other."""
 
@@ -48,9 +48,9 @@ class Entry:
         """Changes that the slowest reader may not have seen: of each look all or nothing."""
         return self._pending
 
-    def anew(self, generation: int) -> Entry:
+    def anew(self, generation: int) -> LedgerEntry:
         """Counts from nothing; what has been done is not undone."""
-        return Entry(generation, scans_done=self.scans_done, scans_saved=self.scans_saved)
+        return LedgerEntry(generation, scans_done=self.scans_done, scans_saved=self.scans_saved)
 
     def add(self, changes: int, upto: int, horizon: int) -> None:
         if changes:
@@ -69,14 +69,14 @@ class Ledger:
     def __init__(self, generation: Callable[[], int]) -> None:
         self._generation = generation
         self._cut: Cut | None = None
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, LedgerEntry] = {}
 
     def want(self, relids: Iterable[int]) -> None:
         """These, and no others."""
         wanted = set(relids)
         self.entries = {relid: entry for relid, entry in self.entries.items() if relid in wanted}
         for relid in sorted(wanted - self.entries.keys()):
-            self.entries[relid] = Entry(self._generation())
+            self.entries[relid] = LedgerEntry(self._generation())
 
     def forget(self) -> None:
         """The server did not answer. When it does again it may be a promoted standby, whose transactions have ids that
@@ -87,7 +87,7 @@ class Ledger:
     def questions(self) -> Sequence[tuple[int, Cut | None]]:
         return [(relid, entry.since) for relid, entry in self.entries.items()]
 
-    def note(self, found: Scan, shares: Mapping[int, float]) -> set[int]:
+    def note(self, found: SourceScan, shares: Mapping[int, float]) -> set[int]:
         """The answers to all questions. `shares`: per source how many looks of others this one stands for. Returns the
         sources that have changes, or whose counting began anew."""
         if self._cut is not None and not self._cut.precedes(found.cut):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pgtrickle.broker.ledger import Counted, Scan
+from pgtrickle.broker.ledger import SourceCount, SourceScan
 from pgtrickle.db.statements import statement
 from pgtrickle.model.flow import Cut
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 
-def scan(conn: Connection, wanted: Sequence[tuple[int, Cut | None]]) -> Scan:
+def scan(conn: Connection, wanted: Sequence[tuple[int, Cut | None]]) -> SourceScan:
     """`wanted`: sources, each with the cut since which changes are counted. None: those that some reader elsewhere may
     not have seen."""
     params = {
@@ -24,9 +24,10 @@ def scan(conn: Connection, wanted: Sequence[tuple[int, Cut | None]]) -> Scan:
     assert row is not None
     origin, seen, *columns = row
     sources = {
-        relid: Counted(changes, lsn_number(lsn), horizon) for relid, changes, lsn, horizon in zip(*columns, strict=True)
+        relid: SourceCount(changes, lsn_number(lsn), horizon)
+        for relid, changes, lsn, horizon in zip(*columns, strict=True)
     }
-    return Scan(origin, Cut.parse(seen), sources)
+    return SourceScan(origin, Cut.parse(seen), sources)
 
 
 def lsn_number(lsn: str | None) -> int:

@@ -52,7 +52,7 @@ Bounded = Callable[[], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Regions:
+class XidRegions:
     """Which transactions no reader can tell apart. `edges` ascend; `left_out` belong to no region."""
 
     lowest: int
@@ -61,7 +61,7 @@ class Regions:
     left_out: tuple[int, ...]
 
     @classmethod
-    def between(cls, cuts: Sequence[Cut], horizon: int) -> Regions:
+    def between(cls, cuts: Sequence[Cut], horizon: int) -> XidRegions:
         """Below `lowest` everybody has seen everything: that is for trimming."""
         lowest = min((c.xmin for c in cuts), default=0)
         edges = sorted({c.xmax for c in cuts if c.xmax < horizon})
@@ -69,7 +69,7 @@ class Regions:
         return cls(lowest, horizon, tuple(edges), tuple(left_out))
 
 
-class Quiet:
+class SnapshotHorizon:
     """A horizon, and whether everybody whose cut may be before it has ended."""
 
     def __init__(self, conn: Connection) -> None:
@@ -89,7 +89,7 @@ class Compactor:
     """Remembers between its rounds what it waits for, and what netting has left of each buffer."""
 
     def __init__(self) -> None:
-        self._quiet: Quiet | None = None
+        self._quiet: SnapshotHorizon | None = None
         self._due: dict[int, int] = {}
         self._left: dict[int, int] = {}
 
@@ -109,7 +109,7 @@ class Compactor:
                 self._due = {r: n for r, n in counts.items() if n > max(threshold, GROWTH * self._left.get(r, 0))}
                 if not self._due:
                     return {}
-                self._quiet = Quiet(conn)
+                self._quiet = SnapshotHorizon(conn)
             if not self._quiet.has_come(conn):
                 return {}
         horizon, self._quiet = self._quiet.horizon, None
@@ -130,7 +130,7 @@ class Compactor:
     def _count(self, conn: Connection, relid: int) -> int:
         """Rows that somebody has not seen."""
         with conn.transaction():
-            lowest = Regions.between(_cuts(conn, relid), 0).lowest
+            lowest = XidRegions.between(_cuts(conn, relid), 0).lowest
             row = conn.execute(
                 f"SELECT count(*) FROM {buffer_name(relid)} AS b WHERE b.xid >= %s::text::xid8", [str(lowest)]
             ).fetchone()
@@ -156,7 +156,7 @@ def compact(conn: Connection, relid: int, horizon: int, rows: int, *, bounded: B
             conn.execute(statement("fence_readers"), {"relid": relid, "horizon": str(horizon)})
             conn.execute(statement("fence_subscribers"), {"relid": relid, "horizon": str(horizon)})
             trimming = conn.execute(statement("trim_horizon"), {"relid": relid}).fetchone()
-            regions = Regions.between(_cuts(conn, relid), horizon)
+            regions = XidRegions.between(_cuts(conn, relid), horizon)
             columns = conn.execute(statement("buffer_columns"), {"relid": relid}).fetchall()
         parts = min(MOST_PARTS, -(-rows // PART_ROWS))
         text = _netting(relid, [_image(name, typid) for name, typid in columns], parts)

@@ -18,7 +18,7 @@ _SEEN = "(xid >= %(xmax)s::text::xid8 OR xid = ANY (%(open)s::text[]::xid8[]))"
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class DetectedChanges:
     """What became visible between two cuts. `events`: (pgt_id or None for all, what)."""
 
     cut: Cut
@@ -37,7 +37,7 @@ class Detector:
     def statements(self) -> int:
         return len(self._statements)
 
-    def look(self, conn: Connection, since: Cut) -> News:
+    def look(self, conn: Connection, since: Cut) -> DetectedChanges:
         """The cut is that of the first statement: what the others see beyond it is seen again, which does no harm."""
         params = {"xmax": str(since.xmax), "open": [str(x) for x in since.open_xids]}
         rows = [conn.execute(text, params).fetchone() for text in self._statements]
@@ -45,7 +45,7 @@ class Detector:
         assert first is not None
         changed = tuple(relid for row in rows if row is not None for relid in row[1] or ())
         events = tuple((i or None, what) for i, what in zip(first[2] or (), first[3] or (), strict=True))
-        return News(Cut.parse(first[0]), changed, events)
+        return DetectedChanges(Cut.parse(first[0]), changed, events)
 
 
 def _statement(relids: Sequence[int], *, with_events: bool) -> str:

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pgtrickle.cli.render import cell
-from pgtrickle.definitions.changes import ADOPT, ALTER, CREATE, DROP, REFRESH_GROUP, REPLACE, Change, Outcome
-from pgtrickle.definitions.wanted import DefinitionSet, Problem
+from pgtrickle.definitions.changes import ADOPT, ALTER, CREATE, DROP, REFRESH_GROUP, REPLACE, ApplyResult, Change
+from pgtrickle.definitions.wanted import DefinitionProblem, DefinitionSet
 from pgtrickle.telemetry import redact
 
 _SIGNS = {
@@ -31,15 +31,15 @@ _WORDS = {
 _NAMED = 6  # databases that a heading names
 
 
-def complain(problems: Iterable[Problem]) -> None:
+def complain(problems: Iterable[DefinitionProblem]) -> None:
     for problem in problems:
         typer.echo(f"pgtrickle: {problem.one_line()}", err=True)
 
 
-def print_outcomes(wanted: DefinitionSet, outcomes: Sequence[Outcome]) -> None:
+def print_outcomes(wanted: DefinitionSet, outcomes: Sequence[ApplyResult]) -> None:
     """Databases to which the same happens stand together, as those of tenants do."""
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    alike: dict[tuple[object, ...], list[Outcome]] = {}
+    alike: dict[tuple[object, ...], list[ApplyResult]] = {}
     for outcome in outcomes:
         if not outcome.errors:
             key = (outcome.changes, outcome.unchanged, outcome.left, outcome.warnings)
@@ -53,14 +53,14 @@ def print_outcomes(wanted: DefinitionSet, outcomes: Sequence[Outcome]) -> None:
     console.print(planned(outcomes))
 
 
-def complain_of(outcomes: Iterable[Outcome]) -> None:
+def complain_of(outcomes: Iterable[ApplyResult]) -> None:
     sys.stdout.flush()
     for outcome in outcomes:
         for error in outcome.errors:
             typer.echo(redact(f"pgtrickle: {outcome.database}: {error}"), err=True)
 
 
-def outcome_lines(outcome: Outcome) -> Iterator[Text]:
+def outcome_lines(outcome: ApplyResult) -> Iterator[Text]:
     for change in outcome.changes:
         yield from _change(change)
     for name in outcome.left:
@@ -91,12 +91,12 @@ def _change(change: Change) -> Iterator[Text]:
             yield Text(f"      {row}", style={"+": "green", "-": "red", "@": "cyan"}.get(row[:1], ""))
 
 
-def planned(outcomes: Sequence[Outcome]) -> str:
+def planned(outcomes: Sequence[ApplyResult]) -> str:
     """The plan in one line."""
     return f"Plan: {_tally(outcomes)}"
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
+def summary(outcomes: Sequence[ApplyResult]) -> str:
     """What was done, in one line."""
     return f"Done: {_tally([outcome for outcome in outcomes if outcome.applied or outcome.errors])}"
 
@@ -109,7 +109,7 @@ def ask(*, possible: bool) -> bool:
     return False
 
 
-def _tally(outcomes: Sequence[Outcome]) -> str:
+def _tally(outcomes: Sequence[ApplyResult]) -> str:
     counts = dict.fromkeys(_SIGNS, 0)
     for outcome in outcomes:
         for change in outcome.changes:

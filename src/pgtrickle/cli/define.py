@@ -10,7 +10,7 @@ import typer
 from pgtrickle.cli.parameters import Json, Server, print_json
 
 if TYPE_CHECKING:
-    from pgtrickle.definitions.changes import Outcome
+    from pgtrickle.definitions.changes import ApplyResult
 
 EXIT_CHANGES = 2
 EXIT_TRY_AGAIN = 75
@@ -115,7 +115,7 @@ def export(
         typer.echo("there is no stream table", err=True)
 
 
-def _exit(outcomes: list[Outcome], otherwise: int) -> None:
+def _exit(outcomes: list[ApplyResult], otherwise: int) -> None:
     failed = [outcome for outcome in outcomes if outcome.errors]
     if failed:
         raise typer.Exit(EXIT_TRY_AGAIN if all(outcome.transient for outcome in failed) else 1)

@@ -19,7 +19,7 @@ from psycopg import sql
 from pgtrickle.db.connect import OFF, SAFE_PATH, begin
 from pgtrickle.db.copy import read_batches
 from pgtrickle.db.handover import Handover, connect_again
-from pgtrickle.db.roundtrip import Ask, Rows, ask_all
+from pgtrickle.db.roundtrip import Query, Rows, run_queries
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError, InvariantError
 from pgtrickle.model.identifiers import quote_ident
@@ -65,7 +65,7 @@ class AuthorSession:
         first = [*first, *([] if path is None else [self._set_path(path)])]
         text = f"SELECT * FROM pg_temp.__pgt_run($1, $2, $3) AS r({_columns(types)})"
         values = [self._author, first, query]
-        (answer,) = ask_all(self._conn, [Ask(text, values, is_kept=False, look=look)])
+        (answer,) = run_queries(self._conn, [Query(text, values, is_kept=False, look=look)])
         return answer.rows
 
     def batches(self, query: str, types: Sequence[str], carried: Sequence[pa.DataType]) -> Generator[pa.Table]:
@@ -80,7 +80,7 @@ class AuthorSession:
         """Type, modifier and collation of each column of a query, which is neither run nor planned."""
         self._spend()
         text = "SELECT * FROM pg_temp.__pgt_describe($1, $2)"
-        (answer,) = ask_all(self._conn, [Ask(text, [self._author, query], is_kept=False)])
+        (answer,) = run_queries(self._conn, [Query(text, [self._author, query], is_kept=False)])
         return answer.rows
 
     def look_at(self, query: str, view: str, path: str = SAFE_PATH) -> Connection:
@@ -90,7 +90,7 @@ class AuthorSession:
         self._spend()
         first = [self._set_path(path), f"CREATE TEMPORARY VIEW {view} AS {query}"]
         text = f"SELECT * FROM pg_temp.__pgt_run($1, $2, 'SELECT 1') AS r({_columns(['int4'])})"
-        ask_all(self._conn, [Ask(text, [self._author, first], is_kept=False)])
+        run_queries(self._conn, [Query(text, [self._author, first], is_kept=False)])
         self._conn.execute("RESET ALL")
         self._conn.execute(f"SET LOCAL search_path = {SAFE_PATH}")
         return self._conn

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ReadPoint:
     """Where and when a read transaction stands."""
 
     cut: Cut
@@ -30,14 +30,14 @@ class Moment:
         return self.session["TimeZone"]
 
 
-def read_moment(conn: Connection) -> Moment:
+def read_moment(conn: Connection) -> ReadPoint:
     row = conn.execute(statement("cut")).fetchone()
     assert row is not None
     return moment_of(row)
 
 
-def moment_of(row: Sequence[Any]) -> Moment:
-    return Moment(Cut.parse(row[0]), Instance(row[1], row[2]), row[3], row[4])
+def moment_of(row: Sequence[Any]) -> ReadPoint:
+    return ReadPoint(Cut.parse(row[0]), Instance(row[1], row[2]), row[3], row[4])
 
 
 def load_stream_tables(conn: Connection, ids: Sequence[int] | None = None) -> list[StreamTable]:

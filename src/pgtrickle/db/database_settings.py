@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from pgtrickle.db.connect import TRANSACTION, connect, pooler_of
-from pgtrickle.db.settings import Said, has_options, names_in_files, read_settings
+from pgtrickle.db.settings import StoredSettings, has_options, names_in_files, read_settings
 from pgtrickle.settings import Loaded, Settings, Sources
 from pgtrickle.telemetry import SETTING_CHANGED, SETTING_REFUSED, event
 
@@ -72,8 +72,8 @@ class SettingsWatch:
         self._options = False
         self._born: frozenset[str] = frozenset()
         self._said: dict[str, tuple[str, str]] = {}
-        self._asked: tuple[frozenset[str], str, Said] | None = None
-        self._seen: Said | None = None
+        self._asked: tuple[frozenset[str], str, StoredSettings] | None = None
+        self._seen: StoredSettings | None = None
 
     def look(self, connection: Connection) -> Loaded:
         """The settings as they are now. Wrong values are logged, listed in `problems`, and change nothing."""
@@ -99,7 +99,7 @@ class SettingsWatch:
             report(self.loaded, database=self.database, before=before)
         return self.loaded
 
-    def _latest(self, said: Said) -> Said:
+    def _latest(self, said: StoredSettings) -> StoredSettings:
         """Behind a pooler each look may be another session's, and an older one may still have what was stored when it
         began. The server's own values are those of the latest that was seen, so that they do not go to and fro."""
         if self._seen is None or said.as_of >= self._seen.as_of:
@@ -107,7 +107,7 @@ class SettingsWatch:
             return said
         return said.with_server(frozenset(said.values) | frozenset(self._seen.values), self._seen)
 
-    def _ask(self, hidden: frozenset[str], files_read_at: str) -> Said:
+    def _ask(self, hidden: frozenset[str], files_read_at: str) -> StoredSettings:
         """What a new session sees, kept while it cannot have changed."""
         if self._asked is not None and self._asked[:2] == (hidden, files_read_at):
             return self._asked[2]

@@ -90,7 +90,7 @@ def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
         if installed_version(conn) is None:
             conn.execute("DROP SCHEMA IF EXISTS pgtrickle_changes, pgtrickle CASCADE")
             return
-        _turn_out(conn)
+        _terminate_backends(conn)
         for (publication,) in conn.execute(statement("publications_made")).fetchall():
             _run(conn, f"DROP PUBLICATION {publication}")
         tables = conn.execute(statement("storage_tables")).fetchall()
@@ -103,14 +103,14 @@ def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
         conn.execute("DROP SCHEMA pgtrickle_changes, pgtrickle CASCADE")
 
 
-def _turn_out(conn: Connection) -> None:
+def _terminate_backends(conn: Connection) -> None:
     """Ends the control plane's sessions and keeps its next scheduler waiting until we commit.
 
     It uses in many orders what is dropped here in one: otherwise one of us would be the victim of a deadlock.
     """
     deadline = time.monotonic() + _TURN_OUT_SECONDS
     while time.monotonic() < deadline:
-        conn.execute(statement("turn_out"))
+        conn.execute(statement("terminate_backends"))
         row = conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [SCHEDULER_LOCK]).fetchone()
         if row is not None and row[0]:
             return

@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Query:
     """A statement with $1, $2 ... and their values. Its text says each one's type, or the server can infer it."""
 
     text: str
@@ -48,13 +48,13 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     rows: Rows
     ms: float  # about what it took the server
 
 
 # Statements of which each depends on what the one before has found.
-Steps: TypeAlias = Generator[Ask, Rows, Result]
+Steps: TypeAlias = Generator[Query, Rows, Result]
 
 
 class OwnSession(psycopg.Connection[tuple[Any, ...]]):
@@ -74,7 +74,7 @@ class OwnSession(psycopg.Connection[tuple[Any, ...]]):
             self.unwanted.clear()
         return super()._deallocate(name)
 
-    def name_for(self, ask: Ask) -> tuple[bytes | None, bool]:
+    def name_for(self, ask: Query) -> tuple[bytes | None, bool]:
         """What it is prepared as, and whether it is yet to be. None: it has not come before."""
         text = ask.text
         name, mark = self.prepared.get(text, (None, ()))
@@ -114,7 +114,7 @@ def ask_together(
     took in ms, see `ask_all`."""
     results: dict[int, Result] = {}
     spent = [0.0] * len(several)
-    asked: list[tuple[int, Ask]] = []
+    asked: list[tuple[int, Query]] = []
 
     def go_on(position: int, rows: Rows | None) -> None:
         try:
@@ -126,13 +126,13 @@ def ask_together(
         go_on(position, None)
     while asked:
         now, asked = asked, []
-        for (position, _), answer in zip(now, ask_all(conn, [a for _, a in now], apart=apart), strict=True):
+        for (position, _), answer in zip(now, run_queries(conn, [a for _, a in now], apart=apart), strict=True):
             spent[position] += answer.ms
             go_on(position, answer.rows)
     return [(results[position], spent[position]) for position in range(len(several))]
 
 
-def ask_all(conn: psycopg.Connection[Any], asks: Sequence[Ask], *, apart: bool = False) -> list[Answer]:
+def run_queries(conn: psycopg.Connection[Any], asks: Sequence[Query], *, apart: bool = False) -> list[QueryResult]:
     """An answer to each. Raises the error of the first that failed, and then the transaction has failed.
 
     `apart`: the server sends each answer when it has it, so that one knows what each took; else all took the same.
@@ -163,31 +163,31 @@ def ask_all(conn: psycopg.Connection[Any], asks: Sequence[Ask], *, apart: bool =
     if apart:
         return list(_apart(messages))
     share = sum(m.ms for m in messages) / len(asks)
-    return [Answer(m.rows, share) for m in messages if m.ask is not None]
+    return [QueryResult(m.rows, share) for m in messages if m.ask is not None]
 
 
 @dataclass(slots=True)
 class _Message:
     """An ask; or, without one, something for the server to prepare or to forget."""
 
-    ask: Ask | None
+    ask: Query | None
     prepares: str | None = None
     rows: Rows = field(default_factory=list)
     ms: float = 0.0
 
 
-def _apart(messages: Sequence[_Message]) -> Iterator[Answer]:
+def _apart(messages: Sequence[_Message]) -> Iterator[QueryResult]:
     """To prepare a statement is its own: the server sends that answer along with the one to it."""
     preparing = 0.0
     for message in messages:
         if message.ask is None:
             preparing += message.ms
         else:
-            yield Answer(message.rows, preparing + message.ms)
+            yield QueryResult(message.rows, preparing + message.ms)
             preparing = 0.0
 
 
-def _send(pgconn: PGconn, own: OwnSession | None, asks: Sequence[Ask], *, apart: bool) -> list[_Message]:
+def _send(pgconn: PGconn, own: OwnSession | None, asks: Sequence[Query], *, apart: bool) -> list[_Message]:
     messages: list[_Message] = []
     for each in asks:
         values = [_dumped(value) for value in each.values]

@@ -1,4 +1,4 @@
-"""Errands that wait for several servers at a time: a thread each, so that one that does not answer holds up no other.
+"""Tasks that wait for several servers at a time: a thread each, so that one that does not answer holds up no other.
 
 No pool of threads: those that wait for a server that is stuck would be missed by all others.
 """
@@ -16,17 +16,17 @@ Result = TypeVar("Result")
 PATIENCE_SECONDS = 0.1  # for the others, when one has come: what is ready together is taken together
 
 
-def side_by_side(
-    errands: Mapping[Key, Callable[[Callable[[Result], None]], None]],
+def run_concurrently(
+    tasks: Mapping[Key, Callable[[Callable[[Result], None]], None]],
 ) -> Iterator[list[tuple[Key, Future[Result]]]]:
-    """What they bring, as it comes. An errand hands its result to the function that it gets, and may have something
+    """What they bring, as it comes. An task hands its result to the function that it gets, and may have something
     left to do then, which is waited for at the end."""
     futures: dict[Future[Result], Key] = {}
     threads: list[threading.Thread] = []
-    for key, errand in errands.items():
+    for key, task in tasks.items():
         future: Future[Result] = Future()
         futures[future] = key
-        threads.append(threading.Thread(target=_run, args=(errand, future), name="errand", daemon=True))
+        threads.append(threading.Thread(target=_run, args=(task, future), name="task", daemon=True))
         threads[-1].start()
     waiting = set(futures)
     while waiting:
@@ -37,9 +37,9 @@ def side_by_side(
         thread.join()
 
 
-def _run(errand: Callable[[Callable[[Result], None]], None], future: Future[Result]) -> None:
+def _run(task: Callable[[Callable[[Result], None]], None], future: Future[Result]) -> None:
     try:
-        errand(future.set_result)
+        task(future.set_result)
     except BaseException as error:
         if future.done():
             raise

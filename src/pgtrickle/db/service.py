@@ -76,7 +76,7 @@ def install_as_service(conn: Connection, service_role: str | None = None) -> Ins
         if gives:
             # Whoever connects again works as the service role; sessions of before are still the former owner's.
             with conn.transaction():
-                conn.execute(statement("turn_out"))
+                conn.execute(statement("terminate_backends"))
         install(conn, as_role=target if is_service else None)
         with conn.transaction(), become(conn, target if is_service else None):
             text = "SELECT pg_catalog.quote_ident(rolname), rolcanlogin FROM pg_catalog.pg_roles WHERE rolname = %s"

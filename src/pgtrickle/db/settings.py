@@ -19,7 +19,7 @@ _OPTION = re.compile(r"(?:-c\s*|--)([\w.-]+)=((?:\\.|[^\\\s])*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StoredSettings:
     """Per setting (without its prefix) and rank what was said; rank 1 is the first of DATABASE_ORIGINS."""
 
     values: Mapping[str, Mapping[int, str]]
@@ -32,14 +32,14 @@ class Said:
             name for name, by_rank in self.values.items() if any(_SERVER_RANK < r < _CONNECTION_RANK for r in by_rank)
         )
 
-    def with_server(self, names: frozenset[str], other: Said) -> Said:
+    def with_server(self, names: frozenset[str], other: StoredSettings) -> StoredSettings:
         """The same, with the server's own values of some settings as another session sees them."""
         merged = dict(self.values)
         for name in names:
             kept = {rank: value for rank, value in merged.get(name, {}).items() if rank != _SERVER_RANK}
             value = other.values.get(name, {}).get(_SERVER_RANK)
             merged[name] = kept if value is None else {**kept, _SERVER_RANK: value}
-        return Said(merged, self.files_read_at, self.as_of)
+        return StoredSettings(merged, self.files_read_at, self.as_of)
 
     def winners(self) -> dict[str, tuple[str, str]]:
         """(value, one of DATABASE_ORIGINS) by setting."""
@@ -54,7 +54,7 @@ def has_options(connection: Connection) -> bool:
     return bool(row and row[0])
 
 
-def read_settings(connection: Connection, *, options: bool, further: tuple[str, ...] = ()) -> Said:
+def read_settings(connection: Connection, *, options: bool, further: tuple[str, ...] = ()) -> StoredSettings:
     """`options`: pgtrickle.pgt_settings is there. `further`: names to ask for beside the known ones."""
     text = statement("settings")
     if options:
@@ -77,7 +77,7 @@ def read_settings(connection: Connection, *, options: bool, further: tuple[str, 
     for name, value in _OPTION.findall(connection.info.options):
         if name.lower().startswith(DATABASE_PREFIX):
             values.setdefault(_plain(name), {})[_CONNECTION_RANK] = re.sub(r"\\(.)", r"\1", value)
-    return Said(values, files_read_at, as_of)
+    return StoredSettings(values, files_read_at, as_of)
 
 
 def names_in_files(connection: Connection) -> tuple[str, ...]:

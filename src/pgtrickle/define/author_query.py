@@ -22,7 +22,7 @@ from pgtrickle.model.flow import Cut, Window
 from pgtrickle.model.identifiers import buffer_copy_name, quote_ident
 from pgtrickle.model.session import evaluated
 from pgtrickle.pipeline.codec import SqlType
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.text.references import references_to
 from pgtrickle.pipeline.text.tokens import identifier, tokenize
 
@@ -97,8 +97,8 @@ def _signed(text: str) -> str:
 
 
 def window_copies(
-    conn: Connection, table: StreamTable, changed: Mapping[int, Changed], *, empty: bool = False
-) -> tuple[dict[int, Changed], list[Copy]]:
+    conn: Connection, table: StreamTable, changed: Mapping[int, ChangedSource], *, empty: bool = False
+) -> tuple[dict[int, ChangedSource], list[Copy]]:
     """The changes as the author's session has them. Of their columns those that the table reads and its author may
     read; a buffer has those of other readers as well."""
     readable = _columns(conn, table, changed)
@@ -118,7 +118,7 @@ def unreadable(conn: Connection, table: StreamTable) -> dict[int, frozenset[int]
 
 
 def _columns(
-    conn: Connection, table: StreamTable, relids: Mapping[int, Changed] | Sequence[int]
+    conn: Connection, table: StreamTable, relids: Mapping[int, ChangedSource] | Sequence[int]
 ) -> dict[int, list[tuple[int, bool]]]:
     wanted = [(s.relid, a) for s in table.sources if s.relid in relids for a in sorted(s.columns)]
     asked = {"relids": [r for r, _ in wanted], "columns": [a for _, a in wanted], "role": table.author}
@@ -148,7 +148,7 @@ def with_copies(conn: Connection, table: StreamTable, query: str) -> tuple[str, 
 # -----------------------------------------------------------------------------------------------------------------
 
 
-class Analyst:
+class QueryDescriber:
     """What PostgreSQL says of statements of a table: as us where its code is trusted, else as its author, because
     analysing and planning run code, too."""
 
@@ -178,7 +178,7 @@ class Analyst:
             for sql in statements:
                 self._conn.execute(f"EXPLAIN {sql}")
             return
-        changed = {relid: Changed(relid, _NONE, 0) for relid in relids}
+        changed = {relid: ChangedSource(relid, _NONE, 0) for relid in relids}
         self._explain(statements, window_copies(self._conn, self._table, changed, empty=True)[1])
 
     def _explain(self, statements: Sequence[str], copies: Sequence[Copy]) -> None:
@@ -221,7 +221,7 @@ def looked_at(
         return
     query, copies = with_copies(conn, table, query)
     empty = [replace(copy, query=f"{copy.query} WITH NO DATA") for copy in copies]
-    changed = {relid: Changed(relid, _NONE, 0) for relid in relids}
+    changed = {relid: ChangedSource(relid, _NONE, 0) for relid in relids}
     empty += window_copies(conn, table, changed, empty=True)[1] if changed else []
     with session(hand_over(conn, snapshot=False), table, empty, may_write=True) as author:
         yield author.look_at(query, name, path or SAFE_PATH), frozenset(copy.name for copy in copies)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from pgtrickle.apply.groups import Groups, KeyType, StateColumn
 from pgtrickle.apply.target import Target
-from pgtrickle.apply.topk import Kept
+from pgtrickle.apply.topk import TopK
 from pgtrickle.db import catalog
 from pgtrickle.db.author import Copy
 from pgtrickle.db.connect import translated
 from pgtrickle.define import operators as meaning
-from pgtrickle.define.author_query import Analyst, unreadable, with_copies
+from pgtrickle.define.author_query import QueryDescriber, unreadable, with_copies
 from pgtrickle.errors import DefinitionError, NotDifferentiableError
 from pgtrickle.model.catalog import REGION, REGION_COLUMN, Relation, StreamTable
 from pgtrickle.model.identifiers import quote_ident
@@ -23,12 +23,12 @@ from pgtrickle.pipeline.parse.query import parse
 from pgtrickle.pipeline.parse.reader import Functions
 from pgtrickle.pipeline.plan.measures import Measure
 from pgtrickle.pipeline.plan.nodes import Aggregate, Plan, scans
-from pgtrickle.pipeline.render.statement_cache import Texts
+from pgtrickle.pipeline.render.statement_cache import StatementCache
 from pgtrickle.pipeline.templates.explain import explain, sample_statements
 from pgtrickle.pipeline.templates.monotone import obstacle
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate
 from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
-from pgtrickle.pipeline.templates.topk import LimitTemplate
+from pgtrickle.pipeline.templates.topk import TopKTemplate
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -51,12 +51,12 @@ class Compiled:
     reason: str | None
     load_sql: str
     explanation: dict[str, Any]
-    kept: Kept | None = None
+    kept: TopK | None = None
     settings: Mapping[str, str] = field(default_factory=dict)  # of the author, under which statements are evaluated
     meant: dict[str, str | None] | None = None  # what the text means, for the plan (define/operators.py)
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
     copies: tuple[Copy, ...] = ()  # what the author's session needs to load it
-    texts: Texts = field(default_factory=Texts, compare=False, repr=False)  # of change statements
+    texts: StatementCache = field(default_factory=StatementCache, compare=False, repr=False)  # of change statements
 
     @property
     def relids(self) -> frozenset[int]:
@@ -74,7 +74,9 @@ def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = 
     return replace(compiled, settings=evaluated(kept), meant=meaning.kept(table, found))
 
 
-def _formatted(conn: Connection, table: StreamTable, found: meaning.Meant, formats: Mapping[str, str]) -> Compiled:
+def _formatted(
+    conn: Connection, table: StreamTable, found: meaning.ResolvedQuery, formats: Mapping[str, str]
+) -> Compiled:
     """A query that makes texts of values, in formats of its author that are not ours."""
     listed = ", ".join(f"{name} {value}" for name, value in sorted(formats.items()))
     reason = f"the query makes texts of values, and its author's session had {listed}"
@@ -98,8 +100,8 @@ def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_
         return _full(conn, table, error.message)
     target = _target(table, template)
     groups, kept = _groups(template, target), None
-    if isinstance(template, LimitTemplate) and groups is not None:
-        kept = Kept(groups, template.order("s", "k"), template.needed, template.wanted)
+    if isinstance(template, TopKTemplate) and groups is not None:
+        kept = TopK(groups, template.order("s", "k"), template.needed, template.wanted)
     explanation = _explained(conn, template)
     length = len(explanation["leaves"][0])
     if table.refresh_mode == "AUTO" and length > MOST_CHARACTERS:
@@ -168,7 +170,7 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     types = meaning.own_types(conn)
     try:
         with translated(), conn.transaction():
-            Analyst(conn, table).explain(list(dict.fromkeys(statements)), sorted(template.relids))
+            QueryDescriber(conn, table).explain(list(dict.fromkeys(statements)), sorted(template.relids))
         if types:
             reason = meaning.compared_otherwise(conn, table, types, statements, sorted(template.relids))
     except DefinitionError as error:
@@ -194,14 +196,14 @@ def _statements(template: Template, *, are_copied: bool) -> list[str]:
     if isinstance(template, FoldTemplate) and template.key_types:
         reread = template.reread_statement(may_be_null=True, whole=True)
         statements.append(reread.replace("%s::text[]", "NULL::text[]").replace("%%", "%"))
-    if isinstance(template, FoldTemplate | LimitTemplate):
+    if isinstance(template, FoldTemplate | TopKTemplate):
         statements.append(template.output_statement(f"(SELECT {_no_state(template)}) AS s"))
     return statements
 
 
 def _without_storage(template: Template) -> Template:
     """The same over an empty relation: the table gets its new columns only when its load is ready."""
-    if isinstance(template, LimitTemplate):
+    if isinstance(template, TopKTemplate):
         return replace(template, state=f"(SELECT {_no_state(template)} WHERE false)")
     if not isinstance(template, RegionTemplate | RecursionTemplate):
         return template
@@ -241,7 +243,7 @@ def _template(conn: Connection, table: StreamTable) -> Template:
 
 
 def _compiled_plan(conn: Connection, table: StreamTable, plan: Plan) -> Template:
-    target, analyst = _target(table), Analyst(conn, table)
+    target, analyst = _target(table), QueryDescriber(conn, table)
 
     def describe(sql: str) -> list[SqlType]:
         # In a savepoint: part of a query that takes something from outside has no meaning by itself, and is asked for.
@@ -270,17 +272,17 @@ def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) ->
 
 def _still_valid(conn: Connection, table: StreamTable) -> None:
     """Raises when the query itself does not stand any more: then its text, not our cutting of it, is at fault."""
-    Analyst(conn, table).plan(table.query)
+    QueryDescriber(conn, table).plan(table.query)
 
 
 def _prove(conn: Connection, table: StreamTable, template: Template) -> None:
     """PostgreSQL plans the load and the visible rows, so that a text which does not fit is found now."""
-    Analyst(conn, table).plan(template.load_statement())
-    if isinstance(template, FoldTemplate | LimitTemplate):
+    QueryDescriber(conn, table).plan(template.load_statement())
+    if isinstance(template, FoldTemplate | TopKTemplate):
         catalog.plan(conn, template.output_statement(f"(SELECT {_no_state(template)}) AS s"))
 
 
-def _no_state(template: FoldTemplate | LimitTemplate) -> str:
+def _no_state(template: FoldTemplate | TopKTemplate) -> str:
     """The columns of the state, as NULLs."""
     columns = [f"NULL::{t.declared} AS k{i}" for i, t in enumerate(_key_types(template))]
     columns += [f"NULL::{c.type} AS {c.name}" for c in _state_columns(template)]
@@ -310,19 +312,19 @@ def _target(table: StreamTable, template: Template | None = None) -> Target:
 
 
 def _groups(template: Template, target: Target) -> Groups | None:
-    if not isinstance(template, FoldTemplate | LimitTemplate):
+    if not isinstance(template, FoldTemplate | TopKTemplate):
         return None
     key_types = tuple(KeyType(t.declared, t.base) for t in _key_types(template))
     is_limited = isinstance(template, FoldTemplate) and template.plan.is_limited
     return Groups(target, key_types, tuple(_state_columns(template)), template.output_statement, is_limited)
 
 
-def _key_types(template: FoldTemplate | LimitTemplate) -> tuple[SqlType, ...]:
+def _key_types(template: FoldTemplate | TopKTemplate) -> tuple[SqlType, ...]:
     return template.key_types if isinstance(template, FoldTemplate) else template.types
 
 
-def _state_columns(template: FoldTemplate | LimitTemplate) -> list[StateColumn]:
-    if isinstance(template, LimitTemplate):
+def _state_columns(template: FoldTemplate | TopKTemplate) -> list[StateColumn]:
+    if isinstance(template, TopKTemplate):
         return []
     return [
         StateColumn(m.name(suffix), type_, _fold(m, suffix), m.base)

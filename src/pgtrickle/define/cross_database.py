@@ -20,7 +20,7 @@ from pgtrickle.db.statements import statement
 from pgtrickle.define.operators import explicit
 from pgtrickle.errors import DefinitionError, InvariantError, PgtrickleError, SourceChangedError, TransientError
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.origin.sessions import Origins, Place
+from pgtrickle.origin.sessions import OriginDatabase, OriginSessions
 from pgtrickle.pipeline.text.references import reference_at, references_to
 from pgtrickle.pipeline.text.tokens import without_constants
 from pgtrickle.telemetry import event
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 class OriginTable:
     """A table of another database, as somebody who may read it sees it."""
 
-    place: Place
+    place: OriginDatabase
     schema: str
     name: str
     relid: int
@@ -67,7 +67,7 @@ class _Shell:
 
 
 @dataclass(slots=True)
-class Asked:
+class PendingDefinition:
     """A row of pgt_definitions: what is wanted, and by whom."""
 
     schema: str
@@ -85,7 +85,7 @@ class Asked:
         return {"schema": self.schema, "name": self.name, "asked_at": self.asked_at}
 
 
-def define_pending(home: Connection, dsn: str, origins: Origins) -> int:
+def define_pending(home: Connection, dsn: str, origins: OriginSessions) -> int:
     """All that wait; those that are refused, or cannot be decided now, say why. Returns how many were accepted."""
     accepted = 0
     for asked in pending(home):
@@ -106,7 +106,7 @@ def define_pending(home: Connection, dsn: str, origins: Origins) -> int:
     return accepted
 
 
-def _refuse(home: Connection, asked: Asked, error: PgtrickleError) -> None:
+def _refuse(home: Connection, asked: PendingDefinition, error: PgtrickleError) -> None:
     is_final = not isinstance(error, TransientError)
     with translated():
         home.execute(
@@ -119,12 +119,12 @@ def _refuse(home: Connection, asked: Asked, error: PgtrickleError) -> None:
     )
 
 
-def pending(home: Connection) -> list[Asked]:
+def pending(home: Connection) -> list[PendingDefinition]:
     with translated():
-        return [Asked(*row) for row in home.execute(statement("definitions_pending")).fetchall()]
+        return [PendingDefinition(*row) for row in home.execute(statement("definitions_pending")).fetchall()]
 
 
-def define(home: Connection, dsn: str, origins: Origins, asked: Asked) -> None:
+def define(home: Connection, dsn: str, origins: OriginSessions, asked: PendingDefinition) -> None:
     """In a transaction of `home`, with the rights of the role that asks."""
     find = _finder(dsn, origins, asked.role)
     keywords = catalog.keywords(home)
@@ -189,7 +189,7 @@ def require_columns(home: Connection) -> None:
 
 def _type(
     home: Connection,
-    asked: Asked,
+    asked: PendingDefinition,
     keywords: frozenset[str],
     place: Callable[[tuple[str, ...]], tuple[str, str]],
 ) -> None:
@@ -200,7 +200,7 @@ def _type(
         text = reference.replaced(text, *place(reference.parts))
 
 
-def _finder(dsn: str, origins: Origins, role: str) -> Callable[[tuple[str, ...]], OriginTable]:
+def _finder(dsn: str, origins: OriginSessions, role: str) -> Callable[[tuple[str, ...]], OriginTable]:
     def find(parts: tuple[str, ...]) -> OriginTable:
         database, schema, name = parts
         with origins.visit(dsn, database) as (conn, place):
@@ -209,7 +209,7 @@ def _finder(dsn: str, origins: Origins, role: str) -> Callable[[tuple[str, ...]]
     return find
 
 
-def find_table(conn: Connection, place: Place, schema: str, name: str, role: str) -> OriginTable:
+def find_table(conn: Connection, place: OriginDatabase, schema: str, name: str, role: str) -> OriginTable:
     """A table at its origin. Raises when it is none whose changes can be captured, or when the role may not read it.
 
     To whoever may not read it, it says no more than that.
@@ -232,7 +232,7 @@ def find_table(conn: Connection, place: Place, schema: str, name: str, role: str
 
 def _shell(
     home: Connection,
-    asked: Asked,
+    asked: PendingDefinition,
     parts: tuple[str, ...],
     find: Callable[[tuple[str, ...]], OriginTable],
 ) -> tuple[str, str]:

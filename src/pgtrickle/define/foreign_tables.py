@@ -24,7 +24,7 @@ from pgtrickle.define.cross_database import OriginTable, ensure_mirror, find_tab
 from pgtrickle.define.renames import typed_text
 from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
 from pgtrickle.model.texts import same_text
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.text.references import references_to
 from pgtrickle.telemetry import event
 
@@ -79,7 +79,7 @@ class _Candidate:
         return True
 
 
-def serve_shared(home: Connection, dsn: str, origins: Origins) -> int:
+def serve_shared(home: Connection, dsn: str, origins: OriginSessions) -> int:
     """Moves what can be moved; returns how many stream tables were. An origin that does not answer changes nothing."""
     with translated():
         rows = home.execute(statement("shared_candidates")).fetchall()
@@ -107,7 +107,7 @@ def _candidate(row: Sequence[Any]) -> _Candidate:
     return _Candidate(*values)
 
 
-def _serve(home: Connection, dsn: str, origins: Origins, pgt_id: int, candidates: Sequence[_Candidate]) -> int:
+def _serve(home: Connection, dsn: str, origins: OriginSessions, pgt_id: int, candidates: Sequence[_Candidate]) -> int:
     found: dict[int, OriginTable] = {}
     reason: str | None = None
     for candidate in candidates:
@@ -143,7 +143,7 @@ def _follow_here(home: Connection, pgt_id: int, candidates: Sequence[_Candidate]
     )
 
 
-def _origin(dsn: str, origins: Origins, candidate: _Candidate) -> OriginTable:
+def _origin(dsn: str, origins: OriginSessions, candidate: _Candidate) -> OriginTable:
     if candidate.schema is None:
         raise DefinitionError("the table is gone")
     if candidate.origin is None:
@@ -171,7 +171,7 @@ def _origin(dsn: str, origins: Origins, candidate: _Candidate) -> OriginTable:
     return table
 
 
-def _declared(dsn: str, origins: Origins, database: str) -> str:
+def _declared(dsn: str, origins: OriginSessions, database: str) -> str:
     """database@host:port as a subscription has it, with the host as this fleet names it. Others stay as they are."""
     name, _, server = database.rpartition("@")
     host, _, port = server.rpartition(":")
@@ -179,7 +179,7 @@ def _declared(dsn: str, origins: Origins, database: str) -> str:
     return database if found is None else f"{name}@{found}"
 
 
-def _server(dsn: str, origins: Origins, host: str | None, port: str) -> str | None:
+def _server(dsn: str, origins: OriginSessions, host: str | None, port: str) -> str | None:
     """The server of the fleet that is meant. `localhost` is, to a server, where it is itself."""
     own = server_label(dsn)
     if host is None or host.startswith("/") or host in ("localhost", "127.0.0.1", "::1"):

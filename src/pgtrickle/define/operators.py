@@ -35,7 +35,7 @@ FIRST_OF_USERS = 16384
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
+class ResolvedQuery:
     """A text that means under our search_path what the author's did. `only_whole`: why it cannot be followed from
     changes as it is written now."""
 
@@ -49,26 +49,26 @@ def mark(table: StreamTable) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def meant(conn: Connection, table: StreamTable) -> Meant:
+def meant(conn: Connection, table: StreamTable) -> ResolvedQuery:
     """Of tables from before operators were kept: the text as it is."""
     if not table.session_settings or table.mirror is not None:
-        return Meant(table.query)
+        return ResolvedQuery(table.query)
     known = (table.plan or {}).get("meant")
     if isinstance(known, dict) and known.get("mark") == mark(table):
-        return Meant(known["query"] or table.query, known["only_whole"])
+        return ResolvedQuery(known["query"] or table.query, known["only_whole"])
     try:
         return explicit(conn, table.query, table.operators, table.session_settings.get("search_path"), table)
     except NotDifferentiableError as error:
         raise SourceChangedError(error.message, hint=error.hint) from error
 
 
-def as_meant(table: StreamTable, found: Meant) -> StreamTable:
+def as_meant(table: StreamTable, found: ResolvedQuery) -> StreamTable:
     """The table with this text, which is not looked at again."""
     written = replace(table, query=found.query)
     return replace(written, plan={**(table.plan or {}), "meant": kept(written, found)})
 
 
-def kept(table: StreamTable, found: Meant) -> dict[str, str | None]:
+def kept(table: StreamTable, found: ResolvedQuery) -> dict[str, str | None]:
     """For the plan."""
     query = found.query if found.query != table.query else None
     return {"mark": mark(table), "query": query, "only_whole": found.only_whole}
@@ -90,7 +90,7 @@ def view_explicit(conn: Connection, relation: Relation, table: StreamTable) -> R
 
 def explicit(
     conn: Connection, query: str, operators: Sequence[int], path: str | None, table: StreamTable | None = None
-) -> Meant:
+) -> ResolvedQuery:
     """`path`: the author's; None where it is not known. `table`: whose query it is, if it is one already. Raises when
     the text cannot be written so that it has these operators."""
     wanted = Counter(operators)
@@ -98,7 +98,7 @@ def explicit(
     # Operators of pg_catalog that are others now go by types of columns that are others now.
     are_built_in = ours is not None and all(o < FIRST_OF_USERS for o in (*ours, *wanted))
     if ours == wanted or are_built_in:
-        return Meant(query)
+        return ResolvedQuery(query)
     theirs = [tuple(row) for row in conn.execute(statement("operator_names"), {"operators": list(wanted)}).fetchall()]
     schemas = list(dict.fromkeys(schema for _, schema, *_ in theirs))
     listed = [quote_ident(schema) for schema in schemas]
@@ -132,7 +132,7 @@ class _Writer:
     wanted: Counter[int]
     tries: int = 0
 
-    def write(self, text: str) -> Meant | None:
+    def write(self, text: str) -> ResolvedQuery | None:
         """First with all of USING as it is; one that is written out takes those around it along."""
         for kinds in (frozenset({"USING"}), frozenset[str]()):
             found = self._places(text, kinds)
@@ -140,7 +140,7 @@ class _Writer:
                 continue
             query, only_whole = found
             if self._is_same(_operators(self.conn, self.table, query, SAFE_PATH), self.wanted):
-                return Meant(query, only_whole)
+                return ResolvedQuery(query, only_whole)
         return None
 
     def _places(self, text: str, left_alone: frozenset[str]) -> tuple[str, str | None] | None:
@@ -160,7 +160,9 @@ class _Writer:
                 only_whole = "IN compares several columns at once, one of them by an operator that is not in pg_catalog"
         return text.replace(_BUILT_IN, "="), only_whole
 
-    def _place(self, text: str, place: implicit.Place, before: Counter[int]) -> tuple[str, Counter[int], bool] | None:
+    def _place(
+        self, text: str, place: implicit.ImplicitComparison, before: Counter[int]
+    ) -> tuple[str, Counter[int], bool] | None:
         for operators in product([*self.equal, _BUILT_IN], repeat=place.width):
             for new in implicit.written(text, place, operators):
                 self.tries += 1

@@ -13,13 +13,13 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import SAFE_PATH, TRANSACTION, connect, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.define.compile import compile_table
-from pgtrickle.define.cross_database import Asked, define, pending
+from pgtrickle.define.cross_database import PendingDefinition, define, pending
 from pgtrickle.define.prepare import judge
 from pgtrickle.define.privileges import lost_privilege
 from pgtrickle.define.renames import follow_renames
 from pgtrickle.errors import ConfigError, DefinitionError, InvariantError, PgtrickleError
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.templates.explain import plan_lines
 from pgtrickle.telemetry import event
 
@@ -57,11 +57,11 @@ def plan_of_query(dsn: str, query: str) -> dict[str, Any]:
         conn.execute(f"SET LOCAL search_path = {SAFE_PATH}")
         for asked in pending(conn):
             if (asked.schema, asked.name) == ("public", _PLANNED):  # it reads other databases
-                define(conn, dsn, Origins(), asked)
+                define(conn, dsn, OriginSessions(), asked)
         return _plan(conn, _found(conn, "public"))
 
 
-def tell_plans(home: Connection, dsn: str, origins: Origins) -> None:
+def tell_plans(home: Connection, dsn: str, origins: OriginSessions) -> None:
     """Answers those who CALL explain_query, or ask by validate_query()."""
     with translated():
         home.execute(statement("plans_forgotten"))
@@ -73,7 +73,7 @@ def tell_plans(home: Connection, dsn: str, origins: Origins) -> None:
                 # A schema in which whoever asks may create, and which is gone with the transaction.
                 home.execute(f"CREATE SCHEMA {_PLANNED}")
                 home.execute(f"GRANT USAGE, CREATE ON SCHEMA {_PLANNED} TO {quote_ident(role)}")
-                define(home, dsn, origins, Asked(_PLANNED, _PLANNED, None, query, {}, path, role))
+                define(home, dsn, origins, PendingDefinition(_PLANNED, _PLANNED, None, query, {}, path, role))
                 found = _plan(home, _found(home, _PLANNED))
             answer |= {"plan": "\n".join(plan_lines(found, statements=True)), "mode": found["mode"]}
             answer["reason"] = found.get("reason")

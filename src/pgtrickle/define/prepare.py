@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class MirrorReader:
     """The database of mirrors, as their origins are told of it."""
 
     key: str
@@ -78,7 +78,7 @@ def _ready(
 
 
 def prepare_mirror(
-    origin: Connection, home: Connection, table: StreamTable, reader: Reader, *, reload: str | None = None
+    origin: Connection, home: Connection, table: StreamTable, reader: MirrorReader, *, reload: str | None = None
 ) -> tuple[StreamTable, Compiled]:
     """The same for a mirror: its source is captured at its origin, where it is known as a reader from then on.
 
@@ -99,7 +99,7 @@ def prepare_mirror(
 
 
 def _mirror_ready(
-    origin: Connection, home: Connection, table: StreamTable, reader: Reader, reload: str | None
+    origin: Connection, home: Connection, table: StreamTable, reader: MirrorReader, reload: str | None
 ) -> Compiled:
     mirror = table.mirror
     assert mirror is not None

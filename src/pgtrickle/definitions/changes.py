@@ -51,7 +51,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ApplyResult:
     """What comes of one database. `left` are stream tables of the set that no file defines any more."""
 
     database: str

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pgtrickle.db import Connection
 from pgtrickle.definitions import present
 from pgtrickle.definitions.changes import OptionChange
-from pgtrickle.definitions.present import Asked, Present, sqlstate
+from pgtrickle.definitions.present import PendingTable, StoredTable, sqlstate
 from pgtrickle.definitions.sqlfile import trimmed
 from pgtrickle.definitions.wanted import DEFAULTS, Definition, Option
 from pgtrickle.errors import PgtrickleError
@@ -30,7 +30,7 @@ def differences(old: Mapping[str, Option], new: Mapping[str, Option]) -> tuple[O
     )
 
 
-def new_query(conn: Connection, have: Present, definition: Definition) -> str | None:
+def new_query(conn: Connection, have: StoredTable, definition: Definition) -> str | None:
     """The new query as PostgreSQL understands it; None when it is the old one in other words."""
     try:
         new = present.normalised(conn, definition.query)
@@ -51,13 +51,13 @@ def new_query(conn: Connection, have: Present, definition: Definition) -> str | 
     return None if old == new else new
 
 
-def is_asked(asked: Asked, definition: Definition, options: Mapping[str, Option]) -> bool:
+def is_asked(asked: PendingTable, definition: Definition, options: Mapping[str, Option]) -> bool:
     """Whether the control plane has been asked for just this and may still do it."""
     same = trimmed(asked.query) == definition.query and stored(asked.options) == stored(options)
     return same and asked.refusal is None
 
 
-def as_asked(have: Present, asked: Asked | None) -> Present:
+def as_asked(have: StoredTable, asked: PendingTable | None) -> StoredTable:
     """A stream table as it will be when the control plane has done what it was asked for."""
     if asked is None or asked.refusal is not None:
         return have

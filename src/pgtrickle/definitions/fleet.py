@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from pgtrickle.db import statement, translated
 from pgtrickle.db.connect import TRANSACTION, connect
 from pgtrickle.db.discover import in_database
-from pgtrickle.definitions.changes import Outcome
+from pgtrickle.definitions.changes import ApplyResult
 from pgtrickle.definitions.present import require_ready
 from pgtrickle.definitions.settle import settle
 from pgtrickle.definitions.tables import Policy
-from pgtrickle.definitions.wanted import Definition, DefinitionSet, Group, Problem
+from pgtrickle.definitions.wanted import Definition, DefinitionProblem, DefinitionSet, GroupDefinition
 from pgtrickle.errors import ConfigError, PgtrickleError, RefusedError, TransientError
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetDatabase:
     """A database and what the set defines for it. `named`: by its own name, not only by a glob."""
 
     database: str
     definitions: tuple[Definition, ...] = ()
-    groups: tuple[Group, ...] = ()
+    groups: tuple[GroupDefinition, ...] = ()
     named: bool = False
 
     @property
@@ -80,11 +80,13 @@ def databases(dsn: str, only: Sequence[str]) -> Databases:
     return found
 
 
-def targets(wanted: DefinitionSet, known: Databases, *, everywhere: bool) -> tuple[list[Target], list[Problem]]:
+def targets(
+    wanted: DefinitionSet, known: Databases, *, everywhere: bool
+) -> tuple[list[TargetDatabase], list[DefinitionProblem]]:
     """The databases that the set concerns, by name; `everywhere`: also those where it may have left something."""
-    items: list[Definition | Group] = [*wanted.definitions, *wanted.groups]
+    items: list[Definition | GroupDefinition] = [*wanted.definitions, *wanted.groups]
     problems = [
-        Problem(item.at, f"no database matches {pattern}", f"there are {', '.join(known.existing)}")
+        DefinitionProblem(item.at, f"no database matches {pattern}", f"there are {', '.join(known.existing)}")
         for item in items
         if (pattern := known.unmatched(item.databases or wanted.databases)) is not None
     ]
@@ -95,7 +97,7 @@ def targets(wanted: DefinitionSet, known: Databases, *, everywhere: bool) -> tup
         for name, named in found.items():
             chosen[name] = named or chosen.get(name, False)
     return [
-        Target(
+        TargetDatabase(
             name,
             tuple(d for d, found in definitions if name in found),
             tuple(g for g, found in groups if name in found),
@@ -105,18 +107,22 @@ def targets(wanted: DefinitionSet, known: Databases, *, everywhere: bool) -> tup
     ], problems
 
 
-def plan(dsn: str, wanted: DefinitionSet, target: Target, policy: Policy) -> Outcome | None:
+def plan(dsn: str, wanted: DefinitionSet, target: TargetDatabase, policy: Policy) -> ApplyResult | None:
     """What would be done in one database; nothing is left behind. None: it does not concern the set."""
     return _visit(dsn, wanted, target, policy, None)
 
 
-def carry_out(dsn: str, wanted: DefinitionSet, target: Target, policy: Policy, planned: Outcome) -> Outcome:
+def carry_out(
+    dsn: str, wanted: DefinitionSet, target: TargetDatabase, policy: Policy, planned: ApplyResult
+) -> ApplyResult:
     """Does what was planned, in one transaction; refuses when it would be something else by now."""
     done = _visit(dsn, wanted, target, policy, planned)
     return done if done is not None else planned
 
 
-def _visit(dsn: str, wanted: DefinitionSet, target: Target, policy: Policy, planned: Outcome | None) -> Outcome | None:
+def _visit(
+    dsn: str, wanted: DefinitionSet, target: TargetDatabase, policy: Policy, planned: ApplyResult | None
+) -> ApplyResult | None:
     warnings: list[str] = []
     entered = False
     try:
@@ -128,7 +134,7 @@ def _visit(dsn: str, wanted: DefinitionSet, target: Target, policy: Policy, plan
                 if target.named:
                     raise ConfigError("pgtrickle is not installed", hint="run pgtrickle install for this database")
                 note = "pgtrickle is not installed here, nothing is applied"
-                return Outcome(target.database, warnings=(note,)) if target.concerned else None
+                return ApplyResult(target.database, warnings=(note,)) if target.concerned else None
             entered = True
             with conn.transaction(force_rollback=planned is None), _warnings(conn, warnings):
                 settled = settle(conn, wanted.name, target.definitions, target.groups, policy, dry=planned is None)
@@ -136,12 +142,12 @@ def _visit(dsn: str, wanted: DefinitionSet, target: Target, policy: Policy, plan
                     raise TransientError("the database has changed since the plan was made", hint="look at it again")
     except PgtrickleError as error:
         if not entered and not target.concerned:
-            return Outcome(target.database, warnings=(f"cannot be looked at: {error.one_line()}",))
+            return ApplyResult(target.database, warnings=(f"cannot be looked at: {error.one_line()}",))
         errors = error.errors if isinstance(error, RefusedError) else (error,)
-        return Outcome(
+        return ApplyResult(
             target.database, errors=tuple(e.one_line() for e in errors), transient=isinstance(error, TransientError)
         )
-    return Outcome(
+    return ApplyResult(
         target.database,
         settled.changes,
         settled.unchanged,

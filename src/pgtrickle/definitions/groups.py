@@ -7,21 +7,23 @@ from collections.abc import Iterable
 from pgtrickle.db import Connection
 from pgtrickle.definitions import present
 from pgtrickle.definitions.changes import ADOPT, ALTER, CREATE, DROP, REFRESH_GROUP, Change, OptionChange
-from pgtrickle.definitions.present import PresentGroup, placed
-from pgtrickle.definitions.wanted import Group, Place
+from pgtrickle.definitions.present import StoredGroup, placed
+from pgtrickle.definitions.wanted import FilePosition, GroupDefinition
 from pgtrickle.errors import DefinitionError
 
 
 class GroupWork:
     """Groups that change are dropped first: a stream table is in one group at most, and may move to another."""
 
-    def __init__(self, conn: Connection, set_name: str, groups: Iterable[Group], *, prune: bool, adopt: bool) -> None:
+    def __init__(
+        self, conn: Connection, set_name: str, groups: Iterable[GroupDefinition], *, prune: bool, adopt: bool
+    ) -> None:
         self.conn = conn
         self.set_name = set_name
         self.prune = prune
         self.adopt = adopt
         self.have = present.groups(conn)
-        self.wanted: dict[str, tuple[Group, tuple[str, ...]]] = {}
+        self.wanted: dict[str, tuple[GroupDefinition, tuple[str, ...]]] = {}
         for group in groups:
             if group.name in self.wanted:
                 first = self.wanted[group.name][0].at
@@ -30,9 +32,9 @@ class GroupWork:
                 self.wanted[group.name] = (group, self._members(group))
         self.changes: list[Change] = []
         self.unchanged = 0
-        self.waiting: list[tuple[Group, str | None]] = []
+        self.waiting: list[tuple[GroupDefinition, str | None]] = []
 
-    def members(self) -> dict[str, Place]:
+    def members(self) -> dict[str, FilePosition]:
         """Stream tables that some group needs."""
         return {member: group.at for group, members in self.wanted.values() for member in members}
 
@@ -72,7 +74,7 @@ class GroupWork:
                 if owner is not None:
                     self.conn.execute("SELECT pgtrickle._note_group_applied(%s, %s)", [group.name, owner])
 
-    def _members(self, group: Group) -> tuple[str, ...]:
+    def _members(self, group: GroupDefinition) -> tuple[str, ...]:
         rows = self.conn.execute(
             """SELECT pg_catalog.format('%%I.%%I', st.pgt_schema, st.pgt_name)
                FROM pg_catalog.unnest(%s::text[]) AS m(name)
@@ -86,11 +88,11 @@ class GroupWork:
         self.conn.execute("SELECT pgtrickle.drop_refresh_group(%s)", [name])
 
 
-def _isolation(group: Group) -> str:
+def _isolation(group: GroupDefinition) -> str:
     return group.isolation.strip().lower().replace(" ", "_")
 
 
-def _change(action: str, group: Group, members: tuple[str, ...], have: PresentGroup | None) -> Change:
+def _change(action: str, group: GroupDefinition, members: tuple[str, ...], have: StoredGroup | None) -> Change:
     before = ("", "") if have is None else (", ".join(have.members), have.isolation)
     after = (", ".join(members), _isolation(group))
     options = tuple(

@@ -9,12 +9,12 @@ from typing import Any
 
 from pgtrickle.db import Connection, statement, translated
 from pgtrickle.definitions.order import Name
-from pgtrickle.definitions.wanted import Option, Place
+from pgtrickle.definitions.wanted import FilePosition, Option
 from pgtrickle.errors import ConfigError, PgtrickleError
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class StoredTable:
     """A stream table as the catalog has it; `options` are those that are not the default."""
 
     pgt_id: int
@@ -32,7 +32,7 @@ class Present:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PendingTable:
     """A definition over other databases that waits for the control plane, or was refused by it."""
 
     label: str
@@ -42,26 +42,26 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class PresentGroup:
+class StoredGroup:
     name: str
     isolation: str
     members: tuple[str, ...]
     applied_from: str | None
 
 
-def stream_tables(conn: Connection, pgt_id: int | None = None) -> dict[Name, Present]:
+def stream_tables(conn: Connection, pgt_id: int | None = None) -> dict[Name, StoredTable]:
     rows = conn.execute(statement("definitions_present"), [pgt_id]).fetchall()
-    return {(row[1], row[2]): Present(row[0], (row[1], row[2]), *row[3:]) for row in rows}
+    return {(row[1], row[2]): StoredTable(row[0], (row[1], row[2]), *row[3:]) for row in rows}
 
 
-def asked(conn: Connection) -> dict[Name, Asked]:
+def asked(conn: Connection) -> dict[Name, PendingTable]:
     rows = conn.execute("SELECT * FROM pgtrickle._asked()").fetchall()
-    return {(row[0], row[1]): Asked(*row[2:]) for row in rows}
+    return {(row[0], row[1]): PendingTable(*row[2:]) for row in rows}
 
 
-def groups(conn: Connection) -> dict[str, PresentGroup]:
+def groups(conn: Connection) -> dict[str, StoredGroup]:
     rows = conn.execute(statement("definitions_groups")).fetchall()
-    return {row[0]: PresentGroup(row[0], row[1], tuple(row[2]), row[3]) for row in rows}
+    return {row[0]: StoredGroup(row[0], row[1], tuple(row[2]), row[3]) for row in rows}
 
 
 def reads(conn: Connection) -> dict[Name, set[Name]]:
@@ -97,7 +97,7 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 @contextmanager
-def placed(at: Place) -> Iterator[None]:
+def placed(at: FilePosition) -> Iterator[None]:
     """Errors that leave this block say where in the files their cause stands."""
     try:
         with translated():

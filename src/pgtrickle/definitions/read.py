@@ -8,14 +8,14 @@ from pathlib import Path, PurePath
 
 from pgtrickle.definitions.sqlfile import read_sql
 from pgtrickle.definitions.tomlfile import OutsideError, read_toml
-from pgtrickle.definitions.wanted import Definition, DefinitionSet, Group, Place, Problem
+from pgtrickle.definitions.wanted import Definition, DefinitionProblem, DefinitionSet, FilePosition, GroupDefinition
 from pgtrickle.errors import ConfigError
 
 _KINDS = (".sql", ".toml")
 LINK_HINT = "definitions are read below the folder that -f names only: put the file there"
 
 
-def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[Problem, ...]]:
+def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[DefinitionProblem, ...]]:
     """The set in a folder, or in a single file, and everything that is wrong with it.
 
     `name` wins over what a TOML file calls the set, that over the folder's own name.
@@ -23,12 +23,12 @@ def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[
     if not root.exists():
         raise ConfigError(f"{root} does not exist", hint="give a folder, or a file, with definitions: -f DIR")
     definitions: list[Definition] = []
-    groups: list[Group] = []
-    problems: list[Problem] = []
+    groups: list[GroupDefinition] = []
+    problems: list[DefinitionProblem] = []
     files = [root] if root.is_file() else list(_files(root, root.resolve(), problems))
     if not files and not problems:
         raise ConfigError(f"there is no .sql or .toml file in {root}", hint="see docs/howto/definitions.md")
-    named: dict[str, Place] = {}
+    named: dict[str, FilePosition] = {}
     databases: tuple[str, ...] = ()
     queries: set[Path] = set()
     for path in (path for path in files if path.suffix == ".toml"):
@@ -52,14 +52,14 @@ def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[
                 problems += wrong
     if len(named) > 1:
         first, *_, last = named
-        problems.append(Problem(named[last], f"the set is called {last} here and {first} in {named[first]}"))
+        problems.append(DefinitionProblem(named[last], f"the set is called {last} here and {first} in {named[first]}"))
     own = root.resolve()
     given = name or next(iter(named), own.stem if root.is_file() else own.name)
     result = DefinitionSet(given, tuple(sorted(definitions, key=lambda d: d.at)), tuple(groups), databases)
     return result, tuple(sorted(problems, key=lambda problem: problem.at))
 
 
-def _files(folder: Path, root: Path, problems: list[Problem]) -> Iterator[Path]:
+def _files(folder: Path, root: Path, problems: list[DefinitionProblem]) -> Iterator[Path]:
     """In the order of their names, folders below included; what begins with a dot is somebody else's."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
@@ -67,7 +67,9 @@ def _files(folder: Path, root: Path, problems: list[Problem]) -> Iterator[Path]:
         if path.is_symlink() and (path.is_dir() or path.suffix in _KINDS):
             there = path.resolve()
             if not there.is_relative_to(root) or path.parent.resolve().is_relative_to(there):
-                problem = Problem(Place(str(path), 1), "is a symbolic link that leads out of the folder", LINK_HINT)
+                problem = DefinitionProblem(
+                    FilePosition(str(path), 1), "is a symbolic link that leads out of the folder", LINK_HINT
+                )
                 problems.append(problem)
                 continue
         if path.is_dir():
@@ -85,16 +87,16 @@ def is_below(folder: Path, file: str) -> bool:
     )
 
 
-def _text(path: Path, problems: list[Problem]) -> str | None:
+def _text(path: Path, problems: list[DefinitionProblem]) -> str | None:
     try:
         if not path.is_file():
             raise OSError(None, "it is no file")
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        problems.append(Problem(Place(str(path), 1), f"cannot be read: {error.strerror}"))
+        problems.append(DefinitionProblem(FilePosition(str(path), 1), f"cannot be read: {error.strerror}"))
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        problems.append(Problem(Place(str(path), line), "is not UTF-8"))
+        problems.append(DefinitionProblem(FilePosition(str(path), line), "is not UTF-8"))
     return None
 
 

@@ -13,13 +13,13 @@ from pgtrickle.db import Connection, translated
 from pgtrickle.definitions.changes import Change
 from pgtrickle.definitions.groups import GroupWork
 from pgtrickle.definitions.tables import Policy, TableWork
-from pgtrickle.definitions.wanted import Definition, Group
+from pgtrickle.definitions.wanted import Definition, GroupDefinition
 
 _LOCK = 0x7067_6465  # "pgde": one apply per database at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ApplyChanges:
     changes: tuple[Change, ...]
     unchanged: int
     left: tuple[str, ...]
@@ -30,11 +30,11 @@ def settle(
     conn: Connection,
     set_name: str,
     definitions: Iterable[Definition],
-    groups: Iterable[Group],
+    groups: Iterable[GroupDefinition],
     policy: Policy,
     *,
     dry: bool,
-) -> Settled:
+) -> ApplyChanges:
     """Raises at the first definition that PostgreSQL refuses; then nothing of it counts."""
     with translated():
         conn.execute("SELECT pgtrickle._require_primary()")
@@ -54,4 +54,4 @@ def settle(
     grouping.finish()
     changes = work.changes() + grouping.changes
     unchanged = sum(change is None for change in work.done.values())
-    return Settled(tuple(changes), unchanged + grouping.unchanged, left, tuple(work.warnings()))
+    return ApplyChanges(tuple(changes), unchanged + grouping.unchanged, left, tuple(work.warnings()))

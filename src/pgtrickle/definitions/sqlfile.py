@@ -9,15 +9,23 @@ import csv
 import re
 from pathlib import PurePath
 
-from pgtrickle.definitions.wanted import OPTIONS, Definition, Option, Place, Problem, nearest, option_value
+from pgtrickle.definitions.wanted import (
+    OPTIONS,
+    Definition,
+    DefinitionProblem,
+    FilePosition,
+    Option,
+    nearest,
+    option_value,
+)
 
 KEYS = frozenset({"name", "database", "databases", *OPTIONS})
 _KEY = re.compile(r"--\s*([A-Za-z_]+)\s*:(?:\s+(.*))?$")
 
 
-def read_sql(path: str, text: str) -> tuple[Definition | None, list[Problem]]:
+def read_sql(path: str, text: str) -> tuple[Definition | None, list[DefinitionProblem]]:
     """The definition in a file's text, or what is wrong with it."""
-    problems: list[Problem] = []
+    problems: list[DefinitionProblem] = []
     name, named_at = _stem(path), 1
     databases: tuple[str, ...] = ()
     options: dict[str, Option] = {}
@@ -31,14 +39,16 @@ def read_sql(path: str, text: str) -> tuple[Definition | None, list[Problem]]:
         match = _KEY.match(row.strip())
         if match is None:
             continue
-        key, value, at = match[1].lower(), (match[2] or "").strip(), Place(path, number)
+        key, value, at = match[1].lower(), (match[2] or "").strip(), FilePosition(path, number)
         if key not in KEYS:
             hint = f"{nearest(key, KEYS)} Other comments go below the first empty line."
-            problems.append(Problem(at, f"unknown key {match[1]}", hint))
+            problems.append(DefinitionProblem(at, f"unknown key {match[1]}", hint))
         elif key in lines or (key.startswith("database") and databases):
-            problems.append(Problem(at, f"{key} is given twice", f"see line {lines.get(key, 1)}"))
+            problems.append(DefinitionProblem(at, f"{key} is given twice", f"see line {lines.get(key, 1)}"))
         elif not value:
-            problems.append(Problem(at, f"{key} has no value", f"write -- {key}: value, or leave the line out"))
+            problems.append(
+                DefinitionProblem(at, f"{key} has no value", f"write -- {key}: value, or leave the line out")
+            )
         else:
             lines[key] = number
             if key == "name":
@@ -49,16 +59,16 @@ def read_sql(path: str, text: str) -> tuple[Definition | None, list[Problem]]:
                 try:
                     options[key] = option_value(key, value)
                 except ValueError as error:
-                    problems.append(Problem(at, f"{key} is not {error}: {value}"))
+                    problems.append(DefinitionProblem(at, f"{key} is not {error}: {value}"))
     query = trimmed("\n".join(rows[below:]))
     blank = next((i for i, row in enumerate(rows[below:]) if row.strip()), 0)
     if not query:
         hint = "write the SELECT below the header; the header ends at the first empty line"
-        problems.append(Problem(Place(path, max(below, 1)), "there is no query", hint))
+        problems.append(DefinitionProblem(FilePosition(path, max(below, 1)), "there is no query", hint))
     if problems:
         return None, problems
-    at = Place(path, named_at)
-    return Definition(name, query, at, Place(path, below + blank + 1), options, databases, lines), []
+    at = FilePosition(path, named_at)
+    return Definition(name, query, at, FilePosition(path, below + blank + 1), options, databases, lines), []
 
 
 def trimmed(query: str) -> str:

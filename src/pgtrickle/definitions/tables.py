@@ -14,8 +14,8 @@ from pgtrickle.definitions import present
 from pgtrickle.definitions.changes import ADOPT, ALTER, CREATE, DROP, REPLACE, Change
 from pgtrickle.definitions.compare import as_asked, differences, is_asked, new_query, stored
 from pgtrickle.definitions.order import Name, mentions, upstream_first
-from pgtrickle.definitions.present import Present, placed, sqlstate
-from pgtrickle.definitions.wanted import DEFAULTS, Definition, Option, Place
+from pgtrickle.definitions.present import StoredTable, placed, sqlstate
+from pgtrickle.definitions.wanted import DEFAULTS, Definition, FilePosition, Option
 from pgtrickle.errors import DefinitionError, PgtrickleError, RefusedError, TransientError
 from pgtrickle.model.identifiers import qualified
 from pgtrickle.model.session import USUAL
@@ -108,7 +108,7 @@ class TableWork:
             causes = [e for name, e in self.refused.items() if not (guess[name] & self.refused.keys())]
             raise RefusedError(causes or list(self.refused.values()))
 
-    def drop_rest(self, *, dry: bool, needed: Mapping[str, Place]) -> tuple[str, ...]:
+    def drop_rest(self, *, dry: bool, needed: Mapping[str, FilePosition]) -> tuple[str, ...]:
         """Drops what the set has created and no longer defines, downstream first; only tells it without prune."""
         rest = [n for n, t in self.now.items() if t.applied_from == self.set_name and n not in self.wanted]
         if not self.policy.prune:
@@ -157,7 +157,7 @@ class TableWork:
         self.labels[schema, name] = label
         return schema, name
 
-    def _put(self, name: Name, definition: Definition) -> tuple[Change | None, Present | None]:
+    def _put(self, name: Name, definition: Definition) -> tuple[Change | None, StoredTable | None]:
         options, have, asked = self.options[name], self.now.get(name), self.asked.get(name)
         if have is None and asked is not None and is_asked(asked, definition, options):
             return None, None
@@ -182,7 +182,9 @@ class TableWork:
         row = self.conn.execute("SELECT pgtrickle._check_options(%s::jsonb)", [json.dumps(options)]).fetchone()
         return dict(row[0]) if row else {}
 
-    def _create(self, name: Name, definition: Definition, options: dict[str, Option]) -> tuple[Change, Present | None]:
+    def _create(
+        self, name: Name, definition: Definition, options: dict[str, Option]
+    ) -> tuple[Change, StoredTable | None]:
         given = {key: value for key, value in options.items() if key != "tier"}
         self._call("create_stream_table", name=qualified(*name), query=definition.query, **given)
         found = self._created(name, options)
@@ -200,8 +202,8 @@ class TableWork:
         return change, found
 
     def _alter(
-        self, name: Name, have: Present, definition: Definition, options: dict[str, Option]
-    ) -> tuple[Change | None, Present]:
+        self, name: Name, have: StoredTable, definition: Definition, options: dict[str, Option]
+    ) -> tuple[Change | None, StoredTable]:
         query = new_query(self.conn, have, definition)
         changed = differences(have.options, stored(options))
         set_name = self.set_name if self.policy.adopt else None
@@ -287,14 +289,14 @@ class TableWork:
             at = replace(definition.query_at, line=definition.query_at.line + line)
         return type(error)(f"{at}: {error.message}", hint=hint or error.hint)
 
-    def _noted(self, name: Name, set_name: str | None, unset: list[str] | None = None) -> Present:
+    def _noted(self, name: Name, set_name: str | None, unset: list[str] | None = None) -> StoredTable:
         row = self.conn.execute("SELECT pgtrickle._find(%s)", [qualified(*name)]).fetchone()
         assert row is not None
         if set_name is not None or unset:
             self.conn.execute("SELECT pgtrickle._note_applied(%s, %s, %s)", [row[0], set_name, unset or []])
         return present.stream_tables(self.conn, row[0])[name]
 
-    def _created(self, name: Name, options: Mapping[str, Option]) -> Present | None:
+    def _created(self, name: Name, options: Mapping[str, Option]) -> StoredTable | None:
         """What has become of a new definition. None: the control plane has been asked for it."""
         asked = present.asked(self.conn).get(name)
         if asked is not None and asked.refusal is None and asked != self.asked.get(name):

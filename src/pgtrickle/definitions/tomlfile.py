@@ -10,7 +10,16 @@ from pathlib import PurePath
 from typing import Any
 
 from pgtrickle.definitions.sqlfile import trimmed
-from pgtrickle.definitions.wanted import OPTIONS, Definition, Group, Option, Place, Problem, nearest, option_value
+from pgtrickle.definitions.wanted import (
+    OPTIONS,
+    Definition,
+    DefinitionProblem,
+    FilePosition,
+    GroupDefinition,
+    Option,
+    nearest,
+    option_value,
+)
 
 TOP = frozenset({"set", "databases", "database", "stream_table", "refresh_group"})
 TABLE_KEYS = frozenset({"name", "query", "query_file", "database", "databases", *OPTIONS})
@@ -28,10 +37,10 @@ class TomlFile:
     """What one file holds."""
 
     definitions: list[Definition] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    groups: list[GroupDefinition] = field(default_factory=list)
+    problems: list[DefinitionProblem] = field(default_factory=list)
     set_name: str | None = None
-    set_at: Place | None = None
+    set_at: FilePosition | None = None
     databases: tuple[str, ...] = ()
     query_files: list[str] = field(default_factory=list)
 
@@ -44,8 +53,8 @@ def read_toml(path: str, text: str, read_query: Callable[[str], str]) -> TomlFil
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
-        at = Place(path, int(line[1]) if line else max(text.count("\n"), 1))
-        found.problems.append(Problem(at, f"not valid TOML: {error}"))
+        at = FilePosition(path, int(line[1]) if line else max(text.count("\n"), 1))
+        found.problems.append(DefinitionProblem(at, f"not valid TOML: {error}"))
         return found
     lines = _Lines(path, text)
     top = _Reader(found, document, TOP, lines)
@@ -57,7 +66,7 @@ def read_toml(path: str, text: str, read_query: Callable[[str], str]) -> TomlFil
         entries = document.get(kind, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             found.problems.append(
-                Problem(lines.of("", 0, kind), f"{kind} is not a list of tables", f"write [[{kind}]]")
+                DefinitionProblem(lines.of("", 0, kind), f"{kind} is not a list of tables", f"write [[{kind}]]")
             )
             continue
         for number, entry in enumerate(entries):
@@ -80,7 +89,7 @@ def _stream_table(found: TomlFile, reader: _Reader, read_query: Callable[[str], 
         reader.wrong("query", "one of query and query_file is needed" if query is None else "query is given twice")
     elif file is not None:
         try:
-            query, query_at = read_query(file), Place(str(PurePath(reader.lines.path).parent / file), 1)
+            query, query_at = read_query(file), FilePosition(str(PurePath(reader.lines.path).parent / file), 1)
         except OutsideError as error:
             reader.wrong(
                 "query_file", str(error), "put it beside this file, or in a folder below, and name it from here"
@@ -101,7 +110,7 @@ def _stream_table(found: TomlFile, reader: _Reader, read_query: Callable[[str], 
     above = query[: len(query) - len(query.lstrip())].count("\n")
     if file is None and query_at.line in reader.lines.opened:
         above += 1  # the line break behind the quotes is not part of the text
-    first = Place(query_at.path, query_at.line + above)
+    first = FilePosition(query_at.path, query_at.line + above)
     found.definitions.append(Definition(name, trimmed(query), reader.at("name"), first, options, databases, numbers))
 
 
@@ -113,7 +122,7 @@ def _group(found: TomlFile, reader: _Reader) -> None:
             "members", "a refresh group needs two members at least", 'write members = ["schema.a", "schema.b"]'
         )
     elif name is not None:
-        found.groups.append(Group(name, members, reader.at("name"), isolation or "read_committed", databases))
+        found.groups.append(GroupDefinition(name, members, reader.at("name"), isolation or "read_committed", databases))
 
 
 @dataclass(slots=True)
@@ -132,11 +141,11 @@ class _Reader:
             if key not in self.known:
                 self.wrong(key, f"unknown key {key}", nearest(key, self.known))
 
-    def at(self, key: str) -> Place:
+    def at(self, key: str) -> FilePosition:
         return self.lines.of(self.kind, self.number, key)
 
     def wrong(self, key: str, message: str, hint: str | None = None) -> None:
-        self.found.problems.append(Problem(self.at(key), message, hint))
+        self.found.problems.append(DefinitionProblem(self.at(key), message, hint))
 
     def text(self, key: str, *, needed: bool = False) -> str | None:
         value = self.entry.get(key)
@@ -189,6 +198,6 @@ class _Lines:
                     if line.rstrip().endswith(quotes):
                         self.opened.add(number)
 
-    def of(self, kind: str, number: int, key: str) -> Place:
+    def of(self, kind: str, number: int, key: str) -> FilePosition:
         line = self.places.get((kind, number, key)) or self.places.get((kind, number, ""), 1)
-        return Place(self.path, line)
+        return FilePosition(self.path, line)

@@ -42,7 +42,7 @@ _TRUE, _FALSE = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class FilePosition:
     """A line of a file."""
 
     path: str
@@ -53,10 +53,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Problem:
+class DefinitionProblem:
     """What is wrong, where, and what would help."""
 
-    at: Place
+    at: FilePosition
     message: str
     hint: str | None = None
 
@@ -71,24 +71,24 @@ class Definition:
 
     name: str
     query: str
-    at: Place
-    query_at: Place
+    at: FilePosition
+    query_at: FilePosition
     options: Mapping[str, Option] = field(default_factory=dict)
     databases: tuple[str, ...] = ()
     lines: Mapping[str, int] = field(default_factory=dict, compare=False)
 
-    def place_of(self, key: str) -> Place:
+    def place_of(self, key: str) -> FilePosition:
         """The line of an option, or of the definition where it has none."""
-        return Place(self.at.path, self.lines.get(key, self.at.line))
+        return FilePosition(self.at.path, self.lines.get(key, self.at.line))
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupDefinition:
     """A refresh group as a file defines it."""
 
     name: str
     members: tuple[str, ...]
-    at: Place
+    at: FilePosition
     isolation: str = "read_committed"
     databases: tuple[str, ...] = ()
 
@@ -99,7 +99,7 @@ class DefinitionSet:
 
     name: str
     definitions: tuple[Definition, ...] = ()
-    groups: tuple[Group, ...] = ()
+    groups: tuple[GroupDefinition, ...] = ()
     databases: tuple[str, ...] = ()
 
 

@@ -17,27 +17,27 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 
 from pgtrickle.dispatch.lease import work
-from pgtrickle.dispatch.managed_database import Site
-from pgtrickle.dispatch.pool import Pool
+from pgtrickle.dispatch.managed_database import ManagedDatabase
+from pgtrickle.dispatch.pool import ThreadPool
 from pgtrickle.dispatch.pool_report import PoolReport
 from pgtrickle.dispatch.queue import Lease, Queue
-from pgtrickle.dispatch.quota import SERIAL, WORKER_CONNECTIONS, Limit, cap
-from pgtrickle.dispatch.slots import MOST_BEGUN, Tokens
+from pgtrickle.dispatch.quota import SERIAL, WORKER_CONNECTIONS, WorkerLimit, cap
+from pgtrickle.dispatch.slots import MOST_BEGUN, WorkerSlots
 from pgtrickle.ipc.channel import (
     ClearCaches,
+    DatabaseSettings,
     Define,
     Finished,
     FromScheduler,
-    Hello,
     Submit,
     Withdraw,
     has_room,
     send,
 )
-from pgtrickle.ipc.fleet_memory import FleetMemory, Share
-from pgtrickle.ipc.fleet_memory import Pool as PoolState
-from pgtrickle.model.work import CANCELLED, Job
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.ipc.fleet_memory import FleetMemory, WorkerShare
+from pgtrickle.ipc.fleet_memory import PoolStatus as PoolState
+from pgtrickle.model.work import CANCELLED, QueuedUnit
+from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.settings import Settings
 
@@ -72,12 +72,12 @@ class _Client:
     """A database, as long as its scheduler is connected."""
 
     key: str
-    site: Site
+    site: ManagedDatabase
     connection: Connection
-    limits: Limit
+    limits: WorkerLimit
     used: float = 0.0  # when a worker was last given to it
     outbox: deque[Finished] = field(default_factory=deque)  # what its scheduler has no room for yet
-    later: list[Job] = field(default_factory=list)  # a worker still has tables of theirs, from a session before
+    later: list[QueuedUnit] = field(default_factory=list)  # a worker still has tables of theirs, from a session before
 
 
 class Dispatcher:
@@ -94,17 +94,17 @@ class Dispatcher:
         self._settings = settings
         self._engine = engine
         self._stop = stop
-        self._origins = Origins(servers)
+        self._origins = OriginSessions(servers)
         self._telling: threading.Thread | None = None
         self._inbox: queue.SimpleQueue[_Arrived | _Lost | _Done | None] = queue.SimpleQueue()
         self._queue = Queue()
         self._most = settings.max_dynamic_refresh_workers
-        self._pool = Pool(min(settings.worker_pool_size, self._most))
-        self._tokens = Tokens(self._most, RESUME_SECONDS, self.wake)
+        self._pool = ThreadPool(min(settings.worker_pool_size, self._most))
+        self._tokens = WorkerSlots(self._most, RESUME_SECONDS, self.wake)
         engine.aside = self._tokens.lent
         self._clients: dict[str, _Client] = {}
         self._by_line: dict[int, _Client] = {}  # by id of its connection
-        self._limits: dict[str, Limit] = {}
+        self._limits: dict[str, WorkerLimit] = {}
         self._letters: set[str] = set()  # databases with something in their outbox
         self._running: Counter[str] = Counter()  # of those that have any
         self._leases: dict[int, float] = {}  # under way: since when
@@ -164,7 +164,7 @@ class Dispatcher:
 
     def _handle(self, message: _Arrived | _Lost | _Done | None) -> None:
         match message:
-            case _Arrived(connection, Hello() as hello):
+            case _Arrived(connection, DatabaseSettings() as hello):
                 self._introduce(connection, hello)
             case _Arrived(connection, Submit(jobs)):
                 if client := self._client(connection):
@@ -197,7 +197,7 @@ class Dispatcher:
             case None:
                 pass
 
-    def _put(self, client: _Client, jobs: Sequence[Job]) -> None:
+    def _put(self, client: _Client, jobs: Sequence[QueuedUnit]) -> None:
         """A table is never with two workers, also when a new scheduler does not know what its predecessor began."""
         for job in jobs:
             if any((client.key, pgt_id) in self._held for pgt_id in job.unit.members):
@@ -216,18 +216,18 @@ class Dispatcher:
         del self._clients[client.key], self._by_line[id(client.connection)], self._limits[client.key]
         self._letters.discard(client.key)
 
-    def _introduce(self, connection: Connection, hello: Hello) -> None:
+    def _introduce(self, connection: Connection, hello: DatabaseSettings) -> None:
         known = self._clients.get(hello.key)
         limits = _limits(hello.settings)
         if known is not None and known.connection is connection and known.site.dsn == hello.dsn:
             known.limits = self._limits[known.key] = limits
             known.site.configure(hello.settings)
             return
-        if known is not None:  # a scheduler that died so recently that its end has not been noticed
+        if known is not None:  # a scheduler that died so recently that its end has not been changes_seen_at
             self._queue.drop(hello.key)
             self._forget(known)
             known.site.close()
-        site = Site(hello.name, hello.dsn, hello.settings, self._engine, self._origins)
+        site = ManagedDatabase(hello.name, hello.dsn, hello.settings, self._engine, self._origins)
         self._know(_Client(hello.key, site, connection, limits))
 
     def _cancel(self, client: _Client) -> None:
@@ -253,13 +253,16 @@ class Dispatcher:
     # -------------------------------------------------------------------------------------------------------------
 
     def _assign(self) -> None:
-        limits: Mapping[str, Limit] = self._limits
+        limits: Mapping[str, WorkerLimit] = self._limits
         while True:
             # Who waits for Spark leaves room for others: the next job takes them all along.
             most = self._most + min(self._tokens.aside, max(0, MOST_BEGUN - self._most))
             if len(self._leases) >= most:
                 # Somebody's query takes its time, or somebody's server hangs. Who has a worker gets no more for that.
-                limits = {**self._limits, **{key: Limit(0, n) for key, n in self._running.items() if key in limits}}
+                limits = {
+                    **self._limits,
+                    **{key: WorkerLimit(0, n) for key, n in self._running.items() if key in limits},
+                }
                 most += min(self._slow(), self._most)
             lease = self._queue.take(self._running, limits, most)
             if lease is None:
@@ -276,7 +279,7 @@ class Dispatcher:
         now = time.monotonic()
         return sum(now - since > SLOW_SECONDS for since in self._leases.values())
 
-    def _task(self, site: Site, lease: Lease) -> Callable[[], None]:
+    def _task(self, site: ManagedDatabase, lease: Lease) -> Callable[[], None]:
         def task() -> None:
             finished = work(site, lease.jobs)
             self._inbox.put(_Done(lease, finished))
@@ -301,7 +304,7 @@ class Dispatcher:
             self._telling = threading.Thread(target=self._origins.tell_all, name="tell", daemon=True)
             self._telling.start()
 
-    def _state(self) -> tuple[PoolState, list[Share]]:
+    def _state(self) -> tuple[PoolState, list[WorkerShare]]:
         caches = [c.site.cache for c in self._clients.values()]
         # Who waits for Spark is busy, too: a pool that looks idle while units wait would be called too large.
         active = min(len(self._leases), self._most)
@@ -317,7 +320,7 @@ class Dispatcher:
             self._since,
         )
         return pool, [
-            Share(
+            WorkerShare(
                 c.key,
                 c.site.name,
                 self._running[c.key],
@@ -332,8 +335,8 @@ def _tables(lease: Lease) -> Counter[tuple[str, int]]:
     return Counter((lease.database, pgt_id) for job in lease.jobs for pgt_id in job.unit.members)
 
 
-def _limits(settings: Settings) -> Limit:
+def _limits(settings: Settings) -> WorkerLimit:
     """Without parallel refreshes a database has one worker, whatever it was promised."""
     if settings.parallel_refresh_mode == "on":
-        return Limit(settings.per_database_worker_quota, settings.max_concurrent_refreshes)
+        return WorkerLimit(settings.per_database_worker_quota, settings.max_concurrent_refreshes)
     return SERIAL

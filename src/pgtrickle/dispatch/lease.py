@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
-from pgtrickle.dispatch.managed_database import Site
+from pgtrickle.dispatch.managed_database import ManagedDatabase
 from pgtrickle.errors import (
     EngineLostError,
     FencedError,
@@ -17,15 +17,15 @@ from pgtrickle.errors import (
     PgtrickleError,
     TransientError,
 )
-from pgtrickle.ipc.channel import Fared, Finished
-from pgtrickle.model.work import PERMANENT, RETRYABLE, SUCCEEDED, Job
+from pgtrickle.ipc.channel import Finished, TableResult
+from pgtrickle.model.work import PERMANENT, RETRYABLE, SUCCEEDED, QueuedUnit
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.telemetry import event
 
 log = logging.getLogger(__name__)
 
 
-def work(site: Site, jobs: Sequence[Job]) -> Finished:
+def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit]) -> Finished:
     """A lease, in a worker's thread."""
     try:
         worker = site.take()
@@ -37,9 +37,12 @@ def work(site: Site, jobs: Sequence[Job]) -> Finished:
                 statement("jobs_running"), {"ids": [j.job_id for j in jobs], "worker_pid": worker.backend_pid}
             )
         # The latest of them: what was read before may lack what one of them is wanted for.
-        noticed = [job.noticed for job in jobs if job.noticed is not None]
+        changes_seen_at = [job.changes_seen_at for job in jobs if job.changes_seen_at is not None]
         return _finished(
-            jobs, worker.run([job.unit for job in jobs], max(noticed) if noticed and all(noticed) else 0.0)
+            jobs,
+            worker.run(
+                [job.unit for job in jobs], max(changes_seen_at) if changes_seen_at and all(changes_seen_at) else 0.0
+            ),
         )
     except TransientError as error:
         return _all_failed(jobs, RETRYABLE, error.one_line())
@@ -55,7 +58,7 @@ def work(site: Site, jobs: Sequence[Job]) -> Finished:
         site.give_back(worker)
 
 
-def _finished(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Finished:
+def _finished(jobs: Sequence[QueuedUnit], outcomes: Sequence[Outcome]) -> Finished:
     fared = {o.table.pgt_id: _fared(o) for o in outcomes}
     rounds = {o.table.pgt_id: o.rounds for o in outcomes if o.rounds is not None}
     ended = []
@@ -70,19 +73,19 @@ def _finished(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Finished:
     return Finished(tuple(ended), tuple(fared.values()), datetime.now(UTC))
 
 
-def _fared(outcome: Outcome) -> Fared:
+def _fared(outcome: Outcome) -> TableResult:
     error = outcome.error
     if error is None or isinstance(error, FencedError):
-        return Fared(outcome.table.pgt_id, outcome.action, "ok")
+        return TableResult(outcome.table.pgt_id, outcome.action, "ok")
     branch = "retry" if isinstance(error, TransientError | InvariantError) else "stop"
     if isinstance(error, EngineLostError):
         branch = "engine"
     elif isinstance(error, OriginAwayError):
         branch = "away"
-    return Fared(outcome.table.pgt_id, outcome.action, branch, error.one_line())
+    return TableResult(outcome.table.pgt_id, outcome.action, branch, error.one_line())
 
 
-def _all_failed(jobs: Sequence[Job], status: str, why: str) -> Finished:
+def _all_failed(jobs: Sequence[QueuedUnit], status: str, why: str) -> Finished:
     branch = "retry" if status == RETRYABLE else "stop"
-    fared = tuple(Fared(i, "SKIP", branch, why) for job in jobs for i in job.unit.members)
+    fared = tuple(TableResult(i, "SKIP", branch, why) for job in jobs for i in job.unit.members)
     return Finished(tuple((job.job_id, status, why, None) for job in jobs), fared, datetime.now(UTC))

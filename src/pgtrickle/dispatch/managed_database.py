@@ -12,10 +12,10 @@ from pgtrickle.define.plan_requests import tell_plans
 from pgtrickle.define.template_cache import TemplateCache
 from pgtrickle.dispatch.worker import Worker
 from pgtrickle.errors import PgtrickleError
-from pgtrickle.mirror.manage import Mirroring
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.mirror.manage import MirrorManager
+from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.refresh.cost_history import CostMemory
+from pgtrickle.refresh.cost_history import CostHistoryCache
 from pgtrickle.settings import Settings
 from pgtrickle.telemetry import event
 
@@ -29,20 +29,20 @@ PREPARED_AFTER = 1  # execution: what is the same the second time is so with eve
 JOINS_PLANNED_TOGETHER = {"from_collapse_limit": "11", "join_collapse_limit": "11"}
 
 
-class Site:
+class ManagedDatabase:
     """Workers of one database take their connections from here and give them back."""
 
     def __init__(
-        self, name: str, dsn: str, settings: Settings, engine: SparkEngine, origins: Origins | None = None
+        self, name: str, dsn: str, settings: Settings, engine: SparkEngine, origins: OriginSessions | None = None
     ) -> None:
         self.name = name
         self.dsn = dsn
         self.settings = settings
         self.engine = engine
         self.cache = TemplateCache(settings.template_cache_max_entries)
-        self.costs = CostMemory()
-        self._origins = origins or Origins()
-        self._mirroring = Mirroring(dsn, engine, self.cache, self._origins, settings.max_buffer_rows)
+        self.costs = CostHistoryCache()
+        self._origins = origins or OriginSessions()
+        self._mirroring = MirrorManager(dsn, engine, self.cache, self._origins, settings.max_buffer_rows)
         self._defining = threading.Lock()
         self.server_connections = 0  # that the server allows, as soon as there is one of ours
         self._idle: list[Worker] = []

@@ -9,7 +9,7 @@ from collections.abc import Callable
 Task = Callable[[], None]
 
 
-class Pool:
+class ThreadPool:
     """`persistent` threads wait for tasks, others are started when those are busy. How many tasks there may be at once
     is for the caller to know: a thread that has just done its task counts here for a moment longer than there."""
 

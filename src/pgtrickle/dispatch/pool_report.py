@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from pgtrickle.ipc.fleet_memory import FleetMemory, Pool, Share
+from pgtrickle.ipc.fleet_memory import FleetMemory, PoolStatus, WorkerShare
 
 PAUSE_SECONDS = 0.05
 
@@ -14,12 +14,12 @@ PAUSE_SECONDS = 0.05
 class PoolReport:
     """`make` tells how things are. Call `write` whenever they may have moved, and again within `seconds_left`."""
 
-    def __init__(self, memory: FleetMemory, make: Callable[[], tuple[Pool, Sequence[Share]]]) -> None:
+    def __init__(self, memory: FleetMemory, make: Callable[[], tuple[PoolStatus, Sequence[WorkerShare]]]) -> None:
         self._memory = memory
         self._make = make
         self._next = 0.0
         self._is_late = False
-        self._written: tuple[Pool, Sequence[Share]] | None = None
+        self._written: tuple[PoolStatus, Sequence[WorkerShare]] | None = None
 
     def write(self) -> None:
         now = time.monotonic()

@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from pgtrickle.dispatch.quota import Limit, cap
-from pgtrickle.model.work import BANDS, IMMEDIATE, Job
+from pgtrickle.dispatch.quota import WorkerLimit, cap
+from pgtrickle.model.work import BANDS, IMMEDIATE, QueuedUnit
 
 MOST_MEMBERS = 50  # stream tables of a lease: they share snapshots and transactions, which should stay short
 FEWEST_MEMBERS = 10  # below it, a Spark job's fixed cost outweighs what working side by side gains
@@ -37,7 +37,7 @@ class Lease:
     """What one worker does next."""
 
     database: str
-    jobs: tuple[Job, ...]
+    jobs: tuple[QueuedUnit, ...]
 
 
 @dataclass(slots=True)
@@ -46,7 +46,9 @@ class _Line:
 
     database: str
     band: int
-    jobs: OrderedDict[int, tuple[Job, int]] = field(default_factory=OrderedDict)  # number -> job, leases before it
+    jobs: OrderedDict[int, tuple[QueuedUnit, int]] = field(
+        default_factory=OrderedDict
+    )  # number -> job, leases before it
     heap: list[tuple[int, int, int]] = field(default_factory=list)  # tier, order, number; taken ones leave late
     tables: int = 0
 
@@ -54,12 +56,12 @@ class _Line:
     def oldest(self) -> int:
         return next(iter(self.jobs))
 
-    def put(self, number: int, job: Job, turn: int) -> None:
+    def put(self, number: int, job: QueuedUnit, turn: int) -> None:
         self.jobs[number] = job, turn
         self.tables += job.unit.size
         heappush(self.heap, (job.unit.tier, job.unit.order, number))
 
-    def remove(self, number: int) -> Job:
+    def remove(self, number: int) -> QueuedUnit:
         job, _ = self.jobs.pop(number)
         self.tables -= job.unit.size
         if len(self.heap) > 2 * len(self.jobs) + _SPARE:
@@ -85,7 +87,7 @@ class Queue:
         self._numbers = 0
         self._leases = 0
 
-    def put(self, database: str, job: Job) -> None:
+    def put(self, database: str, job: QueuedUnit) -> None:
         where = self._where.setdefault(database, {})
         if job.job_id in where:
             raise ValueError(f"job {job.job_id} of {database} waits already")
@@ -101,12 +103,12 @@ class Queue:
             self._note_age(line)
         where[job.job_id] = band, number
 
-    def cancel(self, database: str, job_id: int) -> Job | None:
+    def cancel(self, database: str, job_id: int) -> QueuedUnit | None:
         """Takes a unit back. None: it does not wait, or no longer."""
         found = self._where.get(database, {}).get(job_id)
         return None if found is None else self._remove(self._lines[database][found[0]], found[1])
 
-    def drop(self, database: str) -> tuple[Job, ...]:
+    def drop(self, database: str) -> tuple[QueuedUnit, ...]:
         """Takes all units of a database back, oldest first."""
         numbered = {n: job for line in self._lines.pop(database, {}).values() for n, (job, _) in self._gone(line)}
         self._where.pop(database, None)
@@ -118,7 +120,7 @@ class Queue:
     def __len__(self) -> int:
         return sum(map(len, self._where.values()))
 
-    def take(self, running: Mapping[str, int], limits: Mapping[str, Limit], max_workers: int) -> Lease | None:
+    def take(self, running: Mapping[str, int], limits: Mapping[str, WorkerLimit], max_workers: int) -> Lease | None:
         """The next lease, or None when no worker is free or no database with waiting units may have one more.
 
         running: workers in use by each database that has any. limits: of each database that has units here.
@@ -140,10 +142,10 @@ class Queue:
         free = min(cap(limits[line.database], active, max_workers) - used, max_workers - active - len(self._lines) + 1)
         return Lease(line.database, self._cut(line, first, max(1, free)))
 
-    def _cut(self, line: _Line, first: int | None, workers: int) -> tuple[Job, ...]:
+    def _cut(self, line: _Line, first: int | None, workers: int) -> tuple[QueuedUnit, ...]:
         """The best units of a line up to its share; at least one, however large."""
         room = min(MOST_MEMBERS, max(FEWEST_MEMBERS, -(-line.tables // workers)))
-        taken: list[Job] = []
+        taken: list[QueuedUnit] = []
         while line.jobs:
             number = first if first is not None else line.best()
             first = None
@@ -164,7 +166,9 @@ class Queue:
             return None
         return line
 
-    def _most_deserving(self, busy: Mapping[str, int], full: set[str], limits: Mapping[str, Limit]) -> _Line | None:
+    def _most_deserving(
+        self, busy: Mapping[str, int], full: set[str], limits: Mapping[str, WorkerLimit]
+    ) -> _Line | None:
         found: list[tuple[tuple[bool, bool, int, float, int], _Line]] = []
         for database, used in busy.items():
             if database in self._lines and database not in full:
@@ -196,7 +200,7 @@ class Queue:
             heappush(heap, entry)
         return found
 
-    def _remove(self, line: _Line, number: int) -> Job:
+    def _remove(self, line: _Line, number: int) -> QueuedUnit:
         was_oldest = number == line.oldest
         job = line.remove(number)
         del self._where[line.database][job.job_id]
@@ -209,7 +213,7 @@ class Queue:
             self._note_age(line)
         return job
 
-    def _gone(self, line: _Line) -> list[tuple[int, tuple[Job, int]]]:
+    def _gone(self, line: _Line) -> list[tuple[int, tuple[QueuedUnit, int]]]:
         self._live[line.band] -= 1
         return list(line.jobs.items())
 

@@ -8,7 +8,7 @@ WORKER_CONNECTIONS = 2  # one reads at a snapshot, one writes
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class WorkerLimit:
     """What a database's settings say. `quota` 0 = none, then `max_concurrent` holds."""
 
     quota: int = 0
@@ -25,7 +25,7 @@ class Limit:
 
 
 # For `parallel_refresh_mode = off`: one lease at a time.
-SERIAL = Limit(quota=0, max_concurrent=1)
+SERIAL = WorkerLimit(quota=0, max_concurrent=1)
 
 
 def may_burst(active: int, max_workers: int) -> bool:
@@ -33,7 +33,7 @@ def may_burst(active: int, max_workers: int) -> bool:
     return active < -(-4 * max_workers // 5)
 
 
-def cap(limit: Limit, active: int, max_workers: int) -> int:
+def cap(limit: WorkerLimit, active: int, max_workers: int) -> int:
     """Workers that a database may have while `active` of the fleet's are at work."""
     if limit.quota == 0:
         return limit.max_concurrent

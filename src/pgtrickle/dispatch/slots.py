@@ -15,7 +15,7 @@ from contextlib import contextmanager
 MOST_BEGUN = 16
 
 
-class Tokens:
+class WorkerSlots:
     """`most` at a time. Who has waited for `patience_s` goes on without: those who hold them may hang."""
 
     def __init__(self, most: int, patience_s: float, on_lent: Callable[[], None]) -> None:

@@ -26,11 +26,11 @@ from pgtrickle.errors import (
     PgtrickleError,
     TransientError,
 )
-from pgtrickle.mirror.manage import Mirroring
+from pgtrickle.mirror.manage import MirrorManager
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.work import CYCLIC, Unit
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.refresh.cost_history import CostMemory
+from pgtrickle.refresh.cost_history import CostHistoryCache
 from pgtrickle.refresh.cost_model import Limits
 from pgtrickle.refresh.cycle import CycleRefresher
 from pgtrickle.refresh.decide import NO_DATA, PREPARE, TRUNCATED
@@ -53,8 +53,8 @@ class Worker:
         engine: SparkEngine,
         settings: Settings,
         cache: TemplateCache,
-        costs: CostMemory,
-        mirroring: Mirroring,
+        costs: CostHistoryCache,
+        mirroring: MirrorManager,
         beside: Callable[[], Worker] | None = None,
     ) -> None:
         """`beside` makes one whose connections keep nothing in their session; None: these do not."""
@@ -93,10 +93,10 @@ class Worker:
     def backend_pid(self) -> int | None:
         return backend_pid(self.writer)
 
-    def run(self, units: Sequence[Unit], noticed: float = 0.0) -> list[Outcome]:
+    def run(self, units: Sequence[Unit], changes_seen_at: float = 0.0) -> list[Outcome]:
         """An outcome for each table that there was something to do for, or that failed.
 
-        `noticed`: when the looks at other databases began that made them due; 0: nobody knows.
+        `changes_seen_at`: when the looks at other databases began that made them due; 0: nobody knows.
         """
         self._held.clear()
         members = [i for u in units for i in u.members]
@@ -111,7 +111,7 @@ class Worker:
         apart = {t.pgt_id for t in tables if t.keeps_no_session}
         if apart and self._make_beside is not None:
             mine = [u for u in units if apart.isdisjoint(u.members)]
-            outcomes += self._without_session([u for u in units if u not in mine], noticed)
+            outcomes += self._without_session([u for u in units if u not in mine], changes_seen_at)
             units = mine
             tables = [t for t in tables if any(t.pgt_id in u.members for u in mine)]
         relids = {t.pgt_id: t.relid for t in tables}
@@ -125,7 +125,7 @@ class Worker:
         tables = self._permitted(tables, outcomes)
         mirrors = [t for t in tables if t.mirror is not None]  # prepared at their origins, which may be away
         if mirrors:
-            outcomes += self._mirrored(mirrors, noticed)
+            outcomes += self._mirrored(mirrors, changes_seen_at)
             # What reads them sees them as they were committed just now or, where an origin is away, as they were.
             units = [_without(unit, {t.pgt_id for t in mirrors}) for unit in units]
         ready = self._all_ready([t for t in tables if t.mirror is None], outcomes)
@@ -164,17 +164,17 @@ class Worker:
         self._held[table.pgt_id] = (version(table), compiled)
         return True
 
-    def _without_session(self, units: Sequence[Unit], noticed: float) -> list[Outcome]:
+    def _without_session(self, units: Sequence[Unit], changes_seen_at: float) -> list[Outcome]:
         """Units with a table in pooler_compatibility_mode, over connections like those for a pooler (ADR 17)."""
         if self._beside is None or not self._beside.is_usable():
             assert self._make_beside is not None
             self._beside = self._make_beside()
-        return self._beside.run(units, noticed)
+        return self._beside.run(units, changes_seen_at)
 
-    def _mirrored(self, mirrors: Sequence[StreamTable], noticed: float) -> list[Outcome]:
+    def _mirrored(self, mirrors: Sequence[StreamTable], changes_seen_at: float) -> list[Outcome]:
         """By origin; one that is away delays its mirrors alone."""
         started = datetime.now(UTC)
-        outcomes = self._mirroring.refresh(self.writer, mirrors, noticed)
+        outcomes = self._mirroring.refresh(self.writer, mirrors, changes_seen_at)
         for outcome in outcomes:
             if isinstance(outcome.error, OriginAwayError):
                 self._postpone(outcome.table, outcome.error)

@@ -15,14 +15,14 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
 from pgtrickle.errors import TransientError
-from pgtrickle.model.work import Job
+from pgtrickle.model.work import QueuedUnit
 from pgtrickle.settings import Settings
 
 BACKLOG = 1_024  # schedulers that come back at the same time, when the pipeline was restarted
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class DatabaseSettings:
     """A scheduler introduces its database; again whenever its settings changed."""
 
     key: str  # of the database: system identifier/oid
@@ -33,7 +33,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    jobs: tuple[Job, ...]
+    jobs: tuple[QueuedUnit, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True)
-class Fared:
+class TableResult:
     """How one table did. `branch`: ok, retry (nobody has to act), away (another database does
     not answer, or a mirror of it is not loaded yet), engine (Spark was lost), stop (somebody has to)."""
 
@@ -67,11 +67,11 @@ class Finished:
     """Jobs that ended together, each with its status: SUCCEEDED, RETRYABLE_FAILED, PERMANENT_FAILED, CANCELLED."""
 
     jobs: tuple[tuple[int, str, str | None, int | None], ...]  # id, status, why, rounds of a cycle
-    fared: tuple[Fared, ...]
+    fared: tuple[TableResult, ...]
     at: datetime
 
 
-FromScheduler = Hello | Submit | ClearCaches | Define | Withdraw
+FromScheduler = DatabaseSettings | Submit | ClearCaches | Define | Withdraw
 
 
 def listen(path: Path, key: bytes) -> Listener:

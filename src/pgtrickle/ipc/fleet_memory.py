@@ -59,7 +59,7 @@ LAYOUT: Layout = {
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PoolStatus:
     """The workers of the pipeline."""
 
     pid: int = 0
@@ -74,7 +74,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WorkerShare:
     """One database's part of the pool."""
 
     key: str
@@ -115,14 +115,14 @@ class FleetMemory:
     def __init__(self, path: Path, *, create: bool = False) -> None:
         self._segment = Segment(path, LAYOUT, create=create)
 
-    def write_pool(self, pool: Pool) -> None:
+    def write_pool(self, pool: PoolStatus) -> None:
         self._segment["pool"].write(lambda r: _fill(r, 0, pool))
 
-    def pool(self) -> Pool:
+    def pool(self) -> PoolStatus:
         records = self._segment["pool"].read()
-        return Pool() if records is None else Pool(*records[0].item())
+        return PoolStatus() if records is None else PoolStatus(*records[0].item())
 
-    def write_shares(self, shares: Sequence[Share]) -> None:
+    def write_shares(self, shares: Sequence[WorkerShare]) -> None:
         def change(records: Records) -> None:
             records[:] = np.zeros((), records.dtype)
             for position, share in enumerate(shares[:MOST_DATABASES]):
@@ -130,11 +130,11 @@ class FleetMemory:
 
         self._segment["shares"].write(change)
 
-    def shares(self) -> list[Share]:
+    def shares(self) -> list[WorkerShare]:
         records = self._segment["shares"].read()
         if records is None:
             return []
-        return [Share(text(r[0]), text(r[1]), *r[2:]) for r in records[records["key"] != b""].tolist()]
+        return [WorkerShare(text(r[0]), text(r[1]), *r[2:]) for r in records[records["key"] != b""].tolist()]
 
     def write_processes(self, processes: Sequence[ProcessState]) -> None:
         def change(records: Records) -> None:

@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from pgtrickle.errors import TransientError
-from pgtrickle.ipc.channel import ClearCaches, Finished, FromScheduler, Hello, Submit, Withdraw, call
-from pgtrickle.model.work import Job
+from pgtrickle.ipc.channel import ClearCaches, DatabaseSettings, Finished, FromScheduler, Submit, Withdraw, call
+from pgtrickle.model.work import QueuedUnit
 
 PATIENCE_SECONDS = 0.5  # a tick goes on without the pipeline rather than wait longer for it
 PAUSE_SECONDS = 0.5
@@ -27,7 +27,7 @@ class PipelineLink:
         self.connection: Connection | None = None
         self.losses = 0  # how often the other end went, or stopped listening
 
-    def open(self, hello: Hello) -> bool:
+    def open(self, hello: DatabaseSettings) -> bool:
         """Makes sure that there is a line and that the other end knows the database. False: not now."""
         if self.connection is not None:
             return True
@@ -40,7 +40,7 @@ class PipelineLink:
             return False
         return self.send(hello)
 
-    def submit(self, jobs: Sequence[Job]) -> bool:
+    def submit(self, jobs: Sequence[QueuedUnit]) -> bool:
         return self.send(Submit(tuple(jobs)))
 
     def withdraw(self) -> None:

@@ -74,7 +74,7 @@ class Interest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SourceStatus:
     """What the broker knows of a source. Times are seconds since the epoch: when its look began and when it ended."""
 
     origin: str
@@ -141,7 +141,7 @@ class Registry:
     def has_interests(self) -> bool:
         return bool((self._segment["interests"].unlocked["pid"] != 0).any())
 
-    def write_answers(self, answers: Mapping[int, Answer | None], used: int) -> None:
+    def write_answers(self, answers: Mapping[int, SourceStatus | None], used: int) -> None:
         """By the broker: at these positions, of which `used` are in use, or were."""
 
         def change(records: Records) -> None:
@@ -154,7 +154,7 @@ class Registry:
         self._segment["answers"].write(change)
         self._segment["used"].write(lambda records: records.fill((used,)))
 
-    def answers(self, origins: Collection[str]) -> dict[tuple[str, int], Answer]:
+    def answers(self, origins: Collection[str]) -> dict[tuple[str, int], SourceStatus]:
         """By origin and source."""
         used = self._segment["used"].read(seconds=READ_SECONDS)
         if used is None or not used[0]["answers"]:
@@ -163,7 +163,7 @@ class Registry:
         if records is None:
             return {}
         records = records[np.isin(records["origin"], [key.encode() for key in origins])]
-        found = (Answer(text(r[0]), *r[1:]) for r in records.tolist())
+        found = (SourceStatus(text(r[0]), *r[1:]) for r in records.tolist())
         return {(answer.origin, answer.relid): answer for answer in found}
 
     @contextmanager

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 
-class Bell:
+class WakeSocket:
     """The scheduler's end. `fileno` is readable after somebody rang."""
 
     def __init__(self, directory: Path, slot: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from pgtrickle.dispatch.quota import SERIAL, WORKER_CONNECTIONS, Limit, cap
+from pgtrickle.dispatch.quota import SERIAL, WORKER_CONNECTIONS, WorkerLimit, cap
 from pgtrickle.dispatch.slots import MOST_BEGUN
 from pgtrickle.settings import Settings
 
@@ -48,7 +48,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BudgetItem:
     """So many of one kind, and what they cost together."""
 
     name: str
@@ -57,7 +57,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class DatabaseBudget:
     """A database by itself: its scheduler, and as many workers as it may ever have."""
 
     database: str
@@ -66,7 +66,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ConnectionRoom:
     """A server's connections. `others` are those in use that are not ours."""
 
     max_connections: int
@@ -82,8 +82,8 @@ class Room:
 class Budget:
     """`parts` add up to `total`; `shares` do not, since databases share the workers."""
 
-    parts: tuple[Part, ...]
-    shares: tuple[Share, ...]
+    parts: tuple[BudgetItem, ...]
+    shares: tuple[DatabaseBudget, ...]
     total: Cost
 
 
@@ -103,34 +103,34 @@ def budget(
     begun += (count - len(databases)) * _most_leases(fleet, workers)
     aside = max(0, min(MOST_BEGUN, begun) - workers)
     parts = [
-        Part("launcher", 1, Cost(2, LAUNCHER_CONNECTIONS, LAUNCHER_MIB)),
-        Part("fork server", 1, Cost(1, 0, FORK_SERVER_MIB)),
-        Part("pipeline", 1, Cost(1, 0, PIPELINE_MIB)),
+        BudgetItem("launcher", 1, Cost(2, LAUNCHER_CONNECTIONS, LAUNCHER_MIB)),
+        BudgetItem("fork server", 1, Cost(1, 0, FORK_SERVER_MIB)),
+        BudgetItem("pipeline", 1, Cost(1, 0, PIPELINE_MIB)),
     ]
     if fleet.enable_refresh_broker or any(own.enable_refresh_broker for own in databases.values()):
-        parts.append(Part("broker", 1, Cost(1, BROKER_CONNECTIONS * count, BROKER_MIB)))
+        parts.append(BudgetItem("broker", 1, Cost(1, BROKER_CONNECTIONS * count, BROKER_MIB)))
     others = [origin for origins in mirrored for origin in origins]
     if others:
         connections = LOOK_CONNECTIONS * len(others) + ORIGIN_CONNECTIONS * len(set(others))
-        parts.append(Part("at databases that are mirrored", len(set(others)), Cost(0, connections)))
+        parts.append(BudgetItem("at databases that are mirrored", len(set(others)), Cost(0, connections)))
     load = Cost(0, LOAD_CONNECTIONS * load_parts)
     if not fleet.spark_remote:
-        parts.append(Part("spark", 1, Cost(2, 0, fleet.spark_driver_memory_mb + SPARK_OVERHEAD_MIB + GUARD_MIB)))
+        parts.append(BudgetItem("spark", 1, Cost(2, 0, fleet.spark_driver_memory_mb + SPARK_OVERHEAD_MIB + GUARD_MIB)))
         load += Cost(load_parts, 0, LOAD_WORKER_MIB * load_parts)
     parts += [
-        Part("schedulers", count, scheduler.times(count)),
-        Part("workers", workers, worker.times(workers)),
-        Part("those that wait for Spark", aside, worker.times(aside)),
-        Part("a large load", 1, load),
+        BudgetItem("schedulers", count, scheduler.times(count)),
+        BudgetItem("workers", workers, worker.times(workers)),
+        BudgetItem("those that wait for Spark", aside, worker.times(aside)),
+        BudgetItem("a large load", 1, load),
     ]
     shares = tuple(
-        Share(name, most, scheduler + worker.times(most))
+        DatabaseBudget(name, most, scheduler + worker.times(most))
         for name, most in ((name, _most_workers(own, workers)) for name, own in databases.items())
     )
     return Budget(tuple(parts), shares, _sum(part.cost for part in parts))
 
 
-def shortage(needed: Cost, room: Room) -> str | None:
+def shortage(needed: Cost, room: ConnectionRoom) -> str | None:
     """What to do when the connections do not suffice; None when they do."""
     if needed.connections <= room.ours:
         return None
@@ -144,7 +144,7 @@ def _most_workers(own: Settings, workers: int) -> int:
 
 def _most_leases(own: Settings, workers: int) -> int:
     """At a time, those included that wait for Spark."""
-    limit = Limit(own.per_database_worker_quota, own.max_concurrent_refreshes)
+    limit = WorkerLimit(own.per_database_worker_quota, own.max_concurrent_refreshes)
     if own.parallel_refresh_mode != "on":
         limit = SERIAL
     return cap(limit, 0, workers)

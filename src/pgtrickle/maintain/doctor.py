@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pgtrickle.db.connect import TRANSACTION
 from pgtrickle.errors import ConfigError, PgtrickleError
-from pgtrickle.maintain.budget import Budget, Room, budget, shortage
+from pgtrickle.maintain.budget import Budget, ConnectionRoom, budget, shortage
 from pgtrickle.maintain.privileges import Rights, excess, rights_in
 from pgtrickle.refresh.bulk_load import MAX_PARTS
 from pgtrickle.servers.java import find_java
@@ -40,7 +40,7 @@ class Report:
 
     findings: tuple[Finding, ...]
     budget: Budget
-    room: Room | None
+    room: ConnectionRoom | None
 
     @property
     def ok(self) -> bool:
@@ -90,7 +90,7 @@ class _Server:
     findings: tuple[Finding, ...]
     fleet: Settings
     databases: Mapping[str, Settings]
-    room: Room | None
+    room: ConnectionRoom | None
     mirrored: tuple[frozenset[str], ...] = ()  # of each database the others that it mirrors tables of
 
 
@@ -143,7 +143,7 @@ def _server(dsn: str, sources: Sources) -> _Server:
         ),
         fleet.settings,
         {name: loaded[name].settings for name in names},
-        Room(*room),
+        ConnectionRoom(*room),
         tuple(mirrored),
     )
 
@@ -196,7 +196,9 @@ def _broker(without: Sequence[str]) -> Finding:
     return Finding("broker", True, f"looks at sources as this role in {', '.join(without)} (hint: {hint})")
 
 
-def _limits(settings: Settings, planned: Budget, databases: Mapping[str, Settings], room: Room) -> list[Finding]:
+def _limits(
+    settings: Settings, planned: Budget, databases: Mapping[str, Settings], room: ConnectionRoom
+) -> list[Finding]:
     needed = planned.total
     lack = shortage(needed, room)
     detail = (

@@ -25,7 +25,7 @@ LOOK_SECONDS = 5.0  # between looks, while somebody follows
 CAPTURE_SECONDS = 0.3  # for a lock on a stream table that is being refreshed; who does not get it tries again
 
 
-class FeedKeeper:
+class FeedMaintainer:
     def __init__(self, name: str, conn: Connection) -> None:
         self._name = name
         self._conn = conn

@@ -25,7 +25,7 @@ STATEMENT_SECONDS = 60.0  # for an index, or for netting out a share of a buffer
 COMPACT_SECONDS = 30.0  # between looks at how many rows there are
 
 
-class Tidier:
+class Cleaner:
     """Works on the scheduler's connection, but for what takes long: indexes, which wait for writers, and netting."""
 
     def __init__(self, name: str, dsn: str, control: Connection) -> None:

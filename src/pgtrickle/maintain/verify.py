@@ -31,7 +31,7 @@ from pgtrickle.model.catalog import Column, StreamTable
 from pgtrickle.model.flow import Window
 from pgtrickle.model.identifiers import qualified, quote_ident
 from pgtrickle.model.session import apart
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.codec import (
     BOOL,
     BPCHAR,
@@ -46,10 +46,10 @@ from pgtrickle.pipeline.codec import (
     VARCHAR,
     exact,
 )
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.plan.nodes import Plan
 from pgtrickle.pipeline.render.whole import query_as_of
-from pgtrickle.pipeline.templates.topk import LimitTemplate
+from pgtrickle.pipeline.templates.topk import TopKTemplate
 from pgtrickle.refresh.decide import since
 from pgtrickle.refresh.pending import read_pending
 
@@ -85,7 +85,7 @@ def verify_tables(
     dsn: str, names: Sequence[str] | None, *, timeout_seconds: float = 60.0, servers: Sequence[str] = ()
 ) -> list[VerifyResult]:
     """These tables, or all, and the mirrors of other databases' tables that they read; `servers` may have those."""
-    origins = Origins(servers)
+    origins = OriginSessions(servers)
     try:
         with connect(dsn, role="verify", pooler=TRANSACTION) as conn, translated():
             tables = catalog.load_stream_tables(conn)
@@ -102,7 +102,7 @@ def verify_tables(
 class _Look:
     conn: Connection
     dsn: str
-    origins: Origins
+    origins: OriginSessions
 
 
 def _mirrors_below(tables: Sequence[StreamTable], all_of_them: Sequence[StreamTable]) -> list[StreamTable]:
@@ -186,7 +186,7 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
         table = as_meant(table, meant(conn, table))
         settings = _settings(table, moment)
         how, against = "quiet", AS_TYPED
-        changed: dict[int, Changed] = {}
+        changed: dict[int, ChangedSource] = {}
         decided = _decided(conn, table)
         with applied(conn, settings):
             query = _as_typed(conn, table) if decided is None else None
@@ -194,7 +194,7 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
             query, against = (table.query, AS_KEPT) if decided is None else (query_as_of(decided, {}), TIES_DECIDED)
         if any(p.rows or p.truncated for p in pending.values()):
             changed = {
-                relid: Changed(relid, window, p.rows, table.runs_as_author)
+                relid: ChangedSource(relid, window, p.rows, table.runs_as_author)
                 for (relid, _, _), p in pending.items()
                 if p.rows
             }
@@ -215,7 +215,7 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
     return VerifyResult(table.full_name, ok, missing, extra, str(cut), waited, mode, how, note, against)
 
 
-def _settings(table: StreamTable, moment: catalog.Moment) -> dict[str, tuple[str, str]]:
+def _settings(table: StreamTable, moment: catalog.ReadPoint) -> dict[str, tuple[str, str]]:
     """The author's, all of them: nothing travels as text here."""
     kept = {name: value for name, value in table.session_settings.items() if name != "search_path"}
     return apart(kept, moment.session)
@@ -252,12 +252,14 @@ def _decided(conn: Connection, table: StreamTable) -> Plan | None:
         template = compile_table(conn, table).template
     except NotDifferentiableError:
         return None
-    if not isinstance(template, LimitTemplate) or template.core.undetermined is None:
+    if not isinstance(template, TopKTemplate) or template.core.undetermined is None:
         return None
     return template.told_apart()
 
 
-def _around(conn: Connection, table: StreamTable, decided: Plan | None, changed: Mapping[int, Changed]) -> str | None:
+def _around(
+    conn: Connection, table: StreamTable, decided: Plan | None, changed: Mapping[int, ChangedSource]
+) -> str | None:
     if table.effective_mode == "FULL":
         return None
     try:
@@ -285,7 +287,7 @@ class _Evaluator:
         self,
         conn: Connection,
         table: StreamTable,
-        changed: Mapping[int, Changed],
+        changed: Mapping[int, ChangedSource],
         settings: Mapping[str, tuple[str, str]],
         *,
         as_typed: bool,

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.discover import origin_dsn, server_label
-from pgtrickle.db.run_concurrently import side_by_side
+from pgtrickle.db.run_concurrently import run_concurrently
 from pgtrickle.db.statements import statement
 from pgtrickle.define.compile import Compiled
-from pgtrickle.define.prepare import Reader, prepare_mirror
+from pgtrickle.define.prepare import MirrorReader, prepare_mirror
 from pgtrickle.define.template_cache import TemplateCache
 from pgtrickle.errors import EngineLostError, OriginAwayError, PgtrickleError, TransientError
 from pgtrickle.mirror.refresh import MirrorRefresher, SharedRefresher
 from pgtrickle.model.catalog import Mirror, StreamTable
 from pgtrickle.model.flow import Frontier
-from pgtrickle.origin.changes import Reading, Want
+from pgtrickle.origin.changes import MirrorRequest, OriginReading
 from pgtrickle.origin.privileges import recheck
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh.cost_model import Limits
 from pgtrickle.refresh.decide import FULL, PREPARE
@@ -40,27 +40,27 @@ class _Followed:
 
     mirror: Mirror
     tables: Sequence[StreamTable]
-    wants: Mapping[int, Want]  # by mirror
+    wants: Mapping[int, MirrorRequest]  # by mirror
 
 
-class Mirroring:
+class MirrorManager:
     """Shared by the workers of a database."""
 
     def __init__(
-        self, dsn: str, engine: SparkEngine, cache: TemplateCache, origins: Origins, max_buffer_rows: int
+        self, dsn: str, engine: SparkEngine, cache: TemplateCache, origins: OriginSessions, max_buffer_rows: int
     ) -> None:
         self._dsn = dsn
         self._engine = engine
         self._cache = cache
         self._origins = origins
-        self._reader: Reader | None = None
+        self._reader: MirrorReader | None = None
         self.max_buffer_rows = max_buffer_rows  # of changes; a mirror has no other limit
 
-    def refresh(self, home: Connection, tables: Sequence[StreamTable], noticed: float) -> list[Outcome]:
+    def refresh(self, home: Connection, tables: Sequence[StreamTable], changes_seen_at: float) -> list[Outcome]:
         """The mirrors of these origins, all of each: none may be at another cut than the others of its origin.
 
-        `noticed`: when somebody looked and found changes; a reading that began later has them. Origins are read side by
-        side, and what is there is written while others are waited for.
+        `changes_seen_at`: when a poll found changes; a reading that began later has them. Origins are read concurrently,
+        and what is there is written while others are waited for.
         """
         keys = list(dict.fromkeys(t.mirror.key for t in tables if t.mirror is not None))
         with translated():
@@ -79,8 +79,8 @@ class Mirroring:
             elif own:
                 alone.append(own)
         outcomes: list[Outcome] = []
-        noticed = noticed or time.monotonic()
-        for some in side_by_side({key: partial(self._errand, f, noticed) for key, f in followed.items()}):
+        changes_seen_at = changes_seen_at or time.monotonic()
+        for some in run_concurrently({key: partial(self._errand, f, changes_seen_at) for key, f in followed.items()}):
             refresher = SharedRefresher(home, self._engine, lambda t: held.get(t.pgt_id), self._limits())
             for key, reading in some:
                 begin = partial(self._begun, followed[key], reading, refresher, reader, alone)
@@ -122,25 +122,25 @@ class Mirroring:
         except PgtrickleError as error:
             return [Outcome(table, FULL, None, error) for table in tables]
 
-    def _errand(self, followed: _Followed, noticed: float, deliver: Callable[[Reading], None]) -> None:
+    def _errand(self, followed: _Followed, changes_seen_at: float, deliver: Callable[[OriginReading], None]) -> None:
         """In a thread of its own: what has changed there. Where its readers are it is told when nobody waits for it."""
         key, wants = followed.mirror.key, list(followed.wants.values())
         readings = self._origins.readings(key)
-        reading = readings.find(wants, noticed)
+        reading = readings.find(wants, changes_seen_at)
         if reading is not None:
             deliver(reading)
             return
         with self._origins.session(self._dsn, followed.mirror) as conn:
-            deliver(readings.get(conn, wants, noticed))
+            deliver(readings.get(conn, wants, changes_seen_at))
             with suppress(PgtrickleError):  # it is told the next time
                 self._origins.tell(conn, key)
 
     def _begun(
         self,
         followed: _Followed,
-        coming: Future[Reading],
+        coming: Future[OriginReading],
         refresher: SharedRefresher,
-        reader: Reader,
+        reader: MirrorReader,
         alone: list[Sequence[StreamTable]],
     ) -> list[Outcome]:
         """From what is read for all databases, if that suits; otherwise they are added to `alone`."""
@@ -212,11 +212,11 @@ class Mirroring:
         self._cache.put(table, compiled)
         return compiled
 
-    def _as_reader(self, home: Connection) -> Reader:
+    def _as_reader(self, home: Connection) -> MirrorReader:
         if self._reader is None:
             with translated():
                 instance = catalog.read_moment(home).instance
-            self._reader = Reader(instance.key, server_label(self._dsn), home.info.dbname)
+            self._reader = MirrorReader(instance.key, server_label(self._dsn), home.info.dbname)
         return self._reader
 
     def retire(self, home: Connection) -> int:
@@ -256,10 +256,10 @@ class Mirroring:
             yield table, OriginAwayError(why[table.pgt_id])
 
 
-def _want(table: StreamTable, reader_key: str) -> Want | None:
+def _want(table: StreamTable, reader_key: str) -> MirrorRequest | None:
     """None: it has to be loaded."""
     assert table.mirror is not None
     cut = Frontier.cut_at(table.frontier, table.mirror.key)
     if cut is None or not table.is_populated or table.needs_reinit:
         return None
-    return Want((reader_key, table.pgt_id), table.mirror.relid, table.mirror.columns, cut)
+    return MirrorRequest((reader_key, table.pgt_id), table.mirror.relid, table.mirror.columns, cut)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pgtrickle.apply.commit import Record
+from pgtrickle.apply.commit import RefreshRecord
 from pgtrickle.capture.fingerprint import fingerprints_for_others
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
@@ -20,15 +20,15 @@ from pgtrickle.define.renames import is_renamed_there
 from pgtrickle.errors import FencedError, InvariantError, OriginAwayError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable, as_at_origin
 from pgtrickle.model.flow import Cut, Frontier, Pending, Position, Timings
-from pgtrickle.origin.changes import Place, Reading, Want, positions
+from pgtrickle.origin.changes import MirrorRequest, OriginReading, Place, positions
 from pgtrickle.origin.sessions import render_alike
 from pgtrickle.pipeline.engine import frames
 from pgtrickle.refresh.cost_model import Limits
 from pgtrickle.refresh.decide import DIFFERENTIAL, FULL, NO_DATA, PREPARE, Decision
 from pgtrickle.refresh.deltas import MIRROR_ROWS, net
-from pgtrickle.refresh.job import Job, Outcome
+from pgtrickle.refresh.job import Outcome, TableRefresh
 from pgtrickle.refresh.pending import Wanted, read_pending
-from pgtrickle.refresh.wave import Refresher
+from pgtrickle.refresh.wave import WaveRefresher
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -40,7 +40,7 @@ _RENAMED = "a table of the origin was renamed while it was read"
 WENT_BACK = "the origin has been told of a later state than this one (this database was restored from a backup)"
 
 
-class MirrorRefresher(Refresher):
+class MirrorRefresher(WaveRefresher):
     """`reader` is a session in the origin, `writer` one in the database of the mirrors."""
 
     _known: dict[int, Position]
@@ -57,8 +57,10 @@ class MirrorRefresher(Refresher):
             self._compute(jobs, moment)
             return self._end(jobs, moment)
 
-    def _begin(self, tables: Sequence[StreamTable], moment: catalog.Moment) -> tuple[list[Job], list[Outcome]]:
-        """What is to be done; without jobs: why not. Who moves one of them meanwhile is noticed by its epoch."""
+    def _begin(
+        self, tables: Sequence[StreamTable], moment: catalog.ReadPoint
+    ) -> tuple[list[TableRefresh], list[Outcome]]:
+        """What is to be done; without jobs: why not. The epoch tells if another worker moves one of them meanwhile."""
         tables = [self._adapted(table) for table in tables]
         unready = [Outcome(t, PREPARE, FORGOTTEN) for t in tables if t.pgt_id not in self._known]
         if unready:
@@ -73,23 +75,23 @@ class MirrorRefresher(Refresher):
         started = datetime.now(UTC)
         return jobs + [self._follower(o.table, started) for o in outcomes], []
 
-    def _end(self, jobs: Sequence[Job], moment: catalog.Moment) -> tuple[list[Outcome], Cut | None]:
+    def _end(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint) -> tuple[list[Outcome], Cut | None]:
         failed = next((job for job in jobs if job.error is not None), None)
         if failed is not None and failed.error is not None:
             return _held_up(jobs, failed.table, failed.error), None
         written = self._commit(jobs, moment)
         return written, moment.cut if all(o.error is None for o in written) else None
 
-    def _follower(self, table: StreamTable, started: datetime) -> Job:
+    def _follower(self, table: StreamTable, started: datetime) -> TableRefresh:
         """A mirror without changes goes along: its content is the same at the new cut."""
         compiled = self.compiled(table)
         if compiled is None:
             raise InvariantError(f"{table.full_name} was not prepared")
-        job = Job(table, compiled, Decision(NO_DATA), None, {}, table.fingerprints, started, Timings())
+        job = TableRefresh(table, compiled, Decision(NO_DATA), None, {}, table.fingerprints, started, Timings())
         job.is_silent = True
         return job
 
-    def _commit(self, jobs: Sequence[Job], moment: catalog.Moment) -> list[Outcome]:
+    def _commit(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint) -> list[Outcome]:
         at_fault: StreamTable | None = None
         try:
             with translated(), self.writer.transaction():
@@ -108,14 +110,14 @@ class MirrorRefresher(Refresher):
             return _held_up(jobs, at_fault, error)
         return outcomes
 
-    def _are_renamed(self, jobs: Sequence[Job]) -> bool:
+    def _are_renamed(self, jobs: Sequence[TableRefresh]) -> bool:
         """Loads read by the names of now, whatever the snapshot: it may have been another table, or none."""
         loaded = [job.table for job in jobs if job.is_load]
         if loaded and self.reader.info.transaction_status.name == "INERROR":
             self.reader.rollback()
         return any(is_renamed_there(self.reader, table) for table in loaded)
 
-    def _keep_prints(self, jobs: Sequence[Job]) -> None:
+    def _keep_prints(self, jobs: Sequence[TableRefresh]) -> None:
         found = {job.table.pgt_id: next(iter(job.fingerprints.values())) for job in jobs}
         was = {job.table.pgt_id: job.table.mirror and job.table.mirror.fingerprint for job in jobs}
         if changed := {i: text for i, text in found.items() if text != was[i]}:
@@ -123,7 +125,7 @@ class MirrorRefresher(Refresher):
                 statement("mirror_fingerprints"), {"ids": list(changed), "fingerprints": list(changed.values())}
             )
 
-    def _record(self, job: Job, moment: catalog.Moment, initiated_by: str) -> Record:
+    def _record(self, job: TableRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
         """Fingerprints are kept with the mirror: it depends on nothing in its database."""
         return replace(super()._record(job, moment, initiated_by), fingerprints={})
 
@@ -141,7 +143,9 @@ class MirrorRefresher(Refresher):
             return replace(table, needs_reinit=True, reinit_reason=NETTED)
         return table
 
-    def _plan(self, tables: Sequence[StreamTable], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
+    def _plan(
+        self, tables: Sequence[StreamTable], moment: catalog.ReadPoint, outcomes: list[Outcome]
+    ) -> list[TableRefresh]:
         """The mode of a mirror is DIFFERENTIAL; one that is too far behind is loaded all the same."""
         jobs = super()._plan(tables, moment, outcomes)
         most = self.limits.max_buffer_rows
@@ -151,7 +155,7 @@ class MirrorRefresher(Refresher):
                 job.decision = Decision(FULL, f"{rows} changes exceed max_buffer_rows ({most})")
         return jobs
 
-    def _read(self, job: Job, cut: Cut) -> None:
+    def _read(self, job: TableRefresh, cut: Cut) -> None:
         """Few rows go to the apply statement as they come, which nets and identifies them: nothing is left to Spark."""
         super()._read(job, cut)
         if job.leaf is not None and len(job.leaf) <= MIRROR_ROWS:
@@ -168,8 +172,8 @@ class MirrorRefresher(Refresher):
 class _Share:
     """What a reading of an origin has for these mirrors."""
 
-    reading: Reading
-    jobs: Sequence[Job]
+    reading: OriginReading
+    jobs: Sequence[TableRefresh]
 
 
 class SharedRefresher(MirrorRefresher):
@@ -183,12 +187,12 @@ class SharedRefresher(MirrorRefresher):
         limits: Limits,
     ) -> None:
         super().__init__(home, home, engine, compiled, limits)
-        self._reading: Reading
-        self._wants: Mapping[int, Want] = {}  # by mirror
+        self._reading: OriginReading
+        self._wants: Mapping[int, MirrorRequest] = {}  # by mirror
         self._shares: dict[str, _Share] = {}  # by origin
 
     def begin(
-        self, tables: Sequence[StreamTable], reading: Reading, wants: Mapping[int, Want], reader_key: str
+        self, tables: Sequence[StreamTable], reading: OriginReading, wants: Mapping[int, MirrorRequest], reader_key: str
     ) -> list[Outcome] | None:
         """Takes the changes of one origin. None: one of the mirrors has to be loaded or prepared, which takes a session
         there. Outcomes: there is nothing to do."""
@@ -222,12 +226,14 @@ class SharedRefresher(MirrorRefresher):
             for key, share in self._shares.items():
                 yield key, *self._end(share.jobs, share.reading.moment)
 
-    def _record(self, job: Job, moment: catalog.Moment, initiated_by: str) -> Record:
+    def _record(self, job: TableRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
         if job.table.mirror is not None:
             moment = self._shares[job.table.mirror.key].reading.moment
         return super()._record(job, moment, initiated_by)
 
-    def _plan(self, tables: Sequence[StreamTable], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
+    def _plan(
+        self, tables: Sequence[StreamTable], moment: catalog.ReadPoint, outcomes: list[Outcome]
+    ) -> list[TableRefresh]:
         jobs = super()._plan(tables, moment, outcomes)
         outcomes += [Outcome(job.table, PREPARE) for job in jobs if job.is_load]
         return jobs
@@ -239,16 +245,16 @@ class SharedRefresher(MirrorRefresher):
         by_window = {(want.relid, want.since): want for want in self._wants.values()}
         return {w: self._reading.pending(by_window[w[0], w[1].since]) for w in wanted}, {}
 
-    def _read(self, job: Job, _cut: Cut) -> None:
+    def _read(self, job: TableRefresh, _cut: Cut) -> None:
         if job.decision.action == DIFFERENTIAL:
             rows = self._reading.signed(self._wants[job.table.pgt_id])
             if len(rows) <= MIRROR_ROWS:
                 job.arrays = [[weight for weight, _ in rows], [row for _, row in rows]]
             else:
-                job.leaf = frames.Rows(job.template.slots, rows)
+                job.leaf = frames.DeltaRows(job.template.slots, rows)
 
 
-def _held_up(jobs: Sequence[Job], at_fault: StreamTable | None, error: PgtrickleError) -> list[Outcome]:
+def _held_up(jobs: Sequence[TableRefresh], at_fault: StreamTable | None, error: PgtrickleError) -> list[Outcome]:
     """All or none move. Of an error that will not go away the others only wait until its table has been stopped."""
     if at_fault is None or isinstance(error, TransientError):
         return [Outcome(job.table, job.decision.action, None, error) for job in jobs]

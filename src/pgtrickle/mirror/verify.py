@@ -17,9 +17,9 @@ from pgtrickle.model.catalog import StreamTable, as_at_origin
 from pgtrickle.model.flow import Cut, Frontier, Window
 from pgtrickle.model.identifiers import qualified, quote_ident
 from pgtrickle.origin.changes import positions
-from pgtrickle.origin.sessions import Origins, render_alike
+from pgtrickle.origin.sessions import OriginSessions, render_alike
 from pgtrickle.pipeline.codec import encoded, exact, texts
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.render.whole import query_as_of
 from pgtrickle.refresh.pending import read_pending
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 
-def compare_mirror(conn: Connection, table: StreamTable, dsn: str, origins: Origins) -> tuple[int, int, Cut] | None:
+def compare_mirror(
+    conn: Connection, table: StreamTable, dsn: str, origins: OriginSessions
+) -> tuple[int, int, Cut] | None:
     """Rows that the mirror lacks, rows that it has too many, its cut. None: its cut cannot be looked at any more.
 
     `conn` is in a REPEATABLE READ transaction.
@@ -54,7 +56,7 @@ def compare_mirror(conn: Connection, table: StreamTable, dsn: str, origins: Orig
         if any(p.truncated for p in pending.values()):
             return None
         rows = sum(p.rows for p in pending.values())
-        changed = {mirror.relid: Changed(mirror.relid, window, rows)} if rows else {}
+        changed = {mirror.relid: ChangedSource(mirror.relid, window, rows)} if rows else {}
         names = ", ".join(f"c{i}" for i in range(len(table.columns)))
         row = texts("q", table.columns)
         wanted = f"SELECT {row} FROM ({query_as_of(parse_table(origin, there), changed)}) AS q({names})"

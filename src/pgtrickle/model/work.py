@@ -32,7 +32,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RefreshGroup:
     """Stream tables that the user wants refreshed together."""
 
     name: str
@@ -68,15 +68,14 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class QueuedUnit:
     """A unit that was queued; `job_id` is its row of pgt_scheduler_jobs.
 
-    `noticed`: when the latest of the looks at other databases had ended that made it due, by the monotonic clock: one
-    that is set back would make an older reading look like a later one. What is read there by a statement that began
+    `changes_seen_at`: when the latest poll of other databases that made it due had ended, by the monotonic clock: one that is set back would make an older reading look like a later one. What is read there by a statement that began
     since then has what it is wanted for: it sees all that they saw. 0: not known, so that it is read anew. None: it
     reads no other database.
     """
 
     job_id: int
     unit: Unit
-    noticed: float | None = None
+    changes_seen_at: float | None = None

@@ -15,13 +15,13 @@ from pgtrickle.ipc.fleet_memory import FleetMemory
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
-    from pgtrickle.scheduler.tick import Scheduling
+    from pgtrickle.scheduler.tick import DatabaseScheduler
 
 LOOK_SECONDS = 5.0  # schedulers' own states are looked at so often, the rest whenever it moves
 MEMORY_SECONDS = 30.0  # between two looks at how much memory the processes take
 
 
-class Publisher:
+class StatusPublisher:
     """Remembers what it has said."""
 
     def __init__(self, memory: FleetMemory) -> None:
@@ -32,7 +32,7 @@ class Publisher:
         self._sizes: dict[int, int] = {}
         self._sized = -MEMORY_SECONDS
 
-    def publish(self, conn: Connection, scheduling: Scheduling) -> None:
+    def publish(self, conn: Connection, scheduling: DatabaseScheduler) -> None:
         looks = scheduling.looks
         problems, broker_problem = looks.problems(), looks.broker_problem()
         seen = (*self._memory.version(), scheduling.state, problems, broker_problem)
@@ -48,7 +48,7 @@ class Publisher:
             conn.execute(statement("publish"), dict(zip(("state", "broker"), texts, strict=True)))
         self._said = texts
 
-    def _state(self, scheduling: Scheduling) -> dict[str, Any]:
+    def _state(self, scheduling: DatabaseScheduler) -> dict[str, Any]:
         pool, settings = self._memory.pool(), scheduling.settings
         shares = self._memory.shares()
         own = next((share for share in shares if share.key == scheduling.key), None)

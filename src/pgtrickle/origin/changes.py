@@ -26,7 +26,7 @@ from pgtrickle.pipeline.codec import encoded, exact
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
-MOST_ROWS = 20_000  # of one table in one reading
+MAX_ROWS_PER_READING = 20_000  # of one table in one reading
 MOST_BYTES = 32 << 20  # of one reading
 ASKED_SECONDS = 5.0  # who has asked so recently will ask again: it is read for, too
 
@@ -39,7 +39,7 @@ Place = tuple[str, int]  # database and mirror
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class MirrorRequest:
     """One mirror: the table at the origin, its columns, how far it is."""
 
     place: Place
@@ -49,7 +49,7 @@ class Want:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class OriginRows:
     """Changes of one table since a cut: transaction id, action, the row in each of the shapes."""
 
     since: Cut
@@ -57,23 +57,23 @@ class Rows:
     rows: Sequence[tuple[str, ...]]
     bytes: int
 
-    def later(self, want: Want) -> list[tuple[str, str]]:
+    def later(self, want: MirrorRequest) -> list[tuple[str, str]]:
         """Action and row of what this reader has not seen."""
         position = 2 + self.shapes[want.shape]
         return [(row[1], row[position]) for row in self.rows if not want.since.sees(int(row[0]))]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class OriginReading:
     """An origin at one cut. A table that is missing from `tables` had more changes than are kept."""
 
     begun: float  # by the monotonic clock
-    moment: catalog.Moment
+    moment: catalog.ReadPoint
     positions: Mapping[Place, Position]
     prints: Mapping[int, str | None]
-    tables: Mapping[int, Rows]
+    tables: Mapping[int, OriginRows]
 
-    def serves(self, want: Want) -> bool:
+    def serves(self, want: MirrorRequest) -> bool:
         rows = self.tables.get(want.relid)
         return (
             rows is not None
@@ -82,12 +82,12 @@ class Reading:
             and want.since.precedes(self.moment.cut)
         )
 
-    def pending(self, want: Want) -> Pending:
+    def pending(self, want: MirrorRequest) -> Pending:
         found = self.tables[want.relid].later(want)
         rows = sum(action != "T" for action, _ in found)
         return Pending(rows, any(action == "T" for action, _ in found), not found)
 
-    def signed(self, want: Want) -> list[tuple[int, str]]:
+    def signed(self, want: MirrorRequest) -> list[tuple[int, str]]:
         """Weight and row."""
         return [
             (1 if action == "I" else -1, row) for action, row in self.tables[want.relid].later(want) if action != "T"
@@ -96,31 +96,31 @@ class Reading:
 
 @dataclass(slots=True)
 class _Asked:
-    want: Want
+    want: MirrorRequest
     at: float
 
 
 @dataclass(slots=True)
-class Readings:
+class OriginReader:
     """Of one origin. Who comes while somebody reads waits, and takes what was read if it suits."""
 
     taken: int = 0
     served: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _latest: Reading | None = None
+    _latest: OriginReading | None = None
     _asked: dict[Place, _Asked] = field(default_factory=dict)
 
-    def find(self, wants: Sequence[Want], noticed: float) -> Reading | None:
+    def find(self, wants: Sequence[MirrorRequest], changes_seen_at: float) -> OriginReading | None:
         """One that began after these readers were told of changes, and has them all; None: it has to be taken."""
         latest = self._latest
-        if latest is None or latest.begun < noticed or not all(map(latest.serves, wants)):
+        if latest is None or latest.begun < changes_seen_at or not all(map(latest.serves, wants)):
             return None
         return latest
 
-    def get(self, conn: Connection, wants: Sequence[Want], noticed: float) -> Reading:
+    def get(self, conn: Connection, wants: Sequence[MirrorRequest], changes_seen_at: float) -> OriginReading:
         with self._lock:
             self.served += 1
-            found = self.find(wants, noticed)
+            found = self.find(wants, changes_seen_at)
             if found is None:
                 now = time.monotonic()
                 self._asked |= {want.place: _Asked(want, now) for want in wants}
@@ -138,14 +138,16 @@ class Readings:
         if latest is not None and now - latest.begun > KEEP_SECONDS:
             self._latest = None
 
-    def moved(self, wants: Iterable[Want], cut: Cut) -> None:
+    def moved(self, wants: Iterable[MirrorRequest], cut: Cut) -> None:
         """These readers are at the cut now: the next reading need not begin earlier for them."""
         with self._lock:
             for want in wants:
-                self._asked[want.place] = _Asked(Want(want.place, want.relid, want.shape, cut), time.monotonic())
+                self._asked[want.place] = _Asked(
+                    MirrorRequest(want.place, want.relid, want.shape, cut), time.monotonic()
+                )
 
 
-def read(conn: Connection, wants: Sequence[Want]) -> Reading:
+def read(conn: Connection, wants: Sequence[MirrorRequest]) -> OriginReading:
     """All of these, in one snapshot."""
     begun = time.monotonic()
     with translated():
@@ -161,7 +163,7 @@ def read(conn: Connection, wants: Sequence[Want]) -> Reading:
             known = _positions(places)
             prints: dict[int, str | None] = dict.fromkeys(relids) | dict(of_history(timeline, dict(found)))
             typed: dict[int, dict[str, int]] = dict(types)
-            tables: dict[int, Rows] = {}
+            tables: dict[int, OriginRows] = {}
             room = MOST_BYTES
             for relid in relids:
                 own = [w for w in wants if w.relid == relid and w.since.precedes(moment.cut)]
@@ -176,7 +178,7 @@ def read(conn: Connection, wants: Sequence[Want]) -> Reading:
                     tables[relid] = rows
         finally:
             conn.rollback()
-    return Reading(begun, moment, known, prints, tables)
+    return OriginReading(begun, moment, known, prints, tables)
 
 
 def positions(conn: Connection) -> dict[Place, Position]:
@@ -194,8 +196,8 @@ def _positions(rows: Sequence[tuple[Any, ...]]) -> dict[Place, Position]:
 
 
 def _rows(
-    conn: Connection, relid: int, wants: Sequence[Want], cut: Cut, room: int, types: Mapping[str, int]
-) -> Rows | None:
+    conn: Connection, relid: int, wants: Sequence[MirrorRequest], cut: Cut, room: int, types: Mapping[str, int]
+) -> OriginRows | None:
     """None: they are too many. Those that take more than `room` bytes are not fetched to the end. `types`: of columns
     whose type is not PostgreSQL's own."""
     since = min((w.since for w in wants), key=lambda c: (c.xmax, c.xmin, -len(c.open_xids)))
@@ -205,7 +207,7 @@ def _rows(
     texts = "".join(f", {encoded([exact(f'b.c{a:d}', types.get(str(a), 0)) for a in shape])}" for shape in shapes)
     query = (
         f"SELECT b.xid::text, b.action::text{texts} FROM {buffer_name(relid)} AS b "
-        f"WHERE {Window(since, cut).predicate('b.xid')} LIMIT {MOST_ROWS + 1}"
+        f"WHERE {Window(since, cut).predicate('b.xid')} LIMIT {MAX_ROWS_PER_READING + 1}"
     )
     rows: list[tuple[str, ...]] = []
     taken = 0
@@ -217,4 +219,4 @@ def _rows(
                 if taken > room:
                     break
                 rows.append(row)
-    return None if len(rows) > MOST_ROWS else Rows(since, shapes, rows, taken)
+    return None if len(rows) > MAX_ROWS_PER_READING else OriginRows(since, shapes, rows, taken)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pgtrickle.broker.ledger import Scan
+from pgtrickle.broker.ledger import SourceScan
 from pgtrickle.broker.scan import scan
 from pgtrickle.db.connect import TRANSACTION, connect, cut_off, translated
 from pgtrickle.db.database_settings import find_pooler
@@ -33,7 +33,7 @@ class OriginSession:
         self._conn: Connection | None = None
         self.has_own_role: bool | None = None
 
-    def scan(self, wanted: Sequence[tuple[int, Cut | None]]) -> Scan:
+    def scan(self, wanted: Sequence[tuple[int, Cut | None]]) -> SourceScan:
         try:
             conn = self._conn = self._conn or self._open()
             with translated():

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pgtrickle.broker.ledger import Scan
+from pgtrickle.broker.ledger import SourceScan
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.model.flow import Cut
 from pgtrickle.origin.poll_session import BACKOFF_SECONDS, STATEMENT_SECONDS, OriginSession
@@ -22,14 +22,14 @@ HANG_SECONDS = 2.0 * STATEMENT_SECONDS  # the server itself would have given up
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PollResult:
     """What was asked, and what was found. `ended` by the monotonic clock."""
 
     wanted: Sequence[tuple[int, Cut | None]]
     ended: float
-    found: Scan
+    found: SourceScan
 
-    def news(self) -> set[int]:
+    def changed_sources(self) -> set[int]:
         """Sources with changes, those that were looked at for the first time, and those whose buffer is gone since."""
         found = set()
         for relid, since in self.wanted:
@@ -43,14 +43,14 @@ class Look:
         return found
 
 
-class Lookout:
+class OriginPoller:
     """One look at a time; `wake` is called from its thread when there is something to hear about."""
 
     def __init__(self, name: str, session: OriginSession, wake: Callable[[], None]) -> None:
         self._session = session
         self._wake = wake
         self._questions: queue.SimpleQueue[Sequence[tuple[int, Cut | None]] | None] = queue.SimpleQueue()
-        self._looks: queue.SimpleQueue[Look] = queue.SimpleQueue()
+        self._looks: queue.SimpleQueue[PollResult] = queue.SimpleQueue()
         self._busy_since: float | None = None
         self._failures = 0
         self.next_at = 0.0  # not before, in seconds since the epoch
@@ -70,7 +70,7 @@ class Lookout:
         self._questions.put(wanted)
         return True
 
-    def heard(self) -> list[Look]:
+    def take_result(self) -> list[PollResult]:
         found = []
         while not self._looks.empty():
             found.append(self._looks.get())
@@ -103,10 +103,10 @@ class Lookout:
             self._failed(f"{type(error).__name__}: {error}")
             return
         self._failures, self.problem = 0, None
-        look = Look(wanted, time.monotonic(), found)
+        look = PollResult(wanted, time.monotonic(), found)
         self._looks.put(look)
         self._busy_since = None
-        if look.news():
+        if look.changed_sources():
             self._wake()
 
     def _failed(self, why: str) -> None:

@@ -19,8 +19,8 @@ from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError, DefinitionError, OriginAwayError, PgtrickleError, SourceChangedError
 from pgtrickle.model.catalog import Mirror
 from pgtrickle.model.flow import Cut
+from pgtrickle.origin.changes import OriginReader
 from pgtrickle.origin.changes import Place as Reader
-from pgtrickle.origin.changes import Readings
 
 RENDERING = {"timezone": "UTC", "lc_monetary": "C"}
 MOST_IDLE = 2  # sessions of one origin that stay open
@@ -33,7 +33,7 @@ def render_alike(conn: Connection) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OriginDatabase:
     """A database of the fleet, as the catalog of another one names it."""
 
     key: str
@@ -41,20 +41,20 @@ class Place:
     database: str
 
 
-class Origins:
+class OriginSessions:
     """Of one pipeline. `servers`: those of the fleet, as `pgtrickle run` was given them."""
 
     def __init__(self, servers: Sequence[str] = ()) -> None:
         self.servers = tuple(servers)
         self._idle: dict[tuple[str, str], list[Connection]] = {}
         self._lock = threading.Lock()
-        self._readings: dict[str, Readings] = {}
+        self._readings: dict[str, OriginReader] = {}
         self._positions: dict[str, dict[Reader, Cut]] = {}  # by origin: what it has not been told yet
         self._ways: dict[str, tuple[str, Mirror]] = {}  # to each of these
 
-    def readings(self, key: str) -> Readings:
+    def readings(self, key: str) -> OriginReader:
         with self._lock:
-            return self._readings.setdefault(key, Readings())
+            return self._readings.setdefault(key, OriginReader())
 
     def let_go(self) -> None:
         """What was read long ago is no longer kept in memory."""
@@ -118,7 +118,7 @@ class Origins:
             self._give_back(dsn, mirror.key, conn)
 
     @contextmanager
-    def visit(self, own: str, name: str) -> Iterator[tuple[Connection, Place]]:
+    def visit(self, own: str, name: str) -> Iterator[tuple[Connection, OriginDatabase]]:
         """A database by its name, or name@host:port: the one of this server goes before those of others. For a look."""
         database, servers = self._meant(own, name)
         answers: list[str] = []  # servers that have it
@@ -153,7 +153,7 @@ class Origins:
                 raise DefinitionError(
                     f"database {database} is not managed: its changes are not captured", hint="pgtrickle install DSN"
                 )
-            yield conn, Place(read_moment(conn).instance.key, label, database)
+            yield conn, OriginDatabase(read_moment(conn).instance.key, label, database)
 
     def _meant(self, own: str, name: str) -> tuple[str, dict[str, str]]:
         """The database, and the servers to look for it, our own first. An @ may also be part of a database's name."""

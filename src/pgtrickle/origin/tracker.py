@@ -15,11 +15,11 @@ from typing import Any
 
 from pgtrickle.broker.scan import lsn_text
 from pgtrickle.db.discover import origin_dsn, server_label
-from pgtrickle.ipc.registry import CAPACITY, Answer, Interest, Registry
-from pgtrickle.ipc.wake_socket import Bell
+from pgtrickle.ipc.registry import CAPACITY, Interest, Registry, SourceStatus
+from pgtrickle.ipc.wake_socket import WakeSocket
 from pgtrickle.model.flow import Cut
 from pgtrickle.origin.poll_session import OriginSession
-from pgtrickle.origin.poller import Lookout
+from pgtrickle.origin.poller import OriginPoller
 from pgtrickle.settings import Settings, Sources
 from pgtrickle.telemetry import event
 
@@ -33,7 +33,7 @@ FULL_SECONDS = 60.0  # between two tries to register what found no room
 
 
 @dataclass(frozen=True, slots=True)
-class Mirror:
+class MirroredSource:
     """A row of the statement mirrors."""
 
     pgt_id: int
@@ -53,7 +53,7 @@ class _Origin:
     mirrors: dict[int, list[int]] = field(default_factory=dict)  # source there -> mirrors here
     known: dict[int, tuple[int, int]] = field(default_factory=dict)  # of the broker's answers: generation and count
     since: dict[int, Cut] = field(default_factory=dict)  # what has been seen of each source
-    lookout: Lookout | None = None
+    lookout: OriginPoller | None = None
     begun: float = -math.inf  # our latest look
     is_direct: bool = False  # for want of answers
     late: float = math.inf  # until then a late answer is waited for
@@ -64,7 +64,7 @@ class _Origin:
         return f"{self.server}/{self.database}"
 
 
-class RemoteLooks:
+class OriginChangeTracker:
     """Lives as long as the scheduler's process. Only its thread calls it. `registry` None: there is no broker."""
 
     def __init__(
@@ -74,7 +74,7 @@ class RemoteLooks:
         sources: Sources,
         *,
         registry: Registry | None = None,
-        bell: Bell | None = None,
+        bell: WakeSocket | None = None,
         slot: int = 0,
     ) -> None:
         self._dsn = dsn
@@ -88,10 +88,10 @@ class RemoteLooks:
         self._retry_at = math.inf
         self._unfit = 0
         self._is_believing = False
-        self._answers: Mapping[tuple[str, int], Answer] = {}
-        self.noticed: dict[int, float] = {}  # mirror -> end of the latest look that found changes
+        self._answers: Mapping[tuple[str, int], SourceStatus] = {}
+        self.changes_seen_at: dict[int, float] = {}  # mirror -> end of the latest look that found changes
 
-    def watch(self, mirrors: Iterable[Mirror]) -> None:
+    def watch(self, mirrors: Iterable[MirroredSource]) -> None:
         """These are all. What is known of their sources stays."""
         origins: dict[str, _Origin] = {}
         for mirror in mirrors:
@@ -114,7 +114,7 @@ class RemoteLooks:
                     del known[relid]
         self._origins = origins
         mirrored = {i for origin in origins.values() for ids in origin.mirrors.values() for i in ids}
-        self.noticed = {i: at for i, at in self.noticed.items() if i in mirrored}
+        self.changes_seen_at = {i: at for i, at in self.changes_seen_at.items() if i in mirrored}
 
     def look(self, reader: str, settings: Settings, now: float) -> list[int]:
         """The mirrors whose sources have changes that were not there at the last look. `reader`: our own key."""
@@ -126,7 +126,7 @@ class RemoteLooks:
         for origin in self._origins.values():
             for relid, at in self._of(origin, interval, now):
                 for pgt_id in origin.mirrors.get(relid, ()):
-                    self.noticed[pgt_id] = max(at, self.noticed.get(pgt_id, 0.0))
+                    self.changes_seen_at[pgt_id] = max(at, self.changes_seen_at.get(pgt_id, 0.0))
                     changed.append(pgt_id)
         return changed
 
@@ -205,13 +205,13 @@ class RemoteLooks:
         origin.begun = now
         if origin.lookout is None:
             session = OriginSession(lambda: self._origin_dsn(origin), origin.key, self._sources, "look")
-            origin.lookout = Lookout(origin.name, session, self._ring)
+            origin.lookout = OriginPoller(origin.name, session, self._ring)
         origin.lookout.ask([(relid, origin.since.get(relid)) for relid in relids], now)
 
-    def _heard(self, origin: _Origin, lookout: Lookout) -> list[tuple[int, float]]:
+    def _heard(self, origin: _Origin, lookout: OriginPoller) -> list[tuple[int, float]]:
         changed = []
-        for look in lookout.heard():
-            changed += [(relid, look.ended) for relid in look.news()]
+        for look in lookout.take_result():
+            changed += [(relid, look.ended) for relid in look.changed_sources()]
             for relid, _ in look.wanted:
                 if relid in look.found.sources:
                     origin.since[relid] = look.found.cut

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class DeltaLayout:
     """How many sums and extremes a leaf carries after weight and key: the shape of the Spark part."""
 
     sums: int = 0
@@ -16,4 +16,4 @@ class Slots:
     )
 
 
-ROWS = Slots()  # of whole rows: neither
+ROWS = DeltaLayout()  # of whole rows: neither

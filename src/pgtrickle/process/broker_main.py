@@ -14,7 +14,7 @@ from pathlib import Path
 from pgtrickle.broker.ledger import Ledger
 from pgtrickle.db.discover import origin_dsn
 from pgtrickle.errors import PgtrickleError
-from pgtrickle.ipc.registry import Answer, Interest, Registry
+from pgtrickle.ipc.registry import Interest, Registry, SourceStatus
 from pgtrickle.ipc.wake_socket import bell_path, ring
 from pgtrickle.origin.poll_session import BACKOFF_SECONDS, STATEMENT_SECONDS, OriginSession
 from pgtrickle.process.parent import end_with_parent, stop_on_signals
@@ -61,10 +61,10 @@ class AnswerBook:
         self._used = 0
         registry.write_answers({}, 0)  # those of an earlier process
 
-    def write(self, origin: str, answers: Mapping[int, Answer]) -> None:
+    def write(self, origin: str, answers: Mapping[int, SourceStatus]) -> None:
         """These are all answers of the origin now."""
         with self._lock:
-            changes: dict[int, Answer | None] = {}
+            changes: dict[int, SourceStatus | None] = {}
             for key in [k for k in self._positions if k[0] == origin and k[1] not in answers]:
                 changes[self._positions.pop(key)] = None
             taken = set(self._positions.values())
@@ -160,7 +160,7 @@ class OriginThread:
         news = self._ledger.note(found, wanted.shares())
         self._tick += 1
         answers = {
-            relid: Answer(
+            relid: SourceStatus(
                 origin=self._key,
                 relid=relid,
                 generation=entry.generation,

@@ -26,10 +26,10 @@ from pgtrickle.process import scheduler_main as schedulerprocess
 from pgtrickle.process.broker_main import BrokerTask, registry_path
 from pgtrickle.process.pipeline_main import PipelineTask, memory_path
 from pgtrickle.process.scheduler_main import SchedulerTask
-from pgtrickle.process.server_watch import ACTIVE, LOST, Found, ServerWatch
-from pgtrickle.process.supervisor import Child
+from pgtrickle.process.server_watch import ACTIVE, LOST, ManagedDatabaseInfo, ServerWatch
+from pgtrickle.process.supervisor import SupervisedProcess
 from pgtrickle.servers.server_process import private_directory
-from pgtrickle.servers.spark_keeper import SparkKeeper
+from pgtrickle.servers.spark_keeper import SparkSupervisor
 from pgtrickle.settings import Settings, Sources
 from pgtrickle.telemetry import RUN_STARTED, RUN_STOPPED, event, redact
 
@@ -74,16 +74,18 @@ class Launcher:
         self._authkey = secrets.token_bytes(32)
         self._memory = FleetMemory(memory_path(self._directory), create=True)
         self._registry = Registry(registry_path(self._directory), create=True)
-        self._spark = SparkKeeper(settings)
+        self._spark = SparkSupervisor(settings)
         self._since = time.time()
         self._small = multiprocessing.get_context("forkserver")
         self._small.set_forkserver_preload(_PRELOAD)
-        self._pipeline = Child("pipeline", self._spawn_pipeline)
-        self._broker = Child("broker", self._spawn_broker)
+        self._pipeline = SupervisedProcess("pipeline", self._spawn_pipeline)
+        self._broker = SupervisedProcess("broker", self._spawn_broker)
         self._servers = tuple(servers)
         self._watches = [ServerWatch(server, sources, stop, float(settings.standby_check_s)) for server in servers]
-        self._schedulers: dict[tuple[str, int, str], tuple[int, Child]] = {}  # server, oid, name -> slot, process
-        self._leaving: list[tuple[int, Child, float]] = []  # slot, process, and until when it is only asked
+        self._schedulers: dict[
+            tuple[str, int, str], tuple[int, SupervisedProcess]
+        ] = {}  # server, oid, name -> slot, process
+        self._leaving: list[tuple[int, SupervisedProcess, float]] = []  # slot, process, and until when it is only asked
         self._published: list[ProcessState] = []
         self._is_told = False
         self._slots = 0
@@ -107,7 +109,7 @@ class Launcher:
             self._end()
             log.info("Stopped", extra=event(RUN_STOPPED))
 
-    def _children(self) -> list[Child]:
+    def _children(self) -> list[SupervisedProcess]:
         return [
             self._pipeline,
             self._broker,
@@ -116,7 +118,7 @@ class Launcher:
         ]
 
     def _look(self) -> None:
-        wanted: dict[tuple[str, int, str], Found] = {}
+        wanted: dict[tuple[str, int, str], ManagedDatabaseInfo] = {}
         for watch in self._watches:
             wanted |= {(watch.server, found.oid, found.name): found for found in watch.databases}
         for key in [k for k in self._schedulers if k not in wanted]:
@@ -126,7 +128,7 @@ class Launcher:
         self._see_off()
         for key, found in wanted.items():
             if key not in self._schedulers and (place := self._free_slot()) is not None:
-                self._schedulers[key] = place, Child("scheduler", self._spawner(place, found))
+                self._schedulers[key] = place, SupervisedProcess("scheduler", self._spawner(place, found))
                 self._slots = max(self._slots, place + 1)
                 self._memory.write_slots(self._slots)
         if any(watch.state in (ACTIVE, LOST) for watch in self._watches):
@@ -163,7 +165,7 @@ class Launcher:
         self._memory.write_scheduler(slot, None)
         self._memory.write_slots(self._slots)
 
-    def _note(self, child: Child, status: int | None, database: str | None) -> None:
+    def _note(self, child: SupervisedProcess, status: int | None, database: str | None) -> None:
         if status is None or self._stop.is_set():
             return
         fields = {"kind": child.kind, "status": status, **({"database": database} if database else {})}
@@ -173,7 +175,7 @@ class Launcher:
         taken = {slot for slot, _ in self._schedulers.values()} | {slot for slot, _, _ in self._leaving}
         return next((slot for slot in range(MOST_DATABASES) if slot not in taken), None)
 
-    def _spawner(self, slot: int, found: Found) -> schedulerprocess.Spawner:
+    def _spawner(self, slot: int, found: ManagedDatabaseInfo) -> schedulerprocess.Spawner:
         def spawn() -> BaseProcess:
             task = SchedulerTask(
                 self._directory, self._authkey, self._sources, found.name, found.dsn, slot, self._servers

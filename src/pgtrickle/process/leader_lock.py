@@ -30,7 +30,7 @@ def new_holder() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
-class Claim:
+class LeaderLock:
     """Good for one session; behind a pooler for as long as `renew` is called in time."""
 
     def __init__(self, conn: Connection, name: str, lock: int, holder: str) -> None:

@@ -12,7 +12,7 @@ from pgtrickle.errors import TransientError
 from pgtrickle.ipc.channel import listen
 from pgtrickle.ipc.fleet_memory import FleetMemory
 from pgtrickle.process.parent import end_with_parent, stop_on_signals
-from pgtrickle.servers.spark_address import Followed, SparkUrl
+from pgtrickle.servers.spark_address import RemoteSparkAddress, SparkUrlWaiter
 from pgtrickle.settings import Settings
 from pgtrickle.telemetry import event, set_up_logging
 
@@ -42,7 +42,9 @@ def main(task: PipelineTask) -> None:
     stop = threading.Event()
     end_with_parent()
 
-    remote = SparkUrl(Followed(task.spark), float(task.settings.spark_start_timeout_s), AGAIN_SECONDS, stop)
+    remote = SparkUrlWaiter(
+        RemoteSparkAddress(task.spark), float(task.settings.spark_start_timeout_s), AGAIN_SECONDS, stop
+    )
     engine = SparkEngine(remote)
     dispatcher = Dispatcher(task.settings, engine, FleetMemory(memory_path(task.directory)), stop, task.servers)
     stop_on_signals(stop, dispatcher.wake)

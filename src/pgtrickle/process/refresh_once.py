@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from pgtrickle.db.connect import TRANSACTION, connect, translated
 from pgtrickle.errors import ConfigError
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.process.standalone import Turns
+from pgtrickle.process.standalone import StandaloneRunner
 from pgtrickle.refresh.job import Outcome
-from pgtrickle.servers.spark_address import SparkUrl
-from pgtrickle.servers.spark_keeper import SparkKeeper
+from pgtrickle.servers.spark_address import SparkUrlWaiter
+from pgtrickle.servers.spark_keeper import SparkSupervisor
 from pgtrickle.settings import Settings
 
 MOST_TURNS = 20  # what reads a table that was loaded just now follows in the next turn
@@ -41,12 +41,12 @@ def refresh_once(
         else:
             for name in names:
                 conn.execute("SELECT pgtrickle.refresh_stream_table(%s)", (name,))
-    spark = SparkKeeper(settings)
+    spark = SparkSupervisor(settings)
     spark.start()
     try:
         seconds = settings.spark_start_timeout_s
-        engine = SparkEngine(SparkUrl(spark.address, seconds, seconds, threading.Event()))
-        turns = Turns("once", dsn, engine, settings, Origins(servers))
+        engine = SparkEngine(SparkUrlWaiter(spark.address, seconds, seconds, threading.Event()))
+        turns = StandaloneRunner("once", dsn, engine, settings, OriginSessions(servers))
         try:
             return _until_quiet(turns)
         finally:
@@ -56,7 +56,7 @@ def refresh_once(
         spark.stop()
 
 
-def _until_quiet(turns: Turns) -> list[Outcome]:
+def _until_quiet(turns: StandaloneRunner) -> list[Outcome]:
     latest: dict[int, Outcome] = {}
     for _ in range(MOST_TURNS):
         outcomes = [o for o in turns.tick() if o.action != "NO_DATA" or o.table.pgt_id not in latest]

@@ -23,15 +23,15 @@ from pgtrickle.errors import PgtrickleError, TransientError
 from pgtrickle.ipc.fleet_memory import FleetMemory, SchedulerState
 from pgtrickle.ipc.pipeline_link import PipelineLink
 from pgtrickle.ipc.registry import Registry
-from pgtrickle.ipc.wake_socket import Bell
-from pgtrickle.maintain.tidy import Tidier
-from pgtrickle.observe.status import Publisher
-from pgtrickle.origin.tracker import RemoteLooks
+from pgtrickle.ipc.wake_socket import WakeSocket
+from pgtrickle.maintain.tidy import Cleaner
+from pgtrickle.observe.status import StatusPublisher
+from pgtrickle.origin.tracker import OriginChangeTracker
 from pgtrickle.process.broker_main import registry_path
-from pgtrickle.process.leader_lock import Claim, new_holder
+from pgtrickle.process.leader_lock import LeaderLock, new_holder
 from pgtrickle.process.parent import end_with_parent, stop_on_signals
 from pgtrickle.process.pipeline_main import memory_path, socket_path
-from pgtrickle.scheduler.tick import Scheduling
+from pgtrickle.scheduler.tick import DatabaseScheduler
 from pgtrickle.settings import Sources
 from pgtrickle.telemetry import DATABASE_BACK, DATABASE_LOST, event, set_up_logging
 
@@ -82,9 +82,9 @@ class SchedulerProcess:
         stop_on_signals(self._stop, lambda: _ring(ring))
         self._memory = FleetMemory(memory_path(task.directory))
         self._link = PipelineLink(socket_path(task.directory), task.authkey, self._stop)
-        self._woken = Bell(task.directory, task.slot)
+        self._woken = WakeSocket(task.directory, task.slot)
         registry = Registry(registry_path(task.directory))
-        self._looks = RemoteLooks(
+        self._looks = OriginChangeTracker(
             task.dsn, task.servers, task.sources, registry=registry, bell=self._woken, slot=task.slot
         )
         self._since = time.time()
@@ -126,7 +126,7 @@ class SchedulerProcess:
 
     def _attend(self, conn: Connection) -> bool:
         """One session, while the way to the database stays the same. False: the database has no pgtrickle."""
-        claim = Claim(conn, "scheduler", SCHEDULER_LOCK, self._holder)
+        claim = LeaderLock(conn, "scheduler", SCHEDULER_LOCK, self._holder)
         with translated():
             while not claim.take():
                 self._tell("WAITING", 0, 0, "")
@@ -135,9 +135,11 @@ class SchedulerProcess:
             row = conn.execute(statement("is_installed")).fetchone()  # who had the lock may have removed it
             if row is None or not row[0]:
                 return False
-        scheduling = Scheduling(conn, self._task.name, self._task.dsn, self._task.sources, self._link, self._looks)
-        tidier = Tidier(self._task.name, self._task.dsn, conn)
-        publisher = Publisher(self._memory)
+        scheduling = DatabaseScheduler(
+            conn, self._task.name, self._task.dsn, self._task.sources, self._link, self._looks
+        )
+        tidier = Cleaner(self._task.name, self._task.dsn, conn)
+        publisher = StatusPublisher(self._memory)
         tidied = 0.0
         while not self._stop.is_set() and scheduling.settings.connection_pooler_mode == pooler_of(conn):
             begun = time.monotonic()
@@ -154,7 +156,7 @@ class SchedulerProcess:
         claim.end()
         return True
 
-    def _sleep(self, conn: Connection, scheduling: Scheduling, claim: Claim, begun: float) -> None:
+    def _sleep(self, conn: Connection, scheduling: DatabaseScheduler, claim: LeaderLock, begun: float) -> None:
         """Until the next tick, a wake-up, news from the pipeline, or the end."""
         deadline = begun + scheduling.settings.scheduler_interval_ms / 1000
         # A table whose time comes in between does not wait for the tick.
@@ -181,7 +183,7 @@ class SchedulerProcess:
                         list(conn.notifies(timeout=0))
                     return
 
-    def _drain(self, scheduling: Scheduling, claim: Claim) -> None:
+    def _drain(self, scheduling: DatabaseScheduler, claim: LeaderLock) -> None:
         """What no worker has begun is taken back; what runs may finish, for a while."""
         deadline = time.monotonic() + DRAIN_SECONDS
         self._link.withdraw()

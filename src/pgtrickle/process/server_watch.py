@@ -13,7 +13,7 @@ from pgtrickle.db.discover import in_database, is_installed
 from pgtrickle.db.notify import wait_for_notify
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError
-from pgtrickle.process.leader_lock import Claim, new_holder
+from pgtrickle.process.leader_lock import LeaderLock, new_holder
 from pgtrickle.settings import Sources
 from pgtrickle.telemetry import event, redact
 
@@ -31,7 +31,7 @@ STARTING, ACTIVE, WAITING, RECOVERY, LOST = "STARTING", "ACTIVE", "WAITING", "RE
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ManagedDatabaseInfo:
     """A database that wants a scheduler."""
 
     oid: int
@@ -56,7 +56,7 @@ class ServerWatch:
         self._holder = new_holder()
         self._stop = stop
         self.state = STARTING
-        self.databases: tuple[Found, ...] = ()
+        self.databases: tuple[ManagedDatabaseInfo, ...] = ()
         self._recovery_seconds = recovery_seconds
         self._absent: dict[int, _Absent] = {}
         self._thread = threading.Thread(target=self._run, name=f"server {redact(server)}", daemon=True)
@@ -83,7 +83,7 @@ class ServerWatch:
                 self._stop.wait(LOST_SECONDS)
 
     def _attend(self, conn: Connection) -> None:
-        claim = Claim(conn, "launcher", LAUNCHER_LOCK, self._holder)
+        claim = LeaderLock(conn, "launcher", LAUNCHER_LOCK, self._holder)
         while not self._stop.is_set():
             with translated():
                 row = conn.execute("SELECT pg_is_in_recovery()").fetchone()
@@ -115,7 +115,7 @@ class ServerWatch:
                 ),
             )
 
-    def _scan_for_ever(self, conn: Connection, claim: Claim) -> None:
+    def _scan_for_ever(self, conn: Connection, claim: LeaderLock) -> None:
         while not self._stop.is_set():
             with translated():
                 rows = conn.execute(statement("databases")).fetchall()
@@ -126,12 +126,12 @@ class ServerWatch:
                 elif wait_for_notify(conn, LOOK_SECONDS, self._stop):
                     self._absent.clear()
 
-    def _pause(self, claim: Claim, seconds: float) -> None:
+    def _pause(self, claim: LeaderLock, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0 and not self._stop.wait(min(left, claim.seconds_left())):
             claim.renew()
 
-    def _installed(self, rows: list[tuple[int, str, int]]) -> tuple[Found, ...]:
+    def _installed(self, rows: list[tuple[int, str, int]]) -> tuple[ManagedDatabaseInfo, ...]:
         known = {found.oid for found in self.databases}
         found = []
         self._absent = {oid: self._absent[oid] for oid, _, _ in rows if oid in self._absent}
@@ -140,7 +140,7 @@ class ServerWatch:
             # Those that are known tell us themselves when they are no longer ours.
             if oid not in known and not self._is_news(oid, inserted, dsn):
                 continue
-            found.append(Found(oid, name, dsn))
+            found.append(ManagedDatabaseInfo(oid, name, dsn))
         return tuple(found)
 
     def _is_news(self, oid: int, inserted: int, dsn: str) -> bool:

@@ -9,31 +9,31 @@ from datetime import UTC, datetime
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import connect, translated
-from pgtrickle.dispatch.managed_database import Site
-from pgtrickle.maintain.feeds import FeedKeeper
-from pgtrickle.maintain.tidy import Tidier
+from pgtrickle.dispatch.managed_database import ManagedDatabase
+from pgtrickle.maintain.feeds import FeedMaintainer
+from pgtrickle.maintain.tidy import Cleaner
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.work import Node
-from pgtrickle.origin.sessions import Origins
+from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh.job import Outcome
-from pgtrickle.refresh.wave import Refresher
+from pgtrickle.refresh.wave import WaveRefresher
 from pgtrickle.scheduler.graph import Graph
 from pgtrickle.scheduler.schedule import is_due
-from pgtrickle.scheduler.units import Turn, plan
+from pgtrickle.scheduler.units import TickInput, plan
 from pgtrickle.settings import Settings
 
 REFRESHED = ("INITIALIZING", "ACTIVE")
 
 
-class Turns:
+class StandaloneRunner:
     """Holds its connections until it is closed."""
 
     def __init__(
-        self, name: str, dsn: str, engine: SparkEngine, settings: Settings, origins: Origins | None = None
+        self, name: str, dsn: str, engine: SparkEngine, settings: Settings, origins: OriginSessions | None = None
     ) -> None:
-        self._origins = origins or Origins()
-        self.site = Site(name, dsn, settings, engine, self._origins)
+        self._origins = origins or OriginSessions()
+        self.site = ManagedDatabase(name, dsn, settings, engine, self._origins)
         self.control = connect(dsn, role="control", autocommit=True, pooler=settings.connection_pooler_mode)
         try:
             self.worker = self.site.take()
@@ -41,8 +41,8 @@ class Turns:
             self.control.close()
             raise
         self._settings = settings
-        self._tidier = Tidier(name, dsn, self.control)
-        self._feeds = FeedKeeper(name, self.control)
+        self._tidier = Cleaner(name, dsn, self.control)
+        self._feeds = FeedMaintainer(name, self.control)
 
     def close(self) -> None:
         self.worker.close()
@@ -50,10 +50,10 @@ class Turns:
         self._origins.close()
 
     @property
-    def refresher(self) -> Refresher:
+    def refresher(self) -> WaveRefresher:
         return self.worker.refresher
 
-    def tick(self, noticed: float = 0.0) -> list[Outcome]:
+    def tick(self, changes_seen_at: float = 0.0) -> list[Outcome]:
         """Every table that is due. Those that read one another move at one instant, the others in a wave."""
         self.site.define_with(self.control)
         with translated():
@@ -64,7 +64,7 @@ class Turns:
         wanted = {i for t in tables.values() if _wants_refresh(t, now) for i in cycles.get(t.pgt_id, (t.pgt_id,))}
         free = {i for i in wanted if all(tables[j].status in REFRESHED for j in cycles.get(i, (i,)))}
         graph = _graph(tables[i] for i in sorted(free))
-        return self.worker.run(plan(graph, Turn(due=(), asked=sorted(free))).units, noticed)
+        return self.worker.run(plan(graph, TickInput(due=(), asked=sorted(free))).units, changes_seen_at)
 
     def tidy(self) -> None:
         self._feeds.expect()  # nobody has listened for events

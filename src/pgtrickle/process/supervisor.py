@@ -15,7 +15,7 @@ HEALTHY_SECONDS = 60.0  # who lived so long begins at the shortest pause again
 UNKNOWN = 255  # exit status of a child whose fork server ended before it
 
 
-class Child:
+class SupervisedProcess:
     """`spawn` makes a process that is not started yet."""
 
     def __init__(self, kind: str, spawn: Callable[[], BaseProcess]) -> None:

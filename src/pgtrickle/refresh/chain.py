@@ -11,13 +11,13 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import begin, translated
 from pgtrickle.refresh.decide import PREPARE
 from pgtrickle.refresh.job import Outcome
-from pgtrickle.refresh.wave import Refresher
+from pgtrickle.refresh.wave import WaveRefresher
 
 # Transactions that may have begun between a chain's snapshot and its own: they are listed in its frontier.
 MAX_BETWEEN = 5_000
 
 
-class ChainRefresher(Refresher):
+class ChainRefresher(WaveRefresher):
     """Refreshes chains besides waves."""
 
     def chain(self, levels: Sequence[Sequence[int]]) -> tuple[list[Outcome], list[int]]:
@@ -39,7 +39,7 @@ class ChainRefresher(Refresher):
         return outcomes, later
 
     @contextmanager
-    def _at_one_instant(self) -> Iterator[tuple[Self, catalog.Moment] | None]:
+    def _at_one_instant(self) -> Iterator[tuple[Self, catalog.ReadPoint] | None]:
         """A refresher that reads and writes in one transaction, at a snapshot of the base tables, and that moment.
 
         None when too many transactions began beside the snapshot for a frontier to list them.
@@ -60,7 +60,7 @@ class ChainRefresher(Refresher):
     def level(
         self,
         ids: Sequence[int],
-        moment: catalog.Moment,
+        moment: catalog.ReadPoint,
         outcomes: list[Outcome],
         later: list[int],
         held: set[int],

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from pgtrickle.db.statements import statement
 from pgtrickle.model.catalog import StreamTable
-from pgtrickle.refresh.cost_model import Past, Sample
+from pgtrickle.refresh.cost_model import CostHistory, Sample
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 
-class CostMemory:
+class CostHistoryCache:
     def __init__(self) -> None:
-        self._pasts: dict[int, tuple[int, Past]] = {}
+        self._pasts: dict[int, tuple[int, CostHistory]] = {}
 
     def read(self, conn: Connection, tables: Iterable[StreamTable]) -> None:
         """Makes sure that these tables' past is known."""
@@ -31,10 +31,10 @@ class CostMemory:
         for pgt_id, at, kind, rows, ms in conn.execute(statement("cost_samples"), {"ids": list(unknown)}):
             found[pgt_id].append(Sample(at, kind, rows, ms))
         for pgt_id, samples in found.items():
-            self._pasts[pgt_id] = (unknown[pgt_id], Past.of(samples))
+            self._pasts[pgt_id] = (unknown[pgt_id], CostHistory.of(samples))
 
-    def past(self, table: StreamTable) -> Past:
-        return self._pasts[table.pgt_id][1] if self._knows(table) else Past()
+    def past(self, table: StreamTable) -> CostHistory:
+        return self._pasts[table.pgt_id][1] if self._knows(table) else CostHistory()
 
     def learn(self, table: StreamTable, kind: str, rows: int, ms: float, at: datetime) -> None:
         """Only of tables that were asked for: the others' history is read when they are."""

@@ -61,7 +61,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class CostHistory:
     """The latest samples of each kind and size, oldest first, and how often in a row the latest way was taken."""
 
     differential: tuple[Sample, ...] = ()
@@ -69,9 +69,9 @@ class Past:
     latest: str | None = None
     in_row: int = 0
 
-    def with_sample(self, sample: Sample) -> Past:
+    def with_sample(self, sample: Sample) -> CostHistory:
         if sample.kind == LOAD:  # what was before it may have been another query
-            return Past(full=(sample,), latest=FULL, in_row=1)
+            return CostHistory(full=(sample,), latest=FULL, in_row=1)
         kind = DIFFERENTIAL if sample.kind == DIFFERENTIAL else FULL
         in_row = self.in_row + 1 if kind == self.latest else 1
         if kind == DIFFERENTIAL:
@@ -82,15 +82,15 @@ class Past:
         return replace(self, full=(*self.full, sample)[-LATEST:], latest=kind, in_row=in_row)
 
     @staticmethod
-    def of(samples: Sequence[Sample]) -> Past:
-        past = Past()
+    def of(samples: Sequence[Sample]) -> CostHistory:
+        past = CostHistory()
         for sample in samples:
             past = past.with_sample(sample)
         return past
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CostInput:
     """A refresh to decide about. `age_s`: since CREATE. `last_full_ms`: what the catalog remembers."""
 
     rows: int
@@ -117,7 +117,7 @@ class Choice:
     full_ms: float | None = None
 
 
-def choose(past: Past, asked: Asked, limits: Limits) -> Choice:
+def choose(past: CostHistory, asked: CostInput, limits: Limits) -> Choice:
     beyond = _beyond_limits(past, asked, limits)
     if beyond is not None:
         return Choice(FULL, beyond)
@@ -136,7 +136,7 @@ def choose(past: Past, asked: Asked, limits: Limits) -> Choice:
     return _compared(past, asked, limits, differential, full, len(_alike(recent, asked.rows)))
 
 
-def _beyond_limits(past: Past, asked: Asked, limits: Limits) -> str | None:
+def _beyond_limits(past: CostHistory, asked: CostInput, limits: Limits) -> str | None:
     rows = asked.rows
     if limits.max_buffer_rows and rows > limits.max_buffer_rows:
         return f"{rows} changes exceed max_buffer_rows ({limits.max_buffer_rows})"
@@ -153,11 +153,13 @@ def _beyond_limits(past: Past, asked: Asked, limits: Limits) -> str | None:
     return None
 
 
-def _silent(asked: Asked, why: str) -> Choice:
+def _silent(asked: CostInput, why: str) -> Choice:
     return Choice(DIFFERENTIAL, f"{asked.rows} changes, no prediction: {why}")
 
 
-def _compared(past: Past, asked: Asked, limits: Limits, differential: Estimate, full: Estimate, alike: int) -> Choice:
+def _compared(
+    past: CostHistory, asked: CostInput, limits: Limits, differential: Estimate, full: Estimate, alike: int
+) -> Choice:
     held = min(max(differential.ms, LEAST * full.ms), MOST * full.ms)
     numbers = (
         f"{asked.rows} changes: differential about {differential.ms:.0f} ms ({differential.basis}), "
@@ -185,7 +187,7 @@ def _compared(past: Past, asked: Asked, limits: Limits, differential: Estimate, 
     return Choice(FULL if is_full else DIFFERENTIAL, numbers, held, full.ms)
 
 
-def _may_try_differential(past: Past, asked: Asked, differential: Estimate, full: Estimate) -> bool:
+def _may_try_differential(past: CostHistory, asked: CostInput, differential: Estimate, full: Estimate) -> bool:
     if past.latest != FULL:
         return False
     alike = _alike(past.differential, asked.rows)
@@ -195,7 +197,7 @@ def _may_try_differential(past: Past, asked: Asked, differential: Estimate, full
     return past.in_row >= (wait if differential.is_measured else min(wait, LONGEST_GUESS))
 
 
-def _may_try_full(past: Past, asked: Asked, limits: Limits, differential: Estimate, full: Estimate) -> bool:
+def _may_try_full(past: CostHistory, asked: CostInput, limits: Limits, differential: Estimate, full: Estimate) -> bool:
     """Where what is known of FULL is a first load, or old, or little, and little can be lost."""
     known = sum(s.kind == FULL and s.at >= asked.now - limits.prediction_window_s for s in past.full)
     if past.latest != DIFFERENTIAL or differential.ms < DOUBTFUL * full.ms:
@@ -209,7 +211,7 @@ def _may_try_full(past: Past, asked: Asked, limits: Limits, differential: Estima
 # --------------------------------------------------------------------------------------------------------------
 
 
-def full_cost(past: Past, asked: Asked, limits: Limits) -> Estimate | None:
+def full_cost(past: CostHistory, asked: CostInput, limits: Limits) -> Estimate | None:
     """By the latest recomputations in the window; else by the last one, whenever that was."""
     later = [s for s in past.full if s.kind == FULL]
     recent = [s for s in later if s.at >= asked.now - limits.prediction_window_s]
@@ -244,7 +246,7 @@ def differential_cost(samples: Sequence[Sample], rows: int) -> Estimate | None:
     return None
 
 
-def _recent(past: Past, asked: Asked, limits: Limits) -> tuple[Sample, ...]:
+def _recent(past: CostHistory, asked: CostInput, limits: Limits) -> tuple[Sample, ...]:
     """Those in the window; where they are too few, the latest ones of any age, since a table may be due once a day."""
     recent = tuple(s for s in past.differential if s.at >= asked.now - limits.prediction_window_s)
     return (

@@ -20,21 +20,21 @@ from pgtrickle.model.flow import Window
 from pgtrickle.model.identifiers import qualified
 from pgtrickle.model.texts import row_text
 from pgtrickle.pipeline.delta_layout import ROWS
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.engine import frames
 from pgtrickle.pipeline.plan.nodes import scans
-from pgtrickle.pipeline.templates.fixpoint import Definition, define
+from pgtrickle.pipeline.templates.fixpoint import CycleMember, define
 from pgtrickle.pipeline.templates.template import BagTemplate
 from pgtrickle.refresh.chain import ChainRefresher
 from pgtrickle.refresh.decide import DIFFERENTIAL, FULL, NO_DATA, Decision
 from pgtrickle.refresh.deltas import SMALL_ROWS, net
-from pgtrickle.refresh.job import Job, Outcome, timed
+from pgtrickle.refresh.job import Outcome, TableRefresh, timed
 from pgtrickle.refresh.pending import FEWEST_ANALYSED
 
 GONE = "rows have gone from a source: the cycle is computed from nothing"
 # New rows after the first round. A union of a cycle with itself doubles in each one, and would fill any disk before a
 # limit of rounds ends it.
-MOST_ROWS = 10_000_000
+MAX_CYCLE_ROWS = 10_000_000
 
 
 class CycleRefresher(ChainRefresher):
@@ -51,10 +51,10 @@ class CycleRefresher(ChainRefresher):
         except PgtrickleError as error:
             return [Outcome(t, FULL, None, error) for t in tables]
 
-    def together(self, ids: Sequence[int], moment: catalog.Moment, most_rounds: int) -> list[Outcome]:
+    def together(self, ids: Sequence[int], moment: catalog.ReadPoint, most_rounds: int) -> list[Outcome]:
         """Inside the transaction that all of them are committed by. Raises when it must not be."""
         others: list[Outcome] = []
-        self.quiet_too = True
+        self.include_unchanged = True
         jobs = self._plan(self._tables(ids), moment, others)
         for outcome in others:
             if outcome.error is not None:
@@ -81,14 +81,14 @@ class CycleRefresher(ChainRefresher):
             self._drop(definitions)
         return [replace(o, rounds=rounds) for o in outcomes]
 
-    def _written(self, jobs: Sequence[Job], moment: catalog.Moment) -> list[Outcome]:
+    def _written(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint) -> list[Outcome]:
         outcomes = self._write(jobs, moment, "SCHEDULER")
         for outcome in outcomes:
             if outcome.error is not None:
                 raise outcome.error
         return outcomes
 
-    def _anew(self, jobs: Sequence[Job], moment: catalog.Moment) -> str | None:
+    def _anew(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint) -> str | None:
         """Why the stored rows cannot be what the steps begin with."""
         for job in jobs:
             if job.is_load:
@@ -106,21 +106,21 @@ class CycleRefresher(ChainRefresher):
                 if source.relid in members:
                     return "somebody has written to a table of the cycle"
                 assert job.since is not None
-                images = Changed(source.relid, Window(job.since, moment.cut), 0).images
+                images = ChangedSource(source.relid, Window(job.since, moment.cut), 0).images
                 columns = row_text([f"c.c{a}" for a in sorted(source.columns)])
                 signed = "sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END)"
                 gone.append(f"EXISTS (SELECT FROM {images} GROUP BY {columns} HAVING {signed} < 0)")
         row = self.reader.execute(f"SELECT {' OR '.join(gone)}").fetchone() if gone else None
         return GONE if row is not None and row[0] else None
 
-    def _add(self, jobs: Sequence[Job], moment: catalog.Moment, most_rounds: int) -> int:
+    def _add(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, most_rounds: int) -> int:
         """What the changes lead to, from the stored rows: netted and identified by one Spark job for all."""
         rounds, definitions = self._fixpoint(jobs, moment, most_rounds, anew=False)
         for job, definition in zip(jobs, definitions, strict=True):
             job.decision = Decision(DIFFERENTIAL, job.decision.reason)
             statement = f"SELECT 1, f.r FROM ({definition.found()}) AS f(r)"
             rows = self.reader.execute(f"{statement} LIMIT {SMALL_ROWS + 1}").fetchall()
-            job.leaf = frames.Rows(ROWS, rows)
+            job.leaf = frames.DeltaRows(ROWS, rows)
             if len(rows) > SMALL_ROWS:
                 batches = list(read_batches(self.reader, statement, frames.text_types(ROWS)))
                 job.leaf = frames.from_batches(batches, ROWS)
@@ -133,8 +133,8 @@ class CycleRefresher(ChainRefresher):
         return rounds
 
     def _fixpoint(
-        self, jobs: Sequence[Job], moment: catalog.Moment, most_rounds: int, *, anew: bool
-    ) -> tuple[int, list[Definition]]:
+        self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, most_rounds: int, *, anew: bool
+    ) -> tuple[int, list[CycleMember]]:
         """Rounds of one step for each definition, until one brings nothing. The working tables have what came."""
         definitions = _definitions(jobs)
         came: dict[int, list[tuple[int, int]]] = {d.relid: [] for d in definitions}  # step, rows
@@ -147,11 +147,11 @@ class CycleRefresher(ChainRefresher):
             for job, definition in zip(jobs, definitions, strict=True):
                 step += 1
                 since = last.get(definition.relid)
-                changed: dict[int, Changed] = {}
+                changed: dict[int, ChangedSource] = {}
                 if since is None and not anew and job.since is not None:
                     window = Window(job.since, moment.cut)
                     read = {r: p for r, p in job.pending.items() if p.rows and r in definition.reads}
-                    changed = {r: Changed(r, window, p.rows) for r, p in read.items()}
+                    changed = {r: ChangedSource(r, window, p.rows) for r, p in read.items()}
                 for other in definitions:
                     rows = sum(n for at, n in came[other.relid] if at >= (since or 0))
                     if rows and other.relid in definition.reads:
@@ -173,17 +173,17 @@ class CycleRefresher(ChainRefresher):
             if not any(at > begun for steps in came.values() for at, _ in steps):
                 return number, definitions
             later = sum(n for steps in came.values() for at, n in steps if at > len(definitions))
-            if later > MOST_ROWS:
+            if later > MAX_CYCLE_ROWS:
                 raise _endless(jobs, f"{later} new rows came in {number} rounds", "")
         raise _endless(jobs, f"rows still come after {most_rounds} rounds", ", or raise max_fixpoint_iterations")
 
-    def _drop(self, definitions: Sequence[Definition]) -> None:
+    def _drop(self, definitions: Sequence[CycleMember]) -> None:
         for definition in definitions:
             for sql in definition.drop():
                 self.writer.execute(sql)
 
 
-def _definitions(jobs: Sequence[Job]) -> list[Definition]:
+def _definitions(jobs: Sequence[TableRefresh]) -> list[CycleMember]:
     members = {job.table.relid: job.table.pgt_id for job in jobs}
     plans = []
     for job in jobs:
@@ -198,7 +198,7 @@ def _definitions(jobs: Sequence[Job]) -> list[Definition]:
     ]
 
 
-def _endless(jobs: Sequence[Job], what: str, further: str) -> DefinitionError:
+def _endless(jobs: Sequence[TableRefresh], what: str, further: str) -> DefinitionError:
     names = ", ".join(job.table.full_name for job in jobs)
     return DefinitionError(
         f"the cycle of {names} does not come to an end: {what}",

@@ -57,7 +57,7 @@ def decide(
     pending: Mapping[int, Pending],
     source_rows: Mapping[int, float],
     limits: cost.Limits,
-    past: cost.Past,
+    past: cost.CostHistory,
     now: datetime,
 ) -> Decision:
     for source in table.watched:
@@ -89,6 +89,6 @@ def decide(
         # Compared with all sources together: a small table that changes wholly is still a small change of a large join.
         total = sum(max(source_rows.get(relid, 0.0), 0.0) for relid in pending)
         age = (now - table.created_at).total_seconds() if table.created_at is not None else 0.0
-        choice = cost.choose(past, cost.Asked(rows, total, age, now.timestamp(), table.last_full_ms), limits)
+        choice = cost.choose(past, cost.CostInput(rows, total, age, now.timestamp(), table.last_full_ms), limits)
         return Decision(choice.kind, choice.reason)
     return Decision(DIFFERENTIAL)

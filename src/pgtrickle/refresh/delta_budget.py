@@ -10,7 +10,7 @@ from pgtrickle.errors import TooManyRowsError
 
 
 @dataclass(slots=True)
-class Room:
+class DeltaBudget:
     """What changes may still bring before all is computed anew. `bytes` 0: as many as there are."""
 
     rows: int

@@ -14,7 +14,7 @@ from pgtrickle.define.compile import Compiled
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Delta, Pending, Timings
-from pgtrickle.pipeline.engine.frames import Rows
+from pgtrickle.pipeline.engine.frames import DeltaRows
 from pgtrickle.pipeline.templates.template import Template
 from pgtrickle.refresh.decide import DIFFERENTIAL, NO_DATA, Decision
 
@@ -41,7 +41,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Job:
+class TableRefresh:
     """A table on its way through the wave."""
 
     table: StreamTable
@@ -52,7 +52,7 @@ class Job:
     fingerprints: dict[int, str | None]
     started_at: datetime
     timings: Timings
-    leaf: pa.Table | Rows | None = None
+    leaf: pa.Table | DeltaRows | None = None
     delta: Delta | None = None
     arrays: list[Sequence[Any]] | None = None
     refill: list[pa.Table] | None = None  # the kept rows of a LIMIT anew, instead of arrays
@@ -72,16 +72,16 @@ class Job:
         return self.compiled.template
 
 
-def by_settings(jobs: Iterable[Job]) -> list[tuple[Mapping[str, tuple[str, str]], list[Job]]]:
+def by_settings(jobs: Iterable[TableRefresh]) -> list[tuple[Mapping[str, tuple[str, str]], list[TableRefresh]]]:
     """Those that are evaluated under the same settings together; mostly that is all of them."""
-    found: dict[frozenset[tuple[str, tuple[str, str]]], list[Job]] = {}
+    found: dict[frozenset[tuple[str, tuple[str, str]]], list[TableRefresh]] = {}
     for job in jobs:
         found.setdefault(frozenset(job.settings.items()), []).append(job)
     return [(together[0].settings, together) for together in found.values()]
 
 
 @contextmanager
-def timed(job: Job, part: str) -> Iterator[None]:
+def timed(job: TableRefresh, part: str) -> Iterator[None]:
     """Counts when it fails, too: what was given up has taken its time."""
     begun = time.perf_counter()
     try:
@@ -91,7 +91,7 @@ def timed(job: Job, part: str) -> Iterator[None]:
 
 
 @contextmanager
-def timed_together(jobs: Sequence[Job], part: str) -> Iterator[None]:
+def timed_together(jobs: Sequence[TableRefresh], part: str) -> Iterator[None]:
     """What of the time is no table's own (round trips, texts, temporary tables) is counted to all of them alike."""
     begun, own = time.perf_counter(), sum(job.timings.total_ms for job in jobs)
     try:

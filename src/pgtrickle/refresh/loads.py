@@ -13,7 +13,7 @@ from pgtrickle.apply.target import reshape
 from pgtrickle.db.copy import read_batches
 from pgtrickle.define.author_query import read_load
 from pgtrickle.refresh.bulk_load import stage_by_executors
-from pgtrickle.refresh.job import Job, timed
+from pgtrickle.refresh.job import TableRefresh, timed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pgtrickle.pipeline.engine.spark import SparkEngine
 
 
-def stage_load(reader: Connection, writer: Connection, engine: SparkEngine, job: Job, bulk_bytes: int) -> str:
+def stage_load(reader: Connection, writer: Connection, engine: SparkEngine, job: TableRefresh, bulk_bytes: int) -> str:
     """The table's whole content from the snapshot: read, given its identity by Spark (not a mirror), staged.
 
     By executors where the sources are large; else here, batch by batch.
@@ -44,7 +44,7 @@ def stage_load(reader: Connection, writer: Connection, engine: SparkEngine, job:
         return stage_arrow(writer, columns, batches, pgt_id=job.table.pgt_id)
 
 
-def replace_rows(writer: Connection, job: Job, stage: str) -> tuple[int, int]:
+def replace_rows(writer: Connection, job: TableRefresh, stage: str) -> tuple[int, int]:
     """The rows that differ; how many came and went."""
     reshape(writer, job.compiled.target)
     if job.compiled.kept is not None:
@@ -57,20 +57,20 @@ def replace_rows(writer: Connection, job: Job, stage: str) -> tuple[int, int]:
     return rows
 
 
-def read_refill(reader: Connection, engine: SparkEngine, job: Job) -> list[pa.Table]:
+def read_refill(reader: Connection, engine: SparkEngine, job: TableRefresh) -> list[pa.Table]:
     """The first rows of a LIMIT, in the snapshot that the changes were read in."""
     with closing(read_batches(reader, job.compiled.load_sql, _types(job.compiled))) as batches:
         return [engine.identify(batch) for batch in batches]
 
 
-def _read(reader: Connection, job: Job) -> Generator[pa.Table, None, None]:
+def _read(reader: Connection, job: TableRefresh) -> Generator[pa.Table, None, None]:
     sql, types = job.compiled.load_sql, _types(job.compiled)
     if job.place is None:
         return read_batches(reader, sql, types)
     return read_load(job.place, job.table, sql, job.compiled.copies, types, job.compiled.settings)
 
 
-def _identified(reader: Connection, engine: SparkEngine, job: Job) -> Generator[pa.Table, None, None]:
+def _identified(reader: Connection, engine: SparkEngine, job: TableRefresh) -> Generator[pa.Table, None, None]:
     with closing(_read(reader, job)) as batches:
         while True:
             with timed(job, "read"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pgtrickle.db.roundtrip import Ask, ask_all
+from pgtrickle.db.roundtrip import Query, run_queries
 from pgtrickle.model.flow import Pending, Window
 from pgtrickle.model.identifiers import buffer_name
 from pgtrickle.model.texts import row_text
@@ -31,8 +31,8 @@ def read_pending(conn: Connection, wanted: Iterable[Wanted]) -> tuple[dict[Wante
         windows.setdefault((relid, window), {})[columns] = None
     pending: dict[Wanted, Pending] = {}
     sizes: dict[int, float] = {}
-    asks = [Ask(_statement(relid, sets), window.parameters()) for (relid, window), sets in windows.items()]
-    for ((relid, window), sets), answer in zip(windows.items(), ask_all(conn, asks), strict=True):
+    asks = [Query(_statement(relid, sets), window.parameters()) for (relid, window), sets in windows.items()]
+    for ((relid, window), sets), answer in zip(windows.items(), run_queries(conn, asks), strict=True):
         ((count, truncated, size, *matters),) = answer.rows
         sizes[relid] = size or 0.0
         for columns, does in zip(sets, matters, strict=True):

@@ -17,14 +17,16 @@ from typing import Any
 
 from pgtrickle.apply.groups import Groups
 from pgtrickle.db.connect import MOST_PLANNED_AHEAD
-from pgtrickle.db.roundtrip import Ask, Steps
+from pgtrickle.db.roundtrip import Query, Steps
 from pgtrickle.errors import InvariantError
 from pgtrickle.model.flow import Delta
-from pgtrickle.pipeline.render.statement_cache import Texts
+from pgtrickle.pipeline.render.statement_cache import StatementCache
 from pgtrickle.pipeline.templates.template import FoldTemplate
 
 
-def delta_arrays(template: FoldTemplate, groups: Groups, texts: Texts, delta: Delta) -> Steps[list[Sequence[Any]]]:
+def delta_arrays(
+    template: FoldTemplate, groups: Groups, texts: StatementCache, delta: Delta
+) -> Steps[list[Sequence[Any]]]:
     """The delta in the order of Groups.delta_columns, with rereads done and groups that did not change left out."""
     kept = _mattering(template, delta)
     columns = {name: [values[i] for i in kept] for name, values in delta.columns.items()}
@@ -93,7 +95,7 @@ def _again(
         return set()
     lists = (columns["h"], columns["k"], *gone.values())
     text = groups.target.text("again", lambda: _again_text(template, groups))
-    rows = yield Ask(text, [[values[g] for g in suspects] for values in lists])
+    rows = yield Query(text, [[values[g] for g in suspects] for values in lists])
     return {suspects[ord_ - 1] for (ord_,) in rows}
 
 
@@ -115,7 +117,7 @@ def _again_text(template: FoldTemplate, groups: Groups) -> str:
 def _values(
     template: FoldTemplate,
     groups: Groups,
-    texts: Texts,
+    texts: StatementCache,
     keys: Sequence[str],
     positions: Sequence[int],
     *,
@@ -125,14 +127,14 @@ def _values(
     what = "state" if whole else "reread"
     if not template.key_types:
         text = groups.target.text(what, lambda: template.reread_all_statement(whole=whole))
-        (row,) = yield Ask(text, mark=texts.mark())
+        (row,) = yield Query(text, mark=texts.mark())
         return {positions[0]: row[1:]}
     wanted = [keys[g] for g in positions]
     may_be_null = any("NULL" in k for k in wanted)
     name = f"{what} with NULL" if may_be_null else what
     text = groups.target.text(name, lambda: _numbered(template.reread_statement(may_be_null=may_be_null, whole=whole)))
     # More are worth a plan of their own.
-    rows = yield Ask(text, [wanted], len(wanted) <= MOST_PLANNED_AHEAD, texts.mark())
+    rows = yield Query(text, [wanted], len(wanted) <= MOST_PLANNED_AHEAD, texts.mark())
     return {positions[row[0] - 1]: row[1:] for row in rows}
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.commit import Record, Written, fence, write_history
+from pgtrickle.apply.commit import CommittedRefresh, RefreshRecord, fence, write_history
 from pgtrickle.capture.fingerprint import fingerprints
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import MOST_PLANNED_AHEAD, begin, plan_for_many, translated
@@ -34,7 +34,7 @@ from pgtrickle.model.flow import Cut, Frontier, Pending, Timings, Window
 from pgtrickle.model.session import apart
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh.bulk_load import BULK_BYTES
-from pgtrickle.refresh.cost_history import CostMemory
+from pgtrickle.refresh.cost_history import CostHistoryCache
 from pgtrickle.refresh.cost_model import LOAD, Limits
 from pgtrickle.refresh.decide import (
     DIFFERENTIAL,
@@ -47,7 +47,7 @@ from pgtrickle.refresh.decide import (
     since,
 )
 from pgtrickle.refresh.deltas import apply_deltas, arrange, net, read_deltas
-from pgtrickle.refresh.job import Job, Outcome, timed, timed_together
+from pgtrickle.refresh.job import Outcome, TableRefresh, timed, timed_together
 from pgtrickle.refresh.loads import replace_rows, stage_load
 from pgtrickle.refresh.pending import Wanted, analyse_buffers, read_pending
 
@@ -61,7 +61,7 @@ class _SpoiltError(Exception):
     """A statement failed without a savepoint: nothing more can be read at this snapshot."""
 
 
-class Refresher:
+class WaveRefresher:
     """Refreshes stream tables of one database over two connections: one reads at a snapshot, one applies."""
 
     def __init__(
@@ -72,16 +72,16 @@ class Refresher:
         compiled: Callable[[StreamTable], Compiled | None],
         limits: Limits,
         bulk_bytes: int = BULK_BYTES,
-        costs: CostMemory | None = None,
+        costs: CostHistoryCache | None = None,
     ) -> None:
         self.reader = reader
         self.writer = writer
         self.engine = engine
         self.compiled = compiled
         self.limits = limits
-        self.quiet_too = False  # of a cycle all go when one does
+        self.include_unchanged = False  # of a cycle all go when one does
         self.bulk_bytes = bulk_bytes
-        self.costs = costs if costs is not None else CostMemory()
+        self.costs = costs if costs is not None else CostHistoryCache()
         self.snapshot_of = reader  # the session whose snapshot authors' sessions take over
 
     def wave(self, ids: Sequence[int], *, initiated_by: str = "SCHEDULER") -> list[Outcome]:
@@ -119,7 +119,7 @@ class Refresher:
             outcomes += self._finish_all(jobs, moment, initiated_by)
         return outcomes
 
-    def _compute(self, jobs: Sequence[Job], moment: catalog.Moment, *, guarded: bool = True) -> None:
+    def _compute(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, *, guarded: bool = True) -> None:
         """Reads, runs and arranges the changes of these tables; what AUTO cannot do from changes turns to FULL."""
         moving = [job for job in jobs if job.decision.action == DIFFERENTIAL]
         with timed_together(moving, "read"):
@@ -132,7 +132,7 @@ class Refresher:
         net(self.engine, jobs)
         self._arrange_all(jobs, moment, guarded=guarded)
 
-    def _expect_few(self, jobs: Sequence[Job]) -> None:
+    def _expect_few(self, jobs: Sequence[TableRefresh]) -> None:
         """For the rest of the snapshot, if nothing is loaded from it: pages are in memory, as most are that changes
         touch. The planner's usual idea, of a disk with a head, is that 1,500 lookups take longer than to read and hash
         100,000 rows, which takes six times as long.
@@ -142,7 +142,7 @@ class Refresher:
             cost = "least(current_setting('random_page_cost')::float8, 1.1)::text"
             self.reader.execute(f"SELECT set_config('random_page_cost', {cost}, true)")
 
-    def _arrange_all(self, jobs: Sequence[Job], moment: catalog.Moment, *, guarded: bool = True) -> None:
+    def _arrange_all(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, *, guarded: bool = True) -> None:
         arranged = [job for job in jobs if job.delta is not None and job.error is None]
         with timed_together(arranged, "arrange"):
             if any(job.delta is not None and len(job.delta) > MOST_PLANNED_AHEAD for job in jobs):
@@ -179,8 +179,10 @@ class Refresher:
     def _tables(self, ids: Sequence[int]) -> list[StreamTable]:
         return catalog.load_stream_tables(self.reader, ids)
 
-    def _plan(self, tables: Sequence[StreamTable], moment: catalog.Moment, outcomes: list[Outcome]) -> list[Job]:
-        """What each of them needs. Who needs nothing (not with `quiet_too`) or cannot go on is in `outcomes`."""
+    def _plan(
+        self, tables: Sequence[StreamTable], moment: catalog.ReadPoint, outcomes: list[Outcome]
+    ) -> list[TableRefresh]:
+        """What each table needs. A table without work (unless `include_unchanged`) or with an error is in `outcomes`."""
         started, begun = datetime.now(UTC), time.perf_counter()
         prints = self._prints(sorted({s.relid for t in tables for s in t.watched}))
         cuts = {t.pgt_id: since(t, moment.instance, moment.cut) for t in tables}
@@ -222,13 +224,13 @@ class Refresher:
             compiled.texts.moved += sum(p.captured for p in pending.values())
             # Changes that do not matter to the table are behind it all the same: its frontier lets their buffer go.
             is_quiet = not table.refresh_requested and all(p.is_seen for p in pending.values())
-            if decision.action == PREPARE or (decision.action == NO_DATA and is_quiet and not self.quiet_too):
+            if decision.action == PREPARE or (decision.action == NO_DATA and is_quiet and not self.include_unchanged):
                 outcomes.append(Outcome(table, decision.action, decision.reason))
                 continue
             timings = Timings()
             timings.add("plan", (time.perf_counter() - begun) * 1000)
             own = {s.relid: prints.get(s.relid) for s in table.watched}
-            job = Job(table, compiled, decision, cuts[table.pgt_id], pending, own, started, timings)
+            job = TableRefresh(table, compiled, decision, cuts[table.pgt_id], pending, own, started, timings)
             job.settings = apart(compiled.settings, moment.session)
             jobs.append(job)
         authors = [job for job in jobs if job.table.runs_as_author]
@@ -246,16 +248,16 @@ class Refresher:
         analyse_buffers(self.writer, counts)
         return counts, sizes
 
-    def _read(self, job: Job, cut: Cut) -> None:
+    def _read(self, job: TableRefresh, cut: Cut) -> None:
         read_deltas(self.reader, [job], cut, self.limits.max_delta_bytes)
 
-    def _arrange(self, job: Job) -> None:
+    def _arrange(self, job: TableRefresh) -> None:
         arrange(self.reader, self.engine, [job])
 
     # -- apply
     # ------------------------------------------------------------------------------------------------------------
 
-    def _finish_all(self, jobs: Sequence[Job], moment: catalog.Moment, initiated_by: str) -> list[Outcome]:
+    def _finish_all(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, initiated_by: str) -> list[Outcome]:
         """Deltas in one transaction: one commit for all. When one fails, each in its own, so that it fails alone."""
         small = [job for job in jobs if not job.is_load and job.error is None]
         outcomes: list[Outcome] = []
@@ -269,7 +271,7 @@ class Refresher:
         left = [job for job in jobs if not outcomes or job.is_load or job.error is not None]
         return outcomes + [self._finish(job, moment, initiated_by) for job in sorted(left, key=lambda j: j.is_load)]
 
-    def _finish(self, job: Job, moment: catalog.Moment, initiated_by: str) -> Outcome:
+    def _finish(self, job: TableRefresh, moment: catalog.ReadPoint, initiated_by: str) -> Outcome:
         try:
             if job.error is not None:
                 raise job.error
@@ -281,7 +283,7 @@ class Refresher:
             return Outcome(job.table, job.decision.action, job.decision.reason, error)
         return outcome
 
-    def _write(self, jobs: Sequence[Job], moment: catalog.Moment, initiated_by: str) -> list[Outcome]:
+    def _write(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, initiated_by: str) -> list[Outcome]:
         """Inside a transaction: rows, frontiers and history."""
         stages: dict[int, str] = {}
         for job in jobs:
@@ -295,7 +297,7 @@ class Refresher:
         moved = fence(self.writer, records)
         rows = self._apply_all([job for job in jobs if job.table.pgt_id in moved], stages)
         outcomes: list[Outcome] = []
-        written: list[Written] = []
+        written: list[CommittedRefresh] = []
         for job, record in zip(jobs, records, strict=True):
             if record.pgt_id not in moved:
                 fenced = FencedError(f"stream table {record.pgt_id} was refreshed or changed by somebody else first")
@@ -305,7 +307,7 @@ class Refresher:
             job.compiled.texts.moved += inserted + deleted
             timings = job.timings.to_json()
             if not job.is_silent:
-                written.append(Written(record, inserted, deleted, timings))
+                written.append(CommittedRefresh(record, inserted, deleted, timings))
             outcomes.append(Outcome(job.table, record.action, record.reason, None, inserted, deleted, timings))
         if written:
             write_history(self.writer, written)
@@ -319,8 +321,8 @@ class Refresher:
                 self._learn(job, LOAD if is_load else job.decision.action, moment)
         return outcomes
 
-    def _record(self, job: Job, moment: catalog.Moment, initiated_by: str) -> Record:
-        return Record(
+    def _record(self, job: TableRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
+        return RefreshRecord(
             job.table.pgt_id,
             job.table.epoch,
             {**(job.table.origins or {}), **Frontier({moment.instance.key: moment.cut}).to_json()},
@@ -335,11 +337,11 @@ class Refresher:
             {"time_zone": moment.time_zone, "functions": job.table.functions},
         )
 
-    def _learn(self, job: Job, kind: str, moment: catalog.Moment, *, besides_ms: float = 0.0) -> None:
+    def _learn(self, job: TableRefresh, kind: str, moment: catalog.ReadPoint, *, besides_ms: float = 0.0) -> None:
         rows = sum(p.rows for p in job.pending.values())
         self.costs.learn(job.table, kind, rows, job.timings.total_ms + besides_ms, moment.time)
 
-    def _apply_all(self, jobs: Sequence[Job], stages: Mapping[int, str]) -> dict[int, tuple[int, int]]:
+    def _apply_all(self, jobs: Sequence[TableRefresh], stages: Mapping[int, str]) -> dict[int, tuple[int, int]]:
         """Rows inserted and deleted, by table."""
         found: dict[int, tuple[int, int]] = {}
         for job in jobs:
@@ -350,7 +352,7 @@ class Refresher:
         with timed_together([job for job in rest if job.decision.action == DIFFERENTIAL], "apply"):
             return found | apply_deltas(self.writer, rest)
 
-    def _step(self, job: Job, part: str, step: Callable[..., None], *args: Any) -> None:
+    def _step(self, job: TableRefresh, part: str, step: Callable[..., None], *args: Any) -> None:
         """Runs one table's step, so that its failure leaves the snapshot usable for the others."""
         if job.error is not None:
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pgtrickle.model.work import Group, Node
+from pgtrickle.model.work import Node, RefreshGroup
 from pgtrickle.scheduler.diamonds import Bundle, Convergence, bundles, convergences
 
 IMMEDIATE_MODE = "IMMEDIATE"
@@ -27,12 +27,12 @@ class Graph:
     cycles: Mapping[int, tuple[int, ...]]  # only of those in a cycle: all that are in it, itself included
     convergences: Mapping[int, Convergence]  # where two paths from one relation meet
     bundles: Mapping[int, Bundle]  # only of those that are in a diamond
-    groups: Mapping[int, tuple[Group, ...]]  # only of those that are in a group
+    groups: Mapping[int, tuple[RefreshGroup, ...]]  # only of those that are in a group
     immediate: frozenset[int]
     calculated: frozenset[int]  # by schedule, and with consumers, which they follow
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], groups: Iterable[Group] = ()) -> Graph:
+    def of(cls, nodes: Iterable[Node], groups: Iterable[RefreshGroup] = ()) -> Graph:
         by_id = {n.pgt_id: n for n in sorted(nodes, key=lambda n: n.pgt_id)}
         by_relid = {n.relid: n.pgt_id for n in by_id.values()}
         reading: dict[int, list[int]] = {}
@@ -50,7 +50,7 @@ class Graph:
         order, cycles = _ordered(by_id, upstream, consumers)
         immediate = frozenset(i for i, n in by_id.items() if n.refresh_mode == IMMEDIATE_MODE)
         meetings = convergences(by_id, by_relid, order, immediate | cycles.keys())
-        grouped: dict[int, tuple[Group, ...]] = {}
+        grouped: dict[int, tuple[RefreshGroup, ...]] = {}
         for group in groups:
             for member in group.members:
                 if member in by_id:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from pgtrickle.model.work import Group
+from pgtrickle.model.work import RefreshGroup
 from pgtrickle.scheduler.graph import Graph
 from pgtrickle.scheduler.state import Row
 
 SMALL = 5_000  # stream tables whose graph takes some hundredths of a second
 
 
-class GraphKeeper:
+class GraphBuilder:
     """Only the thread of the ticks calls it."""
 
     def __init__(self, small: int = SMALL) -> None:
         self.graph = Graph.of(())
         self._small = small
-        self._wanted: tuple[Sequence[Row], Sequence[Group]] | None = None
+        self._wanted: tuple[Sequence[Row], Sequence[RefreshGroup]] | None = None
         self._unplaced: set[int] = set()  # of what is wanted
         self._building: Future[Graph] | None = None
         self._placing: set[int] = set()  # by what is being built
@@ -28,7 +28,7 @@ class GraphKeeper:
         """Tables that are not yet in the graph as they are defined, or no more: they wait."""
         return self._unplaced | self._placing
 
-    def build(self, changed: Collection[int], rows: Sequence[Row], groups: Sequence[Group]) -> None:
+    def build(self, changed: Collection[int], rows: Sequence[Row], groups: Sequence[RefreshGroup]) -> None:
         """These are all tables now, `changed` of them (or gone) since the last call."""
         if self._building is None and (len(rows) <= self._small or not self.graph.nodes):
             self.graph = _graph(rows, groups)
@@ -58,5 +58,5 @@ class GraphKeeper:
         self._wanted = None
 
 
-def _graph(rows: Sequence[Row], groups: Sequence[Group]) -> Graph:
+def _graph(rows: Sequence[Row], groups: Sequence[RefreshGroup]) -> Graph:
     return Graph.of((row.node() for row in rows), groups)

@@ -29,7 +29,7 @@ from pgtrickle.scheduler.due import (
 )
 from pgtrickle.scheduler.policy import Tiers
 from pgtrickle.scheduler.schedule import CALCULATED
-from pgtrickle.scheduler.units import Turn
+from pgtrickle.scheduler.units import TickInput
 
 DEMOTE_SECONDS = 60.0
 _TIER = {name: position for position, name in enumerate(TIERS)}
@@ -98,7 +98,7 @@ class Row:
         )
 
 
-class Board:
+class ScheduleState:
     """Tables by pgt_id; columns by position."""
 
     def __init__(self, now: float, *, tiered: bool = True) -> None:
@@ -228,14 +228,14 @@ class Board:
         """Those that nobody refreshes until somebody acts."""
         return dict(self._failed)
 
-    def turn(self, now: float, behind: Collection[int], released: Collection[int]) -> Turn | None:
+    def turn(self, now: float, behind: Collection[int], released: Collection[int]) -> TickInput | None:
         """What there is to do; None: nothing."""
         positions = self._due.due(now)
         if not len(positions):
             return None
         asked = set(self._due.asked(positions).tolist())
         due, index = self._due, self._index
-        return Turn(
+        return TickInput(
             due=[self._ids[p] for p in positions.tolist() if p not in asked],
             asked=[self._ids[p] for p in sorted(asked)],
             scheduled=Members(index, lambda p: due.time_has_come(p, now)),

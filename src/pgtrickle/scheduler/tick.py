@@ -14,16 +14,16 @@ from pgtrickle.db.connect import TRANSACTION, backend_pid, connect, pooler_of, t
 from pgtrickle.db.database_settings import SettingsWatch
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import SourceChangedError
-from pgtrickle.ipc.channel import Define, Finished, Hello
+from pgtrickle.ipc.channel import DatabaseSettings, Define, Finished
 from pgtrickle.ipc.pipeline_link import PipelineLink
-from pgtrickle.maintain.feeds import FeedKeeper
+from pgtrickle.maintain.feeds import FeedMaintainer
 from pgtrickle.model.flow import Cut
-from pgtrickle.model.work import CANCELLED, RETRYABLE, TIERS, Group, Job, Unit
-from pgtrickle.origin.tracker import Mirror, RemoteLooks
+from pgtrickle.model.work import CANCELLED, RETRYABLE, TIERS, QueuedUnit, RefreshGroup, Unit
+from pgtrickle.origin.tracker import MirroredSource, OriginChangeTracker
 from pgtrickle.scheduler.graph import held
-from pgtrickle.scheduler.graph_builder import GraphKeeper
-from pgtrickle.scheduler.state import Board, Row
-from pgtrickle.scheduler.units import Behind, plan
+from pgtrickle.scheduler.graph_builder import GraphBuilder
+from pgtrickle.scheduler.state import Row, ScheduleState
+from pgtrickle.scheduler.units import Deferred, plan
 from pgtrickle.settings import Settings, Sources
 from pgtrickle.telemetry import event
 
@@ -37,7 +37,7 @@ SHARED_SECONDS = 30.0  # between two looks at whether a foreign table's origin i
 NOWHERE = Cut(0, 0, ())  # everything is later than this
 
 
-class Scheduling:
+class DatabaseScheduler:
     """Lives as long as its connection: whatever it remembers can be found out again."""
 
     def __init__(
@@ -47,13 +47,13 @@ class Scheduling:
         dsn: str,
         sources: Sources,
         link: PipelineLink,
-        looks: RemoteLooks | None = None,
+        looks: OriginChangeTracker | None = None,
     ) -> None:
         self._conn = conn
         self._name = name
         self._dsn = dsn
         self._link = link
-        self.looks = looks or RemoteLooks(dsn, (), sources)
+        self.looks = looks or OriginChangeTracker(dsn, (), sources)
         self._pid = backend_pid(conn)
         self._watch = SettingsWatch(name, sources, lambda: connect(dsn, role="settings", pooler=TRANSACTION))
         self.settings = Settings()
@@ -70,18 +70,18 @@ class Scheduling:
             conn.execute(statement("jobs_abandoned"), {"detail": "its scheduler or pipeline ended"})
         self._cut = NOWHERE
         self._detector = Detector(())
-        self._board = Board(time.time(), tiered=self.settings.tiered_scheduling)
-        self._behind = Behind()
+        self._board = ScheduleState(time.time(), tiered=self.settings.tiered_scheduling)
+        self._behind = Deferred()
         self._jobs: dict[int, Unit] = {}  # in flight
         self._began: dict[int, float] = {}
         self._losses = link.losses
         self._attempts: dict[str, int] = {}  # of units that failed and will be tried again
-        self._graphs = GraphKeeper()
+        self._graphs = GraphBuilder()
         self._held: dict[int, str] = {}
         self._define_at = 0.0  # when to look for definitions that wait; those of before us do
-        self._mirrors: tuple[Mirror, ...] = ()
+        self._mirrors: tuple[MirroredSource, ...] = ()
         self._mirrored: frozenset[int] = frozenset()
-        self._feeds = FeedKeeper(name, conn)
+        self._feeds = FeedMaintainer(name, conn)
         self._feeds.turn(self.settings, time.monotonic())
         self._reload(None)
         self._reload_sources()
@@ -228,16 +228,16 @@ class Scheduling:
         self._mirrors = self._read_mirrors()
         self._mirrored = frozenset(m.pgt_id for m in self._mirrors)
         self.looks.watch(self._mirrors)
-        groups = [Group(n, tuple(m), i) for n, m, i in rows]
+        groups = [RefreshGroup(n, tuple(m), i) for n, m, i in rows]
         # All that is seen of another database is seen at one instant of it (ADR 19).
         for key in dict.fromkeys(m.origin for m in self._mirrors):
             members = tuple(m.pgt_id for m in self._mirrors if m.origin == key)
-            groups.append(Group(f"origin {key}", members, "repeatable_read"))
+            groups.append(RefreshGroup(f"origin {key}", members, "repeatable_read"))
         self._graphs.build(changed, self._board.rows(), groups)
 
-    def _read_mirrors(self) -> tuple[Mirror, ...]:
+    def _read_mirrors(self) -> tuple[MirroredSource, ...]:
         with translated():
-            return tuple(Mirror(*row) for row in self._conn.execute(statement("mirrors")).fetchall())
+            return tuple(MirroredSource(*row) for row in self._conn.execute(statement("mirrors")).fetchall())
 
     def _hold(self) -> None:
         """What reads a table that has failed waits for it, and says so. So does what the graph does not know yet."""
@@ -270,7 +270,7 @@ class Scheduling:
                     "scheduler_pid": self._pid,
                 },
             ).fetchall()
-        jobs = [Job(row[0], unit, self._noticed(unit)) for row, unit in zip(rows, units, strict=True)]
+        jobs = [QueuedUnit(row[0], unit, self._changes_seen_at(unit)) for row, unit in zip(rows, units, strict=True)]
         for job in jobs:
             self._jobs[job.job_id] = job.unit
         self._board.went(units)
@@ -278,13 +278,13 @@ class Scheduling:
         if not self._link.submit(jobs):
             self.abandon("the pipeline ended")
 
-    def _noticed(self, unit: Unit) -> float | None:
+    def _changes_seen_at(self, unit: Unit) -> float | None:
         """What it reads elsewhere has to be as of then, or later. Who was asked for wants what is there now."""
         if not self._mirrored or not (mirrors := self._mirrored.intersection(unit.members)):
             return None
         if any(self._board.is_asked(pgt_id) for pgt_id in unit.members):
             return time.monotonic()
-        return max(self.looks.noticed.get(pgt_id, 0.0) for pgt_id in mirrors)
+        return max(self.looks.changes_seen_at.get(pgt_id, 0.0) for pgt_id in mirrors)
 
     def listen(self) -> bool:
         """Takes in what the pipeline has to say. True: a turn before its time may find something to do."""
@@ -344,5 +344,5 @@ class Scheduling:
             self._behind.done(pgt_id)
         self._reload(sorted(set(members)))
 
-    def _hello(self) -> Hello:
-        return Hello(self.key, self._name, self._dsn, self.settings)
+    def _hello(self) -> DatabaseSettings:
+        return DatabaseSettings(self.key, self._name, self._dsn, self.settings)

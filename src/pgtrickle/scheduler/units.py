@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pgtrickle.model.work import ATOMIC, CHAIN, CYCLIC, IMMEDIATE, REPEATABLE_READ, SINGLETON, TIERS, Group, Unit
+from pgtrickle.model.work import ATOMIC, CHAIN, CYCLIC, IMMEDIATE, REPEATABLE_READ, SINGLETON, TIERS, RefreshGroup, Unit
 from pgtrickle.scheduler.diamonds import is_atomic
 from pgtrickle.scheduler.graph import Graph
 
@@ -37,7 +37,7 @@ _TIER = {name: position for position, name in enumerate(TIERS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TickInput:
     """What a tick knows. Only `due` and `asked` are walked through; the others are asked about single tables."""
 
     due: Collection[int]  # whose time has come and that have changes or need none; all calculated ones with changes
@@ -57,7 +57,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Behind:
+class Deferred:
     """Tables that wait until those above them, which went ahead, have finished."""
 
     waits: dict[int, set[int]] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Behind:
                 self.released.add(below)
 
 
-def plan(graph: Graph, turn: Turn) -> Plan:
+def plan(graph: Graph, turn: TickInput) -> Plan:
     """The units of a tick. Costs in proportion to what moves and what is bundled with it."""
     tables = moving(graph, turn)
     units = []
@@ -100,7 +100,7 @@ def plan(graph: Graph, turn: Turn) -> Plan:
     return Plan(tuple(sorted(units, key=lambda u: u.priority)), later)
 
 
-def moving(graph: Graph, turn: Turn) -> set[int]:
+def moving(graph: Graph, turn: TickInput) -> set[int]:
     """All tables that move in this turn."""
     has_come = _calendar(graph, turn)
 
@@ -137,7 +137,7 @@ def moving(graph: Graph, turn: Turn) -> set[int]:
     return found - _vetoed(graph, turn, found, asked, has_come)
 
 
-def _calendar(graph: Graph, turn: Turn) -> Callable[[int], bool]:
+def _calendar(graph: Graph, turn: TickInput) -> Callable[[int], bool]:
     """Whether a table's time has come; that of a calculated one by its consumers'."""
     known: dict[int, bool] = {}
 
@@ -168,7 +168,9 @@ def _calendar(graph: Graph, turn: Turn) -> Callable[[int], bool]:
     return has_come
 
 
-def _vetoed(graph: Graph, turn: Turn, found: set[int], asked: set[int], has_come: Callable[[int], bool]) -> set[int]:
+def _vetoed(
+    graph: Graph, turn: TickInput, found: set[int], asked: set[int], has_come: Callable[[int], bool]
+) -> set[int]:
     """Tables that would move but have to wait for others that they may not move without."""
     bonds: dict[int, tuple[int, ...]] = {}  # by identity: hashing all members once per member would be quadratic
     of: dict[int, list[tuple[int, ...]]] = {}
@@ -203,7 +205,7 @@ def _vetoed(graph: Graph, turn: Turn, found: set[int], asked: set[int], has_come
     return vetoed
 
 
-def _repeatable(graph: Graph, pgt_id: int) -> list[Group]:
+def _repeatable(graph: Graph, pgt_id: int) -> list[RefreshGroup]:
     return [g for g in graph.groups.get(pgt_id, ()) if g.isolation == "repeatable_read"]
 
 
@@ -311,6 +313,6 @@ def _levels(graph: Graph, tables: list[int]) -> list[tuple[int, ...]]:
     return [tuple(sorted(level)) for level in found]
 
 
-def _unit(graph: Graph, turn: Turn, kind: str, tables: Collection[int], levels: list[tuple[int, ...]]) -> Unit:
+def _unit(graph: Graph, turn: TickInput, kind: str, tables: Collection[int], levels: list[tuple[int, ...]]) -> Unit:
     tier = turn.tier or (lambda i: _TIER[graph.nodes[i].tier])
     return Unit(kind, tuple(levels), tier=min(map(tier, tables)), order=min(graph.order[i] for i in tables))

@@ -47,7 +47,7 @@ def _send(follower: Connection, url: str | None) -> bool:
     return True
 
 
-class Followed:
+class RemoteSparkAddress:
     """The address of a `SparkAddress` in another process."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -66,7 +66,7 @@ class Followed:
             pass  # the process that knows has ended, and we end with it
 
 
-class SparkUrl:
+class SparkUrlWaiter:
     """Waits for Spark while it starts, and less long when it starts again.
 
     The waiting counts from when it was first found missing, whoever asks: else those who come one after the other would

@@ -17,7 +17,7 @@ LOOK_SECONDS = 0.5
 BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
 
 
-class SparkKeeper:
+class SparkSupervisor:
     """A thread of the launcher. Spark outlives a pipeline that is restarted, and the other way round."""
 
     def __init__(self, settings: Settings) -> None:

@@ -18,8 +18,8 @@ from pgtrickle.pipeline.plan.nodes import (
     Block,
     Concat,
     Distinct,
+    FromItem,
     Node,
-    Part,
     Scan,
     SetOperation,
     Sub,
@@ -35,7 +35,7 @@ from pgtrickle.pipeline.plan.nodes import (
 from pgtrickle.pipeline.text.tokens import Cursor, identifier
 
 
-def touched_by_part(into: Statement, node: Block, part: Part, view: View) -> str | None:
+def touched_by_part(into: Statement, node: Block, part: FromItem, view: View) -> str | None:
     """For a part of FROM on the side of an outer join that may stay empty, or a LATERAL one."""
     if part.node is None:
         return None
@@ -50,9 +50,9 @@ def touched_by_part(into: Statement, node: Block, part: Part, view: View) -> str
     return None
 
 
-def _through_join(into: Statement, tree: Tree, part: Part, view: View) -> str | None:
+def _through_join(into: Statement, tree: Tree, part: FromItem, view: View) -> str | None:
     """Down to the outer join that the part is on the other side of: the condition is about its preserved side."""
-    if isinstance(tree, Part) or tree.kind == "FULL JOIN":
+    if isinstance(tree, FromItem) or tree.kind == "FULL JOIN":
         return None
     is_left = part in leaves(tree.left)
     if (tree.kind == "LEFT JOIN" and not is_left) or (tree.kind == "RIGHT JOIN" and is_left):
@@ -79,7 +79,7 @@ def _using(left: Tree, right: Tree, using: str) -> list[Text] | None:
 
 def _column(tree: Tree, name: str) -> str | None:
     """The column that a join shows under a name, with the alias of its item; None where it is one of several."""
-    if isinstance(tree, Part):
+    if isinstance(tree, FromItem):
         return f"{tree.alias}.{quote_ident(name)}" if tree.node is not None and name in names(tree.node) else None
     left, right = _column(tree.left, name), _column(tree.right, name)
     if tree.using is None or name not in Cursor(tree.using).names():
@@ -87,7 +87,7 @@ def _column(tree: Tree, name: str) -> str | None:
     return {"FULL JOIN": None, "RIGHT JOIN": right}.get(tree.kind, left)
 
 
-def touched_by_sub(into: Statement, node: Block, sub: Sub, part: Part, view: View) -> str | None:
+def touched_by_sub(into: Statement, node: Block, sub: Sub, part: FromItem, view: View) -> str | None:
     """For a part of a subquery in an expression over this block's rows."""
     test = _test(node, sub)
     if test is None or sub.test is None:
@@ -152,7 +152,7 @@ def _column_is_never_null(node: Block, text: str) -> bool:
 
 def _kinds(node: Block) -> list[str]:
     def walk(tree: Tree) -> list[str]:
-        return [] if isinstance(tree, Part) else [tree.kind, *walk(tree.left), *walk(tree.right)]
+        return [] if isinstance(tree, FromItem) else [tree.kind, *walk(tree.left), *walk(tree.right)]
 
     return [k for tree in node.trees for k in walk(tree)]
 
@@ -180,7 +180,7 @@ def _touched_inside(into: Statement, node: Node, view: View) -> str | None:
     return _touched(into, node, changed[0], view, None)
 
 
-def _touched(into: Statement, node: Node, part: Part, view: View, test: tuple[str, bool] | None) -> str | None:
+def _touched(into: Statement, node: Node, part: FromItem, view: View, test: tuple[str, bool] | None) -> str | None:
     if isinstance(node, Concat | SetOperation | Distinct):
         for child in children(node):
             if part in below(child):
@@ -200,7 +200,7 @@ def _touched(into: Statement, node: Node, part: Part, view: View, test: tuple[st
     return _touched_deeper(into, node, part, view, conditions)
 
 
-def _touched_deeper(into: Statement, node: Block, part: Part, view: View, conditions: list[Text]) -> str | None:
+def _touched_deeper(into: Statement, node: Block, part: FromItem, view: View, conditions: list[Text]) -> str | None:
     """The part belongs to a subquery of this one: rows connect with rows here that it touches."""
     if any(part in below(s.node) for s in subs(node.tail)):
         return None
@@ -234,7 +234,7 @@ def _compared(node: Block, test: str, is_certain: bool) -> str | None:
     return f"({equal})" if is_certain else f"(({equal}) IS NOT FALSE)"
 
 
-def _exists(into: Statement, trees: tuple[Tree, ...], part: Part, conditions: list[Text], view: View) -> str:
+def _exists(into: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text], view: View) -> str:
     walk = _Walk(into, part, replace(view, is_apart=into.is_costly(conditions)))
     items = [walk.source(t) for t in trees]
     kept = walk.kept(conditions)
@@ -245,7 +245,7 @@ def _exists(into: Statement, trees: tuple[Tree, ...], part: Part, conditions: li
     return f"{among}EXISTS (SELECT FROM {source}{f' WHERE {where}' if where else ''})"
 
 
-def _among(into: Statement, trees: tuple[Tree, ...], part: Part, conditions: list[Text]) -> str:
+def _among(into: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]) -> str:
     """What equalities of EXISTS say by themselves, as IN, where other conditions stand beside them.
 
     PostgreSQL starts from the changes only where a row is connected with them by equalities alone.
@@ -265,7 +265,7 @@ class _Walk:
     nothing and are left out.
     """
 
-    def __init__(self, into: Statement, part: Part, view: View) -> None:
+    def __init__(self, into: Statement, part: FromItem, view: View) -> None:
         self.into = into
         self.part = part
         self.view = view
@@ -279,7 +279,7 @@ class _Walk:
     def source(self, tree: Tree) -> str:
         if self.part not in leaves(tree):
             return self.into.tree(tree, self.view, [])
-        if isinstance(tree, Part):
+        if isinstance(tree, FromItem):
             changes = replace(self.view, special={**self.view.special, tree.number: DELTA})
             return self.into.part(tree, changes, [])
         is_left = self.part in leaves(tree.left)

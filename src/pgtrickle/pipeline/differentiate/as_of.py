@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.texts import as_text, from_text
 from pgtrickle.pipeline.codec import encoded
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.plan.nodes import Scan
 
 NOW_MARK = '"__pgt_now"'  # of a row of a table as it was: whether it is there now
@@ -16,7 +16,7 @@ NOW_MARK = '"__pgt_now"'  # of a row of a table as it was: whether it is there n
 def as_of(
     scan: Scan,
     alias: str,
-    change: Changed,
+    change: ChangedSource,
     share: Callable[[str, str], str],
     *,
     kept: bool = False,
@@ -69,7 +69,7 @@ def as_of(
     )
 
 
-def netted(scan: Scan, change: Changed, action: str, share: Callable[[str, str], str]) -> str:
+def netted(scan: Scan, change: ChangedSource, action: str, share: Callable[[str, str], str]) -> str:
     """The name of the rows that have come ('I') or gone ('D') for good: not those that did both in the window."""
     bases = {c.attnum: c.base for c in scan.relation.columns}
     image = encoded([as_text(f"c.c{a}", bases[a]) for a, _ in scan.exposes])

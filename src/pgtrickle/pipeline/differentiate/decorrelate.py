@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pgtrickle.pipeline.differentiate.key_filter import column_of
 from pgtrickle.pipeline.differentiate.semijoin_keys import PLAIN, equality
-from pgtrickle.pipeline.differentiate.states import DELTA, NEW, OLD, Answers, Statement, View
+from pgtrickle.pipeline.differentiate.states import DELTA, NEW, OLD, DecorrelatedSubquery, Statement, View
 from pgtrickle.pipeline.plan.names import aliases_of, conjuncts, has_bare_names, own
-from pgtrickle.pipeline.plan.nodes import Block, Part, Scan, Sub, Text, parts, plain, subs
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, Scan, Sub, Text, parts, plain, subs
 from pgtrickle.pipeline.text.tokens import Cursor, tokenize
 
 VALUE = "__pgt_v"
@@ -23,7 +23,7 @@ NUMBERS = frozenset({"NUMERIC", "DOUBLE PRECISION"})
 NUMBER_TYPES = frozenset({20, 21, 23, 700, 701, 1700})
 
 
-def answers(into: Statement, node: Block, sub: Sub, view: View, alias: str) -> Answers | None:
+def answers(into: Statement, node: Block, sub: Sub, view: View, alias: str) -> DecorrelatedSubquery | None:
     """For an aggregate of one changed table over rows that equal columns of this block's FROM; None for another.
 
     Keys with which no row was found have no answer among these: theirs is the one over no rows.
@@ -62,7 +62,7 @@ def answers(into: Statement, node: Block, sub: Sub, view: View, alias: str) -> A
     same = " AND ".join(f"{alias}.{n} = {o}" for n, o in zip(names, outer, strict=True))
     nothing = into.render(_of_no_rows(inner), View(NEW))
     now = into.render(inner, View(view.default, {**view.special, part.number: NEW}))
-    return Answers(
+    return DecorrelatedSubquery(
         f"LEFT JOIN {found} AS {alias} ON {same}",
         f"SELECT CASE WHEN {alias}.{names[0]} IS NOT NULL THEN {alias}.{VALUE} "
         f"WHEN ({', '.join(outer)}) IN ({wanted}) THEN ({nothing}) ELSE ({now}) END",
@@ -75,10 +75,10 @@ def _is_one_group(node: Block) -> bool:
         return False
     if len(node.columns) != 1 or subs(node.columns[0].text):
         return False
-    return len(node.trees) == 1 and isinstance(node.trees[0], Part) and isinstance(node.trees[0].node, Scan)
+    return len(node.trees) == 1 and isinstance(node.trees[0], FromItem) and isinstance(node.trees[0].node, Scan)
 
 
-def _is_one_for_all_keys(value: str, part: Part) -> bool:
+def _is_one_for_all_keys(value: str, part: FromItem) -> bool:
     """Whether a value can be computed for keys that nobody asks for: it never fails, and is one row for each key.
 
     Only what is known not to divide, to read numbers from texts or to return sets; any other is left to who asks.
@@ -102,14 +102,14 @@ def _is_literal(key: str) -> bool:
     return key[:1].isdigit() or "'" in key
 
 
-def _has_numbers_only(value: str, part: Part) -> bool:
+def _has_numbers_only(value: str, part: FromItem) -> bool:
     cursor = Cursor(value)
     dots = [i for i, t in enumerate(cursor.tokens) if t.key == "."]
     found = [column_of(Block((), (part,), None), cursor.text(i - 1, i + 2)) for i in dots]
     return all(f is not None and f[1].typid in NUMBER_TYPES for f in found)
 
 
-def _column(node: Block, part: Part, outer: str, inner: str) -> int | None:
+def _column(node: Block, part: FromItem, outer: str, inner: str) -> int | None:
     """The number of the column that is asked by; None unless both are of one type whose equality is one of values."""
     asking, asked = column_of(node, outer), column_of(Block((), (part,), None), inner)
     if asking is None or asked is None or not asking[1].typid == asked[1].typid in PLAIN:
@@ -120,7 +120,7 @@ def _column(node: Block, part: Part, outer: str, inner: str) -> int | None:
 def _before(
     into: Statement,
     node: Block,
-    part: Part,
+    part: FromItem,
     pairs: list[tuple[str, str]],
     conditions: list[Text],
     only: tuple[tuple[int, ...], str],

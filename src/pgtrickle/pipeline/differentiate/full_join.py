@@ -13,7 +13,7 @@ from dataclasses import replace
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.parse.merged_columns import halved
 from pgtrickle.pipeline.plan.names import conjuncts, own
-from pgtrickle.pipeline.plan.nodes import Block, Join, Part, Scan, Text, Tree, joins, leaves, names, plain, subs
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, Join, Scan, Text, Tree, joins, leaves, names, plain, subs
 from pgtrickle.pipeline.text.tokens import Cursor, strip_parentheses
 
 
@@ -47,9 +47,9 @@ def _halves(node: Block) -> tuple[Block, Block] | None:
     return None
 
 
-def preserved(tree: Tree) -> tuple[Part, ...]:
+def preserved(tree: Tree) -> tuple[FromItem, ...]:
     """The parts whose rows a join tree is linear in."""
-    if isinstance(tree, Part):
+    if isinstance(tree, FromItem):
         return (tree,)
     if tree.kind == "FULL JOIN":
         return ()
@@ -60,7 +60,7 @@ def preserved(tree: Tree) -> tuple[Part, ...]:
 
 def _outermost(tree: Tree) -> Join | None:
     """A FULL JOIN whose rows the whole tree is linear in."""
-    if isinstance(tree, Part):
+    if isinstance(tree, FromItem):
         return None
     if tree.kind == "FULL JOIN":
         return tree
@@ -75,7 +75,7 @@ def _put(trees: tuple[Tree, ...], position: int, old: Join, new: Join) -> tuple[
 def _replaced(tree: Tree, old: Join, new: Join) -> Tree:
     if tree is old:
         return new
-    if isinstance(tree, Part):
+    if isinstance(tree, FromItem):
         return tree
     return replace(tree, left=_replaced(tree.left, old, new), right=_replaced(tree.right, old, new))
 
@@ -128,7 +128,7 @@ def _side_by_side(join: Join) -> Join | None:
     Where there is neither it has no partner on the left. The columns of both stay in sight, each is found by key.
     """
     items = _united(join.left, join.using) if join.using is not None else None
-    if items is None or len(items) < 2 or not isinstance(join.right, Part):
+    if items is None or len(items) < 2 or not isinstance(join.right, FromItem):
         return None
     found: Tree = join.right
     for item in items:
@@ -137,8 +137,8 @@ def _side_by_side(join: Join) -> Join | None:
     return found
 
 
-def _united(tree: Tree, using: str | None) -> list[Part] | None:
-    if isinstance(tree, Part):
+def _united(tree: Tree, using: str | None) -> list[FromItem] | None:
+    if isinstance(tree, FromItem):
         return [tree] if tree.node is not None and not tree.is_lateral else None
     if tree.kind != "FULL JOIN" or tree.using != using:
         return None

@@ -26,9 +26,9 @@ from pgtrickle.pipeline.differentiate.affected_rows import is_alone, touched_by_
 from pgtrickle.pipeline.differentiate.decorrelate import answers
 from pgtrickle.pipeline.differentiate.full_join import parted, preserved
 from pgtrickle.pipeline.differentiate.groups import by_subtraction
-from pgtrickle.pipeline.differentiate.invertible import undoable
+from pgtrickle.pipeline.differentiate.invertible import invertible_groups
 from pgtrickle.pipeline.differentiate.key_filter import among
-from pgtrickle.pipeline.differentiate.linear import MAX_TOGETHER, Changed, W
+from pgtrickle.pipeline.differentiate.linear import MAX_TOGETHER, ChangedSource, W
 from pgtrickle.pipeline.differentiate.semijoin_keys import asked_of_changes, keys_asked, keys_changed
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, ALL_OLD, BEFORE, DELTA, NEW, OLD, Statement, View
 from pgtrickle.pipeline.plan.names import below, free
@@ -36,9 +36,9 @@ from pgtrickle.pipeline.plan.nodes import (
     Block,
     Concat,
     Distinct,
-    Named,
+    FromItem,
     Node,
-    Part,
+    OutputColumn,
     Scan,
     Select,
     SetOperation,
@@ -53,7 +53,7 @@ from pgtrickle.pipeline.plan.nodes import (
 from pgtrickle.pipeline.plan.shapes import simplest
 
 
-def statement(changed: Mapping[int, Changed], *, is_plain: bool = False) -> Statement:
+def statement(changed: Mapping[int, ChangedSource], *, is_plain: bool = False) -> Statement:
     """`is_plain`: old states are evaluated as they are, and not from new ones and changes."""
     return (
         Statement(changed, _shared_delta) if is_plain else Statement(changed, _shared_delta, asked_of_changes, answers)
@@ -107,13 +107,13 @@ def _whole(into: Statement, node: Node) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class NonlinearInput:
     """Something that a block reads and is not linear in: a part of FROM here, or one in a subquery of an expression.
 
     Of a subquery that takes nothing from the row, all parts are one unit: its answer is another one, or is not.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[FromItem, ...]
     condition: Sub | None  # the subquery that holds the parts
     in_where: bool = False
 
@@ -142,16 +142,16 @@ def _row_by_row_of(into: Statement, node: Block) -> list[str]:
     return found
 
 
-def _changed_groups(into: Statement, unit: Unit, sub: Sub) -> str | None:
+def _changed_groups(into: Statement, unit: NonlinearInput, sub: Sub) -> str | None:
     """What the new and the old answer of the unit's subquery differ in. Rows that ask for others come and go."""
     return keys_changed(into, sub, unit.parts[0]) if sub is unit.condition and len(unit.parts) == 1 else None
 
 
-def _read(units: Sequence[Unit], state: str) -> dict[int, str]:
+def _read(units: Sequence[NonlinearInput], state: str) -> dict[int, str]:
     return {number: state for unit in units for number in unit.read(state)}
 
 
-def _split(into: Statement, node: Block) -> tuple[list[Part], list[Unit]]:
+def _split(into: Statement, node: Block) -> tuple[list[FromItem], list[NonlinearInput]]:
     """The changed parts in which the block is linear, and what else it reads that has changed."""
     linear_in = [p for tree in node.trees for p in preserved(tree)]
     straight, units = [], []
@@ -161,14 +161,14 @@ def _split(into: Statement, node: Block) -> tuple[list[Part], list[Unit]]:
         if part in linear_in and not part.is_lateral and not free(part.node):
             straight.append(part)
         else:
-            units.append(Unit((part,), None))
+            units.append(NonlinearInput((part,), None))
     for text, in_where in _expressions(node):
         for sub in subs(text):
             changed = tuple(p for p in below(sub.node) if p.node is not None and into.is_changed(p.node))
             if changed and is_alone(sub):
-                units.append(Unit(changed, sub, in_where))
+                units.append(NonlinearInput(changed, sub, in_where))
             else:
-                units += [Unit((p,), sub, in_where) for p in changed]
+                units += [NonlinearInput((p,), sub, in_where) for p in changed]
     return straight, units
 
 
@@ -187,7 +187,7 @@ def _expressions(node: Block) -> list[tuple[tuple[str | Sub, ...], bool]]:
     return found
 
 
-def _terms(straight: Sequence[Part]) -> list[tuple[dict[int, str], int]]:
+def _terms(straight: Sequence[FromItem]) -> list[tuple[dict[int, str], int]]:
     """Which of the changed parts a term reads as their changes, and its sign: each set of them, or one by one."""
     numbers = [p.number for p in straight]
     if len(numbers) > MAX_TOGETHER:
@@ -199,7 +199,7 @@ def _terms(straight: Sequence[Part]) -> list[tuple[dict[int, str], int]]:
     ]
 
 
-def _touched(into: Statement, node: Block, unit: Unit, view: View) -> list[str]:
+def _touched(into: Statement, node: Block, unit: NonlinearInput, view: View) -> list[str]:
     if unit.condition is None:
         condition = touched_by_part(into, node, unit.parts[0], view)
     elif unit.in_where and is_alone(unit.condition):
@@ -217,7 +217,7 @@ def _touched(into: Statement, node: Block, unit: Unit, view: View) -> list[str]:
 
 
 def _by_region(into: Statement, node: Block) -> list[str]:
-    if (undone := undoable(node)) is not None and not _reads_beside(into, node):
+    if (undone := invertible_groups(node)) is not None and not _reads_beside(into, node):
         return by_subtraction(into, undone, delta(into, undone.rows))
     keys = region_keys(into, node)
     if keys is None:
@@ -235,7 +235,7 @@ def region_keys(into: Statement, node: Block) -> str | None:
     assert node.region is not None
     if not node.region or _reads_beside(into, node):
         return None
-    columns = tuple(Named(f"__pgt_k{i}", (k,)) for i, k in enumerate(node.region))
+    columns = tuple(OutputColumn(f"__pgt_k{i}", (k,)) for i, k in enumerate(node.region))
     rows = simplest(Block(columns, node.trees, node.where))
     listed = ", ".join(c.name for c in columns)
     union = " UNION ALL ".join(f"({sql})" for sql in delta(into, rows))

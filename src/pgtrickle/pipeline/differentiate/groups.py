@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgtrickle.pipeline.differentiate.invertible import GROUP, Undoable
+from pgtrickle.pipeline.differentiate.invertible import GROUP, InvertibleGroups
 from pgtrickle.pipeline.differentiate.key_filter import among, equal_keys, nullable
 from pgtrickle.pipeline.differentiate.linear import W
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, ALL_OLD, Statement
-from pgtrickle.pipeline.plan.nodes import Block, Named
+from pgtrickle.pipeline.plan.nodes import Block, OutputColumn
 
 
-def by_subtraction(into: Statement, groups: Undoable, changes: Sequence[str]) -> list[str]:
+def by_subtraction(into: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> list[str]:
     """`changes` are those of the rows that are grouped."""
     both = into.share(_both(into, groups, _change(into, groups, changes)), "g")
     return [groups.shown("_1", both, f", 1 AS {W}"), groups.shown("_0", both, f", -1 AS {W}")]
 
 
-def _change(into: Statement, groups: Undoable, changes: Sequence[str]) -> str:
+def _change(into: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> str:
     """Per key what the changes add to each number; only where there is something to add. Weights are 1 and -1."""
     keys = _keys(groups)
     listed = [*keys, *(f"a{i}" for i in range(len(groups.arguments)))]
@@ -37,7 +37,7 @@ def _change(into: Statement, groups: Undoable, changes: Sequence[str]) -> str:
     )
 
 
-def _both(into: Statement, groups: Undoable, change: str) -> str:
+def _both(into: Statement, groups: InvertibleGroups, change: str) -> str:
     """The numbers of each touched group as they are (n_1, c0_1, ...) and as they were (n_0, ...).
 
     What is not a number cannot be taken off again: then the sum is evaluated as it was.
@@ -65,7 +65,7 @@ def _both(into: Statement, groups: Undoable, change: str) -> str:
     return f"SELECT {', '.join(shown)} FROM ({per_key}) AS {GROUP}"
 
 
-def _touched(into: Statement, groups: Undoable, change: str) -> str:
+def _touched(into: Statement, groups: InvertibleGroups, change: str) -> str:
     """The name of the touched groups as they are: read by key, or taken from all of them where those are needed."""
     by_key = [into.block(groups.numbers, ALL_NEW, conditions=[c]).sql for c in among(groups.block, change)]
     conditions = equal_keys([f"g.{k}" for k in _keys(groups)], change, nullable(groups.block))
@@ -76,11 +76,11 @@ def _touched(into: Statement, groups: Undoable, change: str) -> str:
     )
 
 
-def _was(into: Statement, groups: Undoable, i: int) -> str:
-    block = Block((Named("v", (f"sum({groups.arguments[i]})",)),), groups.block.trees, groups.block.where)
+def _was(into: Statement, groups: InvertibleGroups, i: int) -> str:
+    block = Block((OutputColumn("v", (f"sum({groups.arguments[i]})",)),), groups.block.trees, groups.block.where)
     same = [f"({k}) IS NOT DISTINCT FROM {GROUP}.__pgt_k{n}" for n, k in enumerate(groups.keys)]
     return into.block(block, ALL_OLD, conditions=same).sql
 
 
-def _keys(groups: Undoable) -> list[str]:
+def _keys(groups: InvertibleGroups) -> list[str]:
     return [f"__pgt_k{i}" for i in range(len(groups.keys))]

@@ -21,7 +21,7 @@ from pgtrickle.pipeline.plan.nodes import (
     CallPlace,
     Grouped,
     KeyPlace,
-    Named,
+    OutputColumn,
     Scan,
     Select,
     parts,
@@ -37,7 +37,7 @@ _WRITTEN_ALIKE = INTEGERS | {16, 18, 25, 1043, 1082, 1114, 1184, 2950}
 
 
 @dataclass(frozen=True, slots=True)
-class Undoable:
+class InvertibleGroups:
     """A block of such groups. `arguments` are those of its aggregates; of the `summed` ones the sum is needed, too."""
 
     block: Block
@@ -52,19 +52,19 @@ class Undoable:
     @property
     def rows(self) -> Select | Block:
         """What is grouped: __pgt_k0, ... and __pgt_a0, ..."""
-        columns = [Named(f"__pgt_k{i}", (k,)) for i, k in enumerate(self.keys)]
-        columns += [Named(f"__pgt_a{i}", (a,)) for i, a in enumerate(self.arguments)]
+        columns = [OutputColumn(f"__pgt_k{i}", (k,)) for i, k in enumerate(self.keys)]
+        columns += [OutputColumn(f"__pgt_a{i}", (a,)) for i, a in enumerate(self.arguments)]
         return simplest(Block(tuple(columns), self.block.trees, self.block.where))
 
     @property
     def numbers(self) -> Block:
         """The groups by their numbers: __pgt_k0, ..., n, c0, s0, ..."""
-        columns = [Named(f"__pgt_k{i}", (k,)) for i, k in enumerate(self.keys)]
-        columns.append(Named("n", ("count(*)",)))
+        columns = [OutputColumn(f"__pgt_k{i}", (k,)) for i, k in enumerate(self.keys)]
+        columns.append(OutputColumn("n", ("count(*)",)))
         for i, value in enumerate(self.arguments):
-            columns.append(Named(f"c{i}", (f"count({value})",)))
+            columns.append(OutputColumn(f"c{i}", (f"count({value})",)))
             if i in self.summed:
-                columns.append(Named(f"s{i}", (f"sum({value})",)))
+                columns.append(OutputColumn(f"s{i}", (f"sum({value})",)))
         tail = f" GROUP BY {', '.join(self.keys)}"
         return Block(tuple(columns), self.block.trees, self.block.where, self.block.region, (tail,))
 
@@ -107,7 +107,7 @@ class Undoable:
         return total if call.function == "sum" else f"({total}::numeric / nullif({GROUP}.c{i}{state}, 0)::numeric)"
 
 
-def undoable(node: Block) -> Undoable | None:
+def invertible_groups(node: Block) -> InvertibleGroups | None:
     grouped = node.grouped
     if grouped is None or not node.region or node.distinct_on is not None or free(node):
         return None
@@ -131,7 +131,7 @@ def undoable(node: Block) -> Undoable | None:
             if scales is None or len(scales) != 1:
                 return None
             summed.add(arguments.index(value))
-    return Undoable(node, grouped, tuple(arguments), frozenset(summed))
+    return InvertibleGroups(node, grouped, tuple(arguments), frozenset(summed))
 
 
 def _is_written_alike(column: Column) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pgtrickle.model.catalog import Column
 from pgtrickle.pipeline.differentiate.full_join import preserved
-from pgtrickle.pipeline.plan.nodes import Block, Part, Scan, parts
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, Scan, parts
 from pgtrickle.pipeline.text.tokens import identifier
 
 
@@ -48,7 +48,7 @@ def _is_not_null(node: Block, key: str) -> bool:
     return found[0] in [p for tree in node.trees for p in preserved(tree)]
 
 
-def column_of(node: Block, key: str) -> tuple[Part, Column] | None:
+def column_of(node: Block, key: str) -> tuple[FromItem, Column] | None:
     """The column that a text is, with the item of FROM that has it; None where it is anything else."""
     alias, _, column = key.rpartition(".")
     for part in parts(node):

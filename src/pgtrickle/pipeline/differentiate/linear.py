@@ -33,7 +33,7 @@ MAX_TOGETHER = 3  # changed occurrences whose sets are taken one by one
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class FixpointSteps:
     """Rows that a fixpoint has noted in a working table of its own, from a step on."""
 
     table: str
@@ -41,7 +41,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangedSource:
     """A source with changes in the window.
 
     `rows` is their exact number, which tells PostgreSQL's planner how small it is. `is_copied`: who reads them has a
@@ -49,14 +49,14 @@ class Changed:
     """
 
     relid: int
-    window: Window | Steps
+    window: Window | FixpointSteps
     rows: int
     is_copied: bool = False
 
     @property
     def images(self) -> str:
         """The changed rows, as `c`: a table and a condition."""
-        if isinstance(self.window, Steps):
+        if isinstance(self.window, FixpointSteps):
             return f"{self.window.table} AS c WHERE c.step >= {self.window.since}"
         buffer = f'"pg_temp".{quote_ident(buffer_copy_name(self.relid))}' if self.is_copied else buffer_name(self.relid)
         return f"{buffer} AS c WHERE {self.window.predicate('c.xid')}"
@@ -71,7 +71,7 @@ class Term:
     """
 
     deltas: frozenset[int]
-    changed: Mapping[int, Changed]
+    changed: Mapping[int, ChangedSource]
     old_before: int = 0
     as_of: Callable[[Scan, str], tuple[str, str]] | None = None
 
@@ -106,7 +106,7 @@ def contributing(node: UnionAll, term: Term) -> tuple[Select | UnionAll, ...]:
     return holding if len(holding) == 1 else ()
 
 
-def deltas(node: Linear, changed: Mapping[int, Changed]) -> list[Term]:
+def deltas(node: Linear, changed: Mapping[int, ChangedSource]) -> list[Term]:
     """The terms whose sum is the change of the query."""
     occurrences = [s.occurrence for s in scans(node) if s.relation.relid in changed]
     if len(occurrences) > MAX_TOGETHER:
@@ -220,7 +220,7 @@ def _scan(scan: Scan, term: Term) -> Rendered:
     return Rendered(f"{table} UNION ALL {window}", True)
 
 
-def window_rows(scan: Scan, change: Changed, *, negate: bool) -> str:
+def window_rows(scan: Scan, change: ChangedSource, *, negate: bool) -> str:
     columns = [f"c.c{attnum} AS {quote_ident(name)}" for attnum, name in scan.exposes] or ["1 AS __pgt_one"]
     plus = "D" if negate else "I"
     columns.append(f"CASE c.action WHEN '{plus}' THEN 1 ELSE -1 END AS {W}")

@@ -33,14 +33,14 @@ from pgtrickle.pipeline.differentiate.states import ALL_NEW, NEW, OLD, Statement
 from pgtrickle.pipeline.plan.names import conjuncts, own
 from pgtrickle.pipeline.plan.nodes import (
     Block,
-    Constant,
+    FromItem,
     Join,
-    Named,
     Node,
-    Part,
+    OutputColumn,
     Recursive,
     Scan,
     Tree,
+    Values,
     joins,
     parts,
     plain,
@@ -57,7 +57,7 @@ Delta = Callable[[Statement, Node], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class RecursionPlan:
     """A recursion whose result is stored row by row.
 
     `columns`: for each column of the result the position of the stored one. `keys`: columns of the result by which a
@@ -66,7 +66,7 @@ class Walk:
 
     node: Recursive
     step: Block
-    itself: Part
+    itself: FromItem
     columns: tuple[int, ...]
     keys: tuple[str, ...]
 
@@ -75,7 +75,7 @@ class Walk:
 # --------------------------------------------------------------------------------------------------------------
 
 
-def walk_of(plan: Node) -> Walk | None:
+def walk_of(plan: Node) -> RecursionPlan | None:
     """For `SELECT columns FROM recursion` with all columns of it, and a step that is an inner join of tables."""
     node = _only(plan)
     if node is None or not isinstance(plan, Block):
@@ -91,7 +91,7 @@ def walk_of(plan: Node) -> Walk | None:
     keys = _keys(step, itself, node.names)
     if not keys and (tables or node.word == "UNION"):
         return None
-    return Walk(node, step, itself, columns, keys)
+    return RecursionPlan(node, step, itself, columns, keys)
 
 
 def _only(plan: Node) -> Recursive | None:
@@ -102,7 +102,7 @@ def _only(plan: Node) -> Recursive | None:
     return node if isinstance(node, Recursive) else None
 
 
-def _stored(columns: Sequence[Named], alias: str, shown: Sequence[str]) -> tuple[int, ...] | None:
+def _stored(columns: Sequence[OutputColumn], alias: str, shown: Sequence[str]) -> tuple[int, ...] | None:
     found: dict[str, int] = {}
     for position, column in enumerate(columns):
         if subs(column.text):
@@ -116,7 +116,7 @@ def _stored(columns: Sequence[Named], alias: str, shown: Sequence[str]) -> tuple
     return tuple(found[n] for n in shown) if len(set(shown)) == len(shown) and found.keys() >= set(shown) else None
 
 
-def _itself(node: Recursive, step: Block) -> Part | None:
+def _itself(node: Recursive, step: Block) -> FromItem | None:
     """The part that is the recursion; None where the step is not an inner join of that and tables."""
     is_inner = all(j.kind in ("JOIN", "CROSS JOIN") for tree in step.trees for j in joins(tree))
     if not is_inner or step.region is not None or any(subs(t) for t in texts(step)):
@@ -124,14 +124,14 @@ def _itself(node: Recursive, step: Block) -> Part | None:
     found = [p for p in parts(step) if p.node is None]
     if len(found) != 1 or subs(found[0].call) or any(p.is_lateral for p in parts(step)):
         return None
-    if not all(isinstance(p.node, Scan | Constant) for p in parts(step) if p.node is not None):
+    if not all(isinstance(p.node, Scan | Values) for p in parts(step) if p.node is not None):
         return None
     cursor = Cursor(plain(found[0].call))
     is_plain = len(cursor.tokens) <= 3 and all(t.is_name for t in cursor.tokens)  # name, name alias, name AS alias
     return found[0] if is_plain and cursor.name_at(0) == identifier(node.name) else None
 
 
-def _keys(step: Block, itself: Part, names: Sequence[str]) -> tuple[str, ...]:
+def _keys(step: Block, itself: FromItem, names: Sequence[str]) -> tuple[str, ...]:
     """Its columns that an equality compares with something else."""
     conditions = [j.on for tree in step.trees for j in joins(tree) if j.on is not None]
     conditions += [step.where] if step.where is not None else []
@@ -153,14 +153,14 @@ def _keys(step: Block, itself: Part, names: Sequence[str]) -> tuple[str, ...]:
 # --------------------------------------------------------------------------------------------------------------
 
 
-def delta(into: Statement, walk: Walk, stored: str, names: Sequence[str], changes: Delta) -> list[str]:
+def delta(into: Statement, walk: RecursionPlan, stored: str, names: Sequence[str], changes: Delta) -> list[str]:
     """Signed rows of the result. `stored` is the table, `names` its columns; `changes` gives those of a plan below."""
     asked = _Asked(into, walk, stored, names, changes)
     return asked.paths() if walk.node.word == "UNION ALL" else asked.rows()
 
 
 class _Asked:
-    def __init__(self, into: Statement, walk: Walk, stored: str, names: Sequence[str], changes: Delta) -> None:
+    def __init__(self, into: Statement, walk: RecursionPlan, stored: str, names: Sequence[str], changes: Delta) -> None:
         self.into = into
         self.walk = walk
         self.names = walk.node.names
@@ -314,7 +314,7 @@ class _Asked:
         """The step from these rows, with its tables as they are but for those that have a role."""
         conditions: list[str] = []
 
-        def put(part: Part) -> Part:
+        def put(part: FromItem) -> FromItem:
             if part is self.walk.itself:
                 return replace(part, call=(f"{source} AS {part.alias}",))
             role = roles.get(part.number, NEW)
@@ -342,7 +342,7 @@ def _few(rows: str, column: str) -> str:
     return f"(SELECT f.* FROM {rows} AS f WHERE {holds} AND {holds.replace('* 0', '& 0')})"
 
 
-def _mapped(tree: Tree, put: Callable[[Part], Part]) -> Tree:
-    if isinstance(tree, Part):
+def _mapped(tree: Tree, put: Callable[[FromItem], FromItem]) -> Tree:
+    if isinstance(tree, FromItem):
         return put(tree)
     return Join(tree.kind, _mapped(tree.left, put), _mapped(tree.right, put), tree.on, tree.using)

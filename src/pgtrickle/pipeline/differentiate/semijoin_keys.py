@@ -7,11 +7,11 @@ from functools import lru_cache
 from pgtrickle.pipeline.differentiate.key_filter import column_of
 from pgtrickle.pipeline.differentiate.states import DELTA, Statement, View
 from pgtrickle.pipeline.plan.names import conjuncts, free, own
-from pgtrickle.pipeline.plan.nodes import Block, Node, Part, Sub, Text, Tree, joins, leaves, parts, plain, subs
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, Node, Sub, Text, Tree, joins, leaves, parts, plain, subs
 from pgtrickle.pipeline.text.tokens import Cursor, strip_parentheses
 
 
-def asked_of_changes(into: Statement, node: Node, part: Part) -> str | None:
+def asked_of_changes(into: Statement, node: Node, part: FromItem) -> str | None:
     """Whether a row asks a subquery for keys that a change of its part has; None where it does not ask by equality.
 
     Each row that passes WHERE has the part's row with these keys in it, so that changes with others mean nothing to it.
@@ -23,7 +23,7 @@ def asked_of_changes(into: Statement, node: Node, part: Part) -> str | None:
     return keys_among_changes(into, node.trees, part, conjuncts(node.where))
 
 
-def keys_among_changes(into: Statement, trees: tuple[Tree, ...], part: Part, conditions: list[Text]) -> str | None:
+def keys_among_changes(into: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]) -> str | None:
     here = {own(p) for t in trees for p in leaves(t)}
     pairs = [p for c in conditions if (p := equality(c, part, here)) is not None]
     if not pairs:
@@ -32,7 +32,7 @@ def keys_among_changes(into: Statement, trees: tuple[Tree, ...], part: Part, con
     return f"({', '.join(o for o, _ in pairs)}) IN (SELECT {', '.join(i for _, i in pairs)} FROM {changes})"
 
 
-def equality(condition: Text, part: Part, here: set[str]) -> tuple[str, str] | None:
+def equality(condition: Text, part: FromItem, here: set[str]) -> tuple[str, str] | None:
     """(column from around, column of the part) where a condition says that they are equal."""
     sides = () if subs(condition) else _equal_columns(plain(condition))
     inner = [text for alias, text in sides if alias == own(part)]
@@ -78,7 +78,7 @@ def keys_asked(into: Statement, node: Block, view: View, sub: Sub) -> str | None
     return None
 
 
-def keys_changed(into: Statement, sub: Sub, part: Part) -> str | None:
+def keys_changed(into: Statement, sub: Sub, part: FromItem) -> str | None:
     """A query of the groups behind IN that the changes of a part belong to. To any other the answer is what it was."""
     node = sub.node
     if not isinstance(node, Block) or part not in parts(node) or len(node.columns) != 1:

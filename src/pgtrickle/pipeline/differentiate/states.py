@@ -13,17 +13,16 @@ from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.texts import row_text
 from pgtrickle.pipeline.differentiate import linear
 from pgtrickle.pipeline.differentiate.as_of import apart, as_of, netted
-from pgtrickle.pipeline.differentiate.invertible import undoable
-from pgtrickle.pipeline.differentiate.linear import NOW, Changed, Rendered, Term, W
+from pgtrickle.pipeline.differentiate.invertible import invertible_groups
+from pgtrickle.pipeline.differentiate.linear import NOW, ChangedSource, Rendered, Term, W
 from pgtrickle.pipeline.plan.keyed import Keyed, is_all, keyed_by, where_also
 from pgtrickle.pipeline.plan.names import below, conjuncts, free, qualified
 from pgtrickle.pipeline.plan.nodes import (
     Block,
     Concat,
-    Constant,
     Distinct,
+    FromItem,
     Node,
-    Part,
     Recursive,
     Scan,
     Select,
@@ -32,6 +31,7 @@ from pgtrickle.pipeline.plan.nodes import (
     Text,
     Tree,
     UnionAll,
+    Values,
     names,
     parts,
     scans,
@@ -65,7 +65,7 @@ class View:
     only: Mapping[int, tuple[tuple[int, ...], str]] = field(default_factory=dict)
     is_apart: bool = False
 
-    def of(self, part: Part) -> str:
+    def of(self, part: FromItem) -> str:
         return self.special.get(part.number, self.default)
 
 
@@ -73,7 +73,7 @@ ALL_NEW, ALL_OLD = View(NEW), View(OLD)
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class DecorrelatedSubquery:
     """Of a subquery that each row asks: what to join to FROM, and what stands in the subquery's place then."""
 
     source: str
@@ -85,10 +85,10 @@ class Statement:
 
     def __init__(
         self,
-        changed: Mapping[int, Changed],
+        changed: Mapping[int, ChangedSource],
         delta: Callable[[Statement, Node], str],
-        asked: Callable[[Statement, Node, Part], str | None] | None = None,
-        answers: Callable[[Statement, Block, Sub, View, str], Answers | None] | None = None,
+        asked: Callable[[Statement, Node, FromItem], str | None] | None = None,
+        answers: Callable[[Statement, Block, Sub, View, str], DecorrelatedSubquery | None] | None = None,
     ) -> None:
         """Without `asked` and `answers` each old state is evaluated as it is, and not from a new one and changes."""
         self.changed = changed
@@ -200,7 +200,7 @@ class Statement:
 
     def tree(self, tree: Tree, view: View, weights: list[str], where: list[str] | None = None) -> str:
         """`where` takes conditions that belong to parts, if a condition there is as good as one on the part itself."""
-        if isinstance(tree, Part):
+        if isinstance(tree, FromItem):
             return self.part(tree, view, weights, where)
         sides = []
         on: list[str] | None = None if tree.on is None and tree.kind != "CROSS JOIN" else []
@@ -212,7 +212,7 @@ class Statement:
             elif is_preserved:
                 place = where
             else:
-                place = on if isinstance(side, Part) else None
+                place = on if isinstance(side, FromItem) else None
             sides.append(self.tree(side, view, weights, place))
         condition = self.text(tree.on, view) if tree.on is not None else None
         if on:
@@ -220,7 +220,7 @@ class Statement:
         kind = "JOIN" if tree.kind == "CROSS JOIN" and condition is not None else tree.kind
         return joined(kind, sides[0], sides[1], condition, tree.using)
 
-    def part(self, part: Part, view: View, weights: list[str], where: list[str] | None = None) -> str:
+    def part(self, part: FromItem, view: View, weights: list[str], where: list[str] | None = None) -> str:
         if part.node is None:
             return self.text(part.call, view)
         role = view.of(part)
@@ -331,14 +331,14 @@ class Statement:
 
     def _all(self, node: Node) -> str:
         """All rows of a plan as it is; groups that can be undone from their numbers, which their change needs too."""
-        groups = undoable(node) if isinstance(node, Block) else None
+        groups = invertible_groups(node) if isinstance(node, Block) else None
         if groups is None or not groups.stands_alone:
             return self.render(node, ALL_NEW)
         return groups.shown("", self.share_whole(self.block(groups.numbers, ALL_NEW).sql))
 
     def _is_evaluated(self, node: Block) -> bool:
         """Whether all groups of a block are there already."""
-        groups = undoable(node) if self._wholes else None
+        groups = invertible_groups(node) if self._wholes else None
         return groups is not None and self.block(groups.numbers, ALL_NEW).sql in self._wholes
 
     def _undone(self, node: Node, kept: str) -> str:
@@ -381,7 +381,7 @@ class Statement:
         return netted(scan, self.changed[scan.relation.relid], action, self.share)
 
 
-def _groups(into: Statement, node: Node, changed: Sequence[Part]) -> Part | None:
+def _groups(into: Statement, node: Node, changed: Sequence[FromItem]) -> FromItem | None:
     """The one changed part that a query reads, where that is groups whose change goes by their keys."""
     if not isinstance(node, Block) or len(changed) != 1 or changed[0] not in parts(node) or changed[0].is_lateral:
         return None
@@ -406,6 +406,6 @@ def joined(kind: str, left: str, right: str, on: str | None, using: str | None) 
     return f"({left} {kind} {right}{condition})"
 
 
-def constant(node: Constant) -> str:
+def constant(node: Values) -> str:
     listed = ", ".join(quote_ident(n) for n in node.names)
     return f"SELECT * FROM ({node.sql}) AS v({listed})"

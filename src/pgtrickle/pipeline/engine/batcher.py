@@ -35,8 +35,8 @@ class _Way(threading.local):
     since: float | None = None
 
 
-class Gather(Generic[Item, Result]):
-    """`run` takes a list of items and gives a result for each. At most `side_by_side` batches run at a time.
+class Batcher(Generic[Item, Result]):
+    """`run` takes a list of items and gives a result for each. At most `max_concurrent` batches run at a time.
 
     `no_items`: errors that no item can be to blame for; they are those of every call of the batch.
     """
@@ -44,12 +44,12 @@ class Gather(Generic[Item, Result]):
     def __init__(
         self,
         run: Callable[[Sequence[Item]], Sequence[Result]],
-        side_by_side: int,
+        max_concurrent: int,
         no_items: type[BaseException] | tuple[type[BaseException], ...] = (),
     ) -> None:
         self._run = run
         self._no_items = no_items
-        self._turns = threading.Semaphore(side_by_side)
+        self._turns = threading.Semaphore(max_concurrent)
         self._door = threading.Lock()  # one batch gathers at a time
         self._lock = threading.Lock()
         self._nobody_comes = threading.Condition(self._lock)
@@ -58,7 +58,7 @@ class Gather(Generic[Item, Result]):
         self._way = _Way()
 
     @contextmanager
-    def coming(self) -> Iterator[None]:
+    def announce(self) -> Iterator[None]:
         """Around what this thread does before its call, which may also be none."""
         with self._lock:
             self._coming += 1

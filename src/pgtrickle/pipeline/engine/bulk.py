@@ -91,9 +91,9 @@ class BulkSource(DataSource):  # type: ignore[misc]  # Spark's classes are not f
         *columns, _identity = json.loads(self.options[COLUMNS])
         return ", ".join(f"c{i} {_SPARK_TYPES[type_]}" for i, (_, type_) in enumerate(columns))
 
-    def reader(self, schema: object) -> Reader:  # noqa: ARG002 - Spark's signature
+    def reader(self, schema: object) -> PartReader:  # noqa: ARG002 - Spark's signature
         *columns, _identity = json.loads(self.options[COLUMNS])
-        return Reader(
+        return PartReader(
             Handover.from_json(self.options[SESSION]), json.loads(self.options[STATEMENTS]), [t for _, t in columns]
         )
 
@@ -101,7 +101,7 @@ class BulkSource(DataSource):  # type: ignore[misc]  # Spark's classes are not f
         return Writer(Handover.from_json(self.options[SESSION]), self.options[STAGE], json.loads(self.options[COLUMNS]))
 
 
-class Reader(DataSourceReader):  # type: ignore[misc]
+class PartReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, session: Handover, statements: Sequence[str], types: Sequence[str]) -> None:
         self.session = session
         self.statements = statements

@@ -30,7 +30,7 @@ _AFTER_ALL, _BEFORE_ALL = "NaN", "-NaN"  # as an order: see `carriers.order`
 
 
 @dataclass(frozen=True, slots=True)
-class Misfits:
+class OverflowTotals:
     """What has been taken out of the leaves of a job, by the number of the table and the key of the group."""
 
     totals: dict[tuple[int, int], dict[str, Decimal]] = field(default_factory=dict)  # slot and table; then the key
@@ -55,7 +55,7 @@ class Misfits:
         totals[key] = _EXACT.add(before, value) if weight > 0 else _EXACT.subtract(before, value)
 
 
-def fitted(leaves: Mapping[str, pa.Array]) -> tuple[pa.Table, Misfits]:
+def fitted(leaves: Mapping[str, pa.Array]) -> tuple[pa.Table, OverflowTotals]:
     """Leaves (see `frames`: w, k, s0.., o0, x0.., and t, the number of the table) with numbers instead of their texts,
     and what does not fit.
 
@@ -63,7 +63,7 @@ def fitted(leaves: Mapping[str, pa.Array]) -> tuple[pa.Table, Misfits]:
     """
     import pyarrow as pa
 
-    misfits, columns = Misfits(), dict(leaves)
+    misfits, columns = OverflowTotals(), dict(leaves)
     for name, texts in leaves.items():
         if name[0] == "s":
             columns[name], unfit = _numbers(texts, PRECISION - SCALE - len(str(len(texts))))

@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.pipeline.delta_layout import Slots
-from pgtrickle.pipeline.engine.decimal_overflow import Misfits, fitted
+from pgtrickle.pipeline.delta_layout import DeltaLayout
+from pgtrickle.pipeline.engine.decimal_overflow import OverflowTotals, fitted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def names(slots: Slots) -> list[str]:
+def names(slots: DeltaLayout) -> list[str]:
     """Columns of a leaf: w, k, s0.., then o0, x0.. (order and text of each extreme)."""
     extremes = [f"{kind}{i}" for i in range(slots.extremes) for kind in ("o", "x")]
     return ["w", "k", *(f"s{i}" for i in range(slots.sums)), *extremes]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class DeltaRows:
     """A leaf as the driver returns it: made an Arrow table together with others."""
 
-    slots: Slots
+    slots: DeltaLayout
     rows: Sequence[tuple[Any, ...]]
 
     def __len__(self) -> int:
@@ -37,7 +37,7 @@ class Rows:
         return pa.array([row[place] for row in self.rows], text_types(self.slots)[place])
 
 
-def from_batches(batches: Sequence[pa.Table], slots: Slots) -> pa.Table:
+def from_batches(batches: Sequence[pa.Table], slots: DeltaLayout) -> pa.Table:
     """A leaf from what a bulk read has given, in `text_types`."""
     import pyarrow as pa
 
@@ -45,14 +45,14 @@ def from_batches(batches: Sequence[pa.Table], slots: Slots) -> pa.Table:
     return pa.concat_tables([empty, *(batch.rename_columns(names(slots)) for batch in batches)])
 
 
-def text_types(slots: Slots) -> list[pa.DataType]:
+def text_types(slots: DeltaLayout) -> list[pa.DataType]:
     """Types in which a bulk read fetches a leaf."""
     import pyarrow as pa
 
     return [pa.int64() if name == "w" else pa.string() for name in names(slots)]
 
 
-def together(leaves: Sequence[pa.Table | Rows], slots: Slots) -> tuple[pa.Table, Misfits]:
+def combine(leaves: Sequence[pa.Table | DeltaRows], slots: DeltaLayout) -> tuple[pa.Table, OverflowTotals]:
     """The rows of all leaves and, as `t`, the number of each one's leaf; and what of their numbers does not fit. Empty
     columns stand for slots that a leaf does not have, so that different templates share one plan.
 
@@ -63,9 +63,9 @@ def together(leaves: Sequence[pa.Table | Rows], slots: Slots) -> tuple[pa.Table,
 
     columns = names(slots)
     # What came as rows is made one table: to begin an Arrow array takes longer than to fill it.
-    loose = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, Rows)}
+    loose = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, DeltaRows)}
     tables = [_padded(list(loose.values()), slots)] if loose else []
-    tables += [leaf for leaf in leaves if not isinstance(leaf, Rows)]
+    tables += [leaf for leaf in leaves if not isinstance(leaf, DeltaRows)]
     numbers = [*loose, *(number for number in range(len(leaves)) if number not in loose)]
     whole = {}
     for name, type_ in zip(columns, text_types(slots), strict=True):
@@ -79,7 +79,7 @@ def together(leaves: Sequence[pa.Table | Rows], slots: Slots) -> tuple[pa.Table,
     return fitted({**whole, "t": pa.array(counted)})
 
 
-def _padded(leaves: Sequence[Rows], slots: Slots) -> pa.Table:
+def _padded(leaves: Sequence[DeltaRows], slots: DeltaLayout) -> pa.Table:
     """Leaves of rows as one, with None where a leaf has no such slot."""
     import pyarrow as pa
 

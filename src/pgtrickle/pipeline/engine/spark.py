@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.errors import EngineLostError, InvariantError, PgtrickleError
 from pgtrickle.model.flow import Delta
 from pgtrickle.pipeline import expressions
-from pgtrickle.pipeline.delta_layout import Slots
-from pgtrickle.pipeline.engine.batcher import Gather
-from pgtrickle.pipeline.engine.frames import Rows, together
+from pgtrickle.pipeline.delta_layout import DeltaLayout
+from pgtrickle.pipeline.engine.batcher import Batcher
+from pgtrickle.pipeline.engine.frames import DeltaRows, combine
 from pgtrickle.pipeline.executor_errors import reported
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ _OVERFLOW = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_OVERFLOW
 class WorkItem:
     """One plan of a wave: its slots and its leaf."""
 
-    slots: Slots
-    leaf: pa.Table | Rows
+    slots: DeltaLayout
+    leaf: pa.Table | DeltaRows
 
 
 class SparkEngine:
@@ -89,8 +89,8 @@ class SparkEngine:
         self._lock = threading.Lock()
         self._sessions: dict[bool, SparkSession] = {}  # by whether it is the bulk one
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="spark")
-        self._gather = Gather(self._run, SIDE_BY_SIDE, EngineLostError)
-        self.coming = self._gather.coming  # around what a caller does before its wave
+        self._gather = Batcher(self._run, SIDE_BY_SIDE, EngineLostError)
+        self.coming = self._gather.announce  # around what a caller does before its wave
         self.aside: Callable[[], AbstractContextManager[None]] = nullcontext  # where a caller waits for its wave
         self.jobs = 0
 
@@ -172,9 +172,12 @@ class SparkEngine:
 
     def warm_up(self, jobs: int) -> Iterator[int]:
         """The first hundred jobs of a JVM are slow; yields after each so that a caller can show progress."""
-        slots = Slots(2, 1)
+        slots = DeltaLayout(2, 1)
         leaf = [(1, "{a}", "1.50", None, "1", "1"), (-1, "{b}", "2", "3", "2", "2")]
-        kinds = [WorkItem(slots, Rows(slots, leaf)), WorkItem(Slots(), Rows(Slots(), [row[:2] for row in leaf]))]
+        kinds = [
+            WorkItem(slots, DeltaRows(slots, leaf)),
+            WorkItem(DeltaLayout(), DeltaRows(DeltaLayout(), [row[:2] for row in leaf])),
+        ]
         for number in range(jobs):
             self._gather([kinds[number % 2]])
             yield number + 1
@@ -187,13 +190,13 @@ class SparkEngine:
             _stop(session)
 
     def _job(self, items: Sequence[WorkItem]) -> list[Delta]:
-        slots = Slots(
+        slots = DeltaLayout(
             max(i.slots.sums for i in items),
             max(i.slots.extremes for i in items),
             any(i.slots.every for i in items),
         )
         columns = result_names(slots)
-        leaf, misfits = together([item.leaf for item in items], slots)
+        leaf, misfits = combine([item.leaf for item in items], slots)
         is_bulk = len(items) == 1 and len(leaf) > BATCH_ROWS
         with self._errors():
             self.jobs += 1
@@ -289,7 +292,7 @@ def _first_line(error: BaseException) -> str:
     return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)[:300]
 
 
-def result_names(slots: Slots) -> list[str]:
+def result_names(slots: DeltaLayout) -> list[str]:
     """Columns of a result after the table number.
 
     h: identity of the key; n: net weight; k: key; per sum its rows with a value and its total; per extreme the text of
@@ -312,16 +315,16 @@ def _columnar(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Delta:
     return Delta(dict(zip(names, list(map(list, zip(*rows, strict=True)))[1:], strict=True)))
 
 
-def _net(frame: DataFrame, slots: Slots) -> DataFrame:
+def _net(frame: DataFrame, slots: DeltaLayout) -> DataFrame:
     folded, shown, is_kept = _net_columns(slots)
     net = frame.groupBy("t", "k").agg(*folded)
-    if slots == Slots():
+    if slots == DeltaLayout():
         net = net.where(is_kept)
     return net.select(*shown)
 
 
 @cache
-def _net_columns(slots: Slots) -> tuple[Sequence[Column], Sequence[Column], Column]:
+def _net_columns(slots: DeltaLayout) -> tuple[Sequence[Column], Sequence[Column], Column]:
     """What is folded, what is shown, which rows are kept. Made once: the client takes some 0.2 ms for each function
     that it calls, as it looks where the call stands."""
     from pyspark.sql import functions as f

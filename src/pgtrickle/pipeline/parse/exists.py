@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from pgtrickle.pipeline.plan.nodes import (
     Block,
-    Constant,
     Join,
-    Named,
     Node,
+    OutputColumn,
     Scan,
     Select,
     Text,
     Tree,
+    Values,
     children,
     joins,
     parts,
@@ -29,7 +29,7 @@ def without_columns(node: Node) -> Node:
         return node
     if not all(_is_single(c.text) for c in node.columns):
         return node
-    bare = replace(node, columns=(Named("one", ("1",)),))
+    bare = replace(node, columns=(OutputColumn("one", ("1",)),))
     used = _names(bare)
     return replace(bare, trees=tuple(_pruned(t, used) for t in bare.trees))
 
@@ -66,4 +66,4 @@ def _pieces(node: Node) -> list[str]:
     if isinstance(node, Select):
         source = [p for p in node.source.parts if isinstance(p, str)] if node.source is not None else []
         return [*(i.sql for i in node.items), *source, *([node.where] if node.where is not None else [])]
-    return [node.sql] if isinstance(node, Constant) else []
+    return [node.sql] if isinstance(node, Values) else []

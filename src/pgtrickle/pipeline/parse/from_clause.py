@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pgtrickle.errors import NotDifferentiableError
-from pgtrickle.pipeline.plan.nodes import Aggregate, Join, Node, Part, Plan, Text, Tree
+from pgtrickle.pipeline.plan.nodes import Aggregate, FromItem, Join, Node, Plan, Text, Tree
 from pgtrickle.pipeline.plan.shapes import output_names, renamed
 from pgtrickle.pipeline.text.tokens import CLAUSE_ENDS, JOIN_WORDS, Cursor, identifier
 
@@ -79,7 +79,7 @@ class Builder:
             return tree
         return self._named(only, is_lateral=is_lateral)
 
-    def _named(self, only: bool, *, is_lateral: bool) -> Part:
+    def _named(self, only: bool, *, is_lateral: bool) -> FromItem:
         """A table, view, common table expression or function."""
         cursor = self.cursor
         start = cursor.at
@@ -110,20 +110,20 @@ class Builder:
                 f"ONLY {relation.name}: the table has children, whose changes share its buffer"
             )
         alias, columns = self._alias(texts[-1])
-        return Part(self.reader.number(), self.reader.scan(relation, columns), alias)
+        return FromItem(self.reader.number(), self.reader.scan(relation, columns), alias)
 
-    def _call(self, start: int, *, is_lateral: bool) -> Part:
+    def _call(self, start: int, *, is_lateral: bool) -> FromItem:
         """A function with everything up to the next item, its alias included. ROWS FROM (...) is one too."""
         cursor = self.cursor
         cursor.at = start + 2 if cursor.tokens[start].key == "ROWS" else start
         cursor.until(*_AFTER_ITEM)
         alias = cursor.last_name(start, cursor.at)
         text = self.reader.text(cursor, self.ctes, start, cursor.at)
-        return Part(self.reader.number(), None, alias, text, is_lateral)
+        return FromItem(self.reader.number(), None, alias, text, is_lateral)
 
     def _part(
         self, plan: Plan, default: str | None, columns: tuple[str, ...] | None, *, is_lateral: bool = False
-    ) -> Part:
+    ) -> FromItem:
         alias, listed = self._alias(default)
         wanted = columns
         if listed is not None:
@@ -132,9 +132,9 @@ class Builder:
             plan = renamed(plan, wanted)
         if isinstance(plan, Aggregate):
             self.folded = (plan, alias)
-            return Part(self.reader.number(), None, alias)
+            return FromItem(self.reader.number(), None, alias)
         node: Node = plan
-        return Part(self.reader.number(), node, alias, (), is_lateral)
+        return FromItem(self.reader.number(), node, alias, (), is_lateral)
 
     def _alias(self, default: str | None) -> tuple[str, tuple[str, ...] | None]:
         cursor = self.cursor

@@ -22,7 +22,7 @@ Key = tuple[str, ...]  # the tokens of a grouping expression
 
 
 @dataclass(frozen=True, slots=True)
-class Grouped:
+class ExpandedGroupingSets:
     """One SELECT of the union. `sets`: a VALUES list to cross the input with, and the names of its columns."""
 
     sets: str | None
@@ -36,7 +36,7 @@ def is_used(cursor: Cursor, group: list[tuple[int, int]]) -> bool:
     return any(cursor.tokens[start].key in _WORDS or _is_empty(cursor, start, stop) for start, stop in group)
 
 
-def expand(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> list[Grouped]:
+def expand(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> list[ExpandedGroupingSets]:
     texts: dict[Key, str] = {}
     per_item = [_sets(cursor, start, stop, texts) for start, stop in clauses.group]
     sets = [tuple(dict.fromkeys(k for part in choice for k in part)) for choice in product(*per_item)]
@@ -63,7 +63,7 @@ def _grouped(
     names: tuple[str, ...],
     shown: dict[Key, str],
     sets: Sequence[tuple[Key, ...]],
-) -> Grouped:
+) -> ExpandedGroupingSets:
     def text(start: int, stop: int) -> str:
         return _replaced(cursor, start, stop, shown, sets, aggregates)
 
@@ -72,7 +72,7 @@ def _grouped(
     tail = f" GROUP BY {', '.join(f'({k})' for k in region)}" if region else " GROUP BY ()"
     if clauses.having is not None:
         tail += f" HAVING {text(*clauses.having)}"
-    return Grouped(values, names, columns, region, tail)
+    return ExpandedGroupingSets(values, names, columns, region, tail)
 
 
 def _replaced(

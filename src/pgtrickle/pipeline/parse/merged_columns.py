@@ -14,21 +14,21 @@ from pgtrickle.pipeline.plan.names import own, replaced
 from pgtrickle.pipeline.plan.nodes import (
     AggregateCall,
     Block,
-    Constant,
     From,
+    FromItem,
     Grouped,
     Item,
     Join,
     Limit,
-    Named,
     Node,
     Output,
-    Part,
+    OutputColumn,
     Scan,
     Select,
     Sub,
     Text,
     Tree,
+    Values,
     leaves,
     names,
     parts,
@@ -42,13 +42,13 @@ Value = TypeVar("Value")
 _SQL = {
     AggregateCall: ("argument", "filter", "sql"),
     Block: ("where", "region", "tail", "distinct_on"),
-    Constant: ("sql",),
+    Values: ("sql",),
     From: ("parts",),
     Grouped: ("columns", "outputs", "having"),
     Item: ("sql",),
     Join: ("on",),
     Limit: ("clause",),
-    Named: ("text",),
+    OutputColumn: ("text",),
     Output: ("parts",),
     Select: ("where",),
     Sub: ("test",),
@@ -70,7 +70,7 @@ def in_from(trees: tuple[Tree, ...]) -> tuple[Tree, ...]:
 
 
 def _in_tree(tree: Tree, left: tuple[Tree, ...]) -> Tree:
-    if isinstance(tree, Part):
+    if isinstance(tree, FromItem):
         return replace(tree, node=_written(tree.node, merged(left))) if tree.is_lateral and tree.node else tree
     first = _in_tree(tree.left, left)
     second = _in_tree(tree.right, (*left, first))
@@ -134,7 +134,7 @@ def _put(value: Any, scope: _Outer | _Instead, *, is_sql: bool) -> Any:
         return value
     if isinstance(value, Block | Select):
         scope = scope.within(value)
-    if isinstance(value, Part) and value.call:
+    if isinstance(value, FromItem) and value.call:
         return replace(value, call=_put_call(value.call, scope))
     return _fields_put(value, scope)
 

@@ -21,17 +21,17 @@ from pgtrickle.pipeline.plan import regions
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
-    Constant,
     Distinct,
-    Named,
+    FromItem,
     Node,
-    Part,
+    OutputColumn,
     Plan,
     Recursive,
     Scan,
     SetOperation,
     Sub,
     Text,
+    Values,
     names,
     subs,
 )
@@ -121,7 +121,7 @@ class QueryReader:
         """ORDER BY and LIMIT over a set operation; there PostgreSQL prints the order as numbers of columns."""
         passage = cursor.until("FOR")
         limit = self.text(cursor, ctes, *passage)
-        columns = tuple(Named(n, (f'"u"."c{i}"',)) for i, n in enumerate(names(plan)))
+        columns = tuple(OutputColumn(n, (f'"u"."c{i}"',)) for i, n in enumerate(names(plan)))
         plan = positional(plan)
         is_total = order is not None and len(cursor.split(*order, ",")) >= len(columns)
         is_total = is_total or regions.shows_ties(cursor, *passage)
@@ -130,14 +130,14 @@ class QueryReader:
         ordered = [(cursor.without_direction(p), p) for p in cursor.split(*order, ",")] if order is not None else []
         numbers = [(int(cursor.text(*bare)) - 1, cursor.text(bare[1], p[1])) for bare, p in ordered]
         parts = limit_of(plan, numbers, cursor.text(*passage))
-        return Block(columns, (Part(self.number(), plan, '"u"'),), None, (), tail, undetermined=reason, limit=parts)
+        return Block(columns, (FromItem(self.number(), plan, '"u"'),), None, (), tail, undetermined=reason, limit=parts)
 
-    def _values(self, cursor: Cursor, ctes: Ctes) -> Constant:
+    def _values(self, cursor: Cursor, ctes: Ctes) -> Values:
         start, stop = cursor.until("UNION", "INTERSECT", "EXCEPT", "ORDER BY", "LIMIT", "OFFSET", "FETCH")
         if subs(self.text(cursor, ctes, start, stop)):
             raise NotDifferentiableError("a subquery in VALUES is not maintained from changes")
         width = len(cursor.split(start + 2, cursor.closing(start + 1), ","))
-        return Constant(cursor.text(start, stop), tuple(f"column{i + 1}" for i in range(width)))
+        return Values(cursor.text(start, stop), tuple(f"column{i + 1}" for i in range(width)))
 
     def _with(self, cursor: Cursor, ctes: Ctes) -> Ctes:
         is_recursive = cursor.take("RECURSIVE")

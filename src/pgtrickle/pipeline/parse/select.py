@@ -18,21 +18,21 @@ from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
     Concat,
-    Constant,
     Distinct,
+    FromItem,
     Grouped,
     Item,
     KeyPlace,
     Layer,
     Limit,
-    Named,
     Node,
     Output,
-    Part,
+    OutputColumn,
     Plan,
     Sub,
     Text,
     Tree,
+    Values,
     names,
     plain,
     subs,
@@ -54,7 +54,7 @@ def folded_rows(reader: Reader, node: Node) -> Aggregate:
     below = positional(node)
     keys = tuple(f'"u"."c{i}"' for i in range(len(columns)))
     outputs = tuple(Output(n, (KeyPlace(i),)) for i, n in enumerate(columns))
-    return Aggregate(input_of((Part(reader.number(), below, '"u"'),), None), keys, (), outputs, None)
+    return Aggregate(input_of((FromItem(reader.number(), below, '"u"'),), None), keys, (), outputs, None)
 
 
 class _SelectReader:
@@ -169,7 +169,7 @@ class _SelectReader:
             return None
 
     def _block(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None, *, distinct: bool) -> Node:
-        columns = tuple(Named(n, self._text((a, b))) for n, a, b in clauses.items)
+        columns = tuple(OutputColumn(n, self._text((a, b))) for n, a, b in clauses.items)
         if not clauses.is_regional or (distinct and not (clauses.is_grouped or clauses.windows)):
             block = Block(columns, trees, where)
             return block if self.open else simplest(block)
@@ -198,7 +198,7 @@ class _SelectReader:
         return limit_of(self._block(rows, trees, where, distinct=False), order, clause)
 
     def _regional(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None, *, distinct: bool) -> Block:
-        columns = tuple(Named(n, self._text((a, b))) for n, a, b in clauses.items)
+        columns = tuple(OutputColumn(n, self._text((a, b))) for n, a, b in clauses.items)
         region = regions.keys(self.cursor, clauses, self.aggregates)
         if any(subs(self._text(p)) for p in region):
             region = []
@@ -255,7 +255,7 @@ class _SelectReader:
         cursor = self.cursor
         shown = names(plan)
         plan = positional(plan)
-        columns = tuple(Named(n, (f'"u"."c{i}"',)) for i, n in enumerate(shown))
+        columns = tuple(OutputColumn(n, (f'"u"."c{i}"',)) for i, n in enumerate(shown))
         expressions = [_tokens(cursor, a, b) for _, a, b in clauses.items]
         order = []
         for passage in cursor.split(*clauses.order, ",") if clauses.order is not None else []:
@@ -268,7 +268,7 @@ class _SelectReader:
         ordered = ", ".join(f'"u"."c{column}" {direction}' for column, direction in order)
         tail: list[str | Sub] = [f" ORDER BY {ordered}"] if order else []
         tail += [" ", *self._text(clauses.limit)]
-        part = Part(self.reader.number(), plan, '"u"')
+        part = FromItem(self.reader.number(), plan, '"u"')
         limit = limit_of(plan, order, cursor.text(*clauses.limit))
         return Block(columns, (part,), None, (), tuple(tail), undetermined=reason, limit=limit)
 
@@ -286,9 +286,9 @@ class _SelectReader:
                 trees, where = self._trees(clauses), self._where(clauses)
             below = trees
             if grouped.sets is not None:
-                sets = Constant(grouped.sets, grouped.names)
-                below = (*trees, Part(self.reader.number(), sets, groupingsets.ALIAS))
-            columns = tuple(Named(n, (t,)) for n, t in grouped.columns)
+                sets = Values(grouped.sets, grouped.names)
+                below = (*trees, FromItem(self.reader.number(), sets, groupingsets.ALIAS))
+            columns = tuple(OutputColumn(n, (t,)) for n, t in grouped.columns)
             blocks.append(Block(columns, below, where, grouped.keys, (grouped.tail,), None, reason))
         return blocks[0] if len(blocks) == 1 else Concat(tuple(blocks))
 

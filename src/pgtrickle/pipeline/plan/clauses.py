@@ -8,7 +8,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowCall:
     """A call with OVER: where its name stands, and the parts of its window."""
 
     at: int
@@ -29,7 +29,7 @@ class Clauses:
     limit: Range | None = None
     on: Range | None = None
     is_grouped: bool = False
-    windows: list[Window] = field(default_factory=list)
+    windows: list[WindowCall] = field(default_factory=list)
     source: Range | None = None
     where: Range | None = None
     decided: list[Range] = field(default_factory=list)  # columns that a key in `group` decides, to be grouped by, too

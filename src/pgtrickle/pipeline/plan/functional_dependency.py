@@ -10,7 +10,7 @@ from collections.abc import Iterator, Set
 
 from pgtrickle.pipeline.plan.clauses import Clauses
 from pgtrickle.pipeline.plan.grouping import aggregate_at, is_windowed
-from pgtrickle.pipeline.plan.nodes import Part, Scan, Tree, leaves
+from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, leaves
 from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses
 
 Range = tuple[int, int]
@@ -59,7 +59,7 @@ def _references(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> Itera
             index = end
 
 
-def _column(cursor: Cursor, tables: list[Part], start: int, stop: int) -> tuple[int, int] | None:
+def _column(cursor: Cursor, tables: list[FromItem], start: int, stop: int) -> tuple[int, int] | None:
     """The number of the item of FROM, and of its column, that a name means; None where it is none of a table."""
     written = [identifier(cursor.text(i, i + 1)) for i in range(start, stop, 2)]
     if len(written) > 2 or stop - start != 2 * len(written) - 1 or not cursor.tokens[stop - 1].is_name:
@@ -72,14 +72,14 @@ def _column(cursor: Cursor, tables: list[Part], start: int, stop: int) -> tuple[
     return None
 
 
-def _decides(part: Part, attnums: Set[int]) -> bool:
+def _decides(part: FromItem, attnums: Set[int]) -> bool:
     assert isinstance(part.node, Scan)
     relation = part.node.relation
     # The key of a table does not hold for tables that inherit from it, but for partitions it does.
     return bool(relation.key) and attnums >= set(relation.key) and (relation.kind == "p" or not relation.has_children)
 
 
-def _has_digits(part: Part, attnum: int) -> bool:
+def _has_digits(part: FromItem, attnum: int) -> bool:
     assert isinstance(part.node, Scan)
     column = next(c for c in part.node.relation.columns if c.attnum == attnum)
     return column.typid in _FLOATS or (column.typid == _NUMERIC and column.typmod == -1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pgtrickle.pipeline.plan.nodes import Block, Part, Scan, Sub, Text, parts, subs
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, Scan, Sub, Text, parts, subs
 from pgtrickle.pipeline.text.tokens import identifier
 
 
@@ -22,7 +22,7 @@ class Keyed:
 
     block: Block
     key: str
-    part: Part
+    part: FromItem
     attnum: int
 
 

@@ -9,15 +9,15 @@ from itertools import pairwise
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
-    Constant,
     From,
+    FromItem,
     Node,
-    Part,
     Plan,
     Scan,
     Select,
     Sub,
     Text,
+    Values,
     children,
     names,
     parts,
@@ -111,7 +111,7 @@ def aliases_of(text: Text) -> frozenset[str]:
     return frozenset(found)
 
 
-def own(part: Part) -> str:
+def own(part: FromItem) -> str:
     return identifier(part.alias)
 
 
@@ -119,7 +119,7 @@ def free(node: Plan) -> frozenset[str]:
     """The aliases that a plan takes from the query around it."""
     if isinstance(node, Scan | Aggregate):
         return frozenset()
-    if isinstance(node, Constant):
+    if isinstance(node, Values):
         return aliases(node.sql)
     if isinstance(node, Block):
         used: set[str] = set()
@@ -177,7 +177,7 @@ def _filled(sql: str, holders: list[Sub]) -> Text:
     return (*found, sql)
 
 
-def below(node: Node) -> tuple[Part, ...]:
+def below(node: Node) -> tuple[FromItem, ...]:
     """The parts of FROM of a query and of the subqueries in its expressions: what can be read in another state."""
     if isinstance(node, Block):
         own_parts = parts(node)

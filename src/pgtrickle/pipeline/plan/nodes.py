@@ -124,7 +124,7 @@ class Input:
     def rows(self, items: tuple[Item, ...]) -> Select | Block:
         """What the input yields when these expressions are selected from it."""
         if isinstance(self.source, tuple):
-            return Block(tuple(Named(i.name, (i.sql,)) for i in items), self.source, self.where)
+            return Block(tuple(OutputColumn(i.name, (i.sql,)) for i in items), self.source, self.where)
         return Select(items, self.source, plain(self.where) if self.where else None)
 
 
@@ -147,7 +147,7 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class Values:
     """A VALUES list: rows that no table has a part in."""
 
     sql: str
@@ -170,7 +170,7 @@ Text = tuple[str | Sub, ...]  # SQL text with places for subqueries
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FromItem:
     """An item of a Block's FROM.
 
     A plan under an alias; or `call`, a function with its alias as written. `is_lateral`: it may name items left of it.
@@ -194,11 +194,11 @@ class Join:
     using: str | None = None
 
 
-Tree = Part | Join
+Tree = FromItem | Join
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class OutputColumn:
     """An output column of a Block."""
 
     name: str
@@ -214,7 +214,7 @@ class Block:
     do. `undetermined` says why the same tables may give two answers (ties in an order), if so.
     """
 
-    columns: tuple[Named, ...]
+    columns: tuple[OutputColumn, ...]
     trees: tuple[Tree, ...]
     where: Text | None
     region: tuple[str, ...] | None = None
@@ -293,7 +293,7 @@ class Recursive:
 
 
 Linear = Scan | Select | UnionAll
-General = Block | Distinct | Concat | SetOperation | Recursive | Constant
+General = Block | Distinct | Concat | SetOperation | Recursive | Values
 Node = Linear | General
 Plan = Node | Aggregate
 
@@ -327,17 +327,17 @@ def children(node: Plan) -> tuple[Node, ...]:
     return ()
 
 
-def parts(node: Block) -> tuple[Part, ...]:
+def parts(node: Block) -> tuple[FromItem, ...]:
     """The items of FROM, left to right."""
     return tuple(p for tree in node.trees for p in leaves(tree))
 
 
-def leaves(tree: Tree) -> tuple[Part, ...]:
-    return (tree,) if isinstance(tree, Part) else (*leaves(tree.left), *leaves(tree.right))
+def leaves(tree: Tree) -> tuple[FromItem, ...]:
+    return (tree,) if isinstance(tree, FromItem) else (*leaves(tree.left), *leaves(tree.right))
 
 
 def joins(tree: Tree) -> tuple[Join, ...]:
-    return () if isinstance(tree, Part) else (*joins(tree.left), *joins(tree.right), tree)
+    return () if isinstance(tree, FromItem) else (*joins(tree.left), *joins(tree.right), tree)
 
 
 def texts(node: Block) -> tuple[Text, ...]:

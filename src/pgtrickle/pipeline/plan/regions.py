@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from pgtrickle.pipeline.plan.clauses import Clauses, Range, Window
+from pgtrickle.pipeline.plan.clauses import Clauses, Range, WindowCall
 from pgtrickle.pipeline.plan.grouping import EXPRESSION_WORDS, aggregate_at
-from pgtrickle.pipeline.plan.nodes import Part, Scan, Tree, leaves, scans
+from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, leaves, scans
 from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses
 
 TIES_OF_LIMIT = "LIMIT whose ORDER BY does not decide between all rows"
@@ -41,7 +41,7 @@ def is_call(cursor: Cursor, index: int, names: Set[str]) -> bool:
     return aggregate_at(cursor, index, names)
 
 
-def windows(cursor: Cursor, clauses: Clauses) -> list[Window]:
+def windows(cursor: Cursor, clauses: Clauses) -> list[WindowCall]:
     named: dict[str, Range] = {}
     if clauses.window is not None:
         for start, stop in cursor.split(*clauses.window, ","):
@@ -60,7 +60,7 @@ def windows(cursor: Cursor, clauses: Clauses) -> list[Window]:
     return found
 
 
-def _window(cursor: Cursor, over: int, named: dict[str, Range]) -> Window:
+def _window(cursor: Cursor, over: int, named: dict[str, Range]) -> WindowCall:
     if cursor.tokens[over + 1].key == "(":
         spec = (over + 2, cursor.closing(over + 1))
     else:
@@ -91,7 +91,7 @@ def _window(cursor: Cursor, over: int, named: dict[str, Range]) -> Window:
     if inner.take("ORDER BY"):
         order = cursor.split(*inner.until(*_FRAMES), ",")
     by_rows = inner.peek() == "ROWS"
-    return Window(_call_start(cursor, over), tuple(partition), tuple(order), by_rows)
+    return WindowCall(_call_start(cursor, over), tuple(partition), tuple(order), by_rows)
 
 
 _FRAMES = ("ROWS", "RANGE", "GROUPS")
@@ -225,7 +225,7 @@ def _decides(cursor: Cursor, order: Iterable[Range], clauses: Clauses, trees: tu
 
 
 def _has_all_keys(ordered: set[tuple[str, ...]], trees: tuple[Tree, ...]) -> bool:
-    found: list[Part] = [p for tree in trees for p in leaves(tree)]
+    found: list[FromItem] = [p for tree in trees for p in leaves(tree)]
     if not found:
         return False
     for part in found:

@@ -9,15 +9,14 @@ from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
     Concat,
-    Constant,
     Distinct,
     From,
+    FromItem,
     Input,
     Item,
     Member,
-    Named,
     Node,
-    Part,
+    OutputColumn,
     Plan,
     Recursive,
     Scan,
@@ -26,6 +25,7 @@ from pgtrickle.pipeline.plan.nodes import (
     Text,
     Tree,
     UnionAll,
+    Values,
     names,
     parts,
     plain,
@@ -61,7 +61,7 @@ def input_of(trees: tuple[Tree, ...], where: Text | None) -> Input:
 
 
 def _flatten(tree: Tree, found: list[str | int], members: list[Member]) -> bool:
-    if isinstance(tree, Part):
+    if isinstance(tree, FromItem):
         if tree.is_lateral or not isinstance(tree.node, Scan | Select | UnionAll):
             return False
         found.append(len(members))
@@ -105,7 +105,7 @@ def renamed(plan: Plan, wanted: tuple[str, ...]) -> Plan:
         return Distinct(_node(renamed(plan.node, wanted)))
     if isinstance(plan, SetOperation):
         return replace(plan, left=_node(renamed(plan.left, wanted)))
-    if isinstance(plan, Constant):
+    if isinstance(plan, Values):
         return replace(plan, names=wanted)
     if isinstance(plan, Recursive):
         return replace(plan, shown=wanted)
@@ -131,7 +131,7 @@ def lifted(plan: Node, core: Block, new: Block, column: str | None = None) -> No
     (part,) = parts(plan)
     assert part.node is not None
     below = replace(part, node=lifted(part.node, core, new, column))
-    extra = (Named(column, (f"{part.alias}.{quote_ident(column)}",)),) if column is not None else ()
+    extra = (OutputColumn(column, (f"{part.alias}.{quote_ident(column)}",)),) if column is not None else ()
     return replace(plan, columns=(*plan.columns, *extra), trees=(below,))
 
 

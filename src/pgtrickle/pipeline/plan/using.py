@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.codec import INTEGERS
-from pgtrickle.pipeline.plan.nodes import Join, Part, Scan, Tree, leaves, names
+from pgtrickle.pipeline.plan.nodes import FromItem, Join, Scan, Tree, leaves, names
 from pgtrickle.pipeline.text.tokens import Cursor, identifier
 
 Merged = Mapping[str, str]  # by name
@@ -26,7 +26,7 @@ def merged(trees: tuple[Tree, ...], *, compared: bool = False) -> Merged:
 
 
 def _of_tree(tree: Tree, *, compared: bool) -> Merged:
-    if isinstance(tree, Part):
+    if isinstance(tree, FromItem):
         return {}
     found = {**_of_tree(tree.left, compared=compared), **_of_tree(tree.right, compared=compared)}
     for name in Cursor(tree.using).names() if tree.using is not None else ():
@@ -46,7 +46,7 @@ def _of_tree(tree: Tree, *, compared: bool) -> Merged:
 
 def _column(tree: Tree, name: str, *, compared: bool) -> str | None:
     """What a tree shows under a name, which is one column of it; None where that is not known."""
-    if isinstance(tree, Part):
+    if isinstance(tree, FromItem):
         return f"{tree.alias}.{quote_ident(name)}" if name in columns(tree) else None
     if tree.using is not None and name in Cursor(tree.using).names():
         return _of_tree(tree, compared=compared).get(name)
@@ -81,7 +81,7 @@ def _are_alike(types: list[tuple[int, int]]) -> bool:
     return _UNKNOWN not in types and (len(typids) == 1 or INTEGERS.issuperset(typids))
 
 
-def columns(part: Part) -> frozenset[str]:
+def columns(part: FromItem) -> frozenset[str]:
     """The names of an item's columns; more than these where it is a function that does not list them."""
     if part.node is not None:
         return frozenset(names(part.node))

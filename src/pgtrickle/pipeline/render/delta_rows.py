@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 from pgtrickle.errors import InvariantError
 from pgtrickle.pipeline.differentiate import general
-from pgtrickle.pipeline.differentiate.linear import Changed, W
+from pgtrickle.pipeline.differentiate.linear import ChangedSource, W
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, Statement
 from pgtrickle.pipeline.plan.nodes import Node
 
 
-def signed_rows(changed: Mapping[int, Changed], plan: Node, shown: str, width: int, names: str | None = None) -> str:
+def signed_rows(
+    changed: Mapping[int, ChangedSource], plan: Node, shown: str, width: int, names: str | None = None
+) -> str:
     """One statement for the change of a plan: the weight, then `shown` over q(c0, c1, ...)."""
     into = general.statement(changed)
     union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, plan))

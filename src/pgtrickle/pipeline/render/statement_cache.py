@@ -10,9 +10,9 @@ from typing import Protocol
 
 from pgtrickle.errors import InvariantError
 from pgtrickle.model.flow import Cut, Window
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 
-MOST_ROWS = 256  # of a source; above, the exact number is worth more to the planner than the text is to us
+MAX_CACHED_ROWS = 256  # of a source; above, the exact number is worth more to the planner than the text is to us
 MOST_TEXTS = 64  # of one template
 # A plan is not kept for longer than so many rows have come or gone. To read them all, which a plan for an empty table
 # does, takes a millisecond.
@@ -28,12 +28,12 @@ _PLACES = Window.parameterised("c.xid")
 Key = tuple[tuple[int, int], ...]  # changed sources and about how many rows
 
 
-class Changeable(Protocol):
-    def delta_statement(self, changed: Mapping[int, Changed]) -> str: ...
+class DeltaTemplate(Protocol):
+    def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str: ...
 
 
 @dataclass(slots=True)
-class Texts:
+class StatementCache:
     """What is kept of a template, and how much has moved in the tables that it reads and writes."""
 
     made: dict[Key, str] = field(default_factory=dict)
@@ -45,16 +45,18 @@ class Texts:
         return self.moved // ROWS_PLANNED_AHEAD, int(time.monotonic()) // SECONDS_PLANNED_AHEAD
 
 
-def delta_text(template: Changeable, texts: Texts, changed: Mapping[int, Changed]) -> tuple[str, list[str] | None]:
+def delta_text(
+    template: DeltaTemplate, texts: StatementCache, changed: Mapping[int, ChangedSource]
+) -> tuple[str, list[str] | None]:
     """The statement and its parameters; without any, None, it is not worth keeping. All sources have one window, as a
     table has one frontier."""
     window, *others = {c.window for c in changed.values()}
-    if others or not isinstance(window, Window) or any(c.rows > MOST_ROWS for c in changed.values()):
+    if others or not isinstance(window, Window) or any(c.rows > MAX_CACHED_ROWS for c in changed.values()):
         return template.delta_statement(changed), None
     key = tuple((relid, _rounded(changed[relid].rows)) for relid in sorted(changed))
     text = texts.made.get(key)
     if text is None:
-        text = template.delta_statement({relid: Changed(relid, _PLACE, rows) for relid, rows in key})
+        text = template.delta_statement({relid: ChangedSource(relid, _PLACE, rows) for relid, rows in key})
         text = text.replace(_PLACE.predicate("c.xid"), _PLACES)
         if f"'{_NUMBER}'" in text:
             raise InvariantError("a change statement names its window in a way that is not known")

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.differentiate import general
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.differentiate.states import ALL_OLD
 from pgtrickle.pipeline.plan.nodes import Aggregate, CallPlace, Item, KeyPlace, Plan
 
 
-def query_as_of(plan: Plan, changed: Mapping[int, Changed]) -> str:
+def query_as_of(plan: Plan, changed: Mapping[int, ChangedSource]) -> str:
     into = general.statement(changed, is_plain=True)
     if not isinstance(plan, Aggregate):
         sql = into.render(plan, ALL_OLD)

@@ -22,9 +22,9 @@ from pgtrickle.pipeline.plan.nodes import (
     Block,
     Concat,
     Distinct,
-    Named,
+    FromItem,
     Node,
-    Part,
+    OutputColumn,
     Plan,
     SetOperation,
     UnionAll,
@@ -43,7 +43,7 @@ def canonical(plan: Plan, describe: Describe) -> Plan:
     _refuse_loose_groups(plan, describe)
     if not any(isinstance(value, Distinct | SetOperation) for value in _walk(plan)):
         return plan
-    numbers = count(1 + max((v.number for v in _walk(plan) if isinstance(v, Part)), default=0))
+    numbers = count(1 + max((v.number for v in _walk(plan) if isinstance(v, FromItem)), default=0))
     found = _rewritten(plan, describe, numbers)
     assert isinstance(found, type(plan))
     return found
@@ -58,7 +58,7 @@ def _refuse_loose_groups(plan: Plan, describe: Describe) -> None:
     for block in _walk(plan):
         if not isinstance(block, Block) or not block.region or block is top:
             continue
-        keys = tuple(Named(f"k{i}", (k,)) for i, k in enumerate(block.region))
+        keys = tuple(OutputColumn(f"k{i}", (k,)) for i, k in enumerate(block.region))
         try:
             types = describe(now(Block(keys, block.trees, block.where)))
         except NotDifferentiableError:
@@ -147,7 +147,7 @@ def _branches(node: Node) -> tuple[Node, ...]:
 
 def _written(node: Node, wraps: Sequence[str], numbers: Iterator[int]) -> Block:
     columns = tuple(
-        Named(name, (wrap.format(f"w.{quote_ident(f'c{i}')}"),))
+        OutputColumn(name, (wrap.format(f"w.{quote_ident(f'c{i}')}"),))
         for i, (name, wrap) in enumerate(zip(names(node), wraps, strict=True))
     )
-    return Block(columns, (Part(next(numbers), positional(node), "w"),), None)
+    return Block(columns, (FromItem(next(numbers), positional(node), "w"),), None)

@@ -10,12 +10,11 @@ from typing import Any
 
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.differentiate import full_join as full
-from pgtrickle.pipeline.differentiate.linear import Changed
+from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
     Concat,
-    Constant,
     Distinct,
     Node,
     Recursive,
@@ -24,6 +23,7 @@ from pgtrickle.pipeline.plan.nodes import (
     Sub,
     Text,
     UnionAll,
+    Values,
     children,
     joins,
     parts,
@@ -32,7 +32,7 @@ from pgtrickle.pipeline.plan.nodes import (
 )
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate
 from pgtrickle.pipeline.templates.template import FoldTemplate, RegionTemplate, Template
-from pgtrickle.pipeline.templates.topk import LimitTemplate
+from pgtrickle.pipeline.templates.topk import TopKTemplate
 
 _STRATEGY = {
     "add": "adds signed values and weights exactly (decimal)",
@@ -49,7 +49,7 @@ def explain(template: Template) -> dict[str, Any]:
         _aggregate(template, tree)
         _node(template.rows, 1, tree)
         spark = "net changes per group by key, exact sums, identity (xxhash64 of the key)"
-    elif isinstance(template, LimitTemplate):
+    elif isinstance(template, TopKTemplate):
         _limit(template, tree)
         _node(template.limit.rows, 1, tree)
         spark = "net changes per row, identity (xxhash64 of the row)"
@@ -94,7 +94,7 @@ def plan_words(plan: Mapping[str, Any]) -> Iterator[str]:
         yield "In PostgreSQL: everything else, in the statements that read changes and in the apply"
 
 
-def _limit(template: LimitTemplate, tree: list[str]) -> None:
+def _limit(template: TopKTemplate, tree: list[str]) -> None:
     if template.plan is not template.core:
         tree.append("Project/Filter over the first rows: evaluated by PostgreSQL in the apply")
     tree.append(
@@ -153,7 +153,7 @@ def _label(node: Node) -> str:
         return f"{node.word}: rows equal to a changed one, before and after"
     if isinstance(node, Recursive):
         return f"Recursive ({node.word}): {_WHOLE_RECURSION}"
-    if isinstance(node, Constant):
+    if isinstance(node, Values):
         return "Values"
     if isinstance(node, Block):
         return _block(node)
@@ -188,6 +188,6 @@ def _shown(text: Text) -> str:
 def sample_statements(template: Template, rows: int = 1, *, are_copied: bool = False) -> list[str]:
     """What a refresh sends when every source has so many changes, and when each has them alone, with sample cuts."""
     window = Window(Cut(100, 100, ()), Cut(200, 200, ()))
-    changed = {relid: Changed(relid, window, rows, are_copied) for relid in sorted(template.relids)}
+    changed = {relid: ChangedSource(relid, window, rows, are_copied) for relid in sorted(template.relids)}
     alone = [template.delta_statement({r: c}) for r, c in changed.items()] if len(changed) > 1 else []
     return [template.delta_statement(changed), *alone]

@@ -16,7 +16,7 @@ from pgtrickle.model.catalog import Column, Relation
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.codec import decoded, encoded, exact, texts
 from pgtrickle.pipeline.differentiate.as_of import copies
-from pgtrickle.pipeline.differentiate.linear import Changed, Steps
+from pgtrickle.pipeline.differentiate.linear import ChangedSource, FixpointSteps
 from pgtrickle.pipeline.plan.nodes import Node, Scan, scans
 from pgtrickle.pipeline.render.delta_rows import now, signed_rows
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class CycleMember:
     """A member of a cycle: where it is stored, its visible columns, and its plan over the working tables."""
 
     pgt_id: int
@@ -68,7 +68,7 @@ class Definition:
         listed = ", ".join(f"q.c{i}" for i in range(len(self.columns)))
         return f"INSERT INTO {self.came} SELECT {step}, 'I', {listed} FROM ({now(self.plan)}) AS q({names})"
 
-    def further(self, step: int, changed: Mapping[int, Changed]) -> str:
+    def further(self, step: int, changed: Mapping[int, ChangedSource]) -> str:
         """Every other step. Fewer than no copies of a row is an error of PostgreSQL's: nothing may go."""
         width = len(self.columns)
         row = texts("q", self.columns)
@@ -77,9 +77,9 @@ class Definition:
         net = f"SELECT d.r, sum(d.w) AS n FROM ({signed}) AS d(w, r) GROUP BY d.r HAVING sum(d.w) <> 0"
         return f"INSERT INTO {self.came} SELECT {step}, 'I', {listed} FROM ({net}) AS b, {copies('b.n')}"
 
-    def since(self, step: int, rows: int) -> Changed:
+    def since(self, step: int, rows: int) -> ChangedSource:
         """What came at this step or later, as a change."""
-        return Changed(self.relid, Steps(self.came, step), rows)
+        return ChangedSource(self.relid, FixpointSteps(self.came, step), rows)
 
     def found(self) -> str:
         """All rows of the working table in the form in which they travel."""
@@ -96,14 +96,14 @@ def define(
     plan: Node,
     relations: Mapping[int, Relation],
     members: Mapping[int, int],
-) -> Definition:
+) -> CycleMember:
     """`relations`: the members as tables, by relid. `members`: relid to pgt_id."""
     numbers = {c.name: c.attnum for c in relations[relid].columns}
     working = {
         r: replace(relation, schema="pg_temp", name=_now_name(members[r]), key=(), indexed=frozenset())
         for r, relation in relations.items()
     }
-    return Definition(pgt_id, relid, stored, columns, tuple(numbers[c.name] for c in columns), _over(plan, working))
+    return CycleMember(pgt_id, relid, stored, columns, tuple(numbers[c.name] for c in columns), _over(plan, working))
 
 
 def _came_name(pgt_id: int) -> str:

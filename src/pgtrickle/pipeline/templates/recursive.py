@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pgtrickle.model.catalog import Column
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.codec import HASHED, texts
-from pgtrickle.pipeline.delta_layout import ROWS, Slots
+from pgtrickle.pipeline.delta_layout import ROWS, DeltaLayout
 from pgtrickle.pipeline.differentiate import general, recursion
-from pgtrickle.pipeline.differentiate.linear import Changed, W
-from pgtrickle.pipeline.differentiate.recursion import Walk
+from pgtrickle.pipeline.differentiate.linear import ChangedSource, W
+from pgtrickle.pipeline.differentiate.recursion import RecursionPlan
 from pgtrickle.pipeline.plan.nodes import Block, parts, plain
 from pgtrickle.pipeline.render.delta_rows import now
 
@@ -21,11 +21,11 @@ class RecursionTemplate:
     """WITH RECURSIVE whose rows are stored with all their columns: its change comes from them and the changes."""
 
     plan: Block
-    walk: Walk
+    walk: RecursionPlan
     columns: tuple[Column, ...]
     relids: frozenset[int]
     stored: str
-    slots: Slots = ROWS
+    slots: DeltaLayout = ROWS
 
     @property
     def row(self) -> str:
@@ -41,7 +41,7 @@ class RecursionTemplate:
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
         return f"SELECT {self.row} FROM ({now(self.plan)}) AS q({names})"
 
-    def delta_statement(self, changed: Mapping[int, Changed]) -> str:
+    def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
         into = general.statement(changed)
         names = [c.name for c in self.columns]
         terms = recursion.delta(into, self.walk, self.stored, names, general.delta)

@@ -24,10 +24,10 @@ from pgtrickle.pipeline.codec import (
     numeric_scale,
     texts,
 )
-from pgtrickle.pipeline.delta_layout import ROWS, Slots
+from pgtrickle.pipeline.delta_layout import ROWS, DeltaLayout
 from pgtrickle.pipeline.differentiate import general, linear
 from pgtrickle.pipeline.differentiate.key_filter import among
-from pgtrickle.pipeline.differentiate.linear import NOW, Changed, W
+from pgtrickle.pipeline.differentiate.linear import NOW, ChangedSource, W
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, Statement
 from pgtrickle.pipeline.plan.measures import Measure, Measures, argument, plan_measures, shows_scale
 from pgtrickle.pipeline.plan.nodes import (
@@ -36,8 +36,8 @@ from pgtrickle.pipeline.plan.nodes import (
     CallPlace,
     Item,
     KeyPlace,
-    Named,
     Node,
+    OutputColumn,
     Plan,
     Select,
     children,
@@ -50,7 +50,7 @@ from pgtrickle.pipeline.plan.shapes import lifted
 from pgtrickle.pipeline.render.delta_rows import no_delta, now, signed_rows
 from pgtrickle.pipeline.templates.canonical import canonical
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate, compile_walk
-from pgtrickle.pipeline.templates.topk import LimitTemplate, compile_limit
+from pgtrickle.pipeline.templates.topk import TopKTemplate, compile_limit
 
 Describe = Callable[[str], Sequence[SqlType]]
 
@@ -66,13 +66,13 @@ class BagTemplate:
     plan: Node
     columns: tuple[Column, ...]
     relids: frozenset[int]
-    slots: Slots = ROWS
+    slots: DeltaLayout = ROWS
 
     @property
     def row(self) -> str:
         return texts("q", self.columns)
 
-    def delta_statement(self, changed: Mapping[int, Changed]) -> str:
+    def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
         return signed_rows(changed, self.plan, self.row, len(self.columns))
 
     def load_statement(self) -> str:
@@ -94,7 +94,7 @@ class RegionTemplate:
     relids: frozenset[int]
     stored: str
     key_types: tuple[SqlType, ...]
-    slots: Slots = ROWS
+    slots: DeltaLayout = ROWS
 
     @property
     def has_column(self) -> bool:
@@ -107,7 +107,7 @@ class RegionTemplate:
     def load_statement(self) -> str:
         return f"SELECT {self.row} FROM ({self._rows(Statement({}, no_delta), [None])[0]}) AS q({self._names()})"
 
-    def delta_statement(self, changed: Mapping[int, Changed]) -> str:
+    def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
         into = general.statement(changed)
         keys = general.region_keys(into, self.core)
         listed = ", ".join(
@@ -147,7 +147,7 @@ def _with_region(plan: Node, core: Block, types: Sequence[SqlType], condition: s
     columns = core.columns
     if core.region:
         text = encoded([key(f"({k})", t) for k, t in zip(core.region, types, strict=True)])
-        columns = (*columns, Named(REGION, (text,)))
+        columns = (*columns, OutputColumn(REGION, (text,)))
     where = core.where
     if condition is not None:
         where = (*(("(", *where, ") AND ") if where is not None else ()), condition)
@@ -180,10 +180,10 @@ class FoldTemplate:
         return tuple(m for m in self.measures.measures if m.kind != "add")
 
     @property
-    def slots(self) -> Slots:
-        return Slots(len(self.sums), len(self.extremes), any(m.kind == "reread" for m in self.measures.measures))
+    def slots(self) -> DeltaLayout:
+        return DeltaLayout(len(self.sums), len(self.extremes), any(m.kind == "reread" for m in self.measures.measures))
 
-    def delta_statement(self, changed: Mapping[int, Changed]) -> str:
+    def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
         values = [str(m.value) for m in self.sums]
         values += [sql for m in self.extremes for sql in (str(m.order), str(m.value))]
         listed = ", ".join(quote_ident(n) for n in names(self.rows))
@@ -198,7 +198,7 @@ class FoldTemplate:
         sql = f"SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
         return into.with_clause() + _netted(sql, 1 + len(values))
 
-    def _added_up(self, changed: Mapping[int, Changed], listed: str) -> str:
+    def _added_up(self, changed: Mapping[int, ChangedSource], listed: str) -> str:
         """A row for those of a group that came and one for those that went; more, where values are NULL in some: of
         each sum it is counted how many values it has, by the weight of the row that brings it.
 
@@ -312,7 +312,7 @@ def selected(plan: Aggregate, items: Sequence[str], filters: Sequence[str] = ())
     return f"SELECT {', '.join(items)} FROM {source}{f' WHERE {where}' if where else ''}"
 
 
-Template = BagTemplate | FoldTemplate | LimitTemplate | RecursionTemplate | RegionTemplate
+Template = BagTemplate | FoldTemplate | TopKTemplate | RecursionTemplate | RegionTemplate
 
 
 def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str | None) -> Template:
@@ -344,7 +344,7 @@ def _compile_region(
     plan: Node, core: Block, columns: tuple[Column, ...], describe: Describe, stored: str
 ) -> RegionTemplate:
     """A stored row knows its region by the text of its key, so equal keys need equal texts; else all is one region."""
-    rows = Block(tuple(Named(f"k{i}", (k,)) for i, k in enumerate(core.region or ())), core.trees, core.where)
+    rows = Block(tuple(OutputColumn(f"k{i}", (k,)) for i, k in enumerate(core.region or ())), core.trees, core.where)
     types = tuple(describe(now(rows))) if core.region else ()
     try:
         for type_ in types:

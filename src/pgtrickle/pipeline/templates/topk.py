@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from pgtrickle.model.catalog import Column
 from pgtrickle.pipeline.codec import SqlType, texts
-from pgtrickle.pipeline.delta_layout import ROWS, Slots
+from pgtrickle.pipeline.delta_layout import ROWS, DeltaLayout
 from pgtrickle.pipeline.differentiate import full_join as full
 from pgtrickle.pipeline.differentiate import general
-from pgtrickle.pipeline.differentiate.linear import Changed, W
+from pgtrickle.pipeline.differentiate.linear import ChangedSource, W
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, Statement
-from pgtrickle.pipeline.plan.nodes import Block, Limit, Named, Node, Part, Recursive, children, parts
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, Limit, Node, OutputColumn, Recursive, children, parts
 from pgtrickle.pipeline.plan.shapes import lifted
 from pgtrickle.pipeline.render.delta_rows import no_delta, now
 
@@ -30,7 +30,7 @@ _ID = "__pgt_h"
 
 
 @dataclass(frozen=True, slots=True)
-class LimitTemplate:
+class TopKTemplate:
     """`core` is the block with the LIMIT, `plan` it with any number of projections and filters above."""
 
     plan: Node
@@ -41,7 +41,7 @@ class LimitTemplate:
     relids: frozenset[int]
     state: str
     spare: int
-    slots: Slots = ROWS
+    slots: DeltaLayout = ROWS
 
     @property
     def needed(self) -> int:
@@ -57,7 +57,7 @@ class LimitTemplate:
         own = self._own_order(alias, prefix)
         return own if self.limit.has_ties else f'{own}, {alias}.k COLLATE "C"'
 
-    def delta_statement(self, changed: Mapping[int, Changed]) -> str:
+    def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
         """The changes up to the edge: ranked together with it."""
         into = general.statement(changed)
         union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.limit.rows))
@@ -104,10 +104,10 @@ class LimitTemplate:
         """The visible rows (c0.., then "h") of the state rows in `state`, a table expression aliased s."""
         copies = "s.n" if self.limit.has_ties else f"least(s.n, {self.needed})"
         source = f"{state}, pg_catalog.generate_series(1, {copies})"
-        columns = tuple(Named(c.name, (f"s.k{i}",)) for i, c in enumerate(self.core.columns))
+        columns = tuple(OutputColumn(c.name, (f"s.k{i}",)) for i, c in enumerate(self.core.columns))
         tail = f" ORDER BY {self.order('s', 'k')} {self.limit.clause}"
-        part = Part(-1, None, "s", (source,))
-        chosen = Block((*columns, Named(_ID, ("s.h",))), (part,), None, (), (tail,))
+        part = FromItem(-1, None, "s", (source,))
+        chosen = Block((*columns, OutputColumn(_ID, ("s.h",))), (part,), None, (), (tail,))
         sql = Statement({}, no_delta).render(lifted(self.plan, self.core, chosen, _ID), ALL_NEW)
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
         casts = "".join(f"o.c{i}::{c.type} AS c{i}, " for i, c in enumerate(self.columns))
@@ -115,8 +115,8 @@ class LimitTemplate:
 
     def told_apart(self) -> Node:
         """The query with its ties decided as they are here, for comparison with the table."""
-        source = Part(-1, self.limit.rows, "q")
-        columns = tuple(Named(c.name, (f"q.c{i}",)) for i, c in enumerate(self.core.columns))
+        source = FromItem(-1, self.limit.rows, "q")
+        columns = tuple(OutputColumn(c.name, (f"q.c{i}",)) for i, c in enumerate(self.core.columns))
         ties = "" if self.limit.has_ties else f', {self._row} COLLATE "C"'
         tail = f" ORDER BY {self._own_order('q', 'c')}{ties} {self.limit.clause}"
         return lifted(self.plan, self.core, Block(columns, (source,), None, (), (tail,)))
@@ -155,7 +155,7 @@ def compile_limit(
     relids: frozenset[int],
     describe: Callable[[str], Sequence[SqlType]],
     state: str,
-) -> LimitTemplate | None:
+) -> TopKTemplate | None:
     """None where changes of the rows below are not to be had for less than the rows, or an order has no storable type.
 
     Then the whole answer is compared with what is stored.
@@ -167,7 +167,7 @@ def compile_limit(
     if any(t.kind == "p" for t in types):
         return None
     spare = max(limit.offset + limit.count, SPARE_ROWS)
-    return LimitTemplate(plan, core, limit, columns, types, relids, state, spare)
+    return TopKTemplate(plan, core, limit, columns, types, relids, state, spare)
 
 
 def _goes_by_changes(node: Node) -> bool:

@@ -21,7 +21,7 @@ _AFTER_ITEM = ("ON", "USING", ",", *JOIN_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ImplicitComparison:
     """A construct that compares `width` pairs of values, the operators of which are to be found."""
 
     kind: str  # USING, IN, DISTINCT, NULLIF, CASE
@@ -35,7 +35,7 @@ class Place:
         return self.kind != "IN"
 
 
-def places(sql: str) -> list[Place]:
+def places(sql: str) -> list[ImplicitComparison]:
     """In the order in which they begin."""
     cursor = Cursor(sql)
     found = []
@@ -64,7 +64,7 @@ def without_row_operators(sql: str) -> str:
     return _edited(sql, edits)
 
 
-def written(sql: str, place: Place, operators: Sequence[str]) -> Iterator[str]:
+def written(sql: str, place: ImplicitComparison, operators: Sequence[str]) -> Iterator[str]:
     """The text with the place written out by these operators (`=`, or `OPERATOR(s.=)`); several where the text alone
     does not tell whose a column is. PostgreSQL knows which of them stands."""
     cursor = Cursor(sql)
@@ -105,15 +105,15 @@ def _around(cursor: Cursor, index: int) -> Range | None:
 # --------------------------------------------------------------------------------------------------------------
 
 
-def _distinct(cursor: Cursor, index: int) -> Place | None:
+def _distinct(cursor: Cursor, index: int) -> ImplicitComparison | None:
     keys = [t.key for t in cursor.tokens[index : index + 3]]
     around = _around(cursor, index)
     if keys != ["IS", "DISTINCT", "FROM"] or around is None:
         return None
-    return Place("DISTINCT", *around, 1)
+    return ImplicitComparison("DISTINCT", *around, 1)
 
 
-def _distinct_at(cursor: Cursor, place: Place) -> int:
+def _distinct_at(cursor: Cursor, place: ImplicitComparison) -> int:
     depth = 0
     for index in range(place.start, place.stop):
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(cursor.tokens[index].key, 0)
@@ -122,7 +122,7 @@ def _distinct_at(cursor: Cursor, place: Place) -> int:
     raise NotDifferentiableError("expected IS DISTINCT FROM in the query's text")
 
 
-def _distinct_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> str:
+def _distinct_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence[str]) -> str:
     index = _distinct_at(cursor, place)
     left, right = cursor.text(place.start, index), cursor.text(index + 3, place.stop)
     return (
@@ -131,22 +131,22 @@ def _distinct_written(cursor: Cursor, place: Place, operators: Sequence[str]) ->
     )
 
 
-def _nullif(cursor: Cursor, index: int) -> Place | None:
+def _nullif(cursor: Cursor, index: int) -> ImplicitComparison | None:
     if cursor.tokens[index + 1].key != "(":
         return None
-    return Place("NULLIF", index, cursor.closing(index + 1) + 1, 1)
+    return ImplicitComparison("NULLIF", index, cursor.closing(index + 1) + 1, 1)
 
 
-def _nullif_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> str:
+def _nullif_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence[str]) -> str:
     left, right = (cursor.text(*r) for r in cursor.split(place.start + 2, place.stop - 1, ","))
     return f"CASE WHEN (({left}) {operators[0]} ({right})) THEN NULL ELSE ({left}) END"
 
 
-def _case(cursor: Cursor, index: int) -> Place | None:
+def _case(cursor: Cursor, index: int) -> ImplicitComparison | None:
     if cursor.tokens[index + 1].key == "WHEN":
         return None
     stop, branches = _branches(cursor, index)
-    return Place("CASE", index, stop, len(branches))
+    return ImplicitComparison("CASE", index, stop, len(branches))
 
 
 def _branches(cursor: Cursor, start: int) -> tuple[int, list[Range]]:
@@ -168,7 +168,7 @@ def _branches(cursor: Cursor, start: int) -> tuple[int, list[Range]]:
     raise NotDifferentiableError("CASE without END in the query's text")
 
 
-def _case_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> str:
+def _case_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence[str]) -> str:
     _, branches = _branches(cursor, place.start)
     tested = cursor.text(place.start + 1, branches[0][0] - 1)
     found, begun = "CASE ", branches[0][0] - 1
@@ -178,16 +178,16 @@ def _case_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> str
     return found + cursor.text(begun, place.stop)
 
 
-def _in(cursor: Cursor, index: int) -> Place | None:
+def _in(cursor: Cursor, index: int) -> ImplicitComparison | None:
     around = _around(cursor, index)
     if around is None or cursor.tokens[index - 1].key != ")" or not cursor.is_query(index + 2, around[1]):
         return None
     opening = _opening(cursor, index - 1)
     width = len(cursor.split(opening + 1, index - 1, ","))
-    return Place("IN", *around, width) if opening == around[0] and width > 1 else None
+    return ImplicitComparison("IN", *around, width) if opening == around[0] and width > 1 else None
 
 
-def _in_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> str:
+def _in_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence[str]) -> str:
     """True where a row of the subquery is equal, unknown where one may be, else false."""
     closing = cursor.closing(place.start)
     tests = [cursor.text(*r) for r in cursor.split(place.start + 1, closing, ",")]
@@ -205,12 +205,12 @@ def _in_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> str:
 # --------------------------------------------------------------------------------------------------------------
 
 
-def _using(cursor: Cursor, index: int) -> Place | None:
+def _using(cursor: Cursor, index: int) -> ImplicitComparison | None:
     # Not that of ORDER BY, which names its operator.
     if cursor.tokens[index + 1].key != "(":
         return None
     closing = cursor.closing(index + 1)
-    return Place("USING", index, closing + 1, len(cursor.split(index + 2, closing, ",")))
+    return ImplicitComparison("USING", index, closing + 1, len(cursor.split(index + 2, closing, ",")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class _Joined:
     at: int | None  # the token USING
 
 
-def _join_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> Iterator[str]:
+def _join_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence[str]) -> Iterator[str]:
     join = _join_of(cursor, place.start)
     closing = place.stop - 1
     columns = [cursor.name_at(i) for i in range(place.start + 2, closing) if cursor.tokens[i].key != ","]
@@ -246,7 +246,7 @@ def _join_written(cursor: Cursor, place: Place, operators: Sequence[str]) -> Ite
         yield _edited(sql, edits)
 
 
-def _merged(cursor: Cursor, place: Place, column: str, text: str) -> list[tuple[int, int, str]]:
+def _merged(cursor: Cursor, place: ImplicitComparison, column: str, text: str) -> list[tuple[int, int, str]]:
     """A bare name of it means the innermost SELECT around that merges one of this name. Where it is selected by itself
     it names the output column, too."""
     edits = []
