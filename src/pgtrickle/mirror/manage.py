@@ -59,8 +59,8 @@ class MirrorManager:
     def refresh(self, home: Connection, tables: Sequence[StreamTable], changes_seen_at: float) -> list[Outcome]:
         """The mirrors of these origins, all of each: none may be at another cut than the others of its origin.
 
-        `changes_seen_at`: when a poll found changes; a reading that began later has them. Origins are read concurrently,
-        and what is there is written while others are waited for.
+        `changes_seen_at`: when a poll found changes; a reading that began later has them. Origins are read
+        concurrently, and what is there is written while others are waited for.
         """
         keys = list(dict.fromkeys(t.mirror.key for t in tables if t.mirror is not None))
         with translated():

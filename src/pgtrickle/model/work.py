@@ -71,9 +71,9 @@ class Unit:
 class QueuedUnit:
     """A unit that was queued; `job_id` is its row of pgt_scheduler_jobs.
 
-    `changes_seen_at`: when the latest poll of other databases that made it due had ended, by the monotonic clock: one that is set back would make an older reading look like a later one. What is read there by a statement that began
-    since then has what it is wanted for: it sees all that they saw. 0: not known, so that it is read anew. None: it
-    reads no other database.
+    `changes_seen_at`: when the latest poll of other databases that made it due had ended, by the monotonic clock (a
+    clock that is set back would make an older reading look newer). A statement at the origin that began later sees
+    everything that the poll saw. 0: not known, so it is read anew. None: it reads no other database.
     """
 
     job_id: int

@@ -182,7 +182,7 @@ class WaveRefresher:
     def _plan(
         self, tables: Sequence[StreamTable], moment: catalog.ReadPoint, outcomes: list[Outcome]
     ) -> list[TableRefresh]:
-        """What each table needs. A table without work (unless `include_unchanged`) or with an error is in `outcomes`."""
+        """What each table needs. Tables without work (unless `include_unchanged`) or with errors are in `outcomes`."""
         started, begun = datetime.now(UTC), time.perf_counter()
         prints = self._prints(sorted({s.relid for t in tables for s in t.watched}))
         cuts = {t.pgt_id: since(t, moment.instance, moment.cut) for t in tables}
