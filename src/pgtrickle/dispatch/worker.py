@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
+from typing import assert_never
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import Connection, backend_pid, translated
@@ -15,6 +15,18 @@ from pgtrickle.define.prepare import prepare
 from pgtrickle.define.privileges import lost_privilege
 from pgtrickle.define.renames import has_renamed
 from pgtrickle.define.template_cache import TemplateCache, version
+from pgtrickle.dispatch.lease_stages import (
+    ChainStage,
+    CycleStage,
+    LeaseStages,
+    MoveStage,
+    WaveStage,
+    cycle_relations,
+    is_single,
+    lease_stages,
+    move_stages,
+    units_apart,
+)
 from pgtrickle.errors import (
     ConfigError,
     EngineLostError,
@@ -28,7 +40,7 @@ from pgtrickle.errors import (
 )
 from pgtrickle.mirror.manage import MirrorManager
 from pgtrickle.model.catalog import StreamTable
-from pgtrickle.model.work import CYCLIC, Unit
+from pgtrickle.model.work import Unit
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh.cost_history import CostHistoryCache
 from pgtrickle.refresh.cost_model import Limits
@@ -99,55 +111,60 @@ class Worker:
         `changes_seen_at`: when the looks at other databases began that made them due; 0: nobody knows.
         """
         self._held.clear()
-        members = [i for u in units for i in u.members]
-        if members and self._may_be_plain and all(len(u.members) == 1 and u.kind != CYCLIC for u in units):
-            self._cycles_of, started = {}, datetime.now(UTC)
-            found = self.refresher.wave_if(members, self._are_plain)
-            if found is not None:
-                return self._handled(found, started)
+        outcomes = self._run_plain(units)
+        if outcomes is not None:
+            return outcomes
+        stages = self._planned(units)
+        outcomes = self._without_session(stages.apart, changes_seen_at) if stages.apart else []
+        outcomes += self._stop(stages.stopped)
+        if stages.mirrors:
+            outcomes += self._mirrored(stages.mirrors, changes_seen_at)
+        ready, unready = self._all_ready(stages.own)
+        outcomes += unready
+        for stage in move_stages(stages.units, ready):
+            outcomes += self._move(stage)
+        return outcomes
+
+    def _run_plain(self, units: Sequence[Unit]) -> list[Outcome] | None:
+        """One wave without another look at the catalog, where nothing but that is to be done. None: it is not."""
+        if not units or not self._may_be_plain or not all(map(is_single, units)):
+            return None
+        self._cycles_of, started = {}, datetime.now(UTC)
+        found = self.refresher.wave_if([i for u in units for i in u.members], self._are_plain)
+        return None if found is None else self._handled(found, started)
+
+    def _planned(self, units: Sequence[Unit]) -> LeaseStages:
+        """What is to be done for the units, from what the catalog says now."""
         with translated():
-            tables = catalog.load_stream_tables(self.writer, members)
-        outcomes: list[Outcome] = []
-        apart = {t.pgt_id for t in tables if t.keeps_no_session}
-        if apart and self._make_beside is not None:
-            mine = [u for u in units if apart.isdisjoint(u.members)]
-            outcomes += self._without_session([u for u in units if u not in mine], changes_seen_at)
-            units = mine
-            tables = [t for t in tables if any(t.pgt_id in u.members for u in mine)]
-        relids = {t.pgt_id: t.relid for t in tables}
-        cycles = [u for u in units if u.kind == CYCLIC]
-        self._cycles_of = {i: frozenset(relids[j] for j in u.members if j in relids) for u in cycles for i in u.members}
-        tables = [t for t in tables if t.status in ("INITIALIZING", "ACTIVE")]
-        if any(t.lost_privilege is not None and t.origins for t in tables):
+            tables = catalog.load_stream_tables(self.writer, [i for u in units for i in u.members])
+        apart = units_apart(units, tables) if self._make_beside is not None else ()
+        self._cycles_of = cycle_relations(units, tables)
+        stages = lease_stages(units, tables, apart)
+        if any(t.origins for t in stages.stopped):
             self._mirroring.recheck(self.writer)  # it may have been granted again, elsewhere
             with translated():
                 tables = catalog.load_stream_tables(self.writer, [t.pgt_id for t in tables])
-        tables = self._permitted(tables, outcomes)
-        mirrors = [t for t in tables if t.mirror is not None]  # prepared at their origins, which may be away
-        if mirrors:
-            outcomes += self._mirrored(mirrors, changes_seen_at)
-            # What reads them sees them as they were committed just now or, where an origin is away, as they were.
-            units = [_without(unit, {t.pgt_id for t in mirrors}) for unit in units]
-        ready = self._all_ready([t for t in tables if t.mirror is None], outcomes)
-        alone = [i for u in units if len(u.members) == 1 and u.kind != CYCLIC for i in u.members if i in ready]
-        if alone:
-            outcomes += self._wave(alone)
-        for unit in units:
-            if unit.kind == CYCLIC:
-                if all(i in ready for i in unit.members):  # none goes without the others
-                    outcomes += self._cycle([ready[i] for i in unit.members])
-            elif len(unit.members) > 1:
-                outcomes += self._chain([[i for i in level if i in ready] for level in unit.levels])
-        return outcomes
+            stages = lease_stages(units, tables, apart)
+        return stages
 
-    def _permitted(self, tables: Sequence[StreamTable], outcomes: list[Outcome]) -> list[StreamTable]:
-        """Without those that lack a privilege, which stop: not even a plan is made for them."""
+    def _move(self, stage: MoveStage) -> list[Outcome]:
+        match stage:
+            case WaveStage(ids):
+                return self._wave(ids)
+            case ChainStage(levels):
+                return self._chain(levels)
+            case CycleStage(tables):
+                return self._cycle(tables)
+            case _:
+                assert_never(stage)
+
+    def _stop(self, tables: Sequence[StreamTable]) -> list[Outcome]:
+        """Those that lack a privilege."""
         started = datetime.now(UTC)
-        for table in tables:
-            if table.lost_privilege is not None:
-                outcomes.append(Outcome(table, "FULL", None, lost_privilege(table)))
-                self._failed(outcomes[-1], started)
-        return [t for t in tables if t.lost_privilege is None]
+        outcomes = [Outcome(table, "FULL", None, lost_privilege(table)) for table in tables]
+        for outcome in outcomes:
+            self._failed(outcome, started)
+        return outcomes
 
     def _are_plain(self, tables: Sequence[StreamTable]) -> bool:
         """Whether they can go as they were read: nothing is to be prepared, loaded, fetched elsewhere or done apart."""
@@ -198,35 +215,36 @@ class Worker:
             ),
         )
 
-    def _all_ready(self, tables: Sequence[StreamTable], outcomes: list[Outcome]) -> dict[int, StreamTable]:
-        """Those that can be refreshed, their sources captured. One that reads a table which is yet to be loaded is
-        prepared after that: as it is loaded itself afterwards, nobody needs that table's load in a buffer.
+    def _all_ready(self, tables: Sequence[StreamTable]) -> tuple[dict[int, StreamTable], list[Outcome]]:
+        """Those that can be refreshed, their sources captured, and the outcomes of the others. One that reads a table
+        which is yet to be loaded is prepared after that: as it is loaded itself afterwards, nobody needs that table's
+        load in a buffer.
         """
-        waiting: set[int] = set()
+        outcomes: list[Outcome] = []
         if any(t.origins is not None for t in tables):
             for table, error in self._mirroring.unready(self.writer, [t.pgt_id for t in tables]):
                 self._postpone(table, error)
                 outcomes.append(Outcome(table, PREPARE, None, error))
-                waiting.add(table.pgt_id)
+        waiting = {o.table.pgt_id for o in outcomes}
         unloaded = {t.relid for t in tables if not t.is_populated}
         ready: dict[int, StreamTable] = {}
         for table in tables:
             if table.pgt_id in waiting:
                 continue
             follows = not table.is_populated and any(s.relid in unloaded for s in table.sources)
-            if (follows and table.pgt_id not in self._cycles_of) or self._ready(table, outcomes):
+            may_wait = follows and table.pgt_id not in self._cycles_of
+            failed = None if may_wait or self._is_compiled(table) else self._prepare(table)
+            if failed is None:
                 ready[table.pgt_id] = table
-        return ready
-
-    def _ready(self, table: StreamTable, outcomes: list[Outcome]) -> bool:
-        return self._is_compiled(table) or self._prepare(table, outcomes)
+            else:
+                outcomes.append(failed)
+        return ready, outcomes
 
     def _chain(self, levels: Sequence[Sequence[int]]) -> list[Outcome]:
         started = datetime.now(UTC)
-        depths = [level for level in levels if level]
-        outcomes, later = self.refresher.chain(depths)
+        outcomes, later = self.refresher.chain(levels)
         outcomes = self._handled(outcomes, started)
-        for level in depths:  # what had to be loaded, and what reads that
+        for level in levels:  # what had to be loaded, and what reads that
             loaded = [i for i in level if i in later]
             if loaded:
                 outcomes += self._wave(loaded)
@@ -240,13 +258,10 @@ class Worker:
                 hint="switch it on and resume_stream_table, or alter their queries",
             )
             return self._handled([Outcome(t, "FULL", None, error) for t in tables], started)
-        failed: list[Outcome] = []
         outcomes = self.refresher.cycle(tables, self.settings.max_fixpoint_iterations)
-        for outcome in outcomes:
-            if outcome.action == PREPARE:
-                self.cache.drop(outcome.table.pgt_id)
-                self._prepare(outcome.table, failed, reload=outcome.reason)
-        if any(o.action == PREPARE for o in outcomes) and not failed:
+        unready = [o for o in outcomes if o.action == PREPARE]
+        failed = [found for o in unready if (found := self._prepare_anew(o)) is not None]
+        if unready and not failed:
             outcomes = self.refresher.cycle(tables, self.settings.max_fixpoint_iterations)
         return self._handled([o for o in outcomes if o.action != PREPARE], started) + failed
 
@@ -255,13 +270,13 @@ class Worker:
         return self._handled(self.refresher.wave(ids), started)
 
     def _handled(self, outcomes: list[Outcome], started: datetime) -> list[Outcome]:
+        """Records what there is to record, prepares what has to be prepared, and refreshes that."""
         again: list[int] = []
-        failed: list[Outcome] = []
+        failed: list[Outcome | None] = []
         for outcome in outcomes:
             if outcome.action == PREPARE:
-                self.cache.drop(outcome.table.pgt_id)
-                # Altered just now; or, with a reason, a source changed under it: then it is loaded anew.
-                if self._prepare(outcome.table, failed, reload=outcome.reason):
+                failed.append(self._prepare_anew(outcome))
+                if failed[-1] is None:
                     again.append(outcome.table.pgt_id)
             elif outcome.error is not None:
                 self._not_read(outcome, started)
@@ -269,16 +284,22 @@ class Worker:
                 self._done(outcome)
                 if outcome.reason == TRUNCATED:
                     # Or a column that only others read is gone, and the capture function can but say "changed".
-                    self._prepare(outcome.table, failed)
+                    failed.append(self._prepare(outcome.table))
         if again:
             anew = self.refresher.wave(again)
             for outcome in anew:
                 if outcome.error is not None:
                     self._not_read(outcome, started)
             outcomes = [o for o in outcomes if o.action != PREPARE] + anew
-        return outcomes + failed
+        return outcomes + [o for o in failed if o is not None]
 
-    def _prepare(self, table: StreamTable, failed: list[Outcome], *, reload: str | None = None) -> bool:
+    def _prepare_anew(self, outcome: Outcome) -> Outcome | None:
+        """Altered just now; or, with a reason, a source changed under it: then it is loaded anew."""
+        self.cache.drop(outcome.table.pgt_id)
+        return self._prepare(outcome.table, reload=outcome.reason)
+
+    def _prepare(self, table: StreamTable, *, reload: str | None = None) -> Outcome | None:
+        """None: the table can be refreshed."""
         started = datetime.now(UTC)
         try:
             cycle = self._cycles_of.get(table.pgt_id, frozenset())
@@ -288,18 +309,17 @@ class Worker:
                 raise
             if isinstance(error, TransientError):
                 self._postpone(table, error)
-                failed.append(Outcome(table, PREPARE, None, error))
-            else:
-                failed.append(Outcome(table, "FULL", None, error))
-                self._failed(failed[-1], started)
-            return False
+                return Outcome(table, PREPARE, None, error)
+            failed = Outcome(table, "FULL", None, error)
+            self._failed(failed, started)
+            return failed
         self.cache.put(table, compiled)
         self._held[table.pgt_id] = (version(table), compiled)
         log.info(
             "Compiled",
             extra=event(PLAN_COMPILED, database=self.name, table=table.full_name, full_because=compiled.reason),
         )
-        return True
+        return None
 
     def _postpone(self, table: StreamTable, error: TransientError) -> None:
         """A long transaction on a source is nobody's fault and may take hours: said, not counted."""
@@ -365,8 +385,3 @@ class Worker:
                 detail=error.one_line(),
             ),
         )
-
-
-def _without(unit: Unit, done: set[int]) -> Unit:
-    levels = tuple(kept for level in unit.levels if (kept := tuple(i for i in level if i not in done)))
-    return replace(unit, levels=levels)

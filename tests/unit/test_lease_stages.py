@@ -1,0 +1,59 @@
+"""What a worker does for the units of a lease."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pgtrickle.dispatch.lease_stages import (
+    ChainStage,
+    CycleStage,
+    WaveStage,
+    cycle_relations,
+    lease_stages,
+    move_stages,
+    units_apart,
+)
+from pgtrickle.model.catalog import Mirror, StreamTable
+from pgtrickle.model.work import CHAIN, CYCLIC, SINGLETON, Unit
+from tests.unit.test_decide import stream_table
+
+MIRROR = Mirror("7/1", "", "crm", "public", "t", 5, (1,), None)
+
+
+def tables(*numbers: int, **changes: Any) -> list[StreamTable]:
+    return [stream_table(number, **changes) for number in numbers]
+
+
+def test_each_table_is_in_one_stage() -> None:
+    units = [Unit(SINGLETON, ((1,),)), Unit(CHAIN, ((2, 3), (4,))), Unit(SINGLETON, ((5,),)), Unit(SINGLETON, ((6,),))]
+    found = [
+        *tables(1, lost_privilege="SELECT on x"),
+        *tables(2, mirror=MIRROR),
+        *tables(3, 4),
+        *tables(5, keeps_no_session=True),
+        *tables(6, status="SUSPENDED"),
+    ]
+    apart = units_apart(units, found)
+    assert apart == (units[2],)
+    stages = lease_stages(units, found, apart)
+    assert stages.apart == (units[2],)
+    assert [t.pgt_id for t in stages.stopped] == [1]
+    assert [t.pgt_id for t in stages.mirrors] == [2]
+    assert [t.pgt_id for t in stages.own] == [3, 4]
+    assert [u.levels for u in stages.units] == [((1,),), ((3,), (4,)), ((6,),)]
+
+
+def test_tables_that_stand_alone_move_in_one_wave_before_the_other_units() -> None:
+    units = [Unit(CYCLIC, ((4, 5),)), Unit(CHAIN, ((2,), (3,))), Unit(SINGLETON, ((1,),)), Unit(SINGLETON, ((6,),))]
+    ready = {t.pgt_id: t for t in tables(1, 3, 4, 5, 6)}
+    assert move_stages(units, ready) == (WaveStage((1, 6)), CycleStage((ready[4], ready[5])), ChainStage(((3,),)))
+
+
+def test_no_table_of_a_cycle_moves_without_the_others() -> None:
+    unit = Unit(CYCLIC, ((1, 2),))
+    assert move_stages([unit], {t.pgt_id: t for t in tables(1)}) == ()
+    assert cycle_relations([unit], tables(1, 2)) == {1: frozenset({101, 102}), 2: frozenset({101, 102})}
+
+
+def test_a_chain_of_which_nothing_is_ready_is_no_stage() -> None:
+    assert move_stages([Unit(CHAIN, ((1,), (2,)))], {}) == ()
