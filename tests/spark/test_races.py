@@ -201,10 +201,10 @@ def test_chain_that_loses_against_another_pipeline_is_tried_again_and_not_counte
     compute = WaveRefresher._compute
     beaten: list[list[Outcome]] = []
 
-    def compute_after(self: WaveRefresher, *args: Any, **kwargs: Any) -> None:
+    def compute_after(self: WaveRefresher, *args: Any, **kwargs: Any) -> Any:
         if not beaten and self.writer is shop.session.worker.writer and self.reader is self.writer:
             beaten.append(other.tick())
-        compute(self, *args, **kwargs)
+        return compute(self, *args, **kwargs)
 
     monkeypatch.setattr(WaveRefresher, "_compute", compute_after)
     outcomes = [o for o in shop.tick() if o.table.name in queries]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
+from decimal import Decimal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgtrickle.model.flow import Cut, Delta, Frontier, Position, Timings, Window
+from pgtrickle.model.flow import Cut, Delta, ExtremeDelta, Frontier, Position, SumDelta, Timings, Window
 
 
 @st.composite
@@ -126,9 +127,19 @@ def test_frontier_survives_the_catalog() -> None:
     assert Frontier.cut_at(None, "1/2") is None
 
 
-def test_delta_has_the_length_of_its_columns() -> None:
-    assert len(Delta({})) == 0
-    assert len(Delta({"a": [1, 2], "b": [3, 4]})) == 2
+def test_rows_of_a_delta_keep_all_that_belongs_to_them() -> None:
+    sums = SumDelta([1, 0, 2], [Decimal(5), None, Decimal(7)])
+    extremes = ExtremeDelta(["a", None, "c"], [None, "b", None])
+    delta = Delta([10, 20, 30], [1, -1, 2], ["{a}", "{b}", "{c}"], (sums,), (extremes,), frozenset({"{b}"}))
+    assert len(delta) == 3
+    assert delta.at([2, 0]) == Delta(
+        [30, 10],
+        [2, 1],
+        ["{c}", "{a}"],
+        (SumDelta([2, 1], [Decimal(7), Decimal(5)]),),
+        (ExtremeDelta(["c", "a"], [None, None]),),
+        frozenset({"{b}"}),
+    )
 
 
 def test_timings_add_up() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from random import Random
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pgtrickle.model.flow import Delta
+from pgtrickle.model.flow import Delta, SumDelta
 from pgtrickle.pipeline.delta_layout import DeltaLayout
 from pgtrickle.pipeline.engine.decimal_overflow import FEW
 from pgtrickle.pipeline.engine.frames import DeltaRows, combine
@@ -28,10 +28,15 @@ def netted(leaves: Sequence[Sequence[tuple[Any, ...]]]) -> list[dict[str, Decima
         if value is not None:
             found[t][k] = EXACT.add(found[t].get(k, Decimal(0)), value if w > 0 else -value)
     assert all(abs(total) < LIMIT for totals in found for total in totals.values())
-    deltas = [
-        misfits.back(t, Delta({"k": list(totals), "s0_s": list(totals.values())})) for t, totals in enumerate(found)
+    deltas = [misfits.back(t, of_sum(totals)) for t, totals in enumerate(found)]
+    return [
+        {key: total for key, total in zip(d.keys, d.sums[0].totals, strict=True) if total is not None} for d in deltas
     ]
-    return [dict(zip(d.columns["k"], d.columns["s0_s"], strict=True)) for d in deltas]
+
+
+def of_sum(totals: Mapping[str, Decimal]) -> Delta:
+    ones = [1] * len(totals)
+    return Delta(ones, ones, list(totals), (SumDelta(ones, list(totals.values())),))
 
 
 @pytest.mark.parametrize("count", [1, FEW])
@@ -95,7 +100,7 @@ def test_groups_of_what_is_no_number_are_named(value: str) -> None:
     _, misfits = combine(
         [DeltaRows(SUM, [(1, "{a}", "1")]), DeltaRows(SUM, [(1, "{b}", "1"), (-1, "{c}", value)])], SUM
     )
-    nothing = Delta({"k": []})
+    nothing = of_sum({})
     assert [misfits.back(t, nothing).lost for t in (0, 1)] == [frozenset(), {"{c}"}]
 
 

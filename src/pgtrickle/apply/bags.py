@@ -4,8 +4,10 @@ has one) and confirmed by its whole text."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pgtrickle.apply.stage import stage_columns
 from pgtrickle.apply.target import Target, own_identity
 from pgtrickle.db.roundtrip import Query, Steps
 from pgtrickle.errors import InvariantError
@@ -21,6 +23,23 @@ LOAD_COLUMNS = (("k", "text"), ("h", "int8"))
 _ONCE = "OFFSET 0"
 
 
+@dataclass(frozen=True, slots=True)
+class BagDelta:
+    """Rows that come and go, in their texts. `identities` is None for a mirror, whose rows get theirs in the apply; its
+    small deltas are not netted either: a row may be there more than once, with weights that cancel out."""
+
+    identities: Sequence[int] | None
+    weights: Sequence[int]
+    rows: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def columns(self) -> list[Sequence[Any]]:
+        """In the order of `delta_columns`."""
+        return [*([self.identities] if self.identities is not None else []), self.weights, self.rows]
+
+
 def delta_columns(target: Target) -> Sequence[tuple[str, str]]:
     """What has to be carried of a delta: a mirror's rows get their identity here."""
     return DELTA_COLUMNS[1:] if target.is_mirror else DELTA_COLUMNS
@@ -30,12 +49,11 @@ def load_columns(target: Target) -> Sequence[tuple[str, str]]:
     return LOAD_COLUMNS[:1] if target.is_mirror else LOAD_COLUMNS
 
 
-def apply_arrays(target: Target, columns: Sequence[Sequence[Any]]) -> Steps[tuple[int, int]]:
-    """A small delta, as arrays in the order of `delta_columns`. Returns rows inserted and deleted.
-
-    That of a mirror may have a row more than once, with weights that cancel out: it is netted by the statement.
-    """
-    ((inserted, deleted, expected),) = yield Query(target.text("bag", lambda: _arrays_text(target)), columns)
+def apply_arrays(target: Target, delta: BagDelta) -> Steps[tuple[int, int]]:
+    """A small delta, as array parameters. Returns rows inserted and deleted. That of a mirror is netted by the
+    statement."""
+    text = target.text("bag", lambda: _arrays_text(target))
+    ((inserted, deleted, expected),) = yield Query(text, delta.columns())
     _check(target, deleted, expected)
     return inserted, deleted
 
@@ -59,8 +77,9 @@ def _arrays_text(target: Target) -> str:
     )
 
 
-def apply_staged(conn: Connection, target: Target, stage: str) -> tuple[int, int]:
-    """A large delta, netted, staged in a table with `delta_columns`."""
+def apply_staged(conn: Connection, target: Target, delta: BagDelta) -> tuple[int, int]:
+    """A large delta, netted, through a staging table with `delta_columns`."""
+    stage = stage_columns(conn, delta_columns(target), delta.columns())
     if target.is_mirror:
         stage = f"(SELECT {own_identity('s.k')} AS h, s.n, s.k FROM {stage} AS s)"
     return _apply_rows(conn, target, stage)

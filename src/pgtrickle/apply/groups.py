@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pgtrickle.apply.stage import stage_columns
 from pgtrickle.apply.target import Target
 from pgtrickle.db.roundtrip import Query, Steps, ask
 from pgtrickle.errors import InvariantError
@@ -65,6 +66,26 @@ class Groups:
         return [("k", "text"), ("n", "int8"), *((c.name, "text") for c in self.state), ("h", "int8")]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupDelta:
+    """The change of groups: identity, number of rows that came or went, key, and what is folded into each state column
+    (`Groups.delta_columns` after the key). `anew`: identities and keys of groups of which it has the whole state, and
+    not a change of it."""
+
+    identities: Sequence[int]
+    weights: Sequence[int]
+    keys: Sequence[str]
+    state: tuple[Sequence[Any], ...] = ()
+    anew: tuple[tuple[int, str], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def columns(self) -> list[Sequence[Any]]:
+        """In the order of `Groups.delta_columns`."""
+        return [self.identities, self.weights, self.keys, *self.state]
+
+
 def create_state(conn: Connection, groups: Groups) -> None:
     columns = [
         '"gid" bigint GENERATED ALWAYS AS IDENTITY',
@@ -81,32 +102,27 @@ def create_state(conn: Connection, groups: Groups) -> None:
     conn.execute(f'CREATE UNIQUE INDEX ON {table} ("gid")')
 
 
-def fold_arrays(
-    groups: Groups, columns: Sequence[Sequence[Any]], anew: Sequence[tuple[int, str]] = ()
-) -> Steps[tuple[int, int]]:
-    """Adds a small delta (arrays in the order of `delta_columns`) to the state, then updates the visible rows.
-
-    `anew`: identities and keys of groups that are emptied before, as the delta has all of their state.
-    """
-    yield from _emptied(groups, anew)
-    touched = yield from add_arrays(groups, columns)
+def fold_arrays(groups: Groups, delta: GroupDelta) -> Steps[tuple[int, int]]:
+    """Adds a small delta to the state, as array parameters, then updates the visible rows."""
+    yield from _emptied(groups, delta.anew)
+    touched = yield from add_arrays(groups, delta)
     shown = yield from _show(groups, None if groups.is_limited else list(touched))
     if groups.key_types:
         yield from drop_empty(groups, touched)
     return shown
 
 
-def fold_staged(conn: Connection, groups: Groups, stage: str, anew: Sequence[tuple[int, str]] = ()) -> tuple[int, int]:
-    """The same for a large delta, staged in a table with `delta_columns`."""
-    ask(conn, _emptied(groups, anew))
-    touched = add_staged(conn, groups, stage)
+def fold_staged(conn: Connection, groups: Groups, delta: GroupDelta) -> tuple[int, int]:
+    """The same for a large delta, through a staging table."""
+    ask(conn, _emptied(groups, delta.anew))
+    touched = add_staged(conn, groups, delta)
     shown = ask(conn, _show(groups, None if groups.is_limited else list(touched)))
     if groups.key_types:
         ask(conn, drop_empty(groups, touched))
     return shown
 
 
-def add_arrays(groups: Groups, columns: Sequence[Sequence[Any]]) -> Steps[Touched]:
+def add_arrays(groups: Groups, delta: GroupDelta) -> Steps[Touched]:
     """Adds a small delta to the state alone."""
 
     def text() -> str:
@@ -114,14 +130,16 @@ def add_arrays(groups: Groups, columns: Sequence[Sequence[Any]]) -> Steps[Touche
         names = ", ".join(name for name, _ in groups.delta_columns())
         return _add(groups, f"unnest({arrays}) AS d({names})")
 
-    return _checked(groups, dict((yield Query(groups.target.text("add", text), columns))))
+    return _checked(groups, dict((yield Query(groups.target.text("add", text), delta.columns()))))
 
 
-def add_staged(conn: Connection, groups: Groups, stage: str) -> Touched:
+def add_staged(conn: Connection, groups: Groups, delta: GroupDelta) -> Touched:
+    stage = stage_columns(conn, groups.delta_columns(), delta.columns())
     return _checked(groups, dict(conn.execute(_add(groups, stage)).fetchall()))
 
 
 def _emptied(groups: Groups, anew: Sequence[tuple[int, str]]) -> Steps[None]:
+    """Before all of their state is added."""
     if anew:
         sets = ['"n" = 0', *(f'"{c.name}" = {0 if c.fold == "add" else "NULL"}' for c in groups.state)]
         source = "unnest($1::int8[], $2::text[]) AS d(h, k)"

@@ -6,13 +6,11 @@ everything is kept. Its text has one element more than a row's. Without an edge,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pgtrickle.apply import bags
-from pgtrickle.apply.groups import Groups, Touched, add_arrays, add_staged, drop_empty, replace_state
-from pgtrickle.apply.stage import stage_columns
+from pgtrickle.apply.groups import GroupDelta, Groups, Touched, add_arrays, add_staged, drop_empty, replace_state
 from pgtrickle.db.roundtrip import ask
 from pgtrickle.errors import InvariantError
 from pgtrickle.model.texts import as_text
@@ -44,14 +42,14 @@ def runs_out(conn: Connection, kept: TopK, change: int) -> bool:
     return row is not None and bool(row[1]) and row[0] + change < kept.needed
 
 
-def keep_arrays(conn: Connection, kept: TopK, columns: Sequence[Sequence[Any]]) -> tuple[int, int]:
-    """Adds a small delta (arrays in the order of `Groups.delta_columns`), then updates the visible rows."""
-    return _settle(conn, kept, ask(conn, add_arrays(kept.groups, columns)))
+def keep_arrays(conn: Connection, kept: TopK, delta: GroupDelta) -> tuple[int, int]:
+    """Adds a small delta to the kept rows, as array parameters, then updates the visible ones."""
+    return _settle(conn, kept, ask(conn, add_arrays(kept.groups, delta)))
 
 
-def keep_staged(conn: Connection, kept: TopK, stage: str) -> tuple[int, int]:
-    """The same for a large delta, staged."""
-    return _settle(conn, kept, add_staged(conn, kept.groups, stage))
+def keep_staged(conn: Connection, kept: TopK, delta: GroupDelta) -> tuple[int, int]:
+    """The same for a large delta, through a staging table."""
+    return _settle(conn, kept, add_staged(conn, kept.groups, delta))
 
 
 def replace_kept(conn: Connection, kept: TopK, stage: str) -> tuple[int, int]:
@@ -100,7 +98,7 @@ def _show(conn: Connection, kept: TopK) -> tuple[int, int]:
     ).fetchall()
     if not found:
         return 0, 0
-    columns = list(zip(*found, strict=True))
+    delta = bags.BagDelta(*zip(*found, strict=True))
     if len(found) <= FEW_ROWS:
-        return ask(conn, bags.apply_arrays(target, columns))
-    return bags.apply_staged(conn, target, stage_columns(conn, bags.DELTA_COLUMNS, columns))
+        return ask(conn, bags.apply_arrays(target, delta))
+    return bags.apply_staged(conn, target, delta)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from pgtrickle.apply.bags import BagDelta
 from pgtrickle.apply.commit import RefreshRecord
 from pgtrickle.capture.fingerprint import fingerprints_for_others
 from pgtrickle.db import catalog
@@ -24,11 +25,20 @@ from pgtrickle.origin.changes import MirrorRequest, OriginReading, Place, positi
 from pgtrickle.origin.sessions import render_alike
 from pgtrickle.pipeline.engine import frames
 from pgtrickle.refresh.cost_model import Limits
-from pgtrickle.refresh.decide import DIFFERENTIAL, FULL, NO_DATA, PREPARE, Decision
-from pgtrickle.refresh.deltas import MIRROR_ROWS, net
-from pgtrickle.refresh.job import Outcome, TableRefresh
+from pgtrickle.refresh.decide import FULL, NO_DATA, PREPARE, Decision
+from pgtrickle.refresh.deltas import MIRROR_ROWS
+from pgtrickle.refresh.job import Outcome
+from pgtrickle.refresh.observed import Begun, ObservedSources
 from pgtrickle.refresh.pending import Wanted, read_pending
-from pgtrickle.refresh.wave import WaveRefresher
+from pgtrickle.refresh.stages import (
+    Computed,
+    ComputedRefresh,
+    FailedRefresh,
+    PlannedRefresh,
+    PlannedWave,
+    ReadRefresh,
+)
+from pgtrickle.refresh.wave import Read, WaveRefresher
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -51,83 +61,80 @@ class MirrorRefresher(WaveRefresher):
         with translated(), self._snapshot():
             moment = catalog.read_moment(self.reader)
             self._known = _of_reader(positions(self.reader), reader_key)
-            jobs, outcomes = self._begin(catalog.load_stream_tables(self.writer, ids), moment)
-            if not jobs:
-                return outcomes, None
-            self._compute(jobs, moment)
-            return self._end(jobs, moment)
+            wave = self._begin(catalog.load_stream_tables(self.writer, ids), moment)
+            if not wave.refreshes:
+                return list(wave.outcomes), None
+            return self._end(self._compute(wave.refreshes, moment), moment)
 
-    def _begin(
-        self, tables: Sequence[StreamTable], moment: catalog.ReadPoint
-    ) -> tuple[list[TableRefresh], list[Outcome]]:
-        """What is to be done; without jobs: why not. The epoch tells if another worker moves one of them meanwhile."""
+    def _begin(self, tables: Sequence[StreamTable], moment: catalog.ReadPoint) -> PlannedWave:
+        """What is to be done for all of them; or for none, and why not. The epoch tells if another worker moves one of
+        them meanwhile."""
         tables = [self._adapted(table) for table in tables]
-        unready = [Outcome(t, PREPARE, FORGOTTEN) for t in tables if t.pgt_id not in self._known]
+        unready = tuple(Outcome(t, PREPARE, FORGOTTEN) for t in tables if t.pgt_id not in self._known)
         if unready:
-            return [], unready
-        outcomes: list[Outcome] = []
-        jobs = self._plan(tables, moment, outcomes)
-        unready = [o for o in outcomes if o.error is not None or o.action == PREPARE]
+            return PlannedWave((), unready)
+        wave = self._plan(tables, moment)
+        unready = tuple(o for o in wave.outcomes if o.error is not None or o.action == PREPARE)
         if unready:
-            return [], unready
-        if not jobs and len({str(t.frontier) for t in tables}) == 1:
-            return [], outcomes
+            return PlannedWave((), unready)
+        if not wave.refreshes and len({str(t.frontier) for t in tables}) == 1:
+            return wave
         started = datetime.now(UTC)
-        return jobs + [self._follower(o.table, started) for o in outcomes], []
+        return PlannedWave((*wave.refreshes, *(self._follower(o.table, started) for o in wave.outcomes)), ())
 
-    def _end(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint) -> tuple[list[Outcome], Cut | None]:
-        failed = next((job for job in jobs if job.error is not None), None)
-        if failed is not None and failed.error is not None:
-            return _held_up(jobs, failed.table, failed.error), None
-        written = self._commit(jobs, moment)
+    def _end(self, found: Sequence[Computed], moment: catalog.ReadPoint) -> tuple[list[Outcome], Cut | None]:
+        failed = next((each for each in found if isinstance(each, FailedRefresh)), None)
+        if failed is not None:
+            return _held_up([each.planned for each in found], failed.planned.table, failed.error), None
+        written = self._commit([each for each in found if isinstance(each, ComputedRefresh)], moment)
         return written, moment.cut if all(o.error is None for o in written) else None
 
-    def _follower(self, table: StreamTable, started: datetime) -> TableRefresh:
+    def _follower(self, table: StreamTable, started: datetime) -> PlannedRefresh:
         """A mirror without changes goes along: its content is the same at the new cut."""
         compiled = self.compiled(table)
         if compiled is None:
             raise InvariantError(f"{table.full_name} was not prepared")
-        job = TableRefresh(table, compiled, Decision(NO_DATA), None, {}, table.fingerprints, started, Timings())
-        job.is_silent = True
-        return job
+        silent = Decision(NO_DATA)
+        return PlannedRefresh(table, compiled, silent, None, {}, table.fingerprints, started, Timings(), is_silent=True)
 
-    def _commit(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint) -> list[Outcome]:
+    def _commit(self, computed: Sequence[ComputedRefresh], moment: catalog.ReadPoint) -> list[Outcome]:
+        refreshes = [each.planned for each in computed]
         at_fault: StreamTable | None = None
         try:
             with translated(), self.writer.transaction():
                 render_alike(self.writer)
-                outcomes = self._write(jobs, moment, "SCHEDULER")
-                for outcome in outcomes:
-                    if outcome.error is not None:
-                        at_fault = outcome.table
-                        raise outcome.error
-                if self._are_renamed(jobs):
+                written = self._write(computed, moment, "SCHEDULER")
+                for each in written:
+                    if isinstance(each, FailedRefresh):
+                        at_fault = each.planned.table
+                        raise each.error
+                if self._are_renamed(refreshes):
                     raise FencedError(_RENAMED)
-                self._keep_prints(jobs)
+                self._keep_prints(refreshes)
         except PgtrickleError as error:
-            if not isinstance(error, TransientError) and self._are_renamed(jobs):
+            if not isinstance(error, TransientError) and self._are_renamed(refreshes):
                 error = FencedError(_RENAMED)
-            return _held_up(jobs, at_fault, error)
-        return outcomes
+            return _held_up(refreshes, at_fault, error)
+        return [each.outcome() for each in written]
 
-    def _are_renamed(self, jobs: Sequence[TableRefresh]) -> bool:
+    def _are_renamed(self, refreshes: Sequence[PlannedRefresh]) -> bool:
         """Loads read by the names of now, whatever the snapshot: it may have been another table, or none."""
-        loaded = [job.table for job in jobs if job.is_load]
+        loaded = [planned.table for planned in refreshes if planned.is_load]
         if loaded and self.reader.info.transaction_status.name == "INERROR":
             self.reader.rollback()
         return any(is_renamed_there(self.reader, table) for table in loaded)
 
-    def _keep_prints(self, jobs: Sequence[TableRefresh]) -> None:
-        found = {job.table.pgt_id: next(iter(job.fingerprints.values())) for job in jobs}
-        was = {job.table.pgt_id: job.table.mirror and job.table.mirror.fingerprint for job in jobs}
+    def _keep_prints(self, refreshes: Sequence[PlannedRefresh]) -> None:
+        found = {planned.table.pgt_id: next(iter(planned.fingerprints.values())) for planned in refreshes}
+        was = {t.pgt_id: t.mirror and t.mirror.fingerprint for t in (planned.table for planned in refreshes)}
         if changed := {i: text for i, text in found.items() if text != was[i]}:
             self.writer.execute(
                 statement("mirror_fingerprints"), {"ids": list(changed), "fingerprints": list(changed.values())}
             )
 
-    def _record(self, job: TableRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
+    def _record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
         """Fingerprints are kept with the mirror: it depends on nothing in its database."""
-        return replace(super()._record(job, moment, initiated_by), fingerprints={})
+        return replace(super()._record(planned, moment, initiated_by), fingerprints={})
 
     def _adapted(self, table: StreamTable) -> StreamTable:
         """As its origin sees it. One whose position there does not fit its own is loaded anew."""
@@ -143,23 +150,22 @@ class MirrorRefresher(WaveRefresher):
             return replace(table, needs_reinit=True, reinit_reason=NETTED)
         return table
 
-    def _plan(
-        self, tables: Sequence[StreamTable], moment: catalog.ReadPoint, outcomes: list[Outcome]
-    ) -> list[TableRefresh]:
+    def _planned(
+        self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: Begun
+    ) -> PlannedRefresh | Outcome:
         """The mode of a mirror is DIFFERENTIAL; one that is too far behind is loaded all the same."""
-        jobs = super()._plan(tables, moment, outcomes)
-        most = self.limits.max_buffer_rows
-        for job in jobs:
-            rows = sum(p.rows for p in job.pending.values())
-            if job.decision.action == DIFFERENTIAL and most and rows > most:
-                job.decision = Decision(FULL, f"{rows} changes exceed max_buffer_rows ({most})")
-        return jobs
+        planned, most = super()._planned(table, seen, moment, begun), self.limits.max_buffer_rows
+        if isinstance(planned, Outcome) or not planned.is_differential or not most or planned.changes <= most:
+            return planned
+        decision = Decision(FULL, f"{planned.changes} changes exceed max_buffer_rows ({most})")
+        return replace(planned, decision=decision)
 
-    def _read(self, job: TableRefresh, cut: Cut) -> None:
+    def _read(self, planned: PlannedRefresh, cut: Cut) -> Read:
         """Few rows go to the apply statement as they come, which nets and identifies them: nothing is left to Spark."""
-        super()._read(job, cut)
-        if job.leaf is not None and len(job.leaf) <= MIRROR_ROWS:
-            job.arrays, job.leaf = [job.leaf[name].to_pylist() for name in ("w", "k")], None
+        read = super()._read(planned, cut)
+        if isinstance(read, ReadRefresh) and len(read.rows) <= MIRROR_ROWS:
+            return ComputedRefresh(planned, BagDelta(None, *frames.signed_keys(read.rows)))
+        return read
 
     def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
         return fingerprints_for_others(self.reader, relids)
@@ -173,7 +179,8 @@ class _Share:
     """What a reading of an origin has for these mirrors."""
 
     reading: OriginReading
-    jobs: Sequence[TableRefresh]
+    refreshes: Sequence[PlannedRefresh]
+    read: Sequence[Read]
 
 
 class SharedRefresher(MirrorRefresher):
@@ -198,45 +205,49 @@ class SharedRefresher(MirrorRefresher):
         there. Outcomes: there is nothing to do."""
         self._reading, self._wants = reading, wants
         self._known = _of_reader(reading.positions, reader_key)
-        jobs, outcomes = self._begin(tables, reading.moment)
-        if any(o.action == PREPARE for o in outcomes):
+        wave = self._begin(tables, reading.moment)
+        if any(o.action == PREPARE for o in wave.outcomes):
             return None
-        for job in jobs:
-            self._read(job, reading.moment.cut)
-        if jobs:
-            self._shares[reading.moment.instance.key] = _Share(reading, jobs)
-        return outcomes
+        if wave.refreshes:
+            read = [self._read(p, reading.moment.cut) for p in wave.refreshes if p.is_differential]
+            self._shares[reading.moment.instance.key] = _Share(reading, wave.refreshes, read)
+        return list(wave.outcomes)
 
     def end(self) -> Iterator[tuple[str, list[Outcome], Cut | None]]:
         """Origin, outcomes, where its mirrors are then. All origins in one transaction; when one fails, each in its
         own, so that it fails alone."""
-        jobs = [job for share in self._shares.values() for job in share.jobs]
-        if not jobs:
+        if not self._shares:
             return
-        net(self.engine, jobs)
-        self._arrange_all(jobs, self._reading.moment)
-        outcomes: list[Outcome] = []
-        if len(self._shares) > 1 and all(job.error is None for job in jobs):
-            outcomes = self._commit(jobs, self._reading.moment)
-        if outcomes and all(o.error is None for o in outcomes):
-            for key, share in self._shares.items():
-                own = {job.table.pgt_id for job in share.jobs}
+        shares = self._shares.values()
+        refreshes = [planned for share in shares for planned in share.refreshes]
+        read = [each for share in shares for each in share.read]
+        found = {each.planned.table.pgt_id: each for each in self._computed(refreshes, read, self._reading.moment)}
+        outcomes = self._commit_all(list(found.values())) if len(self._shares) > 1 else []
+        for key, share in self._shares.items():
+            own = [planned.table.pgt_id for planned in share.refreshes]
+            if outcomes:
                 yield key, [o for o in outcomes if o.table.pgt_id in own], share.reading.moment.cut
-        else:
-            for key, share in self._shares.items():
-                yield key, *self._end(share.jobs, share.reading.moment)
+            else:
+                yield key, *self._end([found[pgt_id] for pgt_id in own], share.reading.moment)
 
-    def _record(self, job: TableRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
-        if job.table.mirror is not None:
-            moment = self._shares[job.table.mirror.key].reading.moment
-        return super()._record(job, moment, initiated_by)
+    def _commit_all(self, found: Sequence[Computed]) -> list[Outcome]:
+        """Nothing when one of them fails."""
+        computed = [each for each in found if isinstance(each, ComputedRefresh)]
+        if len(computed) < len(found):
+            return []
+        outcomes = self._commit(computed, self._reading.moment)
+        return outcomes if all(o.error is None for o in outcomes) else []
 
-    def _plan(
-        self, tables: Sequence[StreamTable], moment: catalog.ReadPoint, outcomes: list[Outcome]
-    ) -> list[TableRefresh]:
-        jobs = super()._plan(tables, moment, outcomes)
-        outcomes += [Outcome(job.table, PREPARE) for job in jobs if job.is_load]
-        return jobs
+    def _record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
+        if planned.table.mirror is not None:
+            moment = self._shares[planned.table.mirror.key].reading.moment
+        return super()._record(planned, moment, initiated_by)
+
+    def _planned(
+        self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: Begun
+    ) -> PlannedRefresh | Outcome:
+        planned = super()._planned(table, seen, moment, begun)
+        return Outcome(table, PREPARE) if isinstance(planned, PlannedRefresh) and planned.is_load else planned
 
     def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
         return {relid: self._reading.prints.get(relid) for relid in relids}
@@ -245,22 +256,20 @@ class SharedRefresher(MirrorRefresher):
         by_window = {(want.relid, want.since): want for want in self._wants.values()}
         return {w: self._reading.pending(by_window[w[0], w[1].since]) for w in wanted}, {}
 
-    def _read(self, job: TableRefresh, _cut: Cut) -> None:
-        if job.decision.action == DIFFERENTIAL:
-            rows = self._reading.signed(self._wants[job.table.pgt_id])
-            if len(rows) <= MIRROR_ROWS:
-                job.arrays = [[weight for weight, _ in rows], [row for _, row in rows]]
-            else:
-                job.leaf = frames.DeltaRows(job.template.slots, rows)
+    def _read(self, planned: PlannedRefresh, _cut: Cut) -> Read:
+        rows = frames.DeltaRows(planned.template.slots, self._reading.signed(self._wants[planned.table.pgt_id]))
+        if len(rows) <= MIRROR_ROWS:
+            return ComputedRefresh(planned, BagDelta(None, *frames.signed_keys(rows)))
+        return ReadRefresh(planned, rows)
 
 
-def _held_up(jobs: Sequence[TableRefresh], at_fault: StreamTable | None, error: PgtrickleError) -> list[Outcome]:
+def _held_up(refreshes: Sequence[PlannedRefresh], at_fault: StreamTable | None, error: PgtrickleError) -> list[Outcome]:
     """All or none move. Of an error that will not go away the others only wait until its table has been stopped."""
     if at_fault is None or isinstance(error, TransientError):
-        return [Outcome(job.table, job.decision.action, None, error) for job in jobs]
+        return [Outcome(planned.table, planned.decision.action, None, error) for planned in refreshes]
     waits = OriginAwayError(f"{at_fault.full_name}, of the same database, failed; it goes on without that one")
-    errors = {job.table.pgt_id: error if job.table.pgt_id == at_fault.pgt_id else waits for job in jobs}
-    return [Outcome(job.table, job.decision.action, None, errors[job.table.pgt_id]) for job in jobs]
+    errors = {p.table.pgt_id: error if p.table.pgt_id == at_fault.pgt_id else waits for p in refreshes}
+    return [Outcome(p.table, p.decision.action, None, errors[p.table.pgt_id]) for p in refreshes]
 
 
 def _of_reader(known: Mapping[Place, Position], reader_key: str) -> dict[int, Position]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -91,6 +92,12 @@ class Window:
         return [str(self.since.xmax), str(self.upto.xmax), *lists]
 
 
+def weight_of(buffer: str) -> str:
+    """The weight of a captured row image: 1 where it came, -1 where it went. `buffer` is the alias of a buffer, whose
+    column `action` is the only other form in which a sign is written."""
+    return f"CASE {buffer}.action WHEN 'I' THEN 1 ELSE -1 END"
+
+
 @dataclass(frozen=True, slots=True)
 class Instance:
     """Which database of which cluster a cut belongs to; a cut is meaningless anywhere else."""
@@ -130,18 +137,56 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
-    """Weighted rows as columns of plain values, the result of the pipeline's Spark part.
+class SumDelta:
+    """The change of one exact sum, by group."""
 
-    `columns` maps a name of the template's Spark output to its values; every list has the same length. `lost` are the
-    keys of groups whose sums are not among them: NaN or an infinity has come or gone, which no difference undoes.
+    rows: Sequence[int]  # rows with a value, net
+    totals: Sequence[Decimal | None]
+
+    def at(self, positions: Sequence[int]) -> SumDelta:
+        return SumDelta([self.rows[i] for i in positions], [self.totals[i] for i in positions])
+
+
+@dataclass(frozen=True, slots=True)
+class ExtremeDelta:
+    """The change of one MIN or MAX, by group: the extreme of the values that came, and that of those that went."""
+
+    came: Sequence[str | None]
+    gone: Sequence[str | None]
+
+    def at(self, positions: Sequence[int]) -> ExtremeDelta:
+        return ExtremeDelta([self.came[i] for i in positions], [self.gone[i] for i in positions])
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A Z-set as columns of plain values, the result of the pipeline's Spark part; all columns have the same length.
+
+    A key is the text of a row, or that of a group's key; its identity is the hash by which stored rows are found; its
+    weight is positive for rows that come and negative for rows that go. `lost` are the keys of groups whose sums are
+    not among them: NaN or an infinity has come or gone, which no difference undoes.
     """
 
-    columns: Mapping[str, Sequence[Any]]
+    identities: Sequence[int]
+    weights: Sequence[int]
+    keys: Sequence[str]
+    sums: tuple[SumDelta, ...] = ()
+    extremes: tuple[ExtremeDelta, ...] = ()
     lost: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values()))) if self.columns else 0
+        return len(self.keys)
+
+    def at(self, positions: Sequence[int]) -> Delta:
+        """The rows at these positions."""
+        return Delta(
+            [self.identities[i] for i in positions],
+            [self.weights[i] for i in positions],
+            [self.keys[i] for i in positions],
+            tuple(each.at(positions) for each in self.sums),
+            tuple(each.at(positions) for each in self.extremes),
+            self.lost,
+        )
 
 
 @dataclass(slots=True)

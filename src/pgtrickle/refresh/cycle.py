@@ -15,21 +15,22 @@ from pgtrickle.db import catalog
 from pgtrickle.db.copy import read_batches
 from pgtrickle.db.session import applied
 from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
-from pgtrickle.model.catalog import StreamTable
-from pgtrickle.model.flow import Window
+from pgtrickle.model.catalog import Source, StreamTable
+from pgtrickle.model.flow import Cut, Window, weight_of
 from pgtrickle.model.identifiers import qualified
 from pgtrickle.model.texts import row_text
 from pgtrickle.pipeline.delta_layout import ROWS
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.engine import frames
 from pgtrickle.pipeline.plan.nodes import scans
-from pgtrickle.pipeline.templates.fixpoint import CycleMember, define
+from pgtrickle.pipeline.templates.fixpoint import CycleMember, FixpointProgress, FixpointStep, define
 from pgtrickle.pipeline.templates.template import BagTemplate
 from pgtrickle.refresh.chain import ChainRefresher
 from pgtrickle.refresh.decide import DIFFERENTIAL, FULL, NO_DATA, Decision
 from pgtrickle.refresh.deltas import SMALL_ROWS, net
-from pgtrickle.refresh.job import Outcome, TableRefresh, timed
+from pgtrickle.refresh.job import Outcome
 from pgtrickle.refresh.pending import FEWEST_ANALYSED
+from pgtrickle.refresh.stages import ComputedRefresh, FailedRefresh, PlannedRefresh, ReadRefresh, timed, without_read
 
 GONE = "rows have gone from a source: the cycle is computed from nothing"
 # New rows after the first round. A union of a cycle with itself doubles in each one, and would fill any disk before a
@@ -53,129 +54,118 @@ class CycleRefresher(ChainRefresher):
 
     def together(self, ids: Sequence[int], moment: catalog.ReadPoint, most_rounds: int) -> list[Outcome]:
         """Inside the transaction that all of them are committed by. Raises when it must not be."""
-        others: list[Outcome] = []
         self.include_unchanged = True
-        jobs = self._plan(self._tables(ids), moment, others)
-        for outcome in others:
+        wave = self._plan(self._tables(ids), moment)
+        for outcome in wave.outcomes:
             if outcome.error is not None:
                 raise outcome.error
-        if others or len(jobs) < len(ids):  # to be prepared first, or just dropped
-            return others
-        if all(j.decision.action == NO_DATA for j in jobs):
-            if all(not j.table.refresh_requested and all(p.is_seen for p in j.pending.values()) for j in jobs):
-                return [Outcome(j.table, NO_DATA) for j in jobs]
-            return self._written(jobs, moment)
-        reason = self._anew(jobs, moment)
+        refreshes = wave.refreshes
+        if wave.outcomes or len(refreshes) < len(ids):  # to be prepared first, or just dropped
+            return list(wave.outcomes)
+        if all(planned.decision.action == NO_DATA for planned in refreshes):
+            if all(map(_is_quiet, refreshes)):
+                return [Outcome(planned.table, NO_DATA) for planned in refreshes]
+            return self._written([without_read(planned) for planned in refreshes], moment)
+        reason = self._anew(refreshes, moment)
         if reason is None:
-            rounds = self._add(jobs, moment, most_rounds)
-            outcomes = self._written(jobs, moment)
+            rounds, outcomes = self._add(refreshes, moment, most_rounds)
         else:
-            for job in jobs:
-                if not job.is_load:
-                    job.decision = Decision(FULL, reason)
-                reshape(self.writer, job.compiled.target)
-            rounds, definitions = self._fixpoint(jobs, moment, most_rounds, anew=True)
-            for job, definition in zip(jobs, definitions, strict=True):
-                job.compiled = replace(job.compiled, load_sql=definition.found())
-            outcomes = [o for job in jobs for o in self._written([job], moment)]
-            self._drop(definitions)
-        return [replace(o, rounds=rounds) for o in outcomes]
+            refreshes = tuple(p if p.is_load else replace(p, decision=Decision(FULL, reason)) for p in refreshes)
+            rounds, outcomes = self._compute_anew(refreshes, moment, most_rounds)
+        return [replace(outcome, rounds=rounds) for outcome in outcomes]
 
-    def _written(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint) -> list[Outcome]:
-        outcomes = self._write(jobs, moment, "SCHEDULER")
-        for outcome in outcomes:
-            if outcome.error is not None:
-                raise outcome.error
-        return outcomes
+    def _written(self, refreshes: Sequence[ComputedRefresh], moment: catalog.ReadPoint) -> list[Outcome]:
+        found = self._write(refreshes, moment, "SCHEDULER")
+        for each in found:
+            if isinstance(each, FailedRefresh):
+                raise each.error
+        return [each.outcome() for each in found]
 
-    def _anew(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint) -> str | None:
+    def _anew(self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint) -> str | None:
         """Why the stored rows cannot be what the steps begin with."""
-        for job in jobs:
-            if job.is_load:
-                return f"of the cycle, {job.table.full_name} is computed anew: {job.decision.reason}"
-            if job.table.refresh_mode == "FULL":
-                return f"of the cycle, {job.table.full_name} has refresh_mode FULL"
-        if len({job.since for job in jobs}) > 1:
+        for planned in refreshes:
+            if planned.is_load:
+                return f"of the cycle, {planned.table.full_name} is computed anew: {planned.decision.reason}"
+            if planned.table.refresh_mode == "FULL":
+                return f"of the cycle, {planned.table.full_name} has refresh_mode FULL"
+        if len({planned.since for planned in refreshes}) > 1:
             return "the tables of the cycle stand at different instants"
-        members = {job.table.relid for job in jobs}
-        gone = []
-        for job in jobs:
-            for source in job.table.captured:
-                if not job.pending[source.relid].rows:
-                    continue
-                if source.relid in members:
-                    return "somebody has written to a table of the cycle"
-                assert job.since is not None
-                images = ChangedSource(source.relid, Window(job.since, moment.cut), 0).images
-                columns = row_text([f"c.c{a}" for a in sorted(source.columns)])
-                signed = "sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END)"
-                gone.append(f"EXISTS (SELECT FROM {images} GROUP BY {columns} HAVING {signed} < 0)")
+        members = {planned.table.relid for planned in refreshes}
+        changed = [(p, s) for p in refreshes for s in p.table.captured if p.pending[s.relid].rows]
+        if any(source.relid in members for _, source in changed):
+            return "somebody has written to a table of the cycle"
+        gone = [_has_lost_rows(source, planned.window(moment.cut)) for planned, source in changed]
         row = self.reader.execute(f"SELECT {' OR '.join(gone)}").fetchone() if gone else None
         return GONE if row is not None and row[0] else None
 
-    def _add(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, most_rounds: int) -> int:
+    def _compute_anew(
+        self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int
+    ) -> tuple[int, list[Outcome]]:
+        """From nothing; the difference is written."""
+        for planned in refreshes:
+            reshape(self.writer, planned.compiled.target)
+        rounds, members = self._fixpoint(refreshes, moment, most_rounds, anew=True)
+        outcomes: list[Outcome] = []
+        for planned, member in zip(refreshes, members, strict=True):
+            compiled = replace(planned.compiled, load_sql=member.found())
+            outcomes += self._written([without_read(replace(planned, compiled=compiled))], moment)
+        self._drop(members)
+        return rounds, outcomes
+
+    def _add(
+        self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int
+    ) -> tuple[int, list[Outcome]]:
         """What the changes lead to, from the stored rows: netted and identified by one Spark job for all."""
-        rounds, definitions = self._fixpoint(jobs, moment, most_rounds, anew=False)
-        for job, definition in zip(jobs, definitions, strict=True):
-            job.decision = Decision(DIFFERENTIAL, job.decision.reason)
-            statement = f"SELECT 1, f.r FROM ({definition.found()}) AS f(r)"
-            rows = self.reader.execute(f"{statement} LIMIT {SMALL_ROWS + 1}").fetchall()
-            job.leaf = frames.DeltaRows(ROWS, rows)
-            if len(rows) > SMALL_ROWS:
-                batches = list(read_batches(self.reader, statement, frames.text_types(ROWS)))
-                job.leaf = frames.from_batches(batches, ROWS)
-        self._drop(definitions)
-        net(self.engine, jobs)
-        for job in jobs:
-            if job.error is not None:
-                raise job.error
-            self._arrange(job)
-        return rounds
+        rounds, members = self._fixpoint(refreshes, moment, most_rounds, anew=False)
+        read = [self._came(planned, member) for planned, member in zip(refreshes, members, strict=True)]
+        self._drop(members)
+        computed: list[ComputedRefresh] = []
+        for each in net(self.engine, read):
+            if isinstance(each, FailedRefresh):
+                raise each.error
+            computed.append(self._arrange(each))
+        return rounds, self._written(computed, moment)
+
+    def _came(self, planned: PlannedRefresh, member: CycleMember) -> ReadRefresh:
+        """What the steps have found for a member, as its delta."""
+        planned = replace(planned, decision=Decision(DIFFERENTIAL, planned.decision.reason))
+        statement = f"SELECT 1, f.r FROM ({member.found()}) AS f(r)"
+        rows = self.reader.execute(f"{statement} LIMIT {SMALL_ROWS + 1}").fetchall()
+        if len(rows) <= SMALL_ROWS:
+            return ReadRefresh(planned, frames.DeltaRows(ROWS, rows))
+        batches = list(read_batches(self.reader, statement, frames.text_types(ROWS)))
+        return ReadRefresh(planned, frames.from_batches(batches, ROWS))
 
     def _fixpoint(
-        self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, most_rounds: int, *, anew: bool
-    ) -> tuple[int, list[CycleMember]]:
+        self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int, *, anew: bool
+    ) -> tuple[int, Sequence[CycleMember]]:
         """Rounds of one step for each definition, until one brings nothing. The working tables have what came."""
-        definitions = _definitions(jobs)
-        came: dict[int, list[tuple[int, int]]] = {d.relid: [] for d in definitions}  # step, rows
-        last: dict[int, int] = {}
-        for definition in definitions:
-            for sql in definition.prepare(anew=anew):
+        members = _definitions(refreshes)
+        windows = {p.table.pgt_id: {} if anew else _windows(p, moment.cut) for p in refreshes}
+        for member in members:
+            for sql in member.prepare(anew=anew):
                 self.writer.execute(sql)
-        step = 0
+        progress = FixpointProgress(tuple(members), anew)
         for number in range(1, most_rounds + 1):
-            for job, definition in zip(jobs, definitions, strict=True):
-                step += 1
-                since = last.get(definition.relid)
-                changed: dict[int, ChangedSource] = {}
-                if since is None and not anew and job.since is not None:
-                    window = Window(job.since, moment.cut)
-                    read = {r: p for r, p in job.pending.items() if p.rows and r in definition.reads}
-                    changed = {r: ChangedSource(r, window, p.rows) for r, p in read.items()}
-                for other in definitions:
-                    rows = sum(n for at, n in came[other.relid] if at >= (since or 0))
-                    if rows and other.relid in definition.reads:
-                        changed[other.relid] = other.since(since or 0, rows)
-                last[definition.relid] = step
-                if since is None and anew:
-                    sql = definition.whole(step)
-                elif changed:
-                    sql = definition.further(step, changed)
-                else:
-                    continue
-                with timed(job, "fixpoint"), applied(self.writer, job.settings):
-                    rows = self.writer.execute(sql).rowcount
-                    if rows >= FEWEST_ANALYSED:
-                        self.writer.execute(f"ANALYZE {definition.came}")
-                if rows:
-                    came[definition.relid].append((step, rows))
-            begun = step - len(definitions)
-            if not any(at > begun for steps in came.values() for at, _ in steps):
-                return number, definitions
-            later = sum(n for steps in came.values() for at, n in steps if at > len(definitions))
+            for planned, member in zip(refreshes, members, strict=True):
+                step = progress.next_step(member, windows[planned.table.pgt_id])
+                progress = progress.after(step, self._execute(planned, step))
+            if progress.is_ended:
+                return number, members
+            later = progress.rows_after_first_round
             if later > MAX_CYCLE_ROWS:
-                raise _endless(jobs, f"{later} new rows came in {number} rounds", "")
-        raise _endless(jobs, f"rows still come after {most_rounds} rounds", ", or raise max_fixpoint_iterations")
+                raise _endless(refreshes, f"{later} new rows came in {number} rounds", "")
+        raise _endless(refreshes, f"rows still come after {most_rounds} rounds", ", or raise max_fixpoint_iterations")
+
+    def _execute(self, planned: PlannedRefresh, step: FixpointStep) -> int:
+        """Rows that came."""
+        if step.sql is None:
+            return 0
+        with timed(planned, "fixpoint"), applied(self.writer, planned.settings):
+            rows = self.writer.execute(step.sql).rowcount
+            if rows >= FEWEST_ANALYSED:
+                self.writer.execute(f"ANALYZE {step.member.came}")
+        return rows
 
     def _drop(self, definitions: Sequence[CycleMember]) -> None:
         for definition in definitions:
@@ -183,23 +173,38 @@ class CycleRefresher(ChainRefresher):
                 self.writer.execute(sql)
 
 
-def _definitions(jobs: Sequence[TableRefresh]) -> list[CycleMember]:
-    members = {job.table.relid: job.table.pgt_id for job in jobs}
+def _is_quiet(planned: PlannedRefresh) -> bool:
+    return not planned.table.refresh_requested and all(p.is_seen for p in planned.pending.values())
+
+
+def _windows(planned: PlannedRefresh, cut: Cut) -> dict[int, ChangedSource]:
+    window = planned.window(cut)
+    return {relid: ChangedSource(relid, window, p.rows) for relid, p in planned.pending.items() if p.rows}
+
+
+def _has_lost_rows(source: Source, window: Window) -> str:
+    images = ChangedSource(source.relid, window, 0).images
+    columns = row_text([f"c.c{a}" for a in sorted(source.columns)])
+    return f"EXISTS (SELECT FROM {images} GROUP BY {columns} HAVING sum({weight_of('c')}) < 0)"
+
+
+def _definitions(refreshes: Sequence[PlannedRefresh]) -> list[CycleMember]:
+    members = {planned.table.relid: planned.table.pgt_id for planned in refreshes}
     plans = []
-    for job in jobs:
-        assert isinstance(job.template, BagTemplate)
-        plans.append(job.template.plan)
+    for planned in refreshes:
+        assert isinstance(planned.template, BagTemplate)
+        plans.append(planned.template.plan)
     relations = {s.relation.relid: s.relation for plan in plans for s in scans(plan) if s.relation.relid in members}
     return [
         define(
             t.pgt_id, t.relid, qualified(t.schema, t.name), t.columns, relations=relations, plan=plan, members=members
         )
-        for t, plan in zip((job.table for job in jobs), plans, strict=True)
+        for t, plan in zip((planned.table for planned in refreshes), plans, strict=True)
     ]
 
 
-def _endless(jobs: Sequence[TableRefresh], what: str, further: str) -> DefinitionError:
-    names = ", ".join(job.table.full_name for job in jobs)
+def _endless(refreshes: Sequence[PlannedRefresh], what: str, further: str) -> DefinitionError:
+    names = ", ".join(planned.table.full_name for planned in refreshes)
     return DefinitionError(
         f"the cycle of {names} does not come to an end: {what}",
         hint=f"use UNION or DISTINCT where the same row may come again{further}; then resume_stream_table",

@@ -5,33 +5,48 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
 
 from pgtrickle.apply import bags, topk
 from pgtrickle.apply import groups as grouped
-from pgtrickle.apply.stage import stage_arrow, stage_columns
+from pgtrickle.apply.bags import BagDelta
+from pgtrickle.apply.groups import GroupDelta
+from pgtrickle.apply.stage import stage_arrow
 from pgtrickle.db.copy import read_batches
 from pgtrickle.db.roundtrip import Query, Steps, ask_together, run_queries
 from pgtrickle.db.session import applied
 from pgtrickle.define import author_query as author
 from pgtrickle.errors import InvariantError, PgtrickleError
-from pgtrickle.model.flow import Cut, Window
+from pgtrickle.model.flow import Cut
 from pgtrickle.pipeline.delta_layout import ROWS
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.engine import frames
 from pgtrickle.pipeline.engine.spark import SparkEngine, WorkItem
 from pgtrickle.pipeline.render.statement_cache import delta_text
 from pgtrickle.pipeline.templates.template import FoldTemplate
-from pgtrickle.refresh.decide import DIFFERENTIAL
 from pgtrickle.refresh.delta_budget import DeltaBudget
-from pgtrickle.refresh.job import TableRefresh, by_settings, timed
 from pgtrickle.refresh.loads import read_refill
-from pgtrickle.refresh.recompute import delta_arrays
+from pgtrickle.refresh.recompute import group_delta
+from pgtrickle.refresh.stages import (
+    ComputedRefresh,
+    Content,
+    FailedRefresh,
+    NettedRefresh,
+    PlannedRefresh,
+    ReadRefresh,
+    Refill,
+    Unchanged,
+    WholeContent,
+    by_settings,
+    timed,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pgtrickle.db.connect import Connection
+    from pgtrickle.db.handover import Handover
 
 # Rows that a few changes may bring (all of them twice, where a subquery that every row asks has another answer) before
 # AUTO computes the table anew instead. They are held in memory.
@@ -40,161 +55,205 @@ SMALL_ROWS = 5_000  # above: leaves are read, and deltas staged, by COPY; below,
 MIRROR_ROWS = 20_000  # changes that the apply statement of a mirror nets itself, from array parameters
 
 
-def read_deltas(reader: Connection, jobs: Sequence[TableRefresh], cut: Cut, most_bytes: int) -> None:
+@dataclass(frozen=True, slots=True)
+class _ChangeRead:
+    """The changes that one table reads."""
+
+    planned: PlannedRefresh
+    changed: Mapping[int, ChangedSource]
+    budget: DeltaBudget | None  # what AUTO may hold in memory before it computes the table anew instead
+
+    @property
+    def is_large(self) -> bool:
+        return sum(c.rows for c in self.changed.values()) > SMALL_ROWS
+
+
+def read_deltas(
+    reader: Connection, refreshes: Sequence[PlannedRefresh], cut: Cut, most_bytes: int
+) -> list[ReadRefresh]:
     """The signed rows that changes bring, the small ones in one round trip. Raises when there is no room for them:
     then all is computed anew."""
-    asked: list[tuple[TableRefresh, Query]] = []
-    for job in jobs:
-        if job.decision.action != DIFFERENTIAL or job.since is None:
-            continue
-        window, template = Window(job.since, cut), job.template
-        # Of a source that the query names and does not use, as an unused WITH item does, nothing is wanted.
-        changed = {
-            r: ChangedSource(r, window, p.rows) for r, p in job.pending.items() if p.rows and r in template.relids
-        }
-        job.leaf = frames.DeltaRows(template.slots, [])
-        if not changed:
-            continue
-        room = DeltaBudget(MAX_DELTA_ROWS, most_bytes) if job.table.refresh_mode == "AUTO" else None
-        if job.place is not None:
-            _read_as_author(reader, job, changed, room)
-            continue
-        if sum(c.rows for c in changed.values()) > SMALL_ROWS:
-            with applied(reader, job.settings):
-                _copy(reader, job, template.delta_statement(changed), room)
-            continue
-        text, values = delta_text(template, job.compiled.texts, changed)
-        # Some at a time: a result is otherwise in memory before the first of its rows can be counted.
-        look = None if room is None else room.take_rows
-        asked.append((job, Query(text, values or (), values is not None, job.compiled.texts.mark(), look)))
-    asks = {id(job): ask for job, ask in asked}
-    for settings, together in by_settings(job for job, _ in asked):
+    found: dict[int, ReadRefresh] = {}
+    asked: list[tuple[PlannedRefresh, Query]] = []
+    for planned in refreshes:
+        read = _change_read(planned, cut, most_bytes)
+        if not read.changed:
+            found[planned.table.pgt_id] = ReadRefresh(planned, frames.DeltaRows(planned.template.slots, []))
+        elif planned.place is not None:
+            found[planned.table.pgt_id] = _read_as_author(reader, planned.place, read)
+        elif read.is_large:
+            with applied(reader, planned.settings):
+                text = planned.template.delta_statement(read.changed)
+                found[planned.table.pgt_id] = _copied(reader, read, text)
+        else:
+            asked.append((planned, _query(read)))
+    for settings, together in by_settings(asked):
+        queries, is_timed = [query for _, query in together], _are_timed(planned for planned, _ in together)
         with applied(reader, settings):
-            answers = run_queries(reader, [asks[id(job)] for job in together], apart=_are_timed(together))
-        for job, answer in zip(together, answers, strict=True):
-            job.leaf = frames.DeltaRows(job.template.slots, answer.rows)
-            job.timings.add("read", answer.ms)
+            answers = run_queries(reader, queries, apart=is_timed)
+        for (planned, _), answer in zip(together, answers, strict=True):
+            rows = frames.DeltaRows(planned.template.slots, answer.rows)
+            found[planned.table.pgt_id] = ReadRefresh(planned, rows)
+            planned.timings.add("read", answer.ms)
+    return [found[planned.table.pgt_id] for planned in refreshes]
 
 
-def _copy(reader: Connection, job: TableRefresh, text: str, room: DeltaBudget | None) -> None:
-    _gather(job, read_batches(reader, text, frames.text_types(job.template.slots)), room)
+def _change_read(planned: PlannedRefresh, cut: Cut, most_bytes: int) -> _ChangeRead:
+    window, wanted = planned.window(cut), planned.template.relids
+    # Of a source that the query names and does not use, as an unused WITH item does, nothing is wanted.
+    changed = {r: ChangedSource(r, window, p.rows) for r, p in planned.pending.items() if p.rows and r in wanted}
+    is_auto = planned.table.refresh_mode == "AUTO"
+    return _ChangeRead(planned, changed, DeltaBudget(MAX_DELTA_ROWS, most_bytes) if is_auto else None)
 
 
-def _gather(job: TableRefresh, found: Generator[pa.Table], room: DeltaBudget | None) -> None:
-    with timed(job, "read"), closing(found) as batches:
+def _query(read: _ChangeRead) -> Query:
+    texts = read.planned.compiled.texts
+    text, values = delta_text(read.planned.template, texts, read.changed)
+    # Some at a time: a result is otherwise in memory before the first of its rows can be counted.
+    look = None if read.budget is None else read.budget.take_rows
+    return Query(text, values or (), values is not None, texts.mark(), look)
+
+
+def _copied(reader: Connection, read: _ChangeRead, text: str) -> ReadRefresh:
+    return _gathered(read, read_batches(reader, text, frames.text_types(read.planned.template.slots)))
+
+
+def _gathered(read: _ChangeRead, found: Generator[pa.Table]) -> ReadRefresh:
+    with timed(read.planned, "read"), closing(found) as batches:
         tables = []
         for batch in batches:
-            if room is not None:
-                room.take(len(batch), batch.nbytes)
+            if read.budget is not None:
+                read.budget.take(len(batch), batch.nbytes)
             tables.append(batch)
-        job.leaf = frames.from_batches(tables, job.template.slots)
+        return ReadRefresh(read.planned, frames.from_batches(tables, read.planned.template.slots))
 
 
-def _read_as_author(
-    reader: Connection, job: TableRefresh, changed: Mapping[int, ChangedSource], room: DeltaBudget | None
-) -> None:
-    place, slots = job.place, job.template.slots
-    if place is None or slots != ROWS:
+def _read_as_author(reader: Connection, place: Handover, read: _ChangeRead) -> ReadRefresh:
+    table, template = read.planned.table, read.planned.template
+    if template.slots != ROWS:
         raise InvariantError("a table with a state was to be read as its author")
-    copied, copies = author.window_copies(reader, job.table, changed)
-    text = job.template.delta_statement(copied)
-    if sum(c.rows for c in changed.values()) > SMALL_ROWS:
-        _gather(job, author.read_many(place, job.table, text, copies, frames.text_types(slots)), room)
-        return
-    with timed(job, "read"):
-        look = None if room is None else room.take_rows
-        job.leaf = frames.DeltaRows(slots, author.read_rows(place, job.table, text, copies, look))
+    copied, copies = author.window_copies(reader, table, read.changed)
+    text = template.delta_statement(copied)
+    if read.is_large:
+        return _gathered(read, author.read_many(place, table, text, copies, frames.text_types(ROWS)))
+    with timed(read.planned, "read"):
+        look = None if read.budget is None else read.budget.take_rows
+        rows = author.read_rows(place, table, text, copies, look)
+        return ReadRefresh(read.planned, frames.DeltaRows(ROWS, rows))
 
 
-def net(engine: SparkEngine, jobs: Sequence[TableRefresh]) -> None:
+def net(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRefresh | FailedRefresh]:
     """One execution for the wave."""
-    jobs = [job for job in jobs if job.leaf is not None and job.error is None]
-    if not jobs:
-        return
+    if not refreshes:
+        return []
     begun = time.perf_counter()
-    items = [WorkItem(j.template.slots, j.leaf) for j in jobs]
+    found: list[NettedRefresh | FailedRefresh]
     try:
-        for job, delta in zip(jobs, engine.run(items), strict=True):
-            job.delta = delta
+        deltas = engine.run([WorkItem(read.planned.template.slots, read.rows) for read in refreshes])
+        found = [NettedRefresh(read.planned, delta) for read, delta in zip(refreshes, deltas, strict=True)]
     except PgtrickleError as error:
-        for job in jobs:
-            job.error = error
-    for job in jobs:
-        job.timings.add("spark", (time.perf_counter() - begun) * 1000)
-
-
-def arrange(reader: Connection, engine: SparkEngine, jobs: Sequence[TableRefresh]) -> None:
-    """What is to be applied, from what was netted; groups that cannot be had by adding are read again."""
-    folds: list[tuple[TableRefresh, Steps[list[Sequence[Any]]]]] = []
-    for job in jobs:
-        assert job.delta is not None
-        kept, groups, template = job.compiled.kept, job.compiled.groups, job.template
-        if kept is not None and topk.runs_out(reader, kept, sum(job.delta.columns["n"])):
-            with timed(job, "refill"), applied(reader, job.settings):
-                job.refill = read_refill(reader, engine, job)
-        elif isinstance(template, FoldTemplate):
-            assert groups is not None
-            folds.append((job, delta_arrays(template, groups, job.compiled.texts, job.delta)))
-        else:
-            job.arrays = [job.delta.columns[name] for name, _ in bags.delta_columns(job.compiled.target)]
-    steps = {id(job): each for job, each in folds}
-    for settings, together in by_settings(job for job, _ in folds):
-        with applied(reader, settings):
-            found = ask_together(reader, [steps[id(job)] for job in together], apart=_are_timed(together))
-        for job, (arrays, ms) in zip(together, found, strict=True):
-            job.arrays = arrays
-            job.timings.add("reread", ms)
-
-
-def apply_deltas(writer: Connection, jobs: Sequence[TableRefresh]) -> dict[int, tuple[int, int]]:
-    """Rows inserted and deleted, by table. Small deltas go together."""
-    found: dict[int, tuple[int, int]] = {}
-    small: list[tuple[TableRefresh, Steps[tuple[int, int]]]] = []
-    for job in jobs:
-        groups, arrays = job.compiled.groups, job.arrays
-        most = MIRROR_ROWS if job.compiled.target.is_mirror else SMALL_ROWS
-        if job.compiled.kept is None and arrays and 0 < len(arrays[0]) <= most:
-            if groups is not None:
-                small.append((job, grouped.fold_arrays(groups, arrays, _anew(job))))
-            else:
-                small.append((job, bags.apply_arrays(job.compiled.target, arrays)))
-            continue
-        with timed(job, "apply"), applied(writer, job.settings):
-            found[job.table.pgt_id] = _apply(writer, job)
-    all_steps = {id(job): steps for job, steps in small}
-    for settings, together in by_settings(job for job, _ in small):
-        with applied(writer, settings):
-            results = ask_together(writer, [all_steps[id(job)] for job in together], apart=_are_timed(together))
-        for job, (rows, ms) in zip(together, results, strict=True):
-            found[job.table.pgt_id] = rows
-            job.timings.add("apply", ms)
+        found = [FailedRefresh(read.planned, error) for read in refreshes]
+    for read in refreshes:
+        read.planned.timings.add("spark", (time.perf_counter() - begun) * 1000)
     return found
 
 
-def _apply(writer: Connection, job: TableRefresh) -> tuple[int, int]:
+def arrange(reader: Connection, engine: SparkEngine, refreshes: Sequence[NettedRefresh]) -> list[ComputedRefresh]:
+    """What is to be applied, from what was netted; groups that cannot be had by adding are read again."""
+    found: dict[int, ComputedRefresh] = {}
+    folds: list[tuple[PlannedRefresh, Steps[GroupDelta]]] = []
+    for netted in refreshes:
+        planned, compiled, template = netted.planned, netted.planned.compiled, netted.planned.template
+        if isinstance(template, FoldTemplate):
+            assert compiled.groups is not None
+            folds.append((planned, group_delta(template, compiled.groups, compiled.texts, netted.delta)))
+        else:
+            found[planned.table.pgt_id] = ComputedRefresh(planned, _row_content(reader, engine, netted))
+    for settings, together in by_settings(folds):
+        steps, is_timed = [each for _, each in together], _are_timed(planned for planned, _ in together)
+        with applied(reader, settings):
+            answers = ask_together(reader, steps, apart=is_timed)
+        for (planned, _), (delta, ms) in zip(together, answers, strict=True):
+            found[planned.table.pgt_id] = ComputedRefresh(planned, delta)
+            planned.timings.add("reread", ms)
+    return [found[netted.planned.table.pgt_id] for netted in refreshes]
+
+
+def _row_content(reader: Connection, engine: SparkEngine, netted: NettedRefresh) -> Content:
+    """Of a table whose rows are its keys: a bag, or the kept rows of a LIMIT."""
+    planned, delta, kept = netted.planned, netted.delta, netted.planned.compiled.kept
+    if kept is None:
+        identities = None if planned.compiled.target.is_mirror else delta.identities
+        return BagDelta(identities, delta.weights, delta.keys)
+    if topk.runs_out(reader, kept, sum(delta.weights)):
+        with timed(planned, "refill"), applied(reader, planned.settings):
+            return Refill(read_refill(reader, engine, planned))
+    return GroupDelta(delta.identities, delta.weights, delta.keys)
+
+
+def apply_deltas(writer: Connection, refreshes: Sequence[ComputedRefresh]) -> dict[int, tuple[int, int]]:
+    """Rows inserted and deleted, by table. Small deltas go together."""
+    found: dict[int, tuple[int, int]] = {}
+    small: list[tuple[PlannedRefresh, Steps[tuple[int, int]]]] = []
+    for computed in refreshes:
+        planned, steps = computed.planned, _small_steps(computed)
+        if steps is not None:
+            small.append((planned, steps))
+            continue
+        with timed(planned, "apply"), applied(writer, planned.settings):
+            found[planned.table.pgt_id] = _apply(writer, computed)
+    for settings, together in by_settings(small):
+        all_steps, is_timed = [steps for _, steps in together], _are_timed(planned for planned, _ in together)
+        with applied(writer, settings):
+            results = ask_together(writer, all_steps, apart=is_timed)
+        for (planned, _), (rows, ms) in zip(together, results, strict=True):
+            found[planned.table.pgt_id] = rows
+            planned.timings.add("apply", ms)
+    return found
+
+
+def _small_steps(computed: ComputedRefresh) -> Steps[tuple[int, int]] | None:
+    """What is applied together with others; None: by itself."""
+    compiled = computed.planned.compiled
+    match computed.content:
+        case BagDelta() as delta if 0 < len(delta) <= (MIRROR_ROWS if compiled.target.is_mirror else SMALL_ROWS):
+            return bags.apply_arrays(compiled.target, delta)
+        case GroupDelta() as delta if compiled.kept is None and 0 < len(delta) <= SMALL_ROWS:
+            return grouped.fold_arrays(_groups(computed), delta)
+        case _:
+            return None
+
+
+def _apply(writer: Connection, computed: ComputedRefresh) -> tuple[int, int]:
     """A large delta; or one of the rows that a LIMIT keeps."""
-    target, groups, kept, arrays = job.compiled.target, job.compiled.groups, job.compiled.kept, job.arrays
-    if job.refill is not None and kept is not None:
-        return topk.replace_kept(writer, kept, stage_arrow(writer, kept.groups.load_columns(), job.refill))
-    if not arrays or not arrays[0]:
-        return 0, 0
-    if kept is not None:
-        if len(arrays[0]) <= SMALL_ROWS:
-            return topk.keep_arrays(writer, kept, arrays)
-        return topk.keep_staged(writer, kept, stage_columns(writer, kept.groups.delta_columns(), arrays))
-    if groups is not None:
-        stage = stage_columns(writer, groups.delta_columns(), arrays)
-        return grouped.fold_staged(writer, groups, stage, _anew(job))
-    return bags.apply_staged(writer, target, stage_columns(writer, bags.delta_columns(target), arrays))
+    content, target, kept = computed.content, computed.planned.compiled.target, computed.planned.compiled.kept
+    match content:
+        case Unchanged():
+            return 0, 0
+        case WholeContent():
+            raise InvariantError(f"{target.schema}.{target.name} is to be loaded, which its changes cannot do")
+        case Refill(batches):
+            assert kept is not None
+            return topk.replace_kept(writer, kept, stage_arrow(writer, kept.groups.load_columns(), batches))
+        case BagDelta() | GroupDelta() if not len(content):
+            return 0, 0
+        case BagDelta():
+            return bags.apply_staged(writer, target, content)
+        case GroupDelta() if kept is None:
+            return grouped.fold_staged(writer, _groups(computed), content)
+        case GroupDelta():
+            keep = topk.keep_arrays if len(content) <= SMALL_ROWS else topk.keep_staged
+            return keep(writer, kept, content)
+        case _:
+            assert_never(content)
 
 
-def _anew(job: TableRefresh) -> list[tuple[int, str]]:
-    """Identities and keys of the groups of which the arrays have all of the state, and not a change of it."""
-    if job.delta is None or job.arrays is None or not job.delta.lost:
-        return []
-    return [(h, k) for h, k in zip(job.arrays[0], job.arrays[2], strict=True) if k in job.delta.lost]
+def _groups(computed: ComputedRefresh) -> grouped.Groups:
+    if computed.planned.compiled.groups is None:
+        raise InvariantError("a delta of groups is for a table without groups")
+    return computed.planned.compiled.groups
 
 
-def _are_timed(jobs: Iterable[TableRefresh]) -> bool:
+def _are_timed(refreshes: Iterable[PlannedRefresh]) -> bool:
     """Whether it matters what each of them takes: AUTO goes by that."""
-    return any(job.table.refresh_mode == "AUTO" for job in jobs)
+    return any(planned.table.refresh_mode == "AUTO" for planned in refreshes)

@@ -13,7 +13,7 @@ from pgtrickle.apply.target import reshape
 from pgtrickle.db.copy import read_batches
 from pgtrickle.define.author_query import read_load
 from pgtrickle.refresh.bulk_load import stage_by_executors
-from pgtrickle.refresh.job import TableRefresh, timed
+from pgtrickle.refresh.stages import PlannedRefresh, timed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,64 +23,66 @@ if TYPE_CHECKING:
     from pgtrickle.pipeline.engine.spark import SparkEngine
 
 
-def stage_load(reader: Connection, writer: Connection, engine: SparkEngine, job: TableRefresh, bulk_bytes: int) -> str:
+def stage_load(
+    reader: Connection, writer: Connection, engine: SparkEngine, planned: PlannedRefresh, bulk_bytes: int
+) -> str:
     """The table's whole content from the snapshot: read, given its identity by Spark (not a mirror), staged.
 
     By executors where the sources are large; else here, batch by batch.
     """
-    state = job.compiled.groups
-    columns = state.load_columns() if state is not None else bags.load_columns(job.compiled.target)
+    state = planned.compiled.groups
+    columns = state.load_columns() if state is not None else bags.load_columns(planned.compiled.target)
     if reader is writer:  # one session cannot copy out and in at a time
-        return stage_arrow(writer, columns, list(_identified(reader, engine, job)), pgt_id=job.table.pgt_id)
+        return stage_arrow(writer, columns, list(_identified(reader, engine, planned)), pgt_id=planned.table.pgt_id)
     begun = time.perf_counter()
     stage: str | None = None
-    if job.place is None:  # executors would read as us
-        stage = stage_by_executors(reader, writer, engine, job.table, job.compiled, at_least_bytes=bulk_bytes)
+    if planned.place is None:  # executors would read as us
+        stage = stage_by_executors(reader, writer, engine, planned.table, planned.compiled, at_least_bytes=bulk_bytes)
     if stage is not None:
-        job.timings.add("executors", (time.perf_counter() - begun) * 1000)
+        planned.timings.add("executors", (time.perf_counter() - begun) * 1000)
         return stage
     # Closed inside the savepoint: a COPY that was left half-way has to end before the connection is used again.
-    with reader.transaction(), closing(_identified(reader, engine, job)) as batches:
-        return stage_arrow(writer, columns, batches, pgt_id=job.table.pgt_id)
+    with reader.transaction(), closing(_identified(reader, engine, planned)) as batches:
+        return stage_arrow(writer, columns, batches, pgt_id=planned.table.pgt_id)
 
 
-def replace_rows(writer: Connection, job: TableRefresh, stage: str) -> tuple[int, int]:
+def replace_rows(writer: Connection, planned: PlannedRefresh, stage: str) -> tuple[int, int]:
     """The rows that differ; how many came and went."""
-    reshape(writer, job.compiled.target)
-    if job.compiled.kept is not None:
-        rows = topk.replace_kept(writer, job.compiled.kept, stage)
-    elif job.compiled.groups is not None:
-        rows = groups.replace_groups(writer, job.compiled.groups, stage)
+    reshape(writer, planned.compiled.target)
+    if planned.compiled.kept is not None:
+        rows = topk.replace_kept(writer, planned.compiled.kept, stage)
+    elif planned.compiled.groups is not None:
+        rows = groups.replace_groups(writer, planned.compiled.groups, stage)
     else:
-        rows = bags.replace_staged(writer, job.compiled.target, stage)
+        rows = bags.replace_staged(writer, planned.compiled.target, stage)
     drop_stage(writer, stage)
     return rows
 
 
-def read_refill(reader: Connection, engine: SparkEngine, job: TableRefresh) -> list[pa.Table]:
+def read_refill(reader: Connection, engine: SparkEngine, planned: PlannedRefresh) -> list[pa.Table]:
     """The first rows of a LIMIT, in the snapshot that the changes were read in."""
-    with closing(read_batches(reader, job.compiled.load_sql, _types(job.compiled))) as batches:
+    with closing(read_batches(reader, planned.compiled.load_sql, _types(planned.compiled))) as batches:
         return [engine.identify(batch) for batch in batches]
 
 
-def _read(reader: Connection, job: TableRefresh) -> Generator[pa.Table, None, None]:
-    sql, types = job.compiled.load_sql, _types(job.compiled)
-    if job.place is None:
+def _read(reader: Connection, planned: PlannedRefresh) -> Generator[pa.Table, None, None]:
+    sql, types = planned.compiled.load_sql, _types(planned.compiled)
+    if planned.place is None:
         return read_batches(reader, sql, types)
-    return read_load(job.place, job.table, sql, job.compiled.copies, types, job.compiled.settings)
+    return read_load(planned.place, planned.table, sql, planned.compiled.copies, types, planned.compiled.settings)
 
 
-def _identified(reader: Connection, engine: SparkEngine, job: TableRefresh) -> Generator[pa.Table, None, None]:
-    with closing(_read(reader, job)) as batches:
+def _identified(reader: Connection, engine: SparkEngine, planned: PlannedRefresh) -> Generator[pa.Table, None, None]:
+    with closing(_read(reader, planned)) as batches:
         while True:
-            with timed(job, "read"):
+            with timed(planned, "read"):
                 batch = next(batches, None)
             if batch is None:
                 return
-            if not job.compiled.target.is_mirror:
-                with timed(job, "spark"):
+            if not planned.compiled.target.is_mirror:
+                with timed(planned, "spark"):
                     batch = engine.identify(batch)
-            with timed(job, "stage"):
+            with timed(planned, "stage"):
                 yield batch
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pgtrickle.db.roundtrip import Query, run_queries
-from pgtrickle.model.flow import Pending, Window
+from pgtrickle.model.flow import Pending, Window, weight_of
 from pgtrickle.model.identifiers import buffer_name
 from pgtrickle.model.texts import row_text
 
@@ -57,8 +57,7 @@ def _do_matter(columns: frozenset[int] | None) -> str:
     if columns is None:
         return "true"
     group = row_text([f"c.c{a}" for a in sorted(columns)])
-    signed = "sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END)"
-    return f"(p.n > {MOST_NETTED} OR EXISTS (SELECT FROM r AS c GROUP BY {group} HAVING {signed} <> 0))"
+    return f"(p.n > {MOST_NETTED} OR EXISTS (SELECT FROM r AS c GROUP BY {group} HAVING sum({weight_of('c')}) <> 0))"
 
 
 def analyse_buffers(conn: Connection, pending: dict[Wanted, Pending]) -> None:

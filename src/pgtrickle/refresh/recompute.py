@@ -12,88 +12,103 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from pgtrickle.apply.groups import Groups
+from pgtrickle.apply.groups import GroupDelta, Groups
 from pgtrickle.db.connect import MOST_PLANNED_AHEAD
 from pgtrickle.db.roundtrip import Query, Steps
 from pgtrickle.errors import InvariantError
 from pgtrickle.model.flow import Delta
+from pgtrickle.pipeline.plan.measures import Measure
 from pgtrickle.pipeline.render.statement_cache import StatementCache
 from pgtrickle.pipeline.templates.template import FoldTemplate
 
 
-def delta_arrays(
-    template: FoldTemplate, groups: Groups, texts: StatementCache, delta: Delta
-) -> Steps[list[Sequence[Any]]]:
-    """The delta in the order of Groups.delta_columns, with rereads done and groups that did not change left out."""
-    kept = _mattering(template, delta)
-    columns = {name: [values[i] for i in kept] for name, values in delta.columns.items()}
-    lost = [g for g, k in enumerate(columns["k"]) if k in delta.lost]
-    again = yield from _again(template, groups, columns, sorted(set(range(len(kept))).difference(lost)))
+@dataclass(frozen=True, slots=True)
+class _Reread:
+    """Groups that are read again, by position, and their values; one that is gone has none."""
+
+    groups: frozenset[int]
+    values: Mapping[int, tuple[Any, ...]]
+
+    def of(self, measure: int, count: int) -> list[Any]:
+        return [self.values[g][measure] if g in self.values else None for g in range(count)]
+
+
+def group_delta(template: FoldTemplate, groups: Groups, texts: StatementCache, netted: Delta) -> Steps[GroupDelta]:
+    """What is folded into the state, with rereads done and groups that did not change left out."""
+    delta = netted.at(_mattering(template, netted))
+    lost = [g for g, key in enumerate(delta.keys) if key in delta.lost]
+    again = yield from _again(template, groups, delta, sorted(set(range(len(delta))).difference(lost)))
     values: dict[int, tuple[Any, ...]] = {}
     if again:
-        values = yield from _values(template, groups, texts, columns["k"], sorted(again))
-    arrays: list[list[Any]] = [columns["h"], columns["n"], columns["k"]]
-    for measure in template.measures.measures:
-        if measure.kind == "add":
-            arrays.append([str(n) for n in columns[f"s{measure.slot}_n"]])
-            if len(measure.state) > 1:
-                arrays.append([_at_scale(total, measure.scale) for total in columns[f"s{measure.slot}_s"]])
-            continue
-        position = template.rereads.index(measure)
-        reread = [values[g][position] if g in values else None for g in range(len(kept))]
-        if measure.kind == "reread":
-            arrays.append(reread)
-        else:
-            is_set = [g in again for g in range(len(kept))]
-            came = columns[f"x{measure.slot}_i"]
-            arrays.append([r if s else c for r, s, c in zip(reread, is_set, came, strict=True)])
-            arrays.append(is_set)
-    if lost:
-        whole = yield from _values(template, groups, texts, columns["k"], lost, whole=True)
-        _set_whole(groups, arrays, {g: whole.get(g, (0, *([None] * len(groups.state)))) for g in lost})
-    return list(arrays)
+        values = yield from _values(template, groups, texts, delta.keys, sorted(again))
+    reread = _Reread(frozenset(again), values)
+    state = [column for measure in template.measures.measures for column in _state(template, measure, delta, reread)]
+    found = GroupDelta(delta.identities, delta.weights, delta.keys, tuple(state))
+    if not lost:
+        return found
+    whole = yield from _values(template, groups, texts, delta.keys, lost, whole=True)
+    return _with_whole(groups, found, {g: whole.get(g, (0, *([None] * len(groups.state)))) for g in lost})
 
 
-def _set_whole(groups: Groups, arrays: Sequence[list[Any]], whole: Mapping[int, tuple[Any, ...]]) -> None:
-    """Puts number of rows and state of these groups, which are added to nothing, in the place of what was netted."""
+def _state(template: FoldTemplate, measure: Measure, delta: Delta, reread: _Reread) -> list[Sequence[Any]]:
+    """What is folded into the state columns of one measure, by group."""
+    if measure.kind == "add":
+        change = delta.sums[measure.slot]
+        columns: list[Sequence[Any]] = [[str(n) for n in change.rows]]
+        if len(measure.state) > 1:
+            columns.append([_at_scale(total, measure.scale) for total in change.totals])
+        return columns
+    values = reread.of(template.rereads.index(measure), len(delta))
+    if measure.kind == "reread":
+        return [values]
+    is_set = [g in reread.groups for g in range(len(delta))]
+    came = delta.extremes[measure.slot].came
+    return [[r if s else c for r, s, c in zip(values, is_set, came, strict=True)], is_set]
+
+
+def _with_whole(groups: Groups, delta: GroupDelta, whole: Mapping[int, tuple[Any, ...]]) -> GroupDelta:
+    """With number of rows and state of these groups, which are added to nothing, in the place of what was netted."""
     names = [name for name, _ in groups.delta_columns()]
-    places = [names.index(name) for name in ("n", *(c.name for c in groups.state))]
+    arrays = [list(column) for column in delta.columns()]
     for group, values in whole.items():
-        for place, value in zip(places, values, strict=True):
-            arrays[place][group] = value
+        for name, value in zip(("n", *(c.name for c in groups.state)), values, strict=True):
+            arrays[names.index(name)][group] = value
+    identities, weights, keys, *state = arrays
+    anew = tuple((identities[g], keys[g]) for g in whole)
+    return GroupDelta(identities, weights, keys, tuple(state), anew)
 
 
 def _mattering(template: FoldTemplate, delta: Delta) -> list[int]:
     """Positions of the groups that changed: rows came or went, or what they are worth is another."""
-    columns = delta.columns
     if any(m.kind == "reread" for m in template.measures.measures):
         return list(range(len(delta)))
-    sums = [columns[f"s{m.slot}_{what}"] for m in template.sums for what in "ns"]
-    extremes = [columns[f"x{m.slot}_{what}"] for m in template.extremes for what in "id"]
+    of_sums = [delta.sums[m.slot] for m in template.sums]
+    of_extremes = [delta.extremes[m.slot] for m in template.extremes]
+    sums = [values for each in of_sums for values in (each.rows, each.totals)]
+    extremes = [values for each in of_extremes for values in (each.came, each.gone)]
     return [
         i
-        for i, n in enumerate(columns["n"])
-        if n
+        for i, weight in enumerate(delta.weights)
+        if weight
         or any(values[i] for values in sums)
         or any(values[i] is not None for values in extremes)
-        or columns["k"][i] in delta.lost
+        or delta.keys[i] in delta.lost
     ]
 
 
-def _again(
-    template: FoldTemplate, groups: Groups, columns: dict[str, list[Any]], among: Sequence[int]
-) -> Steps[set[int]]:
+def _again(template: FoldTemplate, groups: Groups, delta: Delta, among: Sequence[int]) -> Steps[set[int]]:
     """Positions of the groups to read again."""
     if any(m.kind == "reread" for m in template.measures.measures):
         return set(among)
-    gone = {m: columns[f"x{m.slot}_d"] for m in template.extremes}
-    suspects = [g for g in among if any(values[g] is not None for values in gone.values())]
+    gone = [delta.extremes[m.slot].gone for m in template.extremes]
+    suspects = [g for g in among if any(values[g] is not None for values in gone)]
     if not suspects:
         return set()
-    lists = (columns["h"], columns["k"], *gone.values())
+    lists = (delta.identities, delta.keys, *gone)
     text = groups.target.text("again", lambda: _again_text(template, groups))
     rows = yield Query(text, [[values[g] for g in suspects] for values in lists])
     return {suspects[ord_ - 1] for (ord_,) in rows}

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from pgtrickle.apply.commit import CommittedRefresh, RefreshRecord, fence, write_history
+from pgtrickle.apply.commit import RefreshRecord, fence, write_history
 from pgtrickle.capture.fingerprint import fingerprints
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import MOST_PLANNED_AHEAD, begin, plan_for_many, translated
@@ -28,8 +29,7 @@ from pgtrickle.errors import (
     SourceChangedError,
     TooManyRowsError,
 )
-from pgtrickle.model.catalog import Source, StreamTable
-from pgtrickle.model.fingerprint import unchanged
+from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Frontier, Pending, Timings, Window
 from pgtrickle.model.session import apart
 from pgtrickle.pipeline.engine.spark import SparkEngine
@@ -47,14 +47,33 @@ from pgtrickle.refresh.decide import (
     since,
 )
 from pgtrickle.refresh.deltas import apply_deltas, arrange, net, read_deltas
-from pgtrickle.refresh.job import Outcome, TableRefresh, timed, timed_together
+from pgtrickle.refresh.job import Outcome
 from pgtrickle.refresh.loads import replace_rows, stage_load
+from pgtrickle.refresh.observed import Begun, ObservedSources, wanted_windows
 from pgtrickle.refresh.pending import Wanted, analyse_buffers, read_pending
+from pgtrickle.refresh.stages import (
+    AppliedRefresh,
+    Computed,
+    ComputedRefresh,
+    FailedRefresh,
+    NettedRefresh,
+    PlannedRefresh,
+    PlannedWave,
+    ReadRefresh,
+    timed,
+    timed_together,
+    without_read,
+)
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 FEW_ROWS = 10_000  # changes whose rows are rather found by an index: to read a table for them is not proportional
+
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+Read = ReadRefresh | Computed  # few changes of a mirror are computed as they come
 
 
 class _SpoiltError(Exception):
@@ -107,60 +126,75 @@ class WaveRefresher:
         *,
         guarded: bool,
     ) -> list[Outcome] | None:
-        outcomes: list[Outcome] = []
         with translated(), self._snapshot():
             with self.engine.coming():
                 moment = catalog.read_moment(self.reader)
                 tables = self._tables(ids)
                 if not may_go(tables):
                     return None
-                jobs = self._plan(tables, moment, outcomes)
-                self._compute(jobs, moment, guarded=guarded)
-            outcomes += self._finish_all(jobs, moment, initiated_by)
-        return outcomes
+                wave = self._plan(tables, moment)
+                computed = self._compute(wave.refreshes, moment, guarded=guarded)
+            return [*wave.outcomes, *self._finish_all(computed, moment, initiated_by)]
 
-    def _compute(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, *, guarded: bool = True) -> None:
-        """Reads, runs and arranges the changes of these tables; what AUTO cannot do from changes turns to FULL."""
-        moving = [job for job in jobs if job.decision.action == DIFFERENTIAL]
+    def _compute(
+        self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, *, guarded: bool = True
+    ) -> list[Computed]:
+        """Reads, nets and arranges the changes of these tables; what AUTO cannot do from changes turns to FULL."""
+        moving = [planned for planned in refreshes if planned.is_differential]
         with timed_together(moving, "read"):
-            self._expect_few(jobs)
+            self._expect_few(refreshes)
+            read: Sequence[Read]
             if guarded:
-                for job in jobs:
-                    self._step(job, "read", self._read, moment.cut)
+                read = [self._step(planned, "read", self._read, planned, moment.cut) for planned in moving]
             else:
-                self._all(read_deltas, self.reader, jobs, moment.cut, self.limits.max_delta_bytes)
-        net(self.engine, jobs)
-        self._arrange_all(jobs, moment, guarded=guarded)
+                read = self._all(read_deltas, self.reader, moving, moment.cut, self.limits.max_delta_bytes)
+        return self._computed(refreshes, read, moment, guarded=guarded)
 
-    def _expect_few(self, jobs: Sequence[TableRefresh]) -> None:
+    def _computed(
+        self,
+        refreshes: Sequence[PlannedRefresh],
+        read: Sequence[Read],
+        moment: catalog.ReadPoint,
+        *,
+        guarded: bool = True,
+    ) -> list[Computed]:
+        """What is to be written for each of `refreshes`, from what was read for those that change."""
+        netted = net(self.engine, [each for each in read if isinstance(each, ReadRefresh)])
+        arranged = self._arrange_all([each for each in netted if isinstance(each, NettedRefresh)], guarded=guarded)
+        ended = [e for e in (*read, *netted, *arranged) if isinstance(e, ComputedRefresh | FailedRefresh)]
+        found = {each.planned.table.pgt_id: each for each in ended}
+        computed = [found.get(planned.table.pgt_id) or without_read(planned) for planned in refreshes]
+        return [self._in_full(each, moment) if isinstance(each, FailedRefresh) else each for each in computed]
+
+    def _expect_few(self, refreshes: Sequence[PlannedRefresh]) -> None:
         """For the rest of the snapshot, if nothing is loaded from it: pages are in memory, as most are that changes
         touch. The planner's usual idea, of a disk with a head, is that 1,500 lookups take longer than to read and hash
         100,000 rows, which takes six times as long.
         """
-        rows = [sum(p.rows for p in job.pending.values()) for job in jobs if job.decision.action == DIFFERENTIAL]
-        if rows and max(rows) <= FEW_ROWS and not any(job.is_load for job in jobs):
+        rows = [planned.changes for planned in refreshes if planned.is_differential]
+        if rows and max(rows) <= FEW_ROWS and not any(planned.is_load for planned in refreshes):
             cost = "least(current_setting('random_page_cost')::float8, 1.1)::text"
             self.reader.execute(f"SELECT set_config('random_page_cost', {cost}, true)")
 
-    def _arrange_all(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, *, guarded: bool = True) -> None:
-        arranged = [job for job in jobs if job.delta is not None and job.error is None]
-        with timed_together(arranged, "arrange"):
-            if any(job.delta is not None and len(job.delta) > MOST_PLANNED_AHEAD for job in jobs):
+    def _arrange_all(self, netted: Sequence[NettedRefresh], *, guarded: bool) -> Sequence[Computed]:
+        with timed_together([each.planned for each in netted], "arrange"):
+            if any(len(each.delta) > MOST_PLANNED_AHEAD for each in netted):
                 plan_for_many(self.reader)
             if guarded:
-                for job in arranged:
-                    self._step(job, "arrange", self._arrange)
-            else:
-                self._all(arrange, self.reader, self.engine, arranged)
-        for job in jobs:
-            # A row on which the query fails (no other kind of DefinitionError) may have come and gone: FULL sees
-            # only what is there now.
-            is_value = isinstance(job.error, InexactValueError | TooManyRowsError) or type(job.error) is DefinitionError
-            if job.error is not None and is_value and job.table.refresh_mode == "AUTO":
-                if isinstance(job.error, TooManyRowsError):  # what it took until it gave up, and then FULL besides
-                    self._learn(job, DIFFERENTIAL, moment, besides_ms=job.table.last_full_ms or 0.0)
-                job.decision, job.error = Decision(FULL, job.error.message), None
-                job.timings = Timings({"plan": job.timings.parts.get("plan", 0.0)})  # not what FULL takes
+                return [self._step(each.planned, "arrange", self._arrange, each) for each in netted]
+            return self._all(arrange, self.reader, self.engine, netted)
+
+    def _in_full(self, failed: FailedRefresh, moment: catalog.ReadPoint) -> Computed:
+        """A row on which the query fails (no other kind of DefinitionError) may have come and gone: FULL sees only what
+        is there now."""
+        planned, error = failed.planned, failed.error
+        is_value = isinstance(error, InexactValueError | TooManyRowsError) or type(error) is DefinitionError
+        if not is_value or planned.table.refresh_mode != "AUTO":
+            return failed
+        if isinstance(error, TooManyRowsError):  # what it took until it gave up, and then FULL besides
+            self._learn(planned, DIFFERENTIAL, moment, besides_ms=planned.table.last_full_ms or 0.0)
+        timings = Timings({"plan": planned.timings.parts.get("plan", 0.0)})  # not what FULL takes
+        return without_read(replace(planned, decision=Decision(FULL, error.message), timings=timings))
 
     # -- read
     # -------------------------------------------------------------------------------------------------------------
@@ -179,66 +213,70 @@ class WaveRefresher:
     def _tables(self, ids: Sequence[int]) -> list[StreamTable]:
         return catalog.load_stream_tables(self.reader, ids)
 
-    def _plan(
-        self, tables: Sequence[StreamTable], moment: catalog.ReadPoint, outcomes: list[Outcome]
-    ) -> list[TableRefresh]:
-        """What each table needs. Tables without work (unless `include_unchanged`) or with errors are in `outcomes`."""
-        started, begun = datetime.now(UTC), time.perf_counter()
+    def _plan(self, tables: Sequence[StreamTable], moment: catalog.ReadPoint) -> PlannedWave:
+        """What each table needs. Tables without work (unless `include_unchanged`) or with errors have outcomes."""
+        begun = Begun(datetime.now(UTC), time.perf_counter())
+        seen = self._observe(tables, moment)
+        self.costs.read(self.reader, (t for t in tables if t.refresh_mode == "AUTO" and t.is_populated))
+        found = [self._planned(table, seen, moment, begun) for table in tables]
+        refreshes = [each for each in found if isinstance(each, PlannedRefresh)]
+        if any(planned.table.runs_as_author for planned in refreshes):
+            # Here, because no snapshot is exported from within a savepoint.
+            place = hand_over(self.snapshot_of)
+            refreshes = [replace(p, place=place) if p.table.runs_as_author else p for p in refreshes]
+        return PlannedWave(tuple(refreshes), tuple(each for each in found if isinstance(each, Outcome)))
+
+    def _observe(self, tables: Sequence[StreamTable], moment: catalog.ReadPoint) -> ObservedSources:
+        """What the snapshot shows of the sources, in few round trips for all tables."""
         prints = self._prints(sorted({s.relid for t in tables for s in t.watched}))
         cuts = {t.pgt_id: since(t, moment.instance, moment.cut) for t in tables}
-        windows = {t.pgt_id: Window(cut, moment.cut) for t in tables if (cut := cuts[t.pgt_id]) is not None}
-        # Of a source whose structure changed not even the buffer may be there any more; `decide` sees to that.
         wanted = {
-            (t.pgt_id, s.relid): (s.relid, windows[t.pgt_id], _columns(t, s, self.compiled(t)))
+            t.pgt_id: wanted_windows(t, Window(cut, moment.cut), prints, self.compiled(t))
             for t in tables
-            if t.pgt_id in windows
-            for s in t.captured
-            if unchanged(t.fingerprints.get(s.relid), prints.get(s.relid), ())
+            if (cut := cuts[t.pgt_id]) is not None
         }
-        counts, sizes = self._pending(list(wanted.values()))
-        self.costs.read(self.reader, (t for t in tables if t.refresh_mode == "AUTO" and t.is_populated))
-        jobs = []
-        for table in tables:
-            if not table.is_in_place:
-                outcomes.append(Outcome(table, FULL, None, _moved(table)))
-                continue
-            if table.lost_privilege is not None:
-                outcomes.append(Outcome(table, FULL, None, lost_privilege(table)))
-                continue
-            compiled = self.compiled(table)
-            if compiled is None:
-                outcomes.append(Outcome(table, PREPARE))
-                continue
-            pending = {relid: counts[w] for (pgt_id, relid), w in wanted.items() if pgt_id == table.pgt_id}
-            decision = decide(
-                table,
-                differentiable=compiled.template is not None,
-                reload=reload_reason(table, moment.instance, moment.cut, moment.time_zone),
-                fingerprints=prints,
-                pending=pending,
-                source_rows=sizes,
-                limits=self.limits,
-                past=self.costs.past(table),
-                now=moment.time,
-            )
-            compiled.texts.moved += sum(p.captured for p in pending.values())
-            # Changes that do not matter to the table are behind it all the same: its frontier lets their buffer go.
-            is_quiet = not table.refresh_requested and all(p.is_seen for p in pending.values())
-            if decision.action == PREPARE or (decision.action == NO_DATA and is_quiet and not self.include_unchanged):
-                outcomes.append(Outcome(table, decision.action, decision.reason))
-                continue
-            timings = Timings()
-            timings.add("plan", (time.perf_counter() - begun) * 1000)
-            own = {s.relid: prints.get(s.relid) for s in table.watched}
-            job = TableRefresh(table, compiled, decision, cuts[table.pgt_id], pending, own, started, timings)
-            job.settings = apart(compiled.settings, moment.session)
-            jobs.append(job)
-        authors = [job for job in jobs if job.table.runs_as_author]
-        if authors:  # here, because no snapshot is exported from within a savepoint
-            place = hand_over(self.snapshot_of)
-            for job in authors:
-                job.place = place
-        return jobs
+        counts, sizes = self._pending([w for windows in wanted.values() for w in windows.values()])
+        pending = {i: {relid: counts[w] for relid, w in windows.items()} for i, windows in wanted.items()}
+        return ObservedSources(prints, cuts, pending, sizes)
+
+    def _planned(
+        self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: Begun
+    ) -> PlannedRefresh | Outcome:
+        if not table.is_in_place:
+            return Outcome(table, FULL, None, _moved(table))
+        if table.lost_privilege is not None:
+            return Outcome(table, FULL, None, lost_privilege(table))
+        compiled = self.compiled(table)
+        if compiled is None:
+            return Outcome(table, PREPARE)
+        pending = seen.pending.get(table.pgt_id, {})
+        decision = decide(
+            table,
+            differentiable=compiled.template is not None,
+            reload=reload_reason(table, moment.instance, moment.cut, moment.time_zone),
+            fingerprints=seen.fingerprints,
+            pending=pending,
+            source_rows=seen.sizes,
+            limits=self.limits,
+            past=self.costs.past(table),
+            now=moment.time,
+        )
+        compiled.texts.moved += sum(p.captured for p in pending.values())
+        # Changes that do not matter to the table are behind it all the same: its frontier lets their buffer go.
+        is_quiet = not table.refresh_requested and all(p.is_seen for p in pending.values())
+        if decision.action == PREPARE or (decision.action == NO_DATA and is_quiet and not self.include_unchanged):
+            return Outcome(table, decision.action, decision.reason)
+        return PlannedRefresh(
+            table,
+            compiled,
+            decision,
+            seen.cuts[table.pgt_id],
+            pending,
+            {s.relid: seen.fingerprints.get(s.relid) for s in table.watched},
+            begun.at,
+            Timings({"plan": (time.perf_counter() - begun.clock) * 1000}),
+            apart(compiled.settings, moment.session),
+        )
 
     def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
         return fingerprints(self.reader, relids)
@@ -248,125 +286,138 @@ class WaveRefresher:
         analyse_buffers(self.writer, counts)
         return counts, sizes
 
-    def _read(self, job: TableRefresh, cut: Cut) -> None:
-        read_deltas(self.reader, [job], cut, self.limits.max_delta_bytes)
+    def _read(self, planned: PlannedRefresh, cut: Cut) -> Read:
+        (read,) = read_deltas(self.reader, [planned], cut, self.limits.max_delta_bytes)
+        return read
 
-    def _arrange(self, job: TableRefresh) -> None:
-        arrange(self.reader, self.engine, [job])
+    def _arrange(self, netted: NettedRefresh) -> ComputedRefresh:
+        (computed,) = arrange(self.reader, self.engine, [netted])
+        return computed
 
     # -- apply
     # ------------------------------------------------------------------------------------------------------------
 
-    def _finish_all(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, initiated_by: str) -> list[Outcome]:
+    def _finish_all(self, found: Sequence[Computed], moment: catalog.ReadPoint, initiated_by: str) -> list[Outcome]:
         """Deltas in one transaction: one commit for all. When one fails, each in its own, so that it fails alone."""
-        small = [job for job in jobs if not job.is_load and job.error is None]
+        small = [each for each in found if isinstance(each, ComputedRefresh) and not each.planned.is_load]
         outcomes: list[Outcome] = []
         if len(small) > 1:
             try:
                 with translated(), self.writer.transaction():
-                    outcomes = self._write(small, moment, initiated_by)
+                    outcomes = [each.outcome() for each in self._write(small, moment, initiated_by)]
             except PgtrickleError:
                 outcomes = []
         # Loads last: they may be long, and they still read from the snapshot while they write.
-        left = [job for job in jobs if not outcomes or job.is_load or job.error is not None]
-        return outcomes + [self._finish(job, moment, initiated_by) for job in sorted(left, key=lambda j: j.is_load)]
+        done = {outcome.table.pgt_id for outcome in outcomes}
+        left = [each for each in found if each.planned.table.pgt_id not in done]
+        left.sort(key=lambda each: each.planned.is_load)
+        return outcomes + [self._finish(each, moment, initiated_by) for each in left]
 
-    def _finish(self, job: TableRefresh, moment: catalog.ReadPoint, initiated_by: str) -> Outcome:
+    def _finish(self, computed: Computed, moment: catalog.ReadPoint, initiated_by: str) -> Outcome:
+        if isinstance(computed, FailedRefresh):
+            return computed.outcome()
         try:
-            if job.error is not None:
-                raise job.error
             with translated(), self.writer.transaction():
-                (outcome,) = self._write([job], moment, initiated_by)
-                if outcome.error is not None:
-                    raise outcome.error  # what was staged goes with the transaction
+                (written,) = self._write([computed], moment, initiated_by)
+                if isinstance(written, FailedRefresh):
+                    raise written.error  # what was staged goes with the transaction
         except PgtrickleError as error:
-            return Outcome(job.table, job.decision.action, job.decision.reason, error)
-        return outcome
+            return FailedRefresh(computed.planned, error).outcome()
+        return written.outcome()
 
-    def _write(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, initiated_by: str) -> list[Outcome]:
-        """Inside a transaction: rows, frontiers and history."""
-        stages: dict[int, str] = {}
-        for job in jobs:
-            if job.is_load:
-                with timed_together([job], "stage"), applied(self.reader, job.settings):
-                    stages[job.table.pgt_id] = stage_load(self.reader, self.writer, self.engine, job, self.bulk_bytes)
-        records = [self._record(job, moment, initiated_by) for job in jobs]
-        if any(job.is_load or (job.arrays and len(job.arrays[0]) > MOST_PLANNED_AHEAD) for job in jobs):
+    def _write(
+        self, refreshes: Sequence[ComputedRefresh], moment: catalog.ReadPoint, initiated_by: str
+    ) -> list[AppliedRefresh | FailedRefresh]:
+        """Inside a transaction: rows, frontiers and history. A table that somebody else has refreshed fails."""
+        stages = self._stage_loads(refreshes)
+        records = {c.planned.table.pgt_id: self._record(c.planned, moment, initiated_by) for c in refreshes}
+        if any(computed.has_more_rows_than(MOST_PLANNED_AHEAD) for computed in refreshes):
             plan_for_many(self.writer)
         # Only now: a long load must not lock the catalog row while it is read.
-        moved = fence(self.writer, records)
-        rows = self._apply_all([job for job in jobs if job.table.pgt_id in moved], stages)
-        outcomes: list[Outcome] = []
-        written: list[CommittedRefresh] = []
-        for job, record in zip(jobs, records, strict=True):
-            if record.pgt_id not in moved:
-                fenced = FencedError(f"stream table {record.pgt_id} was refreshed or changed by somebody else first")
-                outcomes.append(Outcome(job.table, record.action, record.reason, fenced))
-                continue
-            inserted, deleted = rows[record.pgt_id]
-            job.compiled.texts.moved += inserted + deleted
-            timings = job.timings.to_json()
-            if not job.is_silent:
-                written.append(CommittedRefresh(record, inserted, deleted, timings))
-            outcomes.append(Outcome(job.table, record.action, record.reason, None, inserted, deleted, timings))
-        if written:
-            write_history(self.writer, written)
+        moved = fence(self.writer, list(records.values()))
+        rows = self._apply_all([c for c in refreshes if c.planned.table.pgt_id in moved], stages)
+        found: list[AppliedRefresh | FailedRefresh] = []
+        for planned in (computed.planned for computed in refreshes):
+            pgt_id = planned.table.pgt_id
+            if pgt_id in moved:
+                found.append(AppliedRefresh(planned, records[pgt_id], *rows[pgt_id]))
+            else:
+                fenced = FencedError(f"stream table {pgt_id} was refreshed or changed by somebody else first")
+                found.append(FailedRefresh(planned, fenced))
+        self._note([each for each in found if isinstance(each, AppliedRefresh)], moment)
+        return found
+
+    def _stage_loads(self, refreshes: Sequence[ComputedRefresh]) -> dict[int, str]:
+        """The staging table of each table that is loaded."""
+        stages: dict[int, str] = {}
+        for planned in (computed.planned for computed in refreshes if computed.planned.is_load):
+            with timed_together([planned], "stage"), applied(self.reader, planned.settings):
+                stage = stage_load(self.reader, self.writer, self.engine, planned, self.bulk_bytes)
+            stages[planned.table.pgt_id] = stage
+        return stages
+
+    def _note(self, refreshes: Sequence[AppliedRefresh], moment: catalog.ReadPoint) -> None:
+        """What is kept of refreshes besides their rows: history, costs, how much has moved."""
+        for applied_one in refreshes:
+            applied_one.planned.compiled.texts.moved += applied_one.inserted + applied_one.deleted
+        shown = [each for each in refreshes if not each.planned.is_silent]
+        if shown:
+            write_history(self.writer, [each.committed() for each in shown])
             # The transaction that holds the cut is there until we commit: netting out a buffer waits for it
             # (capture/compact.py).
             if self.reader is not self.writer:
                 self.reader.execute("SELECT")
-        for job in jobs:
-            if job.table.pgt_id in moved and job.decision.action != NO_DATA:
-                is_load = job.decision.action not in (FULL, DIFFERENTIAL) or not job.table.is_populated
-                self._learn(job, LOAD if is_load else job.decision.action, moment)
-        return outcomes
+        for planned in (each.planned for each in refreshes):
+            if planned.decision.action != NO_DATA:
+                is_load = planned.decision.action not in (FULL, DIFFERENTIAL) or not planned.table.is_populated
+                self._learn(planned, LOAD if is_load else planned.decision.action, moment)
 
-    def _record(self, job: TableRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
+    def _record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
+        table = planned.table
         return RefreshRecord(
-            job.table.pgt_id,
-            job.table.epoch,
-            {**(job.table.origins or {}), **Frontier({moment.instance.key: moment.cut}).to_json()},
+            table.pgt_id,
+            table.epoch,
+            {**(table.origins or {}), **Frontier({moment.instance.key: moment.cut}).to_json()},
             moment.time,
-            job.started_at,
-            job.decision.action,
-            job.decision.reason,
-            "INITIAL" if not job.table.is_populated else "MANUAL" if job.table.refresh_requested else initiated_by,
-            sum(p.rows for p in job.pending.values()),
-            job.table.refresh_requested_at,
-            job.fingerprints,
-            {"time_zone": moment.time_zone, "functions": job.table.functions},
+            planned.started_at,
+            planned.decision.action,
+            planned.decision.reason,
+            "INITIAL" if not table.is_populated else "MANUAL" if table.refresh_requested else initiated_by,
+            planned.changes,
+            table.refresh_requested_at,
+            planned.fingerprints,
+            {"time_zone": moment.time_zone, "functions": table.functions},
         )
 
-    def _learn(self, job: TableRefresh, kind: str, moment: catalog.ReadPoint, *, besides_ms: float = 0.0) -> None:
-        rows = sum(p.rows for p in job.pending.values())
-        self.costs.learn(job.table, kind, rows, job.timings.total_ms + besides_ms, moment.time)
+    def _learn(self, planned: PlannedRefresh, kind: str, moment: catalog.ReadPoint, *, besides_ms: float = 0.0) -> None:
+        self.costs.learn(planned.table, kind, planned.changes, planned.timings.total_ms + besides_ms, moment.time)
 
-    def _apply_all(self, jobs: Sequence[TableRefresh], stages: Mapping[int, str]) -> dict[int, tuple[int, int]]:
+    def _apply_all(self, refreshes: Sequence[ComputedRefresh], stages: Mapping[int, str]) -> dict[int, tuple[int, int]]:
         """Rows inserted and deleted, by table."""
         found: dict[int, tuple[int, int]] = {}
-        for job in jobs:
-            if (stage := stages.get(job.table.pgt_id)) is not None:
-                with timed(job, "apply"), applied(self.writer, job.settings):
-                    found[job.table.pgt_id] = replace_rows(self.writer, job, stage)
-        rest = [job for job in jobs if job.table.pgt_id not in found]
-        with timed_together([job for job in rest if job.decision.action == DIFFERENTIAL], "apply"):
+        for planned in (computed.planned for computed in refreshes):
+            if (stage := stages.get(planned.table.pgt_id)) is not None:
+                with timed(planned, "apply"), applied(self.writer, planned.settings):
+                    found[planned.table.pgt_id] = replace_rows(self.writer, planned, stage)
+        rest = [computed for computed in refreshes if computed.planned.table.pgt_id not in found]
+        with timed_together([c.planned for c in rest if c.planned.is_differential], "apply"):
             return found | apply_deltas(self.writer, rest)
 
-    def _step(self, job: TableRefresh, part: str, step: Callable[..., None], *args: Any) -> None:
+    def _step(
+        self, planned: PlannedRefresh, part: str, step: Callable[P, Result], *args: P.args, **kwargs: P.kwargs
+    ) -> Result | FailedRefresh:
         """Runs one table's step, so that its failure leaves the snapshot usable for the others."""
-        if job.error is not None:
-            return
         try:
-            with timed_together([job], part), translated(), self.reader.transaction():
-                step(job, *args)
+            with timed_together([planned], part), translated(), self.reader.transaction():
+                return step(*args, **kwargs)
         except PgtrickleError as error:
-            job.error = error
+            return FailedRefresh(planned, error)
 
-    def _all(self, step: Callable[..., None], *args: Any) -> None:
+    def _all(self, step: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """The same step of all tables, without savepoints."""
         try:
             with translated():
-                step(*args)
+                return step(*args, **kwargs)
         except PgtrickleError as error:
             raise _SpoiltError from error
 
@@ -377,10 +428,3 @@ def _moved(table: StreamTable) -> SourceChangedError:
         f"the table {table.full_name} was dropped, renamed or moved to another schema",
         hint=f"put it back and resume, or SELECT pgtrickle.repair_stream_table('{table.full_name}')",
     )
-
-
-def _columns(table: StreamTable, source: Source, compiled: Compiled | None) -> frozenset[int] | None:
-    """The columns whose changes matter; None where all do, because the table is recomputed."""
-    if compiled is None or compiled.template is None or table.effective_mode == "FULL":
-        return None
-    return source.columns

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Clamped, Context, Decimal, Inexact, InvalidOperation, Overflow, Rounded, Subnormal
 from typing import TYPE_CHECKING
 
-from pgtrickle.model.flow import Delta
+from pgtrickle.model.flow import Delta, SumDelta
 from pgtrickle.pipeline.codec import PRECISION, SCALE
 
 if TYPE_CHECKING:
@@ -38,12 +38,13 @@ class OverflowTotals:
 
     def back(self, table: int, delta: Delta) -> Delta:
         """What Spark has found for a table, with what it was not given."""
-        columns, keys = dict(delta.columns), delta.columns["k"]
-        for (slot, of), totals in self.totals.items():
+        sums = list(delta.sums)
+        for (slot, of), taken in self.totals.items():
             if of == table:
-                sums = zip(columns[f"s{slot}_s"], keys, strict=True)
-                columns[f"s{slot}_s"] = [_EXACT.add(s, totals[k]) if k in totals else s for s, k in sums]
-        return Delta(columns, frozenset(self.lost.get(table, ())))
+                found = zip(sums[slot].totals, delta.keys, strict=True)
+                totals = [_EXACT.add(s or Decimal(0), taken[k]) if k in taken else s for s, k in found]
+                sums[slot] = SumDelta(sums[slot].rows, totals)
+        return replace(delta, sums=tuple(sums), lost=frozenset(self.lost.get(table, ())))
 
     def take(self, slot: int, table: int, key: str, weight: int, text: str) -> None:
         value = Decimal(text)

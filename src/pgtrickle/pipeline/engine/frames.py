@@ -29,12 +29,12 @@ class DeltaRows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, name: str) -> pa.Array:
-        """A column, as a table would give it."""
-        import pyarrow as pa
 
-        place = names(self.slots).index(name)
-        return pa.array([row[place] for row in self.rows], text_types(self.slots)[place])
+def signed_keys(leaf: pa.Table | DeltaRows) -> tuple[list[int], list[str]]:
+    """The weight and the key of each row of a leaf: all that one of whole rows has."""
+    if isinstance(leaf, DeltaRows):
+        return [row[0] for row in leaf.rows], [row[1] for row in leaf.rows]
+    return leaf.column("w").to_pylist(), leaf.column("k").to_pylist()
 
 
 def from_batches(batches: Sequence[pa.Table], slots: DeltaLayout) -> pa.Table:

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.errors import EngineLostError, InvariantError, PgtrickleError
-from pgtrickle.model.flow import Delta
+from pgtrickle.model.flow import Delta, ExtremeDelta, SumDelta
 from pgtrickle.pipeline import expressions
 from pgtrickle.pipeline.delta_layout import DeltaLayout
 from pgtrickle.pipeline.engine.batcher import Batcher
@@ -103,7 +103,7 @@ class SparkEngine:
         """All small items as one job, each large one as its own, side by side."""
         batches: list[list[int]] = [[p] for p, item in enumerate(items) if len(item.leaf) > BATCH_ROWS]
         batches.append([p for p, item in enumerate(items) if 0 < len(item.leaf) <= BATCH_ROWS])
-        results = [Delta({n: [] for n in result_names(item.slots)}) for item in items]
+        results = [_delta(item.slots, []) for item in items]
 
         def job(positions: list[int]) -> None:
             for position, delta in zip(positions, self._job([items[p] for p in positions]), strict=True):
@@ -195,7 +195,6 @@ class SparkEngine:
             max(i.slots.extremes for i in items),
             any(i.slots.every for i in items),
         )
-        columns = result_names(slots)
         leaf, misfits = combine([item.leaf for item in items], slots)
         is_bulk = len(items) == 1 and len(leaf) > BATCH_ROWS
         with self._errors():
@@ -203,13 +202,13 @@ class SparkEngine:
             net = _net(self._frame(leaf, bulk=is_bulk), slots)
             if is_bulk:
                 table = net.toArrow()
-                return [misfits.back(0, Delta({n: table.column(n).to_pylist() for n in columns}))]
+                return [misfits.back(0, _typed(slots, [table.column(n).to_pylist() for n in result_names(slots)]))]
             # Rows, because toArrow asks the server for the schema first.
             collected = net.collect()
         split: list[list[Sequence[Any]]] = [[] for _ in items]
         for row in map(tuple, collected):  # plain ones: a Row looks at what it is asked for
             split[row[0]].append(row)
-        return [misfits.back(number, _columnar(columns, rows)) for number, rows in enumerate(split)]
+        return [misfits.back(number, _delta(slots, rows)) for number, rows in enumerate(split)]
 
     def _frame(self, table: pa.Table, *, bulk: bool = False) -> DataFrame:
         return self._connected(bulk=bulk).createDataFrame(table).coalesce(1)
@@ -308,11 +307,19 @@ def _identity(key: Column) -> Column:
     return f.xxhash64(key)
 
 
-def _columnar(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Delta:
-    """Rows of a result, table number first, as columns."""
+def _delta(slots: DeltaLayout, rows: Sequence[Sequence[Any]]) -> Delta:
+    """Rows of a result, table number first."""
     if not rows:
-        return Delta({n: [] for n in names})
-    return Delta(dict(zip(names, list(map(list, zip(*rows, strict=True)))[1:], strict=True)))
+        return _typed(slots, [[] for _ in result_names(slots)])
+    return _typed(slots, list(map(list, zip(*rows, strict=True)))[1:])
+
+
+def _typed(slots: DeltaLayout, columns: Sequence[list[Any]]) -> Delta:
+    """Columns in the order of `result_names`, by their meaning."""
+    identities, weights, keys, *rest = columns
+    pairs = list(zip(rest[::2], rest[1::2], strict=True))
+    sums = tuple(SumDelta(rows, totals) for rows, totals in pairs[: slots.sums])
+    return Delta(identities, weights, keys, sums, tuple(ExtremeDelta(*pair) for pair in pairs[slots.sums :]))
 
 
 def _net(frame: DataFrame, slots: DeltaLayout) -> DataFrame:

@@ -9,7 +9,7 @@ the first step takes the windows of the sources; where nothing is, it evaluates 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from pgtrickle.model.catalog import Column, Relation
@@ -85,6 +85,61 @@ class CycleMember:
         """All rows of the working table in the form in which they travel."""
         row = encoded([exact(f"w.c{n}", c.base) for c, n in zip(self.columns, self.numbers, strict=True)])
         return f"SELECT {row} FROM {self.came} AS w"
+
+
+@dataclass(frozen=True, slots=True)
+class FixpointStep:
+    """One step of one member. Without a statement nothing has come that it reads."""
+
+    number: int
+    member: CycleMember
+    sql: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Rows that a step has found for a member."""
+
+    relid: int
+    step: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class FixpointProgress:
+    """How far an evaluation has come. `last`: the number of each member's last step."""
+
+    members: tuple[CycleMember, ...]
+    anew: bool
+    step: int = 0
+    last: Mapping[int, int] = field(default_factory=dict)
+    arrivals: tuple[Arrival, ...] = ()
+
+    def next_step(self, member: CycleMember, windows: Mapping[int, ChangedSource]) -> FixpointStep:
+        """`windows`: changes of sources outside of the cycle, which the first step takes."""
+        number, since = self.step + 1, self.last.get(member.relid)
+        if since is None and self.anew:
+            return FixpointStep(number, member, member.whole(number))
+        changed = {r: c for r, c in windows.items() if r in member.reads} if since is None else {}
+        for other in self.members:
+            rows = sum(a.rows for a in self.arrivals if a.relid == other.relid and a.step >= (since or 0))
+            if rows and other.relid in member.reads:
+                changed[other.relid] = other.since(since or 0, rows)
+        return FixpointStep(number, member, member.further(number, changed) if changed else None)
+
+    def after(self, step: FixpointStep, rows: int) -> FixpointProgress:
+        came = (Arrival(step.member.relid, step.number, rows),) if rows else ()
+        last = {**self.last, step.member.relid: step.number}
+        return replace(self, step=step.number, last=last, arrivals=self.arrivals + came)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the last round, a step of each member, has brought nothing."""
+        return all(a.step <= self.step - len(self.members) for a in self.arrivals)
+
+    @property
+    def rows_after_first_round(self) -> int:
+        return sum(a.rows for a in self.arrivals if a.step > len(self.members))
 
 
 def define(
