@@ -9,17 +9,21 @@ import pytest
 
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.capture.trim import index_long_buffers, trim, trim_all
-from pgtrickle.capture.windows import changes, pending_statement, window_predicate
 from pgtrickle.db import Connection, connect
-from pgtrickle.model.flow import Cut, Window
+from pgtrickle.model.flow import Cut, Pending, Window
+from pgtrickle.model.identifiers import buffer_name
+from pgtrickle.refresh.pending import read_pending
 from tests.conftest import Database
+
+# The definition of a window, which `Window.predicate` has to agree with.
+VISIBLE = "pg_visible_in_snapshot(xid, '{upto}') AND NOT pg_visible_in_snapshot(xid, '{since}')"
 
 
 class Reader:
     """Takes cuts and collects the windows between them."""
 
     def __init__(self, database: Database, relid: int) -> None:
-        self.conn = database.connect(autocommit=False)
+        self.conn = connect(database.dsn, role="test", autocommit=False)
         self.relid = relid
         self.cut = self._now()
         self.conn.rollback()
@@ -33,17 +37,22 @@ class Reader:
 
     def tick(self) -> list[int]:
         cut = self._now()
-        rows = self.conn.execute(changes(self.relid, Window(self.cut, cut), [1])).fetchall()
-        text = window_predicate(f"'{self.cut}'::pg_snapshot", f"'{cut}'::pg_snapshot")
-        same = self.conn.execute(f"SELECT c1 FROM pgtrickle_changes.changes_{self.relid} WHERE {text}").fetchall()
-        pending = self.conn.execute(pending_statement([(self.relid, self.cut)])).fetchall()
+        window = Window(self.cut, cut)
+        found = self._values(window.predicate())
+        same = self._values(VISIBLE.format(since=self.cut, upto=cut))
+        wanted = (self.relid, window, None)
+        pending, _ = read_pending(self.conn, [wanted])
         self.conn.rollback()
-        found = sorted(value for _, value in rows)
-        assert found == sorted(value for (value,) in same)
-        assert pending[0][:4] == (0, self.relid, len(found), False)
+        assert found == same
+        count = len(found)
+        assert pending == {wanted: Pending(count, truncated=False, is_seen=not count, captured=count)}
         self.cut = cut
         self.seen += found
         return found
+
+    def _values(self, condition: str) -> list[int]:
+        rows = self.conn.execute(f"SELECT c1 FROM {buffer_name(self.relid)} WHERE {condition} ORDER BY 1").fetchall()
+        return [value for (value,) in rows]
 
 
 @pytest.fixture

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from pgtrickle import telemetry
 from pgtrickle.telemetry import event, redact, set_up_logging
 
 
@@ -53,3 +56,17 @@ def test_text_lines_are_one_line() -> None:
 def test_redact_removes_secrets(text: str) -> None:
     assert "hunter2" not in redact(text)
     assert "***" in redact(text)
+
+
+def test_every_event_has_a_constant_and_every_constant_an_event() -> None:
+    known = {name for name in vars(telemetry) if name.isupper() and not name.startswith("_")}
+    used: set[str] = set()
+    literal: list[str] = []
+    for path in Path(telemetry.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "event":
+                literal += [str(path)] if not isinstance(node.args[0], ast.Name) else []
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                used.add(node.id)
+    assert literal == []
+    assert known - used == set()

@@ -53,20 +53,6 @@ def ensure_capture(
     return True
 
 
-def remove_capture(
-    conn: Connection,
-    relid: int,
-    *,
-    deadline_s: float = DEADLINE_S,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
-    """Drops triggers, function, buffer and record. Harmless when they or the table are gone."""
-    with translated():
-        _require_idle(conn)
-        _retried(lambda: _remove(conn, relid), f"removing capture of table {relid}", deadline_s, clock, sleep)
-
-
 def collect_garbage(conn: Connection) -> list[int]:
     """Removes capture that nobody needs; tables that are busy are left for the next time. Returns what was removed."""
     with translated():

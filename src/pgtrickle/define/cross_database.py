@@ -23,7 +23,7 @@ from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.origin.sessions import OriginDatabase, OriginSessions
 from pgtrickle.pipeline.text.references import reference_at, references_to
 from pgtrickle.pipeline.text.tokens import without_constants
-from pgtrickle.telemetry import event
+from pgtrickle.telemetry import DEFINITION_REFUSED, event
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -115,7 +115,7 @@ def _refuse(home: Connection, asked: PendingDefinition, error: PgtrickleError) -
         )
     log.warning(
         "A definition was refused" if is_final else "A definition waits",
-        extra=event("definer.refused", table=f"{asked.schema}.{asked.name}", detail=error.one_line()),
+        extra=event(DEFINITION_REFUSED, table=f"{asked.schema}.{asked.name}", detail=error.one_line()),
     )
 
 

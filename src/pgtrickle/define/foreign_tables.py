@@ -26,7 +26,7 @@ from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
 from pgtrickle.model.texts import same_text
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.text.references import references_to
-from pgtrickle.telemetry import event
+from pgtrickle.telemetry import DEFINITION_KEPT, event
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -94,7 +94,7 @@ def serve_shared(home: Connection, dsn: str, origins: OriginSessions) -> int:
                 raise
         except PgtrickleError as error:
             log.warning(
-                "A stream table stays as it is", extra=event("definer.stays", pgt_id=pgt_id, detail=error.one_line())
+                "A stream table stays as it is", extra=event(DEFINITION_KEPT, pgt_id=pgt_id, detail=error.one_line())
             )
     return moved
 

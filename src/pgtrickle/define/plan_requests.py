@@ -21,7 +21,7 @@ from pgtrickle.errors import ConfigError, DefinitionError, InvariantError, Pgtri
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.templates.explain import plan_lines
-from pgtrickle.telemetry import event
+from pgtrickle.telemetry import PLAN_REFUSED, event
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -81,7 +81,7 @@ def tell_plans(home: Connection, dsn: str, origins: OriginSessions) -> None:
             if home.closed or home.broken:
                 raise
             answer["message"] = error.one_line()
-            log.info("A plan was not told", extra=event("planner.refused", detail=answer["message"]))
+            log.info("A plan was not told", extra=event(PLAN_REFUSED, detail=answer["message"]))
         with translated():
             home.execute(statement("plan_told"), answer)
 

@@ -20,7 +20,7 @@ from pgtrickle.errors import (
 from pgtrickle.ipc.channel import Finished, TableResult
 from pgtrickle.model.work import PERMANENT, RETRYABLE, SUCCEEDED, QueuedUnit
 from pgtrickle.refresh.job import Outcome
-from pgtrickle.telemetry import event
+from pgtrickle.telemetry import LEASE_BROKEN, LEASE_FAILED, event
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +47,11 @@ def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit]) -> Finished:
     except TransientError as error:
         return _all_failed(jobs, RETRYABLE, error.one_line())
     except PgtrickleError as error:
-        log.error("A lease failed", extra=event("runtime.lease_failed", database=site.name, detail=error.one_line()))
+        log.error("A lease failed", extra=event(LEASE_FAILED, database=site.name, detail=error.one_line()))
         return _all_failed(jobs, PERMANENT, error.one_line())
     except Exception as error:
         # A fault of ours must be seen, and must not take the other databases down.
-        log.exception("A lease broke", extra=event("runtime.lease_broken", database=site.name))
+        log.exception("A lease broke", extra=event(LEASE_BROKEN, database=site.name))
         worker.close()
         return _all_failed(jobs, RETRYABLE, f"{type(error).__name__}: {error}")
     finally:

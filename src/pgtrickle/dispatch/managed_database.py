@@ -17,7 +17,7 @@ from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh.cost_history import CostHistoryCache
 from pgtrickle.settings import Settings
-from pgtrickle.telemetry import event
+from pgtrickle.telemetry import DEFINER_FAILED, event
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class ManagedDatabase:
         except PgtrickleError as error:
             log.warning(
                 "Definitions were not looked at",
-                extra=event("definer.failed", database=self.name, detail=error.one_line()),
+                extra=event(DEFINER_FAILED, database=self.name, detail=error.one_line()),
             )
         finally:
             self._defining.release()

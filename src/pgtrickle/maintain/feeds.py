@@ -14,7 +14,7 @@ from pgtrickle.errors import PgtrickleError
 from pgtrickle.publish.lag import LagWatch
 from pgtrickle.publish.subscribers import Feed, alert, laggards, look_at_feeds
 from pgtrickle.settings import Settings
-from pgtrickle.telemetry import event
+from pgtrickle.telemetry import FEED_CAPTURE_FAILED, SUBSCRIBER_LAG, event
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -50,7 +50,7 @@ class FeedMaintainer:
             log.warning(
                 "A subscriber is far behind; changes are kept for it",
                 extra=event(
-                    "publish.subscriber_lag",
+                    SUBSCRIBER_LAG,
                     database=self._name,
                     table=laggard.table,
                     subscriber=laggard.name,
@@ -70,6 +70,6 @@ class FeedMaintainer:
         except PgtrickleError as error:
             log.info(
                 "A stream table is not captured for its subscribers yet",
-                extra=event("publish.capture_failed", database=self._name, source=feed.relid, detail=error.one_line()),
+                extra=event(FEED_CAPTURE_FAILED, database=self._name, source=feed.relid, detail=error.one_line()),
             )
             return False

@@ -17,7 +17,7 @@ from pgtrickle.db.connect import Connection, connect, pooler_of, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.settings import Settings
-from pgtrickle.telemetry import event
+from pgtrickle.telemetry import BUFFER_COMPACTED, BUFFERS_FAILED, event
 
 log = logging.getLogger(__name__)
 
@@ -74,13 +74,13 @@ class Cleaner:
                     for relid, rows in self._compactor.round(conn, threshold, bounded=bounded).items():
                         log.info(
                             "Buffer netted out",
-                            extra=event("capture.compacted", database=self._name, source=relid, rows=rows),
+                            extra=event(BUFFER_COMPACTED, database=self._name, source=relid, rows=rows),
                         )
                 index_long_buffers(conn, bounded=bounded)
         except PgtrickleError as error:
             log.warning(
                 "Buffers were not looked after",
-                extra=event("capture.buffers_failed", database=self._name, detail=error.one_line()),
+                extra=event(BUFFERS_FAILED, database=self._name, detail=error.one_line()),
             )
 
 

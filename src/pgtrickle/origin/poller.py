@@ -13,7 +13,7 @@ from pgtrickle.broker.ledger import SourceScan
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.model.flow import Cut
 from pgtrickle.origin.poll_session import BACKOFF_SECONDS, STATEMENT_SECONDS, OriginSession
-from pgtrickle.telemetry import event
+from pgtrickle.telemetry import POLL_BROKEN, event
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class OriginPoller:
             self._failed(error.one_line())
             return
         except Exception as error:
-            log.exception("A look broke", extra=event("runtime.look_broken"))
+            log.exception("A look broke", extra=event(POLL_BROKEN))
             self._failed(f"{type(error).__name__}: {error}")
             return
         self._failures, self.problem = 0, None

@@ -21,7 +21,7 @@ from pgtrickle.model.flow import Cut
 from pgtrickle.origin.poll_session import OriginSession
 from pgtrickle.origin.poller import OriginPoller
 from pgtrickle.settings import Settings, Sources
-from pgtrickle.telemetry import event
+from pgtrickle.telemetry import BROKER_FULL, ORIGIN_BACK, ORIGIN_LOST, event
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ class OriginChangeTracker:
         if unfit and not self._unfit:
             log.warning(
                 "The broker has no room for all sources; those are looked at directly",
-                extra=event("broker.full", database=reader, sources=unfit, most=CAPACITY),
+                extra=event(BROKER_FULL, database=reader, sources=unfit, most=CAPACITY),
             )
         self._unfit = unfit
 
@@ -220,9 +220,9 @@ class OriginChangeTracker:
         if lookout.problem != origin.told:
             fields = {"origin": origin.name, **({"detail": lookout.problem} if lookout.problem else {})}
             if lookout.problem is None:
-                log.info("Another database can be looked at again", extra=event("runtime.origin_back", **fields))
+                log.info("Another database can be looked at again", extra=event(ORIGIN_BACK, **fields))
             elif origin.told is None:
-                log.warning("Another database cannot be looked at", extra=event("runtime.origin_lost", **fields))
+                log.warning("Another database cannot be looked at", extra=event(ORIGIN_LOST, **fields))
                 origin.since.clear()  # on its return it may be a promoted standby: see Ledger.forget
             origin.told = lookout.problem
         return changed

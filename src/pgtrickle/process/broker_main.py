@@ -19,7 +19,7 @@ from pgtrickle.ipc.wake_socket import bell_path, ring
 from pgtrickle.origin.poll_session import BACKOFF_SECONDS, STATEMENT_SECONDS, OriginSession
 from pgtrickle.process.parent import end_with_parent, stop_on_signals
 from pgtrickle.settings import Sources
-from pgtrickle.telemetry import event, set_up_logging
+from pgtrickle.telemetry import BROKER_ORIGIN_LOST, event, set_up_logging
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class OriginThread:
             except PgtrickleError as error:  # its readers find no fresh answer, and out for themselves
                 if not failures:
                     fields = {"origin": f"{wanted.server}/{wanted.database}", "detail": error.one_line()}
-                    log.warning("The broker cannot look at a database", extra=event("broker.origin_lost", **fields))
+                    log.warning("The broker cannot look at a database", extra=event(BROKER_ORIGIN_LOST, **fields))
                 self._ledger.forget()
                 pause = max(pause, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1

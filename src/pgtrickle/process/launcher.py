@@ -31,7 +31,7 @@ from pgtrickle.process.supervisor import SupervisedProcess
 from pgtrickle.servers.server_process import private_directory
 from pgtrickle.servers.spark_keeper import SparkSupervisor
 from pgtrickle.settings import Settings, Sources
-from pgtrickle.telemetry import RUN_STARTED, RUN_STOPPED, event, redact
+from pgtrickle.telemetry import CHILD_ENDED, NOTHING_INSTALLED, RUN_STARTED, RUN_STOPPED, UNINSTALLED, event, redact
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class Launcher:
             if status == schedulerprocess.NOT_INSTALLED:
                 next(w for w in self._watches if w.server == key[0]).forget(key[1])
                 del self._schedulers[key]
-                log.info("A database is without pgtrickle", extra=event("runtime.uninstalled", database=key[2]))
+                log.info("A database is without pgtrickle", extra=event(UNINSTALLED, database=key[2]))
             else:
                 self._note(child, status, key[2])
         self._tell(bool(wanted))
@@ -169,7 +169,7 @@ class Launcher:
         if status is None or self._stop.is_set():
             return
         fields = {"kind": child.kind, "status": status, **({"database": database} if database else {})}
-        log.warning("A process ended; starting it again", extra=event("runtime.child_ended", **fields))
+        log.warning("A process ended; starting it again", extra=event(CHILD_ENDED, **fields))
 
     def _free_slot(self) -> int | None:
         taken = {slot for slot, _ in self._schedulers.values()} | {slot for slot, _, _ in self._leaving}
@@ -199,7 +199,7 @@ class Launcher:
         self._is_told = True
         log.warning(
             "No database of this server has pgtrickle: run `pgtrickle install DSN`; it is noticed at once",
-            extra=event("runtime.nothing_installed", server=", ".join(redact(w.server) for w in self._watches)),
+            extra=event(NOTHING_INSTALLED, server=", ".join(redact(w.server) for w in self._watches)),
         )
 
     def _publish(self) -> None:

@@ -14,7 +14,7 @@ from pgtrickle.ipc.fleet_memory import FleetMemory
 from pgtrickle.process.parent import end_with_parent, stop_on_signals
 from pgtrickle.servers.spark_address import RemoteSparkAddress, SparkUrlWaiter
 from pgtrickle.settings import Settings
-from pgtrickle.telemetry import event, set_up_logging
+from pgtrickle.telemetry import SPARK_COLD, event, set_up_logging
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def _warm_up(engine: object, stop: threading.Event) -> None:
             if stop.is_set():
                 return
     except TransientError as error:
-        log.warning("Spark could not be warmed up", extra=event("runtime.spark_cold", detail=error.message))
+        log.warning("Spark could not be warmed up", extra=event(SPARK_COLD, detail=error.message))
     except RuntimeError:  # the engine was closed under it
         if not stop.is_set():
             raise

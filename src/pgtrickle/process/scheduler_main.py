@@ -33,7 +33,7 @@ from pgtrickle.process.parent import end_with_parent, stop_on_signals
 from pgtrickle.process.pipeline_main import memory_path, socket_path
 from pgtrickle.scheduler.tick import DatabaseScheduler
 from pgtrickle.settings import Sources
-from pgtrickle.telemetry import DATABASE_BACK, DATABASE_LOST, event, set_up_logging
+from pgtrickle.telemetry import DATABASE_BACK, DATABASE_LOST, LOOP_ENDED, event, set_up_logging
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -119,7 +119,7 @@ class SchedulerProcess:
                     return NOT_INSTALLED
                 log.error(
                     "Scheduler ended",
-                    extra=event("runtime.loop_ended", database=self._task.name, detail=error.one_line()),
+                    extra=event(LOOP_ENDED, database=self._task.name, detail=error.one_line()),
                 )
                 return 1
         return 0

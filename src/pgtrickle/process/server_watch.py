@@ -15,7 +15,15 @@ from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.process.leader_lock import LeaderLock, new_holder
 from pgtrickle.settings import Sources
-from pgtrickle.telemetry import event, redact
+from pgtrickle.telemetry import (
+    SERVER_ACTIVE,
+    SERVER_LOST,
+    SERVER_RECOVERY,
+    SERVER_WAITING,
+    SUPERUSER_SESSION,
+    event,
+    redact,
+)
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +117,7 @@ class ServerWatch:
             log.warning(
                 "Connected as a superuser; let the service role log in and connect as it",
                 extra=event(
-                    "runtime.superuser_session",
+                    SUPERUSER_SESSION,
                     role=name,
                     hint=f"ALTER ROLE {service} LOGIN PASSWORD '...'; then pgtrickle run --server as {service}",
                 ),
@@ -164,12 +172,13 @@ class ServerWatch:
         if state == self.state:
             return
         said = {
-            ACTIVE: "This launcher is the active one",
-            WAITING: "Another launcher is active; standing by",
-            RECOVERY: "The server is a standby; waiting for its promotion",
-            LOST: "Server is not reachable",
+            ACTIVE: (SERVER_ACTIVE, "This launcher is the active one"),
+            WAITING: (SERVER_WAITING, "Another launcher is active; standing by"),
+            RECOVERY: (SERVER_RECOVERY, "The server is a standby; waiting for its promotion"),
+            LOST: (SERVER_LOST, "Server is not reachable"),
         }
         level = logging.WARNING if state == LOST else logging.INFO
         fields = {"server": redact(self.server), **({"detail": detail} if detail else {})}
-        log.log(level, said[state], extra=event(f"runtime.server_{state.lower()}", **fields))
+        name, text = said[state]
+        log.log(level, text, extra=event(name, **fields))
         self.state = state

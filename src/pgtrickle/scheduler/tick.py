@@ -25,7 +25,7 @@ from pgtrickle.scheduler.graph_builder import GraphBuilder
 from pgtrickle.scheduler.state import Row, ScheduleState
 from pgtrickle.scheduler.units import Deferred, plan
 from pgtrickle.settings import Settings, Sources
-from pgtrickle.telemetry import event
+from pgtrickle.telemetry import DRY_RUN, event
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -256,7 +256,7 @@ class DatabaseScheduler:
         if self.settings.parallel_refresh_mode == "dry_run" and len(units) > 1:
             log.info(
                 "These would run side by side; they run one after the other",
-                extra=event("scheduler.dry_run", database=self._name, units=", ".join(u.key for u in units)),
+                extra=event(DRY_RUN, database=self._name, units=", ".join(u.key for u in units)),
             )
         with translated():
             rows = self._conn.execute(

@@ -9,7 +9,7 @@ from pgtrickle.errors import EngineLostError, PgtrickleError
 from pgtrickle.servers.spark_address import SparkAddress
 from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
-from pgtrickle.telemetry import SPARK_LOST, SPARK_STARTED, event
+from pgtrickle.telemetry import JAVA_PASSED_OVER, SPARK_LOST, SPARK_STARTED, event
 
 log = logging.getLogger(__name__)
 
@@ -77,4 +77,4 @@ class SparkSupervisor:
 
 
 def _warn(line: str) -> None:
-    log.warning("Java was passed over", extra=event("runtime.java_passed_over", detail=line))
+    log.warning("Java was passed over", extra=event(JAVA_PASSED_OVER, detail=line))
