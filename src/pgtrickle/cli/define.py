@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,8 @@ from pgtrickle.cli.parameters import Json, Server, print_json
 
 if TYPE_CHECKING:
     from pgtrickle.definitions.changes import ApplyResult
+    from pgtrickle.definitions.fleet import PlannedApply
+    from pgtrickle.definitions.wanted import DefinitionProblem
 
 EXIT_CHANGES = 2
 EXIT_TRY_AGAIN = 75
@@ -51,44 +54,30 @@ def apply(
     """
     if plan and yes:
         raise typer.BadParameter("give --plan or --yes, not both")
-    from pgtrickle.cli.changes import ask, complain, complain_of, print_outcomes, summary
+    from pgtrickle.cli.changes import ask, print_outcomes, summary
     from pgtrickle.cli.render import working
-    from pgtrickle.definitions.fleet import carry_out, databases, targets
-    from pgtrickle.definitions.fleet import plan as plan_one
+    from pgtrickle.definitions.fleet import databases, plan_all, targets
     from pgtrickle.definitions.read import read_set
     from pgtrickle.definitions.tables import Policy
 
     wanted, problems = read_set(folder, set_name)
-    if problems:
-        complain(problems)
-        raise typer.Exit(1)
-    policy = Policy(prune=prune, replace=replace, adopt=adopt)
+    _refuse(problems)
     chosen, problems_of_globs = targets(wanted, databases(server, database or ()), everywhere=prune)
-    if problems_of_globs:
-        complain(problems_of_globs)
-        raise typer.Exit(1)
+    _refuse(problems_of_globs)
     with working("comparing"):
-        planned = [(target, plan_one(server, wanted, target, policy)) for target in chosen]
-    visited = [(target, outcome) for target, outcome in planned if outcome is not None]
-    outcomes = [outcome for _, outcome in visited]
-    changes = any(outcome.changes for outcome in outcomes)
+        planned = plan_all(server, wanted, chosen, Policy(prune=prune, replace=replace, adopt=adopt))
+    results = planned.results
     if not as_json:
-        print_outcomes(wanted, outcomes)
-    if changes and not plan:
+        print_outcomes(wanted, results)
+    if planned.has_changes and not plan:
         if not yes and not ask(possible=not as_json):
             raise typer.Exit(1)
-        failed = {outcome.database for outcome in outcomes if outcome.errors}
-        with working("applying"):
-            outcomes = [
-                carry_out(server, wanted, target, policy, outcome) if outcome.changes else outcome
-                for target, outcome in visited
-            ]
-        complain_of([outcome for outcome in outcomes if outcome.database not in failed])
+        results = _carried_out(planned)
         if not as_json:
-            typer.echo(summary(outcomes))
+            typer.echo(summary(results))
     if as_json:
-        print_json({"set": wanted.name, "databases": [outcome.as_json() for outcome in outcomes]})
-    _exit(outcomes, EXIT_CHANGES if plan and changes else 0)
+        print_json({"set": wanted.name, "databases": [result.as_json() for result in results]})
+    _exit(results, EXIT_CHANGES if plan and planned.has_changes else 0)
 
 
 def export(
@@ -113,6 +102,26 @@ def export(
         typer.echo(str(folder / name))
     if not files:
         typer.echo("there is no stream table", err=True)
+
+
+def _refuse(problems: Sequence[DefinitionProblem]) -> None:
+    from pgtrickle.cli.changes import complain
+
+    if problems:
+        complain(problems)
+        raise typer.Exit(1)
+
+
+def _carried_out(planned: PlannedApply) -> list[ApplyResult]:
+    """Errors that the plan has shown are not shown again."""
+    from pgtrickle.cli.changes import complain_of
+    from pgtrickle.cli.render import working
+
+    failed = {result.database for result in planned.results if result.errors}
+    with working("applying"):
+        results = planned.carry_out()
+    complain_of([result for result in results if result.database not in failed])
+    return results
 
 
 def _exit(outcomes: list[ApplyResult], otherwise: int) -> None:

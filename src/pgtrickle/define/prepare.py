@@ -200,45 +200,63 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> s
     Whoever asked for those had the right to read them; nobody has asked for these. A view that was replaced may also do
     what a definition must not, or what only FULL can follow.
     """
-    known = {s.relid: s.columns for s in table.sources}
     query = (compiled.meant or {}).get("query") or table.query
+    now = _meaning(conn, table, query)
+    if now.stranger is not None and not table.runs_as_author:
+        raise DefinitionError(
+            now.stranger, hint="map both to one user, or have its origin managed: then rights count there"
+        )
+    if table.mirror is None:  # a mirror's types are those of another database: see _same_types
+        _require_same_types(table, query, now.types)
+    _require_same_reads(table, now)
+    if compiled.template is not None and now.obstacle is not None:
+        raise SourceChangedError(f"{now.obstacle}, which it did not when it was defined", hint=ANEW)
+    return now.obstacle
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """What the text of a query means now. `reads`: relation, its name, columns; without those that are copied for an
+    author. `types`: oid, modifier and name of each column's type. `obstacle`: why it cannot be maintained from changes.
+    `stranger`: a foreign table that others are mapped to differently."""
+
+    reads: tuple[tuple[int, str, tuple[int, ...]], ...]
+    types: tuple[tuple[int, int, str], ...]
+    obstacle: str | None
+    stranger: str | None
+
+
+def _meaning(conn: Connection, table: StreamTable, query: str) -> _Meaning:
     with looked_at(conn, table, query, "__pgt_reads") as (looking, copies):
         probe = {"probe": "pg_temp.__pgt_reads"}
         rows = looking.execute(statement("reads"), probe).fetchall()
         types = looking.execute(statement("probe_types"), probe).fetchall()
         asked = {**probe, "id": None if table.mirror is not None else table.pgt_id}
         obstacle, stranger = (looking.execute(statement("still_usable"), asked).fetchone() or (None, None))[:2]
-    if stranger is not None and not table.runs_as_author:
-        raise DefinitionError(
-            stranger, hint="map both to one user, or have its origin managed: then rights count there"
-        )
-    _check_column_types(table, types, is_rewritten=query != table.query)
-    for relid, name, columns in rows:
-        if name in copies:
-            continue
+    reads = tuple((relid, name, tuple(columns)) for relid, name, columns in rows if name not in copies)
+    return _Meaning(reads, tuple(types), None if obstacle is None else str(obstacle), stranger)
+
+
+def _require_same_types(table: StreamTable, query: str, types: Sequence[tuple[int, int, str]]) -> None:
+    for column, (typid, typmod, type_) in zip(table.columns, types, strict=True):
+        # Oids alone differ in a restored dump, names alone where a type was renamed.
+        is_other = (typid, typmod) != (column.typid, column.typmod) and type_ != column.type
+        # NULLIF has the modifier of its argument; the CASE that is written for it has none, and the same values.
+        if is_other and not (query != table.query and (typid, typmod) == (column.typid, -1)):
+            raise SourceChangedError(
+                f"column {column.name} of the query is of type {type_} now, and was {column.type}", hint=ANEW
+            )
+
+
+def _require_same_reads(table: StreamTable, now: _Meaning) -> None:
+    known = {s.relid: s.columns for s in table.sources}
+    for relid, name, columns in now.reads:
         if relid not in known or not known[relid].issuperset(columns):
             what = "a column of " if relid in known else ""
             raise SourceChangedError(
                 f"the query now reads {what}{name}, which it did not when it was defined: "
                 "a table was renamed or a view replaced",
                 hint=ANEW,
-            )
-    if compiled.template is not None and obstacle is not None:
-        raise SourceChangedError(f"{obstacle}, which it did not when it was defined", hint=ANEW)
-    return None if obstacle is None else str(obstacle)
-
-
-def _check_column_types(table: StreamTable, types: Sequence[tuple[int, int, str]], *, is_rewritten: bool) -> None:
-    """Raises when a column of the query has another type than the table was defined with."""
-    for column, (typid, typmod, type_) in zip(table.columns, types, strict=True):
-        # A mirror's are those of another database: see _same_types. Oids alone differ in a restored dump, names alone
-        # where a type was renamed.
-        is_other = (typid, typmod) != (column.typid, column.typmod) and type_ != column.type
-        # NULLIF has the modifier of its argument; the CASE that is written for it has none, and the same values.
-        is_other = is_other and not (is_rewritten and (typid, typmod) == (column.typid, -1))
-        if is_other and table.mirror is None:
-            raise SourceChangedError(
-                f"column {column.name} of the query is of type {type_} now, and was {column.type}", hint=ANEW
             )
 
 

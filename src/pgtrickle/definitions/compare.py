@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pgtrickle.db import Connection
 from pgtrickle.definitions import present
@@ -20,6 +20,30 @@ _SAID_ONCE = ("initialize", "applied_from")
 def stored(options: Mapping[str, Option]) -> dict[str, Option]:
     """What is kept and is not the default."""
     return {key: value for key, value in options.items() if key not in _SAID_ONCE and DEFAULTS.get(key) != value}
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What is to be altered of a table. `query` is None where that stays."""
+
+    query: str | None
+    options: tuple[OptionChange, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        return self.query is None and not self.options
+
+    @property
+    def unset(self) -> list[str]:
+        """Options that are to have no value, which is not the same as their default."""
+        return [d.option for d in self.options if d.after is None and d.option not in DEFAULTS]
+
+    def arguments(self, definition: Definition) -> dict[str, Option]:
+        """Of alter_stream_table()."""
+        unset = self.unset
+        given = [d for d in self.options if d.option not in unset]
+        found = {d.option: DEFAULTS[d.option] if d.after is None else d.after for d in given}
+        return found if self.query is None else {**found, "query": definition.query}
 
 
 def differences(old: Mapping[str, Option], new: Mapping[str, Option]) -> tuple[OptionChange, ...]:

@@ -107,6 +107,36 @@ def targets(
     ], problems
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedApply:
+    """What would be done for a set, in each database that it concerns: `plan` prints it, `carry_out` does it."""
+
+    dsn: str
+    wanted: DefinitionSet
+    policy: Policy
+    databases: tuple[tuple[TargetDatabase, ApplyResult], ...]
+
+    @property
+    def results(self) -> list[ApplyResult]:
+        return [result for _, result in self.databases]
+
+    @property
+    def has_changes(self) -> bool:
+        return any(result.changes for _, result in self.databases)
+
+    def carry_out(self) -> list[ApplyResult]:
+        return [
+            carry_out(self.dsn, self.wanted, target, self.policy, result) if result.changes else result
+            for target, result in self.databases
+        ]
+
+
+def plan_all(dsn: str, wanted: DefinitionSet, chosen: Sequence[TargetDatabase], policy: Policy) -> PlannedApply:
+    planned = [(target, plan(dsn, wanted, target, policy)) for target in chosen]
+    concerned = tuple((target, result) for target, result in planned if result is not None)
+    return PlannedApply(dsn, wanted, policy, concerned)
+
+
 def plan(dsn: str, wanted: DefinitionSet, target: TargetDatabase, policy: Policy) -> ApplyResult | None:
     """What would be done in one database; nothing is left behind. None: it does not concern the set."""
     return _visit(dsn, wanted, target, policy, None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from pgtrickle.definitions.sqlfile import read_sql
-from pgtrickle.definitions.tomlfile import OutsideError, read_toml
-from pgtrickle.definitions.wanted import Definition, DefinitionProblem, DefinitionSet, FilePosition, GroupDefinition
+from pgtrickle.definitions.tomlfile import OutsideError, TomlFile, read_toml
+from pgtrickle.definitions.wanted import Definition, DefinitionProblem, DefinitionSet, FilePosition
 from pgtrickle.errors import ConfigError
 
 _KINDS = (".sql", ".toml")
@@ -22,41 +22,74 @@ def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[
     """
     if not root.exists():
         raise ConfigError(f"{root} does not exist", hint="give a folder, or a file, with definitions: -f DIR")
-    definitions: list[Definition] = []
-    groups: list[GroupDefinition] = []
     problems: list[DefinitionProblem] = []
     files = [root] if root.is_file() else list(_files(root, root.resolve(), problems))
     if not files and not problems:
         raise ConfigError(f"there is no .sql or .toml file in {root}", hint="see docs/howto/definitions.md")
-    named: dict[str, FilePosition] = {}
-    databases: tuple[str, ...] = ()
-    queries: set[Path] = set()
-    for path in (path for path in files if path.suffix == ".toml"):
-        text = _text(path, problems)
-        if text is None:
-            continue
-        found = read_toml(str(path), text, _Queries(path.parent))
-        definitions += found.definitions
-        groups += found.groups
-        problems += found.problems
-        queries |= {(path.parent / file).resolve() for file in found.query_files if is_below(path.parent, file)}
-        if found.set_name is not None and found.set_at is not None:
-            named.setdefault(found.set_name, found.set_at)
-        databases += found.databases
-    for path in files:
-        if path.suffix == ".sql" and path.resolve() not in queries:
-            text = _text(path, problems)
-            if text is not None:
-                definition, wrong = read_sql(str(path), text)
-                definitions += [definition] if definition is not None else []
-                problems += wrong
+    tomls = _read_tomls([path for path in files if path.suffix == ".toml"], problems)
+    sqls = list(_read_sqls(_definition_files(files, tomls), problems))
+    named = _set_names(tomls)
     if len(named) > 1:
         first, *_, last = named
         problems.append(DefinitionProblem(named[last], f"the set is called {last} here and {first} in {named[first]}"))
     own = root.resolve()
     given = name or next(iter(named), own.stem if root.is_file() else own.name)
-    result = DefinitionSet(given, tuple(sorted(definitions, key=lambda d: d.at)), tuple(groups), databases)
-    return result, tuple(sorted(problems, key=lambda problem: problem.at))
+    return _joined(given, tomls, sqls), tuple(sorted(problems, key=lambda problem: problem.at))
+
+
+def _joined(name: str, tomls: Sequence[_ReadToml], sqls: Sequence[Definition]) -> DefinitionSet:
+    definitions = [*(definition for toml in tomls for definition in toml.found.definitions), *sqls]
+    return DefinitionSet(
+        name,
+        tuple(sorted(definitions, key=lambda definition: definition.at)),
+        tuple(group for toml in tomls for group in toml.found.groups),
+        tuple(database for toml in tomls for database in toml.found.databases),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadToml:
+    """A TOML file; `queries` are the files that hold queries of its definitions."""
+
+    found: TomlFile
+    queries: frozenset[Path]
+
+
+def _read_tomls(paths: Iterable[Path], problems: list[DefinitionProblem]) -> list[_ReadToml]:
+    read = []
+    for path in paths:
+        text = _text(path, problems)
+        if text is not None:
+            found = read_toml(str(path), text, _Queries(path.parent))
+            problems += found.problems
+            below = (file for file in found.query_files if is_below(path.parent, file))
+            read.append(_ReadToml(found, frozenset((path.parent / file).resolve() for file in below)))
+    return read
+
+
+def _definition_files(files: Iterable[Path], tomls: Iterable[_ReadToml]) -> Iterator[Path]:
+    """SQL files that define a table by themselves."""
+    queries = {query for toml in tomls for query in toml.queries}
+    return (path for path in files if path.suffix == ".sql" and path.resolve() not in queries)
+
+
+def _read_sqls(paths: Iterable[Path], problems: list[DefinitionProblem]) -> Iterator[Definition]:
+    for path in paths:
+        text = _text(path, problems)
+        if text is not None:
+            definition, wrong = read_sql(str(path), text)
+            problems += wrong
+            if definition is not None:
+                yield definition
+
+
+def _set_names(tomls: Iterable[_ReadToml]) -> dict[str, FilePosition]:
+    """What the files call the set, and where each name stands first."""
+    named: dict[str, FilePosition] = {}
+    for toml in tomls:
+        if toml.found.set_name is not None and toml.found.set_at is not None:
+            named.setdefault(toml.found.set_name, toml.found.set_at)
+    return named
 
 
 def _files(folder: Path, root: Path, problems: list[DefinitionProblem]) -> Iterator[Path]:

@@ -12,7 +12,7 @@ from pgtrickle.db.position import line_of_error
 from pgtrickle.db.session import defaulted
 from pgtrickle.definitions import present
 from pgtrickle.definitions.changes import ADOPT, ALTER, CREATE, DROP, REPLACE, Change
-from pgtrickle.definitions.compare import as_asked, differences, is_asked, new_query, stored
+from pgtrickle.definitions.compare import Alteration, as_asked, differences, is_asked, new_query, stored
 from pgtrickle.definitions.order import Name, mentions, upstream_first
 from pgtrickle.definitions.present import StoredTable, placed, sqlstate
 from pgtrickle.definitions.wanted import DEFAULTS, Definition, FilePosition, Option
@@ -204,10 +204,9 @@ class TableWork:
     def _alter(
         self, name: Name, have: StoredTable, definition: Definition, options: dict[str, Option]
     ) -> tuple[Change | None, StoredTable]:
-        query = new_query(self.conn, have, definition)
-        changed = differences(have.options, stored(options))
+        wanted = Alteration(new_query(self.conn, have, definition), differences(have.options, stored(options)))
         set_name = self.set_name if self.policy.adopt else None
-        if query is None and not changed:
+        if wanted.is_empty:
             if set_name is None or have.applied_from == set_name:
                 return None, have
             return Change(ADOPT, self.labels[name], file=definition.at.path), self._noted(name, set_name)
@@ -216,29 +215,29 @@ class TableWork:
                 f"{self.labels[name]} was applied from the set {have.applied_from}",
                 hint=f"remove it there, or take it over into {self.set_name} with --adopt",
             )
-        unset = [d.option for d in changed if d.after is None and d.option not in DEFAULTS]
-        given = {d.option: DEFAULTS[d.option] if d.after is None else d.after
-                 for d in changed if d.option not in unset}  # fmt: skip
-        if query is not None:
-            given["query"] = definition.query
-        if given:
-            self._call("alter_stream_table", name=qualified(*name), **given)
-        found = self._noted(name, set_name, unset)
+        arguments = wanted.arguments(definition)
+        if arguments:
+            self._call("alter_stream_table", name=qualified(*name), **arguments)
+        found = self._noted(name, set_name, wanted.unset)
         if found.columns != have.columns:
             self.reshaped.add(name)
+        return self._altered(name, have, definition, wanted, found), found
+
+    def _altered(
+        self, name: Name, have: StoredTable, definition: Definition, wanted: Alteration, found: StoredTable
+    ) -> Change:
         waits = name in present.asked(self.conn)
         before = have.typed_query if have.elsewhere else have.query
-        change = Change(
+        return Change(
             ALTER,
             self.labels[name],
             file=definition.at.path,
-            options=changed,
-            query_before=before if query is not None else None,
-            query_after=query,
+            options=wanted.options,
+            query_before=before if wanted.query is not None else None,
+            query_after=wanted.query,
             mode=None if waits else found.mode,
             reason=_WAITS if waits else found.reason,
         )
-        return change, found
 
     def _replace(self, names: list[Name], because: Name, error: PgtrickleError) -> bool:
         """Drops tables and all their readers, which are created again in the same transaction. Without leave to do so

@@ -28,7 +28,7 @@ from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableErro
 from pgtrickle.maintain.oracle import AS_KEPT, AS_OF, AS_TYPED, TIES_DECIDED, as_typed
 from pgtrickle.mirror.verify import compare_mirror
 from pgtrickle.model.catalog import Column, StreamTable
-from pgtrickle.model.flow import Window
+from pgtrickle.model.flow import Cut, Window
 from pgtrickle.model.identifiers import qualified, quote_ident
 from pgtrickle.model.session import apart
 from pgtrickle.origin.sessions import OriginSessions
@@ -158,61 +158,83 @@ def _is_served(conn: Connection) -> bool:
     return bool(served)
 
 
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """A table as one snapshot shows it, and the query that it is compared with."""
+
+    table: StreamTable
+    cut: Cut
+    query: str
+    how: str
+    against: str
+    settings: Mapping[str, tuple[str, str]]
+    changed: Mapping[int, ChangedSource]
+
+
 def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyResult | None:
     """One comparison in one snapshot; None when the table's cut cannot be looked at now."""
     conn = look.conn
     with _snapshot(conn):
         moment = catalog.read_moment(conn)
-        loaded = catalog.load_stream_tables(conn, [pgt_id])
-        if not loaded:
-            raise DefinitionError("the stream table was dropped meanwhile")
-        table = loaded[0]
-        if table.lost_privilege is not None:
-            raise lost_privilege(table)
-        if table.status in ("ERROR", "SUSPENDED"):
-            raise ConfigError(
-                f"{table.full_name} is in status {table.status}",
-                hint="see last_error_message in pgtrickle.pgt_status()",
-            )
+        table = _comparable_table(conn, pgt_id)
         if table.mirror is not None:
             return _mirror(look, table)
-        cut = since(table, moment.instance, moment.cut)
-        # One with a renamed source follows it by a refresh, too; and a refresh judges code that has changed.
-        is_usable = table.is_populated and not table.needs_reinit and is_judged(table)
-        if cut is None or not is_usable or has_renamed(conn, table):
+        planned = _planned(conn, table, moment)
+        if planned is None:
             return None
-        window = Window(cut, moment.cut)
-        pending, _ = read_pending(conn, [(s.relid, window, None) for s in table.captured])
-        table = as_meant(table, meant(conn, table))
-        settings = _settings(table, moment)
-        how, against = "quiet", AS_TYPED
-        changed: dict[int, ChangedSource] = {}
-        decided = _decided(conn, table)
-        with applied(conn, settings):
-            query = _as_typed(conn, table) if decided is None else None
-        if query is None:
-            query, against = (table.query, AS_KEPT) if decided is None else (query_as_of(decided, {}), TIES_DECIDED)
-        if any(p.rows or p.truncated for p in pending.values()):
-            changed = {
-                relid: ChangedSource(relid, window, p.rows, table.runs_as_author)
-                for (relid, _, _), p in pending.items()
-                if p.rows
-            }
-            is_truncated = any(p.truncated for p in pending.values())
-            around = None if is_truncated else _around(conn, table, decided, changed)
-            if around is None:
-                return None
-            query, how, against = around, "around", AS_OF
+        if planned.against == AS_OF:
             # Tables read as of a cut have no statistics; taken for tiny, they would be joined row by row.
             conn.execute("SET LOCAL enable_nestloop = off")
-        waited = 0.0
+        how, waited = planned.how, 0.0
         if waiting_since is not None:
             how, waited = "waited", round(time.monotonic() - waiting_since, 3)
-        evaluator = _Evaluator(conn, table, changed, settings, as_typed=against == AS_TYPED)
-        missing, extra, note = _compare(evaluator, table, query)
-    ok = not missing and not extra
-    mode = table.effective_mode
-    return VerifyResult(table.full_name, ok, missing, extra, str(cut), waited, mode, how, note, against)
+        is_typed = planned.against == AS_TYPED
+        evaluator = _Evaluator(conn, planned.table, planned.changed, planned.settings, as_typed=is_typed)
+        missing, extra, note = _compare(evaluator, planned.table, planned.query)
+    ok, mode = not missing and not extra, planned.table.effective_mode
+    return VerifyResult(table.full_name, ok, missing, extra, str(planned.cut), waited, mode, how, note, planned.against)
+
+
+def _comparable_table(conn: Connection, pgt_id: int) -> StreamTable:
+    """Raises when it will not be refreshed."""
+    loaded = catalog.load_stream_tables(conn, [pgt_id])
+    if not loaded:
+        raise DefinitionError("the stream table was dropped meanwhile")
+    table = loaded[0]
+    if table.lost_privilege is not None:
+        raise lost_privilege(table)
+    if table.status in ("ERROR", "SUSPENDED"):
+        raise ConfigError(
+            f"{table.full_name} is in status {table.status}",
+            hint="see last_error_message in pgtrickle.pgt_status()",
+        )
+    return table
+
+
+def _planned(conn: Connection, table: StreamTable, moment: catalog.ReadPoint) -> _Comparison | None:
+    """None: it has to be refreshed first."""
+    cut = since(table, moment.instance, moment.cut)
+    # One with a renamed source follows it by a refresh, too; and a refresh judges code that has changed.
+    is_usable = table.is_populated and not table.needs_reinit and is_judged(table)
+    if cut is None or not is_usable or has_renamed(conn, table):
+        return None
+    window = Window(cut, moment.cut)
+    pending, _ = read_pending(conn, [(s.relid, window, None) for s in table.captured])
+    table = as_meant(table, meant(conn, table))
+    settings, decided = _settings(table, moment), _decided(conn, table)
+    with applied(conn, settings):
+        query = _as_typed(conn, table) if decided is None else None
+    if not any(p.rows or p.truncated for p in pending.values()):
+        against = AS_TYPED
+        if query is None:
+            query, against = (table.query, AS_KEPT) if decided is None else (query_as_of(decided, {}), TIES_DECIDED)
+        return _Comparison(table, cut, query, "quiet", against, settings, {})
+    if any(p.truncated for p in pending.values()):
+        return None
+    rows = {relid: p.rows for (relid, _, _), p in pending.items() if p.rows}
+    changed = {relid: ChangedSource(relid, window, n, table.runs_as_author) for relid, n in rows.items()}
+    around = _around(conn, table, decided, changed)
+    return None if around is None else _Comparison(table, cut, around, "around", AS_OF, settings, changed)
 
 
 def _settings(table: StreamTable, moment: catalog.ReadPoint) -> dict[str, tuple[str, str]]:

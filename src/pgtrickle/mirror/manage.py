@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,6 +43,16 @@ class _Followed:
     wants: Mapping[int, MirrorRequest]  # by mirror
 
 
+@dataclass(frozen=True, slots=True)
+class _PlannedOrigins:
+    """`followed`: origins, by key, whose mirrors can follow from a reading that databases share, with what is compiled
+    of them. `alone`: the mirrors of each other origin, which take a session there."""
+
+    followed: Mapping[str, _Followed]
+    compiled: Mapping[int, Compiled]
+    alone: tuple[Sequence[StreamTable], ...]
+
+
 class MirrorManager:
     """Shared by the workers of a database."""
 
@@ -63,9 +73,23 @@ class MirrorManager:
         concurrently, and what is there is written while others are waited for.
         """
         keys = list(dict.fromkeys(t.mirror.key for t in tables if t.mirror is not None))
+        reader = self._as_reader(home)
+        planned = self._planned(home, keys, reader)
+        alone = list(planned.alone)
+        outcomes: list[Outcome] = []
+        changes_seen_at = changes_seen_at or time.monotonic()
+        tasks = {key: partial(self._errand, f, changes_seen_at) for key, f in planned.followed.items()}
+        for some in run_concurrently(tasks):
+            outcomes += self._follow(home, planned, some, reader, alone)
+        for apart in alone:
+            outcomes += self._guarded(home, apart, partial(self._alone, home, apart))
+        self.recheck(home, keys)
+        return outcomes
+
+    def _planned(self, home: Connection, keys: Sequence[str], reader: MirrorReader) -> _PlannedOrigins:
+        """How the mirrors of each origin are refreshed."""
         with translated():
             found = [t for t in catalog.load_mirrors(home, keys) if t.is_in_place]
-        reader = self._as_reader(home)
         followed: dict[str, _Followed] = {}
         held: dict[int, Compiled] = {}
         alone: list[Sequence[StreamTable]] = []
@@ -78,21 +102,28 @@ class MirrorManager:
                 held |= known
             elif own:
                 alone.append(own)
+        return _PlannedOrigins(followed, held, tuple(alone))
+
+    def _follow(
+        self,
+        home: Connection,
+        planned: _PlannedOrigins,
+        some: Iterable[tuple[str, Future[OriginReading]]],
+        reader: MirrorReader,
+        alone: list[Sequence[StreamTable]],
+    ) -> list[Outcome]:
+        """The mirrors of origins whose readings are there, in one transaction if possible."""
+        followed = planned.followed
+        refresher = SharedRefresher(home, self._engine, lambda t: planned.compiled.get(t.pgt_id), self._limits())
         outcomes: list[Outcome] = []
-        changes_seen_at = changes_seen_at or time.monotonic()
-        for some in run_concurrently({key: partial(self._errand, f, changes_seen_at) for key, f in followed.items()}):
-            refresher = SharedRefresher(home, self._engine, lambda t: held.get(t.pgt_id), self._limits())
-            for key, reading in some:
-                begin = partial(self._begun, followed[key], reading, refresher, reader, alone)
-                outcomes += self._guarded(home, followed[key].tables, begin)
-            for key, ended, cut in refresher.end():
-                outcomes += ended
-                if cut is not None:
-                    self._origins.readings(key).moved(followed[key].wants.values(), cut)
-                    self._origins.note(key, reader.key, list(followed[key].wants), cut)
-        for apart in alone:
-            outcomes += self._guarded(home, apart, partial(self._alone, home, apart))
-        self.recheck(home, keys)
+        for key, reading in some:
+            begin = partial(self._begun, followed[key], reading, refresher, reader, alone)
+            outcomes += self._guarded(home, followed[key].tables, begin)
+        for key, ended, cut in refresher.end():
+            outcomes += ended
+            if cut is not None:
+                self._origins.readings(key).moved(followed[key].wants.values(), cut)
+                self._origins.note(key, reader.key, list(followed[key].wants), cut)
         return outcomes
 
     def recheck(self, home: Connection, keys: Sequence[str] | None = None) -> None:

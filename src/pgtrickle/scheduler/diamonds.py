@@ -6,7 +6,7 @@ The relation may be a stream table or not, and one of the paths may be direct.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from pgtrickle.model.work import Node
@@ -57,31 +57,38 @@ def convergences(
 def _convergence(
     root: int, nodes: Mapping[int, Node], by_relid: Mapping[int, int], order: Mapping[int, int], apart: Collection[int]
 ) -> Convergence | None:
-    above = _ancestors(root, nodes, by_relid)
     direct = dict.fromkeys(nodes[root].sources)
-    # Which of the root's neighbours in the tree of dominators a relation is behind: consumers first, each hands its
-    # own on to its sources. A relation that is handed two is behind none but the root: paths begin there.
-    top: dict[int, int] = {relid: relid for relid in direct}
-    origins: set[int] = set()
-    above.sort(key=order.__getitem__, reverse=True)
-    for pgt_id in above:
-        mine = top.get(nodes[pgt_id].relid)
-        if mine is None:  # only in a cycle, whose members have no order among themselves
-            continue
-        for relid in nodes[pgt_id].sources:
-            if top.setdefault(relid, mine) != mine:
-                top[relid] = relid
-                origins.add(relid)
+    consumers_first = sorted(_ancestors(root, nodes, by_relid), key=order.__getitem__, reverse=True)
+    origins = _origins(direct, [nodes[pgt_id] for pgt_id in consumers_first])
     if not origins:
         return None
     below: set[int] = set()
-    for pgt_id in reversed(above):
+    for pgt_id in reversed(consumers_first):
         if any(s in origins or s in below for s in nodes[pgt_id].sources):
             below.add(nodes[pgt_id].relid)
     members = {by_relid[relid] for relid in below if by_relid[relid] not in apart}
     branches = tuple(by_relid[s] for s in direct if s in by_relid and by_relid[s] in members)
     further = sum(1 for s in direct if (s in origins or s in below) and by_relid.get(s) not in members)
     return Convergence(tuple(sorted(members, key=order.__getitem__)), branches, further) if members else None
+
+
+def _origins(direct: Iterable[int], consumers_first: Iterable[Node]) -> set[int]:
+    """The relations at which paths to the root begin.
+
+    Which of the root's neighbours in the tree of dominators a relation is behind: consumers first, each hands its own
+    on to its sources. A relation that is handed two is behind none but the root: paths begin there.
+    """
+    top: dict[int, int] = {relid: relid for relid in direct}
+    origins: set[int] = set()
+    for node in consumers_first:
+        mine = top.get(node.relid)
+        if mine is None:  # only in a cycle, whose members have no order among themselves
+            continue
+        for relid in node.sources:
+            if top.setdefault(relid, mine) != mine:
+                top[relid] = relid
+                origins.add(relid)
+    return origins
 
 
 def _ancestors(root: int, nodes: Mapping[int, Node], by_relid: Mapping[int, int]) -> list[int]:

@@ -172,37 +172,47 @@ def _vetoed(
     graph: Graph, turn: TickInput, found: set[int], asked: set[int], has_come: Callable[[int], bool]
 ) -> set[int]:
     """Tables that would move but have to wait for others that they may not move without."""
-    bonds: dict[int, tuple[int, ...]] = {}  # by identity: hashing all members once per member would be quadratic
-    of: dict[int, list[tuple[int, ...]]] = {}
-    stack: list[tuple[int, ...]] = []
-    for pgt_id in found:
-        bundle = graph.bundles.get(pgt_id)
-        mine = [group.members for group in _repeatable(graph, pgt_id)]
-        if pgt_id in graph.cycles:
-            mine.append(graph.cycles[pgt_id])
-        if bundle is not None and bundle.is_atomic:
-            mine.append(bundle.members)
-        if mine:
-            of[pgt_id] = mine
-        for members in mine:
-            if id(members) in bonds:
-                continue
-            bonds[id(members)] = members
-            here = [i for i in members if i in found]
-            waits = any(i in turn.busy for i in members)
-            if members is graph.cycles.get(pgt_id):
-                waits = waits or len(here) < len(members)
-            elif bundle is not None and members is bundle.members and bundle.is_slowest:
-                waits = waits or (asked.isdisjoint(here) and not all(map(has_come, here)))
-            if waits:
-                stack.append(members)
+    bonds_of = {i: bonds for i in found if (bonds := _bonds(graph, i))}
+    distinct: dict[int, _Bond] = {}  # by identity: hashing all members once per member would be quadratic
+    for bonds in bonds_of.values():
+        for bond in bonds:
+            distinct.setdefault(id(bond.members), bond)
+
+    def waits(bond: _Bond) -> bool:
+        if any(i in turn.busy for i in bond.members):
+            return True
+        here = [i for i in bond.members if i in found]
+        if bond.needs_all:
+            return len(here) < len(bond.members)
+        return bond.needs_slowest and asked.isdisjoint(here) and not all(map(has_come, here))
+
+    stack = [bond for bond in distinct.values() if waits(bond)]
     vetoed: set[int] = set()
     while stack:
-        for pgt_id in stack.pop():
+        for pgt_id in stack.pop().members:
             if pgt_id in found and pgt_id not in vetoed:
                 vetoed.add(pgt_id)
-                stack += of.get(pgt_id, ())
+                stack += bonds_of.get(pgt_id, ())
     return vetoed
+
+
+@dataclass(frozen=True, slots=True)
+class _Bond:
+    """Tables none of which moves while one of them has to wait."""
+
+    members: tuple[int, ...]
+    needs_all: bool = False  # a cycle: all of them have to move
+    needs_slowest: bool = False  # a diamond: the time of all of them has to have come
+
+
+def _bonds(graph: Graph, pgt_id: int) -> list[_Bond]:
+    found = [_Bond(group.members) for group in _repeatable(graph, pgt_id)]
+    if pgt_id in graph.cycles:
+        found.append(_Bond(graph.cycles[pgt_id], needs_all=True))
+    bundle = graph.bundles.get(pgt_id)
+    if bundle is not None and bundle.is_atomic:
+        found.append(_Bond(bundle.members, needs_slowest=bundle.is_slowest))
+    return found
 
 
 def _repeatable(graph: Graph, pgt_id: int) -> list[RefreshGroup]:
