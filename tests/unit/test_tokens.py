@@ -1,60 +1,94 @@
-"""Workers that wait for Spark, and those that begin meanwhile."""
+# ruff: noqa: E501 - a query is easier to read on one line
+"""Tokens keep their places, so that text can be cut and put back unchanged."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
+import pytest
 
-from pgtrickle.dispatch.slots import WorkerSlots
+from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.pipeline.text.tokens import Cursor, identifier, keys, nameless, strip_parentheses, tokenize
 
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
-def test_token_is_lent_while_its_holder_waits() -> None:
-    woken = threading.Event()
-    tokens = WorkerSlots(1, 5.0, woken.set)
-    tokens.take()
-    with tokens.lent():
-        assert (tokens.used, tokens.aside, woken.is_set()) == (0, 1, True)
-    assert (tokens.used, tokens.aside) == (1, 0)
-    tokens.give_back()
-    assert tokens.used == 0
+TEXTS = (
+    "SELECT a FROM b",
+    """SELECT "a""b", 'it''s', 'back\\slash', '', 'FROM' FROM "s"."T x" """,
+    "SELECT (a ->> 'k'::text) #>> '{x}'::text[], a @> b, a <@ b, a && b, a -|- b, a ~* 'x', a !~~ 'y', a ?| c FROM t",
+    "SELECT 1.5e10, .5, 1e-3, 0x1F, B'101', U&'\\00e9' FROM t",
+    "SELECT (x)::character varying(10), y::timestamp(3) without time zone, '{}'::text[] FROM t",
+    "SELECT größe, naïve_ü, 名 FROM tabelle",
+    "SELECT a[1:2], ARRAY[1, 2][1], (c).f FROM t WHERE ((a = ANY (b)) AND (NOT c))",
+    "SELECT a AT TIME ZONE 'UTC'::text, EXTRACT(year FROM b), a OPERATOR(public.+) b FROM t",
+)
 
 
-def test_who_comes_back_waits_for_its_turn_and_goes_before_the_new() -> None:
-    tokens = WorkerSlots(1, 5.0, lambda: None)
-    tokens.take()
-    back, go = threading.Event(), threading.Event()
-
-    def lender() -> None:
-        with tokens.lent():
-            go.wait(5)
-        back.set()
-
-    thread = threading.Thread(target=lender)
-    thread.start()
-    wait_until(lambda: tokens.aside == 1)
-    tokens.take()  # somebody new
-    go.set()
-    assert not back.wait(0.05)
-    tokens.give_back()
-    assert back.wait(5)
-    thread.join()
-    assert (tokens.used, tokens.aside) == (1, 0)
+@pytest.mark.parametrize("sql", TEXTS)
+def test_tokens_cover_the_text_but_for_blanks(sql: str) -> None:
+    tokens = tokenize(sql)
+    rest = sql
+    for token in reversed(tokens):
+        assert sql[token.start : token.end].strip()
+        rest = rest[: token.start] + rest[token.end :]
+    assert rest.strip() == ""
+    assert Cursor(sql).text(0, len(tokens)) == sql.strip()
 
 
-def test_who_has_waited_long_goes_on_without_a_token() -> None:
-    tokens = WorkerSlots(1, 0.01, lambda: None)
-    tokens.take()
-    with tokens.lent():
-        tokens.take()  # and hangs
-    assert (tokens.used, tokens.aside) == (2, 0)
-    tokens.give_back()
-    tokens.give_back()
-    assert tokens.used == 0
+def test_keywords_compare_in_upper_case_and_quoted_names_as_written() -> None:
+    assert keys(tokenize("select \"Select\", 'x Y' from T"), 0, 6) == ("SELECT", '"Select"', ",", "'x Y'", "FROM", "T")
+
+
+@pytest.mark.parametrize(("written", "stored"), [("Abc", "abc"), ('"Abc"', "Abc"), ('"a""b"', 'a"b')])
+def test_identifier_is_the_name_that_postgresql_stores(written: str, stored: str) -> None:
+    assert identifier(written) == stored
+    assert identifier(quote_ident(stored)) == stored
+
+
+def test_strings_with_parentheses_and_commas_do_not_count() -> None:
+    cursor = Cursor("f('(,', \"a)\", (b)) , c FROM t")
+    start, stop = cursor.until(",", "FROM")
+    assert cursor.text(start, stop) == "f('(,', \"a)\", (b))"
+    assert cursor.peek() == ","
+
+
+def test_until_stops_where_a_parenthesis_closes_what_it_did_not_open() -> None:
+    cursor = Cursor("a + b) FROM t")
+    assert cursor.text(*cursor.until("FROM")) == "a + b"
+
+
+@pytest.mark.parametrize(
+    ("text", "inner"), [("((a + b))", "a + b"), ("(a) + (b)", "(a) + (b)"), ("a", "a"), ("((a)::int)", "(a)::int")]
+)
+def test_enclosing_parentheses_are_dropped(text: str, inner: str) -> None:
+    tokens = tokenize(text)
+    assert Cursor(text).text(*strip_parentheses(tokens, 0, len(tokens))) == inner
+
+
+def test_unbalanced_text_is_refused() -> None:
+    with pytest.raises(NotDifferentiableError, match="unbalanced"):
+        Cursor("(a").closing(0)
+    with pytest.raises(NotDifferentiableError, match="could not be split"):
+        tokenize("SELECT 'open")
+
+
+def test_cursor_says_what_it_expected() -> None:
+    with pytest.raises(NotDifferentiableError, match="expected FROM but found the end"):
+        Cursor("").expect("FROM")
+    with pytest.raises(NotDifferentiableError, match="ends where more was expected"):
+        Cursor("").next()
+
+
+def test_texts_that_differ_in_names_alone_are_the_same_without_them() -> None:
+    one = nameless(
+        "SELECT t.a, sum(t.b) AS s FROM (SELECT x.a, x.b FROM public.t AS x) AS t WHERE t.c = 'it.s' GROUP BY t.a"
+    )
+    other = nameless(
+        'SELECT "T 2".a, sum("T 2".d) AS s FROM (SELECT x.a, x.d FROM "O".told AS x) AS "T 2" WHERE "T 2".c = \'it.s\' GROUP BY "T 2".a'
+    )
+    assert one == other
+    assert nameless('SELECT "select".a FROM public."select"') == nameless("SELECT t.a FROM public.t")
+    one_table = 'SELECT a FROM (SELECT t."a" FROM "public"."{0}" AS t) AS {0}'
+    assert nameless(one_table.format("t2")) == nameless(one_table.format("told"))
+    for changed in ("max(t.b)", "sum(DISTINCT t.b)", "sum(t.b + 1)"):
+        assert one != nameless(
+            f"SELECT t.a, {changed} AS s FROM (SELECT x.a, x.b FROM public.t AS x) AS t WHERE t.c = 'it.s' GROUP BY t.a"
+        )
+    assert nameless("no 'end") == "no 'end"

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from pgtrickle.model.work import RefreshGroup
-from pgtrickle.scheduler import graph_builder as graphkeeper
+from pgtrickle.scheduler import graph_builder
 from pgtrickle.scheduler.graph import Graph
 from pgtrickle.scheduler.graph_builder import GraphBuilder
 from pgtrickle.scheduler.state import Row
-from tests.unit.test_board import row
+from tests.unit.test_schedule_state import row
 
 pytestmark = pytest.mark.unit
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.unit
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Closed, until the test opens it: then graphs get ready. The first one passes."""
     opened = threading.Event()
-    real, first = graphkeeper._graph, [True]
+    real, first = graph_builder._graph, [True]
 
     def build(rows: Sequence[Row], groups: Sequence[RefreshGroup]) -> Graph:
         if not first:
@@ -30,7 +30,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
         first.clear()
         return real(rows, groups)
 
-    monkeypatch.setattr(graphkeeper, "_graph", build)
+    monkeypatch.setattr(graph_builder, "_graph", build)
     yield opened
     opened.set()
 
@@ -87,7 +87,7 @@ def test_what_changes_during_a_build_comes_with_the_next_one(gate: threading.Eve
 def test_build_that_fails_is_not_kept_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     keeper = GraphBuilder(small=1)
     keeper.build([1, 2], [row(1), row(2)], ())
-    monkeypatch.setattr(graphkeeper, "_graph", lambda *_: 1 / 0)
+    monkeypatch.setattr(graph_builder, "_graph", lambda *_: 1 / 0)
     keeper.build([3], [row(1), row(2), row(3)], ())
     with pytest.raises(ZeroDivisionError):
         looked(keeper)

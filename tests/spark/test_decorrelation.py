@@ -11,7 +11,7 @@ import pytest
 from pgtrickle.pipeline.differentiate import general, states
 from pgtrickle.pipeline.differentiate.decorrelate import answers
 from tests.line import Line
-from tests.spark.test_behind_in import SCHEMA, follow, rows
+from tests.spark.test_in_subqueries import SCHEMA, follow, rows
 
 pytestmark = pytest.mark.spark
 
