@@ -12,6 +12,7 @@ from pgtrickle.pipeline.plan.nodes import Aggregate, Block
 from pgtrickle.pipeline.plan.shapes import output_names
 from pgtrickle.pipeline.templates.explain import explain
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate
+from pgtrickle.pipeline.templates.stages import refresh_stages
 from pgtrickle.pipeline.templates.template import Template, compile_plan
 from tests.golden.shop import plan_of
 
@@ -89,7 +90,7 @@ def test_keys_are_what_an_equality_compares_with_a_table(step: str, keys: tuple[
 )
 def test_other_recursions_are_evaluated_whole(text: str) -> None:
     assert walk(text) is None
-    assert "evaluated whole, before and after" in "\n".join(explain(compiled(text))["tree"])
+    assert "evaluated whole, before and after" in "\n".join(explain(refresh_stages(compiled(text)))["tree"])
 
 
 def test_counter_needs_no_stored_rows_where_rows_are_not_compared() -> None:
@@ -104,7 +105,7 @@ def test_type_without_a_hash_is_evaluated_whole() -> None:
 
 
 def test_explanation_says_that_it_goes_from_the_stored_rows() -> None:
-    assert "what changes lead to, from the stored rows" in "\n".join(explain(compiled(query()))["tree"])
+    assert "what changes lead to, from the stored rows" in "\n".join(explain(refresh_stages(compiled(query())))["tree"])
 
 
 def test_paths_are_taken_away_over_kept_rows_and_added_over_new_ones() -> None:

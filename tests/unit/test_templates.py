@@ -14,6 +14,7 @@ from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Select
 from pgtrickle.pipeline.plan.shapes import output_names
 from pgtrickle.pipeline.templates.explain import explain
+from pgtrickle.pipeline.templates.stages import refresh_stages
 from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
 from pgtrickle.pipeline.templates.topk import TopKTemplate
 from tests.golden.shop import plan_of
@@ -187,21 +188,22 @@ def test_visible_rows_pass_having_and_every_layer() -> None:
 
 
 def test_explanation_names_every_operator() -> None:
-    told = explain(
-        fold(
-            "SELECT c.region, min(s.qty) AS lo, count(DISTINCT s.qty) AS d, sum(s.qty) AS q FROM (shop.sale s "
-            "JOIN shop.customer c ON ((c.id = s.customer_id))) GROUP BY c.region HAVING (count(*) > 1)",
-            [TEXT, INT, INT, INT],
-            [INT, BIGINT, BIGINT, BIGINT],
-        )
+    folded = fold(
+        "SELECT c.region, min(s.qty) AS lo, count(DISTINCT s.qty) AS d, sum(s.qty) AS q FROM (shop.sale s "
+        "JOIN shop.customer c ON ((c.id = s.customer_id))) GROUP BY c.region HAVING (count(*) > 1)",
+        [TEXT, INT, INT, INT],
+        [INT, BIGINT, BIGINT, BIGINT],
     )
+    told = explain(refresh_stages(folded))
     text = "\n".join(told["tree"])
     assert told["mode"] == "DIFFERENTIAL"
     for part in ("Having", "Aggregate by (c.region)", "min(s.qty)", "Join of 2", "Scan shop.sale"):
         assert part in text
     (leaf,) = told["leaves"]
     assert leaf.count(") UNION ALL (") + 1 == 3  # either table changed, or both
-    bag = explain(compiled("SELECT sale.id FROM shop.sale UNION ALL SELECT customer.id FROM shop.customer"))
+    bag = explain(
+        refresh_stages(compiled("SELECT sale.id FROM shop.sale UNION ALL SELECT customer.id FROM shop.customer"))
+    )
     assert bag["tree"][0].startswith("Union all")
     assert isinstance(plan_of("SELECT count(*) AS n FROM shop.sale"), Aggregate)
 
@@ -225,7 +227,7 @@ def test_explanation_names_every_operator() -> None:
 )
 def test_explanation_names_what_is_not_linear(query: str, told: str) -> None:
     keys = [TEXT] if "PARTITION BY" in query else []
-    assert told in "\n".join(explain(compiled(query, keys))["tree"])
+    assert told in "\n".join(explain(refresh_stages(compiled(query, keys)))["tree"])
 
 
 def limit(query: str, width: int) -> TopKTemplate:
@@ -262,7 +264,7 @@ def test_visible_rows_of_a_limit_are_chosen_among_the_kept_ones() -> None:
     assert 'FROM state AS s, pg_catalog.generate_series(1, least(s.n, 3)) ORDER BY s.k1, s.k COLLATE "C" LIMIT 3' in sql
     assert 'q."__pgt_h"' in sql
     assert "WHERE (q.qty > 1)" in sql.replace("((", "(").replace("))", ")")
-    assert explain(template)["tree"][0].startswith("Project/Filter over the first rows")
+    assert explain(refresh_stages(template))["tree"][0].startswith("Project/Filter over the first rows")
 
 
 @pytest.mark.parametrize(

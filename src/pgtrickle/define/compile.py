@@ -27,6 +27,7 @@ from pgtrickle.pipeline.render.statement_cache import StatementCache
 from pgtrickle.pipeline.templates.explain import explain, sample_statements
 from pgtrickle.pipeline.templates.monotone import obstacle
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate
+from pgtrickle.pipeline.templates.stages import LoadStage, ReadStage, RefreshStages, refresh_stages
 from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
 from pgtrickle.pipeline.templates.topk import TopKTemplate
 
@@ -40,16 +41,16 @@ MOST_CHARACTERS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A stream table that can be refreshed. `template` is None when it can only be recomputed (`reason` says why).
+    """A stream table that can be refreshed. Without `stages.changes` it can only be recomputed (`reason` says why).
 
-    `groups` is the state beside it, if it has one; `kept` too when that is the first rows of a LIMIT.
+    `groups` is the state beside it, if it has one; `kept` too when that is the first rows of a LIMIT. `explanation`
+    is the stages in words.
     """
 
     target: Target
-    template: Template | None
+    stages: RefreshStages
     groups: Groups | None
     reason: str | None
-    load_sql: str
     explanation: dict[str, Any]
     kept: TopK | None = None
     settings: Mapping[str, str] = field(default_factory=dict)  # of the author, under which statements are evaluated
@@ -57,6 +58,14 @@ class Compiled:
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
     copies: tuple[Copy, ...] = ()  # what the author's session needs to load it
     texts: StatementCache = field(default_factory=StatementCache, compare=False, repr=False)  # of change statements
+
+    @property
+    def template(self) -> Template | None:
+        return self.stages.changes.read.template if self.stages.changes is not None else None
+
+    @property
+    def load_sql(self) -> str:
+        return self.stages.load.statement
 
     @property
     def relids(self) -> frozenset[int]:
@@ -102,21 +111,20 @@ def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_
     groups, kept = _groups(template, target), None
     if isinstance(template, TopKTemplate) and groups is not None:
         kept = TopK(groups, template.order("s", "k"), template.needed, template.wanted)
-    explanation = _explained(conn, template)
+    stages = refresh_stages(template, is_mirror=target.is_mirror)
+    explanation = _explained(conn, stages)
     length = len(explanation["leaves"][0])
     if table.refresh_mode == "AUTO" and length > MOST_CHARACTERS:
         reason = f"its changes take a statement of {length:,} characters, which PostgreSQL would analyse for seconds"
         return _full(conn, table, f"{reason} (refresh_mode DIFFERENTIAL takes it nevertheless)")
-    if target.is_mirror:
-        explanation["spark"] = "large loads, and net changes per row where they are many; identity is by the database"
-    return Compiled(target, template, groups, None, template.load_statement(), explanation, kept)
+    return Compiled(target, stages, groups, None, explanation, kept)
 
 
-def _explained(conn: Connection, template: Template) -> dict[str, Any]:
+def _explained(conn: Connection, stages: RefreshStages) -> dict[str, Any]:
     """Tables of other databases by their own names: those of mirrors tell nobody anything."""
-    explanation = explain(template)
-    if any("Scan pgtrickle_changes." in line for line in explanation["tree"]):
-        for mirror, origin in catalog.origin_names(conn, template.relids).items():
+    explanation = explain(stages)
+    if stages.changes is not None and any("Scan pgtrickle_changes." in line for line in explanation["tree"]):
+        for mirror, origin in catalog.origin_names(conn, stages.changes.read.relids).items():
             told = f"Scan {origin} (mirrored here as {mirror}):"
             explanation["tree"] = [line.replace(f"Scan {mirror}:", told) for line in explanation["tree"]]
     return explanation
@@ -143,9 +151,10 @@ def _cyclic(conn: Connection, table: StreamTable, cycle: frozenset[int]) -> Comp
         )
     assert not isinstance(plan, Aggregate)
     template = BagTemplate(plan, table.columns, frozenset(s.relation.relid for s in scans(plan)))
-    explanation = _explained(conn, template)
+    stages = refresh_stages(template)
+    explanation = _explained(conn, stages)
     explanation["tree"] = ["Cycle: the least fixpoint of all its definitions, step by step", *explanation["tree"]]
-    return Compiled(_target(table), template, None, None, template.load_statement(), explanation, cycle=cycle)
+    return Compiled(_target(table), stages, None, None, explanation, cycle=cycle)
 
 
 def _hidden(plan: Plan, cycle: frozenset[int]) -> str | None:
@@ -190,8 +199,8 @@ def _statements(template: Template, *, are_copied: bool) -> list[str]:
     """One of each kind that reads changes or state. Many changes are read another way than few."""
     sampled = _without_storage(template)
     statements = [
-        *sample_statements(sampled, are_copied=are_copied),
-        *sample_statements(sampled, rows=1_000_000, are_copied=are_copied),
+        *sample_statements(ReadStage(sampled), are_copied=are_copied),
+        *sample_statements(ReadStage(sampled), rows=1_000_000, are_copied=are_copied),
     ]
     if isinstance(template, FoldTemplate) and template.key_types:
         reread = template.reread_statement(may_be_null=True, whole=True)
@@ -299,8 +308,9 @@ def _full(conn: Connection, table: StreamTable, reason: str, *, is_formatted: bo
     row = encoded(texts)
     query, copies = with_copies(conn, table, table.query) if table.runs_as_author else (table.query, ())
     load = f"SELECT {row} FROM ({query}) AS q({names})"
-    explanation = {"mode": "FULL", "reason": reason, "leaves": [load]}
-    return Compiled(_target(table), None, None, reason, load, explanation, copies=copies)
+    stages = RefreshStages(LoadStage(load))
+    explanation = {**explain(stages), "reason": reason}
+    return Compiled(_target(table), stages, None, reason, explanation, copies=copies)
 
 
 def _target(table: StreamTable, template: Template | None = None) -> Target:

@@ -257,7 +257,7 @@ class SharedRefresher(MirrorRefresher):
         return {w: self._reading.pending(by_window[w[0], w[1].since]) for w in wanted}, {}
 
     def _read(self, planned: PlannedRefresh, _cut: Cut) -> Read:
-        rows = frames.DeltaRows(planned.template.slots, self._reading.signed(self._wants[planned.table.pgt_id]))
+        rows = frames.DeltaRows(planned.stages.net.layout, self._reading.signed(self._wants[planned.table.pgt_id]))
         if len(rows) <= MIRROR_ROWS:
             return ComputedRefresh(planned, BagDelta(None, *frames.signed_keys(rows)))
         return ReadRefresh(planned, rows)

@@ -24,6 +24,7 @@ from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.engine import frames
 from pgtrickle.pipeline.plan.nodes import scans
 from pgtrickle.pipeline.templates.fixpoint import CycleMember, FixpointProgress, FixpointStep, define
+from pgtrickle.pipeline.templates.stages import LoadStage
 from pgtrickle.pipeline.templates.template import BagTemplate
 from pgtrickle.refresh.chain import ChainRefresher
 from pgtrickle.refresh.decide import DIFFERENTIAL, FULL, NO_DATA, Decision
@@ -107,7 +108,8 @@ class CycleRefresher(ChainRefresher):
         rounds, members = self._fixpoint(refreshes, moment, most_rounds, anew=True)
         outcomes: list[Outcome] = []
         for planned, member in zip(refreshes, members, strict=True):
-            compiled = replace(planned.compiled, load_sql=member.found())
+            stages = replace(planned.compiled.stages, load=LoadStage(member.found()))
+            compiled = replace(planned.compiled, stages=stages)
             outcomes += self._written([without_read(replace(planned, compiled=compiled))], moment)
         self._drop(members)
         return rounds, outcomes

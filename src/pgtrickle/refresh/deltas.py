@@ -78,12 +78,12 @@ def read_deltas(
     for planned in refreshes:
         read = _change_read(planned, cut, most_bytes)
         if not read.changed:
-            found[planned.table.pgt_id] = ReadRefresh(planned, frames.DeltaRows(planned.template.slots, []))
+            found[planned.table.pgt_id] = ReadRefresh(planned, frames.DeltaRows(planned.stages.net.layout, []))
         elif planned.place is not None:
             found[planned.table.pgt_id] = _read_as_author(reader, planned.place, read)
         elif read.is_large:
             with applied(reader, planned.settings):
-                text = planned.template.delta_statement(read.changed)
+                text = planned.stages.read.delta_statement(read.changed)
                 found[planned.table.pgt_id] = _copied(reader, read, text)
         else:
             asked.append((planned, _query(read)))
@@ -92,14 +92,14 @@ def read_deltas(
         with applied(reader, settings):
             answers = run_queries(reader, queries, apart=is_timed)
         for (planned, _), answer in zip(together, answers, strict=True):
-            rows = frames.DeltaRows(planned.template.slots, answer.rows)
+            rows = frames.DeltaRows(planned.stages.net.layout, answer.rows)
             found[planned.table.pgt_id] = ReadRefresh(planned, rows)
             planned.timings.add("read", answer.ms)
     return [found[planned.table.pgt_id] for planned in refreshes]
 
 
 def _change_read(planned: PlannedRefresh, cut: Cut, most_bytes: int) -> _ChangeRead:
-    window, wanted = planned.window(cut), planned.template.relids
+    window, wanted = planned.window(cut), planned.stages.read.relids
     # Of a source that the query names and does not use, as an unused WITH item does, nothing is wanted.
     changed = {r: ChangedSource(r, window, p.rows) for r, p in planned.pending.items() if p.rows and r in wanted}
     is_auto = planned.table.refresh_mode == "AUTO"
@@ -108,14 +108,14 @@ def _change_read(planned: PlannedRefresh, cut: Cut, most_bytes: int) -> _ChangeR
 
 def _query(read: _ChangeRead) -> Query:
     texts = read.planned.compiled.texts
-    text, values = delta_text(read.planned.template, texts, read.changed)
+    text, values = delta_text(read.planned.stages.read, texts, read.changed)
     # Some at a time: a result is otherwise in memory before the first of its rows can be counted.
     look = None if read.budget is None else read.budget.take_rows
     return Query(text, values or (), values is not None, texts.mark(), look)
 
 
 def _copied(reader: Connection, read: _ChangeRead, text: str) -> ReadRefresh:
-    return _gathered(read, read_batches(reader, text, frames.text_types(read.planned.template.slots)))
+    return _gathered(read, read_batches(reader, text, frames.text_types(read.planned.stages.net.layout)))
 
 
 def _gathered(read: _ChangeRead, found: Generator[pa.Table]) -> ReadRefresh:
@@ -125,15 +125,15 @@ def _gathered(read: _ChangeRead, found: Generator[pa.Table]) -> ReadRefresh:
             if read.budget is not None:
                 read.budget.take(len(batch), batch.nbytes)
             tables.append(batch)
-        return ReadRefresh(read.planned, frames.from_batches(tables, read.planned.template.slots))
+        return ReadRefresh(read.planned, frames.from_batches(tables, read.planned.stages.net.layout))
 
 
 def _read_as_author(reader: Connection, place: Handover, read: _ChangeRead) -> ReadRefresh:
-    table, template = read.planned.table, read.planned.template
-    if template.slots != ROWS:
+    table, stages = read.planned.table, read.planned.stages
+    if stages.net.layout != ROWS:
         raise InvariantError("a table with a state was to be read as its author")
     copied, copies = author.window_copies(reader, table, read.changed)
-    text = template.delta_statement(copied)
+    text = stages.read.delta_statement(copied)
     if read.is_large:
         return _gathered(read, author.read_many(place, table, text, copies, frames.text_types(ROWS)))
     with timed(read.planned, "read"):
@@ -149,7 +149,7 @@ def net(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRef
     begun = time.perf_counter()
     found: list[NettedRefresh | FailedRefresh]
     try:
-        deltas = engine.run([WorkItem(read.planned.template.slots, read.rows) for read in refreshes])
+        deltas = engine.run([WorkItem(read.planned.stages.net.layout, read.rows) for read in refreshes])
         found = [NettedRefresh(read.planned, delta) for read, delta in zip(refreshes, deltas, strict=True)]
     except PgtrickleError as error:
         found = [FailedRefresh(read.planned, error) for read in refreshes]

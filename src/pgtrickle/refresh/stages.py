@@ -24,6 +24,7 @@ from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Delta, Pending, Timings, Window
 from pgtrickle.pipeline.engine.frames import DeltaRows
+from pgtrickle.pipeline.templates.stages import ChangeStages
 from pgtrickle.pipeline.templates.template import Template
 from pgtrickle.refresh.decide import DIFFERENTIAL, NO_DATA, Decision
 from pgtrickle.refresh.job import Outcome
@@ -63,10 +64,14 @@ class PlannedRefresh:
         return sum(p.rows for p in self.pending.values())
 
     @property
-    def template(self) -> Template:
-        if self.compiled.template is None:
+    def stages(self) -> ChangeStages:
+        if self.compiled.stages.changes is None:
             raise InvariantError("a table without a template was to be refreshed from its changes")
-        return self.compiled.template
+        return self.compiled.stages.changes
+
+    @property
+    def template(self) -> Template:
+        return self.stages.read.template
 
     def window(self, upto: Cut) -> Window:
         if self.since is None:

@@ -1,4 +1,4 @@
-"""A template in words that a DBA reads.
+"""The stages of a refresh in words that a DBA reads.
 
 The operator tree, each operator's strategy, leaf statements, what runs in Spark.
 """
@@ -32,6 +32,7 @@ from pgtrickle.pipeline.plan.nodes import (
     texts,
 )
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate
+from pgtrickle.pipeline.templates.stages import ReadStage, RefreshStages
 from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template
 from pgtrickle.pipeline.templates.topk import TopKTemplate
 
@@ -44,14 +45,25 @@ _STRATEGY = {
 _WHOLE_RECURSION = "evaluated whole, before and after"
 
 
-def explain(template: Template) -> dict[str, Any]:
+def explain(stages: RefreshStages) -> dict[str, Any]:
+    """`pgtrickle plan` prints it, and it is kept with the table."""
+    if stages.changes is None:
+        return {"mode": "FULL", "leaves": [stages.load.statement]}
+    return {
+        "mode": "DIFFERENTIAL",
+        "tree": _tree(stages.changes.read.template),
+        "spark": stages.changes.net.describe(),
+        "leaves": sample_statements(stages.changes.read)[:1],
+        "load": stages.load.statement,
+    }
+
+
+def _tree(template: Template) -> list[str]:
     tree: list[str] = []
-    spark = "net changes per row, identity (xxhash64 of the row)"
     match template:
         case FoldTemplate():
             _aggregate(template, tree)
             _node(template.rows, 1, tree)
-            spark = "net changes per group by key, exact sums, identity (xxhash64 of the key)"
         case TopKTemplate():
             _limit(template, tree)
             _node(template.limit.rows, 1, tree)
@@ -66,13 +78,7 @@ def explain(template: Template) -> dict[str, Any]:
             _node(template.plan, 0, tree)
         case _:
             assert_never(template)
-    return {
-        "mode": "DIFFERENTIAL",
-        "tree": tree,
-        "spark": spark,
-        "leaves": sample_statements(template)[:1],
-        "load": template.load_statement(),
-    }
+    return tree
 
 
 def plan_lines(plan: Mapping[str, Any], *, statements: bool) -> Iterator[str]:
@@ -198,9 +204,9 @@ def _shown(text: Text) -> str:
     return "".join("..." if isinstance(p, Sub) else p for p in text)
 
 
-def sample_statements(template: Template, rows: int = 1, *, are_copied: bool = False) -> list[str]:
+def sample_statements(read: ReadStage, rows: int = 1, *, are_copied: bool = False) -> list[str]:
     """What a refresh sends when every source has so many changes, and when each has them alone, with sample cuts."""
     window = Window(Cut(100, 100, ()), Cut(200, 200, ()))
-    changed = {relid: ChangedSource(relid, window, rows, are_copied) for relid in sorted(template.relids)}
-    alone = [template.delta_statement({r: c}) for r, c in changed.items()] if len(changed) > 1 else []
-    return [template.delta_statement(changed), *alone]
+    changed = {relid: ChangedSource(relid, window, rows, are_copied) for relid in sorted(read.relids)}
+    alone = [read.delta_statement({r: c}) for r, c in changed.items()] if len(changed) > 1 else []
+    return [read.delta_statement(changed), *alone]
