@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pgtrickle.model.flow import Cut
+from pgtrickle.model.flow import Cut, not_seen
 from pgtrickle.model.identifiers import buffer_name
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOST_SOURCES = 1_000  # in one statement: each takes a lock, and a server has some thousands of them
 
-_SEEN = "(xid >= %(xmax)s::text::xid8 OR xid = ANY (%(open)s::text[]::xid8[]))"
+_NOT_SEEN = not_seen("xid", "%(xmax)s::text", "%(open)s::text[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Detector:
 
 
 def _statement(relids: Sequence[int], *, with_events: bool) -> str:
-    arms = [f"SELECT {r:d}::int8 WHERE EXISTS (SELECT FROM {buffer_name(r)} WHERE {_SEEN})" for r in relids]
+    arms = [f"SELECT {r:d}::int8 WHERE EXISTS (SELECT FROM {buffer_name(r)} WHERE {_NOT_SEEN})" for r in relids]
     changed = f"ARRAY({' UNION ALL '.join(arms)})" if arms else "NULL::int8[]"
     events = "NULL::int8[], NULL::text[]"
     source = ""
@@ -57,6 +57,6 @@ def _statement(relids: Sequence[int], *, with_events: bool) -> str:
         events = "e.ids, e.whats"
         source = (
             " FROM (SELECT array_agg(coalesce(pgt_id, 0)) AS ids, array_agg(what) AS whats "
-            f"FROM pgtrickle.pgt_events WHERE {_SEEN}) AS e"
+            f"FROM pgtrickle.pgt_events WHERE {_NOT_SEEN}) AS e"
         )
     return f"SELECT pg_current_snapshot()::text, {changed}, {events}{source}"

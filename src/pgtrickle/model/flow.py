@@ -68,23 +68,16 @@ class Window:
     upto: Cut
 
     def predicate(self, xid: str = "xid") -> str:
-        """SQL over a buffer's xid column.
-
-        Not visible in `since` is exactly "at or after its xmax, or in progress then"; the two arms are index ranges
-        that stay tight however long some transaction has been open, where a range from xmin would not.
-        """
-        since, upto, *lists = (f"'{value}'" for value in self.parameters())
-        arms = f"({xid} >= {since}::xid8 AND {xid} < {upto}::xid8)"
-        if self.since.open_xids:
-            arms = f"({arms} OR {xid} = ANY ({lists[0]}::xid8[]))"
-        # Visible in `upto`: below its xmax and not in progress then. As comparisons, which the planner can estimate.
-        return f"{arms} AND {xid} <> ALL ({lists[1]}::xid8[])" if self.upto.open_xids else arms
+        """SQL over a buffer's xid column."""
+        since, upto, were_open, are_open = (f"'{value}'" for value in self.parameters())
+        return _between(
+            xid, since, upto, were_open if self.since.open_xids else None, are_open if self.upto.open_xids else None
+        )
 
     @staticmethod
     def parameterised(xid: str = "xid") -> str:
         """The same with places for the `parameters`: one text for all windows, which a server can keep planned."""
-        arms = f"(({xid} >= $1::xid8 AND {xid} < $2::xid8) OR {xid} = ANY ($3::xid8[]))"
-        return f"{arms} AND {xid} <> ALL ($4::xid8[])"
+        return _between(xid, "$1", "$2", "$3", "$4")
 
     def parameters(self) -> list[str]:
         """As texts, arrays too."""
@@ -92,10 +85,30 @@ class Window:
         return [str(self.since.xmax), str(self.upto.xmax), *lists]
 
 
-def weight_of(buffer: str) -> str:
-    """The weight of a captured row image: 1 where it came, -1 where it went. `buffer` is the alias of a buffer, whose
-    column `action` is the only other form in which a sign is written."""
-    return f"CASE {buffer}.action WHEN 'I' THEN 1 ELSE -1 END"
+def not_seen(xid: str, xmax: str, open_xids: str | None, below: str | None = None) -> str:
+    """SQL: that a transaction is not visible in a cut, which is exactly "at or after its xmax, or in progress then".
+
+    The two arms are index ranges that stay tight however long some transaction has been open, where a range from xmin
+    would not. `below`: the xmax of a later cut.
+    """
+    arm = f"({xid} >= {xmax}::xid8{f' AND {xid} < {below}::xid8' if below is not None else ''})"
+    return arm if open_xids is None else f"({arm} OR {xid} = ANY ({open_xids}::xid8[]))"
+
+
+def _between(xid: str, since: str, upto: str, were_open: str | None, are_open: str | None) -> str:
+    """Not visible in one cut and visible in the other: below its xmax and not in progress then. As comparisons, which
+    the planner can estimate."""
+    arms = not_seen(xid, since, were_open, upto)
+    return arms if are_open is None else f"{arms} AND {xid} <> ALL ({are_open}::xid8[])"
+
+
+# A sign has one form at each boundary: in a buffer the action (I, D; T for TRUNCATE), anywhere behind it a weight.
+WEIGHTS: Mapping[str, int] = {"I": 1, "D": -1}
+
+
+def weight_of(buffer: str, *, negated: bool = False) -> str:
+    """SQL: the weight of a row image in the buffer with this alias (`WEIGHTS`), or the weight that undoes it."""
+    return f"CASE {buffer}.action WHEN '{'D' if negated else 'I'}' THEN 1 ELSE -1 END"
 
 
 @dataclass(frozen=True, slots=True)

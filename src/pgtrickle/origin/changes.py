@@ -19,7 +19,7 @@ from pgtrickle.db.connect import begin, chunk_size, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import SourceChangedError
 from pgtrickle.model.fingerprint import of_history
-from pgtrickle.model.flow import Cut, Pending, Position, Window
+from pgtrickle.model.flow import WEIGHTS, Cut, Pending, Position, Window
 from pgtrickle.model.identifiers import buffer_name
 from pgtrickle.pipeline.codec import encoded, exact
 
@@ -89,9 +89,8 @@ class OriginReading:
 
     def signed(self, want: MirrorRequest) -> list[tuple[int, str]]:
         """Weight and row."""
-        return [
-            (1 if action == "I" else -1, row) for action, row in self.tables[want.relid].later(want) if action != "T"
-        ]
+        found = self.tables[want.relid].later(want)
+        return [(WEIGHTS[action], row) for action, row in found if action in WEIGHTS]
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ WITH "__pgt_sw0" AS MATERIALIZED (SELECT DISTINCT c.c1 AS k0
   FROM "shop"."sale" AS t
   WHERE (t."id") IN (SELECT w.k0
   FROM "__pgt_sw0" AS w)
-  UNION ALL SELECT ARRAY[c.c1::text, c.c2::text, c.c3::text, c.c4::text, c.c5::text, c.c6::text, c.c7::text, c.c8::text]::text[]::text, CASE c.action WHEN 'I' THEN -1 ELSE 1 END
+  UNION ALL SELECT ARRAY[c.c1::text, c.c2::text, c.c3::text, c.c4::text, c.c5::text, c.c6::text, c.c7::text, c.c8::text]::text[]::text, CASE c.action WHEN 'D' THEN 1 ELSE -1 END
   FROM pgtrickle_changes.changes_1 AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND c.action <> 'T') AS b
   GROUP BY b.r
@@ -64,7 +64,7 @@ WITH "__pgt_sw0" AS MATERIALIZED (SELECT DISTINCT c.c1 AS k0
   FROM "shop"."customer" AS t
   WHERE (ARRAY[t."id"::text, t."name"::text, t."region"::text]::text[]::text) IN (SELECT w.k0
   FROM "__pgt_sw2" AS w)
-  UNION ALL SELECT ARRAY[c.c1::text, c.c2::text, c.c3::text]::text[]::text, CASE c.action WHEN 'I' THEN -1 ELSE 1 END
+  UNION ALL SELECT ARRAY[c.c1::text, c.c2::text, c.c3::text]::text[]::text, CASE c.action WHEN 'D' THEN 1 ELSE -1 END
   FROM pgtrickle_changes.changes_2 AS c
   WHERE ((c.xid >= '105'::xid8 AND c.xid < '200'::xid8) OR c.xid = ANY ('{102}'::xid8[])) AND c.action <> 'T') AS b
   GROUP BY b.r

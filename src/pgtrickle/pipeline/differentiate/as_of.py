@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from pgtrickle.model.flow import weight_of
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.texts import as_text, from_text
 from pgtrickle.pipeline.codec import encoded
@@ -91,7 +92,7 @@ def _given_back(
     """The name of what there was of the touched rows, from what there is of them, `source`."""
     there, not_there = (", 1 AS m", ", 0") if kept else ("", "")
     now = f"SELECT {_row(scan, stored)} AS r, 1 AS n{there} FROM {source}"
-    sign = "CASE c.action WHEN 'I' THEN -1 ELSE 1 END"
+    sign = weight_of("c", negated=True)
     undone = f"SELECT {_row(scan, _images(scan))}, {sign}{not_there} FROM {change.images} AND c.action <> 'T'"
     count = "least(sum(b.n), sum(b.m))" if kept else "sum(b.n)"
     net = f"SELECT b.r, {count} AS n FROM ({now} UNION ALL {undone}) AS b GROUP BY b.r HAVING {count} > 0"
@@ -101,7 +102,7 @@ def _given_back(
 
 def netted(scan: Scan, change: ChangedSource, action: str, share: Callable[[str, str], str]) -> str:
     """The name of the rows that have come ('I') or gone ('D') for good: not those that did both in the window."""
-    signed = f"sum(CASE c.action WHEN '{action}' THEN 1 ELSE -1 END)"
+    signed = f"sum({weight_of('c', negated=action == 'D')})"
     image = _row(scan, _images(scan))
     net = f"SELECT {image} AS r, {signed} AS n FROM {change.images} AND c.action <> 'T' GROUP BY 1 HAVING {signed} > 0"
     listed = ", ".join(_typed(scan, [quote_ident(n) for _, n in scan.exposes])) or "1 AS __pgt_one"

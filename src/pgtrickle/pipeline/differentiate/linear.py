@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, assert_never
 
-from pgtrickle.model.flow import Window
+from pgtrickle.model.flow import Window, weight_of
 from pgtrickle.model.identifiers import buffer_copy_name, buffer_name, quote_ident
 from pgtrickle.pipeline.plan.nodes import From, Linear, Scan, Select, UnionAll, scans
 from pgtrickle.pipeline.plan.nodes import names as output_names
@@ -228,6 +228,5 @@ def _scan(scan: Scan, term: Term) -> Rendered:
 
 def window_rows(scan: Scan, change: ChangedSource, *, negate: bool) -> str:
     columns = [f"c.c{attnum} AS {quote_ident(name)}" for attnum, name in scan.exposes] or ["1 AS __pgt_one"]
-    plus = "D" if negate else "I"
-    columns.append(f"CASE c.action WHEN '{plus}' THEN 1 ELSE -1 END AS {W}")
+    columns.append(f"{weight_of('c', negated=negate)} AS {W}")
     return f"SELECT {', '.join(columns)} FROM {change.images} AND c.action <> 'T'"
