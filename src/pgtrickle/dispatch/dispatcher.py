@@ -166,9 +166,19 @@ class Dispatcher:
         match message:
             case _Arrived(connection, DatabaseSettings() as hello):
                 self._introduce(connection, hello)
-            case _Arrived(connection, asked):
+            case _Arrived(connection, Submit(jobs)):
                 if client := self._client(connection):
-                    self._serve(client, asked)
+                    self._put(client, jobs)
+            case _Arrived(connection, Withdraw()):
+                if client := self._client(connection):
+                    self._cancel(client)
+            case _Arrived(connection, ClearCaches()):
+                if client := self._client(connection):
+                    client.site.cache.clear()
+            case _Arrived(connection, Define()):
+                if client := self._client(connection):
+                    # Not a worker's: it is asked for by people, and waits for databases that may not answer.
+                    threading.Thread(target=client.site.define, name="define", daemon=True).start()
             case _Lost(connection):
                 if client := self._client(connection):
                     # Its units go with it: the next scheduler finds out anew what is due.
@@ -186,18 +196,6 @@ class Dispatcher:
                     self._put(client, again)
             case None:
                 pass
-
-    def _serve(self, client: _Client, asked: object) -> None:
-        match asked:
-            case Submit(jobs):
-                self._put(client, jobs)
-            case Withdraw():
-                self._cancel(client)
-            case ClearCaches():
-                client.site.cache.clear()
-            case Define():
-                # Not a worker's: it is asked for by people, and waits for databases that may not answer.
-                threading.Thread(target=client.site.define, name="define", daemon=True).start()
 
     def _put(self, client: _Client, jobs: Sequence[QueuedUnit]) -> None:
         """A table is never with two workers, also when a new scheduler does not know what its predecessor began."""

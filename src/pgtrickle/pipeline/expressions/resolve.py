@@ -63,6 +63,18 @@ def not_listed(what: str) -> DefinitionError:
     )
 
 
+def _constant(tree: exp.Boolean | exp.Null | exp.Literal | exp.ByteString) -> Constant:
+    match tree:
+        case exp.Boolean():
+            return Constant(bool(tree.this), BOOL)
+        case exp.Null():
+            return Constant(None, UNKNOWN)
+        case exp.Literal():
+            return Constant(tree.this, UNKNOWN) if tree.is_string else _number(tree.this)
+        case _:
+            return Constant(tree.this, UNKNOWN)  # E'...', its escapes already read
+
+
 class _Resolver:
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
@@ -74,14 +86,8 @@ class _Resolver:
             case exp.Column():
                 name, type_ = self.columns(syntax.identifier(tree.args.get("table")), syntax.identifier(tree.this))
                 return Reference(name, type_)
-            case exp.Boolean():
-                return Constant(bool(tree.this), BOOL)
-            case exp.Null():
-                return Constant(None, UNKNOWN)
-            case exp.Literal():
-                return Constant(tree.this, UNKNOWN) if tree.is_string else _number(tree.this)
-            case exp.ByteString():
-                return Constant(tree.this, UNKNOWN)  # E'...', its escapes already read
+            case exp.Boolean() | exp.Null() | exp.Literal() | exp.ByteString():
+                return _constant(tree)
             case exp.Cast():
                 return self.cast(tree)
             case exp.Collate():
@@ -94,14 +100,16 @@ class _Resolver:
                 return self.like(tree)
             case exp.Case():
                 return self.case(tree)
-            case exp.Coalesce() | exp.Greatest() | exp.Least():
-                values = [self.node(t) for t in (tree.this, *tree.expressions)]
-                return _choice(_CHOICES[type(tree)], values)
-            case exp.Nullif():
-                return _nullif(self.node(tree.this), self.node(tree.expression))
+            case exp.Coalesce() | exp.Greatest() | exp.Least() | exp.Nullif():
+                return self.choice(tree)
         if type(tree) in OPERATORS:
             return self.operator(OPERATORS[type(tree)], tree.this, tree.expression)
         return self.function(tree)
+
+    def choice(self, tree: exp.Coalesce | exp.Greatest | exp.Least | exp.Nullif) -> Node:
+        if isinstance(tree, exp.Nullif):
+            return _nullif(self.node(tree.this), self.node(tree.expression))
+        return _choice(_CHOICES[type(tree)], [self.node(t) for t in (tree.this, *tree.expressions)])
 
     def cast(self, tree: exp.Cast) -> Node:
         target = syntax.type_named(tree.to)
