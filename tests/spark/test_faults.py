@@ -175,7 +175,7 @@ def test_failures_in_a_row_suspend_and_resume_goes_on(
     apply = line.session.refresher._apply_all
 
     def failing(jobs: Any, stages: Any) -> dict[int, tuple[int, int]]:
-        if any(job.table.name == "totals" for job in jobs):
+        if any(job.planned.table.name == "totals" for job in jobs):
             raise TransientError("no luck today")
         return apply(jobs, stages)
 

@@ -316,7 +316,7 @@ def test_drop_during_apply_waits_for_it(shop: Line, installed: Database, monkeyp
     )
 
     def apply_while_dropping(jobs: Any, stages: Any) -> dict[int, tuple[int, int]]:
-        if any(job.table.name == "totals" for job in jobs):
+        if any(job.planned.table.name == "totals" for job in jobs):
             dropped.start()
             time.sleep(0.5)
             assert dropped.is_alive()
