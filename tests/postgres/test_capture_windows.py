@@ -71,8 +71,15 @@ def relid(conn: Connection) -> int:
     return int(row[0])
 
 
-def test_read_committed_writer_idle_across_ticks(installed: Database, conn: Connection, relid: int) -> None:
-    reader, writer = Reader(installed, relid), installed.connect(autocommit=False)
+@pytest.fixture
+def reader(installed: Database, relid: int) -> Iterator[Reader]:
+    found = Reader(installed, relid)
+    yield found
+    found.conn.close()
+
+
+def test_read_committed_writer_idle_across_ticks(installed: Database, conn: Connection, reader: Reader) -> None:
+    writer = installed.connect(autocommit=False)
     writer.execute("INSERT INTO t VALUES (1)")
     for value in range(2, 22):
         conn.execute("INSERT INTO t VALUES (%s)", [value])
@@ -83,12 +90,8 @@ def test_read_committed_writer_idle_across_ticks(installed: Database, conn: Conn
     assert sorted(reader.seen) == list(range(1, 22))
 
 
-def test_repeatable_read_writer_begun_between_ticks(installed: Database, conn: Connection, relid: int) -> None:
-    reader, old, writer = (
-        Reader(installed, relid),
-        installed.connect(autocommit=False),
-        installed.connect(autocommit=False),
-    )
+def test_repeatable_read_writer_begun_between_ticks(installed: Database, conn: Connection, reader: Reader) -> None:
+    old, writer = installed.connect(autocommit=False), installed.connect(autocommit=False)
     old.execute("INSERT INTO t VALUES (1)")
     reader.tick()
     writer.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -103,8 +106,8 @@ def test_repeatable_read_writer_begun_between_ticks(installed: Database, conn: C
     assert reader.tick() == []
 
 
-def test_prepared_transaction_across_ticks(installed: Database, conn: Connection, relid: int) -> None:
-    reader, writer = Reader(installed, relid), installed.connect(autocommit=False)
+def test_prepared_transaction_across_ticks(installed: Database, conn: Connection, reader: Reader) -> None:
+    writer = installed.connect(autocommit=False)
     writer.execute("INSERT INTO t VALUES (1)")
     writer.execute("PREPARE TRANSACTION 'capture_window'")
     writer.rollback()
@@ -115,8 +118,8 @@ def test_prepared_transaction_across_ticks(installed: Database, conn: Connection
     assert reader.tick() == []
 
 
-def test_savepoint_with_partial_rollback(installed: Database, conn: Connection, relid: int) -> None:
-    reader, writer = Reader(installed, relid), installed.connect(autocommit=False)
+def test_savepoint_with_partial_rollback(installed: Database, conn: Connection, reader: Reader) -> None:
+    writer = installed.connect(autocommit=False)
     writer.execute("INSERT INTO t VALUES (1)")
     writer.execute("SAVEPOINT s")
     writer.execute("INSERT INTO t VALUES (2)")
