@@ -22,7 +22,7 @@ from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError
 from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
 from pgtrickle.model.texts import same_text
 from pgtrickle.pipeline.templates.explain import plan_words
-from pgtrickle.pipeline.text.tokens import nameless
+from pgtrickle.pipeline.text.tokens import without_names
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -327,7 +327,7 @@ def _shape(table: StreamTable, compiled: Compiled) -> str:
 
 def _content(table: StreamTable, compiled: Compiled) -> str:
     """The same whatever the sources and their columns are called. To be compared where nothing else has changed."""
-    return _hashed([table.relid, nameless(compiled.load_sql), *_layout(compiled)])
+    return _hashed([table.relid, without_names(compiled.load_sql), *_layout(compiled)])
 
 
 def _layout(compiled: Compiled) -> list[object]:

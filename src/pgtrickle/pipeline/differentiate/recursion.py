@@ -31,7 +31,7 @@ from pgtrickle.model.texts import row_text
 from pgtrickle.pipeline.differentiate.as_of import copies
 from pgtrickle.pipeline.differentiate.linear import W
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, NEW, OLD, Statement, View
-from pgtrickle.pipeline.plan.names import conjuncts, own
+from pgtrickle.pipeline.plan.names import alias_of, conjuncts
 from pgtrickle.pipeline.plan.nodes import (
     Block,
     FromItem,
@@ -42,15 +42,15 @@ from pgtrickle.pipeline.plan.nodes import (
     Scan,
     Tree,
     Values,
+    block_texts,
+    from_items,
     joins,
-    parts,
-    plain,
-    subs,
-    texts,
+    plain_sql,
+    subqueries,
 )
 from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses
 
-KEPT, GONE, COME = "kept", "gone", "come"
+SURVIVING, DELETED, INSERTED = "kept", "gone", "come"
 N = '"__pgt_n"'
 X = '"__pgt_x"'
 
@@ -67,7 +67,7 @@ class RecursionPlan:
 
     node: Recursive
     step: Block
-    itself: FromItem
+    self_item: FromItem
     columns: tuple[int, ...]
     keys: tuple[str, ...]
 
@@ -76,39 +76,39 @@ class RecursionPlan:
 # --------------------------------------------------------------------------------------------------------------
 
 
-def walk_of(plan: Node) -> RecursionPlan | None:
+def recursion_plan(plan: Node) -> RecursionPlan | None:
     """For `SELECT columns FROM recursion` with all columns of it, and a step that is an inner join of tables."""
     node = _only(plan)
     if node is None or not isinstance(plan, Block):
         return None
-    columns = _stored(plan.columns, own(parts(plan)[0]), node.shown)
+    columns = _stored(plan.columns, alias_of(from_items(plan)[0]), node.output_names)
     if columns is None or not isinstance(node.step, Block):
         return None
     step = node.step
-    itself = _itself(node, step)
-    if itself is None:
+    self_item = _itself(node, step)
+    if self_item is None:
         return None
-    tables = [p for p in parts(step) if isinstance(p.node, Scan)]
-    keys = _keys(step, itself, node.names)
+    tables = [p for p in from_items(step) if isinstance(p.node, Scan)]
+    keys = _keys(step, self_item, node.names)
     if not keys and (tables or node.word == "UNION"):
         return None
-    return RecursionPlan(node, step, itself, columns, keys)
+    return RecursionPlan(node, step, self_item, columns, keys)
 
 
 def _only(plan: Node) -> Recursive | None:
     """The recursion of which a plan is a projection."""
-    if not isinstance(plan, Block) or plan.region is not None or plan.where is not None or len(parts(plan)) != 1:
+    if not isinstance(plan, Block) or plan.region is not None or plan.where is not None or len(from_items(plan)) != 1:
         return None
-    node = parts(plan)[0].node
+    node = from_items(plan)[0].node
     return node if isinstance(node, Recursive) else None
 
 
 def _stored(columns: Sequence[OutputColumn], alias: str, shown: Sequence[str]) -> tuple[int, ...] | None:
     found: dict[str, int] = {}
     for position, column in enumerate(columns):
-        if subs(column.text):
+        if subqueries(column.text):
             return None
-        cursor = Cursor(plain(column.text))
+        cursor = Cursor(plain_sql(column.text))
         start, stop = strip_parentheses(cursor.tokens, 0, len(cursor.tokens))
         if stop - start == 3 and cursor.tokens[start + 1].key == "." and cursor.name_at(start) == alias:
             start += 2
@@ -120,26 +120,26 @@ def _stored(columns: Sequence[OutputColumn], alias: str, shown: Sequence[str]) -
 def _itself(node: Recursive, step: Block) -> FromItem | None:
     """The part that is the recursion; None where the step is not an inner join of that and tables."""
     is_inner = all(j.kind in ("JOIN", "CROSS JOIN") for tree in step.trees for j in joins(tree))
-    if not is_inner or step.region is not None or any(subs(t) for t in texts(step)):
+    if not is_inner or step.region is not None or any(subqueries(t) for t in block_texts(step)):
         return None
-    found = [p for p in parts(step) if p.node is None]
-    if len(found) != 1 or subs(found[0].call) or any(p.is_lateral for p in parts(step)):
+    found = [p for p in from_items(step) if p.node is None]
+    if len(found) != 1 or subqueries(found[0].call) or any(p.is_lateral for p in from_items(step)):
         return None
-    if not all(isinstance(p.node, Scan | Values) for p in parts(step) if p.node is not None):
+    if not all(isinstance(p.node, Scan | Values) for p in from_items(step) if p.node is not None):
         return None
-    cursor = Cursor(plain(found[0].call))
+    cursor = Cursor(plain_sql(found[0].call))
     is_plain = len(cursor.tokens) <= 3 and all(t.is_name for t in cursor.tokens)  # name, name alias, name AS alias
     return found[0] if is_plain and cursor.name_at(0) == identifier(node.name) else None
 
 
-def _keys(step: Block, itself: FromItem, names: Sequence[str]) -> tuple[str, ...]:
+def _keys(step: Block, self_item: FromItem, names: Sequence[str]) -> tuple[str, ...]:
     """Its columns that an equality compares with something else."""
     all_joins = [j for tree in step.trees for j in joins(tree)]
     conditions = [j.on for j in all_joins if j.on is not None]
     conditions += [step.where] if step.where is not None else []
     found = [n for j in all_joins if j.using for n in Cursor(j.using).names()]
     for text in (c for condition in conditions for c in conjuncts(condition)):
-        found += _compared_columns(Cursor(plain(text)), own(itself))
+        found += _compared_columns(Cursor(plain_sql(text)), alias_of(self_item))
     return tuple(dict.fromkeys(n for n in found if n in names))
 
 
@@ -163,11 +163,11 @@ def _compared_columns(cursor: Cursor, alias: str) -> list[str]:
 
 def delta(into: Statement, walk: RecursionPlan, stored: str, names: Sequence[str], changes: Delta) -> list[str]:
     """Signed rows of the result. `stored` is the table, `names` its columns; `changes` gives those of a plan below."""
-    asked = _Asked(into, walk, stored, names, changes)
+    asked = _RecursiveDelta(into, walk, stored, names, changes)
     return asked.paths() if walk.node.word == "UNION ALL" else asked.rows()
 
 
-class _Asked:
+class _RecursiveDelta:
     def __init__(self, into: Statement, walk: RecursionPlan, stored: str, names: Sequence[str], changes: Delta) -> None:
         self.into = into
         self.walk = walk
@@ -180,23 +180,23 @@ class _Asked:
         self.rows_with_place = f"SELECT {', '.join(columns)}, ctid AS __pgt_id FROM {stored}"
         self.first = self._first(changes)
         self.changed = [
-            p for p in parts(walk.step) if isinstance(p.node, Scan) and p.node.relation.relid in into.changed
+            p for p in from_items(walk.step) if isinstance(p.node, Scan) and p.node.relation.relid in into.changed
         ]
 
     # -- UNION ALL
 
     def paths(self) -> list[str]:
         stored = f"({self.rows_of_table})"
-        losses = [self._step(stored, roles) for roles in self._one_by_one(GONE, KEPT, OLD)]
-        gone = self._closure([*self._first_rows(GONE), *losses], self._all(KEPT), "UNION ALL")
+        losses = [self._step(stored, roles) for roles in self._one_by_one(DELETED, SURVIVING, OLD)]
+        gone = self._closure([*self._first_rows(DELETED), *losses], self._all(SURVIVING), "UNION ALL")
         gains = []
-        for roles in self._one_by_one(COME, KEPT, NEW):
+        for roles in self._one_by_one(INSERTED, SURVIVING, NEW):
             gains.append(f"SELECT q.*, 1 FROM ({self._step(stored, roles)}) AS q")
             if gone is not None:
                 gains.append(f"SELECT q.*, -1 FROM ({self._step(_few(gone, self.names[0]), roles)}) AS q")
-        seeds = self._first_rows(COME)
+        seeds = self._first_rows(INSERTED)
         if gains:
-            seeds += self._copies(self._netted(gains), COME)
+            seeds += self._copies(self._netted(gains), INSERTED)
         come = self._closure(seeds, {}, "UNION ALL")
         return [f"SELECT q.*, {sign} AS {W} FROM {n} AS q" for n, sign in ((gone, -1), (come, 1)) if n is not None]
 
@@ -204,8 +204,8 @@ class _Asked:
 
     def rows(self) -> list[str]:
         stored = f"({self.rows_of_table})"
-        losses = [self._step(stored, {**self._all(OLD), p.number: GONE}) for p in self.changed]
-        doubted = self._closure([*self._first_rows(GONE), *losses], self._all(OLD), "UNION")
+        losses = [self._step(stored, {**self._all(OLD), p.number: DELETED}) for p in self.changed]
+        doubted = self._closure([*self._first_rows(DELETED), *losses], self._all(OLD), "UNION")
         found, seeds, sure = [], [], f"SELECT {self.listed} FROM ({self.rows_of_table}) AS s"
         if doubted is not None:
             same = f"SELECT s.* FROM ({self.rows_with_place}) AS s JOIN {_few(doubted, self.names[0])} AS t ON"
@@ -219,8 +219,8 @@ class _Asked:
             again = [self.into.render(self.walk.node.first, ALL_NEW), self._step(f"({sure})", {})]
             for condition in self._among(doubted):
                 seeds += [f"SELECT q.* FROM ({sql}) AS q({self.listed}) WHERE {condition}" for sql in again]
-        gains = [self._step(f"({sure})", {p.number: COME}) for p in self.changed]
-        seeds += [self._unless(sure, sql) for sql in (*self._first_rows(COME), *gains)]
+        gains = [self._step(f"({sure})", {p.number: INSERTED}) for p in self.changed]
+        seeds += [self._unless(sure, sql) for sql in (*self._first_rows(INSERTED), *gains)]
         come = self._closure(seeds, {}, "UNION", lambda sql: self._unless(sure, sql))
         if come is not None:
             found.append(f"SELECT q.*, 1 AS {W} FROM {come} AS q")
@@ -287,7 +287,7 @@ class _Asked:
         return self.into.share(f"SELECT {self.listed}, {N} FROM ({rows}) AS r WHERE __pgt_i = 1 AND {N} <> 0", "c")
 
     def _copies(self, counted: str, role: str) -> list[str]:
-        sign = "-" if role == GONE else ""
+        sign = "-" if role == DELETED else ""
         return [f"SELECT {self.listed} FROM {counted} AS q, {copies(f'{sign}q.{N}')} WHERE {sign}q.{N} > 0"]
 
     def _closure(
@@ -323,22 +323,22 @@ class _Asked:
         conditions: list[str] = []
 
         def put(part: FromItem) -> FromItem:
-            if part is self.walk.itself:
+            if part is self.walk.self_item:
                 return replace(part, call=(f"{source} AS {part.alias}",))
             role = roles.get(part.number, NEW)
             if role in (NEW, OLD):
                 return part
             assert isinstance(part.node, Scan)
-            if role == KEPT:
+            if role == SURVIVING:
                 rows, condition = self.into.scan_as_of(part.node, part.alias, kept=True)
                 conditions.append(condition)
                 return replace(part, node=None, call=(f"({rows}) AS {part.alias}",))
-            rows = self.into.netted(part.node, "D" if role == GONE else "I")
+            rows = self.into.netted(part.node, "D" if role == DELETED else "I")
             return replace(part, node=None, call=(f"(SELECT * FROM {rows}) AS {part.alias}",))
 
         block = replace(self.walk.step, trees=tuple(_mapped(t, put) for t in self.walk.step.trees))
         states = {n: r for n, r in roles.items() if r == OLD}
-        return self.into.block(block, View(NEW, states), conditions=conditions).sql
+        return self.into.render_block(block, View(NEW, states), conditions=conditions).sql
 
 
 def _few(rows: str, column: str) -> str:

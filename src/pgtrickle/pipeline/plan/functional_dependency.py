@@ -10,7 +10,7 @@ from collections.abc import Iterator, Set
 
 from pgtrickle.pipeline.plan.clauses import Clauses
 from pgtrickle.pipeline.plan.grouping import aggregate_at, is_windowed
-from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, leaves
+from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, tree_items
 from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses
 
 Range = tuple[int, int]
@@ -18,10 +18,10 @@ Range = tuple[int, int]
 _NUMERIC, _FLOATS = 1700, frozenset({700, 701})
 
 
-def add_dependent(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, ...], aggregates: Set[str]) -> None:
+def add_dependent_columns(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, ...], aggregates: Set[str]) -> None:
     """Puts such columns into `group`, or into `decided` where equal values can have other digits: as keys of a state
     they would be shown without theirs."""
-    tables = [p for tree in trees for p in leaves(tree)]
+    tables = [p for tree in trees for p in tree_items(tree)]
     passages = (strip_parentheses(cursor.tokens, *passage) for passage in clauses.group)
     grouped = {column for passage in passages if (column := _column(cursor, tables, *passage)) is not None}
     found: dict[tuple[int, int], Range] = {}

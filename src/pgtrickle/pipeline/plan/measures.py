@@ -40,7 +40,7 @@ class Measure:
     scale: int | None
     state: tuple[tuple[str, str], ...]
     call: AggregateCall
-    at_least: int | None = None
+    min_scale: int | None = None
     number: str | None = None
     base: int = 0  # the type of the value in the state, looked through domains; 0: a number
 
@@ -56,7 +56,7 @@ class Measures:
     values: tuple[str, ...]
 
 
-def argument(call: AggregateCall) -> str | None:
+def filtered_argument(call: AggregateCall) -> str | None:
     """The argument with FILTER folded in.
 
     A row that fails the filter contributes NULL, which every folded aggregate skips; the others are read again, and
@@ -74,7 +74,7 @@ _SHOWS_SCALE = re.compile(
 )
 
 
-def shows_scale(text: str) -> bool:
+def exposes_scale(text: str) -> bool:
     """Whether the text around a number does more than compare, add or multiply: divides, calls, casts to a text."""
     return bool(_SHOWS_SCALE.search(text))
 
@@ -166,7 +166,7 @@ class _Builder:
         cases = ""
         for scale in reversed(others):
             is_one = f"pg_catalog.scale({self.column(i)}) >= {scale}"
-            measure = self._count(i, f"scale {scale}", is_one, at_least=scale)
+            measure = self._count(i, f"scale {scale}", is_one, min_scale=scale)
             cases += f' WHEN s."{measure.name("n")}" > 0 THEN {scale}'
         return f"CASE{cases} ELSE {least} END"
 
@@ -182,7 +182,7 @@ class _Builder:
             return False
         having = self.aggregate.having or ()
         text = " ".join(p for p in having if isinstance(p, str))
-        return place not in having or not shows_scale(text)
+        return place not in having or not exposes_scale(text)
 
     def _reread(self, i: int) -> str:
         state = (("v", self.result_types[i].declared),)
@@ -190,10 +190,10 @@ class _Builder:
         measure = self._measure(i, self.aggregate.calls[i].sql, "reread", state=state, base=base)
         return f's."{measure.name("v")}"'
 
-    def _count(self, i: int, what: str, is_one: str, at_least: int | None = None) -> Measure:
+    def _count(self, i: int, what: str, is_one: str, min_scale: int | None = None) -> Measure:
         """Of the rows for which the condition holds: a zero for each, which adds nothing."""
         value, number = f"CASE WHEN {is_one} THEN '0' END", f"CASE WHEN {is_one} THEN 0 END"
-        return self._measure(i, what, "add", value=value, number=number, state=(("n", "bigint"),), at_least=at_least)
+        return self._measure(i, what, "add", value=value, number=number, state=(("n", "bigint"),), min_scale=min_scale)
 
     def _measure(
         self,
@@ -206,17 +206,17 @@ class _Builder:
         number: str | None = None,
         order: str | None = None,
         scale: int | None = 0,
-        at_least: int | None = None,
+        min_scale: int | None = None,
         base: int = 0,
     ) -> Measure:
         """A new measure, or the one that another call already has: sum(x) and avg(x) share theirs."""
         call = self.aggregate.calls[i]
-        key = (what, argument(call))
+        key = (what, filtered_argument(call))
         if key not in self.shared:
             travels = "least", "greatest"
             slot = sum(m.kind == kind or (m.kind in travels and kind in travels) for m in self.measures)
             self.shared[key] = Measure(
-                len(self.measures), kind, slot, value, order, scale, state, call, at_least, number, base
+                len(self.measures), kind, slot, value, order, scale, state, call, min_scale, number, base
             )
             self.measures.append(self.shared[key])
         return self.shared[key]

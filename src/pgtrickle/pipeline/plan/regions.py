@@ -11,7 +11,7 @@ from collections.abc import Iterable, Set
 
 from pgtrickle.pipeline.plan.clauses import Clauses, Range, WindowCall
 from pgtrickle.pipeline.plan.grouping import EXPRESSION_WORDS, aggregate_at
-from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, leaves, scans
+from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, scans, tree_items
 from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses
 
 TIES_OF_LIMIT = "LIMIT whose ORDER BY does not decide between all rows"
@@ -41,7 +41,7 @@ def is_call(cursor: Cursor, index: int, names: Set[str]) -> bool:
     return aggregate_at(cursor, index, names)
 
 
-def windows(cursor: Cursor, clauses: Clauses) -> list[WindowCall]:
+def window_calls(cursor: Cursor, clauses: Clauses) -> list[WindowCall]:
     named: dict[str, Range] = {}
     if clauses.window is not None:
         for start, stop in cursor.split(*clauses.window, ","):
@@ -113,7 +113,7 @@ def _call_start(cursor: Cursor, over: int) -> int:
     return 0
 
 
-def keys(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> list[Range]:
+def region_keys(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> list[Range]:
     """The expressions over FROM that tell the region of a row; none when everything belongs together."""
     if clauses.limit is not None:
         return []
@@ -139,7 +139,7 @@ def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], trees: 
     order = cursor.split(*clauses.order, ",") if clauses.order is not None else []
     on = cursor.split(*clauses.on, ",") if clauses.on is not None else []
     # With ties the last rows are determined; those that OFFSET skips are not.
-    is_cut = clauses.limit is not None and not shows_ties(cursor, *clauses.limit)
+    is_cut = clauses.limit is not None and not keeps_ties(cursor, *clauses.limit)
     if is_cut and not _decides(cursor, order, clauses, trees):
         return TIES_OF_LIMIT
     if clauses.on is not None and not _decides(cursor, [*order, *on], clauses, trees):
@@ -158,14 +158,14 @@ def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], trees: 
     return _unordered_aggregate(cursor, clauses, aggregates, has_floats=has_floats)
 
 
-def shows_ties(cursor: Cursor, start: int, stop: int) -> bool:
+def keeps_ties(cursor: Cursor, start: int, stop: int) -> bool:
     """Whether LIMIT divides no tie."""
     return cursor.tokens[stop - 1].key == "TIES" and cursor.tokens[start].key != "OFFSET"
 
 
 def _has_floats(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, ...]) -> bool:
     """Whether a float may be among what is selected: a column that is one, or a word that makes one."""
-    below = [s for tree in trees for p in leaves(tree) if p.node is not None for s in scans(p.node)]
+    below = [s for tree in trees for p in tree_items(tree) if p.node is not None for s in scans(p.node)]
     exposed = (c for s in below for c in s.relation.columns if c.attnum in {a for a, _ in s.exposes})
     if any(c.typid in _FLOATS for c in exposed):
         return True
@@ -233,7 +233,7 @@ def _decides(cursor: Cursor, order: Iterable[Range], clauses: Clauses, trees: tu
 
 
 def _has_all_keys(ordered: set[tuple[str, ...]], trees: tuple[Tree, ...]) -> bool:
-    found: list[FromItem] = [p for tree in trees for p in leaves(tree)]
+    found: list[FromItem] = [p for tree in trees for p in tree_items(tree)]
     if not found:
         return False
     for part in found:

@@ -11,17 +11,17 @@ from pgtrickle.pipeline.differentiate.states import ALL_NEW, Statement
 from pgtrickle.pipeline.plan.nodes import Node
 
 
-def signed_rows(
+def delta_rows(
     changed: Mapping[int, ChangedSource], plan: Node, shown: str, width: int, names: str | None = None
 ) -> str:
     """One statement for the change of a plan: the weight, then `shown` over q(c0, c1, ...)."""
-    into = general.statement(changed)
+    into = general.new_statement(changed)
     union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, plan))
     listed = names or ", ".join(f"c{i}" for i in range(width))
     return f"{into.with_clause()}SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
 
 
-def now(plan: Node) -> str:
+def current_rows(plan: Node) -> str:
     return Statement({}, no_delta).render(plan, ALL_NEW)
 
 

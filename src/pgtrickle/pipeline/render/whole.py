@@ -12,7 +12,7 @@ from pgtrickle.pipeline.plan.nodes import Aggregate, Item, Piece, Plan, fill
 
 
 def query_as_of(plan: Plan, changed: Mapping[int, ChangedSource]) -> str:
-    into = general.statement(changed, is_plain=True)
+    into = general.new_statement(changed, is_plain=True)
     if not isinstance(plan, Aggregate):
         sql = into.render(plan, ALL_OLD)
         return into.with_clause() + sql

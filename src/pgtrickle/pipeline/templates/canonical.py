@@ -33,12 +33,12 @@ from pgtrickle.pipeline.plan.nodes import (
     UnionAll,
     Values,
     children,
-    names,
-    parts,
+    column_names,
+    from_items,
 )
 from pgtrickle.pipeline.plan.scales import output_scales
-from pgtrickle.pipeline.plan.shapes import positional
-from pgtrickle.pipeline.render.delta_rows import now
+from pgtrickle.pipeline.plan.shapes import with_positional_names
+from pgtrickle.pipeline.render.delta_rows import current_rows
 
 Describe = Callable[[str], Sequence[SqlType]]
 
@@ -58,24 +58,29 @@ def _refuse_loose_groups(plan: Plan, describe: Describe) -> None:
     """Groups at the top are stored as they were found. Those below it are evaluated as they were, too, and a group may
     then be shown by another of its equal keys."""
     top: Any = plan
-    while isinstance(top, Block) and top.region is None and len(parts(top)) == 1 and parts(top)[0].node is not None:
-        top = parts(top)[0].node
+    while (
+        isinstance(top, Block)
+        and top.region is None
+        and len(from_items(top)) == 1
+        and from_items(top)[0].node is not None
+    ):
+        top = from_items(top)[0].node
     for block in _walk(plan):
         if not isinstance(block, Block) or not block.region or block is top:
             continue
         keys = tuple(OutputColumn(f"k{i}", (k,)) for i, k in enumerate(block.region))
         try:
-            types = describe(now(Block(keys, block.trees, block.where)))
+            types = describe(current_rows(Block(keys, block.trees, block.where)))
         except NotDifferentiableError:
             raise
         except DefinitionError:
             continue  # it takes something from a row outside: see _wraps
         for key, type_ in zip(block.region, types, strict=True):
-            if is_loose(type_):
+            if has_several_texts(type_):
                 raise loose(key, type_)
 
 
-def is_loose(type_: SqlType) -> bool:
+def has_several_texts(type_: SqlType) -> bool:
     """Whether equal values may be written differently, and there is no way to write them alike."""
     return type_.base not in (FLOAT4, FLOAT8, NUMERIC) and not is_comparable(type_)
 
@@ -129,18 +134,18 @@ def _wrapped(node: Distinct | SetOperation, describe: Describe, numbers: Iterato
 def _wraps(node: Node, sides: Sequence[Node], describe: Describe) -> list[str] | None:
     """How to write each column; None: as it is."""
     try:
-        types = describe(now(node))
+        types = describe(current_rows(node))
     except DefinitionError:
         return None  # it takes something from a row outside: nothing by itself
     branches = [b for side in sides for b in _branches(side)]
     wraps = ["{}"] * len(types)
     for position, type_ in enumerate(types):
-        if is_loose(type_):
-            raise loose(quote_ident(names(sides[0])[position]), type_)
+        if has_several_texts(type_):
+            raise loose(quote_ident(column_names(sides[0])[position]), type_)
         if type_.base in (FLOAT4, FLOAT8):
             wraps[position] = f"({{}} + 0::{'float4' if type_.base == FLOAT4 else 'float8'})"
         elif type_.base == NUMERIC and numeric_scale(type_.typmod) is None:
-            scales = [output_scales(b, names(b)[position]) for b in branches]
+            scales = [output_scales(b, column_names(b)[position]) for b in branches]
             if None in scales or len(frozenset().union(*(s for s in scales if s is not None))) > 1:
                 wraps[position] = "pg_catalog.trim_scale({})"
     return wraps if any(w != "{}" for w in wraps) else None
@@ -160,6 +165,6 @@ def _branches(node: Node) -> tuple[Node, ...]:
 def _written(node: Node, wraps: Sequence[str], numbers: Iterator[int]) -> Block:
     columns = tuple(
         OutputColumn(name, (wrap.format(f"w.{quote_ident(f'c{i}')}"),))
-        for i, (name, wrap) in enumerate(zip(names(node), wraps, strict=True))
+        for i, (name, wrap) in enumerate(zip(column_names(node), wraps, strict=True))
     )
-    return Block(columns, (FromItem(next(numbers), positional(node), "w"),), None)
+    return Block(columns, (FromItem(next(numbers), with_positional_names(node), "w"),), None)

@@ -26,10 +26,10 @@ from pgtrickle.pipeline.codec import (
 )
 from pgtrickle.pipeline.delta_layout import ROWS, DeltaLayout
 from pgtrickle.pipeline.differentiate import general, linear
-from pgtrickle.pipeline.differentiate.key_filter import among
+from pgtrickle.pipeline.differentiate.key_filter import filter_by_keys
 from pgtrickle.pipeline.differentiate.linear import NOW, ChangedSource, W
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, Statement
-from pgtrickle.pipeline.plan.measures import Measure, Measures, argument, plan_measures, shows_scale
+from pgtrickle.pipeline.plan.measures import Measure, Measures, exposes_scale, filtered_argument, plan_measures
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
@@ -41,17 +41,17 @@ from pgtrickle.pipeline.plan.nodes import (
     Plan,
     Select,
     children,
+    column_names,
     fill,
-    names,
-    parts,
+    from_items,
     scans,
-    subs,
+    subqueries,
 )
-from pgtrickle.pipeline.plan.shapes import lifted
-from pgtrickle.pipeline.render.delta_rows import no_delta, now, signed_rows
+from pgtrickle.pipeline.plan.shapes import replace_core
+from pgtrickle.pipeline.render.delta_rows import current_rows, delta_rows, no_delta
 from pgtrickle.pipeline.templates.canonical import canonical
-from pgtrickle.pipeline.templates.recursive import RecursionTemplate, compile_walk
-from pgtrickle.pipeline.templates.topk import TopKTemplate, compile_limit
+from pgtrickle.pipeline.templates.recursive import RecursionTemplate, compile_recursion
+from pgtrickle.pipeline.templates.topk import TopKTemplate, compile_topk
 
 Describe = Callable[[str], Sequence[SqlType]]
 
@@ -74,11 +74,11 @@ class BagTemplate:
         return texts("q", self.columns)
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
-        return signed_rows(changed, self.plan, self.row, len(self.columns))
+        return delta_rows(changed, self.plan, self.row, len(self.columns))
 
     def load_statement(self) -> str:
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
-        return f"SELECT {self.row} FROM ({now(self.plan)}) AS q({names})"
+        return f"SELECT {self.row} FROM ({current_rows(self.plan)}) AS q({names})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class RegionTemplate:
         return f"SELECT {self.row} FROM ({self._rows(Statement({}, no_delta), [None])[0]}) AS q({self._names()})"
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
-        into = general.statement(changed)
-        keys = general.region_keys(into, self.core)
+        into = general.new_statement(changed)
+        keys = general.affected_region_keys(into, self.core)
         listed = ", ".join(
             [*(quote_ident(c.name) for c in self.columns), *([quote_ident(REGION)] if self.has_column else [])]
         )
@@ -121,7 +121,7 @@ class RegionTemplate:
             wanted = into.share(f"SELECT {region} AS r FROM {keys} AS k", "r")
             index = f"{region_hash(quote_ident(REGION))} IN (SELECT {region_hash('k.r')} FROM {wanted} AS k)"
             old += f" WHERE {index} AND {quote_ident(REGION)} IN (SELECT k.r FROM {wanted} AS k)"
-            conditions = among(self.core, keys)
+            conditions = filter_by_keys(self.core, keys)
         new = self._rows(into, conditions)
         terms = [f"SELECT q.*, 1 FROM ({sql}) AS q" for sql in new] + [f"SELECT q.*, -1 FROM ({old}) AS q"]
         union = " UNION ALL ".join(terms)
@@ -153,7 +153,7 @@ def _with_region(plan: Node, core: Block, types: Sequence[SqlType], condition: s
     if condition is not None:
         where = (*(("(", *where, ") AND ") if where is not None else ()), condition)
     new = replace(core, columns=columns, where=where)
-    return lifted(plan, core, new, REGION if core.region else None)
+    return replace_core(plan, core, new, REGION if core.region else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +187,14 @@ class FoldTemplate:
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
         values = [str(m.value) for m in self.sums]
         values += [sql for m in self.extremes for sql in (str(m.order), str(m.value))]
-        listed = ", ".join(quote_ident(n) for n in names(self.rows))
+        listed = ", ".join(quote_ident(n) for n in column_names(self.rows))
         if not self.extremes and sum(c.rows for c in changed.values()) >= ADDED_FROM:
             return self._added_up(changed, listed or "none")
         shown = ", ".join([self.key, *values])
         # A change that only a reread measure sees is no change of the leaf: netted, its group would look untouched.
         if not self.extremes or len(self.extremes) != len(self.rereads):
-            return signed_rows(changed, self.rows, shown, 0, listed or "none")
-        into = general.statement(changed)
+            return delta_rows(changed, self.rows, shown, 0, listed or "none")
+        into = general.new_statement(changed)
         union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.rows))
         sql = f"SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
         return into.with_clause() + _netted(sql, 1 + len(values))
@@ -205,7 +205,7 @@ class FoldTemplate:
 
         Exact, as PostgreSQL adds exactly; and a NaN or an infinity, which no difference undoes, is one in the sum.
         """
-        into = general.statement(changed)
+        into = general.new_statement(changed)
         union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.rows))
         numbers = [f"({m.number}) AS s{i}" for i, m in enumerate(self.sums)]
         shown = ", ".join([f'q.{W} AS w, ({self.key}) COLLATE "C" AS k', *numbers])
@@ -282,9 +282,9 @@ class FoldTemplate:
         return fill(pieces, lambda i: f"s.k{i}", lambda i: self.measures.values[i])
 
     def _state_sql(self, measure: Measure, suffix: str) -> str:
-        value = argument(measure.call)
-        if measure.at_least is not None:
-            value = f"CASE WHEN pg_catalog.scale({value}) >= {measure.at_least} THEN 1 END"
+        value = filtered_argument(measure.call)
+        if measure.min_scale is not None:
+            value = f"CASE WHEN pg_catalog.scale({value}) >= {measure.min_scale} THEN 1 END"
         return {"n": f"count({value})", "s": f"sum({value})::numeric", "v": measure.call.sql}[suffix]
 
     def _grouped(self, items: Sequence[str], filters: Sequence[str] = ()) -> str:
@@ -299,8 +299,8 @@ def selected(plan: Aggregate, items: Sequence[str], filters: Sequence[str] = ())
         conditions = [f"({rows.where})"] if rows.where is not None else []
         return linear.select(items, rows.source, " AND ".join([*conditions, *filters]) or None, NOW).sql
     into = Statement({}, no_delta)
-    source = ", ".join(into.tree(t, ALL_NEW, []) for t in rows.trees)
-    conditions = [f"({into.text(rows.where, ALL_NEW)})"] if rows.where is not None else []
+    source = ", ".join(into.render_tree(t, ALL_NEW, []) for t in rows.trees)
+    conditions = [f"({into.render_text(rows.where, ALL_NEW)})"] if rows.where is not None else []
     where = " AND ".join([*conditions, *filters])
     return f"SELECT {', '.join(items)} FROM {source}{f' WHERE {where}' if where else ''}"
 
@@ -321,13 +321,13 @@ def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stor
     core = _core(plan)
     if core is None:
         _refuse_undetermined(plan)
-        if isinstance(plan, Block) and (walked := compile_walk(plan, columns, _relids(plan), stored)) is not None:
+        if isinstance(plan, Block) and (walked := compile_recursion(plan, columns, _relids(plan), stored)) is not None:
             return walked
         return BagTemplate(plan, tuple(columns), _relids(plan))
     for child in children(core):
         _refuse_undetermined(child)
     if state is not None:
-        limited = compile_limit(plan, core, tuple(columns), _relids(plan), describe, state)
+        limited = compile_topk(plan, core, tuple(columns), _relids(plan), describe, state)
         if limited is not None:
             return limited
     return _compile_region(plan, core, tuple(columns), describe, stored)
@@ -338,13 +338,13 @@ def _compile_region(
 ) -> RegionTemplate:
     """A stored row knows its region by the text of its key, so equal keys need equal texts; else all is one region."""
     rows = Block(tuple(OutputColumn(f"k{i}", (k,)) for i, k in enumerate(core.region or ())), core.trees, core.where)
-    types = tuple(describe(now(rows))) if core.region else ()
+    types = tuple(describe(current_rows(rows))) if core.region else ()
     try:
         for type_ in types:
             key("", type_)
     except NotDifferentiableError:
         types, whole = (), replace(core, region=())
-        plan, core = lifted(plan, core, whole), whole
+        plan, core = replace_core(plan, core, whole), whole
     return RegionTemplate(plan, core, columns, _relids(plan), stored, types)
 
 
@@ -354,10 +354,10 @@ def _core(plan: Node) -> Block | None:
         return None
     if plan.region is not None:
         return plan
-    own = parts(plan)
-    if len(own) != 1 or own[0].is_lateral or any(subs(c.text) for c in plan.columns):
+    own = from_items(plan)
+    if len(own) != 1 or own[0].is_lateral or any(subqueries(c.text) for c in plan.columns):
         return None
-    if plan.where is not None and subs(plan.where):
+    if plan.where is not None and subqueries(plan.where):
         return None
     return _core(own[0].node) if own[0].node is not None else None
 
@@ -375,12 +375,12 @@ def _refuse_undetermined(node: Node) -> None:
 
 
 def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Describe) -> FoldTemplate:
-    arguments = [argument(c) for c in plan.calls]
+    arguments = [filtered_argument(c) for c in plan.calls]
     items = [Item(f"k{i}", k) for i, k in enumerate(plan.keys)]
     items += [Item(f"a{i}", a) for i, a in enumerate(arguments) if a is not None]
     # A SELECT of nothing cannot be given names: count(*) without keys.
     rows = plan.input.rows(tuple(items) or (Item("none", "1"),))
-    types = list(describe(now(rows)))
+    types = list(describe(current_rows(rows)))
     key_types = tuple(types[: len(plan.keys)])
     rest = iter(types[len(plan.keys) :])
     argument_types = [next(rest) if a is not None else None for a in arguments]
@@ -402,7 +402,7 @@ def _refuse_lossy_keys(plan: Aggregate, key_types: Sequence[SqlType]) -> None:
     around = [" ".join(p for p in parts if isinstance(p, str)) for parts in shown if lossy.intersection(parts)]
     if lossy and plan.layers:
         around += [text for layer in plan.layers for text in (*(i.sql for i in layer.items), layer.where or "")]
-    if any(shows_scale(text) for text in around):
+    if any(exposes_scale(text) for text in around):
         raise NotDifferentiableError(
             "an expression over a grouping key that is a float, or a numeric without declared scale, is not maintained "
             "from changes: it may show digits that equal keys do not share"

@@ -35,10 +35,10 @@ from pgtrickle.pipeline.plan.nodes import (
     UnionAll,
     Values,
     children,
-    parts,
+    from_items,
 )
-from pgtrickle.pipeline.plan.shapes import lifted
-from pgtrickle.pipeline.render.delta_rows import no_delta, now
+from pgtrickle.pipeline.plan.shapes import replace_core
+from pgtrickle.pipeline.render.delta_rows import current_rows, no_delta
 
 # Rows kept beyond those that are needed are as many again, and at least these: as many of the needed rows may leave
 # before the tables are read again, and that few cost a refresh nothing that could be measured.
@@ -76,7 +76,7 @@ class TopKTemplate:
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
         """The changes up to the edge: ranked together with it."""
-        into = general.statement(changed)
+        into = general.new_statement(changed)
         union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.limit.rows))
         came = f"SELECT q.*, {self._row} FROM ({union}) AS q({self._names}, {W})"
         width = len(self.types)
@@ -101,7 +101,7 @@ class TopKTemplate:
         ("is_tied"), and `_tied` takes it apart.
         """
         order = self._own_order("q", "c")
-        rows = f"({now(self.limit.rows)}) AS q({self._names})"
+        rows = f"({current_rows(self.limit.rows)}) AS q({self._names})"
         first = f"SELECT q.* FROM {rows} ORDER BY {order} LIMIT {self.wanted + 1}"
         return (
             f'WITH "__pgt_f" AS MATERIALIZED (SELECT {self._row} AS k, rank() OVER (ORDER BY {order}) AS place '
@@ -125,18 +125,18 @@ class TopKTemplate:
         tail = f" ORDER BY {self.order('s', 'k')} {self.limit.clause}"
         part = FromItem(-1, None, "s", (source,))
         chosen = Block((*columns, OutputColumn(_ID, ("s.h",))), (part,), None, (), (tail,))
-        sql = Statement({}, no_delta).render(lifted(self.plan, self.core, chosen, _ID), ALL_NEW)
+        sql = Statement({}, no_delta).render(replace_core(self.plan, self.core, chosen, _ID), ALL_NEW)
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
         casts = "".join(f"o.c{i}::{c.type} AS c{i}, " for i, c in enumerate(self.columns))
         return f"SELECT {casts}o.h FROM ({sql}) AS o({names}, h)"
 
-    def told_apart(self) -> Node:
+    def with_ties_decided(self) -> Node:
         """The query with its ties decided as they are here, for comparison with the table."""
         source = FromItem(-1, self.limit.rows, "q")
         columns = tuple(OutputColumn(c.name, (f"q.c{i}",)) for i, c in enumerate(self.core.columns))
         ties = "" if self.limit.has_ties else f', {self._row} COLLATE "C"'
         tail = f" ORDER BY {self._own_order('q', 'c')}{ties} {self.limit.clause}"
-        return lifted(self.plan, self.core, Block(columns, (source,), None, (), (tail,)))
+        return replace_core(self.plan, self.core, Block(columns, (source,), None, (), (tail,)))
 
     @property
     def _names(self) -> str:
@@ -165,7 +165,7 @@ class TopKTemplate:
         )
 
 
-def compile_limit(
+def compile_topk(
     plan: Node,
     core: Block,
     columns: tuple[Column, ...],
@@ -180,7 +180,7 @@ def compile_limit(
     limit = core.limit
     if limit is None or not _goes_by_changes(limit.rows):
         return None
-    types = tuple(describe(now(limit.rows)))
+    types = tuple(describe(current_rows(limit.rows)))
     if any(t.kind == "p" for t in types):
         return None
     spare = max(limit.offset + limit.count, SPARE_ROWS)
@@ -193,9 +193,9 @@ def _goes_by_changes(node: Node) -> bool:
         case Recursive():
             return False
         case Block():
-            if node.region == () or node.undetermined is not None or full.is_whole(node):
+            if node.region == () or node.undetermined is not None or full.has_unsplit_full_join(node):
                 return False
-            return all(_goes_by_changes(p.node) for p in parts(node) if p.node is not None and not p.is_lateral)
+            return all(_goes_by_changes(p.node) for p in from_items(node) if p.node is not None and not p.is_lateral)
         case Scan() | Select() | UnionAll() | Concat() | Distinct() | SetOperation() | Values():
             return all(_goes_by_changes(child) for child in children(node))
         case _:
