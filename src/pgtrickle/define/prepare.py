@@ -15,8 +15,9 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
 from pgtrickle.define.author_query import looked_at
-from pgtrickle.define.compile import Compiled, compile_table, prove_leaves
+from pgtrickle.define.compile import Compiled, compile_table
 from pgtrickle.define.operators import meant
+from pgtrickle.define.prove import prove_delta_statements
 from pgtrickle.define.renames import ANEW, follow_origin, follow_renames, has_renamed, is_renamed_there
 from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
@@ -164,7 +165,7 @@ def _settled(
     """
     stored = (table.plan or {}).get("shape")
     if reload is not None or stored != _shape(table, compiled):
-        compiled = prove_leaves(there, table, compiled)
+        compiled = prove_delta_statements(there, table, compiled)
         # What only FULL can follow may show names: rows as values, tableoid.
         is_renamed = _same_meaning(there, table, compiled) is None and is_renamed
     if stored != _shape(table, compiled):

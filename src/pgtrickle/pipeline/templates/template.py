@@ -109,8 +109,8 @@ class RegionTemplate:
         return f"SELECT {self.row} FROM ({self._rows(Statement({}, no_delta), [None])[0]}) AS q({self._names()})"
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
-        into = general.new_statement(changed)
-        keys = general.affected_region_keys(into, self.core)
+        statement = general.new_statement(changed)
+        keys = general.affected_region_keys(statement, self.core)
         listed = ", ".join(
             [*(quote_ident(c.name) for c in self.columns), *([quote_ident(REGION)] if self.has_column else [])]
         )
@@ -118,24 +118,24 @@ class RegionTemplate:
         conditions: Sequence[str | None] = [None]
         if keys is not None:
             region = encoded([key(f"k.__pgt_k{i}", t) for i, t in enumerate(self.key_types)])
-            wanted = into.share(f"SELECT {region} AS r FROM {keys} AS k", "r")
+            wanted = statement.share(f"SELECT {region} AS r FROM {keys} AS k", "r")
             index = f"{region_hash(quote_ident(REGION))} IN (SELECT {region_hash('k.r')} FROM {wanted} AS k)"
             old += f" WHERE {index} AND {quote_ident(REGION)} IN (SELECT k.r FROM {wanted} AS k)"
             conditions = filter_by_keys(self.core, keys)
-        new = self._rows(into, conditions)
+        new = self._rows(statement, conditions)
         terms = [f"SELECT q.*, 1 FROM ({sql}) AS q" for sql in new] + [f"SELECT q.*, -1 FROM ({old}) AS q"]
         union = " UNION ALL ".join(terms)
         rows = f"SELECT q.{W}, {self.row} FROM ({union}) AS q({self._names()}, {W})"
         # Most of a region stays as it is: netted here, it need not travel twice.
         net = f"SELECT sum(q.w)::int4, q.r FROM ({rows}) AS q(w, r) GROUP BY q.r HAVING sum(q.w) <> 0"
-        return into.with_clause() + net
+        return statement.with_clause() + net
 
     def _names(self) -> str:
         return ", ".join(f"c{i}" for i in range(len(self.columns) + self.has_column))
 
-    def _rows(self, into: Statement, conditions: Sequence[str | None]) -> list[str]:
+    def _rows(self, statement: Statement, conditions: Sequence[str | None]) -> list[str]:
         """The rows of these regions (of all, without conditions), their region last."""
-        return [into.render(_with_region(self.plan, self.core, self.key_types, c), ALL_NEW) for c in conditions]
+        return [statement.render(_with_region(self.plan, self.core, self.key_types, c), ALL_NEW) for c in conditions]
 
 
 def region_hash(sql: str) -> str:
@@ -194,10 +194,10 @@ class FoldTemplate:
         # A change that only a reread measure sees is no change of the leaf: netted, its group would look untouched.
         if not self.extremes or len(self.extremes) != len(self.rereads):
             return delta_rows(changed, self.rows, shown, 0, listed or "none")
-        into = general.new_statement(changed)
-        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.rows))
+        statement = general.new_statement(changed)
+        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(statement, self.rows))
         sql = f"SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
-        return into.with_clause() + _netted(sql, 1 + len(values))
+        return statement.with_clause() + _netted(sql, 1 + len(values))
 
     def _added_up(self, changed: Mapping[int, ChangedSource], listed: str) -> str:
         """A row for those of a group that came and one for those that went; more, where values are NULL in some: of
@@ -205,14 +205,14 @@ class FoldTemplate:
 
         Exact, as PostgreSQL adds exactly; and a NaN or an infinity, which no difference undoes, is one in the sum.
         """
-        into = general.new_statement(changed)
-        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.rows))
+        statement = general.new_statement(changed)
+        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(statement, self.rows))
         numbers = [f"({m.number}) AS s{i}" for i, m in enumerate(self.sums)]
         shown = ", ".join([f'q.{W} AS w, ({self.key}) COLLATE "C" AS k', *numbers])
         rows = f"SELECT {shown} FROM ({union}) AS q({listed}, {W})"
         sums = ", ".join(["sum(d.w)::int8", "d.k", *(f"sum(d.s{i})::text" for i in range(len(numbers)))])
         alike = ", ".join(["d.k", "d.w > 0", *(f"d.s{i} IS NULL" for i in range(len(numbers)))])
-        return f"{into.with_clause()}SELECT {sums} FROM ({rows}) AS d GROUP BY {alike}"
+        return f"{statement.with_clause()}SELECT {sums} FROM ({rows}) AS d GROUP BY {alike}"
 
     def load_statement(self) -> str:
         """The whole state, computed by the database: key, number of rows, then each measure's state columns as text."""
@@ -298,9 +298,9 @@ def selected(plan: Aggregate, items: Sequence[str], filters: Sequence[str] = ())
     if isinstance(rows, Select):
         conditions = [f"({rows.where})"] if rows.where is not None else []
         return linear.select(items, rows.source, " AND ".join([*conditions, *filters]) or None, NOW).sql
-    into = Statement({}, no_delta)
-    source = ", ".join(into.render_tree(t, ALL_NEW, []) for t in rows.trees)
-    conditions = [f"({into.render_text(rows.where, ALL_NEW)})"] if rows.where is not None else []
+    statement = Statement({}, no_delta)
+    source = ", ".join(statement.render_tree(t, ALL_NEW, []) for t in rows.trees)
+    conditions = [f"({statement.render_text(rows.where, ALL_NEW)})"] if rows.where is not None else []
     where = " AND ".join([*conditions, *filters])
     return f"SELECT {', '.join(items)} FROM {source}{f' WHERE {where}' if where else ''}"
 
@@ -309,11 +309,15 @@ Template = BagTemplate | FoldTemplate | TopKTemplate | RecursionTemplate | Regio
 
 
 def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str | None) -> Template:
-    """`describe` asks PostgreSQL for the result types of a statement.
+    """The last two passes of the compiler: canonical texts, then the template."""
+    return template_of(canonical(plan, describe), columns, describe, stored, state)
 
-    `stored` names the stream table, `state` the table beside it; None: nothing is kept beside it.
+
+def template_of(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str | None) -> Template:
+    """Chooses the template of a canonical plan. `describe` asks PostgreSQL for the result types of a statement.
+
+    `stored` names the stream table, `state` the table beside it; None: the stream table has no state beside it.
     """
-    plan = canonical(plan, describe)
     if isinstance(plan, Aggregate):
         for child in children(plan):
             _refuse_undetermined(child)
