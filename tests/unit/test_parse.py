@@ -390,7 +390,7 @@ def test_union_at_the_top_is_distinct_over_union_all() -> None:
 def test_set_operation_keeps_its_word(word: str) -> None:
     plan = plan_of(f" SELECT sale.id\n   FROM shop.sale\n{word}\n SELECT customer.id\n   FROM shop.customer;")
     assert isinstance(plan, SetOperation)
-    assert plan.word == word
+    assert plan.operator == word
     assert [s.relation.name for s in scans(plan)] == ["sale", "customer"]
 
 
@@ -544,7 +544,7 @@ def test_recursive_query_names_itself_in_a_call() -> None:
     )
     node = the_part(plan).node
     assert isinstance(node, Recursive)
-    assert (node.name, node.word, node.names) == ('"r"', "UNION", ("n",))
+    assert (node.name, node.operator, node.names) == ('"r"', "UNION", ("n",))
     assert isinstance(node.step, Block)
     assert the_part(node.step).call == ("r r_1",)
 

@@ -56,7 +56,7 @@ from pgtrickle.pipeline.plan.nodes import (
 from pgtrickle.pipeline.text.tokens import Cursor, identifier
 
 
-def affected_rows_of_item(into: Statement, node: Block, part: FromItem, view: View) -> str | None:
+def affected_rows_of_item(statement: Statement, node: Block, part: FromItem, view: View) -> str | None:
     """For a FROM item on the nullable side of an outer join, or a LATERAL item."""
     if part.node is None:
         return None
@@ -64,14 +64,14 @@ def affected_rows_of_item(into: Statement, node: Block, part: FromItem, view: Vi
         # If it names an item on the nullable side of an outer join, an affected row may have NULLs there.
         kept = {alias_of(p) for tree in node.trees for p in preserved_items(tree)}
         optional = {alias_of(p) for p in from_items(node)} - kept
-        return None if outer_aliases(part.node) & optional else _touched_inside(into, part.node, view)
+        return None if outer_aliases(part.node) & optional else _touched_inside(statement, part.node, view)
     for tree in node.trees:
         if part in tree_items(tree):
-            return _through_join(into, tree, part, view)
+            return _through_join(statement, tree, part, view)
     return None
 
 
-def _through_join(into: Statement, tree: Tree, part: FromItem, view: View) -> str | None:
+def _through_join(statement: Statement, tree: Tree, part: FromItem, view: View) -> str | None:
     """Descends to the outer join whose nullable side has the item: the condition is about its preserved side."""
     if isinstance(tree, FromItem) or tree.kind == "FULL JOIN":
         return None
@@ -83,8 +83,8 @@ def _through_join(into: Statement, tree: Tree, part: FromItem, view: View) -> st
                 return None
         else:
             conditions = conjuncts(tree.on) if tree.on is not None else []
-        return _exists(into, (tree.right if not is_left else tree.left,), part, conditions, view)
-    return _through_join(into, tree.left if is_left else tree.right, part, view)
+        return _exists(statement, (tree.right if not is_left else tree.left,), part, conditions, view)
+    return _through_join(statement, tree.left if is_left else tree.right, part, view)
 
 
 def _using(left: Tree, right: Tree, using: str) -> list[Text] | None:
@@ -116,15 +116,17 @@ def _column(tree: Tree, name: str) -> str | None:
             assert_never(tree)
 
 
-def affected_rows_of_subquery(into: Statement, node: Block, sub: Subquery, part: FromItem, view: View) -> str | None:
+def affected_rows_of_subquery(
+    statement: Statement, node: Block, sub: Subquery, part: FromItem, view: View
+) -> str | None:
     """For a FROM item of a correlated subquery, or of a subquery behind IN."""
     test = _test(node, sub)
     if test is None or sub.test is None:
-        return _touched(into, sub.node, part, view, None)
+        return _touched(statement, sub.node, part, view, None)
     is_certain = _is_required(node, sub) or (
         _is_never_null(node, sub.test) and all(_yields_no_null(b) for b in _branches(sub.node))
     )
-    return _touched(into, sub.node, part, view, (test, is_certain))
+    return _touched(statement, sub.node, part, view, (test, is_certain))
 
 
 def _test(node: Block, sub: Subquery) -> str | None:
@@ -137,7 +139,7 @@ def is_uncorrelated(sub: Subquery) -> bool:
     return sub.kind in ("scalar", "exists", "array") and not outer_aliases(sub.node)
 
 
-def affected_rows_of_value(into: Statement, node: Block, sub: Subquery, new: View, old: View) -> str:
+def affected_rows_of_value(statement: Statement, node: Block, sub: Subquery, new: View, old: View) -> str:
     """For an uncorrelated subquery: no row when its value is unchanged, else the rows whose condition changes.
 
     in:  SELECT ... FROM a WHERE a.x > (SELECT avg(y) FROM b)
@@ -147,13 +149,13 @@ def affected_rows_of_value(into: Statement, node: Block, sub: Subquery, new: Vie
     """
     answers = []
     for view in (new, old):
-        sql = into.render_subquery(sub, view)
+        sql = statement.render_subquery(sub, view)
         answers.append({"exists": f"EXISTS ({sql})", "array": f"ARRAY({sql})"}.get(sub.kind, f"({sql})"))
     is_another = f"({answers[0]} IS DISTINCT FROM {answers[1]})"
     for condition in conjuncts(node.where) if node.where is not None else []:
         # With a correlated subquery in the same condition, two evaluations for all rows may cost more than they save.
         if any(s is sub for s in subqueries(condition)) and all(is_uncorrelated(s) for s in subqueries(condition)):
-            outcomes = [f"(({into.render_text(condition, view)}) IS TRUE)" for view in (new, old)]
+            outcomes = [f"(({statement.render_text(condition, view)}) IS TRUE)" for view in (new, old)]
             return f"{is_another} AND {outcomes[0]} <> {outcomes[1]}"
     return is_another
 
@@ -200,21 +202,21 @@ def _yields_no_null(node: Node) -> bool:
 # --------------------------------------------------------------------------------------------------------------
 
 
-def _touched_inside(into: Statement, node: Node, view: View) -> str | None:
+def _touched_inside(statement: Statement, node: Node, view: View) -> str | None:
     """For a LATERAL query: where exactly one FROM item in it has changed, the rows that it connects with."""
-    changed = [p for p in nested_from_items(node) if p.node is not None and into.is_changed(p.node)]
+    changed = [p for p in nested_from_items(node) if p.node is not None and statement.is_changed(p.node)]
     if len(changed) != 1:
         return None
-    return _touched(into, node, changed[0], view, None)
+    return _touched(statement, node, changed[0], view, None)
 
 
-def _touched(into: Statement, node: Node, part: FromItem, view: View, test: tuple[str, bool] | None) -> str | None:
+def _touched(statement: Statement, node: Node, part: FromItem, view: View, test: tuple[str, bool] | None) -> str | None:
     match node:
         case Concat() | SetOperation() | Distinct():
             child = next((c for c in children(node) if part in nested_from_items(c)), None)
-            return _touched(into, child, part, view, test) if child is not None else None
+            return _touched(statement, child, part, view, test) if child is not None else None
         case Block():
-            return _touched_in_block(into, node, part, view, test)
+            return _touched_in_block(statement, node, part, view, test)
         case Scan() | Select() | UnionAll() | Recursive() | Values():
             return None
         case _:
@@ -222,7 +224,7 @@ def _touched(into: Statement, node: Node, part: FromItem, view: View, test: tupl
 
 
 def _touched_in_block(
-    into: Statement, node: Block, part: FromItem, view: View, test: tuple[str, bool] | None
+    statement: Statement, node: Block, part: FromItem, view: View, test: tuple[str, bool] | None
 ) -> str | None:
     if part.node is None:
         return None
@@ -232,13 +234,15 @@ def _touched_in_block(
             return None
         if test is not None and (compared := _compared(node, *test)) is not None:
             conditions.append((compared,))
-        return _exists(into, node.trees, part, conditions, view)
+        return _exists(statement, node.trees, part, conditions, view)
     if test is not None and node.region is None and (compared := _compared(node, *test)) is not None:
         conditions.append((compared,))
-    return _touched_deeper(into, node, part, view, conditions)
+    return _touched_deeper(statement, node, part, view, conditions)
 
 
-def _touched_deeper(into: Statement, node: Block, part: FromItem, view: View, conditions: list[Text]) -> str | None:
+def _touched_deeper(
+    statement: Statement, node: Block, part: FromItem, view: View, conditions: list[Text]
+) -> str | None:
     """The FROM item belongs to a nested subquery: the outer row is connected with a row here that it affects."""
     if any(part in nested_from_items(s.node) for s in subqueries(node.tail)):
         return None
@@ -249,13 +253,13 @@ def _touched_deeper(into: Statement, node: Block, part: FromItem, view: View, co
             if part not in nested_from_items(sub.node):
                 continue
             test = _test(node, sub)
-            inner = _touched(into, sub.node, part, view, (test, False) if test is not None else None)
+            inner = _touched(statement, sub.node, part, view, (test, False) if test is not None else None)
             if inner is None:
                 return None
-            kept = [into.render_text(c, view) for c in conditions if sub not in subqueries(c)]
+            kept = [statement.render_text(c, view) for c in conditions if sub not in subqueries(c)]
             if _has_outer_join(node):
                 return None  # the subquery may belong to the condition of an outer join
-            source = ", ".join(into.render_tree(t, view, []) for t in node.trees)
+            source = ", ".join(statement.render_tree(t, view, []) for t in node.trees)
             return f"EXISTS (SELECT FROM {source} WHERE {' AND '.join([*(f'({k})' for k in kept), inner])})"
     return None
 
@@ -272,18 +276,18 @@ def _compared(node: Block, test: str, is_certain: bool) -> str | None:
     return f"({equal})" if is_certain else f"(({equal}) IS NOT FALSE)"
 
 
-def _exists(into: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text], view: View) -> str:
-    walk = _Walk(into, part, replace(view, is_isolated=into.is_expensive(conditions)))
+def _exists(statement: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text], view: View) -> str:
+    walk = _Walk(statement, part, replace(view, is_isolated=statement.is_expensive(conditions)))
     items = [walk.source(t) for t in trees]
     kept = walk.kept(conditions)
     joins: list[str] = []
-    where = " AND ".join(f"({into.render_decorrelated(Block((), trees, None), c, view, joins)})" for c in kept)
+    where = " AND ".join(f"({statement.render_decorrelated(Block((), trees, None), c, view, joins)})" for c in kept)
     source = from_clause(items, joins)
-    among = _among(into, trees, part, kept)
+    among = _among(statement, trees, part, kept)
     return f"{among}EXISTS (SELECT FROM {source}{f' WHERE {where}' if where else ''})"
 
 
-def _among(into: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]) -> str:
+def _among(statement: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]) -> str:
     """The equalities of EXISTS as a separate IN, where EXISTS has other correlated conditions, too.
 
     PostgreSQL starts a semijoin from the delta only where equalities alone connect it with the row.
@@ -294,7 +298,7 @@ def _among(into: Statement, trees: tuple[Tree, ...], part: FromItem, conditions:
         for c in conditions
         if aliases_in_text(c) - here and aliases_in_text(c) & here and correlated_columns(c, part, here) is None
     ]
-    among = semijoin_condition(into, trees, part, conditions) if others else None
+    among = semijoin_condition(statement, trees, part, conditions) if others else None
     return f"{among} AND " if among is not None else ""
 
 
@@ -305,8 +309,8 @@ class _Walk:
     reliable and are left out.
     """
 
-    def __init__(self, into: Statement, part: FromItem, view: View) -> None:
-        self.into = into
+    def __init__(self, statement: Statement, part: FromItem, view: View) -> None:
+        self.statement = statement
         self.part = part
         self.view = view
         self.weak: set[str] = set()
@@ -318,11 +322,11 @@ class _Walk:
 
     def source(self, tree: Tree) -> str:
         if self.part not in tree_items(tree):
-            return self.into.render_tree(tree, self.view, [])
+            return self.statement.render_tree(tree, self.view, [])
         match tree:
             case FromItem():
                 changes = replace(self.view, overrides={**self.view.overrides, tree.number: DELTA})
-                return self.into.render_item(tree, changes, [])
+                return self.statement.render_item(tree, changes, [])
             case Join():
                 return self._join(tree)
             case _:
@@ -334,7 +338,7 @@ class _Walk:
         here, there = (tree.left, tree.right) if is_left else (tree.right, tree.left)
         conditions = conjuncts(tree.on) if tree.on is not None else []
         kept = self.kept(conditions)
-        on = " AND ".join(f"({self.into.render_text(c, self.view)})" for c in kept) if kept else None
+        on = " AND ".join(f"({self.statement.render_text(c, self.view)})" for c in kept) if kept else None
         using = tree.using
         is_complete = len(kept) == len(conditions)
         if self.weak and using is not None:

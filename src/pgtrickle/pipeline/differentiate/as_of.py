@@ -25,8 +25,8 @@ def as_of(
     change: ChangedSource,
     share: Callable[[str, str], str],
     *,
-    kept: bool = False,
-    only: tuple[tuple[int, ...], str] | None = None,
+    surviving_only: bool = False,
+    key_filter: tuple[tuple[int, ...], str] | None = None,
 ) -> tuple[str, str]:
     """The old state of a table under an alias: rows, and a condition that belongs to them.
 
@@ -37,21 +37,23 @@ def as_of(
     The key of a row is the table's key where the changes have it, else the whole row. The old rows of a key are
     new - inserted + deleted, with rows compared as texts: not every type has an equality, and 1.0 must not become 1.00.
     So the key need not be unique.
-    `kept`: only rows that are in both states. `only`: rows whose columns are among the keys of a query. The filter is
-    in each arm: joined to the UNION ALL, PostgreSQL would search all old rows for each key.
+    `surviving_only`: only rows that are in both states. `key_filter`: columns, and a query of the values that are
+    needed. The filter is in each arm: joined to the UNION ALL, PostgreSQL would search all old rows for each key.
     """
     table = f"{quote_ident(scan.relation.schema)}.{quote_ident(scan.relation.name)} AS t"
     names = {c.attnum: quote_ident(c.name) for c in scan.relation.columns}
     stored = {a: f"t.{names[a]}" for a, _ in scan.exposes}
     exposed = {a: f"{alias}.{quote_ident(n)}" for a, n in scan.exposes}
     touched = _touched(scan, change, share)
-    back = _given_back(scan, change, stored, f"{table} WHERE ({_key(scan, stored)}) {touched}", share, kept=kept)
+    back = _given_back(
+        scan, change, stored, f"{table} WHERE ({_key(scan, stored)}) {touched}", share, surviving_only=surviving_only
+    )
     shown = [*(f"{stored[a]} AS {quote_ident(n)}" for a, n in scan.exposes), f"true AS {NOW_MARK}"]
     given = [*(f"b.c{a} AS {quote_ident(n)}" for a, n in scan.exposes), f"false AS {NOW_MARK}"]
     here, given_back = ("", "")
-    if only is not None:
-        wanted = [stored[a] for a in only[0]], [f"b.c{a}" for a in only[0]]
-        here, given_back = (f" WHERE ({', '.join(columns)}) IN ({only[1]})" for columns in wanted)
+    if key_filter is not None:
+        wanted = [stored[a] for a in key_filter[0]], [f"b.c{a}" for a in key_filter[0]]
+        here, given_back = (f" WHERE ({', '.join(columns)}) IN ({key_filter[1]})" for columns in wanted)
     return (
         f"SELECT {', '.join(shown)} FROM {table}{here} "
         f"UNION ALL SELECT {', '.join(given)} FROM {isolated(back)} AS b{given_back}",
@@ -92,14 +94,14 @@ def _given_back(
     source: str,
     share: Callable[[str, str], str],
     *,
-    kept: bool,
+    surviving_only: bool,
 ) -> str:
     """The name of the old rows of the changed keys. `source`: their new rows."""
-    there, not_there = (", 1 AS m", ", 0") if kept else ("", "")
+    there, not_there = (", 1 AS m", ", 0") if surviving_only else ("", "")
     now = f"SELECT {_row(scan, stored)} AS r, 1 AS n{there} FROM {source}"
     sign = "CASE c.action WHEN 'I' THEN -1 ELSE 1 END"
     undone = f"SELECT {_row(scan, _images(scan))}, {sign}{not_there} FROM {change.images} AND c.action <> 'T'"
-    count = "least(sum(b.n), sum(b.m))" if kept else "sum(b.n)"
+    count = "least(sum(b.n), sum(b.m))" if surviving_only else "sum(b.n)"
     net = f"SELECT b.r, {count} AS n FROM ({now} UNION ALL {undone}) AS b GROUP BY b.r HAVING {count} > 0"
     typed = ", ".join(_typed(scan, [f"c{a}" for a, _ in scan.exposes])) or "1 AS one"
     return share(f"SELECT {typed} FROM ({net}) AS b, {copies('b.n')}", "b")

@@ -30,7 +30,9 @@ NUMBERS = frozenset({"NUMERIC", "DOUBLE PRECISION"})
 NUMBER_TYPES = frozenset({20, 21, 23, 700, 701, 1700})
 
 
-def decorrelate(into: Statement, node: Block, sub: Subquery, view: View, alias: str) -> DecorrelatedSubquery | None:
+def decorrelate(
+    statement: Statement, node: Block, sub: Subquery, view: View, alias: str
+) -> DecorrelatedSubquery | None:
     """For an aggregate over one changed table, correlated by equality with columns of this block's FROM; else None.
 
     A key of the delta without old rows is not in the joined relation: its value is the aggregate over no rows.
@@ -39,17 +41,17 @@ def decorrelate(into: Statement, node: Block, sub: Subquery, view: View, alias: 
     if sub.kind != "scalar" or not isinstance(inner, Block) or not _is_one_group(inner):
         return None
     part = from_items(inner)[0]
-    if view.state_of(part) != OLD or part.node is None or not into.is_changed(part.node):
+    if view.state_of(part) != OLD or part.node is None or not statement.is_changed(part.node):
         return None
     correlation = _correlation(node, inner, part)
     if correlation is None:
         return None
     names, outer = correlation.names, [o for o, _ in correlation.pairs]
-    wanted = _changed_keys(into, part, correlation)
-    found = into.share(_before(into, inner, part, correlation, wanted), "a")
+    wanted = _changed_keys(statement, part, correlation)
+    found = statement.share(_before(statement, inner, part, correlation, wanted), "a")
     same = " AND ".join(f"{alias}.{n} = {o}" for n, o in zip(names, outer, strict=True))
-    nothing = into.render(_of_no_rows(inner), View(NEW))
-    now = into.render(inner, View(view.default, {**view.overrides, part.number: NEW}))
+    nothing = statement.render(_of_no_rows(inner), View(NEW))
+    now = statement.render(inner, View(view.default, {**view.overrides, part.number: NEW}))
     return DecorrelatedSubquery(
         f"LEFT JOIN {found} AS {alias} ON {same}",
         f"SELECT CASE WHEN {alias}.{names[0]} IS NOT NULL THEN {alias}.{VALUE} "
@@ -95,13 +97,13 @@ def _correlation(node: Block, inner: Block, part: FromItem) -> _Correlation | No
     return _Correlation(pairs, tuple(c for c in columns if c is not None), conditions)
 
 
-def _changed_keys(into: Statement, part: FromItem, correlation: _Correlation) -> str:
+def _changed_keys(statement: Statement, part: FromItem, correlation: _Correlation) -> str:
     """A query of the keys of all changes. A change that the subquery's own conditions leave out is none to it."""
     names, conditions = correlation.names, correlation.conditions
     where = f" WHERE {' AND '.join(f'({plain_sql(c)})' for c in conditions)}" if conditions else ""
-    changes = into.render_item(part, View(DELTA), [])
+    changes = statement.render_item(part, View(DELTA), [])
     listed = ", ".join(f"{i} AS {n}" for (_, i), n in zip(correlation.pairs, names, strict=True))
-    keys = into.share(f"SELECT DISTINCT {listed} FROM {changes}{where}", "k")
+    keys = statement.share(f"SELECT DISTINCT {listed} FROM {changes}{where}", "k")
     return f"SELECT {', '.join(f'k.{n}' for n in names)} FROM {keys} AS k"
 
 
@@ -153,9 +155,9 @@ def _column(node: Block, part: FromItem, outer: str, inner: str) -> int | None:
     return asked[1].attnum
 
 
-def _before(into: Statement, node: Block, part: FromItem, correlation: _Correlation, wanted: str) -> str:
+def _before(statement: Statement, node: Block, part: FromItem, correlation: _Correlation, wanted: str) -> str:
     assert isinstance(part.node, Scan)
-    rows, is_old = into.scan_as_of(part.node, part.alias, only=(correlation.attnums, wanted))
+    rows, is_old = statement.scan_as_of(part.node, part.alias, key_filter=(correlation.attnums, wanted))
     keys = [inner for _, inner in correlation.pairs]
     listed = ", ".join(f"{k} AS __pgt_k{i}" for i, k in enumerate(keys))
     where = " AND ".join([*(f"({plain_sql(c)})" for c in correlation.conditions), is_old])

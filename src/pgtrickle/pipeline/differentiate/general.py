@@ -70,53 +70,53 @@ def new_statement(changed: Mapping[int, ChangedSource], *, is_plain: bool = Fals
     )
 
 
-def delta(into: Statement, node: Node) -> list[str]:
+def delta(statement: Statement, node: Node) -> list[str]:
     """Queries whose UNION ALL is the delta: the plan's columns in order, then the weight.
 
     in:  SELECT a.x FROM a JOIN b USING (k)
     out: SELECT a.x, a.w FROM da AS a JOIN b ..., SELECT a.x, b.w FROM a JOIN db AS b ..., and the correction for both
     """
-    if not into.is_changed(node):
+    if not statement.is_changed(node):
         return []
     match node:
         case Scan() | Select() | UnionAll():
-            return _linear(into, node)
+            return _linear(statement, node)
         case Block():
-            return _row_by_row(into, node) if node.region is None else _by_region(into, node)
+            return _row_by_row(statement, node) if node.region is None else _by_region(statement, node)
         case Concat():
-            return [sql for branch in node.branches for sql in delta(into, branch)]
+            return [sql for branch in node.branches for sql in delta(statement, branch)]
         case Distinct() | SetOperation():
-            return _by_row_value(into, node)
+            return _by_row_value(statement, node)
         case Recursive() | Values():
-            return _recompute(into, node)
+            return _recompute(statement, node)
         case _:
             assert_never(node)
 
 
-def _shared_delta(into: Statement, node: Node) -> str:
+def _shared_delta(statement: Statement, node: Node) -> str:
     if isinstance(node, Scan):
-        change = into.changed[node.relation.relid]
-        return into.share(f"{linear.window_rows(node, change, negate=False)} LIMIT {change.rows}", "d")
+        change = statement.changed[node.relation.relid]
+        return statement.share(f"{linear.window_rows(node, change, negate=False)} LIMIT {change.rows}", "d")
     listed = ", ".join(quote_ident(n) for n in (*column_names(node), "__pgt_w"))
-    union = " UNION ALL ".join(f"({sql})" for sql in delta(into, node))
-    return into.share(f"SELECT * FROM ({union}) AS q({listed})", "d")
+    union = " UNION ALL ".join(f"({sql})" for sql in delta(statement, node))
+    return statement.share(f"SELECT * FROM ({union}) AS q({listed})", "d")
 
 
-def _linear(into: Statement, node: Scan | Select | UnionAll) -> list[str]:
+def _linear(statement: Statement, node: Scan | Select | UnionAll) -> list[str]:
     found = []
-    for term in linear.delta_terms(node, into.changed):
+    for term in linear.delta_terms(node, statement.changed):
         sql = linear.render(node, term).sql
         for name, rows in linear.shared_delta_rows(node, term).items():
             # Under a name that goes by the text: a query that stands in two places has the same changes in both.
-            sql = sql.replace(name, into.share(rows, "d"))
+            sql = sql.replace(name, statement.share(rows, "d"))
         found.append(sql)
     return found
 
 
-def _recompute(into: Statement, node: Node) -> list[str]:
+def _recompute(statement: Statement, node: Node) -> list[str]:
     return [
-        f"SELECT q.*, 1 AS {W} FROM ({into.render(node, ALL_NEW)}) AS q",
-        f"SELECT q.*, -1 AS {W} FROM ({into.render(node, ALL_OLD)}) AS q",
+        f"SELECT q.*, 1 AS {W} FROM ({statement.render(node, ALL_NEW)}) AS q",
+        f"SELECT q.*, -1 AS {W} FROM ({statement.render(node, ALL_OLD)}) AS q",
     ]
 
 
@@ -139,55 +139,65 @@ class NonlinearInput:
         return {p.number: state for p in self.parts}
 
 
-def _row_by_row(into: Statement, node: Block) -> list[str]:
-    return [sql for block in split_full_joins(node) for sql in _row_by_row_of(into, block)]
+def _row_by_row(statement: Statement, node: Block) -> list[str]:
+    return [sql for block in split_full_joins(node) for sql in _row_by_row_of(statement, block)]
 
 
-def _row_by_row_of(into: Statement, node: Block) -> list[str]:
-    straight, units = _split(into, node)
-    old = _read(units, OLD)
+def _row_by_row_of(statement: Statement, node: Block) -> list[str]:
+    linear_items, inputs = _split(statement, node)
+    old = _read(inputs, OLD)
     found = []
-    for roles, sign in _terms(straight):
+    for roles, sign in _terms(linear_items):
         view = View(NEW, {**old, **roles})
-        found.append(into.render_block(node, view, sign=sign, asked=partial(semijoin_keys, into, node, view)).sql)
-    for position, unit in enumerate(units):
-        before = _read(units[:position], NEW) | _read(units[position + 1 :], OLD)
-        conditions = _affected_rows(into, node, unit, View(NEW, before))
+        found.append(
+            statement.render_block(node, view, sign=sign, needed_keys=partial(semijoin_keys, statement, node, view)).sql
+        )
+    for position, input_ in enumerate(inputs):
+        before = _read(inputs[:position], NEW) | _read(inputs[position + 1 :], OLD)
+        conditions = _affected_rows(statement, node, input_, View(NEW, before))
         for state, sign in ((NEW, 1), (OLD, -1)):
-            view = View(NEW, {**before, **unit.read(state)})
-            asked = partial(_changed_groups, into, unit)
-            found.append(into.render_block(node, view, conditions=conditions, sign=sign, asked=asked).sql)
+            view = View(NEW, {**before, **input_.read(state)})
+            needed_keys = partial(_changed_groups, statement, input_)
+            found.append(
+                statement.render_block(node, view, conditions=conditions, sign=sign, needed_keys=needed_keys).sql
+            )
     return found
 
 
-def _changed_groups(into: Statement, unit: NonlinearInput, sub: Subquery) -> str | None:
+def _changed_groups(statement: Statement, input_: NonlinearInput, sub: Subquery) -> str | None:
     """The group keys for which the new and the old value of the input's subquery can differ."""
-    return changed_group_keys(into, sub, unit.parts[0]) if sub is unit.condition and len(unit.parts) == 1 else None
+    return (
+        changed_group_keys(statement, sub, input_.parts[0])
+        if sub is input_.condition and len(input_.parts) == 1
+        else None
+    )
 
 
-def _read(units: Sequence[NonlinearInput], state: str) -> dict[int, str]:
-    return {number: state for unit in units for number in unit.read(state)}
+def _read(inputs: Sequence[NonlinearInput], state: str) -> dict[int, str]:
+    return {number: state for input_ in inputs for number in input_.read(state)}
 
 
-def _split(into: Statement, node: Block) -> tuple[list[FromItem], list[NonlinearInput]]:
+def _split(statement: Statement, node: Block) -> tuple[list[FromItem], list[NonlinearInput]]:
     """The changed FROM items in which the block is linear, and its other changed inputs."""
     linear_in = [p for tree in node.trees for p in preserved_items(tree)]
-    straight, units = [], []
+    linear_items, inputs = [], []
     for part in from_items(node):
-        if part.node is None or not into.is_changed(part.node):
+        if part.node is None or not statement.is_changed(part.node):
             continue
         if part in linear_in and not part.is_lateral and not outer_aliases(part.node):
-            straight.append(part)
+            linear_items.append(part)
         else:
-            units.append(NonlinearInput((part,), None))
+            inputs.append(NonlinearInput((part,), None))
     for text, in_where in _expressions(node):
         for sub in subqueries(text):
-            changed = tuple(p for p in nested_from_items(sub.node) if p.node is not None and into.is_changed(p.node))
+            changed = tuple(
+                p for p in nested_from_items(sub.node) if p.node is not None and statement.is_changed(p.node)
+            )
             if changed and is_uncorrelated(sub):
-                units.append(NonlinearInput(changed, sub, in_where))
+                inputs.append(NonlinearInput(changed, sub, in_where))
             else:
-                units += [NonlinearInput((p,), sub, in_where) for p in changed]
-    return straight, units
+                inputs += [NonlinearInput((p,), sub, in_where) for p in changed]
+    return linear_items, inputs
 
 
 def _expressions(node: Block) -> list[tuple[tuple[str | Subquery, ...], bool]]:
@@ -208,13 +218,13 @@ def _expressions(node: Block) -> list[tuple[tuple[str | Subquery, ...], bool]]:
     return found
 
 
-def _terms(straight: Sequence[FromItem]) -> list[tuple[dict[int, str], int]]:
+def _terms(linear_items: Sequence[FromItem]) -> list[tuple[dict[int, str], int]]:
     """Which changed FROM items each term reads as deltas, and the sign of the term.
 
     Up to MAX_EXPANDED items: one term per non-empty set, d(A join B) = dA join B' + A' join dB - dA join dB.
     More items: telescoped, d(A join B) = dA join B' + A join dB.
     """
-    numbers = [p.number for p in straight]
+    numbers = [p.number for p in linear_items]
     if len(numbers) > MAX_EXPANDED:
         return [({**dict.fromkeys(numbers[:i], OLD_WEIGHTED), n: DELTA}, 1) for i, n in enumerate(numbers)]
     return [
@@ -224,14 +234,14 @@ def _terms(straight: Sequence[FromItem]) -> list[tuple[dict[int, str], int]]:
     ]
 
 
-def _affected_rows(into: Statement, node: Block, unit: NonlinearInput, view: View) -> list[str]:
-    if unit.condition is None:
-        condition = affected_rows_of_item(into, node, unit.parts[0], view)
-    elif unit.in_where and is_uncorrelated(unit.condition):
-        states = [View(view.default, {**view.overrides, **unit.read(state)}) for state in (NEW, OLD)]
-        condition = affected_rows_of_value(into, node, unit.condition, states[0], states[1])
-    elif unit.in_where:
-        condition = affected_rows_of_subquery(into, node, unit.condition, unit.parts[0], view)
+def _affected_rows(statement: Statement, node: Block, input_: NonlinearInput, view: View) -> list[str]:
+    if input_.condition is None:
+        condition = affected_rows_of_item(statement, node, input_.parts[0], view)
+    elif input_.in_where and is_uncorrelated(input_.condition):
+        states = [View(view.default, {**view.overrides, **input_.read(state)}) for state in (NEW, OLD)]
+        condition = affected_rows_of_value(statement, node, input_.condition, states[0], states[1])
+    elif input_.in_where:
+        condition = affected_rows_of_subquery(statement, node, input_.condition, input_.parts[0], view)
     else:
         condition = None
     return [condition] if condition is not None else []
@@ -241,21 +251,21 @@ def _affected_rows(into: Statement, node: Block, unit: NonlinearInput, view: Vie
 # --------------------------------------------------------------------------------------------------------------
 
 
-def _by_region(into: Statement, node: Block) -> list[str]:
-    if (undone := invertible_groups(node)) is not None and not _has_changed_subquery(into, node):
-        return invertible_delta(into, undone, delta(into, undone.rows))
-    keys = affected_region_keys(into, node)
+def _by_region(statement: Statement, node: Block) -> list[str]:
+    if (undone := invertible_groups(node)) is not None and not _has_changed_subquery(statement, node):
+        return invertible_delta(statement, undone, delta(statement, undone.rows))
+    keys = affected_region_keys(statement, node)
     if keys is None:
-        return _recompute(into, node)
+        return _recompute(statement, node)
     found = []
     for view, sign in ((ALL_NEW, 1), (ALL_OLD, -1)):
         for condition in filter_by_keys(node, keys):
-            inner = into.render_block(node, view, conditions=[condition]).sql
+            inner = statement.render_block(node, view, conditions=[condition]).sql
             found.append(f"SELECT q.*, {sign} AS {W} FROM ({inner}) AS q")
     return found
 
 
-def affected_region_keys(into: Statement, node: Block) -> str | None:
+def affected_region_keys(statement: Statement, node: Block) -> str | None:
     """The name of a relation with the keys (__pgt_k0, ...) of all affected regions; None when any may be affected.
 
     keys = SELECT DISTINCT key FROM d(rows of FROM that pass WHERE)
@@ -264,22 +274,22 @@ def affected_region_keys(into: Statement, node: Block) -> str | None:
     out: SELECT DISTINCT __pgt_k0 FROM (SELECT g AS __pgt_k0, w FROM dt) AS q
     """
     assert node.region is not None
-    if not node.region or _has_changed_subquery(into, node):
+    if not node.region or _has_changed_subquery(statement, node):
         return None
     columns = tuple(OutputColumn(f"__pgt_k{i}", (k,)) for i, k in enumerate(node.region))
     rows = simplify(Block(columns, node.trees, node.where))
     listed = ", ".join(c.name for c in columns)
-    union = " UNION ALL ".join(f"({sql})" for sql in delta(into, rows))
-    return into.share(f"SELECT DISTINCT {listed} FROM ({union}) AS q({listed}, w)", "k")
+    union = " UNION ALL ".join(f"({sql})" for sql in delta(statement, rows))
+    return statement.share(f"SELECT DISTINCT {listed} FROM ({union}) AS q({listed}, w)", "k")
 
 
-def _has_changed_subquery(into: Statement, node: Block) -> bool:
+def _has_changed_subquery(statement: Statement, node: Block) -> bool:
     """Whether a subquery over the regions (in the select list, HAVING or LIMIT) has changed: it affects any region."""
     over = [*(c.text for c in node.columns), node.tail, node.distinct_on or ()]
-    return any(into.is_changed(s.node) for text in over for s in subqueries(text))
+    return any(statement.is_changed(s.node) for text in over for s in subqueries(text))
 
 
-def _by_row_value(into: Statement, node: Distinct | SetOperation) -> list[str]:
+def _by_row_value(statement: Statement, node: Distinct | SetOperation) -> list[str]:
     """DISTINCT, INTERSECT, EXCEPT: the region of a row is the row value itself.
 
     d(A op B) = (A' op B') - (A op B), each over rows that equal a row of dA or dB.
@@ -289,9 +299,9 @@ def _by_row_value(into: Statement, node: Distinct | SetOperation) -> list[str]:
     """
     width = len(column_names(node))
     listed = ", ".join(f"c{i}" for i in range(width))
-    changes = [sql for child in children(node) for sql in delta(into, child)]
+    changes = [sql for child in children(node) for sql in delta(statement, child)]
     union = " UNION ALL ".join(f"({sql})" for sql in changes)
-    keys = into.share(f"SELECT DISTINCT {listed} FROM ({union}) AS q({listed}, w)", "k")
+    keys = statement.share(f"SELECT DISTINCT {listed} FROM ({union}) AS q({listed}, w)", "k")
     columns = [f"q.c{i}" for i in range(width)]
     some = " OR ".join(f"k.c{i} IS NULL" for i in range(width))
     missing = " OR ".join(f"{c} IS NULL" for c in columns)
@@ -304,7 +314,8 @@ def _by_row_value(into: Statement, node: Distinct | SetOperation) -> list[str]:
     for view, sign in ((ALL_NEW, 1), (ALL_OLD, -1)):
         for condition in conditions:
             sides = [
-                f"SELECT q.* FROM ({into.render(c, view)}) AS q({listed}) WHERE {condition}" for c in children(node)
+                f"SELECT q.* FROM ({statement.render(c, view)}) AS q({listed}) WHERE {condition}"
+                for c in children(node)
             ]
             found.append(f"SELECT q.*, {sign} AS {W} FROM ({_combined(node, sides)}) AS q")
     return found
@@ -315,6 +326,6 @@ def _combined(node: Distinct | SetOperation, sides: Sequence[str]) -> str:
         case Distinct():
             return f"SELECT DISTINCT q.* FROM ({sides[0]}) AS q"
         case SetOperation():
-            return f"({sides[0]}) {node.word} ({sides[1]})"
+            return f"({sides[0]}) {node.operator} ({sides[1]})"
         case _:
             assert_never(node)

@@ -19,13 +19,13 @@ from pgtrickle.pipeline.differentiate.states import ALL_NEW, ALL_OLD, Statement
 from pgtrickle.pipeline.plan.nodes import Block, OutputColumn
 
 
-def invertible_delta(into: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> list[str]:
+def invertible_delta(statement: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> list[str]:
     """`changes`: the delta of the rows that are grouped."""
-    both = into.share(_both(into, groups, _change(into, groups, changes)), "g")
+    both = statement.share(_both(statement, groups, _change(statement, groups, changes)), "g")
     return [groups.render_rows("_1", both, f", 1 AS {W}"), groups.render_rows("_0", both, f", -1 AS {W}")]
 
 
-def _change(into: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> str:
+def _change(statement: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> str:
     """The delta of each group's state, for groups where it is not zero. Weights are 1 and -1."""
     keys = _keys(groups)
     listed = [*keys, *(f"a{i}" for i in range(len(groups.arguments)))]
@@ -40,12 +40,12 @@ def _change(into: Statement, groups: InvertibleGroups, changes: Sequence[str]) -
     columns = ", ".join([*keys, *(f"{sql} AS {name}" for name, sql in (numbers | odd).items())])
     union = " UNION ALL ".join(f"({sql})" for sql in changes)
     some = " OR ".join(f"{sql} <> 0" for sql in numbers.values())
-    return into.share(
+    return statement.share(
         f"SELECT {columns} FROM ({union}) AS q({', '.join(listed)}, w) GROUP BY {', '.join(keys)} HAVING {some}", "k"
     )
 
 
-def _both(into: Statement, groups: InvertibleGroups, change: str) -> str:
+def _both(statement: Statement, groups: InvertibleGroups, change: str) -> str:
     """The state of each affected group: new (n_1, c0_1, ...) and old (n_0, c0_0, ...).
 
     NaN cannot be subtracted: then the old sum is evaluated from the old rows.
@@ -55,7 +55,7 @@ def _both(into: Statement, groups: InvertibleGroups, change: str) -> str:
     for i in range(len(groups.arguments)):
         numbers += [f"c{i}", *([f"s{i}"] if i in groups.summed else [])]
     odd = [f"odd{i}" for i in sorted(groups.summed)]
-    now = _touched(into, groups, change)
+    now = _touched(statement, groups, change)
     sides = (
         f"SELECT {', '.join([*keys, *numbers, *('NULL' for _ in numbers), *('NULL' for _ in odd)])} FROM {now} "
         f"UNION ALL SELECT {', '.join([*keys, *('NULL' for _ in numbers), *numbers, *odd])} FROM {change}"
@@ -68,29 +68,30 @@ def _both(into: Statement, groups: InvertibleGroups, change: str) -> str:
     for i in range(len(groups.arguments)):
         shown += [f"coalesce(c{i}, 0) AS c{i}_1", f"coalesce(c{i}, 0) - dc{i} AS c{i}_0"]
         if i in groups.summed:
-            was = f"CASE WHEN odd{i} THEN ({_was(into, groups, i)}) ELSE coalesce(s{i}, 0) - ds{i} END"
+            was = f"CASE WHEN odd{i} THEN ({_was(statement, groups, i)}) ELSE coalesce(s{i}, 0) - ds{i} END"
             shown += [f"s{i} AS s{i}_1", f"CASE WHEN coalesce(c{i}, 0) > dc{i} THEN {was} END AS s{i}_0"]
     return f"SELECT {', '.join(shown)} FROM ({per_key}) AS {GROUP}"
 
 
-def _touched(into: Statement, groups: InvertibleGroups, change: str) -> str:
+def _touched(statement: Statement, groups: InvertibleGroups, change: str) -> str:
     """The name of the new state of the affected groups: read by key, or selected from all groups where those are
     evaluated anyway."""
     by_key = [
-        into.render_block(groups.state_block, ALL_NEW, conditions=[c]).sql for c in filter_by_keys(groups.block, change)
+        statement.render_block(groups.state_block, ALL_NEW, conditions=[c]).sql
+        for c in filter_by_keys(groups.block, change)
     ]
     conditions = key_conditions([f"g.{k}" for k in _keys(groups)], change, nullable_keys(groups.block))
-    return into.share_selected_rows(
+    return statement.share_selected_rows(
         " UNION ALL ".join(by_key),
-        into.render_block(groups.state_block, ALL_NEW).sql,
+        statement.render_block(groups.state_block, ALL_NEW).sql,
         lambda whole: " UNION ALL ".join(f"SELECT g.* FROM {whole} AS g WHERE {c}" for c in conditions),
     )
 
 
-def _was(into: Statement, groups: InvertibleGroups, i: int) -> str:
+def _was(statement: Statement, groups: InvertibleGroups, i: int) -> str:
     block = Block((OutputColumn("v", (f"sum({groups.arguments[i]})",)),), groups.block.trees, groups.block.where)
     same = [f"({k}) IS NOT DISTINCT FROM {GROUP}.__pgt_k{n}" for n, k in enumerate(groups.keys)]
-    return into.render_block(block, ALL_OLD, conditions=same).sql
+    return statement.render_block(block, ALL_OLD, conditions=same).sql
 
 
 def _keys(groups: InvertibleGroups) -> list[str]:

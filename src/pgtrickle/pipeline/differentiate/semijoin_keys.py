@@ -29,7 +29,7 @@ from pgtrickle.pipeline.plan.nodes import (
 from pgtrickle.pipeline.text.tokens import Cursor, strip_parentheses
 
 
-def correlates_with_changes(into: Statement, node: Node, part: FromItem) -> str | None:
+def correlates_with_changes(statement: Statement, node: Node, part: FromItem) -> str | None:
     """A condition on the outer row: its correlation keys are among the keys of the delta of a FROM item.
 
     Each row of the subquery that passes WHERE has these keys, so delta rows with other keys do not affect its value.
@@ -39,15 +39,17 @@ def correlates_with_changes(into: Statement, node: Node, part: FromItem) -> str 
         return None
     if part.is_lateral or part.node is None or outer_aliases(part.node):
         return None
-    return semijoin_condition(into, node.trees, part, conjuncts(node.where))
+    return semijoin_condition(statement, node.trees, part, conjuncts(node.where))
 
 
-def semijoin_condition(into: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]) -> str | None:
+def semijoin_condition(
+    statement: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]
+) -> str | None:
     here = {alias_of(p) for t in trees for p in tree_items(t)}
     pairs = [p for c in conditions if (p := correlated_columns(c, part, here)) is not None]
     if not pairs:
         return None
-    changes = into.render_item(part, View(DELTA), [])
+    changes = statement.render_item(part, View(DELTA), [])
     return f"({', '.join(o for o, _ in pairs)}) IN (SELECT {', '.join(i for _, i in pairs)} FROM {changes})"
 
 
@@ -70,7 +72,7 @@ def _equal_columns(sql: str) -> tuple[tuple[str, str], ...]:
     return tuple((cursor.name_at(a), cursor.text(a, b)) for a, b in sides)
 
 
-def semijoin_keys(into: Statement, node: Block, view: View, sub: Subquery) -> str | None:
+def semijoin_keys(statement: Statement, node: Block, view: View, sub: Subquery) -> str | None:
     """A query of the values that the rows of a term compare with a subquery by IN.
 
     The left side of IN is a column of an item that the term reads as a delta, or is equal to such a column.
@@ -99,11 +101,11 @@ def semijoin_keys(into: Statement, node: Block, view: View, sub: Subquery) -> st
                     candidates[other] = found
     for name, (part, _) in candidates.items():
         if view.state_of(part) == DELTA:
-            return f"SELECT {name} FROM {into.render_item(part, View(DELTA), [])}"
+            return f"SELECT {name} FROM {statement.render_item(part, View(DELTA), [])}"
     return None
 
 
-def changed_group_keys(into: Statement, sub: Subquery, part: FromItem) -> str | None:
+def changed_group_keys(statement: Statement, sub: Subquery, part: FromItem) -> str | None:
     """A query of the group keys of a subquery behind IN that the delta of a FROM item has; other groups are unchanged.
 
     in:  a.k IN (SELECT b.g FROM b GROUP BY b.g HAVING ...)       (b has changed)
@@ -116,7 +118,7 @@ def changed_group_keys(into: Statement, sub: Subquery, part: FromItem) -> str | 
     found = column_of(node, _bare(text))
     if found is None or found[0] != part or len([p for p in from_items(node) if p.node is not None]) != 1:
         return None
-    return f"SELECT {_bare(text)} FROM {into.render_item(part, View(DELTA), [])}"
+    return f"SELECT {_bare(text)} FROM {statement.render_item(part, View(DELTA), [])}"
 
 
 def _bare(text: str) -> str:

@@ -1,7 +1,7 @@
-"""A plan as SQL over its tables as they are, as they were, or some of each.
+"""Renders a plan as SQL over the new state of its tables, the old state, or a mixture (a View).
 
-What several places of a statement need is said once, in WITH, materialised: the changed rows of a source, what a table
-has to give back to be as it was, keys, the change of a subquery.
+Relations that several places of a statement need are in WITH, materialised, once: the delta rows of a source, the old
+rows of its changed keys, the keys of affected regions, the delta of a subquery.
 """
 
 from __future__ import annotations
@@ -42,24 +42,22 @@ from pgtrickle.pipeline.plan.nodes import (
 )
 
 NEW, OLD = "new", "old"
-# Changes up to which groups behind IN are asked for one by one, each looking through all that the changes have to give
-# back; and up to which they are where it is not known what the changes ask for: all groups would be computed else.
+# Up to FEWEST_ROWS changes, groups behind IN are evaluated key by key, each of which searches all old rows. Up to
+# FEW_ROWS they are also where the keys are not known: otherwise all groups would be computed.
 FEWEST_ROWS = 200
 FEW_ROWS = 2_000
-DELTA, OLD_WEIGHTED = "delta", "before"  # of a part: its change; what it was, as what it is minus its change
-NEW_SHARED, OLD_FROM_DELTA = (
-    "kept",
-    "undone",
-)  # of a part: as it is, evaluated once; as it was, from that and its change, without weights
+DELTA, OLD_WEIGHTED = "delta", "old weighted"  # of a FROM item: its delta; old = new - delta, as rows with weights
+# Of a FROM item: its new state, evaluated once; its old state, computed from that and its delta, without weights.
+NEW_SHARED, OLD_FROM_DELTA = "new shared", "old from delta"
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How parts of FROM are read: by number where it is said, else all alike.
+    """The state in which each FROM item is read: `overrides` by the item's number, else `default`.
 
-    `only`: of an old table, by number, columns and a query of the keys that are wanted. `is_apart`: conditions stand
-    above the changes of a part, not on them: PostgreSQL takes it for free to evaluate those each time that it reads
-    them again.
+    `key_filters`: of a table in the old state, by the item's number, columns and a query of the keys that are needed.
+    `is_isolated`: conditions are evaluated above the delta of an item and not on it: PostgreSQL estimates that
+    conditions cost nothing each time it rescans the delta.
     """
 
     default: str
@@ -76,54 +74,52 @@ ALL_NEW, ALL_OLD = View(NEW), View(OLD)
 
 @dataclass(frozen=True, slots=True)
 class DecorrelatedSubquery:
-    """Of a subquery that each row asks: what to join to FROM, and what stands in the subquery's place then."""
+    """Of a correlated subquery: a join to add to FROM, and the expression that replaces the subquery then."""
 
     source: str
     sql: str
 
 
 class Statement:
-    """One statement in the making: what has changed, and what stands in its WITH."""
+    """A statement that is being built: which sources have changed, and the items of its WITH."""
 
     def __init__(
         self,
         changed: Mapping[int, ChangedSource],
         delta: Callable[[Statement, Node], str],
-        asked: Callable[[Statement, Node, FromItem], str | None] | None = None,
-        answers: Callable[[Statement, Block, Subquery, View, str], DecorrelatedSubquery | None] | None = None,
+        correlates: Callable[[Statement, Node, FromItem], str | None] | None = None,
+        decorrelate: Callable[[Statement, Block, Subquery, View, str], DecorrelatedSubquery | None] | None = None,
     ) -> None:
-        """Without `asked` and `answers` each old state is evaluated as it is, and not from a new one and changes."""
+        """Without `correlates` and `decorrelate` each old state is evaluated from its tables, not from deltas."""
         self.changed = changed
         self.rows = sum(c.rows for c in changed.values())
-        self._asked = asked
-        self._answers = answers
+        self._correlates = correlates
+        self._decorrelate = decorrelate
         self.shared: dict[str, str] = {}
         self._names: dict[str, str] = {}
-        self._all_rows_names: dict[
-            str, str
-        ] = {}  # plans over tables as they are, evaluated once and all of it: text, name
-        self._chosen: dict[str, tuple[str, Callable[[str], str]]] = {}  # some rows of a plan: its text, how to choose
+        self._all_rows_names: dict[str, str] = {}  # plans in the new state that are evaluated once, by SQL
+        self._chosen: dict[str, tuple[str, Callable[[str], str]]] = {}  # some rows of such a plan: its SQL, the filter
         self._delta = delta
 
     def share(self, sql: str, prefix: str) -> str:
-        """The name under which the rows of `sql` can be read, the same for the same text."""
+        """The name of the WITH item with the rows of `sql`; equal texts share one item."""
         if sql not in self._names:
             self._names[sql] = f'"__pgt_s{prefix}{len(self._names)}"'
             self.shared[self._names[sql]] = sql
         return self._names[sql]
 
     def share_all_rows(self, sql: str) -> str:
-        """The same for all rows of a plan that names tables alone."""
+        """The same for all rows of a plan that reads tables only."""
         return self._all_rows_names.setdefault(sql, f'"__pgt_sw{len(self._all_rows_names)}w"')
 
     def share_selected_rows(self, sql: str, whole: str, chosen: Callable[[str], str]) -> str:
-        """The same for some rows of a plan, `whole`. Where all are needed anyway, these are chosen from them."""
+        """The same for some rows of a plan, `whole`. Where all its rows are shared anyway, they are filtered."""
         name = self.share(sql, "s")
         self._chosen[name] = (whole, chosen)
         return name
 
     def delta_of(self, node: Node) -> str:
-        """The name of a plan's signed changes: its columns, then the weight."""
+        """The name of a plan's delta: its columns, then the weight."""
         return self._delta(self, node)
 
     def with_clause(self) -> str:
@@ -158,7 +154,7 @@ class Statement:
             case Concat():
                 return " UNION ALL ".join(f"({self.render(b, view)})" for b in node.branches)
             case SetOperation():
-                return f"({self.render(node.left, view)}) {node.word} ({self.render(node.right, view)})"
+                return f"({self.render(node.left, view)}) {node.operator} ({self.render(node.right, view)})"
             case Recursive():
                 return self._recursive(node, view)
             case Values():
@@ -172,7 +168,7 @@ class Statement:
             f"r.{quote_ident(n)} AS {quote_ident(s)}" for n, s in zip(node.names, node.output_names, strict=True)
         )
         first, step = self.render(node.first, view), self.render(node.step, view)
-        body = f"{node.name}({listed}) AS (({first}) {node.word} ({step}))"
+        body = f"{node.name}({listed}) AS (({first}) {node.operator} ({step}))"
         return f"WITH RECURSIVE {body} SELECT {shown} FROM {node.name} AS r"
 
     def render_block(
@@ -182,11 +178,11 @@ class Statement:
         *,
         conditions: Sequence[str] = (),
         sign: int | None = None,
-        asked: Callable[[Subquery], str | None] | None = None,
+        needed_keys: Callable[[Subquery], str | None] | None = None,
     ) -> Rendered:
-        """`conditions` are added to WHERE; `sign` is a factor of the weight, or all of it where no part has one.
+        """`conditions` are added to WHERE; `sign` is a factor of the weight, or the weight where no item has one.
 
-        `asked` gives a query of all keys that the block asks a subquery behind IN for, if these are few.
+        `needed_keys` returns a query of all keys that the block needs from a subquery behind IN, if they are few.
         """
         weights: list[str] = []
         open_conditions: list[str] = []
@@ -200,7 +196,7 @@ class Statement:
         if weights:
             columns.append(f"{' * '.join(weights)} AS {W}")
         joins: list[str] = []
-        where = [f"({self.render_condition(node, c, view, joins, asked)})" for c in required]
+        where = [f"({self.render_condition(node, c, view, joins, needed_keys)})" for c in required]
         where += [*conditions, *open_conditions]
         source = from_clause(items, joins)
         head = "SELECT "
@@ -212,7 +208,7 @@ class Statement:
         return Rendered(sql + self.render_text(node.tail, view), bool(weights))
 
     def render_tree(self, tree: Tree, view: View, weights: list[str], where: list[str] | None = None) -> str:
-        """`where` takes conditions that belong to parts, if a condition there is as good as one on the part itself."""
+        """`where` takes the conditions of items in the old state, where a condition in WHERE has the same effect."""
         match tree:
             case FromItem():
                 return self.render_item(tree, view, weights, where)
@@ -264,14 +260,14 @@ class Statement:
         if not is_old and isinstance(part.node, Block) and self._is_evaluated(part.node):
             return f"(SELECT * FROM {self.share(self._all_rows(part.node), 'n')}) AS {part.alias}"
         if is_old and where is not None and isinstance(part.node, Scan):
-            only = view.key_filters.get(part.number)
-            rows, condition = self.scan_as_of(part.node, part.alias, only=only)
+            key_filter = view.key_filters.get(part.number)
+            rows, condition = self.scan_as_of(part.node, part.alias, key_filter=key_filter)
             where.append(condition)
             return f"({rows}) AS {part.alias}"
         return f"({self.render(part.node, ALL_OLD if is_old else ALL_NEW)}) AS {part.alias}"
 
     def is_expensive(self, conditions: Sequence[Text]) -> bool:
-        """Whether many changes meet conditions of which each row evaluates a query."""
+        """Whether there are many changes, and each row evaluates a subquery."""
         return self.rows > FEWEST_ROWS and any(subqueries(c) for c in conditions)
 
     def render_condition(
@@ -280,19 +276,19 @@ class Statement:
         condition: Text,
         view: View,
         joins: list[str],
-        asked: Callable[[Subquery], str | None] | None = None,
+        needed_keys: Callable[[Subquery], str | None] | None = None,
     ) -> str:
-        """A condition of a block that must hold. `x IN (groups)` is asked for what x can be where an index finds its
-        rows: for few one by one; for many all at once, as each of those would look through all that a table has to
-        give back. So are values that each row asks for: `joins` takes what is to be joined to FROM for them.
+        """A conjunct of WHERE. In `x IN (SELECT key ... GROUP BY key)` PostgreSQL would compute all groups.
 
-        PostgreSQL would compute all groups.
+        Where an index finds the rows of a group, only the needed groups are computed: key by key for few changes, all
+        keys at once for many, because each single key would search all old rows. Correlated subqueries are
+        decorrelated for the same reason; `joins` takes the joins to add to FROM for them.
         """
         changes = self.rows
         if changes and len(condition) == 3 and isinstance(sub := condition[1], Subquery):
             keyed = keyed_groups(sub) if is_in_condition(condition, sub) else None
             if keyed is not None:
-                keys = asked(sub) if asked is not None and changes > FEWEST_ROWS else None
+                keys = needed_keys(sub) if needed_keys is not None and changes > FEWEST_ROWS else None
                 if keys is not None:
                     return f"{condition[0]}{self._groups_with_keys(keyed, keys, view)}{condition[2]}"
                 test = qualified(node, sub.test) if sub.test is not None and changes <= FEW_ROWS else None
@@ -301,20 +297,20 @@ class Statement:
         return self.render_decorrelated(node, condition, view, joins)
 
     def render_decorrelated(self, node: Block, text: Text, view: View, joins: list[str]) -> str:
-        """A condition over a block's FROM: what many rows ask for is joined to that."""
+        """A condition over a block's FROM, whose correlated subqueries become joins where there are many changes."""
         return "".join(self._decorrelated(node, p, view, joins) if isinstance(p, Subquery) else p for p in text)
 
     def _decorrelated(self, node: Block, sub: Subquery, view: View, joins: list[str]) -> str:
         found = None
-        if self._answers is not None and self.rows > FEWEST_ROWS:
-            found = self._answers(self, node, sub, view, f'"__pgt_l{len(joins)}"')
+        if self._decorrelate is not None and self.rows > FEWEST_ROWS:
+            found = self._decorrelate(self, node, sub, view, f'"__pgt_l{len(joins)}"')
         if found is None:
             return self.render_subquery(sub, view)
         joins.append(found.source)
         return found.sql
 
     def _groups_with_keys(self, groups: KeyedGroups, keys: str, view: View) -> str:
-        """Those of the groups that have one of these keys."""
+        """The groups that have one of these keys."""
         among = f"({groups.key} IN ({keys}))"
         if view.state_of(groups.part) != OLD or groups.part not in groups.block.trees:
             return self.render(with_condition(groups, among), view)
@@ -324,22 +320,24 @@ class Statement:
         return "".join(self.render_subquery(p, view) if isinstance(p, Subquery) else p for p in text)
 
     def render_subquery(self, sub: Subquery, view: View) -> str:
-        """A subquery of an expression. A value that is the same for all rows is evaluated once for the statement.
+        """A subquery of an expression. The value of an uncorrelated subquery is evaluated once for the statement.
 
-        One that each row asks for is as it is where no change has the keys that it asks with: to look for what a
-        table was means to look through all that it has to give back.
+        A correlated subquery in the old state reads the new state where no change has its correlation keys, because
+        reading the old state means a search through all old rows.
         """
-        if sub.kind != "scalar" or not self.changed or self._asked is None:
+        if sub.kind != "scalar" or not self.changed or self._correlates is None:
             return self.render(sub.node, view)
         changed = [p for p in nested_from_items(sub.node) if p.node is not None and self.is_changed(p.node)]
         states = {view.state_of(p) for p in changed}
         if outer_aliases(sub.node):
-            asked = self._asked(self, sub.node, changed[0]) if len(changed) == 1 and states == {OLD} else None
-            if asked is None:
+            has_changed_keys = (
+                self._correlates(self, sub.node, changed[0]) if len(changed) == 1 and states == {OLD} else None
+            )
+            if has_changed_keys is None:
                 return self.render(sub.node, view)
             now = View(view.default, {**view.overrides, changed[0].number: NEW})
-            answers = self.render(sub.node, view), self.render(sub.node, now)
-            return f"SELECT CASE WHEN {asked} THEN ({answers[0]}) ELSE ({answers[1]}) END"
+            old, new = self.render(sub.node, view), self.render(sub.node, now)
+            return f"SELECT CASE WHEN {has_changed_keys} THEN ({old}) ELSE ({new}) END"
         if changed and states not in ({NEW}, {OLD}):
             return self.render(sub.node, view)
         state = OLD if OLD in states else NEW
@@ -351,21 +349,21 @@ class Statement:
         return f"SELECT v.v FROM {self.share(f'SELECT ({self.render(sub.node, seen)}) AS v', 'v')} AS v"
 
     def _all_rows(self, node: Node) -> str:
-        """All rows of a plan as it is; groups that can be undone from their numbers, which their change needs too."""
+        """All rows of a plan in the new state; invertible groups from the group state that their delta needs, too."""
         groups = invertible_groups(node) if isinstance(node, Block) else None
         if groups is None or not groups.reads_tables_only:
             return self.render(node, ALL_NEW)
         return groups.render_rows("", self.share_all_rows(self.render_block(groups.state_block, ALL_NEW).sql))
 
     def _is_evaluated(self, node: Block) -> bool:
-        """Whether all groups of a block are there already."""
+        """Whether the statement evaluates all groups of a block anyway."""
         groups = invertible_groups(node) if self._all_rows_names else None
         return groups is not None and self.render_block(groups.state_block, ALL_NEW).sql in self._all_rows_names
 
-    def _subtract_delta(self, node: Node, kept: str) -> str:
-        """What a plan was, from what it is and its change: each weight of that is 1 or -1.
+    def _subtract_delta(self, node: Node, current: str) -> str:
+        """old = new - delta, as rows without weights; each weight of the delta is 1 or -1.
 
-        Rows are told apart by their texts: not every type has an equality, and 1.0 must not stand for 1.00.
+        Rows are compared as texts: not every type has an equality, and 1.0 must not become 1.00.
         """
         columns = [f"q.{quote_ident(n)}" for n in column_names(node)]
         listed, row = ", ".join(columns), row_text(columns)
@@ -373,13 +371,13 @@ class Statement:
         touched = self.share(f"SELECT DISTINCT {row} AS r FROM {change} AS q", "t")
         among = f"({row} IN (SELECT t.r FROM {touched} AS t))"
         signed = (
-            f"SELECT {listed}, {row} AS __pgt_r, 1 AS __pgt_n FROM {kept} AS q WHERE {among} "
+            f"SELECT {listed}, {row} AS __pgt_r, 1 AS __pgt_n FROM {current} AS q WHERE {among} "
             f"UNION ALL SELECT {listed}, {row}, -q.{W} FROM {change} AS q"
         )
         over = "OVER (PARTITION BY q.__pgt_r)"
         net = f"SELECT q.*, row_number() {over} AS __pgt_i, sum(q.__pgt_n) {over} AS __pgt_s FROM ({signed}) AS q"
         return (
-            f"SELECT {listed} FROM {kept} AS q WHERE NOT {among} "
+            f"SELECT {listed} FROM {current} AS q WHERE NOT {among} "
             f"UNION ALL SELECT {listed} FROM ({net}) AS q WHERE q.__pgt_i <= q.__pgt_s"
         )
 
@@ -394,30 +392,44 @@ class Statement:
         return linear.render(scan, NOW).sql
 
     def scan_as_of(
-        self, scan: Scan, alias: str, *, kept: bool = False, only: tuple[tuple[int, ...], str] | None = None
+        self,
+        scan: Scan,
+        alias: str,
+        *,
+        surviving_only: bool = False,
+        key_filter: tuple[tuple[int, ...], str] | None = None,
     ) -> tuple[str, str]:
-        return as_of(scan, alias, self.changed[scan.relation.relid], self.share, kept=kept, only=only)
+        return as_of(
+            scan,
+            alias,
+            self.changed[scan.relation.relid],
+            self.share,
+            surviving_only=surviving_only,
+            key_filter=key_filter,
+        )
 
-    def netted(self, scan: Scan, action: str) -> str:
+    def net_changes_of(self, scan: Scan, action: str) -> str:
         return net_changes(scan, self.changed[scan.relation.relid], action, self.share)
 
 
-def _groups(into: Statement, node: Node, changed: Sequence[FromItem]) -> FromItem | None:
-    """The one changed part that a query reads, where that is groups whose change goes by their keys."""
+def _groups(statement: Statement, node: Node, changed: Sequence[FromItem]) -> FromItem | None:
+    """The one changed FROM item of a query, where it is a block of groups whose delta is computed by group key."""
     if not isinstance(node, Block) or len(changed) != 1 or changed[0] not in from_items(node) or changed[0].is_lateral:
         return None
     groups = changed[0].node
     if not isinstance(groups, Block) or not groups.region or outer_aliases(groups):
         return None
     if not groups.columns or len({c.name for c in groups.columns}) < len(groups.columns):
-        return None  # nothing to tell rows apart by; a name that means two columns
+        return None  # no column to compare rows by, or a name of two columns
     return (
-        None if any(into.is_changed(s.node) for text in block_texts(groups) for s in subqueries(text)) else changed[0]
+        None
+        if any(statement.is_changed(s.node) for text in block_texts(groups) for s in subqueries(text))
+        else changed[0]
     )
 
 
 def from_clause(items: Sequence[str], joins: Sequence[str]) -> str:
-    """FROM with something joined to all that stands in it."""
+    """FROM with joins to all of its items."""
     if not joins:
         return ", ".join(items)
     all_items = f"({' CROSS JOIN '.join(items)})" if len(items) > 1 else items[0]

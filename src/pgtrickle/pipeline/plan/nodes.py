@@ -277,7 +277,7 @@ class Concat:
 class SetOperation:
     """INTERSECT or EXCEPT, with or without ALL."""
 
-    word: str
+    operator: str
     left: Node
     right: Node
 
@@ -292,7 +292,7 @@ class Recursive:
     name: str
     names: tuple[str, ...]
     output_names: tuple[str, ...]
-    word: str
+    operator: str
     first: Node
     step: Node
 

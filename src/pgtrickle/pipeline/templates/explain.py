@@ -156,9 +156,9 @@ def _label(node: Node) -> str:
         case Distinct():
             return "Distinct: rows equal to a changed one, before and after"
         case SetOperation():
-            return f"{node.word}: rows equal to a changed one, before and after"
+            return f"{node.operator}: rows equal to a changed one, before and after"
         case Recursive():
-            return f"Recursive ({node.word}): {_WHOLE_RECURSION}"
+            return f"Recursive ({node.operator}): {_WHOLE_RECURSION}"
         case Values():
             return "Values"
         case Block():

@@ -47,7 +47,7 @@ def _own_obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> s
             return "WITH RECURSIVE"
         case Block():
             return _block(plan)
-        case SetOperation() if plan.word.startswith("EXCEPT"):
+        case SetOperation() if plan.operator.startswith("EXCEPT"):
             return "EXCEPT"
         case Distinct() | SetOperation():
             return _ambiguous_equality(plan, describe)

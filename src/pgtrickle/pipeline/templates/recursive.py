@@ -42,15 +42,15 @@ class RecursionTemplate:
         return f"SELECT {self.row} FROM ({current_rows(self.plan)}) AS q({names})"
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
-        into = general.new_statement(changed)
+        statement = general.new_statement(changed)
         names = [c.name for c in self.columns]
-        terms = recursion.delta(into, self.recursion, self.stored, names, general.delta)
+        terms = recursion.delta(statement, self.recursion, self.stored, names, general.delta)
         shown = ", ".join(quote_ident(n) for n in (*self.recursion.node.output_names, "__pgt_w"))
         (part,) = from_items(self.plan)
         source = f"({' UNION ALL '.join(f'({sql})' for sql in terms)}) AS {part.alias}({shown})"
         listed = ", ".join([*(f"c{i}" for i in range(len(names))), W])
         columns = ", ".join([*(plain_sql(c.text) for c in self.plan.columns), f"{part.alias}.{W}"])
-        return f"{into.with_clause()}SELECT q.{W}, {self.row} FROM (SELECT {columns} FROM {source}) AS q({listed})"
+        return f"{statement.with_clause()}SELECT q.{W}, {self.row} FROM (SELECT {columns} FROM {source}) AS q({listed})"
 
 
 def compile_recursion(

@@ -76,20 +76,20 @@ class TopKTemplate:
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
         """The changes up to the edge: ranked together with it."""
-        into = general.new_statement(changed)
-        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.limit.rows))
+        statement = general.new_statement(changed)
+        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(statement, self.limit.rows))
         came = f"SELECT q.*, {self._row} FROM ({union}) AS q({self._names}, {W})"
         width = len(self.types)
         kept = "".join(f"s.k{i}, " for i in range(width))
         edge = f"SELECT {kept}NULL, (s.k::text[])[:{width}]::text FROM {self.state} AS s WHERE s.n = 0"
-        ranked = into.share(
+        ranked = statement.share(
             f"SELECT q.{W} AS w, q.k, rank() OVER (ORDER BY {self.order('q', 'c')}) AS place "
             f"FROM ({came} UNION ALL {edge}) AS q({self._names}, {W}, k)",
             "r",
         )
         last = f"(SELECT e.place FROM {ranked} AS e WHERE e.w IS NULL)"
         return (
-            f"{into.with_clause()}SELECT r.w, r.k FROM {ranked} AS r "
+            f"{statement.with_clause()}SELECT r.w, r.k FROM {ranked} AS r "
             f"WHERE r.w IS NOT NULL AND r.place <= coalesce({last}, r.place)"
         )
 
