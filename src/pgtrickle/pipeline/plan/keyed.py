@@ -1,4 +1,8 @@
-"""Conditions of the kind `x IN (groups)` whose groups can be computed by their keys alone."""
+"""Conditions `x IN (SELECT key ... GROUP BY key)` whose groups can be computed for given keys.
+
+in:  a.k IN (SELECT b.g FROM b GROUP BY b.g HAVING count(*) > 1)
+out: EXISTS (SELECT b.g FROM b WHERE b.g = a.k GROUP BY b.g HAVING count(*) > 1)
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from pgtrickle.pipeline.text.tokens import identifier
 
 
 def is_in_condition(condition: Text, sub: Subquery) -> bool:
-    """Whether a condition is nothing but `(test IN (subquery))`."""
+    """Whether a condition is exactly `(test IN (subquery))`."""
     if len(condition) != 3 or condition[1] is not sub or sub.kind != "in" or sub.test is None:
         return False
     before, after = str(condition[0]).strip(" (").split(), str(condition[2])
@@ -18,7 +22,7 @@ def is_in_condition(condition: Text, sub: Subquery) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class KeyedGroups:
-    """Groups behind IN, and the key that they return: a column that an index of its table leads with."""
+    """Groups behind IN, and the group key that they return: the first column of an index of its table."""
 
     block: Block
     key: str

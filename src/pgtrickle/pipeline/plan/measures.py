@@ -1,7 +1,13 @@
-"""How each aggregate call of a query is maintained: what the leaf sends, what Spark folds, what the state keeps.
+"""Measures: how each aggregate call of a query is maintained, from delta rows and the state of a group.
 
-Invertible aggregates add weighted values. MIN and MAX keep the extreme and are read again for a group whose extreme was
-deleted. Everything else (float sums, DISTINCT, text ordered by a collation) is read again for each touched group.
+    invertible (count, sum, avg):  state' = state + sum of weight * value
+    min, max:                      state' = least(state, inserted values), recomputed when the extreme was deleted
+    all others:                    recomputed for each affected group (float sums, DISTINCT, text under a collation)
+
+    in:  avg(x)
+    out: state columns m0_n = count(x), m0_s = sum(x); value = m0_s / m0_n
+
+Calls with the same argument share a measure.
 """
 
 from __future__ import annotations
@@ -14,22 +20,22 @@ from pgtrickle.pipeline.codec import INT2, INT4, INTEGERS, NUMERIC, SqlType, exa
 from pgtrickle.pipeline.plan.nodes import Aggregate, AggregateCall, CallPlace
 from pgtrickle.pipeline.plan.scales import Scales, scales_of
 
-MOST_SCALES = 4  # of one sum: each but the least has a count in the state
+MOST_SCALES = 4  # of one sum: each scale but the smallest has a count in the state
 
 
-FOLDED = frozenset({"count", "sum", "avg", "min", "max"})  # all others are read again
+FOLDED = frozenset({"count", "sum", "avg", "min", "max"})  # all others are recomputed
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One folded quantity.
+    """One maintained quantity of a group.
 
-    kind add: `value` is a number (NULL when the row has none); Spark sums it with its sign and counts its weights.
+    kind add: `value` is a number (NULL when the row has none); Spark adds it with its sign and counts its weights.
     kind least, greatest: `order` is a number that orders the values, `value` their text.
-    kind reread: nothing travels. `state` are (suffix, type) of state columns: n, s (sum), v (value).
-    `slot` is the position among the measures that travel in the same way. `at_least`: it only counts, and of the values
-    only those that show so many digits after the point. `number` is what an added `value` is the text of, `scale` the
-    number of digits that its sum has after the point, None where that shows nowhere.
+    kind reread: recomputed; delta rows have no column for it. `state`: (suffix, type) of the state columns n (count),
+    s (sum), v (value). `slot`: the position among the measures with columns of the same kind. `min_scale`: counts the
+    values with at least so many digits after the point. `number`: the expression of which `value` is the text.
+    `scale`: the digits of the sum after the point, None where they are not visible.
     """
 
     index: int
@@ -59,8 +65,7 @@ class Measures:
 def filtered_argument(call: AggregateCall) -> str | None:
     """The argument with FILTER folded in.
 
-    A row that fails the filter contributes NULL, which every folded aggregate skips; the others are read again, and
-    nothing of theirs travels.
+    A row that fails the filter contributes NULL, which every maintained aggregate skips; the others are recomputed.
     """
     if call.function not in FOLDED:
         return None
@@ -75,7 +80,7 @@ _SHOWS_SCALE = re.compile(
 
 
 def exposes_scale(text: str) -> bool:
-    """Whether the text around a number does more than compare, add or multiply: divides, calls, casts to a text."""
+    """Whether the text around a number does more than compare, add or multiply it, so that its scale is visible."""
     return bool(_SHOWS_SCALE.search(text))
 
 
@@ -85,7 +90,7 @@ def plan_measures(
     result_types: Sequence[SqlType],
     column: Callable[[int], str],
 ) -> Measures:
-    """`column(i)` names the leaf column that holds call i's argument."""
+    """`column(i)` is the name of the column with the argument of call i."""
     builder = _Builder(aggregate, argument_types, result_types, column)
     values = tuple(builder.value(i) for i in range(len(aggregate.calls)))
     return Measures(tuple(builder.measures), values)
@@ -160,8 +165,8 @@ class _Builder:
         return f"(CASE WHEN {count} > 0 THEN {total} END)"
 
     def _largest_scale(self, i: int, scales: Scales) -> str:
-        """The digits of a sum are those of the value that has most. How many values have so many is kept, each by each:
-        the last of them may go."""
+        """The scale of a sum is the largest scale of its values. The state counts the values of each scale, because the
+        last of them may be deleted."""
         least, *others = sorted(scales)
         cases = ""
         for scale in reversed(others):
@@ -171,10 +176,7 @@ class _Builder:
         return f"CASE{cases} ELSE {least} END"
 
     def _only_compared(self, i: int) -> bool:
-        """Whether a sum of unknown scale stands only where its scale cannot show.
-
-        Alone in a column, or compared in HAVING.
-        """
+        """Whether the scale of a sum is not visible: the sum is a column by itself, or is compared in HAVING."""
         if self.aggregate.layers:
             return False
         place = CallPlace(i)
@@ -191,7 +193,7 @@ class _Builder:
         return f's."{measure.name("v")}"'
 
     def _count(self, i: int, what: str, is_one: str, min_scale: int | None = None) -> Measure:
-        """Of the rows for which the condition holds: a zero for each, which adds nothing."""
+        """Counts the rows for which a condition holds: each sends a zero, which does not change a sum."""
         value, number = f"CASE WHEN {is_one} THEN '0' END", f"CASE WHEN {is_one} THEN 0 END"
         return self._measure(i, what, "add", value=value, number=number, state=(("n", "bigint"),), min_scale=min_scale)
 
@@ -209,7 +211,7 @@ class _Builder:
         min_scale: int | None = None,
         base: int = 0,
     ) -> Measure:
-        """A new measure, or the one that another call already has: sum(x) and avg(x) share theirs."""
+        """A new measure, or that of another call: sum(x) and avg(x) share one."""
         call = self.aggregate.calls[i]
         key = (what, filtered_argument(call))
         if key not in self.shared:

@@ -1,4 +1,4 @@
-"""Which names a text uses: what an expression takes from where, and what a subquery takes from around it."""
+"""Which names a text uses: the FROM items that an expression reads, and the outer columns that a subquery reads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PLACE = "__pgt_sub_"
 
 @lru_cache(maxsize=4096)
 def aliases(sql: str) -> frozenset[str]:
-    """The names before a dot: aliases of items of FROM (schemas of functions and types are left out)."""
+    """The names before a dot: aliases of FROM items, without the schemas of functions and types."""
     tokens = tokenize(sql)
     found = set()
     for index, token in enumerate(tokens[:-2]):
@@ -53,10 +53,10 @@ def aliases(sql: str) -> frozenset[str]:
 
 
 def qualified(node: Block, sql: str) -> str | None:
-    """What is compared with rows of a subquery, as it can stand inside, where a bare name may mean another column.
+    """An expression over a block with qualified names, so that it means the same inside a subquery of the block.
 
-    The columns of a single item of FROM are printed without its alias, and so are those that USING has merged. None
-    where it is not known whose a name is, as of a function.
+    PostgreSQL prints the columns of a single FROM item without its alias, and those that USING merges. None where the
+    item of a name is not known, as for a function.
     """
     tokens = tokenize(sql)
     is_plain = all(t.is_name or t.key in ".,()" for t in tokens) and not _calls(tokens)
@@ -73,12 +73,12 @@ def _calls(tokens: tuple[Token, ...]) -> bool:
 
 
 def has_bare_names(sql: str) -> bool:
-    """Whether a text of a subquery names columns without an alias: not one's own, nor known to be from around it."""
+    """Whether a text names columns without an alias, so that their FROM items are not known."""
     return bool(_bare(sql, tokenize(sql)))
 
 
 def replace_bare_names(sql: str, other: Callable[[str], str | None]) -> str:
-    """The text with other words for bare names, as they are written, where there are any."""
+    """The text with bare names replaced; `other` returns the replacement of a name as written, or None."""
     found, begin = "", 0
     for token in _bare(sql, tokenize(sql)):
         words = other(sql[token.start : token.end])
@@ -89,8 +89,8 @@ def replace_bare_names(sql: str, other: Callable[[str], str | None]) -> str:
 
 
 def _bare(sql: str, tokens: tuple[Token, ...]) -> list[Token]:
-    """The names that stand for columns without an alias. PostgreSQL prints keywords in capitals, but for the words of
-    types, the fields of EXTRACT and what is true or false; `day` and `zone` may be columns. Windows have names, too."""
+    """The names of columns without an alias. PostgreSQL prints keywords in capitals, except the words of types, the
+    fields of EXTRACT, true and false; `day` and `zone` may be columns. Windows have names, too."""
     found = []
     is_type = False
     for index, token in enumerate(tokens):
@@ -110,7 +110,7 @@ _OF_TYPES = frozenset({".", "(", ")", "VARYING", "PRECISION", "WITH", "WITHOUT",
 
 
 def aliases_in_text(text: Text) -> frozenset[str]:
-    """The same for a text with subqueries, of which only what they take from around them counts."""
+    """The aliases that a text with subqueries uses; of subqueries only the outer aliases count."""
     found: set[str] = set()
     for part in text:
         found |= outer_aliases(part.node) if isinstance(part, Subquery) else aliases(part)
@@ -122,7 +122,7 @@ def alias_of(part: FromItem) -> str:
 
 
 def outer_aliases(node: Plan) -> frozenset[str]:
-    """The aliases that a plan takes from the query around it."""
+    """The aliases of the outer query that a plan uses; not empty for a correlated subquery."""
     match node:
         case Scan() | Aggregate():
             return frozenset()
@@ -162,7 +162,7 @@ def _of_select(node: Select) -> set[str]:
 
 
 def conjuncts(text: Text) -> list[Text]:
-    """The conditions that AND joins. PostgreSQL prints BETWEEN as two comparisons, so every AND is one."""
+    """The conjuncts of a condition. PostgreSQL prints BETWEEN as two comparisons, so each AND is a conjunction."""
     holders = list(subqueries(text))
     sql, number = "", 0
     for piece in text:
@@ -192,7 +192,7 @@ def _filled(sql: str, holders: list[Subquery]) -> Text:
 
 
 def nested_from_items(node: Node) -> tuple[FromItem, ...]:
-    """The parts of FROM of a query and of the subqueries in its expressions: what can be read in another state."""
+    """The FROM items of a query and of the subqueries in its expressions: what a View can read in another state."""
     match node:
         case Scan() | Select() | Values():
             return ()

@@ -1,4 +1,4 @@
-"""Small rewritings of plans: the simplest node for a shape, unions, other names."""
+"""Small rewrites of plans: the simplest node for a query, unions, other column names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pgtrickle.pipeline.plan.nodes import (
 
 
 def simplify(block: Block) -> Select | Block:
-    """A block that is linear in all it reads, as a Select."""
+    """A block as a Select where it is linear in all its inputs."""
     if block.region is not None or any(subqueries(c.text) for c in block.columns):
         return block
     source = input_of(block.trees, block.where)
@@ -47,7 +47,7 @@ def simplify(block: Block) -> Select | Block:
 
 
 def input_of(trees: tuple[Tree, ...], where: Text | None) -> Input:
-    """FROM and WHERE in their linear form where they have one."""
+    """FROM and WHERE as a linear input where they are linear."""
     if where is not None and subqueries(where):
         return Input(trees, where)
     if not trees:
@@ -142,7 +142,7 @@ def with_positional_names(node: Node) -> Node:
 
 
 def replace_core(plan: Node, core: Block, new: Block, column: str | None = None) -> Node:
-    """The plan over a new core. `column`: one that only the new core has, which every block above it now shows last."""
+    """The plan over a new core. `column`: a column that only the new core has; every block above outputs it last."""
     if plan is core:
         return new
     assert isinstance(plan, Block)  # a Select has no core below it

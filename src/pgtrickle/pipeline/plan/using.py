@@ -1,6 +1,9 @@
-"""Columns that USING merges, and what they are by the columns of single items.
+"""Columns that USING merges, as expressions over the columns of single FROM items.
 
-COALESCE of both sides, the one that the join preserves first, is the same value of the same type.
+    in:  k in (a FULL JOIN b USING (k))
+    out: COALESCE(a.k, b.k)
+
+COALESCE of both sides, the preserved side first, has the value and the type of the merged column.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ _UNKNOWN = (0, 0)  # of a column, its type and size
 
 
 def merged_columns(trees: tuple[Tree, ...], *, compared: bool = False) -> MergedColumns:
-    """`compared`: for what is only compared with others. There one side will do, which an index may find, where a join
-    preserves it and both are of one type or integers."""
+    """`compared`: the expression is only compared. Then one side suffices, which an index can serve, where the join
+    preserves it and both sides have one type or are integers."""
     found: dict[str, str] = {}
     for tree in trees:
         found |= _of_tree(tree, compared=compared)
@@ -54,7 +57,7 @@ def _of_join(tree: Join, *, compared: bool) -> MergedColumns:
 
 
 def _column(tree: Tree, name: str, *, compared: bool) -> str | None:
-    """What a tree shows under a name, which is one column of it; None where that is not known."""
+    """The column that a tree outputs under a name; None where it is not known."""
     match tree:
         case FromItem():
             return f"{tree.alias}.{quote_ident(name)}" if name in item_columns(tree) else None
@@ -67,7 +70,7 @@ def _column(tree: Tree, name: str, *, compared: bool) -> str | None:
 
 
 def merged_sides(join: Join) -> list[tuple[str, str, str]]:
-    """Of each name of USING what is merged, and the column of either side, where all are of one type and size."""
+    """For each name of USING the merged column, and the column of either side, where all have one type and size."""
     both, found = merged_columns((join,)), []
     for name in Cursor(join.using).names() if join.using is not None else ():
         left, right = _column(join.left, name, compared=False), _column(join.right, name, compared=False)
@@ -95,7 +98,7 @@ def _are_alike(types: list[tuple[int, int]]) -> bool:
 
 
 def item_columns(part: FromItem) -> frozenset[str]:
-    """The names of an item's columns; more than these where it is a function that does not list them."""
+    """The names of an item's columns; incomplete for a function that does not list them."""
     if part.node is not None:
         return frozenset(column_names(part.node))
     text = part.call[-1] if part.call else ""
@@ -106,7 +109,7 @@ def item_columns(part: FromItem) -> frozenset[str]:
 
 
 def column_list_start(text: str) -> int:
-    """Where the list of columns begins that PostgreSQL prints behind the alias of a function; 0 without one."""
+    """The token at which the column list after the alias of a function begins; 0 without one."""
     keys = [t.key for t in Cursor(text).tokens]
     depth, at = 0, len(keys)
     while at > 0 and (depth or at == len(keys)):

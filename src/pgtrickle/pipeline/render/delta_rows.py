@@ -1,4 +1,4 @@
-"""What every template's statements are made of: a plan's current rows, and its signed changes."""
+"""What every template's statements consist of: the rows of a plan in the new state, and its delta rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgtrickle.pipeline.plan.nodes import Node
 def delta_rows(
     changed: Mapping[int, ChangedSource], plan: Node, shown: str, width: int, names: str | None = None
 ) -> str:
-    """One statement for the change of a plan: the weight, then `shown` over q(c0, c1, ...)."""
+    """One statement for the delta of a plan: the weight, then `shown` over q(c0, c1, ...)."""
     statement = general.new_statement(changed)
     union = " UNION ALL ".join(f"({sql})" for sql in general.delta(statement, plan))
     listed = names or ", ".join(f"c{i}" for i in range(width))

@@ -1,4 +1,4 @@
-"""A plan as the one query that it came from, with every table read as of given cuts. Verification evaluates this."""
+"""A plan as one query with each table in the old state, as of given cuts. Verification evaluates this query."""
 
 from __future__ import annotations
 

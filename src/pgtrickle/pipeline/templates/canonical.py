@@ -1,11 +1,14 @@
-"""Equal values that are written differently (1 and 1.0, 0 and -0), where a query counts equal rows as one.
+"""Canonical texts: equal values with different texts (1 and 1.0, 0 and -0) where a query merges equal rows.
 
-DISTINCT, UNION, INTERSECT and EXCEPT show one of several equal rows, and PostgreSQL may take another one the next time.
-What is evaluated twice has to give the same text, so such columns are written in one way below these operators: without
-trailing zeros, without the sign of zero. Where all rows have the same digits anyhow, nothing is done.
+DISTINCT, UNION, INTERSECT and EXCEPT return one of several equal rows, and PostgreSQL may choose another one the next
+time. A plan that is evaluated twice has to give the same texts, so such columns get a canonical text below these
+operators: without trailing zeros, without the sign of zero. Where all rows have the same scale, nothing changes.
 
-Of other types (interval, jsonb, citext, ranges and arrays of such) there is no one way. At the top of a query the
-result is evaluated anew as a whole; below it they are refused, also where groups are made by them.
+    in:  SELECT DISTINCT x FROM t                                  (x is numeric)
+    out: SELECT DISTINCT q.* FROM (SELECT trim_scale(w.c0) AS x FROM (SELECT x AS c0 FROM t) AS w) AS q
+
+Other types (interval, jsonb, citext, ranges and arrays of such) have no canonical text. At the top of a query the
+result is recomputed as a whole; below the top they are refused, also as group keys.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ Describe = Callable[[str], Sequence[SqlType]]
 
 
 def canonical(plan: Plan, describe: Describe) -> Plan:
-    """The same plan, written in one way where equal rows become one."""
+    """The same plan with canonical texts where equal rows are merged."""
     _refuse_ambiguous_groups(plan, describe)
     if not any(isinstance(value, Distinct | SetOperation) for value in _walk(plan)):
         return plan
@@ -61,13 +64,13 @@ def _has_ambiguous_result(plan: Distinct | SetOperation, describe: Describe) -> 
 
 
 def _as_one_region(plan: Node, numbers: Iterator[int]) -> Block:
-    """At the top, such rows are evaluated anew as a whole and compared with the stored ones, text by text."""
+    """At the top, such rows are recomputed as a whole and compared with the stored rows by their texts."""
     return replace(_written(plan, ["{}"] * len(column_names(plan)), numbers), region=())
 
 
 def _refuse_ambiguous_groups(plan: Plan, describe: Describe) -> None:
-    """Groups at the top are stored as they were found. Those below it are evaluated as they were, too, and a group may
-    then be shown by another of its equal keys."""
+    """Groups at the top are stored as they were computed. Groups below the top are also evaluated in the old state,
+    where a group may have another one of its equal keys."""
     top: Any = plan
     while (
         isinstance(top, Block)
@@ -85,14 +88,14 @@ def _refuse_ambiguous_groups(plan: Plan, describe: Describe) -> None:
         except NotDifferentiableError:
             raise
         except DefinitionError:
-            continue  # it takes something from a row outside: see _wraps
+            continue  # it is correlated with an outer query: see _wraps
         for key, type_ in zip(block.region, types, strict=True):
             if has_several_texts(type_):
                 raise loose(key, type_)
 
 
 def has_several_texts(type_: SqlType) -> bool:
-    """Whether equal values may be written differently, and there is no way to write them alike."""
+    """Whether equal values may have different texts, and the type has no canonical text."""
     return type_.base not in (FLOAT4, FLOAT8, NUMERIC) and not is_comparable(type_)
 
 
@@ -143,11 +146,11 @@ def _wrapped(node: Distinct | SetOperation, describe: Describe, numbers: Iterato
 
 
 def _wraps(node: Node, sides: Sequence[Node], describe: Describe) -> list[str] | None:
-    """How to write each column; None: as it is."""
+    """The expression that gives each column its canonical text; None: all columns have one already."""
     try:
         types = describe(current_rows(node))
     except DefinitionError:
-        return None  # it takes something from a row outside: nothing by itself
+        return None  # it is correlated with an outer query, and cannot be described by itself
     branches = [b for side in sides for b in _branches(side)]
     wraps = ["{}"] * len(types)
     for position, type_ in enumerate(types):

@@ -1,7 +1,9 @@
-"""Whether a query is monotone: more rows in its tables never mean fewer, or other, rows in its result.
+"""Whether a query is monotone: inserting rows into its tables never deletes or changes rows of its result.
 
-Definitions that read one another have a least fixpoint only then. PostgreSQL refuses most of what is not in the call
-that makes the cycle (`_monotone_obstacle`); what only the plan can tell is found here.
+    A subset of A'  implies  Q(A) subset of Q(A')
+
+Definitions that read one another have a least fixpoint only then. The SQL function `_monotone_obstacle` refuses most
+other queries when the cycle is defined; this module finds what only the plan shows.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ def _block(block: Block) -> str | None:
 
 
 def _only_asks(condition: Text) -> bool:
-    """Whether a condition is nothing but EXISTS (...) or x IN (...)."""
+    """Whether a condition is exactly EXISTS (...) or x IN (...)."""
     sub = subqueries(condition)[0]
     if sub.kind == "in":
         return is_in_condition(condition, sub)
@@ -87,7 +89,7 @@ def _only_asks(condition: Text) -> bool:
 
 
 def _ambiguous_equality(node: Distinct | SetOperation, describe: Callable[[str], Sequence[SqlType]]) -> str | None:
-    """Of equal rows with different texts (1.0 and 1.00) one is shown, and another one later: rows would be replaced."""
+    """Equal rows with different texts (1.0 and 1.00) have one representative, which may change: rows are replaced."""
     for type_ in describe(current_rows(node)):
         is_scaled = type_.base == NUMERIC and numeric_scale(type_.typmod) is not None
         if not (is_scaled or is_comparable(type_)):

@@ -1,7 +1,7 @@
-"""A compiled stream table: everything that does not depend on cuts and keys, ready to be filled in.
+"""Templates: compiled stream tables, with everything that does not depend on cuts and keys.
 
-Leaf statements of all templates have one layout, whatever the query: the weight, the row or key as one text, then slots
-for sums and for extremes. Expressions and types are PostgreSQL's business, so one Spark plan serves every template.
+The delta statements of all templates return rows of one layout: the weight, the row or group key as one text, then the
+arguments of sums and extremes. PostgreSQL evaluates expressions and types, so one Spark plan serves every template.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from pgtrickle.pipeline.templates.topk import TopKTemplate, compile_topk
 
 Describe = Callable[[str], Sequence[SqlType]]
 
-# Changes from which on the rows of groups are added up before they travel: 3,500 rows of 50 groups are 100. For fewer
-# it takes longer to plan than it saves.
+# From this number of changes on, PostgreSQL aggregates the delta rows per group: 3,500 rows of 50 groups become 100.
+# With fewer changes the planning takes longer than it saves.
 ADDED_FROM = 200
 
 
 @dataclass(frozen=True, slots=True)
 class BagTemplate:
-    """Rows that are the sum of signed changes: the table is a bag. The key of a row is all of it."""
+    """The table is a bag of rows: table' = table + delta. The key of a row is the whole row."""
 
     plan: Node
     columns: tuple[Column, ...]
@@ -83,10 +83,10 @@ class BagTemplate:
 
 @dataclass(frozen=True, slots=True)
 class RegionTemplate:
-    """Rows that belong to regions, each replaced as a whole: what is stored of it goes, what the query yields comes.
+    """Rows of regions that are replaced as a whole: delta = new rows of affected regions - their stored rows.
 
-    `core` is the block with regions, `plan` it with any number of projections and filters above. A stored row knows its
-    region by a hidden last column, the encoded key; without keys there is one region and no such column.
+    `core` is the block with regions, `plan` is `core` under projections and filters. A hidden last column of the table
+    has the encoded region key; without keys there is one region and no such column.
     """
 
     plan: Node
@@ -126,7 +126,7 @@ class RegionTemplate:
         terms = [f"SELECT q.*, 1 FROM ({sql}) AS q" for sql in new] + [f"SELECT q.*, -1 FROM ({old}) AS q"]
         union = " UNION ALL ".join(terms)
         rows = f"SELECT q.{W}, {self.row} FROM ({union}) AS q({self._names()}, {W})"
-        # Most of a region stays as it is: netted here, it need not travel twice.
+        # Most rows of a region are unchanged: consolidated here, they are not sent twice.
         net = f"SELECT sum(q.w)::int4, q.r FROM ({rows}) AS q(w, r) GROUP BY q.r HAVING sum(q.w) <> 0"
         return statement.with_clause() + net
 
@@ -134,17 +134,17 @@ class RegionTemplate:
         return ", ".join(f"c{i}" for i in range(len(self.columns) + self.has_column))
 
     def _rows(self, statement: Statement, conditions: Sequence[str | None]) -> list[str]:
-        """The rows of these regions (of all, without conditions), their region last."""
+        """The rows of these regions (of all regions without conditions), with the region key as last column."""
         return [statement.render(_with_region(self.plan, self.core, self.key_types, c), ALL_NEW) for c in conditions]
 
 
 def region_hash(sql: str) -> str:
-    """What the index over regions holds: their texts may be too long for one."""
+    """The expression of the index over region keys: their texts may be too long for an index."""
     return f"pg_catalog.hashtextextended({sql}, 0)"
 
 
 def _with_region(plan: Node, core: Block, types: Sequence[SqlType], condition: str | None) -> Node:
-    """The plan over its core with a condition, with the region of each row as its last column."""
+    """The plan over its core with a condition, with the region key of each row as last column."""
     columns = core.columns
     if core.region:
         text = encoded([key(f"({k})", t) for k, t in zip(core.region, types, strict=True)])
@@ -191,7 +191,8 @@ class FoldTemplate:
         if not self.extremes and sum(c.rows for c in changed.values()) >= ADDED_FROM:
             return self._added_up(changed, listed or "none")
         shown = ", ".join([self.key, *values])
-        # A change that only a reread measure sees is no change of the leaf: netted, its group would look untouched.
+        # A change that only a recomputed measure depends on does not change the delta row: consolidated, its group
+        # would look unchanged.
         if not self.extremes or len(self.extremes) != len(self.rereads):
             return delta_rows(changed, self.rows, shown, 0, listed or "none")
         statement = general.new_statement(changed)
@@ -200,10 +201,10 @@ class FoldTemplate:
         return statement.with_clause() + _netted(sql, 1 + len(values))
 
     def _added_up(self, changed: Mapping[int, ChangedSource], listed: str) -> str:
-        """A row for those of a group that came and one for those that went; more, where values are NULL in some: of
-        each sum it is counted how many values it has, by the weight of the row that brings it.
+        """Per group one row for the inserted rows and one for the deleted rows; more where some values are NULL,
+        because the weight of a row is also the number of values of each sum.
 
-        Exact, as PostgreSQL adds exactly; and a NaN or an infinity, which no difference undoes, is one in the sum.
+        Exact, because PostgreSQL adds exactly; NaN and infinities, which cannot be subtracted, remain in the sum.
         """
         statement = general.new_statement(changed)
         union = " UNION ALL ".join(f"({sql})" for sql in general.delta(statement, self.rows))
@@ -215,16 +216,16 @@ class FoldTemplate:
         return f"{statement.with_clause()}SELECT {sums} FROM ({rows}) AS d GROUP BY {alike}"
 
     def load_statement(self) -> str:
-        """The whole state, computed by the database: key, number of rows, then each measure's state columns as text."""
+        """The state of all groups: key, number of rows, then each measure's state columns as text."""
         items = [*(f"{k} AS {quote_ident(f'k{i}')}" for i, k in enumerate(self.plan.keys)), *self._state_items()]
         return f"SELECT {', '.join([self.key, *self._state_values()])} FROM ({self._grouped(items)}) AS q"
 
     def reread_statement(self, *, may_be_null: bool, whole: bool = False) -> str:
-        """Values of the reread measures for given groups, from the tables as the snapshot sees them; or the `whole`
-        state of the groups, as it is loaded. The number of the group first.
+        """Recomputes measures of given groups from the tables in the snapshot, or with `whole` their whole state as a
+        load does. The number of the group is the first column.
 
-        One parameter: the keys of the groups, an array of encoded keys. The `= ANY` filters reach the tables' indexes;
-        the join decides exactly. `may_be_null`: some key may hold a NULL, which `= ANY` alone would lose.
+        One parameter: the array of encoded group keys. The `= ANY` filters use the tables' indexes; the join compares
+        exactly. `may_be_null`: a key may be NULL, which `= ANY` alone would not find.
         """
         items, values = self._read_again(whole=whole)
         wanted = [*(f"{k} AS {quote_ident(f'k{i}')}" for i, k in enumerate(self.plan.keys)), *items]
@@ -293,7 +294,7 @@ class FoldTemplate:
 
 
 def selected(plan: Aggregate, items: Sequence[str], filters: Sequence[str] = ()) -> str:
-    """These expressions over the rows that an aggregate groups, as things are."""
+    """These expressions over the rows that an aggregate groups, in the new state."""
     rows = plan.input.rows(())
     if isinstance(rows, Select):
         conditions = [f"({rows.where})"] if rows.where is not None else []
@@ -340,7 +341,7 @@ def template_of(plan: Plan, columns: Sequence[Column], describe: Describe, store
 def _compile_region(
     plan: Node, core: Block, columns: tuple[Column, ...], describe: Describe, stored: str
 ) -> RegionTemplate:
-    """A stored row knows its region by the text of its key, so equal keys need equal texts; else all is one region."""
+    """A stored row has its region key as text, so equal keys need equal texts; otherwise all rows are one region."""
     rows = Block(tuple(OutputColumn(f"k{i}", (k,)) for i, k in enumerate(core.region or ())), core.trees, core.where)
     types = tuple(describe(current_rows(rows))) if core.region else ()
     try:
@@ -353,7 +354,7 @@ def _compile_region(
 
 
 def _core(plan: Node) -> Block | None:
-    """The block with regions that stands at the top, under nothing but projections and filters of its rows."""
+    """The block with regions at the top of a plan, under projections and filters only."""
     if not isinstance(plan, Block):
         return None
     if plan.region is not None:
@@ -367,7 +368,7 @@ def _core(plan: Node) -> Block | None:
 
 
 def _refuse_undetermined(node: Node) -> None:
-    """Below the top a plan is evaluated as it was, again, and must give what it gave."""
+    """Below the top a plan is evaluated again in the old state, and must return the rows that it returned then."""
     if isinstance(node, Block) and node.undetermined is not None:
         raise NotDifferentiableError(
             f"{node.undetermined}, below another operator, is not maintained from changes: "
@@ -396,7 +397,7 @@ def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Descri
 
 
 def _refuse_lossy_keys(plan: Aggregate, key_types: Sequence[SqlType]) -> None:
-    """A key is kept without trailing zeros and without the sign of zero: equal, but not where somebody looks closer."""
+    """A stored key has no trailing zeros and no sign of zero: it is equal, but expressions can tell the difference."""
     lossy = {
         KeyPlace(i)
         for i, t in enumerate(key_types)
@@ -418,7 +419,7 @@ def _relids(plan: Plan) -> frozenset[int]:
 
 
 def _netted(sql: str, columns: int) -> str:
-    """Cancels rows that left and came back unchanged, so that an untouched extreme is not read again.
+    """Consolidates rows that were deleted and inserted unchanged, so that an unchanged extreme is not recomputed.
 
     Weights stay +1 and -1.
     """
