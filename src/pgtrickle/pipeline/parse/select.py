@@ -161,7 +161,7 @@ class _SelectReader:
         passages = [*((a, b) for _, a, b in clauses.items), *clauses.group]
         if clauses.having is not None:
             passages.append(clauses.having)
-        if clauses.windows or clauses.on or clauses.decided or self._returns_sets(clauses):
+        if clauses.windows or clauses.on or clauses.dependent or self._returns_sets(clauses):
             return None
         passages += [p for p in (clauses.order, clauses.limit) if p is not None]
         if any(subqueries(self._text(p)) for p in passages):
@@ -224,7 +224,7 @@ class _SelectReader:
     def _tail(self, clauses: Clauses, *, limited: bool) -> Text:
         tail: list[str | Subquery] = []
         if clauses.group:
-            grouped = [self.cursor.text(a, b) for a, b in (*clauses.group, *clauses.decided)]
+            grouped = [self.cursor.text(a, b) for a, b in (*clauses.group, *clauses.dependent)]
             tail.append(f" GROUP BY {', '.join(grouped)}")
         for word, passage in (("HAVING", clauses.having), ("WINDOW", clauses.window)):
             if passage is not None:

@@ -36,7 +36,7 @@ def add_dependent_columns(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, .
         if _decides(tables[number], {attnum for n, attnum in grouped if n == number}):
             found.setdefault(column, passage)
     if any(_has_digits(tables[number], attnum) for number, attnum in found):
-        clauses.decided = list(found.values())
+        clauses.dependent = list(found.values())
     else:
         clauses.group = [*clauses.group, *found.values()]
 
