@@ -56,7 +56,7 @@ def test_demo_runs_without_java_and_postgresql_and_verifies_itself(bare: dict[st
         cwd=bare["HOME"],
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "6 of 6 stream tables equal their query as PostgreSQL evaluates it" in done.stdout
+    assert "6 of 6 stream tables equal the result of their query in PostgreSQL" in done.stdout
     assert "differential refreshes" in done.stdout
     assert "pgtrickle run said" not in done.stdout, done.stdout
     assert done.stderr == ""

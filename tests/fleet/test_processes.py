@@ -69,7 +69,7 @@ def test_a_killed_scheduler_and_a_killed_pipeline_are_back_and_lose_nothing(shop
     finally:
         workload.stop()
     reasons = shop.sql("SELECT DISTINCT detail FROM pgtrickle.pgt_scheduler_jobs WHERE status = 'RETRYABLE_FAILED'")
-    assert {why for (why,) in reasons} <= {"its scheduler or pipeline ended", "the pipeline ended"}
+    assert {why for (why,) in reasons} <= {"its scheduler or pipeline exited", "the pipeline exited"}
     check_quiet_end(shop, run)
 
 
@@ -161,7 +161,7 @@ def test_a_killed_launcher_takes_its_children_along_and_a_standby_takes_over(
         done, first = finished(shop), pids(shop)
         run.kill()
         ended = wait_for(lambda: not run.processes(), 10)
-        taken = ended + wait_for(lambda: "This launcher is the active one" in standby.text(), 15)
+        taken = ended + wait_for(lambda: "This launcher is active" in standby.text(), 15)
         resumed = taken + wait_for(lambda: finished(shop) > done, 30)
         print(f"children ended after {ended:.2f} s, lock taken {taken:.2f} s, refreshes again {resumed:.2f} s")
         assert taken < 10

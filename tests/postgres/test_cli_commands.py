@@ -55,8 +55,8 @@ def test_status_lists_stream_tables(installed: Database) -> None:
 def test_status_says_what_is_missing_in_lines_of_their_own(installed: Database) -> None:
     empty = pgtrickle("status", "--server", installed.dsn)
     assert empty.stdout.splitlines() == [
-        "there is no stream table yet: SELECT pgtrickle.create_stream_table(name, query)",
-        "no scheduler is connected to this database: start pgtrickle run",
+        "no stream tables (hint: SELECT pgtrickle.create_stream_table(name, query))",
+        "no scheduler is connected to this database (hint: start pgtrickle run)",
     ]
     installed.sql("SELECT pgtrickle.create_stream_table('s', 'SELECT 1 AS a')")
     installed.connect(application_name="pgtrickle/scheduler")
@@ -100,7 +100,7 @@ def test_verify_says_why_it_cannot_compare(installed: Database) -> None:
     with pytest.raises(TransientError, match=r"public\.s has to be refreshed") as caught:
         verify_tables(installed.dsn, None, timeout_seconds=0.2)
     assert caught.value.hint == "start pgtrickle run, or run pgtrickle refresh"
-    assert list(verify_lines([])) == ["there is no stream table in this database"]
+    assert list(verify_lines([])) == ["this database has no stream tables"]
 
 
 def test_wrong_password_is_one_line_for_the_operator(database: Database) -> None:

@@ -402,7 +402,7 @@ def test_refresh_groups_follow_their_definition(shop: Database, folder: Folder) 
     folder.toml('[[refresh_group]]\nname = "h"\nmembers = ["c", "a"]\n')
     assert folder.apply() == [("alter", "h")]
     folder.write(c=None)
-    assert "all.toml:2: public.c is a member, but in no file any more" in folder.refused(prune=True)[0]
+    assert "all.toml:2: public.c is a member, but no longer defined in a file" in folder.refused(prune=True)[0]
     folder.toml('[[refresh_group]]\nname = "h"\nmembers = ["nothing", "a"]\n')
     assert "all.toml:2: stream table 'nothing' does not exist" in folder.refused()[0]
 
@@ -445,7 +445,7 @@ def test_query_over_another_database_is_asked_for_once(
     folder.write(a="SELECT id FROM far", far=f"-- tier: cold\n-- schedule: 1m\n{query}", local=TOTALS)
     (outcome,) = folder.everywhere().values()
     assert actions(outcome.changes) == [("create", "public.far"), ("create", "public.local")]
-    assert outcome.changes[0].reason == "it reads other databases, and waits for the control plane"
+    assert outcome.changes[0].reason == "it reads other databases and waits for validation by the control plane"
     assert outcome.warnings == ("public.a can be created when public.far is there: apply again then",)
     assert folder.plan() == []
     control_plane(shop)

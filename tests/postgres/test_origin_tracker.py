@@ -542,5 +542,5 @@ def test_a_full_registry_is_told_and_looked_past(
     ((detail,),) = reader.sql("SELECT detail FROM pgtrickle.health_check() WHERE check_name = 'broker'")
     assert detail == "its registry is full: 1 sources are looked at directly"
     assert [r.message for r in caplog.records if "no room" in r.message] == [
-        "The broker has no room for all sources; those are looked at directly"
+        "The broker registry is full; the remaining sources are polled directly"
     ]

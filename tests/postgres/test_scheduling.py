@@ -313,7 +313,7 @@ def test_pipeline_that_ends_gives_its_units_back(stage: Stage) -> None:
     stage.settle()
     stage.sql("INSERT INTO t VALUES (1, 1)")
     assert stage.tick() == [(one,)]
-    stage.scheduling.abandon("the pipeline ended")
+    stage.scheduling.abandon("the pipeline exited")
     assert stage.jobs()[-1] == ([one], CANCELLED, 1)
     assert stage.tick() == [(one,)]
 

@@ -138,7 +138,7 @@ def test_a_watch_keeps_the_previous_value_of_what_becomes_wrong(
             assert watches[0].look(opened).settings.scheduler_interval_ms == 300
         assert [p.origin for p in watches[0].look(opened).problems] == ["database"]
         assert watches[1].look(other).problems == ()
-    said = [record for record in caplog.records if record.message == "A setting of the database is not used"]
+    said = [record for record in caplog.records if record.message == "An invalid setting of the database was ignored"]
     assert len(said) == 1
     assert broken.sql("SELECT problem FROM pgtrickle.options() WHERE problem IS NOT NULL") == [
         ("scheduler_interval_ms = 3 is not valid: it must be 100..600000",)

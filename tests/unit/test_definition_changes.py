@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from pgtrickle.cli.changes import outcome_lines, planned, summary
+from pgtrickle.cli.apply_output import outcome_lines, planned, summary
 from pgtrickle.definitions.changes import ALTER, CREATE, DROP, REFRESH_GROUP, ApplyResult, Change, OptionChange
 from pgtrickle.definitions.fleet import Databases, targets
 from pgtrickle.definitions.order import mentions, upstream_first
@@ -128,7 +128,7 @@ def test_changes_are_told_in_words_and_as_a_diff() -> None:
         "      -    b",
         "      +    c",
         "          FROM t",
-        "  - public.o  drop, no file defines it any more",
+        "  - public.o  drop, no longer defined in a file",
         "  + refresh group g  create  (g.toml)",
         "      members: a, b",
         "  ? public.p  is in no file any more; --prune drops it",

@@ -142,7 +142,7 @@ def test_toml_file_holds_several_definitions_and_groups(tmp_path: Path) -> None:
         ("\n[[stream_table]]\nquery = 'SELECT 1'\n", "x.toml:2: name is missing"),
         ("[[stream_table]]\nname = 'a'\n", "x.toml:1: one of query and query_file is needed"),
         ("[[stream_table]]\nname = 'a'\nquery = ' '\n", "x.toml:3: query is not a text: ' '"),
-        ("[[stream_table]]\nname = 'a'\nquery = 'SELECT 1'\nquery_file = 'a.sql'\n", "x.toml:3: query is given twice"),
+        ("[[stream_table]]\nname = 'a'\nquery = 'SELECT 1'\nquery_file = 'a.sql'\n", "x.toml:3: query is set twice"),
         ("[[stream_table]]\nname = 'a'\nquery_file = 'no.sql'\n", "x.toml:3: cannot read no.sql: No such file"),
         ("[[stream_table]]\nname = 'a'\nquery = 'SELECT 1'\ntier = 3.5\n", "x.toml:4: tier is not a text: 3.5"),
         (
@@ -277,7 +277,7 @@ def test_query_file_below_is_read_also_through_a_link(tmp_path: Path) -> None:
 def test_query_file_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "q")
     (tmp_path / "a.toml").write_text(TOML.format("q"))
-    assert "it is no file" in problems(tmp_path)[0]
+    assert "it is not a file" in problems(tmp_path)[0]
 
 
 def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:

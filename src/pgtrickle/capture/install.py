@@ -86,7 +86,9 @@ def collect_garbage(conn: Connection) -> list[int]:
 
 def _require_idle(conn: Connection) -> None:
     if conn.info.transaction_status.name != "IDLE":
-        raise InvariantError("capture was asked for inside a transaction, which would keep its locks on source tables")
+        raise InvariantError(
+            "capture cannot be installed inside a transaction, which would hold locks on source tables"
+        )
 
 
 def _retried(
@@ -111,12 +113,12 @@ def _retried(
 def _read(conn: Connection, relid: int, attnums: Collection[int]) -> _State:
     row = conn.execute(statement("capture_state"), {"relid": relid, "attnums": sorted(set(attnums))}).fetchone()
     if row is None:
-        raise SourceChangedError(f"source table {relid} does not exist any more")
+        raise SourceChangedError(f"source table {relid} no longer exists")
     table, recorded, columns, gone, buffer, source, triggers, foreign, strays, wakes = row
     if gone:
-        raise SourceChangedError(f"{table} has lost columns that are needed: attribute numbers {gone}")
+        raise SourceChangedError(f"{table} lacks columns that are needed: attribute numbers {gone}")
     if foreign:
-        raise NotDifferentiableError(f"{foreign} of {table} is not a plain table, whose changes cannot be captured")
+        raise NotDifferentiableError(f"{foreign} of {table} is not a plain table; its changes cannot be captured")
     captured = tuple(CapturedColumn(**c) for c in columns)
     return _State(table, recorded, captured, buffer, source, tuple(triggers), tuple(strays), wakes)
 

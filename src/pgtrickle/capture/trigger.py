@@ -133,7 +133,7 @@ def create_function(relid: int, source: str) -> list[str]:
     return [
         f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
         f"AS {literal(source)}",
-        f"COMMENT ON FUNCTION {function}() IS 'Writes the changes of one table to its buffer.'",
+        f"COMMENT ON FUNCTION {function}() IS 'Writes the changes of one table to its change buffer.'",
         f"REVOKE ALL ON FUNCTION {function}() FROM PUBLIC",
     ]
 

@@ -100,7 +100,7 @@ class AuthorSession:
 
     def _spend(self) -> None:
         if self._is_spent:
-            raise InvariantError("a session in which an author's code has run is not used again")
+            raise InvariantError("a session that has run an author's code cannot be reused")
         self._is_spent = True
 
 
@@ -149,7 +149,7 @@ def _make_functions(conn: Connection, author: str) -> None:
         conn.execute(become, (author,))
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigError(
-            f"{own} may not act as {author}, whose functions the query calls",
+            f"{own} may not SET ROLE to {author}, whose functions the query calls",
             hint=f"GRANT {quote_ident(author)} TO {quote_ident(own)}",
         ) from error
     for name, arguments in (("run", "text, text[], text"), ("describe", "text, text")):

@@ -108,7 +108,7 @@ def connect(
         except psycopg.ProgrammingError as error:
             reason = " ".join(str(error).split())
             raise ConfigError(
-                f"this is no connection string: {reason}", hint="write postgresql://user@host/database"
+                f"invalid connection string: {reason}", hint="write postgresql://user@host/database"
             ) from None
         for _ in _TIMED_OUT:
             try:

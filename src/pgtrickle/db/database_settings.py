@@ -39,7 +39,7 @@ def report(loaded: Loaded, *, database: str, before: Loaded | None = None) -> No
     for problem in loaded.problems:
         if problem not in known:
             log.warning(
-                "A setting of the database is not used",
+                "An invalid setting of the database was ignored",
                 extra=event(SETTING_REFUSED, database=database, name=problem.name, detail=problem.message),
             )
     if before is None:
@@ -48,7 +48,7 @@ def report(loaded: Loaded, *, database: str, before: Loaded | None = None) -> No
         value, old = getattr(loaded.settings, name), getattr(before.settings, name)
         if value != old:
             log.info(
-                "A setting has changed",
+                "A setting was changed",
                 extra=event(
                     SETTING_CHANGED, database=database, name=name, value=value, old=old, origin=loaded.origins[name]
                 ),

@@ -34,7 +34,7 @@ def origin_dsn(own: str, servers: Iterable[str], server: str, database: str) -> 
     for dsn in servers:
         if server_label(dsn) == server:
             return in_database(dsn, database)
-    raise ConfigError(f"server {server} is not one of this fleet", hint="start pgtrickle run with --server for it")
+    raise ConfigError(f"server {server} does not belong to this fleet", hint="start pgtrickle run with --server for it")
 
 
 def databases(conn: Connection, dsn: str) -> list[str]:

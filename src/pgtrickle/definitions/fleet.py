@@ -139,10 +139,10 @@ def _visit(
             with conn.transaction(force_rollback=planned is None), _warnings(conn, warnings):
                 settled = settle(conn, wanted.name, target.definitions, target.groups, policy, dry=planned is None)
                 if planned is not None and settled.changes != planned.changes:
-                    raise TransientError("the database has changed since the plan was made", hint="look at it again")
+                    raise TransientError("the database has changed since the plan was made", hint="make a new plan")
     except PgtrickleError as error:
         if not entered and not target.concerned:
-            return ApplyResult(target.database, warnings=(f"cannot be looked at: {error.one_line()}",))
+            return ApplyResult(target.database, warnings=(f"cannot be read: {error.one_line()}",))
         errors = error.errors if isinstance(error, RefusedError) else (error,)
         return ApplyResult(
             target.database, errors=tuple(e.one_line() for e in errors), transient=isinstance(error, TransientError)

@@ -24,7 +24,7 @@ _MISSING_COLUMN = "42703"
 _MISSING = ("42P01", _MISSING_COLUMN)
 _STILL_READ = "2BP01"
 _PARSER = ("42", "0A")  # what the parser refuses
-_WAITS = "it reads other databases, and waits for the control plane"
+_WAITS = "it reads other databases and waits for validation by the control plane"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +121,12 @@ class TableWork:
             holders += [description for (description,) in rows]
             if holders:
                 raise DefinitionError(
-                    f"{self.labels[name]} is in no file any more, but {holders[0]} needs it",
+                    f"{self.labels[name]} is no longer defined in a file, but {holders[0]} needs it",
                     hint=f"drop {holders[0]} first, or define {self.labels[name]} again",
                 )
             if self.labels[name] in needed:
                 place = needed[self.labels[name]]
-                raise DefinitionError(f"{place}: {self.labels[name]} is a member, but in no file any more")
+                raise DefinitionError(f"{place}: {self.labels[name]} is a member, but no longer defined in a file")
             if not dry:
                 self._drop(name)
             self.dropped.append(Change(DROP, self.labels[name], query_before=self.now[name].query))
@@ -138,7 +138,7 @@ class TableWork:
 
     def warnings(self) -> list[str]:
         return [
-            f"{self.labels[name]} can be created when {self.labels[other]} is there: apply again then"
+            f"{self.labels[name]} needs {self.labels[other]}, which does not exist yet: apply again later"
             for name, other in self.later.items()
         ]
 
@@ -152,8 +152,8 @@ class TableWork:
         assert row is not None
         schema, name, label = row
         if (schema, name) in self.wanted:
-            message = f"{definition.at}: {label} is defined in {self.wanted[schema, name].at} already"
-            raise DefinitionError(message, hint="give one of them another name, or another database")
+            message = f"{definition.at}: {label} is already defined in {self.wanted[schema, name].at}"
+            raise DefinitionError(message, hint="use another name or another database for one of them")
         self.labels[schema, name] = label
         return schema, name
 
@@ -213,8 +213,8 @@ class TableWork:
             return Change(ADOPT, self.labels[name], file=definition.at.path), self._noted(name, set_name)
         if have.applied_from not in (None, self.set_name) and not self.policy.adopt:
             raise DefinitionError(
-                f"{self.labels[name]} was applied from the set {have.applied_from}",
-                hint=f"remove it there, or take it over into {self.set_name} with --adopt",
+                f"{self.labels[name]} belongs to the set {have.applied_from}",
+                hint=f"remove it there, or adopt it into {self.set_name} with --adopt",
             )
         unset = [d.option for d in changed if d.after is None and d.option not in DEFAULTS]
         given = {d.option: DEFAULTS[d.option] if d.after is None else d.after
@@ -250,7 +250,7 @@ class TableWork:
         foreign = [name for name in doomed if name not in self.wanted]
         if foreign or not self.policy.replace:
             others = ", ".join(self.labels.get(name, name[1]) for name in doomed)
-            hint = f"--replace drops {others} and creates them anew: they are empty until they are loaded"
+            hint = f"--replace drops {others} and creates them again: they are empty until loaded"
             if foreign:
                 other = self.labels.get(foreign[0], foreign[0][1])
                 hint = f"{other} is not defined by this set: drop it first, or keep the columns"

@@ -107,7 +107,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """The hint for a key that nobody knows."""
     known = sorted(known)
     close = difflib.get_close_matches(word.lower(), known, 1)
-    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+    return f"did you mean {close[0]}?" if close else f"valid keys: {', '.join(known)}"
 
 
 def option_value(key: str, given: object) -> Option:

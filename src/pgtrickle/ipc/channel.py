@@ -54,7 +54,7 @@ class Withdraw:
 @dataclass(frozen=True, slots=True)
 class TableResult:
     """How one table did. `branch`: ok, retry (nobody has to act), away (another database does
-    not answer, or a mirror of it is not loaded yet), engine (Spark was lost), stop (somebody has to)."""
+    not answer, or a mirror of it is not loaded), engine (Spark was lost), stop (somebody has to)."""
 
     pgt_id: int
     action: str

@@ -85,7 +85,9 @@ class Segment:
             if create:
                 os.truncate(handle, size)
             elif os.fstat(handle).st_size != size:
-                raise ConfigError("the shared memory is of another version of pgtrickle", hint="restart pgtrickle run")
+                raise ConfigError(
+                    "the shared memory belongs to another version of pgtrickle", hint="restart pgtrickle run"
+                )
             self._map = mmap.mmap(handle, size)
         finally:
             os.close(handle)
@@ -93,7 +95,7 @@ class Segment:
         if create:
             self._map[: _HEADER.size] = _HEADER.pack(*header)
         elif _HEADER.unpack_from(self._map) != header:
-            raise ConfigError("the shared memory is of another version of pgtrickle", hint="restart pgtrickle run")
+            raise ConfigError("the shared memory belongs to another version of pgtrickle", hint="restart pgtrickle run")
         whole = memoryview(self._map)
         self._sections = {
             name: Section(

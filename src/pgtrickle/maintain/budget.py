@@ -112,7 +112,7 @@ def budget(
     others = [origin for origins in mirrored for origin in origins]
     if others:
         connections = LOOK_CONNECTIONS * len(others) + ORIGIN_CONNECTIONS * len(set(others))
-        parts.append(BudgetItem("at databases that are mirrored", len(set(others)), Cost(0, connections)))
+        parts.append(BudgetItem("sessions at origins", len(set(others)), Cost(0, connections)))
     load = Cost(0, LOAD_CONNECTIONS * load_parts)
     if not fleet.spark_remote:
         parts.append(BudgetItem("spark", 1, Cost(2, 0, fleet.spark_driver_memory_mb + SPARK_OVERHEAD_MIB + GUARD_MIB)))
@@ -120,8 +120,8 @@ def budget(
     parts += [
         BudgetItem("schedulers", count, scheduler.times(count)),
         BudgetItem("workers", workers, worker.times(workers)),
-        BudgetItem("those that wait for Spark", aside, worker.times(aside)),
-        BudgetItem("a large load", 1, load),
+        BudgetItem("workers waiting for Spark", aside, worker.times(aside)),
+        BudgetItem("bulk load", 1, load),
     ]
     shares = tuple(
         DatabaseBudget(name, most, scheduler + worker.times(most))

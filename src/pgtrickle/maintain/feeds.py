@@ -48,7 +48,7 @@ class FeedMaintainer:
         behind = laggards(self._conn, limit) if is_followed and limit else []
         for laggard in self._watch.to_name(behind, now):
             log.warning(
-                "A subscriber is far behind; changes are kept for it",
+                "A subscriber lags behind; its changes are kept",
                 extra=event(
                     "publish.subscriber_lag",
                     database=self._name,

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 VIEW = "pg_temp.__pgt_probe"
 AS_TYPED = "the query as its author typed it"
-AS_KEPT = "the kept text of the query"
-AS_OF = "the kept text of the query as of the table's cut"
-TIES_DECIDED = "the query with the ties of its LIMIT decided"
+AS_KEPT = "the stored query text"
+AS_OF = "the stored query text at the table's cut"
+TIES_DECIDED = "the query with a total order for the ties of its LIMIT"
 
 
 def as_typed(conn: Connection, table: StreamTable) -> str | None:
@@ -49,7 +49,7 @@ def as_typed(conn: Connection, table: StreamTable) -> str | None:
             assert found is not None
             read = {s.relid for s in table.sources}
             if tuple(found[0]) != table.operators or found[1] != functions or not read.issuperset(found[2]):
-                raise DefinitionError("the text means something else by now")
+                raise DefinitionError("the text no longer has the same meaning")
     except (DefinitionError, NotDifferentiableError):
         return None
     return f"SELECT * FROM {VIEW}"

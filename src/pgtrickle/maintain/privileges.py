@@ -70,6 +70,6 @@ def excess(rights: Sequence[Rights]) -> list[Privilege]:
         for privilege, names in where.items()
     ]
     for role in (role for role, is_needed in needed.items() if not is_needed):
-        what = f"it is a member of {role}, which owns nothing that a stream table reads and is no author"
+        what = f"it is a member of {role}, which owns no source and is not an author"
         listed.append(Privilege(False, what, f"REVOKE {role} FROM {rights[0].service}"))
     return listed

@@ -73,13 +73,13 @@ class Cleaner:
                     self._counted = time.monotonic()
                     for relid, rows in self._compactor.round(conn, threshold, bounded=bounded).items():
                         log.info(
-                            "Buffer netted out",
+                            "Change buffer compacted",
                             extra=event("capture.compacted", database=self._name, source=relid, rows=rows),
                         )
                 index_long_buffers(conn, bounded=bounded)
         except PgtrickleError as error:
             log.warning(
-                "Buffers were not looked after",
+                "Maintenance of change buffers failed",
                 extra=event("capture.buffers_failed", database=self._name, detail=error.one_line()),
             )
 

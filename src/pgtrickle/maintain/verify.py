@@ -65,7 +65,7 @@ _PLAIN = INTEGERS | {BOOL, NUMERIC, FLOAT4, FLOAT8, TEXT, VARCHAR, BPCHAR, DATE,
 class VerifyResult:
     """`missing`: rows of the query that the table lacks; `extra`: rows that it has too many.
 
-    `how`: quiet (nothing was pending), around (sources read as of the table's cut), waited (a refresh was awaited
+    `how`: quiet (no changes pending), around (sources read as of the table's cut), waited (a refresh was awaited
     first).
     """
 
@@ -138,7 +138,7 @@ def _verify(look: _Look, table: StreamTable, timeout_seconds: float) -> VerifyRe
         waited = time.monotonic() - begun
         if waited > min(timeout_seconds, _UNSERVED_SECONDS) and (waited > timeout_seconds or not _is_served(conn)):
             raise TransientError(
-                f"{table.full_name} has to be refreshed before it can be compared, and was not within {waited:.0f} s",
+                f"{table.full_name} must be refreshed before verification, and was not within {waited:.0f} s",
                 hint="start pgtrickle run, or run pgtrickle refresh"
                 if not _is_served(conn)
                 else "see pgtrickle status",
@@ -165,7 +165,7 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
         moment = catalog.read_moment(conn)
         loaded = catalog.load_stream_tables(conn, [pgt_id])
         if not loaded:
-            raise DefinitionError("the stream table was dropped meanwhile")
+            raise DefinitionError("the stream table was dropped during verification")
         table = loaded[0]
         if table.lost_privilege is not None:
             raise lost_privilege(table)

@@ -61,7 +61,7 @@ class OriginPoller:
         """False: it is still busy, or rests after a failure."""
         if self._busy_since is not None:
             if now - self._busy_since > HANG_SECONDS:
-                self.problem = self.problem or f"it does not answer for {now - self._busy_since:.0f} s"
+                self.problem = self.problem or f"no answer for {now - self._busy_since:.0f} s"
                 self._session.cut_off()
             return False
         if now < self.next_at:
@@ -99,7 +99,7 @@ class OriginPoller:
             self._failed(error.one_line())
             return
         except Exception as error:
-            log.exception("A look broke", extra=event("runtime.look_broken"))
+            log.exception("A poll failed", extra=event("runtime.look_broken"))
             self._failed(f"{type(error).__name__}: {error}")
             return
         self._failures, self.problem = 0, None

@@ -107,7 +107,7 @@ class OriginSessions:
             dsn = origin_dsn(own, self.servers, mirror.server, mirror.database)
         except ConfigError as error:
             raise OriginAwayError(
-                f"database {mirror.database} cannot be reached: {error.message}", hint=error.hint
+                f"database {mirror.database} is not reachable: {error.message}", hint=error.hint
             ) from error
         with self._lock:
             self._ways[mirror.key] = own, mirror
@@ -138,11 +138,11 @@ class OriginSessions:
                     break  # the others need not be asked, nor answer
         if len(answers) > 1:
             raise DefinitionError(
-                f"database {database} is on more than one server: {', '.join(answers)}",
+                f"database {database} exists on several servers: {', '.join(answers)}",
                 hint=f'write "{database}@host:port"',
             )
         if not answers and away is not None:
-            raise OriginAwayError(f"database {database} was not found, and a server does not answer: {away.message}")
+            raise OriginAwayError(f"database {database} was not found, and one server does not answer: {away.message}")
         if not answers:
             raise DefinitionError(f"database {database} does not exist on any server of this fleet")
         label = "" if answers[0] == server_label(own) else answers[0]
@@ -177,15 +177,15 @@ class OriginSessions:
         except PgtrickleError as error:
             raise OriginAwayError(
                 f"database {mirror.database} does not answer: {error.message}",
-                hint="its changes wait there; whatever reads it goes on when it is back",
+                hint="its changes are kept there; refreshes continue when it answers again",
             ) from error
         with translated():
             key = read_moment(conn).instance.key
         if key != mirror.key:
             conn.close()
             raise SourceChangedError(
-                f"database {mirror.database} is not the one that {mirror.name} was in",
-                hint="it was dropped and created, or restored elsewhere: drop the stream table and create it again",
+                f"database {mirror.database} is not the original database of {mirror.name}",
+                hint="it was recreated or restored; drop the stream table and create it again",
             )
         return conn
 

@@ -169,7 +169,7 @@ class OriginChangeTracker:
         self._retry_at = now + FULL_SECONDS if unfit else math.inf
         if unfit and not self._unfit:
             log.warning(
-                "The broker has no room for all sources; those are looked at directly",
+                "The broker registry is full; the remaining sources are polled directly",
                 extra=event("broker.full", database=reader, sources=unfit, most=CAPACITY),
             )
         self._unfit = unfit
@@ -220,9 +220,9 @@ class OriginChangeTracker:
         if lookout.problem != origin.told:
             fields = {"origin": origin.name, **({"detail": lookout.problem} if lookout.problem else {})}
             if lookout.problem is None:
-                log.info("Another database can be looked at again", extra=event("runtime.origin_back", **fields))
+                log.info("Polling of another database works again", extra=event("runtime.origin_back", **fields))
             elif origin.told is None:
-                log.warning("Another database cannot be looked at", extra=event("runtime.origin_lost", **fields))
+                log.warning("Polling of another database failed", extra=event("runtime.origin_lost", **fields))
                 origin.since.clear()  # on its return it may be a promoted standby: see Ledger.forget
             origin.told = lookout.problem
         return changed
@@ -249,9 +249,9 @@ class OriginChangeTracker:
         if not self._is_believing or not self._origins:
             return None
         if self._unfit:
-            return f"its registry is full: {self._unfit} sources are looked at directly"
+            return f"its registry is full: {self._unfit} sources are polled directly"
         silent = sorted(origin.name for origin in self._origins.values() if origin.is_direct)
-        return f"it does not answer for {', '.join(silent)}: looked at directly" if silent else None
+        return f"it does not answer for {', '.join(silent)}: polled directly" if silent else None
 
     def ledger(self) -> list[dict[str, Any]]:
         """The broker's answers that concern us."""

@@ -142,7 +142,7 @@ class OriginThread:
             except PgtrickleError as error:  # its readers find no fresh answer, and out for themselves
                 if not failures:
                     fields = {"origin": f"{wanted.server}/{wanted.database}", "detail": error.one_line()}
-                    log.warning("The broker cannot look at a database", extra=event("broker.origin_lost", **fields))
+                    log.warning("The broker cannot poll a database", extra=event("broker.origin_lost", **fields))
                 self._ledger.forget()
                 pause = max(pause, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1

@@ -144,7 +144,10 @@ class Launcher:
             if status == schedulerprocess.NOT_INSTALLED:
                 next(w for w in self._watches if w.server == key[0]).forget(key[1])
                 del self._schedulers[key]
-                log.info("A database is without pgtrickle", extra=event("runtime.uninstalled", database=key[2]))
+                log.info(
+                    "pgtrickle is no longer installed in a database",
+                    extra=event("runtime.uninstalled", database=key[2]),
+                )
             else:
                 self._note(child, status, key[2])
         self._tell(bool(wanted))
@@ -169,7 +172,7 @@ class Launcher:
         if status is None or self._stop.is_set():
             return
         fields = {"kind": child.kind, "status": status, **({"database": database} if database else {})}
-        log.warning("A process ended; starting it again", extra=event("runtime.child_ended", **fields))
+        log.warning("A process exited; restarting it", extra=event("runtime.child_ended", **fields))
 
     def _free_slot(self) -> int | None:
         taken = {slot for slot, _ in self._schedulers.values()} | {slot for slot, _, _ in self._leaving}
@@ -198,7 +201,7 @@ class Launcher:
             return
         self._is_told = True
         log.warning(
-            "No database of this server has pgtrickle: run `pgtrickle install DSN`; it is noticed at once",
+            "pgtrickle is not installed in any database of this server; waiting for `pgtrickle install DSN`",
             extra=event("runtime.nothing_installed", server=", ".join(redact(w.server) for w in self._watches)),
         )
 

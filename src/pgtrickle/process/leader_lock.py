@@ -66,7 +66,7 @@ class LeaderLock:
         with translated():
             if self._conn.execute(statement("lease_renew"), self._values()).fetchone() is None:
                 self._has_lease = False
-                raise TransientError(f"the lease of the {self._name} was not renewed in time, and somebody else has it")
+                raise TransientError(f"the lease of the {self._name} was not renewed in time; another process holds it")
         self._renewed = time.monotonic()
 
     def seconds_left(self) -> float:

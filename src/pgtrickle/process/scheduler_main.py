@@ -97,7 +97,7 @@ class SchedulerProcess:
                 pooler = find_pooler(self._task.dsn, self._task.sources)
                 with connect(self._task.dsn, role="scheduler", autocommit=True, pooler=pooler) as conn:
                     if failures:
-                        log.info("Connected again", extra=event(DATABASE_BACK, database=self._task.name))
+                        log.info("Reconnected", extra=event(DATABASE_BACK, database=self._task.name))
                     failures = 0
                     if not self._attend(conn):
                         return NOT_INSTALLED
@@ -108,7 +108,7 @@ class SchedulerProcess:
                 is_first, lost = time.monotonic() - lost > CALM_SECONDS, time.monotonic()
                 log.log(
                     logging.INFO if is_first else logging.WARNING,
-                    "Session lost; connecting again" if is_first else "Database is not reachable; trying again",
+                    "Session lost; reconnecting" if is_first else "Database is not reachable; retrying",
                     extra=event(DATABASE_LOST, database=self._task.name, detail=error.message),
                 )
                 self._tell("LOST", 0, 0, "")

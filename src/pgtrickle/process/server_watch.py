@@ -107,7 +107,7 @@ class ServerWatch:
         """Its sessions work as the service role, but one that is made to run RESET ROLE is a superuser's again."""
         for name, service in conn.execute(statement("superuser_session")).fetchall():
             log.warning(
-                "Connected as a superuser; let the service role log in and connect as it",
+                "Connected as a superuser; connect as the service role instead",
                 extra=event(
                     "runtime.superuser_session",
                     role=name,
@@ -164,8 +164,8 @@ class ServerWatch:
         if state == self.state:
             return
         said = {
-            ACTIVE: "This launcher is the active one",
-            WAITING: "Another launcher is active; standing by",
+            ACTIVE: "This launcher is active",
+            WAITING: "Another launcher is active; this one is on standby",
             RECOVERY: "The server is a standby; waiting for its promotion",
             LOST: "Server is not reachable",
         }

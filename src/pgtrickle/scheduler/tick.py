@@ -67,7 +67,7 @@ class DatabaseScheduler:
                 conn.execute("LISTEN pgtrickle_wake")
             # Of a session before this one, over a line that is still open: what waits there is found out anew.
             link.withdraw()
-            conn.execute(statement("jobs_abandoned"), {"detail": "its scheduler or pipeline ended"})
+            conn.execute(statement("jobs_abandoned"), {"detail": "its scheduler or pipeline exited"})
         self._cut = NOWHERE
         self._detector = Detector(())
         self._board = ScheduleState(time.time(), tiered=self.settings.tiered_scheduling)
@@ -203,7 +203,7 @@ class DatabaseScheduler:
             return
         for name in self._board.changed(sorted(readers), time.time()):
             with translated():
-                detail = "it is pinned to the frozen tier and has pending changes"
+                detail = "its tier is pinned to frozen, and changes are pending"
                 self._conn.execute("SELECT pgtrickle._alert('frozen_with_changes', %s, %s)", (name, detail))
 
     def _reload_sources(self) -> None:
@@ -255,7 +255,7 @@ class DatabaseScheduler:
     def _submit(self, units: Sequence[Unit]) -> None:
         if self.settings.parallel_refresh_mode == "dry_run" and len(units) > 1:
             log.info(
-                "These would run side by side; they run one after the other",
+                "dry_run: these units would run in parallel; they run one after the other",
                 extra=event("scheduler.dry_run", database=self._name, units=", ".join(u.key for u in units)),
             )
         with translated():
@@ -276,7 +276,7 @@ class DatabaseScheduler:
         self._board.went(units)
         self._began |= dict.fromkeys((job.job_id for job in jobs), time.time())
         if not self._link.submit(jobs):
-            self.abandon("the pipeline ended")
+            self.abandon("the pipeline exited")
 
     def _changes_seen_at(self, unit: Unit) -> float | None:
         """What it reads elsewhere has to be as of then, or later. Who was asked for wants what is there now."""
@@ -298,7 +298,7 @@ class DatabaseScheduler:
         """Whoever found the line gone, and also when it is open again: what was said over it is not known there."""
         if self._link.losses != self._losses:
             self._losses = self._link.losses
-            self.abandon("the pipeline ended")
+            self.abandon("the pipeline exited")
 
     def _finished(self, message: Finished) -> None:
         units = [job for job in message.jobs if job[0] in self._jobs]

@@ -164,7 +164,9 @@ class EmbeddedPostgres:
             # A restart keeps its port, so that DSNs stay good.
             port = self.port or free_port()
             if self._fixed_port and port_busy(port):
-                raise ConfigError(f"port {port} is in use", hint="stop what listens there or choose another port")
+                raise ConfigError(
+                    f"port {port} is in use", hint="stop the process that listens there, or choose another port"
+                )
             offset = self.log.stat().st_size if self.log.exists() else 0
             if self._launch(port, offset):
                 self.port = port
@@ -293,9 +295,11 @@ def _environment() -> dict[str, str]:
 
 def _explain(what: str, text: str, root: Path) -> ConfigError:
     if "No space left on device" in text:
-        return ConfigError(f"{what}: no disk", hint=f"free some space in {root.parent} or set TMPDIR")
+        return ConfigError(f"{what}: no disk space left", hint=f"free some space in {root.parent} or set TMPDIR")
     if "could not create shared memory segment" in text:
-        return ConfigError(f"{what}: no shared memory", hint="give the container more shared memory (--shm-size)")
+        return ConfigError(
+            f"{what}: not enough shared memory", hint="give the container more shared memory (--shm-size)"
+        )
     lines = (
         [line for line in text.splitlines() if "FATAL" in line or "error:" in line]
         or text.splitlines()

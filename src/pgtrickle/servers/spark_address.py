@@ -86,7 +86,7 @@ class SparkUrlWaiter:
             with self._lock:
                 since = self._missing_since = self._missing_since or time.monotonic()
             if self._stop.is_set() or time.monotonic() > since + self._seconds:
-                raise EngineLostError("Spark is not there")
+                raise EngineLostError("Spark is not available")
             self._stop.wait(0.05)
         with self._lock:
             self._missing_since = None

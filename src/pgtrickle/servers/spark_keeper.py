@@ -66,15 +66,15 @@ class SparkSupervisor:
                     failures += 1
             if not self._stop.is_set():
                 self.address.set(None)
-                log.warning("Spark ended; starting it again", extra=event(SPARK_LOST))
+                log.warning("Spark exited; restarting it", extra=event(SPARK_LOST))
                 if self._server is not None:
                     self._server.stop()
                     self._server = None
 
     def _check(self, _waited: float) -> None:
         if self._stop.is_set():
-            raise EngineLostError("Spark is not waited for any more: the run ends")
+            raise EngineLostError("Stopped waiting for Spark: the process is shutting down")
 
 
 def _warn(line: str) -> None:
-    log.warning("Java was passed over", extra=event("runtime.java_passed_over", detail=line))
+    log.warning("A Java installation was not used", extra=event("runtime.java_passed_over", detail=line))

@@ -269,7 +269,9 @@ def _escaped(text: str) -> str:
 
 def _explain(text: str) -> ConfigError:
     if "No space left on device" in text:
-        return ConfigError("Spark did not start: no disk", hint="free some space or point TMPDIR elsewhere")
+        return ConfigError(
+            "Spark did not start: no disk space left", hint="free some space, or set TMPDIR to another file system"
+        )
     if "Could not reserve enough space" in text or "insufficient memory" in text or "Cannot allocate memory" in text:
         return ConfigError("Spark did not start: not enough memory", hint="lower spark_driver_memory_mb")
     causes = [line for line in text.splitlines() if "Exception" in line or "Error" in line] or text.strip().splitlines()
