@@ -260,11 +260,14 @@ def test_an_index_that_waits_too_long_is_cancelled(installed: Database) -> None:
     installed.sql("CREATE TABLE t (a int)")
     writer = installed.connect(autocommit=False)
     writer.execute("INSERT INTO t VALUES (1)")
-    with connect(installed.dsn, role="index", pooler=TRANSACTION) as conn:
-        begun = time.monotonic()
-        with pytest.raises(TransientError), translated(), _cancelled_after(conn, 0.3):
-            outside(conn, "CREATE INDEX CONCURRENTLY i ON public.t (a)")
-        assert time.monotonic() - begun < 5
+    # Without a cancellation it would wait for the writer, which stays open.
+    with (
+        connect(installed.dsn, role="index", pooler=TRANSACTION) as conn,
+        pytest.raises(TransientError),
+        translated(),
+        _cancelled_after(conn, 0.3),
+    ):
+        outside(conn, "CREATE INDEX CONCURRENTLY i ON public.t (a)")
 
 
 # -- who is active
@@ -324,7 +327,7 @@ def test_a_lease_that_is_not_renewed_goes_to_the_next(
     assert not two.take()
     installed.sql(late)
     assert two.take()
-    with pytest.raises(TransientError, match="somebody else has it"):
+    with pytest.raises(TransientError, match="another process holds it"):
         one.renew()
     one.end()
     assert status(installed) == "ACTIVE"

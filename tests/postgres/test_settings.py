@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -263,12 +264,14 @@ def test_looking_is_cheap(installed: Database) -> None:
     with session(installed) as opened:
         watched = watch(installed)
         watched.look(opened)
-        took = []
+        took: dict[str, list[float]] = {"look": [], "trivial": []}
         for _ in range(50):
-            began = time.perf_counter()
-            watched.look(opened)
-            took.append(time.perf_counter() - began)
-    assert sorted(took)[25] < 0.02  # 1 ms on a quiet machine
+            for name, call in (("look", lambda: watched.look(opened)), ("trivial", lambda: opened.execute("SELECT 1"))):
+                began = time.perf_counter()
+                call()
+                took[name].append(time.perf_counter() - began)
+    # About 10 times a trivial statement.
+    assert statistics.median(took["look"]) < 50 * statistics.median(took["trivial"])
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +289,7 @@ def config(dsn: str, *arguments: str) -> tuple[int, dict[str, dict[str, object]]
         [sys.executable, "-m", "pgtrickle.cli", *arguments, "config", "--server", dsn, "--json"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={k: v for k, v in os.environ.items() if not k.startswith("PGTRICKLE_")},
     )

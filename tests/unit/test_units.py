@@ -464,11 +464,16 @@ def test_deep_graph_is_no_problem() -> None:
 
 
 def test_graph_of_100000_is_built_fast_and_units_cost_what_is_due() -> None:
-    nodes = large(100_000)
-    began = time.perf_counter()
-    graph = Graph.of(nodes)
-    assert time.perf_counter() - began < 6  # 1.5 s is meant; the machine may be busy
-    small = Graph.of(large(1_000))
+    def built(count: int) -> tuple[Graph, float]:
+        nodes, best = large(count), 1e9
+        for _ in range(3):
+            began = time.perf_counter()
+            graph = Graph.of(nodes)
+            best = min(best, time.perf_counter() - began)
+        return graph, best
+
+    (small, quick), (graph, slow) = built(1_000), built(100_000)
+    assert slow < 4 * 100 * quick  # linear
 
     def seconds(over: Graph) -> float:
         best = 1e9

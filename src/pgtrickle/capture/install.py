@@ -113,7 +113,7 @@ def _retried(
 def _read(conn: Connection, relid: int, attnums: Collection[int]) -> _State:
     row = conn.execute(statement("capture_state"), {"relid": relid, "attnums": sorted(set(attnums))}).fetchone()
     if row is None:
-        raise SourceChangedError(f"source table {relid} no longer exists")
+        raise SourceChangedError(f"source table {relid} does not exist")
     table, recorded, columns, gone, buffer, source, triggers, foreign, strays, wakes = row
     if gone:
         raise SourceChangedError(f"{table} lacks columns that are needed: attribute numbers {gone}")

@@ -114,7 +114,7 @@ def find_relation(conn: Connection, schema: str, name: str) -> Relation:
     ).fetchone()
     found = relations(conn, [row[0]]) if row is not None and row[0] is not None else []
     if not found:
-        raise SourceChangedError(f"relation {schema}.{name} no longer exists")
+        raise SourceChangedError(f"relation {schema}.{name} does not exist")
     return found[0]
 
 
