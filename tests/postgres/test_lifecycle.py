@@ -557,7 +557,7 @@ def test_creating_says_when_nobody_will_load_it(db: Database) -> None:
     heard: list[str] = []
     connection.add_notice_handler(lambda diag: heard.append(f"{diag.message_primary} {diag.message_hint}"))
     connection.execute("SELECT pgtrickle.create_stream_table('lonely', 'SELECT 1 AS a')")
-    assert heard == ["public.lonely is empty until a scheduler looks after this database Start pgtrickle run."]
+    assert heard == ["public.lonely is empty until a scheduler serves this database Start pgtrickle run."]
     db.connect(application_name="pgtrickle/scheduler")
     connection.execute("SELECT pgtrickle.create_stream_table('served', 'SELECT 1 AS a')")
     assert len(heard) == 1

@@ -189,8 +189,8 @@ def test_postgresql_refuses_an_ordinary_role_until_it_is_granted(
         ("enabled", "perhaps", "it must be on, off"),
         ("intervall", "1", "unknown setting intervall"),
         ("intervall", None, "unknown setting intervall"),
-        ("java_home", "/tmp", "belongs to the machine"),
-        ("spark_conf.spark.x", "1", "belongs to the machine"),
+        ("java_home", "/tmp", "concerns the machine"),
+        ("spark_conf.spark.x", "1", "concerns the machine"),
         (None, "1", "unknown setting"),
     ],
 )
