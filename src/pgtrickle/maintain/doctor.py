@@ -1,4 +1,4 @@
-"""Looks at what pgtrickle needs and says what is missing, in words an operator can act on."""
+"""Checks the requirements of pgtrickle and reports problems with a remedy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found, and what the fleet will cost; `room` only when a server was asked."""
+    """The findings and the resource budget; `room` only with a server."""
 
     findings: tuple[Finding, ...]
     budget: Budget
@@ -91,7 +91,7 @@ class _Server:
     fleet: Settings
     databases: Mapping[str, Settings]
     room: ConnectionRoom | None
-    mirrored: tuple[frozenset[str], ...] = ()  # of each database the others that it mirrors tables of
+    mirrored: tuple[frozenset[str], ...] = ()  # for each database, the origins of its mirrors
 
 
 def _server(dsn: str, sources: Sources) -> _Server:
@@ -164,7 +164,7 @@ def _mirrored(connection: Connection) -> frozenset[str]:
 
 
 def _late(connection: Connection) -> list[str]:
-    """Readers in other databases for which buffers of this one are kept, and which have been silent for long."""
+    """Readers in other databases that have not reported for long and for which buffers of this one are kept."""
     from pgtrickle.db.connect import translated
     from pgtrickle.db.statements import statement
 
@@ -182,7 +182,7 @@ def _late(connection: Connection) -> list[str]:
 
 
 def _privileges(rights: Sequence[Rights]) -> list[Finding]:
-    """Of each service role: a line for each privilege that is not needed, or one when there is none."""
+    """For each service role: a line per privilege that is not needed, or one line if there is none."""
     findings = []
     for service in sorted({found.service for found in rights}):
         listed = excess([found for found in rights if found.service == service])
@@ -193,7 +193,7 @@ def _privileges(rights: Sequence[Rights]) -> list[Finding]:
 
 
 def _broker(without: Sequence[str]) -> Finding:
-    """It works either way; by the role it can read less, should it be misled."""
+    """It works with both roles; the broker role can read less."""
     if not without:
         return Finding("broker", True, "polls sources as role pgtrickle_broker")
     hint = "CREATE ROLE pgtrickle_broker; GRANT pgtrickle_broker TO the role that installed; pgtrickle install again"
@@ -217,7 +217,7 @@ def _limits(
             "" if fits else " (hint: raise max_databases; the budget is computed from it)"
         )
     if settings.connection_pooler_mode == TRANSACTION:
-        # max_connections is the pooler's matter, and application_name does not tell whose a session is.
+        # The pooler limits connections, and application_name does not identify its sessions.
         lack, detail = None, f"{needed.connections} at most, to the pooler"
     return [
         Finding("connections", lack is None, detail if lack is None else f"{detail} (hint: {lack})"),

@@ -1,4 +1,4 @@
-"""How results are told to people; the command line and the demo say it in the same words."""
+"""Results of verification as text, for the command line and the demo."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Finds a Java for Spark: the configured one, JAVA_HOME, then the one that came as a wheel.
 
-A configured Java that does not fit is refused. An unsuitable JAVA_HOME is not ours, so it is passed over with a
+A configured Java that is unsuitable is an error. An unsuitable JAVA_HOME was not set for us, so it is skipped with a
 warning.
 """
 
@@ -29,7 +29,7 @@ class Java:
 
 
 def find_java(configured: str, environ: Mapping[str, str], warn: Callable[[str], None]) -> Java:
-    """`configured` is a Java home, empty for none; `warn` gets one line when JAVA_HOME is passed over."""
+    """`configured` is a Java home, empty for none; `warn` gets one line when JAVA_HOME is skipped."""
     if configured:
         java = _inspect(Path(configured), "java_home")
         if isinstance(java, str):

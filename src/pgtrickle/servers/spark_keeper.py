@@ -1,4 +1,4 @@
-"""Keeps a Spark Connect server at hand: an own one that is started again when it dies, or one that others run."""
+"""Keeps a Spark Connect server available: one of our own that is restarted when it dies, or an external one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
 
 
 class SparkSupervisor:
-    """A thread of the launcher. Spark outlives a pipeline that is restarted, and the other way round."""
+    """A thread of the launcher. Spark survives a restart of the pipeline, and vice versa."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
