@@ -1,6 +1,6 @@
 """One frozen Settings, its sources and their precedence: flag, profile, environment, file, database, default.
 
-`load` is pure: it takes what the sources said and remembers where each value came from. Reading files, environments
+`load` is pure: it merges the values of the sources and records the origin of each value. Reading files, environments
 and databases is the caller's business. The reference page, `pgtrickle config` and the checks of
 `pgtrickle.set_option()` are made from the fields below.
 """
@@ -40,7 +40,7 @@ DATABASE_ORIGINS = (OPTION, SERVER, ALL_ROLES, DATABASE, ROLE, ROLE_IN_DATABASE,
 
 # Who a setting is for. Each scheduler reads PER_DATABASE from its own database; the others are read once, when
 # `pgtrickle run` starts, from the database that --server names. HOST settings decide what is executed on our machine:
-# whoever may write to a database must not reach them through it.
+# a role that may write to a database must not be able to set them.
 PER_DATABASE, FLEET, HOST = "database", "fleet", "host"
 
 # As the scaling guide has them: the same lines work in postgresql.conf, each behind "pg_trickle.".
@@ -235,7 +235,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class SettingProblem:
-    """A value of the database's level that is wrong: said, and not used."""
+    """An invalid value in a database: reported, and not used."""
 
     name: str
     value: str
@@ -254,7 +254,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What `pgtrickle run` was given from outside; together with what a database says, that is its settings."""
+    """The sources of settings outside databases; merged with those of a database they are its settings."""
 
     flags: Mapping[str, object] = field(default_factory=dict)
     profile: str | None = None
@@ -267,8 +267,9 @@ class Sources:
     ) -> Loaded:
         """Merges the sources. `database` has (value, one of DATABASE_ORIGINS) by name without its prefix.
 
-        What is wrong in flags, environment or file raises: whoever starts us can mend it. What is wrong in a database
-        becomes a problem and `previous` or the default stays, so that one database cannot stop the others.
+        Invalid values in flags, environment or file raise an error: the user who starts pgtrickle can fix them. An
+        invalid value in a database becomes a problem, and `previous` or the default stays in effect, so that one
+        database cannot stop the others.
         """
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}

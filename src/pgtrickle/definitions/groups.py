@@ -13,7 +13,7 @@ from pgtrickle.errors import DefinitionError
 
 
 class GroupWork:
-    """Groups that change are dropped first: a stream table is in one group at most, and may move to another."""
+    """Changed groups are dropped first: a stream table is in at most one group, and may move to another."""
 
     def __init__(
         self, conn: Connection, set_name: str, groups: Iterable[GroupDefinition], *, prune: bool, adopt: bool

@@ -16,9 +16,9 @@ LINK_HINT = "only files below the folder of -f are read: put the file there"
 
 
 def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[DefinitionProblem, ...]]:
-    """The set in a folder, or in a single file, and everything that is wrong with it.
+    """The set in a folder or in a single file, and all problems.
 
-    `name` wins over what a TOML file calls the set, that over the folder's own name.
+    `name` overrides the name in a TOML file, which overrides the name of the folder.
     """
     if not root.exists():
         raise ConfigError(f"{root} does not exist", hint="name a folder or a file with definitions: -f DIR")
@@ -60,7 +60,7 @@ def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[
 
 
 def _files(folder: Path, root: Path, problems: list[DefinitionProblem]) -> Iterator[Path]:
-    """In the order of their names, folders below included; what begins with a dot is somebody else's."""
+    """In the order of their names, including subfolders; names that begin with a dot are ignored."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
@@ -79,7 +79,7 @@ def _files(folder: Path, root: Path, problems: list[DefinitionProblem]) -> Itera
 
 
 def is_below(folder: Path, file: str) -> bool:
-    """Whether the name of a file, as a definition has it, leads to one in the folder of that definition or below."""
+    """Whether the file that a definition names is in the folder of that definition or below."""
     return (
         not PurePath(file).is_absolute()
         and ".." not in PurePath(file).parts
@@ -110,6 +110,6 @@ class _Queries:
         if not is_below(self.folder, file):
             raise OutsideError(f"{file} is not below the folder of this file")
         path = self.folder / file
-        if path.exists() and not path.is_file():  # a pipe, or a device, would be read for ever
+        if path.exists() and not path.is_file():  # a pipe or a device would be read endlessly
             raise OSError(None, "it is not a file")
         return path.read_text(encoding="utf-8-sig")

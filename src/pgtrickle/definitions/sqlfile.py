@@ -24,7 +24,7 @@ _KEY = re.compile(r"--\s*([A-Za-z_]+)\s*:(?:\s+(.*))?$")
 
 
 def read_sql(path: str, text: str) -> tuple[Definition | None, list[DefinitionProblem]]:
-    """The definition in a file's text, or what is wrong with it."""
+    """The definition in a file's text, or its problems."""
     problems: list[DefinitionProblem] = []
     name, named_at = _stem(path), 1
     databases: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ _WAITS = "it reads other databases and waits for validation by the control plane
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What apply may do besides creating and altering."""
+    """What apply may do in addition to creating and altering."""
 
     prune: bool = False
     replace: bool = False
@@ -65,7 +65,7 @@ class TableWork:
             raise RefusedError([*unnamed, *self.refused.values()])
         self.asked = present.asked(conn)
         self.pending: set[Name] = set()  # wait for the control plane
-        self.later: dict[Name, Name] = {}  # can be created when another one is there that waits
+        self.later: dict[Name, Name] = {}  # need another one that does not exist yet
         self.done: dict[Name, Change | None] = {}
         self.dropped: list[Change] = []
         self.reshaped: set[Name] = set()  # altered, with other columns from their next refresh on
@@ -75,7 +75,7 @@ class TableWork:
         return [change for change in self.done.values() if change is not None] + self.dropped
 
     def put_all(self) -> None:
-        """Creates and alters, upstream first. The order is a guess; who comes too early is tried again."""
+        """Creates and alters, upstream first. The order is a guess; a definition that comes too early is retried."""
         guess = {name: mentions(d.query, self.wanted.keys()) - {name} for name, d in self.wanted.items()}
         order = upstream_first(sorted(self.wanted), guess)
         while waiting := [
@@ -104,12 +104,12 @@ class TableWork:
             if len(early) == len(waiting):
                 self._stuck(early)
         if self.refused:
-            # Who reads what was refused is not at fault itself.
+            # A reader of a refused definition is not reported itself.
             causes = [e for name, e in self.refused.items() if not (guess[name] & self.refused.keys())]
             raise RefusedError(causes or list(self.refused.values()))
 
     def drop_rest(self, *, dry: bool, needed: Mapping[str, FilePosition]) -> tuple[str, ...]:
-        """Drops what the set has created and no longer defines, downstream first; only tells it without prune."""
+        """Drops what the set has created and no longer defines, downstream first; without prune only reports it."""
         rest = [n for n, t in self.now.items() if t.applied_from == self.set_name and n not in self.wanted]
         if not self.policy.prune:
             return tuple(self.labels[name] for name in rest)
@@ -166,7 +166,7 @@ class TableWork:
         return self._alter(name, as_asked(have, asked), definition, options)
 
     def _checked(self, definition: Definition) -> dict[str, Option]:
-        """The options as they would be stored, without those that are the default; a wrong one by its line."""
+        """The options as they would be stored, without defaults; an invalid one is reported with its line."""
         options = dict(definition.options)
         try:
             with translated(), self.conn.transaction():
@@ -241,7 +241,7 @@ class TableWork:
         return change, found
 
     def _replace(self, names: list[Name], because: Name, error: PgtrickleError) -> bool:
-        """Drops tables and all their readers, which are created again in the same transaction. Without leave to do so
+        """Drops tables and all their readers, which are created again in the same transaction. Without permission
         `because` is refused."""
         reads = present.reads(self.conn)
         doomed = list(names)
@@ -266,7 +266,7 @@ class TableWork:
         return True
 
     def _stuck(self, early: Mapping[Name, PgtrickleError]) -> None:
-        """Everything that waits lacks something. New columns of an altered table are there when it is loaded."""
+        """All remaining definitions lack a source. New columns of an altered table exist after its load."""
         for name, error in early.items():
             late = sorted(mentions(self.wanted[name].query, self.reshaped))
             absent = sorted(mentions(self.wanted[name].query, self.pending | self.later.keys()) - {name})
@@ -279,7 +279,7 @@ class TableWork:
                 self.refused[name] = self._located(name, error)
 
     def _located(self, name: Name, error: PgtrickleError, hint: str | None = None) -> PgtrickleError:
-        """The same error with the line of the query that PostgreSQL complains about, if it does."""
+        """The same error with the line of the query that PostgreSQL reports, if any."""
         definition = self.wanted[name]
         at = definition.at
         line = None
@@ -297,7 +297,7 @@ class TableWork:
         return present.stream_tables(self.conn, row[0])[name]
 
     def _created(self, name: Name, options: Mapping[str, Option]) -> StoredTable | None:
-        """What has become of a new definition. None: the control plane has been asked for it."""
+        """The result of a new definition. None: it was requested from the control plane."""
         asked = present.asked(self.conn).get(name)
         if asked is not None and asked.refusal is None and asked != self.asked.get(name):
             more = {"applied_from": self.set_name} | {key: value for key, value in options.items() if key == "tier"}
@@ -316,7 +316,7 @@ class TableWork:
         self._call("drop_stream_table", name=qualified(*name))
 
     def _call(self, function: str, **arguments: Any) -> None:
-        """A query is kept with the settings that this role's psql has."""
+        """A query is stored with the settings of this role in psql."""
         names = ", ".join(f"{argument} => %s" for argument in arguments)
         with defaulted(self.conn, USUAL):
             self.conn.execute(f"SELECT pgtrickle.{function}({names})", list(arguments.values()))

@@ -1,4 +1,4 @@
-"""`pgtrickle demo`: the real product on a PostgreSQL and a Spark of its own, with a shop that keeps writing.
+"""`pgtrickle demo`: the product on its own PostgreSQL and Spark, with a shop workload.
 
 What runs is what a user would run: `pgtrickle install`, stream tables from SQL, and `pgtrickle run` in a process of
 its own. At the end the workload stops and every stream table is compared with its query as PostgreSQL evaluates it.
@@ -74,14 +74,14 @@ def run_demo(settings: Settings, seconds: int | None) -> int:
 
 
 def _short(path: Path) -> Path:
-    """As one would type it here."""
+    """The path relative to the current directory, if that is shorter."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 @contextmanager
 def _signals(stop: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C ends the show and starts the verification; the second one gives up."""
+    """The first Ctrl-C ends the workload and starts the verification; the second one aborts."""
 
     def on_signal(_number: int, _frame: object) -> None:
         if stop.is_set():
@@ -248,7 +248,7 @@ def _show(
     seconds: int | None,
     stop: threading.Event,
 ) -> None:
-    """Until the time is up, Ctrl-C, or something ends that should not."""
+    """Until the time is over, Ctrl-C, or an unexpected end of a process."""
     began = time.monotonic()
     rates = Rates()
     rates.update(began, read_states(conn))
@@ -292,13 +292,13 @@ def _check(runner: GuardedProcess) -> None:
 
 
 def _complaints(runner: GuardedProcess) -> list[str]:
-    """What an operator would want to read of the log; a healthy run has none."""
+    """Warnings and errors in the log; a healthy run has none."""
     text = runner.log.read_text(errors="replace").splitlines()
     return [line for line in text if " WARNING " in line or " ERROR " in line or "Error:" in line]
 
 
 def _verify(dsn: str, console: Console) -> int:
-    """While `run` still works: verification waits for what is pending, or reads around it."""
+    """While `run` is active: verification waits for pending changes, or excludes them."""
     from pgtrickle.maintain.verify import verify_tables
 
     console.print(
