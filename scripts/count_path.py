@@ -6,11 +6,12 @@
 One process runs a scheduler, the dispatcher and a worker on an embedded PostgreSQL and Spark. A profiler records the
 calls between functions of pgtrickle while one INSERT is refreshed, after two others have filled all caches.
 
-The path is the sequence of functions in the order of their first call; a function that is called again adds nothing.
-Generators, properties and other functions without a name of their own (lambdas, comprehensions) are part of their
-caller. A *hop* is a step from one function of the path to the next one. It *crosses* packages when the two functions
-are in different top-level packages. Packages that every stage uses and that decide nothing about the change are not
-part of the path: db, model, ipc (formerly memory), telemetry, settings, errors.
+The path is, for each thread, the sequence of functions in the order of their first call; a function that is called
+again adds nothing, and one that is also called while nothing changes (polling, status, clean-up) is not part of it.
+Functions without a name of their own (lambdas, comprehensions) are part of their caller. A step from one function of
+the path to the next *crosses* packages when the two are in different top-level packages. Packages that every stage uses
+and that decide nothing about the change are not part of the path: db, model, ipc (formerly memory), telemetry,
+settings, errors.
 """
 
 from __future__ import annotations
@@ -42,13 +43,16 @@ class Recorder:
         self._seen: set[tuple[str, str]] = set()
         self.path: dict[int, list[tuple[str, str]]] = {}  # by thread
         self.edges: set[tuple[str, str]] = set()
-        self.is_on = False
+        self.is_on = self.is_quiet = False
 
     def profile(self, frame: FrameType, kind: str, _argument: object) -> None:
-        if not self.is_on or kind != "call":
+        if not (self.is_on or self.is_quiet) or kind != "call":
             return
         step = self._step(frame)
         if step is None:
+            return
+        if self.is_quiet:
+            self._seen.add(step)
             return
         caller, above = frame.f_back, None
         while caller is not None and (above := self._step(caller)) is None:
@@ -149,8 +153,12 @@ def run(recorder: Recorder) -> None:
                     for number in (2, 3):
                         user.execute("INSERT INTO t VALUES (1, 1)")
                         until(number)
-                    for _ in range(3):
+                    recorder.is_quiet = True
+                    for _ in range(50):
                         scheduler.tick()
+                        scheduler.listen()
+                        time.sleep(0.05)
+                    recorder.is_quiet = False
                     user.execute("INSERT INTO t VALUES (1, 1)")
                     recorder.is_on = True
                     until(4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 FIRST_OF_USERS = 16384  # the least oid of what is not PostgreSQL's own
+_BPCHAR = 1042
 
 _TEXTS = ("text", "character varying")
 _INTEGERS = ("smallint", "integer", "bigint")
@@ -13,9 +14,12 @@ _INTEGERS = ("smallint", "integer", "bigint")
 def as_text(sql: str, base: int) -> str:
     """A value as text. `base`: its type, looked through domains.
 
-    A cast of a user-defined type may be arbitrary code of its owner: it would run with our
-    privileges, and need not be the inverse of the cast back. Therefore the type's output function is used.
+    A cast of a user-defined type may be arbitrary code of its owner: it would run with our privileges, and need not be
+    the inverse of the cast back. Therefore the type's output function is used. The same holds for character: its cast
+    to text removes trailing blanks, and a value without a length does not get them back.
     """
+    if base == _BPCHAR:
+        return f"pg_catalog.textin(pg_catalog.bpcharout({sql}))"
     if base < FIRST_OF_USERS:
         return f"{sql}::text"
     return f"CASE WHEN pg_catalog.num_nulls({sql}) = 0 THEN pg_catalog.concat({sql}) END"  # a row of NULLs is not NULL
