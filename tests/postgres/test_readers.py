@@ -195,7 +195,7 @@ def test_a_silent_reader_is_reported_until_it_is_detached(db: Database, conn: Co
     assert trim(conn, relid) == 0
     done = pgtrickle("detach", "--server", db.dsn, "far")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("1 readers of database far are detached")
+    assert done.stdout.startswith("1 readers of database far were detached")
     assert trim(conn, relid) == 2
     assert health()[0] == "OK"
     again = pgtrickle("detach", "--server", db.dsn, "far")

@@ -241,7 +241,7 @@ def test_set_option_says_what_wins_over_it_and_what_is_for_the_fleet(installed: 
     connection.execute("SELECT pgtrickle.set_option('wake_debounce_ms', '30')")
     connection.execute("SELECT pgtrickle.set_option('worker_pool_size', '3')")
     assert heard == [
-        "wake_debounce_ms = 20 of database wins over it",
+        "wake_debounce_ms = 20 of database overrides it",
         "worker_pool_size is read when pgtrickle run starts, from the database that --server names",
     ]
 

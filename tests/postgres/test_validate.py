@@ -48,7 +48,7 @@ class Checks:
 
     @property
     def is_asked(self) -> bool:
-        return not self.is_told and "the same call a moment later" in self.plan
+        return not self.is_told and "the same call shortly afterwards" in self.plan
 
     @property
     def is_waiting(self) -> bool:
