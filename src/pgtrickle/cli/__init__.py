@@ -12,7 +12,7 @@ EXIT_TRY_AGAIN = 75
 def main() -> None:
     """The `pgtrickle` command. Errors become one line here, so that no command needs its own handling."""
     from pgtrickle.cli.app import app
-    from pgtrickle.errors import PgtrickleError, TransientError
+    from pgtrickle.errors import NO_SUCH_DATABASE, NO_SUCH_ROLE, PgtrickleError, TransientError
 
     try:
         app(prog_name="pgtrickle")
@@ -21,7 +21,7 @@ def main() -> None:
             raise
         _complain(error.one_line())
         # A database or role that does not exist is a lost connection to a running fleet, but a slip on a command line.
-        again = isinstance(error, TransientError) and not error.message.endswith(" does not exist")
+        again = isinstance(error, TransientError) and error.sqlstate not in (NO_SUCH_DATABASE, NO_SUCH_ROLE)
         sys.exit(EXIT_TRY_AGAIN if again else EXIT_REFUSED)
     except BrokenPipeError:
         # The reader (head, a closed terminal) has seen enough; keep the interpreter from complaining at exit.

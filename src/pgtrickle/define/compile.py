@@ -14,9 +14,10 @@ from pgtrickle.db.author import Copy
 from pgtrickle.db.connect import translated
 from pgtrickle.define import operators as meaning
 from pgtrickle.define.author_query import QueryDescriber, unreadable, with_copies
-from pgtrickle.errors import DefinitionError, NotDifferentiableError
+from pgtrickle.errors import NO_SUCH_FUNCTION, DefinitionError
 from pgtrickle.model.catalog import REGION, REGION_COLUMN, Relation, StreamTable
 from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.model.session import evaluated, other_formats
 from pgtrickle.pipeline.codec import UNFORMATTED, SqlType, encoded, exact
 from pgtrickle.pipeline.parse.query import parse
@@ -48,12 +49,12 @@ class Compiled:
     target: Target
     template: Template | None
     groups: Groups | None
-    reason: str | None
+    reason: Reason | None
     load_sql: str
     explanation: dict[str, Any]
     kept: TopK | None = None
     settings: Mapping[str, str] = field(default_factory=dict)  # of the author, under which statements are evaluated
-    meant: dict[str, str | None] | None = None  # what the text means, for the plan (define/operators.py)
+    meant: dict[str, Any] | None = None  # what the text means, for the plan (define/operators.py)
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
     copies: tuple[Copy, ...] = ()  # what the author's session needs to load it
     texts: StatementCache = field(default_factory=StatementCache, compare=False, repr=False)  # of change statements
@@ -79,7 +80,7 @@ def _formatted(
 ) -> Compiled:
     """A query that makes texts of values, in formats of its author that are not ours."""
     listed = ", ".join(f"{name} {value}" for name, value in sorted(formats.items()))
-    reason = f"the query makes texts of values, and its author's session had {listed}"
+    reason = Reason.of(ReasonCode.AUTHOR_FORMATS, formats=listed)
     if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
         raise NotDifferentiableError(reason, hint="use to_char() and the like, or define it with the usual formats")
     compiled = _full(conn, meaning.as_meant(table, found), reason, is_formatted=True)
@@ -87,7 +88,7 @@ def _formatted(
     return replace(compiled, settings=settings, meant=meaning.kept(table, found))
 
 
-def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_whole: str | None) -> Compiled:
+def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_whole: Reason | None) -> Compiled:
     if cycle:
         return _cyclic(conn, table, cycle)
     try:
@@ -97,7 +98,7 @@ def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_
     except NotDifferentiableError as error:
         if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
             raise
-        return _full(conn, table, error.message)
+        return _full(conn, table, error.reason)
     target = _target(table, template)
     groups, kept = _groups(template, target), None
     if isinstance(template, TopKTemplate) and groups is not None:
@@ -105,8 +106,7 @@ def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_
     explanation = _explained(conn, template)
     length = len(explanation["leaves"][0])
     if table.refresh_mode == "AUTO" and length > MOST_CHARACTERS:
-        reason = f"its changes take a statement of {length:,} characters, which PostgreSQL would analyse for seconds"
-        return _full(conn, table, f"{reason} (refresh_mode DIFFERENTIAL takes it nevertheless)")
+        return _full(conn, table, Reason.of(ReasonCode.STATEMENT_TOO_LONG, length=length))
     if target.is_mirror:
         explanation["spark"] = "large loads, and net changes per row where they are many; identity is by the database"
     return Compiled(target, template, groups, None, template.load_statement(), explanation, kept)
@@ -115,7 +115,7 @@ def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_
 def _explained(conn: Connection, template: Template) -> dict[str, Any]:
     """Tables of other databases by their own names: those of mirrors tell nobody anything."""
     explanation = explain(template)
-    if any("Scan pgtrickle_changes." in line for line in explanation["tree"]):
+    if any(scan.relation.schema == "pgtrickle_changes" for scan in scans(template.plan)):
         for mirror, origin in catalog.origin_names(conn, template.relids).items():
             told = f"Scan {origin} (mirrored here as {mirror}):"
             explanation["tree"] = [line.replace(f"Scan {mirror}:", told) for line in explanation["tree"]]
@@ -124,21 +124,20 @@ def _explained(conn: Connection, template: Template) -> dict[str, Any]:
 
 def _cyclic(conn: Connection, table: StreamTable, cycle: frozenset[int]) -> Compiled:
     """A member of a cycle: a bag, whatever the query, because the fixpoint is compared row by row."""
-    found: str | None
+    found: Reason | None
     if table.runs_as_author:
-        found = "its query is evaluated by a session of its author, which does not see what the steps have written"
+        found = Reason.of(ReasonCode.AUTHOR_SESSION)
     elif table.refresh_mode not in ("AUTO", "FULL"):
-        found = f"its refresh_mode is {table.refresh_mode}"
+        found = Reason.of(ReasonCode.MODE_IN_CYCLE, mode=table.refresh_mode)
     elif table.mode_reason is not None and table.effective_mode == "FULL":
         found = table.mode_reason
     else:
         plan = parse_table(conn, table, folded=False)
         found = obstacle(plan, lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)])
-        found = f"its query uses {found}" if found is not None else _hidden(plan, cycle)
+        found = found or _hidden(plan, cycle)
     if found is not None:
         raise NotDifferentiableError(
-            f"{table.full_name} reads itself through other stream tables, and {found}: that has no least fixpoint, "
-            "or none that can be found step by step",
+            Reason.of(ReasonCode.NO_FIXPOINT, table=table.full_name, why=found),
             hint="do it in a stream table outside of the cycle, which reads the cycle or is read by it",
         )
     assert not isinstance(plan, Aggregate)
@@ -148,12 +147,12 @@ def _cyclic(conn: Connection, table: StreamTable, cycle: frozenset[int]) -> Comp
     return Compiled(_target(table), template, None, None, template.load_statement(), explanation, cycle=cycle)
 
 
-def _hidden(plan: Plan, cycle: frozenset[int]) -> str | None:
+def _hidden(plan: Plan, cycle: frozenset[int]) -> Reason | None:
     for scan in scans(plan):
         names = {c.attnum: c.name for c in scan.relation.columns}
         for attnum, _ in scan.exposes:
             if scan.relation.relid in cycle and names[attnum].startswith("__pgt_"):
-                return f"its query reads the hidden column {names[attnum]} of {scan.relation.name}"
+                return Reason.of(ReasonCode.HIDDEN_COLUMN, column=names[attnum], relation=scan.relation.name)
     return None
 
 
@@ -166,7 +165,8 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
     if template is None:
         return compiled
     statements = _statements(template, are_copied=table.runs_as_author)
-    reason, hint = None, None
+    reason: Reason | None = None
+    hint: str | None = None
     types = meaning.own_types(conn)
     try:
         with translated(), conn.transaction():
@@ -174,9 +174,7 @@ def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Co
         if types:
             reason = meaning.compared_otherwise(conn, table, types, statements, sorted(template.relids))
     except DefinitionError as error:
-        reason, hint = error.message, error.hint
-        if types and "[42883]" in reason:  # no such operator
-            reason = meaning.NO_OPERATOR
+        reason, hint = _refused(error, has_own_types=bool(types)), error.hint
     if reason is None:
         return compiled
     if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or compiled.cycle:
@@ -217,13 +215,11 @@ def _without_storage(template: Template) -> Template:
 
 def _template(conn: Connection, table: StreamTable) -> Template:
     if table.refresh_mode == "FULL":
-        raise NotDifferentiableError("refresh_mode is FULL")
+        raise NotDifferentiableError(Reason.of(ReasonCode.REFRESH_MODE_FULL))
     if table.effective_mode == "FULL" and table.mode_reason:
         raise NotDifferentiableError(table.mode_reason)
     if table.runs_as_author and with_copies(conn, table, table.query)[1]:
-        raise NotDifferentiableError(
-            f"its query is evaluated as {table.author}, for whom tables of other databases are copied each time"
-        )
+        raise NotDifferentiableError(Reason.of(ReasonCode.AUTHOR_COPIES, author=table.author))
     plan = parse_table(conn, table, folded=not table.runs_as_author)
     try:
         with translated(), conn.transaction():
@@ -237,9 +233,18 @@ def _template(conn: Connection, table: StreamTable) -> Template:
             _prove(conn, table, template)
     except DefinitionError as error:
         _still_valid(conn, table)
-        is_operator = "[42883]" in error.message and bool(meaning.own_types(conn))
-        raise NotDifferentiableError(meaning.NO_OPERATOR if is_operator else error.message, hint=error.hint) from error
+        reason = _refused(error, has_own_types=bool(meaning.own_types(conn)))
+        raise NotDifferentiableError(reason, hint=error.hint) from error
     return template
+
+
+def _refused(error: DefinitionError, *, has_own_types: bool) -> Reason:
+    """Why statements of ours do not stand. `has_own_types`: the database has types without operators in pg_catalog."""
+    if isinstance(error, NotDifferentiableError):
+        return error.reason
+    if has_own_types and error.sqlstate == NO_SUCH_FUNCTION:
+        return Reason.of(ReasonCode.NO_OPERATOR)
+    return Reason.of(ReasonCode.POSTGRESQL_REFUSES, message=error.message)
 
 
 def _compiled_plan(conn: Connection, table: StreamTable, plan: Plan) -> Template:
@@ -289,7 +294,7 @@ def _no_state(template: FoldTemplate | TopKTemplate) -> str:
     return ", ".join(["NULL::int8 AS gid", "NULL::int8 AS h", "NULL::text AS k", "NULL::int8 AS n", *columns])
 
 
-def _full(conn: Connection, table: StreamTable, reason: str, *, is_formatted: bool = False) -> Compiled:
+def _full(conn: Connection, table: StreamTable, reason: Reason, *, is_formatted: bool = False) -> Compiled:
     """`is_formatted`: read under formats of its author that are not ours."""
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
     texts = [
@@ -299,7 +304,7 @@ def _full(conn: Connection, table: StreamTable, reason: str, *, is_formatted: bo
     row = encoded(texts)
     query, copies = with_copies(conn, table, table.query) if table.runs_as_author else (table.query, ())
     load = f"SELECT {row} FROM ({query}) AS q({names})"
-    explanation = {"mode": "FULL", "reason": reason, "leaves": [load]}
+    explanation = {"mode": "FULL", "reason": str(reason), "leaves": [load]}
     return Compiled(_target(table), None, None, reason, load, explanation, copies=copies)
 
 

@@ -91,11 +91,6 @@ def normalised(conn: Connection, query: str) -> str:
     return text
 
 
-def sqlstate(error: BaseException) -> str | None:
-    """Of an error that `translated` or `placed` has raised."""
-    return getattr(error.__cause__, "sqlstate", None)
-
-
 @contextmanager
 def placed(at: FilePosition) -> Iterator[None]:
     """Errors that leave this block say where in the files their cause stands."""
@@ -103,4 +98,4 @@ def placed(at: FilePosition) -> Iterator[None]:
         with translated():
             yield
     except PgtrickleError as error:
-        raise type(error)(f"{at}: {error.message}", hint=error.hint) from error.__cause__
+        raise type(error)(f"{at}: {error.message}", hint=error.hint, sqlstate=error.sqlstate) from error.__cause__

@@ -20,6 +20,7 @@ from pgtrickle.define.renames import is_renamed_there
 from pgtrickle.errors import FencedError, InvariantError, OriginAwayError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable, as_at_origin
 from pgtrickle.model.flow import Cut, Frontier, Pending, Position, Timings
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.origin.changes import MirrorRequest, OriginReading, Place, positions
 from pgtrickle.origin.sessions import render_alike
 from pgtrickle.pipeline.engine import frames
@@ -34,10 +35,7 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
     from pgtrickle.pipeline.engine.spark import SparkEngine
 
-FORGOTTEN = "the origin does not know this mirror any more (detached, or restored from a backup)"
-NETTED = "the origin has netted out changes on both sides of where this mirror is, which it had not been told in time"
 _RENAMED = "a table of the origin was renamed while it was read"
-WENT_BACK = "the origin has been told of a later state than this one (this database was restored from a backup)"
 
 
 class MirrorRefresher(WaveRefresher):
@@ -62,7 +60,9 @@ class MirrorRefresher(WaveRefresher):
     ) -> tuple[list[TableRefresh], list[Outcome]]:
         """What is to be done; without jobs: why not. The epoch tells if another worker moves one of them meanwhile."""
         tables = [self._adapted(table) for table in tables]
-        unready = [Outcome(t, PREPARE, FORGOTTEN) for t in tables if t.pgt_id not in self._known]
+        unready = [
+            Outcome(t, PREPARE, Reason.of(ReasonCode.MIRROR_UNKNOWN)) for t in tables if t.pgt_id not in self._known
+        ]
         if unready:
             return [], unready
         outcomes: list[Outcome] = []
@@ -138,9 +138,9 @@ class MirrorRefresher(WaveRefresher):
             return table
         position = self._known.get(table.pgt_id)
         if position is not None and position.cut is not None and not position.cut.precedes(cut):
-            return replace(table, needs_reinit=True, reinit_reason=WENT_BACK)
+            return replace(table, needs_reinit=True, reinit_reason=Reason.of(ReasonCode.MIRROR_BEHIND))
         if position is not None and not position.allows(cut):
-            return replace(table, needs_reinit=True, reinit_reason=NETTED)
+            return replace(table, needs_reinit=True, reinit_reason=Reason.of(ReasonCode.MIRROR_NETTED))
         return table
 
     def _plan(
@@ -152,7 +152,7 @@ class MirrorRefresher(WaveRefresher):
         for job in jobs:
             rows = sum(p.rows for p in job.pending.values())
             if job.decision.action == DIFFERENTIAL and most and rows > most:
-                job.decision = Decision(FULL, f"{rows} changes exceed max_buffer_rows ({most})")
+                job.decision = Decision(FULL, Reason.of(ReasonCode.MAX_BUFFER_ROWS, rows=rows, limit=most))
         return jobs
 
     def _read(self, job: TableRefresh, cut: Cut) -> None:

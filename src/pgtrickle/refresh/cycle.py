@@ -18,6 +18,7 @@ from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Window
 from pgtrickle.model.identifiers import qualified
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.model.texts import row_text
 from pgtrickle.pipeline.delta_layout import ROWS
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
@@ -31,7 +32,6 @@ from pgtrickle.refresh.deltas import SMALL_ROWS, net
 from pgtrickle.refresh.job import Outcome, TableRefresh, timed
 from pgtrickle.refresh.pending import FEWEST_ANALYSED
 
-GONE = "rows have gone from a source: the cycle is computed from nothing"
 # New rows after the first round. A union of a cycle with itself doubles in each one, and would fill any disk before a
 # limit of rounds ends it.
 MAX_CYCLE_ROWS = 10_000_000
@@ -88,15 +88,16 @@ class CycleRefresher(ChainRefresher):
                 raise outcome.error
         return outcomes
 
-    def _anew(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint) -> str | None:
+    def _anew(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint) -> Reason | None:
         """Why the stored rows cannot be what the steps begin with."""
         for job in jobs:
             if job.is_load:
-                return f"of the cycle, {job.table.full_name} is computed anew: {job.decision.reason}"
+                assert job.decision.reason is not None
+                return Reason.of(ReasonCode.CYCLE_MEMBER_LOADED, table=job.table.full_name, why=job.decision.reason)
             if job.table.refresh_mode == "FULL":
-                return f"of the cycle, {job.table.full_name} has refresh_mode FULL"
+                return Reason.of(ReasonCode.CYCLE_MEMBER_FULL, table=job.table.full_name)
         if len({job.since for job in jobs}) > 1:
-            return "the tables of the cycle stand at different instants"
+            return Reason.of(ReasonCode.CYCLE_INSTANTS)
         members = {job.table.relid for job in jobs}
         gone = []
         for job in jobs:
@@ -104,14 +105,14 @@ class CycleRefresher(ChainRefresher):
                 if not job.pending[source.relid].rows:
                     continue
                 if source.relid in members:
-                    return "somebody has written to a table of the cycle"
+                    return Reason.of(ReasonCode.CYCLE_WRITTEN)
                 assert job.since is not None
                 images = ChangedSource(source.relid, Window(job.since, moment.cut), 0).images
                 columns = row_text([f"c.c{a}" for a in sorted(source.columns)])
                 signed = "sum(CASE c.action WHEN 'I' THEN 1 ELSE -1 END)"
                 gone.append(f"EXISTS (SELECT FROM {images} GROUP BY {columns} HAVING {signed} < 0)")
         row = self.reader.execute(f"SELECT {' OR '.join(gone)}").fetchone() if gone else None
-        return GONE if row is not None and row[0] else None
+        return Reason.of(ReasonCode.CYCLE_ROWS_DELETED) if row is not None and row[0] else None
 
     def _add(self, jobs: Sequence[TableRefresh], moment: catalog.ReadPoint, most_rounds: int) -> int:
         """What the changes lead to, from the stored rows: netted and identified by one Spark job for all."""

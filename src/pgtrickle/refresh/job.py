@@ -14,6 +14,7 @@ from pgtrickle.define.compile import Compiled
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Delta, Pending, Timings
+from pgtrickle.model.reasons import Reason
 from pgtrickle.pipeline.engine.frames import DeltaRows
 from pgtrickle.pipeline.templates.template import Template
 from pgtrickle.refresh.decide import DIFFERENTIAL, NO_DATA, Decision
@@ -32,7 +33,7 @@ class Outcome:
 
     table: StreamTable
     action: str
-    reason: str | None = None
+    reason: Reason | None = None
     error: PgtrickleError | None = None
     inserted: int = 0
     deleted: int = 0

@@ -31,6 +31,7 @@ from pgtrickle.errors import (
 from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.fingerprint import unchanged
 from pgtrickle.model.flow import Cut, Frontier, Pending, Timings, Window
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.model.session import apart
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh.bulk_load import BULK_BYTES
@@ -159,7 +160,8 @@ class WaveRefresher:
             if job.error is not None and is_value and job.table.refresh_mode == "AUTO":
                 if isinstance(job.error, TooManyRowsError):  # what it took until it gave up, and then FULL besides
                     self._learn(job, DIFFERENTIAL, moment, besides_ms=job.table.last_full_ms or 0.0)
-                job.decision, job.error = Decision(FULL, job.error.message), None
+                failed = Reason.of(ReasonCode.DELTA_FAILED, error=job.error.message)
+                job.decision, job.error = Decision(FULL, failed), None
                 job.timings = Timings({"plan": job.timings.parts.get("plan", 0.0)})  # not what FULL takes
 
     # -- read

@@ -221,7 +221,7 @@ class _Asked:
     @property
     def ways(self) -> tuple[str, ...]:
         """How rows are compared: equality finds rows by keys and by hash, but no NULLs. Those are few, if any."""
-        return ("equal", "null", "null key") if set(self.names) > set(self.walk.keys) else ("equal", "null key")
+        return ("equal", "null", "null_key") if set(self.names) > set(self.walk.keys) else ("equal", "null_key")
 
     def _same(self, one: str, other: str, way: str) -> str:
         """Whether two rows are equal, for those of `other` that this way is for."""
@@ -236,7 +236,7 @@ class _Asked:
         return f"({' AND '.join(conditions)})"
 
     def _has_null(self, alias: str, way: str) -> str:
-        listed = [n for n in self.names if (n in self.walk.keys) == (way == "null key")]
+        listed = [n for n in self.names if (n in self.walk.keys) == (way == "null_key")]
         return f"({' OR '.join(f'{alias}.{quote_ident(n)} IS NULL' for n in listed)})"
 
     def _any(self, rows: str, way: str) -> str:
