@@ -8,7 +8,7 @@ from pathlib import Path
 import pgtrickle.db
 from pgtrickle.db.reason_templates import reasons_script
 
-SCRIPT = Path(pgtrickle.db.__file__).parent / "sql" / "install" / "015_reasons.sql"
+SCRIPT = Path(pgtrickle.db.__file__).parent / "sql" / "install" / "reasons" / "reasons.sql"
 
 
 def test_the_script_has_the_templates() -> None:

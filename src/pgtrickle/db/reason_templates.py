@@ -1,11 +1,15 @@
 """The templates of reasons as a function of PostgreSQL, which renders reasons for whoever is in psql.
 
-The result is sql/install/015_reasons.sql. A test compares them, `make golden` writes it.
+The result is sql/install/reasons/reasons.sql. A test compares them, `make golden` writes it.
 """
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from pgtrickle.model.reason_codes import ReasonCode
+
+_WIDTH = 100
 
 _SCRIPT = """\
 -- Reasons are codes with parameters; what is stored as text beside them is rendered from them.
@@ -51,5 +55,7 @@ def reasons_script() -> str:
 
 
 def _branch(code: ReasonCode) -> str:
-    template = code.template.replace("'", "''")
-    return f"        WHEN '{code}' THEN '{template}'"
+    # Literals that only a line break separates are one to PostgreSQL.
+    lines = wrap(code.template.replace("'", "''"), _WIDTH, drop_whitespace=False, break_long_words=False)
+    text = "\n            ".join(f"'{line}'" for line in lines)
+    return f"        WHEN '{code}' THEN {text}"

@@ -1,7 +1,7 @@
 """The codes of all reasons, each with the template of its text. Pure.
 
-Placeholders in braces are the parameters. db/sql/install/015_reasons.sql has the same templates for PostgreSQL; `make
-golden` writes it.
+Placeholders in braces are the parameters. db/sql/install/reasons/reasons.sql has the same templates for
+PostgreSQL; `make golden` writes it.
 """
 
 from __future__ import annotations

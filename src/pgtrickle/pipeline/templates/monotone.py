@@ -7,6 +7,7 @@ that makes the cycle (`_monotone_obstacle`); what only the plan can tell is foun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import assert_never
 
 from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.pipeline.codec import NUMERIC, SqlType, is_comparable, numeric_scale
@@ -15,11 +16,16 @@ from pgtrickle.pipeline.plan.names import conjuncts
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
+    Concat,
     Distinct,
     Plan,
     Recursive,
+    Scan,
+    Select,
     SetOperation,
     Text,
+    UnionAll,
+    Values,
     children,
     joins,
     parts,
@@ -30,16 +36,26 @@ from pgtrickle.pipeline.render.delta_rows import now
 
 def obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> Reason | None:
     """What keeps a plan from being monotone; None when nothing does. `describe` asks PostgreSQL for result types."""
-    if isinstance(plan, Aggregate):
-        return Reason.of(ReasonCode.USES_AGGREGATE)
-    if isinstance(plan, Recursive):
-        return Reason.of(ReasonCode.USES_RECURSION)
-    if isinstance(plan, SetOperation) and plan.word.startswith("EXCEPT"):
-        return Reason.of(ReasonCode.USES_EXCEPT)
-    found = _block(plan) if isinstance(plan, Block) else None
-    if found is None and isinstance(plan, Distinct | SetOperation):
-        found = _told_apart(plan, describe)
+    found = _own_obstacle(plan, describe)
     return found or next((o for child in children(plan) if (o := obstacle(child, describe)) is not None), None)
+
+
+def _own_obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> Reason | None:
+    match plan:
+        case Aggregate():
+            return Reason.of(ReasonCode.USES_AGGREGATE)
+        case Recursive():
+            return Reason.of(ReasonCode.USES_RECURSION)
+        case Block():
+            return _block(plan)
+        case SetOperation() if plan.word.startswith("EXCEPT"):
+            return Reason.of(ReasonCode.USES_EXCEPT)
+        case Distinct() | SetOperation():
+            return _told_apart(plan, describe)
+        case Scan() | Select() | UnionAll() | Concat() | Values():
+            return None
+        case _:
+            assert_never(plan)
 
 
 def _block(block: Block) -> Reason | None:

@@ -1,7 +1,7 @@
 -- Records a refresh that failed; the status follows from who has to act.
 -- %(message)s, %(code)s, %(action)s, %(started_at)s, %(initiated_by)s, %(counts)s: transient, counted towards SUSPENDED, otherwise ERROR at once;
--- %(max_consecutive)s, %(reload)s: the content is not trusted any more: load it anew (why: %(reason_code)s, %(reason_params)s, %(reason)s), and fence whoever still
--- works on it;
+-- %(max_consecutive)s, %(reload)s: the content is not trusted any more: load it anew, and fence whoever still works on it (why:
+-- %(reason_code)s, %(reason_params)s, %(reason)s);
 -- %(requested_at)s: the request that has its answer now, %(pgt_id)s, %(definition_version)s.
 -- Returns the new status; no row when the table was dropped or redefined meanwhile.
 WITH failed AS (

@@ -92,7 +92,8 @@ CREATE OR REPLACE FUNCTION pgtrickle._redo(members bigint[]) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     UPDATE pgtrickle.pgt_stream_tables AS st
     SET definition_version = st.definition_version + 1, needs_reinit = true, epoch = st.epoch + 1,
-        reinit_reason_code = 'cycle_changed', reinit_reason_params = '{}', reinit_reason = pgtrickle._reason_text('cycle_changed', '{}'), updated_at = clock_timestamp()
+        reinit_reason_code = 'cycle_changed', reinit_reason_params = '{}', reinit_reason = pgtrickle._reason_text('cycle_changed', '{}'),
+        updated_at = clock_timestamp()
     WHERE st.pgt_id = ANY (members);
     SELECT pgtrickle._wake('alter', m) FROM unnest(members) AS m
 $$;

@@ -433,7 +433,8 @@ BEGIN
 
     INSERT INTO pgtrickle.pgt_stream_tables
         (pgt_relid, pgt_name, pgt_schema, defining_query, original_query, output_columns, schedule, refresh_mode, effective_refresh_mode,
-         mode_reason_code, mode_reason_params, mode_reason, refresh_requested_at, refresh_tier, diamond_consistency, diamond_schedule_policy, cdc_mode, append_only,
+         mode_reason_code, mode_reason_params, mode_reason,
+         refresh_requested_at, refresh_tier, diamond_consistency, diamond_schedule_policy, cdc_mode, append_only,
          pooler_compatibility_mode, partition_by, max_differential_joins, max_delta_fraction, created_by, tier_pinned, applied_from, run_as)
     VALUES
         (qualified::regclass::oid, table_name, schema_name, d.defining_query, original_query, d.output_columns, o ->> 'schedule',

@@ -1,5 +1,6 @@
 -- Whether a probe view may still define a stream table; raises what create_stream_table would. %(probe)s: its name; %(id)s: the stream table,
--- or NULL for one of another database. Returns: why it cannot be maintained from changes (a reason as jsonb, or NULL), why it must not be read as it is (or NULL),
+-- or NULL for one of another database. Returns: why it cannot be maintained from changes (a reason as jsonb, or NULL),
+-- why it must not be read as it is (or NULL),
 -- then nothing of interest: what is not selected is not called.
 SELECT
     pgtrickle._full_reason(p.oid),
