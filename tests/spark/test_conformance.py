@@ -17,8 +17,6 @@ from tests.spark.conformance import Case, Oracle, Sheet, Suite, cases, comparabl
 from tests.spark.edges import KINDS, Kind
 from tests.spark.random_expressions import COLUMNS, ROWS, Expressions
 
-pytestmark = pytest.mark.timeout(300)  # a hundred thousand comparisons
-
 
 @pytest.fixture
 def oracle(database: Database) -> Oracle:

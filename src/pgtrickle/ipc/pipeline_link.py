@@ -1,4 +1,4 @@
-"""A scheduler's line to the pipeline: opened when it is needed, opened again when the pipeline was restarted."""
+"""A scheduler's connection to the pipeline: opened on demand, reopened when the pipeline was restarted."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pgtrickle.errors import TransientError
 from pgtrickle.ipc.channel import ClearCaches, DatabaseSettings, Finished, FromScheduler, Submit, Withdraw, call
 from pgtrickle.model.work import QueuedUnit
 
-PATIENCE_SECONDS = 0.5  # a tick goes on without the pipeline rather than wait longer for it
+PATIENCE_SECONDS = 0.5  # a tick continues without the pipeline instead of waiting longer
 PAUSE_SECONDS = 0.5
 
 
 class PipelineLink:
-    """`connection` is None while there is nobody at the other end."""
+    """`connection` is None while the pipeline is not connected."""
 
     def __init__(self, path: Path, key: bytes, stop: threading.Event) -> None:
         self._path = path
@@ -25,10 +25,10 @@ class PipelineLink:
         self._stop = stop
         self._next = 0.0
         self.connection: Connection | None = None
-        self.losses = 0  # how often the other end went, or stopped listening
+        self.losses = 0  # how often the connection was lost
 
     def open(self, hello: DatabaseSettings) -> bool:
-        """Makes sure that there is a line and that the other end knows the database. False: not now."""
+        """Opens the connection if necessary and introduces the database. False: not possible now."""
         if self.connection is not None:
             return True
         if time.monotonic() < self._next:
@@ -50,7 +50,7 @@ class PipelineLink:
         self.send(ClearCaches())
 
     def send(self, message: FromScheduler) -> bool:
-        """False: the line is gone."""
+        """False: the connection is lost."""
         if self.connection is None:
             return False
         try:
@@ -61,7 +61,7 @@ class PipelineLink:
         return True
 
     def receive(self) -> list[Finished]:
-        """What has arrived; closes the line when the other end has gone."""
+        """Messages that have arrived; closes the connection when the pipeline has ended."""
         found: list[Finished] = []
         try:
             while self.connection is not None and self.connection.poll():

@@ -1,7 +1,7 @@
 """When a stream table is due: durations, cron, calculated. Pure; the time comes in as an argument.
 
-The database has checked the syntax when the table was created. A schedule says how often to look; a look that finds no
-changes writes nothing.
+The database has checked the syntax when the table was created. A schedule says how often to check; a check that finds
+no changes writes nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def interval_seconds(schedule: str) -> float | None:
 
 
 def is_due(schedule: str, last: datetime | None, now: datetime) -> bool:
-    """Whether the table's turn has come. A calculated schedule is always due: it follows its sources' changes."""
+    """Whether the schedule is due. A calculated schedule is always due: it follows its sources' changes."""
     if last is None or schedule.strip().lower() == CALCULATED:
         return True
     seconds = interval_seconds(schedule)
