@@ -172,7 +172,7 @@ def test_duplicates_count_and_a_bag_that_grows_for_ever_stops_at_the_limit(line:
 
 
 def test_bag_that_doubles_stops_before_it_fills_the_disk(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cycle_module, "MOST_ROWS", 1_000)
+    monkeypatch.setattr(cycle_module, "MAX_CYCLE_ROWS", 1_000)
     line.sql("INSERT INTO start VALUES (1)")
     for name in ("more", "twice"):
         line.sql("SELECT pgtrickle.create_stream_table(%s, %s)", name, NODES)

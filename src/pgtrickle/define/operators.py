@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from pgtrickle.db.connect import SAFE_PATH, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.define.author_query import looked_at
-from pgtrickle.errors import DefinitionError, SourceChangedError
+from pgtrickle.errors import NO_SUCH_FUNCTION, DefinitionError, SourceChangedError
 from pgtrickle.model.catalog import Relation, StreamTable
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.text import implicit_operators as implicit
-from pgtrickle.pipeline.text.node_tree import taken_for_another
+from pgtrickle.pipeline.text.node_tree import implicitly_converted_type
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -109,7 +109,7 @@ def explicit(
     theirs = [tuple(row) for row in conn.execute(statement("operator_names"), {"operators": list(wanted)}).fetchall()]
     schemas = list(dict.fromkeys(schema for _, schema, *_ in theirs))
     listed = [quote_ident(schema) for schema in schemas]
-    text = implicit.without_row_operators(query)
+    text = implicit.row_comparisons_as_in(query)
     for tried in dict.fromkeys([path, ", ".join(["pg_catalog", *listed])]):
         if tried is not None and _operators(conn, table, text, tried) == wanted:
             equal = [f"OPERATOR({s}.=)" for s, (_, _, n, _) in _named(listed, schemas, theirs) if n == "="]
@@ -153,8 +153,8 @@ class _Writer:
     def _places(self, text: str, left_alone: frozenset[str]) -> tuple[str, Reason | None] | None:
         only_whole = None
         before = self.wanted
-        for number in range(len(implicit.places(text)) - 1, -1, -1):
-            place = implicit.places(text)[number]
+        for number in range(len(implicit.implicit_comparisons(text)) - 1, -1, -1):
+            place = implicit.implicit_comparisons(text)[number]
             if place.kind in left_alone:
                 continue
             found = self._place(text, place, before)
@@ -171,7 +171,7 @@ class _Writer:
         self, text: str, place: implicit.ImplicitComparison, before: Counter[int]
     ) -> tuple[str, Counter[int], bool] | None:
         for operators in product([*self.equal, _BUILT_IN], repeat=place.width):
-            for new in implicit.written(text, place, operators):
+            for new in implicit.with_operators(text, place, operators):
                 self.tries += 1
                 if self.tries > _MOST_TRIES:
                     return None
@@ -230,6 +230,15 @@ def compared_otherwise(
     bases = {oid: base for oid, (base, _) in types.items()}
     for text in dict.fromkeys(statements):
         found = _tree(conn, table, f"SELECT 1 AS one FROM ({text}) AS statement", relids=relids)
-        if found is not None and (oid := taken_for_another(found[0], bases)) is not None:
+        if found is not None and (oid := implicitly_converted_type(found[0], bases)) is not None:
             return Reason.of(ReasonCode.TYPE_COMPARED, type=types[oid][1])
     return None
+
+
+def refused(error: DefinitionError, *, has_own_types: bool) -> Reason:
+    """Why PostgreSQL refuses a statement of ours. `has_own_types`: see own_types()."""
+    if isinstance(error, NotDifferentiableError):
+        return error.reason
+    if has_own_types and error.sqlstate == NO_SUCH_FUNCTION:
+        return Reason.of(ReasonCode.NO_OPERATOR)
+    return Reason.of(ReasonCode.POSTGRESQL_REFUSES, message=error.message)

@@ -255,7 +255,7 @@ def _decided(conn: Connection, table: StreamTable) -> Plan | None:
         return None
     if not isinstance(template, TopKTemplate) or template.core.undetermined is None:
         return None
-    return template.told_apart()
+    return template.with_ties_decided()
 
 
 def _around(
