@@ -30,6 +30,7 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import Connection, connect
 from pgtrickle.define.compile import compile_table
 from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.reasons import Reason, ReasonCode
 
 SHARES = (0.0001, 0.001, 0.01)
 JUDGED_SHARE = 0.001
@@ -42,6 +43,7 @@ STATEMENT_MS = 300_000  # a differential refresh may lose, but not for hours
 LOADED_S = 120.0
 UNLOADED = "SELECT FROM pgtrickle.pgt_stream_tables WHERE NOT is_populated AND status <> 'ERROR'"
 MODES = ("FULL", "DIFFERENTIAL", "AUTO")
+TRIES = (ReasonCode.TRIED_UNKNOWN, ReasonCode.TRIED_DIFFERENTIAL, ReasonCode.TRIED_FULL)
 SETTLED = 3
 WARM_COMPILATIONS = 10
 COMPILATIONS = 7
@@ -91,7 +93,7 @@ class Refreshed:
 
     ms: float
     action: str = ""
-    reason: str = ""
+    reason: Reason | None = None
     error: str | None = None
 
 
@@ -105,9 +107,7 @@ def refreshed(line: Bench, name: str) -> Refreshed:
     if len(outcomes) != 1:
         return Refreshed(took, error=f"{len(outcomes)} outcomes")
     error = outcomes[0].error
-    return Refreshed(
-        took, outcomes[0].action, outcomes[0].reason or "", error.one_line() if error is not None else None
-    )
+    return Refreshed(took, outcomes[0].action, outcomes[0].reason, error.one_line() if error is not None else None)
 
 
 def created(line: Bench, name: str, query: str) -> tuple[list[str], str | None]:
@@ -174,7 +174,7 @@ def measured(line: Bench, tpch: Tpch, name: str, query: str, rounds: int) -> Mea
                     found.errors.append(f"{mode} at {share:.2%}: {done.error}")
                 elif mode == "AUTO":
                     reasons.append(f"{done.action} in {done.ms:.0f} ms: {done.reason}")
-                    is_try = done.reason.startswith("tried")  # to try is not to choose
+                    is_try = done.reason is not None and done.reason.code in TRIES  # to try is not to choose
                     actions.append(None if is_try else done.action)
                 elif done.action == mode:
                     times[mode].append(done.ms)

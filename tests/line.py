@@ -11,6 +11,7 @@ from psycopg import sql
 
 from pgtrickle.maintain.oracle import AS_TYPED
 from pgtrickle.maintain.verify import verify_tables
+from pgtrickle.model.reasons import Reason, stored
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.process.standalone import StandaloneRunner
@@ -102,6 +103,16 @@ class Line:
         )
         action, status, reason = rows[0]
         return action, status, reason
+
+    def reason(self, name: str) -> Reason | None:
+        """Why the latest refresh of a table of schema public did what it did."""
+        rows = self.sql(
+            "SELECT h.reason_code, h.reason_params FROM pgtrickle.pgt_refresh_history AS h "
+            "JOIN pgtrickle.pgt_stream_tables AS s USING (pgt_id) "
+            "WHERE s.pgt_name = %s AND s.pgt_schema = 'public' ORDER BY h.refresh_id DESC LIMIT 1",
+            name,
+        )
+        return stored(*rows[0])
 
     def refreshes(self, name: str) -> int:
         rows = self.sql(

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+# SQLSTATEs of PostgreSQL that callers tell apart.
+AUTHENTICATION_FAILED, NO_SUCH_DATABASE, NO_SUCH_ROLE = "28P01", "3D000", "28000"
+NO_SUCH_FUNCTION = "42883"  # or operator
+
 
 class PgtrickleError(Exception):
     """Root of all errors that this package raises on purpose."""
 
     code = "PGT000"
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, sqlstate: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.sqlstate = sqlstate  # of the error of PostgreSQL that it stands for
 
     def one_line(self) -> str:
         text = f"{self.code}: {self.message}"
@@ -36,12 +41,6 @@ class DefinitionError(PgtrickleError):
     """The author of the query has to act."""
 
     code = "PGT200"
-
-
-class NotDifferentiableError(DefinitionError):
-    """The query cannot be maintained from changes; AUTO turns this into FULL with the message as its reason."""
-
-    code = "PGT201"
 
 
 class SourceChangedError(DefinitionError):

@@ -80,10 +80,10 @@ def test_kills_under_load_lose_nothing_and_need_nobody(shop: Shop, run: Run, kil
     assert "Traceback" not in run.text()
     # What AUTO recomputes because the machine is slow or a backlog has grown is its choice, not a loss.
     loads = shop.sql(
-        "SELECT action, reason, count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'COMPLETED' "
-        "AND (action = 'REINITIALIZE' OR reason = 'first load') GROUP BY action, reason"
+        "SELECT action, reason_code, count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'COMPLETED' "
+        "AND (action = 'REINITIALIZE' OR reason_code = 'first_load') GROUP BY action, reason_code"
     )
-    assert loads == [("FULL", "first load", 6)], "a kill must not cost a reload"
+    assert loads == [("FULL", "first_load", 6)], "a kill must not cost a reload"
     assert run.end()[0] == 0
 
 

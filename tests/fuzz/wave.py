@@ -15,7 +15,8 @@ from unittest.mock import patch
 import psycopg
 from psycopg import sql
 
-from pgtrickle.errors import NotDifferentiableError, PgtrickleError
+from pgtrickle.errors import PgtrickleError
+from pgtrickle.model.reasons import NotDifferentiableError
 from pgtrickle.pipeline.differentiate import states
 from pgtrickle.pipeline.render import statement_cache as deltatext
 from pgtrickle.pipeline.templates import template as templates

@@ -42,6 +42,13 @@ def test_install_twice_then_uninstall_as_an_ordinary_role(database: Database) ->
     assert database.sql("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pgtrickle%%'") == [(0,)]
 
 
+def test_missing_database_is_a_slip_and_a_silent_server_is_tried_again(database: Database) -> None:
+    server, _, _ = database.dsn.rpartition("/")
+    for dsn, code in ((f"{server}/no_such_database", 1), (f"postgresql://127.0.0.1:{free_port()}/x", 75)):
+        done = pgtrickle("status", "--server", dsn)
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+
+
 def test_status_lists_stream_tables(installed: Database) -> None:
     installed.sql("CREATE TABLE t (a int)")
     installed.sql("SELECT pgtrickle.create_stream_table('s', 'SELECT a FROM t', initialize => false)")

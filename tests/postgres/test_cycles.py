@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from pgtrickle.define.plan_requests import plan_of_table
-from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.reasons import NotDifferentiableError
 from tests.conftest import Database
 
 

@@ -11,6 +11,7 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import connect
 from pgtrickle.define.prepare import prepare
 from pgtrickle.errors import SourceChangedError
+from pgtrickle.model.reasons import Reason
 from tests.conftest import Database
 
 # Names in several schemas, one of which has to be quoted.
@@ -74,7 +75,7 @@ def author(installed: Database) -> psycopg.Connection[Any]:
     return connection
 
 
-def load(installed: Database, name: str) -> tuple[list[tuple[Any, ...]], str | None]:
+def load(installed: Database, name: str) -> tuple[list[tuple[Any, ...]], Reason | None]:
     """The rows of a load as texts, and why the table is FULL."""
     with connect(installed.dsn, role="test", autocommit=True) as conn:
         (table,) = [t for t in catalog.load_stream_tables(conn) if t.name == name]

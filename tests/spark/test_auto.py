@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from pkgutil import resolve_name
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from pgtrickle.define import compile as compiling
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -58,7 +58,7 @@ def test_auto_decides_by_the_history_of_another_process_and_tells_the_numbers(au
     auto.sql("INSERT INTO t VALUES (1001, 1)")
     auto.tick()
     auto.check("st", "FULL")
-    assert "(by one)" in str(auto.last("st")[2])  # its own full refresh, and no longer the first load
+    assert "(by one)" in str(auto.reason("st"))  # its own full refresh, and no longer the first load
 
 
 def test_auto_stays_differential_where_that_is_quicker(auto: Line) -> None:
@@ -82,7 +82,8 @@ def test_another_query_starts_with_nothing_learned(auto: Line) -> None:
     auto.sql("INSERT INTO t VALUES (1001, 1)")
     auto.tick()
     auto.check("st")
-    assert "1 of 5 refreshes are known" in str(auto.last("st")[2])
+    few = Reason.of(ReasonCode.TOO_FEW_SAMPLES, known=1, needed=5)
+    assert auto.reason("st") == Reason.of(ReasonCode.NO_PREDICTION, rows=1, why=few)
 
 
 @pytest.mark.parametrize(("rows", "width"), [(30, 100_000), (6_000, 500)], ids=["row by row", "by COPY"])
@@ -201,7 +202,6 @@ def test_a_change_statement_that_is_too_long_means_full_for_auto_alone(
     for name in ("short", "long", "told"):
         line.equal(name)
     modes = line.sql(
-        "SELECT effective_refresh_mode, mode_reason FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'long'"
+        "SELECT effective_refresh_mode, mode_reason_code FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'long'"
     )
-    assert modes[0][0] == "FULL"
-    assert re.search(r"a statement of [\d,]+ characters", modes[0][1])
+    assert modes == [("FULL", ReasonCode.STATEMENT_TOO_LONG)]

@@ -11,8 +11,8 @@ from pgtrickle.capture.compact import Compactor
 from pgtrickle.capture.trim import trim_all
 from pgtrickle.db import connect
 from pgtrickle.maintain.verify import verify_tables
-from pgtrickle.mirror.refresh import FORGOTTEN, NETTED
 from pgtrickle.model.flow import Cut
+from pgtrickle.model.reasons import ReasonCode
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.elsewhere import Elsewhere
@@ -52,10 +52,10 @@ def tell(fleet: Elsewhere) -> None:
 
 
 def mirrored(fleet: Elsewhere) -> tuple[str, str | None]:
-    """What the latest refresh of the mirror was."""
+    """What the latest refresh of the mirror was, and the code of its reason."""
     rows = fleet.home.sql(
-        "SELECT h.action, h.reason FROM pgtrickle.pgt_refresh_history AS h JOIN pgtrickle.pgt_mirrors USING (pgt_id) "
-        "ORDER BY h.refresh_id DESC LIMIT 1"
+        "SELECT h.action, h.reason_code FROM pgtrickle.pgt_refresh_history AS h "
+        "JOIN pgtrickle.pgt_mirrors USING (pgt_id) ORDER BY h.refresh_id DESC LIMIT 1"
     )
     return rows[0][0], rows[0][1]
 
@@ -129,8 +129,8 @@ def test_a_mirror_whose_cut_the_origin_did_not_know_is_loaded_anew(
     fleet.check("copy")
     assert fleet.home.sql(
         "SELECT count(*) FROM pgtrickle.pgt_refresh_history JOIN pgtrickle.pgt_mirrors USING (pgt_id) "
-        "WHERE action = 'REINITIALIZE' AND reason = %s",
-        NETTED,
+        "WHERE action = 'REINITIALIZE' AND reason_code = %s",
+        ReasonCode.MIRROR_NETTED.value,
     ) == [(1,)]
     tell(fleet)
     origin.sql("INSERT INTO items VALUES (12, 12)")
@@ -149,7 +149,7 @@ def test_a_detached_mirror_that_comes_back_is_loaded_anew(
     origin.sql("INSERT INTO items VALUES (10, 10)")
     fleet.settle()
     fleet.check("copy")
-    assert mirrored(fleet) == ("REINITIALIZE", FORGOTTEN)
+    assert mirrored(fleet) == ("REINITIALIZE", ReasonCode.MIRROR_UNKNOWN)
 
 
 def test_a_mirror_with_more_changes_than_max_buffer_rows_is_loaded(
@@ -161,7 +161,7 @@ def test_a_mirror_with_more_changes_than_max_buffer_rows_is_loaded(
     assert mirrored(fleet)[0] == "DIFFERENTIAL"
     origin.sql("INSERT INTO items SELECT i, i FROM generate_series(20, 25) AS i")
     fleet.settle()
-    assert mirrored(fleet) == ("FULL", "6 changes exceed max_buffer_rows (5)")
+    assert mirrored(fleet) == ("FULL", ReasonCode.MAX_BUFFER_ROWS)
     fleet.check("copy", action=None)
 
 

@@ -15,6 +15,7 @@ from pgtrickle.errors import TransientError
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.mirror import manage as mirroring
 from pgtrickle.mirror.refresh import MirrorRefresher
+from pgtrickle.model.reasons import ReasonCode
 from pgtrickle.origin.sessions import OriginSessions
 from tests.conftest import Database
 from tests.elsewhere import Elsewhere
@@ -205,13 +206,13 @@ def test_an_origin_that_was_told_of_more_than_there_is_loads_the_mirror_anew(fle
     crm.sql("UPDATE pgtrickle.pgt_readers SET snapshot = '1:99999999:'")
     crm.sql("INSERT INTO customers VALUES (51, 'f', NULL)")
     fleet.settle()
-    reason = "SELECT reason FROM pgtrickle.pgt_refresh_history JOIN pgtrickle.pgt_mirrors USING (pgt_id) "
-    assert "restored" in fleet.home.sql(reason + "ORDER BY refresh_id DESC LIMIT 1")[0][0]
+    code = "SELECT reason_code FROM pgtrickle.pgt_refresh_history JOIN pgtrickle.pgt_mirrors USING (pgt_id) "
+    assert fleet.home.sql(code + "ORDER BY refresh_id DESC LIMIT 1") == [(ReasonCode.MIRROR_BEHIND,)]
     fleet.check("copied", action=None)
     crm.sql("DELETE FROM pgtrickle.pgt_readers")
     crm.sql("DELETE FROM customers WHERE id = 51")
     fleet.settle()
-    assert "does not know" in fleet.home.sql(reason + "ORDER BY refresh_id DESC LIMIT 1")[0][0]
+    assert fleet.home.sql(code + "ORDER BY refresh_id DESC LIMIT 1") == [(ReasonCode.MIRROR_UNKNOWN,)]
     fleet.check("copied", action=None)
     crm.sql("INSERT INTO customers VALUES (52, 'g', NULL)")
     fleet.settle()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from pgtrickle.define import compile as compiling
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.refresh import cycle as cycle_module
 from pgtrickle.settings import Settings
 from tests.conftest import Database
@@ -120,7 +121,7 @@ def test_inserts_begin_with_the_stored_rows_and_losses_with_nothing(line: Line) 
     line.sql("DELETE FROM edge WHERE a = 22")
     tick(line)
     check(line, CLOSURE, "FULL", PATHS, PATHS)
-    assert "rows have gone" in str(line.last("path")[2])
+    assert line.reason("path") == Reason.of(ReasonCode.CYCLE_ROWS_DELETED)
     written = line.sql("SELECT rows_inserted FROM pgtrickle.pgt_refresh_history ORDER BY refresh_id DESC LIMIT 1")
     assert written == [(0,)]  # the difference alone
     line.sql("TRUNCATE edge")
@@ -317,7 +318,7 @@ def test_row_written_by_hand_is_found_out(line: Line) -> None:
     line.sql("INSERT INTO odd (a, __pgt_row_id) VALUES (77, 1)")
     tick(line)
     check(line, PARITY, "FULL", WALK.format(2, 0), WALK.format(2, 1))
-    assert "written" in str(line.last("even")[2])
+    assert line.reason("even") == Reason.of(ReasonCode.CYCLE_WRITTEN)
 
 
 def test_tables_that_leave_a_cycle_are_maintained_as_others_are(line: Line) -> None:

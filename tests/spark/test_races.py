@@ -21,6 +21,7 @@ from pgtrickle.dispatch.lease import _fared
 from pgtrickle.errors import FencedError, LostRaceError, TransientError
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.model.identifiers import buffer_name
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.process.standalone import StandaloneRunner
 from pgtrickle.refresh.job import Outcome
@@ -354,7 +355,7 @@ def test_truncate_of_a_source_makes_one_full_refresh(shop: Line) -> None:
     turn(shop)
     for name in ("bag", "totals", "joined"):
         shop.check(name, "FULL")
-        assert shop.last(name)[2] == "a source was truncated"
+        assert shop.reason(name) == Reason.of(ReasonCode.SOURCE_TRUNCATED)
     shop.sql("INSERT INTO item VALUES (101, 2, 10)")
     turn(shop)
     for name in ("bag", "totals", "joined"):
@@ -414,7 +415,7 @@ def test_writes_past_disabled_capture_are_found(shop: Line, enabled_again: bool)
     turn(shop)
     for name in ("bag", "totals", "joined"):
         shop.check(name, "REINITIALIZE")
-        assert "capture triggers changed" in (shop.last(name)[2] or "")
+        assert shop.reason(name) == Reason.of(ReasonCode.SOURCE_CHANGED)
     assert shop.refreshes("names") == 1
     shop.sql("INSERT INTO item VALUES (101, 2, 10)")
     turn(shop)
@@ -635,17 +636,17 @@ def test_buffer_that_a_slow_reader_makes_long_gets_an_index(shop: Line, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("change", "code"),
     [
-        ("jsonb_build_object('1/1', frontier -> pgtrickle._origin())", "another database or server"),
+        ("jsonb_build_object('1/1', frontier -> pgtrickle._origin())", ReasonCode.OTHER_DATABASE),
         (
             "jsonb_build_object(pgtrickle._origin(), jsonb_build_object('snapshot', '900000000:900000000:'))",
-            "transaction ids went backwards",
+            ReasonCode.XIDS_WENT_BACK,
         ),
-        ("NULL", "no frontier"),
+        ("NULL", ReasonCode.NO_FRONTIER),
     ],
 )
-def test_content_of_another_instance_is_loaded_anew(shop: Line, change: str, reason: str) -> None:
+def test_content_of_another_instance_is_loaded_anew(shop: Line, change: str, code: ReasonCode) -> None:
     shop.sql(
         f"DELETE FROM totals WHERE kind = 1; DELETE FROM bag WHERE kind = 2; "
         f"UPDATE pgtrickle.pgt_stream_tables SET frontier = {change}"
@@ -653,7 +654,7 @@ def test_content_of_another_instance_is_loaded_anew(shop: Line, change: str, rea
     turn(shop)
     for name in QUERIES:
         shop.check(name, "REINITIALIZE")
-        assert reason in (shop.last(name)[2] or "")
+        assert shop.reason(name) == Reason.of(code)
     shop.sql("INSERT INTO item VALUES (100, 2, 9)")
     turn(shop)
     for name in ("bag", "totals", "joined"):
@@ -733,7 +734,8 @@ def test_changed_time_zone_reloads_tables_that_keep_none(installed: Database, ma
     moved = make_line(installed)
     turn(moved)
     moved.check("days", "REINITIALIZE")
-    assert moved.last("days")[2] == "TimeZone changed from UTC to America/Los_Angeles"
+    reason = Reason.of(ReasonCode.TIME_ZONE_CHANGED, old="UTC", new="America/Los_Angeles")
+    assert moved.reason("days") == reason
     assert actions(turn(moved)) == {"days": "NO_DATA"}
     moved.sql("INSERT INTO ev VALUES ('2026-01-05 01:00Z', 1)")
     turn(moved)

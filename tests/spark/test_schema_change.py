@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pgtrickle.model.reasons import Reason, ReasonCode
 from tests.line import Line
 
 TABLES = """
@@ -12,10 +13,6 @@ CREATE FUNCTION taxed(numeric) RETURNS numeric LANGUAGE sql IMMUTABLE AS 'SELECT
 """
 
 
-def reason_of(line: Line, name: str) -> str | None:
-    return line.last(name)[2]
-
-
 def test_replaced_function_is_noticed_and_the_content_computed_anew(line: Line) -> None:
     line.sql(TABLES)
     line.create("gross", "SELECT id, taxed(price) AS p FROM item")
@@ -23,7 +20,7 @@ def test_replaced_function_is_noticed_and_the_content_computed_anew(line: Line) 
     line.sql("CREATE OR REPLACE FUNCTION taxed(numeric) RETURNS numeric LANGUAGE sql IMMUTABLE AS 'SELECT $1 * 1.19'")
     line.tick()
     line.check("gross", "REINITIALIZE")
-    assert reason_of(line, "gross") == "a function that the query calls was replaced"
+    assert line.reason("gross") == Reason.of(ReasonCode.FUNCTION_REPLACED)
     assert line.refreshes("net") == 1
     line.sql("UPDATE item SET price = price + 1 WHERE id = 3")
     line.tick()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pgtrickle.model.reasons import ReasonCode
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -76,8 +77,8 @@ def test_results_are_those_of_the_author(installed: Database, make_line: MakeLin
     else:
         assert {"texts", "glued"} <= whole
         assert "values_" not in whole
-        reason = line.sql("SELECT mode_reason FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'texts'")[0][0]
-        assert reason.startswith("the query makes texts of values, and its author's session had ")
+        code = line.sql("SELECT mode_reason_code FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'texts'")
+        assert code == [(ReasonCode.AUTHOR_FORMATS,)]
 
 
 def test_another_time_zone_of_the_database_changes_nothing(installed: Database, make_line: MakeLine) -> None:

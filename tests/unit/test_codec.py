@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.reasons import NotDifferentiableError
 from pgtrickle.pipeline.codec import SqlType, encoded, exact, key, numeric_scale, order
 
 

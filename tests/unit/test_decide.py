@@ -10,6 +10,7 @@ import pytest
 
 from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.flow import Cut, Instance, Pending
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.refresh.cost_model import CostHistory, Limits, Sample
 from pgtrickle.refresh.decide import (
     DIFFERENTIAL,
@@ -27,6 +28,7 @@ HERE = Instance("7001", 5)
 NOW = Cut(100, 100, ())
 LIMITS = Limits(max_change_ratio=0.1, max_buffer_rows=1000)
 TODAY = datetime(2026, 1, 1, tzinfo=UTC)
+XML, ALTERED = Reason.of(ReasonCode.XML_EXPRESSION), Reason.of(ReasonCode.QUERY_ALTERED)
 
 
 def stream_table(number: int = 1, *, reads: tuple[int, ...] = (900,), **changes: Any) -> StreamTable:
@@ -75,7 +77,8 @@ def decided(table: StreamTable, **changes: Any) -> Decision:
 
 def test_changes_are_applied() -> None:
     assert decided(stream_table(refresh_mode="DIFFERENTIAL")) == Decision(DIFFERENTIAL)
-    assert decided(stream_table()) == Decision(DIFFERENTIAL, "5 changes, no prediction: no full refresh is known")
+    why = Reason.of(ReasonCode.NO_PREDICTION, rows=5, why=Reason.of(ReasonCode.NO_FULL_KNOWN))
+    assert decided(stream_table()) == Decision(DIFFERENTIAL, why)
 
 
 def test_no_changes_mean_nothing_to_do() -> None:
@@ -86,19 +89,19 @@ def test_no_changes_mean_nothing_to_do() -> None:
 
 def test_truncated_source_is_recomputed() -> None:
     decision = decided(stream_table(refresh_mode="DIFFERENTIAL"), pending={900: Pending(0, truncated=True)})
-    assert decision == Decision(FULL, "a source was truncated")
+    assert decision == Decision(FULL, Reason.of(ReasonCode.SOURCE_TRUNCATED))
 
 
 def test_truncated_source_of_a_full_table_is_recomputed() -> None:
     """TRUNCATE leaves a marker and no rows."""
-    table = stream_table(mode_reason="the query uses DISTINCT")
+    table = stream_table(mode_reason=XML)
     pending = {900: Pending(0, truncated=True)}
     assert decided(table, pending=pending, differentiable=False).action == FULL
 
 
 def test_query_that_cannot_be_differentiated_is_recomputed_with_its_reason() -> None:
-    table = stream_table(mode_reason="the query uses DISTINCT")
-    assert decided(table, differentiable=False) == Decision(FULL, "the query uses DISTINCT")
+    table = stream_table(mode_reason=XML)
+    assert decided(table, differentiable=False) == Decision(FULL, XML)
 
 
 @pytest.mark.parametrize(("kind", "action"), [("FOREIGN_TABLE", FULL), ("MATVIEW", FULL), ("VIEW", NO_DATA)])
@@ -127,14 +130,15 @@ def test_large_share_of_a_large_table_is_recomputed_in_auto_only() -> None:
     pending, sizes = {900: Pending(2000, truncated=False)}, {900: 15_000.0}
     auto = decided(stream_table(), pending=pending, source_rows=sizes, limits=limits)
     assert auto.action == FULL
-    assert "differential_max_change_ratio" in str(auto.reason)
+    assert auto.reason == Reason.of(ReasonCode.MAX_CHANGE_RATIO, rows=2000, source_rows=15_000, limit="0.1")
     declared = decided(stream_table(refresh_mode="DIFFERENTIAL"), pending=pending, source_rows=sizes, limits=limits)
     assert declared == Decision(DIFFERENTIAL)
 
 
 def test_first_load_and_reloads_are_told_apart() -> None:
-    assert decided(stream_table(), reload="first load") == Decision(FULL, "first load")
-    assert decided(stream_table(), reload="restored") == Decision(REINITIALIZE, "restored")
+    first, restored = Reason.of(ReasonCode.FIRST_LOAD), Reason.of(ReasonCode.XIDS_WENT_BACK)
+    assert decided(stream_table(), reload=first) == Decision(FULL, first)
+    assert decided(stream_table(), reload=restored) == Decision(REINITIALIZE, restored)
 
 
 def test_changed_source_is_prepared_again_first() -> None:
@@ -148,17 +152,20 @@ def test_changed_source_is_prepared_again_first() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"is_populated": False}, "first load"),
-        ({"needs_reinit": True, "reinit_reason": "because"}, "because"),
-        ({"needs_reinit": True}, "reinitialization was asked for"),
-        ({"frontier": None}, "no frontier"),
-        ({"frontier": {"7001/6": {"snapshot": "90:90:"}}}, "another database or server"),
-        ({"frontier": {HERE.key: {"snapshot": "190:190:"}}}, "went backwards"),
-        ({"plan": {"time_zone": "Europe/Berlin"}}, "TimeZone changed from Europe/Berlin to UTC"),
+        ({"is_populated": False}, Reason.of(ReasonCode.FIRST_LOAD)),
+        ({"needs_reinit": True, "reinit_reason": ALTERED}, ALTERED),
+        ({"needs_reinit": True}, Reason.of(ReasonCode.REINIT_REQUESTED)),
+        ({"frontier": None}, Reason.of(ReasonCode.NO_FRONTIER)),
+        ({"frontier": {"7001/6": {"snapshot": "90:90:"}}}, Reason.of(ReasonCode.OTHER_DATABASE)),
+        ({"frontier": {HERE.key: {"snapshot": "190:190:"}}}, Reason.of(ReasonCode.XIDS_WENT_BACK)),
+        (
+            {"plan": {"time_zone": "Europe/Berlin"}},
+            Reason.of(ReasonCode.TIME_ZONE_CHANGED, old="Europe/Berlin", new="UTC"),
+        ),
     ],
 )
-def test_content_that_cannot_be_trusted_is_loaded_anew(changes: dict[str, Any], reason: str) -> None:
-    assert reason in str(reload_reason(stream_table(**changes), HERE, NOW, "UTC"))
+def test_content_that_cannot_be_trusted_is_loaded_anew(changes: dict[str, Any], reason: Reason) -> None:
+    assert reload_reason(stream_table(**changes), HERE, NOW, "UTC") == reason
 
 
 def test_content_at_a_usable_cut_is_kept() -> None:
@@ -176,7 +183,8 @@ def test_decide_recomputes_when_the_changes_are_predicted_to_take_longer() -> No
 
 
 def test_query_that_looks_at_the_clock_is_recomputed_by_its_schedule_though_no_source_changed() -> None:
-    reason = "the query uses CURRENT_DATE, CURRENT_USER or the like"
+    reason = Reason.of(ReasonCode.SESSION_VALUE)
+    assert decided(stream_table(mode_reason=XML), differentiable=False, pending={}).action == NO_DATA
     for schedule, action in (("1h", "FULL"), ("calculated", "NO_DATA")):
         table = stream_table(schedule=schedule, mode_reason=reason, effective_mode="FULL")
         assert decided(table, differentiable=False, pending={}).action == action

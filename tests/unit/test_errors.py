@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import psycopg
+import pytest
+
 from pgtrickle import errors
+from pgtrickle.db.connect import translate
 
 
 def _all(kind: type[errors.PgtrickleError]) -> list[type[errors.PgtrickleError]]:
@@ -23,3 +27,24 @@ def test_one_line_has_code_message_and_hint_on_one_line() -> None:
 def test_only_transient_errors_are_retried() -> None:
     assert issubclass(errors.FencedError, errors.TransientError)
     assert not issubclass(errors.DefinitionError, errors.TransientError)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "sqlstate"),
+    [
+        ('connection failed: FATAL:  database "x" does not exist', errors.TransientError, errors.NO_SUCH_DATABASE),
+        ('connection failed: FATAL:  role "x" does not exist', errors.TransientError, errors.NO_SUCH_ROLE),
+        ('FATAL:  password authentication failed for user "x"', errors.ConfigError, errors.AUTHENTICATION_FAILED),
+        ("connection to server failed: Connection refused", errors.TransientError, None),
+    ],
+)
+def test_refused_connection_has_the_sqlstate_that_its_words_stand_for(
+    text: str, kind: type[errors.PgtrickleError], sqlstate: str | None
+) -> None:
+    found = translate(psycopg.OperationalError(text))
+    assert (type(found), found.sqlstate) == (kind, sqlstate)
+
+
+def test_error_of_postgresql_keeps_its_sqlstate() -> None:
+    found = translate(psycopg.errors.UndefinedFunction("operator does not exist: a = b"))
+    assert (type(found), found.sqlstate) == (errors.SourceChangedError, errors.NO_SUCH_FUNCTION)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Column
+from pgtrickle.model.reasons import NotDifferentiableError, ReasonCode
 from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Node, column_names, from_items
 from pgtrickle.pipeline.templates.template import compile_plan
 from pgtrickle.pipeline.templates.topk import TopKTemplate
 from tests.golden.shop import plan_of
+
+LIMIT, WINDOW = ReasonCode.LIMIT_TIES, ReasonCode.WINDOW_TIES
 
 
 def block(text: str) -> Block:
@@ -47,39 +49,48 @@ def test_order_that_decides_leaves_one_answer(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "code"),
     [
-        ("SELECT id FROM shop.sale LIMIT 3", "LIMIT"),
-        ("SELECT id FROM shop.sale ORDER BY qty LIMIT 3", "LIMIT"),
-        ("SELECT id FROM shop.sale ORDER BY qty OFFSET 1 FETCH FIRST (2) ROWS WITH TIES", "LIMIT"),  # which are skipped
-        ("SELECT id, name FROM shop.customer ORDER BY id LIMIT 3", "LIMIT"),  # no key that is known
+        ("SELECT id FROM shop.sale LIMIT 3", LIMIT),
+        ("SELECT id FROM shop.sale ORDER BY qty LIMIT 3", LIMIT),
+        (
+            "SELECT id FROM shop.sale ORDER BY qty OFFSET 1 FETCH FIRST (2) ROWS WITH TIES",
+            LIMIT,
+        ),  # which are skipped
+        ("SELECT id, name FROM shop.customer ORDER BY id LIMIT 3", LIMIT),  # no key that is known
         (
             "SELECT s.note FROM (shop.sale s JOIN shop.customer c ON ((c.id = s.customer_id))) ORDER BY s.id LIMIT 3",
-            "LIMIT",
+            LIMIT,
         ),
-        ("SELECT DISTINCT qty, note FROM shop.sale ORDER BY qty LIMIT 3", "LIMIT"),
+        ("SELECT DISTINCT qty, note FROM shop.sale ORDER BY qty LIMIT 3", LIMIT),
         (
             "SELECT DISTINCT ON (customer_id) customer_id, note FROM shop.sale ORDER BY customer_id, at DESC",
-            "DISTINCT ON",
+            ReasonCode.DISTINCT_ON_TIES,
         ),
-        ("SELECT note, row_number() OVER (PARTITION BY customer_id ORDER BY at) AS r FROM shop.sale", "window"),
-        ("SELECT note, lag(qty) OVER (ORDER BY at) AS r FROM shop.sale", "window"),
-        ("SELECT note, sum(qty) OVER (ORDER BY at ROWS UNBOUNDED PRECEDING) AS r FROM shop.sale", "window"),
+        (
+            "SELECT note, row_number() OVER (PARTITION BY customer_id ORDER BY at) AS r FROM shop.sale",
+            WINDOW,
+        ),
+        ("SELECT note, lag(qty) OVER (ORDER BY at) AS r FROM shop.sale", WINDOW),
+        (
+            "SELECT note, sum(qty) OVER (ORDER BY at ROWS UNBOUNDED PRECEDING) AS r FROM shop.sale",
+            WINDOW,
+        ),
         (
             "SELECT qty, array_agg(note) AS a FROM shop.sale GROUP BY qty ORDER BY qty, (array_agg(note)) LIMIT 3",
-            "array_agg",
+            ReasonCode.UNORDERED_AGGREGATE,
         ),
         (
             "SELECT qty, array_agg(note ORDER BY at) AS a FROM shop.sale GROUP BY qty "
             "ORDER BY qty, (array_agg(note ORDER BY at)) LIMIT 3",
-            "array_agg",
+            ReasonCode.AGGREGATE_TIES,
         ),
     ],
 )
-def test_ties_are_told(text: str, reason: str) -> None:
+def test_ties_are_told(text: str, code: ReasonCode) -> None:
     told = block(text).undetermined
     assert told is not None
-    assert reason in told
+    assert told.code == code
 
 
 def test_key_decides_nothing_over_grouping_sets() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Column
 from pgtrickle.model.flow import Cut, Window
+from pgtrickle.model.reasons import NotDifferentiableError
 from pgtrickle.pipeline.codec import SqlType
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Select

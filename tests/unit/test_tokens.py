@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.model.reasons import NotDifferentiableError
 from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses, token_keys, tokenize, without_names
 
 TEXTS = (

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.model.work import Node, RefreshGroup, Unit
 from pgtrickle.scheduler.graph import Graph, held
 from pgtrickle.scheduler.units import Deferred, Plan, TickInput, moving, plan
@@ -382,11 +383,14 @@ def test_calculated_cycle_follows_outer_consumers_or_else_its_changes() -> None:
 
 def test_failed_table_holds_all_that_read_it() -> None:
     graph = Graph.of([*DIAMOND, node(5, T), node(6, 5, 4)])
-    why = "waits for stream table 2: SUSPENDED"
-    assert held(graph, {2: "2: SUSPENDED"}) == {4: why, 6: why}
-    assert held(graph, {2: "2: SUSPENDED", 4: "4: ERROR"}) == {6: "waits for stream table 4: ERROR"}
+    two, four = (
+        Reason.of(ReasonCode.WAITS_FOR_STREAM_TABLE, table=table, status=status)
+        for table, status in (("two", "SUSPENDED"), ("four", "ERROR"))
+    )
+    assert held(graph, {2: two}) == {4: two, 6: two}
+    assert held(graph, {2: two, 4: four}) == {6: four}
     assert held(graph, {}) == {}
-    assert held(Graph.of(CYCLE), {3: "ERROR"}).keys() == {2, 4, 5}
+    assert held(Graph.of(CYCLE), {3: two}).keys() == {2, 4, 5}
 
 
 def test_readers_of_any_relation_are_known() -> None:

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db.statements import statement
+from pgtrickle.model.reasons import Reason, columns
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -28,7 +29,7 @@ class RefreshRecord:
     data_timestamp: datetime
     started_at: datetime
     action: str
-    reason: str | None
+    reason: Reason | None
     initiated_by: str
     delta_rows: int
     requested_at: datetime | None
@@ -75,6 +76,7 @@ def fence(conn: Connection, records: Sequence[RefreshRecord]) -> set[int]:
 
 def write_history(conn: Connection, written: Sequence[CommittedRefresh]) -> None:
     records = [w.record for w in written]
+    reasons = [columns(r.reason) for r in records]
     conn.execute(
         statement("refresh_completed"),
         {
@@ -82,7 +84,9 @@ def write_history(conn: Connection, written: Sequence[CommittedRefresh]) -> None
             "data_timestamps": [r.data_timestamp for r in records],
             "started_at": [r.started_at for r in records],
             "actions": [r.action for r in records],
-            "reasons": [r.reason for r in records],
+            "reason_codes": [r.code for r in reasons],
+            "reason_params": [r.params for r in reasons],
+            "reasons": [r.text for r in reasons],
             "inserted": [w.inserted for w in written],
             "deleted": [w.deleted for w in written],
             "delta_rows": [r.delta_rows for r in records],

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pgtrickle.capture.fingerprint import fingerprints
 from pgtrickle.capture.trigger import CapturedColumn, create_buffer, create_function, create_trigger, function_source
 from pgtrickle.db import Connection, statement, translated
-from pgtrickle.errors import InvariantError, NotDifferentiableError, SourceChangedError, TransientError
+from pgtrickle.errors import InvariantError, SourceChangedError, TransientError
 from pgtrickle.model.identifiers import buffer_name, capture_function_name
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 
 LOCK_TIMEOUT_MS = 100
 DEADLINE_S = 30.0
@@ -104,7 +105,7 @@ def _read(conn: Connection, relid: int, attnums: Collection[int]) -> _State:
     if gone:
         raise SourceChangedError(f"{table} lacks columns that are needed: attribute numbers {gone}")
     if foreign:
-        raise NotDifferentiableError(f"{foreign} of {table} is not a plain table; its changes cannot be captured")
+        raise NotDifferentiableError(Reason.of(ReasonCode.CHILD_NOT_TABLE, child=foreign, relation=table))
     captured = tuple(CapturedColumn(**c) for c in columns)
     return _State(table, recorded, captured, buffer, source, tuple(triggers), tuple(strays), wakes)
 

@@ -12,7 +12,7 @@ EXIT_TRY_AGAIN = 75
 def main() -> None:
     """The `pgtrickle` command. Errors are printed as one line here, so that no command needs its own handling."""
     from pgtrickle.cli.app import app
-    from pgtrickle.errors import PgtrickleError, TransientError
+    from pgtrickle.errors import NO_SUCH_DATABASE, NO_SUCH_ROLE, PgtrickleError, TransientError
 
     try:
         app(prog_name="pgtrickle")
@@ -21,7 +21,7 @@ def main() -> None:
             raise
         _print_error(error.one_line())
         # For a running fleet a missing database or role is a lost connection; on the command line it is a typing error.
-        again = isinstance(error, TransientError) and not error.message.endswith(" does not exist")
+        again = isinstance(error, TransientError) and error.sqlstate not in (NO_SUCH_DATABASE, NO_SUCH_ROLE)
         sys.exit(EXIT_TRY_AGAIN if again else EXIT_REFUSED)
     except BrokenPipeError:
         # The reader (head, a closed terminal) has gone; prevent an error message of the interpreter at exit.

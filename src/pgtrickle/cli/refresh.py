@@ -45,7 +45,7 @@ def refresh(
             "deleted": o.deleted,
             "ms": round(sum(o.timings.values())),
             "error": o.error.one_line() if o.error is not None else None,
-            "reason": o.reason,
+            "reason": o.reason and str(o.reason),
         }
         for o in outcomes
     ]

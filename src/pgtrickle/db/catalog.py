@@ -11,6 +11,7 @@ from pgtrickle.db.statements import statement
 from pgtrickle.errors import SourceChangedError
 from pgtrickle.model.catalog import Column, Mirror, Relation, Source, StreamTable
 from pgtrickle.model.flow import Cut, Instance
+from pgtrickle.model.reasons import stored
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -73,7 +74,11 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
     fields = [
         *row[:5],
         columns,
-        *row[6:22],
+        *row[6:8],
+        stored(*row[8]),
+        *row[9:15],
+        stored(*row[15]),
+        *row[16:22],
         sources,
         fingerprints,
         *row[23:27],

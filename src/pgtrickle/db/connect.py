@@ -22,6 +22,9 @@ from pgtrickle.db.arrays import ListDumper
 from pgtrickle.db.pooled import PooledConnection, PooledCursor, SessionPooledConnection
 from pgtrickle.db.roundtrip import OwnSession
 from pgtrickle.errors import (
+    AUTHENTICATION_FAILED,
+    NO_SUCH_DATABASE,
+    NO_SUCH_ROLE,
     ConfigError,
     DefinitionError,
     InexactValueError,
@@ -262,9 +265,10 @@ def translate(exc: psycopg.Error) -> PgtrickleError:
         # No answer from a server: refused, lost, or misuse of the driver.
         lost = isinstance(exc, psycopg.OperationalError | psycopg.InterfaceError)
         kind = TransientError if lost else InvariantError
-        if "password authentication failed" in message or "no password supplied" in message:
+        state = _refused_state(message)
+        if state == AUTHENTICATION_FAILED:
             kind = ConfigError
-        return kind(message, hint=hint)
+        return kind(message, hint=hint, sqlstate=state)
     message = f"{message} [{state}]"
     if state == "40001":
         kind = LostRaceError
@@ -281,7 +285,16 @@ def translate(exc: psycopg.Error) -> PgtrickleError:
     else:
         # 42* and 0A: the text; 22*, 23*, 54*, P0001: what the query does with its data
         kind = DefinitionError
-    return kind(message, hint=hint)
+    return kind(message, hint=hint, sqlstate=state)
+
+
+def _refused_state(message: str) -> str | None:
+    """Why a server refused a connection. The driver keeps the server's words alone, without their SQLSTATE."""
+    if "password authentication failed" in message or "no password supplied" in message:
+        return AUTHENTICATION_FAILED
+    if message.endswith(" does not exist"):
+        return NO_SUCH_ROLE if 'role "' in message else NO_SUCH_DATABASE
+    return None
 
 
 @contextmanager

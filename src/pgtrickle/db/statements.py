@@ -17,6 +17,7 @@ INSTALL_ORDER = (
     "catalog/control",
     "catalog/mirrors",
     "catalog/subscribers",
+    "reasons/reasons",
     "names/names",
     "names/session",
     "trust/inspect",
@@ -47,6 +48,7 @@ INSTALL_ORDER = (
     "define/applied",
     "privileges",
     "earlier",
+    "reasons/earlier",
 )
 
 

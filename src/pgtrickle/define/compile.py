@@ -19,8 +19,9 @@ from pgtrickle.db.connect import translated
 from pgtrickle.define import operators as meaning
 from pgtrickle.define.author_query import QueryDescriber, unreadable, with_copies
 from pgtrickle.define.storage import groups_of, null_state, target_of
-from pgtrickle.errors import DefinitionError, NotDifferentiableError
+from pgtrickle.errors import DefinitionError
 from pgtrickle.model.catalog import Relation, StreamTable
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.model.session import evaluated, other_formats
 from pgtrickle.pipeline.codec import UNFORMATTED, SqlType, encoded, exact
 from pgtrickle.pipeline.parse.query import parse
@@ -53,11 +54,11 @@ class Compiled:
     target: Target
     stages: RefreshStages
     groups: Groups | None
-    reason: str | None
+    reason: Reason | None
     explanation: dict[str, Any]
     kept: TopK | None = None
     settings: Mapping[str, str] = field(default_factory=dict)  # of the author, under which statements are evaluated
-    meant: dict[str, str | None] | None = None  # what the text means, for the plan (define/operators.py)
+    meant: dict[str, Any] | None = None  # what the text means, for the plan (define/operators.py)
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
     copies: tuple[Copy, ...] = ()  # what the author's session needs to load it
     texts: StatementCache = field(default_factory=StatementCache, compare=False, repr=False)  # of change statements
@@ -88,9 +89,9 @@ class Compilation:
     table: StreamTable
     cycle: frozenset[int] = frozenset()
     settings: Mapping[str, str] = field(default_factory=dict)
-    meant: dict[str, str | None] | None = None
+    meant: dict[str, Any] | None = None
     formats: Mapping[str, str] = field(default_factory=dict)
-    only_whole: str | None = None
+    only_whole: Reason | None = None
     is_folded: bool = True
     plan: Plan | None = None
     template: Template | None = None
@@ -122,7 +123,7 @@ def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = 
             elif state.table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or (cycle and not state.formats):
                 raise
             else:
-                full = full_refresh(conn, state.table, error.message, is_formatted=bool(state.formats))
+                full = full_refresh(conn, state.table, error.reason, is_formatted=bool(state.formats))
                 return replace(full, settings=state.settings, meant=state.meant)
     return _compiled(state)
 
@@ -154,7 +155,7 @@ def check_formats(state: Compilation) -> Compilation:
     """Refuses a query that makes texts of values, in formats of its author that are not ours."""
     if state.formats:
         listed = ", ".join(f"{name} {value}" for name, value in sorted(state.formats.items()))
-        reason = f"the query makes texts of values, and its author's session had {listed}"
+        reason = Reason.of(ReasonCode.AUTHOR_FORMATS, formats=listed)
         raise NotDifferentiableError(reason, hint="use to_char() and the like, or define it with the usual formats")
     return state
 
@@ -165,13 +166,11 @@ def check_mode(state: Compilation) -> Compilation:
     if state.only_whole is not None:
         raise NotDifferentiableError(state.only_whole)
     if table.refresh_mode == "FULL":
-        raise NotDifferentiableError("refresh_mode is FULL")
+        raise NotDifferentiableError(Reason.of(ReasonCode.REFRESH_MODE_FULL))
     if table.effective_mode == "FULL" and table.mode_reason:
         raise NotDifferentiableError(table.mode_reason)
     if table.runs_as_author and with_copies(state.conn, table, table.query)[1]:
-        raise NotDifferentiableError(
-            f"its query is evaluated as {table.author}, for whom tables of other databases are copied each time"
-        )
+        raise NotDifferentiableError(Reason.of(ReasonCode.AUTHOR_COPIES, author=table.author))
     return state
 
 
@@ -214,8 +213,7 @@ def explain_template(state: Compilation) -> Compilation:
     explanation = _explained(state.conn, refresh_stages(state.template, is_mirror=state.table.mirror is not None))
     length = len(explanation["leaves"][0])
     if state.table.refresh_mode == "AUTO" and length > MOST_CHARACTERS:
-        reason = f"its changes take a statement of {length:,} characters, which PostgreSQL would analyse for seconds"
-        raise NotDifferentiableError(f"{reason} (refresh_mode DIFFERENTIAL takes it nevertheless)")
+        raise NotDifferentiableError(Reason.of(ReasonCode.STATEMENT_TOO_LONG, length=length))
     return replace(state, explanation=explanation)
 
 
@@ -223,9 +221,9 @@ def check_cycle(state: Compilation) -> Compilation:
     """Refuses a member of a cycle whose mode or session does not let the fixpoint be computed."""
     table = state.table
     if table.runs_as_author:
-        found = "its query is evaluated by a session of its author, which does not see what the steps have written"
+        found = Reason.of(ReasonCode.AUTHOR_SESSION)
     elif table.refresh_mode not in ("AUTO", "FULL"):
-        found = f"its refresh_mode is {table.refresh_mode}"
+        found = Reason.of(ReasonCode.MODE_IN_CYCLE, mode=table.refresh_mode)
     elif table.mode_reason is not None and table.effective_mode == "FULL":
         found = table.mode_reason
     else:
@@ -237,7 +235,7 @@ def check_monotone(state: Compilation) -> Compilation:
     """Refuses a member of a cycle whose query is not monotone: the cycle would have no least fixpoint."""
     assert state.plan is not None
     found = obstacle(state.plan, lambda sql: [SqlType(*row) for row in catalog.describe(state.conn, sql)])
-    found = f"its query uses {found}" if found is not None else _hidden(state.plan, state.cycle)
+    found = found or _hidden(state.plan, state.cycle)
     if found is not None:
         raise _no_fixpoint(state.table, found)
     return state
@@ -295,8 +293,8 @@ def _refusals(state: Compilation) -> Iterator[None]:
             yield
     except DefinitionError as error:
         QueryDescriber(state.conn, state.table).plan(state.table.query)
-        is_operator = "[42883]" in error.message and bool(meaning.own_types(state.conn))
-        raise NotDifferentiableError(meaning.NO_OPERATOR if is_operator else error.message, hint=error.hint) from error
+        reason = meaning.refused(error, has_own_types=bool(meaning.own_types(state.conn)))
+        raise NotDifferentiableError(reason, hint=error.hint) from error
 
 
 def _compiled(state: Compilation) -> Compiled:
@@ -322,27 +320,27 @@ def _compiled(state: Compilation) -> Compiled:
 def _explained(conn: Connection, stages: RefreshStages) -> dict[str, Any]:
     """Tables of other databases by their own names: those of mirrors tell nobody anything."""
     explanation = explain(stages)
-    if stages.changes is not None and any("Scan pgtrickle_changes." in line for line in explanation["tree"]):
-        for mirror, origin in catalog.origin_names(conn, stages.changes.read.relids).items():
+    changes = stages.changes
+    if changes is not None and any(s.relation.schema == "pgtrickle_changes" for s in scans(changes.read.template.plan)):
+        for mirror, origin in catalog.origin_names(conn, changes.read.relids).items():
             told = f"Scan {origin} (mirrored here as {mirror}):"
             explanation["tree"] = [line.replace(f"Scan {mirror}:", told) for line in explanation["tree"]]
     return explanation
 
 
-def _no_fixpoint(table: StreamTable, found: str) -> NotDifferentiableError:
+def _no_fixpoint(table: StreamTable, why: Reason) -> NotDifferentiableError:
     return NotDifferentiableError(
-        f"{table.full_name} reads itself through other stream tables, and {found}: that has no least fixpoint, "
-        "or none that can be found step by step",
+        Reason.of(ReasonCode.NO_FIXPOINT, table=table.full_name, why=why),
         hint="do it in a stream table outside of the cycle, which reads the cycle or is read by it",
     )
 
 
-def _hidden(plan: Plan, cycle: frozenset[int]) -> str | None:
+def _hidden(plan: Plan, cycle: frozenset[int]) -> Reason | None:
     for scan in scans(plan):
         names = {c.attnum: c.name for c in scan.relation.columns}
         for attnum, _ in scan.exposes:
             if scan.relation.relid in cycle and names[attnum].startswith("__pgt_"):
-                return f"its query reads the hidden column {names[attnum]} of {scan.relation.name}"
+                return Reason.of(ReasonCode.HIDDEN_COLUMN, column=names[attnum], relation=scan.relation.name)
     return None
 
 
@@ -363,7 +361,7 @@ def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) ->
     return parse(table.query, find, used, functions, folded=folded)
 
 
-def full_refresh(conn: Connection, table: StreamTable, reason: str, *, is_formatted: bool = False) -> Compiled:
+def full_refresh(conn: Connection, table: StreamTable, reason: Reason, *, is_formatted: bool = False) -> Compiled:
     """A table whose query is evaluated whole. `is_formatted`: under formats of its author that are not ours."""
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
     texts = [
@@ -374,5 +372,5 @@ def full_refresh(conn: Connection, table: StreamTable, reason: str, *, is_format
     query, copies = with_copies(conn, table, table.query) if table.runs_as_author else (table.query, ())
     load = f"SELECT {row} FROM ({query}) AS q({names})"
     stages = RefreshStages(LoadStage(load))
-    explanation = {**explain(stages), "reason": reason}
+    explanation = {**explain(stages), "reason": str(reason)}
     return Compiled(target_of(table), stages, None, reason, explanation, copies=copies)

@@ -23,6 +23,7 @@ from pgtrickle.db.statements import statement
 from pgtrickle.define.cross_database import OriginTable, ensure_mirror, find_table, require_columns
 from pgtrickle.define.renames import typed_text
 from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
+from pgtrickle.model.reasons import Reason, ReasonCode, named
 from pgtrickle.model.texts import same_text
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.text.references import references_to
@@ -109,20 +110,20 @@ def _candidate(row: Sequence[Any]) -> _Candidate:
 
 def _serve(home: Connection, dsn: str, origins: OriginSessions, pgt_id: int, candidates: Sequence[_Candidate]) -> int:
     found: dict[int, OriginTable] = {}
-    reason: str | None = None
+    reason: Reason | None = None
     for candidate in candidates:
         try:
             found[candidate.relid] = _origin(dsn, origins, candidate)
         except TransientError:
             raise
         except PgtrickleError as error:
-            reason = reason or f"{candidate.label}: {error.message}"
+            reason = reason or Reason.of(ReasonCode.READ_AS_IS, table=candidate.label, error=error.message)
     unserved = [c for c in candidates if c.mirror is None]
     moved_away = [c for c in candidates if c.mirror is not None and not c.is_served_by(found.get(c.relid))]
     if moved_away:
         return _alter(home, pgt_id, moved_away, {})
     if reason is not None and len(unserved) == len(candidates):
-        home.execute(statement("mode_reason"), {"id": pgt_id, "reason": f"{reason}; so it is read as it is"})
+        home.execute(statement("mode_reason"), {"id": pgt_id, **named(reason)})
         return 0
     if unserved:
         return _alter(home, pgt_id, unserved, found)

@@ -12,14 +12,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db.connect import SAFE_PATH, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.define.author_query import looked_at
-from pgtrickle.errors import DefinitionError, NotDifferentiableError, SourceChangedError
+from pgtrickle.errors import NO_SUCH_FUNCTION, DefinitionError, SourceChangedError
 from pgtrickle.model.catalog import Relation, StreamTable
 from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.text import implicit_operators as implicit
 from pgtrickle.pipeline.text.node_tree import implicitly_converted_type
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 _VIEW = "__pgt_meaning"
 _BUILT_IN = "OPERATOR(pg_catalog.=)"
 _MOST_TRIES = 4_000
-NO_OPERATOR = "to follow changes, values would have to be compared whose type has no operators in pg_catalog"
 # Objects that PostgreSQL itself made have smaller numbers.
 FIRST_OF_USERS = 16384
 
@@ -40,7 +40,7 @@ class ResolvedQuery:
     changes as it is written now."""
 
     query: str
-    only_whole: str | None = None
+    only_whole: Reason | None = None
 
 
 def mark(table: StreamTable) -> str:
@@ -55,7 +55,7 @@ def meant(conn: Connection, table: StreamTable) -> ResolvedQuery:
         return ResolvedQuery(table.query)
     known = (table.plan or {}).get("meant")
     if isinstance(known, dict) and known.get("mark") == mark(table):
-        return ResolvedQuery(known["query"] or table.query, known["only_whole"])
+        return ResolvedQuery(known["query"] or table.query, _kept_reason(known["only_whole"]))
     try:
         return explicit(conn, table.query, table.operators, table.session_settings.get("search_path"), table)
     except NotDifferentiableError as error:
@@ -68,10 +68,17 @@ def as_meant(table: StreamTable, found: ResolvedQuery) -> StreamTable:
     return replace(written, plan={**(table.plan or {}), "meant": kept(written, found)})
 
 
-def kept(table: StreamTable, found: ResolvedQuery) -> dict[str, str | None]:
+def kept(table: StreamTable, found: ResolvedQuery) -> dict[str, Any]:
     """For the plan."""
     query = found.query if found.query != table.query else None
-    return {"mark": mark(table), "query": query, "only_whole": found.only_whole}
+    return {"mark": mark(table), "query": query, "only_whole": found.only_whole and found.only_whole.to_json()}
+
+
+def _kept_reason(kept: dict[str, Any] | str | None) -> Reason | None:
+    """From a plan. Plans from before reasons had codes have the text of the only one that there was."""
+    if isinstance(kept, str):
+        return Reason.of(ReasonCode.ROW_OPERATOR)
+    return None if kept is None else Reason.from_json(kept)
 
 
 def view_explicit(conn: Connection, relation: Relation, table: StreamTable) -> Relation:
@@ -84,7 +91,7 @@ def view_explicit(conn: Connection, relation: Relation, table: StreamTable) -> R
         return relation
     found = explicit(conn, relation.query.strip().rstrip(";"), operators, None, table)
     if found.only_whole is not None:
-        raise NotDifferentiableError(f"view {relation.name}: {found.only_whole}")
+        raise NotDifferentiableError(Reason.of(ReasonCode.IN_VIEW, view=relation.name, why=found.only_whole))
     return replace(relation, query=found.query)
 
 
@@ -111,7 +118,7 @@ def explicit(
                 return found
     names = ", ".join(name for *_, name in theirs) or "one of pg_catalog"
     raise NotDifferentiableError(
-        f"the query compares by an operator that its text does not name, and cannot be written with it: {names}",
+        Reason.of(ReasonCode.UNNAMED_OPERATOR, operators=names),
         hint="write the comparison with the operator, as in ON a.x OPERATOR(schema.=) b.x, and alter the query",
     )
 
@@ -143,7 +150,7 @@ class _Writer:
                 return ResolvedQuery(query, only_whole)
         return None
 
-    def _places(self, text: str, left_alone: frozenset[str]) -> tuple[str, str | None] | None:
+    def _places(self, text: str, left_alone: frozenset[str]) -> tuple[str, Reason | None] | None:
         only_whole = None
         before = self.wanted
         for number in range(len(implicit.implicit_comparisons(text)) - 1, -1, -1):
@@ -157,7 +164,7 @@ class _Writer:
             if has_own or place.kind == "USING":
                 text, before = new, now
             if has_own and not place.is_maintained:
-                only_whole = "IN compares several columns at once, one of them by an operator that is not in pg_catalog"
+                only_whole = Reason.of(ReasonCode.ROW_OPERATOR)
         return text.replace(_BUILT_IN, "="), only_whole
 
     def _place(
@@ -218,14 +225,20 @@ def compared_otherwise(
     types: dict[int, tuple[int, str]],
     statements: Sequence[str],
     relids: Collection[int],
-) -> str | None:
+) -> Reason | None:
     """Why statements of ours do not compare values of these types as the types do."""
     bases = {oid: base for oid, (base, _) in types.items()}
     for text in dict.fromkeys(statements):
         found = _tree(conn, table, f"SELECT 1 AS one FROM ({text}) AS statement", relids=relids)
         if found is not None and (oid := implicitly_converted_type(found[0], bases)) is not None:
-            return (
-                f"values of type {types[oid][1]} would have to be compared to follow changes, and equal ones may be "
-                "written differently"
-            )
+            return Reason.of(ReasonCode.TYPE_COMPARED, type=types[oid][1])
     return None
+
+
+def refused(error: DefinitionError, *, has_own_types: bool) -> Reason:
+    """Why PostgreSQL refuses a statement of ours. `has_own_types`: see own_types()."""
+    if isinstance(error, NotDifferentiableError):
+        return error.reason
+    if has_own_types and error.sqlstate == NO_SUCH_FUNCTION:
+        return Reason.of(ReasonCode.NO_OPERATOR)
+    return Reason.of(ReasonCode.POSTGRESQL_REFUSES, message=error.message)

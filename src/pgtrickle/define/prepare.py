@@ -21,6 +21,7 @@ from pgtrickle.define.prove import prove_delta_statements
 from pgtrickle.define.renames import ANEW, follow_origin, follow_renames, has_renamed, is_renamed_there
 from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
+from pgtrickle.model.reasons import Reason, named
 from pgtrickle.model.texts import same_text
 from pgtrickle.pipeline.templates.explain import plan_words
 from pgtrickle.pipeline.text.tokens import without_names
@@ -43,7 +44,7 @@ CAPTURE_SECONDS = 0.3  # for a lock on a source; who does not get it tries again
 
 
 def prepare(
-    conn: Connection, table: StreamTable, *, reload: str | None = None, cycle: frozenset[int] = frozenset()
+    conn: Connection, table: StreamTable, *, reload: Reason | None = None, cycle: frozenset[int] = frozenset()
 ) -> tuple[StreamTable, Compiled]:
     """Idempotent. `cycle`: the relations of its cycle, if it is in one. Returns the table, too: its query goes by the
     names that its sources have now.
@@ -63,7 +64,7 @@ def prepare(
 
 
 def _ready(
-    conn: Connection, table: StreamTable, reload: str | None, cycle: frozenset[int], *, is_renamed: bool
+    conn: Connection, table: StreamTable, reload: Reason | None, cycle: frozenset[int], *, is_renamed: bool
 ) -> Compiled:
     judge(conn, table, reload)
     # Views before they are compiled, names after: what changes in between does not have the fingerprint noted here.
@@ -79,7 +80,7 @@ def _ready(
 
 
 def prepare_mirror(
-    origin: Connection, home: Connection, table: StreamTable, reader: MirrorReader, *, reload: str | None = None
+    origin: Connection, home: Connection, table: StreamTable, reader: MirrorReader, *, reload: Reason | None = None
 ) -> tuple[StreamTable, Compiled]:
     """The same for a mirror: its source is captured at its origin, where it is known as a reader from then on.
 
@@ -100,7 +101,7 @@ def prepare_mirror(
 
 
 def _mirror_ready(
-    origin: Connection, home: Connection, table: StreamTable, reader: MirrorReader, reload: str | None
+    origin: Connection, home: Connection, table: StreamTable, reader: MirrorReader, reload: Reason | None
 ) -> Compiled:
     mirror = table.mirror
     assert mirror is not None
@@ -153,7 +154,7 @@ def _settled(
     home: Connection,
     table: StreamTable,
     compiled: Compiled,
-    reload: str | None,
+    reload: Reason | None,
     *,
     is_renamed: bool = False,
 ) -> Compiled:
@@ -183,7 +184,7 @@ def is_judged(table: StreamTable) -> bool:
     return table.plan is not None and table.plan.get("code") == table.code
 
 
-def judge(conn: Connection, table: StreamTable, reload: str | None = None) -> None:
+def judge(conn: Connection, table: StreamTable, reload: Reason | None = None) -> None:
     """Raises when the query reaches code that must not run with the privileges that it is evaluated with. Before
     anything is compiled: PostgreSQL calls functions of constants when it plans."""
     if reload is None and is_judged(table):
@@ -194,7 +195,7 @@ def judge(conn: Connection, table: StreamTable, reload: str | None = None) -> No
         looking.execute(statement("still_trusted"), asked)
 
 
-def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> str | None:
+def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> Reason | None:
     """Raises when the query's text reads other tables or columns than it did when the table was defined. Returns why it
     cannot be maintained from changes, if so.
 
@@ -223,7 +224,7 @@ class _Meaning:
 
     reads: tuple[tuple[int, str, tuple[int, ...]], ...]
     types: tuple[tuple[int, int, str], ...]
-    obstacle: str | None
+    obstacle: Reason | None
     stranger: str | None
 
 
@@ -233,9 +234,9 @@ def _meaning(conn: Connection, table: StreamTable, query: str) -> _Meaning:
         rows = looking.execute(statement("reads"), probe).fetchall()
         types = looking.execute(statement("probe_types"), probe).fetchall()
         asked = {**probe, "id": None if table.mirror is not None else table.pgt_id}
-        obstacle, stranger = (looking.execute(statement("still_usable"), asked).fetchone() or (None, None))[:2]
+        found, stranger = (looking.execute(statement("still_usable"), asked).fetchone() or (None, None))[:2]
     reads = tuple((relid, name, tuple(columns)) for relid, name, columns in rows if name not in copies)
-    return _Meaning(reads, tuple(types), None if obstacle is None else str(obstacle), stranger)
+    return _Meaning(reads, tuple(types), None if found is None else Reason.from_json(found), stranger)
 
 
 def _require_same_types(table: StreamTable, query: str, types: Sequence[tuple[int, int, str]]) -> None:
@@ -276,7 +277,7 @@ def _captured(
     return found
 
 
-def _expect(conn: Connection, table: StreamTable, found: dict[int, str | None], reload: str | None) -> None:
+def _expect(conn: Connection, table: StreamTable, found: dict[int, str | None], reload: Reason | None) -> None:
     """A table that is about to be loaded takes over the sources' present state; its load finds it or prepares again."""
     with conn.transaction():
         if not _is_to_be_loaded(conn, table, reload):
@@ -289,21 +290,17 @@ def _expect(conn: Connection, table: StreamTable, found: dict[int, str | None], 
         )
 
 
-def _is_to_be_loaded(conn: Connection, table: StreamTable, reload: str | None) -> bool:
+def _is_to_be_loaded(conn: Connection, table: StreamTable, reload: Reason | None) -> bool:
     """Holds the catalog's row until the end of the transaction; `reload` is a reason to mark it."""
     row = conn.execute(
         "SELECT needs_reinit OR NOT is_populated FROM pgtrickle.pgt_stream_tables "
         "WHERE pgt_id = %s AND definition_version = %s FOR UPDATE",
         (table.pgt_id, table.definition_version),
     ).fetchone()
-    if row is None or not (row[0] or reload):
+    if row is None or not (row[0] or reload is not None):
         return False
-    if reload:
-        conn.execute(
-            "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, epoch = epoch + 1, "
-            "reinit_reason = coalesce(reinit_reason, %s) WHERE pgt_id = %s",
-            (reload, table.pgt_id),
-        )
+    if reload is not None:
+        conn.execute(statement("reinit_marked"), {"id": table.pgt_id, **named(reload)})
     return True
 
 
@@ -325,7 +322,7 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, *, is_rena
             "version": table.definition_version,
             "plan": json.dumps(plan),
             "mode": _mode(table, compiled),
-            "reason": compiled.reason,
+            **named(compiled.reason),
             "stays": stays,
         }
         moved = conn.execute(statement("plan_recorded"), recorded).rowcount
@@ -355,7 +352,11 @@ def _layout(compiled: Compiled) -> list[object]:
         state = [t.name for t in compiled.groups.key_types]
         state += [(c.name, c.type, c.fold) for c in compiled.groups.state]
     # A mirror of before, whose rows have Spark's identity, is loaded anew.
-    return [state, compiled.reason, *(["identity by the database"] if compiled.target.is_mirror else [])]
+    return [
+        state,
+        compiled.reason and compiled.reason.to_json(),
+        *(["identity by the database"] if compiled.target.is_mirror else []),
+    ]
 
 
 def _hashed(parts: list[object]) -> str:

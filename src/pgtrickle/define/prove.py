@@ -10,8 +10,9 @@ from pgtrickle.define import operators as meaning
 from pgtrickle.define.author_query import QueryDescriber
 from pgtrickle.define.compile import Compiled, full_refresh
 from pgtrickle.define.storage import null_state, without_storage
-from pgtrickle.errors import DefinitionError, NotDifferentiableError
+from pgtrickle.errors import DefinitionError
 from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.reasons import NotDifferentiableError, Reason
 from pgtrickle.pipeline.templates.explain import sample_statements
 from pgtrickle.pipeline.templates.stages import ReadStage
 from pgtrickle.pipeline.templates.template import FoldTemplate, Template
@@ -30,7 +31,8 @@ def prove_delta_statements(conn: Connection, table: StreamTable, compiled: Compi
     if template is None:
         return compiled
     statements = _statements(template, are_copied=table.runs_as_author)
-    reason, hint = None, None
+    reason: Reason | None = None
+    hint: str | None = None
     types = meaning.own_types(conn)
     try:
         with translated(), conn.transaction():
@@ -38,9 +40,7 @@ def prove_delta_statements(conn: Connection, table: StreamTable, compiled: Compi
         if types:
             reason = meaning.compared_otherwise(conn, table, types, statements, sorted(template.relids))
     except DefinitionError as error:
-        reason, hint = error.message, error.hint
-        if types and "[42883]" in reason:  # no such operator
-            reason = meaning.NO_OPERATOR
+        reason, hint = meaning.refused(error, has_own_types=bool(types)), error.hint
     if reason is None:
         return compiled
     if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or compiled.cycle:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pgtrickle.db import Connection
 from pgtrickle.definitions import present
 from pgtrickle.definitions.changes import OptionChange
-from pgtrickle.definitions.present import PendingTable, StoredTable, sqlstate
+from pgtrickle.definitions.present import PendingTable, StoredTable
 from pgtrickle.definitions.sqlfile import trimmed
 from pgtrickle.definitions.wanted import DEFAULTS, Definition, Option
 from pgtrickle.errors import PgtrickleError
@@ -60,7 +60,7 @@ def new_query(conn: Connection, have: StoredTable, definition: Definition) -> st
         new = present.normalised(conn, definition.query)
     except PgtrickleError as error:
         # This server cannot parse tables of other databases: compared as typed.
-        if sqlstate(error) != "0A000" or not re.search(r'".+\..+\..+"', error.message):
+        if error.sqlstate != "0A000" or not re.search(r'".+\..+\..+"', error.message):
             raise
         return None if trimmed(have.typed_query) == definition.query else definition.query
     if have.is_renamed:

@@ -93,11 +93,6 @@ def normalised(conn: Connection, query: str) -> str:
     return text
 
 
-def sqlstate(error: BaseException) -> str | None:
-    """Of an error that `translated` or `placed` has raised."""
-    return getattr(error.__cause__, "sqlstate", None)
-
-
 @contextmanager
 def placed(at: FilePosition) -> Iterator[None]:
     """Adds file and line to errors that leave this block."""
@@ -105,4 +100,4 @@ def placed(at: FilePosition) -> Iterator[None]:
         with translated():
             yield
     except PgtrickleError as error:
-        raise type(error)(f"{at}: {error.message}", hint=error.hint) from error.__cause__
+        raise type(error)(f"{at}: {error.message}", hint=error.hint, sqlstate=error.sqlstate) from error.__cause__

@@ -14,7 +14,7 @@ from pgtrickle.definitions import present
 from pgtrickle.definitions.changes import ADOPT, ALTER, CREATE, DROP, REPLACE, Change
 from pgtrickle.definitions.compare import Alteration, as_asked, differences, is_asked, new_query, stored
 from pgtrickle.definitions.order import Name, mentions, upstream_first
-from pgtrickle.definitions.present import StoredTable, placed, sqlstate
+from pgtrickle.definitions.present import StoredTable, placed
 from pgtrickle.definitions.wanted import DEFAULTS, Definition, FilePosition, Option
 from pgtrickle.errors import DefinitionError, PgtrickleError, RefusedError, TransientError
 from pgtrickle.model.identifiers import qualified
@@ -89,9 +89,9 @@ class TableWork:
                 except PgtrickleError as error:
                     if isinstance(error, TransientError):
                         raise
-                    if sqlstate(error) in _MISSING:
+                    if error.sqlstate in _MISSING:
                         early[name] = error
-                    elif sqlstate(error) == _STILL_READ and name in self.now:
+                    elif error.sqlstate == _STILL_READ and name in self.now:
                         self._replace([name], name, error)
                     else:
                         self.refused[name] = self._located(name, error)
@@ -269,7 +269,7 @@ class TableWork:
         for name, error in early.items():
             late = sorted(mentions(self.wanted[name].query, self.reshaped))
             absent = sorted(mentions(self.wanted[name].query, self.pending | self.later.keys()) - {name})
-            if sqlstate(error) == _MISSING_COLUMN and late:
+            if error.sqlstate == _MISSING_COLUMN and late:
                 if self._replace(late, name, error):
                     return
             elif absent:
@@ -282,11 +282,11 @@ class TableWork:
         definition = self.wanted[name]
         at = definition.at
         line = None
-        if (sqlstate(error) or "").startswith(_PARSER):
+        if (error.sqlstate or "").startswith(_PARSER):
             line = line_of_error(self.conn, definition.query)
         if line is not None:
             at = replace(definition.query_at, line=definition.query_at.line + line)
-        return type(error)(f"{at}: {error.message}", hint=hint or error.hint)
+        return type(error)(f"{at}: {error.message}", hint=hint or error.hint, sqlstate=error.sqlstate)
 
     def _noted(self, name: Name, set_name: str | None, unset: list[str] | None = None) -> StoredTable:
         row = self.conn.execute("SELECT pgtrickle._find(%s)", [qualified(*name)]).fetchone()

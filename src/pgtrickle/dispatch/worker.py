@@ -40,12 +40,13 @@ from pgtrickle.errors import (
 )
 from pgtrickle.mirror.manage import MirrorManager
 from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.model.work import Unit
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh.cost_history import CostHistoryCache
 from pgtrickle.refresh.cost_model import Limits
 from pgtrickle.refresh.cycle import CycleRefresher
-from pgtrickle.refresh.decide import NO_DATA, PREPARE, TRUNCATED
+from pgtrickle.refresh.decide import NO_DATA, PREPARE
 from pgtrickle.refresh.failures import record_failure
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.settings import Settings
@@ -282,7 +283,7 @@ class Worker:
                 self._not_read(outcome, started)
             elif outcome.action != NO_DATA:
                 self._done(outcome)
-                if outcome.reason == TRUNCATED:
+                if outcome.reason is not None and outcome.reason.code is ReasonCode.SOURCE_TRUNCATED:
                     # Or a column that only others read is gone, and the capture function can but say "changed".
                     failed.append(self._prepare(outcome.table))
         if again:
@@ -298,7 +299,7 @@ class Worker:
         self.cache.drop(outcome.table.pgt_id)
         return self._prepare(outcome.table, reload=outcome.reason)
 
-    def _prepare(self, table: StreamTable, *, reload: str | None = None) -> Outcome | None:
+    def _prepare(self, table: StreamTable, *, reload: Reason | None = None) -> Outcome | None:
         """None: the table can be refreshed."""
         started = datetime.now(UTC)
         try:
@@ -317,7 +318,12 @@ class Worker:
         self._held[table.pgt_id] = (version(table), compiled)
         log.info(
             "Compiled",
-            extra=event(PLAN_COMPILED, database=self.name, table=table.full_name, full_because=compiled.reason),
+            extra=event(
+                PLAN_COMPILED,
+                database=self.name,
+                table=table.full_name,
+                full_because=compiled.reason and str(compiled.reason),
+            ),
         )
         return None
 
@@ -325,9 +331,10 @@ class Worker:
         """A long transaction on a source is nobody's fault and may take hours: said, not counted."""
         with translated():
             self.writer.execute(
-                "UPDATE pgtrickle.pgt_stream_tables SET last_error_message = %s "
-                "WHERE pgt_id = %s AND last_error_message IS DISTINCT FROM %s",
-                (error.one_line(), table.pgt_id, error.one_line()),
+                "UPDATE pgtrickle.pgt_stream_tables SET last_error_code = %(code)s, last_error_message = %(message)s "
+                "WHERE pgt_id = %(id)s AND (last_error_code, last_error_message) IS DISTINCT FROM "
+                "(%(code)s, %(message)s)",
+                {"id": table.pgt_id, "code": error.code, "message": error.one_line()},
             )
         log.warning(
             "Not ready yet",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import DefinitionError, NotDifferentiableError
+from pgtrickle.errors import DefinitionError
+from pgtrickle.model.reasons import NotDifferentiableError
 from pgtrickle.pipeline.text.tokens import without_constants
 
 if TYPE_CHECKING:

@@ -24,12 +24,13 @@ from pgtrickle.define.operators import as_meant, meant
 from pgtrickle.define.prepare import is_judged
 from pgtrickle.define.privileges import lost_privilege
 from pgtrickle.define.renames import has_renamed
-from pgtrickle.errors import ConfigError, DefinitionError, NotDifferentiableError, SourceChangedError, TransientError
+from pgtrickle.errors import ConfigError, DefinitionError, SourceChangedError, TransientError
 from pgtrickle.maintain.oracle import AS_KEPT, AS_OF, AS_TYPED, TIES_DECIDED, as_typed
 from pgtrickle.mirror.verify import compare_mirror
 from pgtrickle.model.catalog import Column, StreamTable
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.model.identifiers import qualified, quote_ident
+from pgtrickle.model.reasons import NotDifferentiableError
 from pgtrickle.model.session import apart
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.codec import (

@@ -22,6 +22,7 @@ from pgtrickle.errors import EngineLostError, OriginAwayError, PgtrickleError, T
 from pgtrickle.mirror.refresh import MirrorRefresher, SharedRefresher
 from pgtrickle.model.catalog import Mirror, StreamTable
 from pgtrickle.model.flow import Frontier
+from pgtrickle.model.reasons import Reason
 from pgtrickle.origin.changes import MirrorRequest, OriginReading
 from pgtrickle.origin.privileges import recheck
 from pgtrickle.origin.sessions import OriginSessions
@@ -202,7 +203,7 @@ class MirrorManager:
         held: dict[int, Compiled] = {}
         failed: list[Outcome] = []
 
-        def prepare(table: StreamTable, reload: str | None = None) -> None:
+        def prepare(table: StreamTable, reload: Reason | None = None) -> None:
             """One whose table has changed there stops, and not the others."""
             held.pop(table.pgt_id, None)
             try:
@@ -237,7 +238,7 @@ class MirrorManager:
         return Limits(max_change_ratio=1.0, max_buffer_rows=self.max_buffer_rows)
 
     def _prepared(
-        self, home: Connection, conn: Connection, table: StreamTable, *, reload: str | None = None
+        self, home: Connection, conn: Connection, table: StreamTable, *, reload: Reason | None = None
     ) -> Compiled:
         table, compiled = prepare_mirror(conn, home, table, self._as_reader(home), reload=reload)
         self._cache.put(table, compiled)

@@ -21,6 +21,7 @@ from pgtrickle.define.renames import is_renamed_there
 from pgtrickle.errors import FencedError, InvariantError, OriginAwayError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable, as_at_origin
 from pgtrickle.model.flow import Cut, Frontier, Pending, Position, Timings
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.origin.changes import MirrorRequest, OriginReading, Place, positions
 from pgtrickle.origin.sessions import render_alike
 from pgtrickle.pipeline.engine import frames
@@ -44,10 +45,7 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
     from pgtrickle.pipeline.engine.spark import SparkEngine
 
-FORGOTTEN = "the origin does not know this mirror any more (detached, or restored from a backup)"
-NETTED = "the origin has netted out changes on both sides of where this mirror is, which it had not been told in time"
 _RENAMED = "a table of the origin was renamed while it was read"
-WENT_BACK = "the origin has been told of a later state than this one (this database was restored from a backup)"
 
 
 class MirrorRefresher(WaveRefresher):
@@ -70,7 +68,8 @@ class MirrorRefresher(WaveRefresher):
         """What is to be done for all of them; or for none, and why not. The epoch tells if another worker moves one of
         them meanwhile."""
         tables = [self._adapted(table) for table in tables]
-        unready = tuple(Outcome(t, PREPARE, FORGOTTEN) for t in tables if t.pgt_id not in self._known)
+        unknown = Reason.of(ReasonCode.MIRROR_UNKNOWN)
+        unready = tuple(Outcome(t, PREPARE, unknown) for t in tables if t.pgt_id not in self._known)
         if unready:
             return PlannedWave((), unready)
         wave = self._plan(tables, moment)
@@ -145,9 +144,9 @@ class MirrorRefresher(WaveRefresher):
             return table
         position = self._known.get(table.pgt_id)
         if position is not None and position.cut is not None and not position.cut.precedes(cut):
-            return replace(table, needs_reinit=True, reinit_reason=WENT_BACK)
+            return replace(table, needs_reinit=True, reinit_reason=Reason.of(ReasonCode.MIRROR_BEHIND))
         if position is not None and not position.allows(cut):
-            return replace(table, needs_reinit=True, reinit_reason=NETTED)
+            return replace(table, needs_reinit=True, reinit_reason=Reason.of(ReasonCode.MIRROR_NETTED))
         return table
 
     def _planned(
@@ -157,7 +156,7 @@ class MirrorRefresher(WaveRefresher):
         planned, most = super()._planned(table, seen, moment, begun), self.limits.max_buffer_rows
         if isinstance(planned, Outcome) or not planned.is_differential or not most or planned.changes <= most:
             return planned
-        decision = Decision(FULL, f"{planned.changes} changes exceed max_buffer_rows ({most})")
+        decision = Decision(FULL, Reason.of(ReasonCode.MAX_BUFFER_ROWS, rows=planned.changes, limit=most))
         return replace(planned, decision=decision)
 
     def _read(self, planned: PlannedRefresh, cut: Cut) -> Read:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from pgtrickle.model.reasons import Reason
+
 REGION = "__pgt_region"  # the hidden column of tables that are replaced region by region
 
 
@@ -92,14 +94,14 @@ class StreamTable:
     columns: tuple[Column, ...]
     refresh_mode: str
     effective_mode: str
-    mode_reason: str | None
+    mode_reason: Reason | None
     schedule: str
     status: str
     is_populated: bool
     frontier: dict[str, dict[str, str]] | None
     epoch: int
     needs_reinit: bool
-    reinit_reason: str | None
+    reinit_reason: Reason | None
     definition_version: int
     plan: dict[str, Any] | None
     refresh_requested_at: datetime | None

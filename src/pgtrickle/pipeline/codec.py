@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Column
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.model.texts import as_text, from_text
 
 BOOL, INT8, INT2, INT4, TEXT, OID, FLOAT4, FLOAT8 = 16, 20, 21, 23, 25, 26, 700, 701
@@ -76,9 +76,7 @@ def key(sql: str, type_: SqlType) -> str:
         return f"(({sql}) + 0::{'float4' if type_.base == FLOAT4 else 'float8'})::text"
     if is_comparable(type_):
         return exact(sql, type_.base)
-    raise NotDifferentiableError(
-        f"grouping by type {type_.name} is not maintained from changes: its text does not decide equality"
-    )
+    raise NotDifferentiableError(Reason.of(ReasonCode.GROUPING_TYPE, type=type_.name))
 
 
 def is_comparable(type_: SqlType) -> bool:

@@ -16,6 +16,8 @@ from itertools import combinations
 from math import ceil
 from statistics import median, median_low
 
+from pgtrickle.model.reasons import Reason, ReasonCode
+
 FULL, DIFFERENTIAL, LOAD = "FULL", "DIFFERENTIAL", "LOAD"  # LOAD: a first load, which says less than a later FULL
 
 # What a changed row costs at least (read, netted by Spark, applied): 0.01 to 0.015 ms in benchmarks/incremental.py.
@@ -104,7 +106,7 @@ class CostInput:
 class Estimate:
     ms: float
     noise: float
-    basis: str
+    basis: Reason
     is_measured: bool = False  # by refreshes that had about as many changes
     is_guess: bool = False  # by a line, beyond or between what was measured
 
@@ -112,7 +114,7 @@ class Estimate:
 @dataclass(frozen=True, slots=True)
 class Choice:
     kind: str
-    reason: str
+    reason: Reason
     predicted_ms: float | None = None
     full_ms: float | None = None
 
@@ -123,47 +125,51 @@ def choose(past: CostHistory, asked: CostInput, limits: Limits) -> Choice:
         return Choice(FULL, beyond)
     full = full_cost(past, asked, limits)
     if full is None:
-        return _silent(asked, "no full refresh is known")
+        return _silent(asked, Reason.of(ReasonCode.NO_FULL_KNOWN))
     known = len(past.differential) + len(past.full)
     if asked.age_s < QUIET_SECONDS:
-        return _silent(asked, f"created less than {QUIET_SECONDS:.0f} s ago")
+        return _silent(asked, Reason.of(ReasonCode.CREATED_RECENTLY, seconds=round(QUIET_SECONDS)))
     if known < limits.prediction_min_samples:
-        return _silent(asked, f"{known} of {limits.prediction_min_samples} refreshes are known")
+        needed = limits.prediction_min_samples
+        return _silent(asked, Reason.of(ReasonCode.TOO_FEW_SAMPLES, known=known, needed=needed))
     recent = _recent(past, asked, limits)
     differential = differential_cost(recent, asked.rows)
     if differential is None:
-        return _silent(asked, f"none of {len(past.differential)} differential refreshes was like it")
+        return _silent(asked, Reason.of(ReasonCode.NONE_ALIKE, known=len(past.differential)))
     return _compared(past, asked, limits, differential, full, len(_alike(recent, asked.rows)))
 
 
-def _beyond_limits(past: CostHistory, asked: CostInput, limits: Limits) -> str | None:
+def _beyond_limits(past: CostHistory, asked: CostInput, limits: Limits) -> Reason | None:
     rows = asked.rows
     if limits.max_buffer_rows and rows > limits.max_buffer_rows:
-        return f"{rows} changes exceed max_buffer_rows ({limits.max_buffer_rows})"
+        return Reason.of(ReasonCode.MAX_BUFFER_ROWS, rows=rows, limit=limits.max_buffer_rows)
     if asked.source_rows >= SMALL_SOURCES and rows > limits.max_change_ratio * asked.source_rows:
-        return (
-            f"{rows} changes in {asked.source_rows:.0f} source rows exceed "
-            f"differential_max_change_ratio ({limits.max_change_ratio})"
-        )
+        size, limit = round(asked.source_rows), str(limits.max_change_ratio)
+        return Reason.of(ReasonCode.MAX_CHANGE_RATIO, rows=rows, source_rows=size, limit=limit)
     if len(_alike(past.differential, rows)) >= ENOUGH_ALIKE:
         return None  # it is known what they take
     least = rows * CHANGE_MS
     if asked.last_full_ms is not None and least > limits.prediction_ratio * asked.last_full_ms:
-        return f"{rows} changes take {least:.0f} ms at least, the last full refresh took {asked.last_full_ms:.0f}"
+        full_ms = round(asked.last_full_ms)
+        return Reason.of(ReasonCode.SLOWER_THAN_FULL, rows=rows, least_ms=round(least), full_ms=full_ms)
     return None
 
 
-def _silent(asked: CostInput, why: str) -> Choice:
-    return Choice(DIFFERENTIAL, f"{asked.rows} changes, no prediction: {why}")
+def _silent(asked: CostInput, why: Reason) -> Choice:
+    return Choice(DIFFERENTIAL, Reason.of(ReasonCode.NO_PREDICTION, rows=asked.rows, why=why))
 
 
 def _compared(
     past: CostHistory, asked: CostInput, limits: Limits, differential: Estimate, full: Estimate, alike: int
 ) -> Choice:
     held = min(max(differential.ms, LEAST * full.ms), MOST * full.ms)
-    numbers = (
-        f"{asked.rows} changes: differential about {differential.ms:.0f} ms ({differential.basis}), "
-        f"full about {full.ms:.0f} ms ({full.basis})"
+    numbers = Reason.of(
+        ReasonCode.PREDICTED,
+        rows=asked.rows,
+        differential_ms=round(differential.ms),
+        differential_basis=differential.basis,
+        full_ms=round(full.ms),
+        full_basis=full.basis,
     )
     if past.latest == FULL:
         is_full = held > (1 - BAND) * full.ms
@@ -179,11 +185,13 @@ def _compared(
         and alike < ENOUGH_ALIKE
         and differential.ms <= (AGAIN if alike else FAR) * full.ms
     ):
-        return Choice(DIFFERENTIAL, f"tried, {alike} of {ENOUGH_ALIKE} like it are known; {numbers}", held, full.ms)
+        tried = Reason.of(ReasonCode.TRIED_UNKNOWN, known=alike, needed=ENOUGH_ALIKE, prediction=numbers)
+        return Choice(DIFFERENTIAL, tried, held, full.ms)
     if is_full and _may_try_differential(past, asked, differential, full):
-        return Choice(DIFFERENTIAL, f"tried again after {past.in_row} full; {numbers}", held, full.ms)
+        tried = Reason.of(ReasonCode.TRIED_DIFFERENTIAL, times=past.in_row, prediction=numbers)
+        return Choice(DIFFERENTIAL, tried, held, full.ms)
     if not is_full and limits.may_try_full and _may_try_full(past, asked, limits, differential, full):
-        return Choice(FULL, f"tried after {past.in_row} differential; {numbers}", held, full.ms)
+        return Choice(FULL, Reason.of(ReasonCode.TRIED_FULL, times=past.in_row, prediction=numbers), held, full.ms)
     return Choice(FULL if is_full else DIFFERENTIAL, numbers, held, full.ms)
 
 
@@ -230,7 +238,7 @@ def differential_cost(samples: Sequence[Sample], rows: int) -> Estimate | None:
     alike = [s.ms for s in like_it]
     if len(alike) >= ENOUGH_ALIKE:
         middle = median_low(alike)
-        return Estimate(middle, _spread(alike, middle), f"{_median_of(len(alike))} like it", True)
+        return Estimate(middle, _spread(alike, middle), Reason.of(ReasonCode.MEDIAN_ALIKE, number=len(alike)), True)
     line = _line([s for s in samples if s not in like_it][-ON_A_LINE:]) or _line(samples[-ON_A_LINE:])
     if line is not None:
         fixed, per_row = line
@@ -238,11 +246,12 @@ def differential_cost(samples: Sequence[Sample], rows: int) -> Estimate | None:
         # way, and all of it when both agree.
         guess = fixed + per_row * rows
         middle = median_low([guess, *alike]) if len(alike) != 1 else min(alike[0], (guess + alike[0]) / 2)
-        basis = f"line through {len(samples[-ON_A_LINE:])}: {fixed:.0f} + {per_row:.3f} per change"
+        number = len(samples[-ON_A_LINE:])
+        basis = Reason.of(ReasonCode.LINE, number=number, fixed_ms=round(fixed), per_row_ms=f"{per_row:.3f}")
         return Estimate(middle, 0.0, basis, is_guess=True)
     smaller = [s.ms for s in samples if s.rows <= rows][-LATEST:]
     if len(smaller) >= ENOUGH_ALIKE:
-        return Estimate(median_low(smaller), 0.0, f"as much as {len(smaller)} with fewer changes")
+        return Estimate(median_low(smaller), 0.0, Reason.of(ReasonCode.FEWER_CHANGES, number=len(smaller)))
     return None
 
 
@@ -284,5 +293,5 @@ def _spread(values: Sequence[float], middle: float) -> float:
     return median(abs(v - middle) for v in values)
 
 
-def _median_of(number: int) -> str:
-    return f"median of {number}" if number > 1 else "by one"
+def _median_of(number: int) -> Reason:
+    return Reason.of(ReasonCode.MEDIAN, number=number) if number > 1 else Reason.of(ReasonCode.ONE_SAMPLE)

@@ -18,6 +18,7 @@ from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.flow import Cut, Window, weight_of
 from pgtrickle.model.identifiers import qualified
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.model.texts import row_text
 from pgtrickle.pipeline.delta_layout import ROWS
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
@@ -33,7 +34,6 @@ from pgtrickle.refresh.job import Outcome
 from pgtrickle.refresh.pending import FEWEST_ANALYSED
 from pgtrickle.refresh.stages import ComputedRefresh, FailedRefresh, PlannedRefresh, ReadRefresh, timed, without_read
 
-GONE = "rows have gone from a source: the cycle is computed from nothing"
 # New rows after the first round. A union of a cycle with itself doubles in each one, and would fill any disk before a
 # limit of rounds ends it.
 MAX_CYCLE_ROWS = 10_000_000
@@ -82,22 +82,24 @@ class CycleRefresher(ChainRefresher):
                 raise each.error
         return [each.outcome() for each in found]
 
-    def _anew(self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint) -> str | None:
+    def _anew(self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint) -> Reason | None:
         """Why the stored rows cannot be what the steps begin with."""
         for planned in refreshes:
+            name, why = planned.table.full_name, planned.decision.reason
             if planned.is_load:
-                return f"of the cycle, {planned.table.full_name} is computed anew: {planned.decision.reason}"
+                assert why is not None
+                return Reason.of(ReasonCode.CYCLE_MEMBER_LOADED, table=name, why=why)
             if planned.table.refresh_mode == "FULL":
-                return f"of the cycle, {planned.table.full_name} has refresh_mode FULL"
+                return Reason.of(ReasonCode.CYCLE_MEMBER_FULL, table=name)
         if len({planned.since for planned in refreshes}) > 1:
-            return "the tables of the cycle stand at different instants"
+            return Reason.of(ReasonCode.CYCLE_INSTANTS)
         members = {planned.table.relid for planned in refreshes}
         changed = [(p, s) for p in refreshes for s in p.table.captured if p.pending[s.relid].rows]
         if any(source.relid in members for _, source in changed):
-            return "somebody has written to a table of the cycle"
+            return Reason.of(ReasonCode.CYCLE_WRITTEN)
         gone = [_has_lost_rows(source, planned.window(moment.cut)) for planned, source in changed]
         row = self.reader.execute(f"SELECT {' OR '.join(gone)}").fetchone() if gone else None
-        return GONE if row is not None and row[0] else None
+        return Reason.of(ReasonCode.CYCLE_ROWS_DELETED) if row is not None and row[0] else None
 
     def _compute_anew(
         self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import InvariantError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.reasons import Reason, ReasonCode, named
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -36,6 +37,8 @@ def record_failure(
             statement("refresh_failed"),
             {
                 "message": message,
+                "code": error.code,
+                **named(Reason.of(ReasonCode.REFRESH_FAILED, error=message)),
                 "action": action,
                 "started_at": started_at,
                 "initiated_by": "INITIAL"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class Outcome:
 
     table: StreamTable
     action: str
-    reason: str | None = None
+    reason: Reason | None = None
     error: PgtrickleError | None = None
     inserted: int = 0
     deleted: int = 0

@@ -31,6 +31,7 @@ from pgtrickle.errors import (
 )
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.flow import Cut, Frontier, Pending, Timings, Window
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.model.session import apart
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh.bulk_load import BULK_BYTES
@@ -194,7 +195,8 @@ class WaveRefresher:
         if isinstance(error, TooManyRowsError):  # what it took until it gave up, and then FULL besides
             self._learn(planned, DIFFERENTIAL, moment, besides_ms=planned.table.last_full_ms or 0.0)
         timings = Timings({"plan": planned.timings.parts.get("plan", 0.0)})  # not what FULL takes
-        return without_read(replace(planned, decision=Decision(FULL, error.message), timings=timings))
+        decision = Decision(FULL, Reason.of(ReasonCode.DELTA_FAILED, error=error.message))
+        return without_read(replace(planned, decision=decision, timings=timings))
 
     # -- read
     # -------------------------------------------------------------------------------------------------------------

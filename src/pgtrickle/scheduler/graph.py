@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pgtrickle.model.reasons import Reason
 from pgtrickle.model.work import Node, RefreshGroup
 from pgtrickle.scheduler.diamonds import Bundle, Convergence, bundles, convergences
 
@@ -84,19 +85,18 @@ def _is_read_from_outside(
     return cycle is None or any(c not in cycle for i in cycle for c in consumers[i])
 
 
-def held(graph: Graph, failed: Mapping[int, str]) -> dict[int, str]:
+def held(graph: Graph, failed: Mapping[int, Reason]) -> dict[int, Reason]:
     """Which stream tables wait because an upstream table has failed or is suspended, and why.
 
-    failed: the failed tables with their reasons. They are not part of the result.
+    failed: the failed tables, with the reason for which their readers wait. They are not part of the result.
     """
-    found: dict[int, str] = {}
+    found: dict[int, Reason] = {}
     for start in sorted(failed, key=lambda i: graph.order.get(i, -1)):
-        reason = f"waits for stream table {failed[start]}"
         stack = [start]
         while stack:
             for consumer in graph.consumers.get(stack.pop(), ()):
                 if consumer not in found and consumer not in failed:
-                    found[consumer] = reason
+                    found[consumer] = failed[start]
                     stack.append(consumer)
     return found
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pgtrickle.errors import DefinitionError, EngineLostError, OriginAwayError, PgtrickleError, TransientError
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.model.work import TIERS, Node, Unit
 from pgtrickle.scheduler.due import (
     ASKED,
@@ -107,7 +108,7 @@ class ScheduleState:
         self._demoted_at = now
         self._passed = -np.inf
         self._held: frozenset[int] = frozenset()
-        self._failed: dict[int, str] = {}
+        self._failed: dict[int, Reason] = {}
         self._ids: list[int] = []
         self._index: dict[int, int] = {}
         nothing = np.zeros(0)
@@ -136,7 +137,8 @@ class ScheduleState:
         for pgt_id, row in found.items():
             self._failed.pop(pgt_id, None)
             if row.status in ("ERROR", "SUSPENDED"):
-                self._failed[pgt_id] = f"{row.name}: {row.status}"
+                reason = Reason.of(ReasonCode.WAITS_FOR_STREAM_TABLE, table=row.name, status=row.status)
+                self._failed[pgt_id] = reason
         changed = {*gone, *fresh, *moved}
         placed = found.keys() if ids is None else {*fresh, *moved}
         if placed or gone:
@@ -226,8 +228,8 @@ class ScheduleState:
         """Tables that wait: an upstream table has failed, or the graph does not contain them yet."""
         self._held = frozenset(tables)
 
-    def failed(self) -> dict[int, str]:
-        """Tables that are not refreshed until a user acts."""
+    def failed(self) -> dict[int, Reason]:
+        """Tables that are not refreshed until a user acts, with the reason for which their readers wait."""
         return dict(self._failed)
 
     def turn(self, now: float, behind: Collection[int], released: Collection[int]) -> TickInput | None:

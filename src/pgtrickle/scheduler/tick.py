@@ -18,6 +18,8 @@ from pgtrickle.ipc.channel import DatabaseSettings, Define, Finished
 from pgtrickle.ipc.pipeline_link import PipelineLink
 from pgtrickle.maintain.feeds import FeedMaintainer
 from pgtrickle.model.flow import Cut
+from pgtrickle.model.reason_codes import CHANGES_BY_ITSELF
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.model.work import CANCELLED, RETRYABLE, TIERS, QueuedUnit, RefreshGroup, Unit
 from pgtrickle.origin.tracker import MirroredSource, OriginChangeTracker
 from pgtrickle.scheduler.graph import held
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 
 DEFINE_SECONDS = 5.0
 SHARED_SECONDS = 30.0  # between two checks whether the origin of a foreign table is managed
+_BY_CLOCK = sorted(code.value for code in CHANGES_BY_ITSELF)
 NOWHERE = Cut(0, 0, ())  # everything is later than this
 
 
@@ -77,7 +80,7 @@ class DatabaseScheduler:
         self._losses = link.losses
         self._attempts: dict[str, int] = {}  # of units that failed and will be tried again
         self._graphs = GraphBuilder()
-        self._held: dict[int, str] = {}
+        self._held: dict[int, Reason] = {}
         self._define_at = 0.0  # when to check for pending definitions; initially at once
         self._mirrors: tuple[MirroredSource, ...] = ()
         self._mirrored: frozenset[int] = frozenset()
@@ -216,7 +219,7 @@ class DatabaseScheduler:
         if ids is not None and not ids:
             return
         with translated():
-            rows = self._conn.execute(statement("schedule_rows"), {"ids": ids}).fetchall()
+            rows = self._conn.execute(statement("schedule_rows"), {"ids": ids, "by_clock": _BY_CLOCK}).fetchall()
         changed = self._board.load((Row(r[0], r[1], tuple(r[2]), *r[3:]) for r in rows), ids, time.time())
         if changed or ids is None:
             self._regraph(changed)
@@ -246,7 +249,14 @@ class DatabaseScheduler:
         if waiting == self._held:
             return
         with translated():
-            self._conn.execute(statement("held"), {"ids": list(waiting), "reasons": list(waiting.values())})
+            self._conn.execute(
+                statement("held"),
+                {
+                    "ids": list(waiting),
+                    "reasons": [str(reason) for reason in waiting.values()],
+                    "code": ReasonCode.WAITS_FOR_STREAM_TABLE.value,
+                },
+            )
         self._held = waiting
 
     # -- dispatch and results

@@ -242,7 +242,7 @@ class _RecursiveDelta:
     @property
     def null_cases(self) -> tuple[str, ...]:
         """How rows are compared: by equality, which uses indexes and hashes but fails for NULL, then rows with NULL."""
-        return ("equal", "null", "null key") if set(self.names) > set(self.plan.keys) else ("equal", "null key")
+        return ("equal", "null", "null_key") if set(self.names) > set(self.plan.keys) else ("equal", "null_key")
 
     def _same(self, one: str, other: str, null_case: str) -> str:
         """Whether two rows are equal, for those rows of `other` that this case covers."""
@@ -257,7 +257,7 @@ class _RecursiveDelta:
         return f"({' AND '.join(conditions)})"
 
     def _has_null(self, alias: str, null_case: str) -> str:
-        listed = [n for n in self.names if (n in self.plan.keys) == (null_case == "null key")]
+        listed = [n for n in self.names if (n in self.plan.keys) == (null_case == "null_key")]
         return f"({' OR '.join(f'{alias}.{quote_ident(n)} IS NULL' for n in listed)})"
 
     def _any(self, rows: str, null_case: str) -> str:

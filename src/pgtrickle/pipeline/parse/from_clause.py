@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.plan.nodes import Aggregate, FromItem, Join, Node, Plan, Text, Tree
 from pgtrickle.pipeline.plan.shapes import output_names, with_column_names
 from pgtrickle.pipeline.text.tokens import CLAUSE_ENDS, JOIN_WORDS, Cursor, identifier
@@ -33,7 +33,7 @@ class FromReader:
         while self.cursor.take(","):
             found.append(self._joined())
         if self.cursor.at != self.cursor.stop:
-            raise NotDifferentiableError(f"unexpected {self.cursor.peek()} in FROM")
+            raise NotDifferentiableError(Reason.of(ReasonCode.FROM_UNEXPECTED, found=str(self.cursor.peek())))
         return tuple(found)
 
     def _joined(self) -> Tree:
@@ -55,7 +55,7 @@ class FromReader:
                 using = cursor.text(cursor.at, closing + 1)
                 cursor.at = closing + 1
                 if cursor.peek() == "AS":
-                    raise NotDifferentiableError("an alias for USING columns is not maintained from changes yet")
+                    raise NotDifferentiableError(Reason.of(ReasonCode.USING_ALIAS))
             left = Join(kind, left, right, on, using)
         return left
 
@@ -75,7 +75,7 @@ class FromReader:
             tree = self._joined()
             cursor.expect(")")
             if cursor.peek() == "AS" or self._alias_follows():
-                raise NotDifferentiableError("an alias for a whole join is not maintained from changes yet")
+                raise NotDifferentiableError(Reason.of(ReasonCode.JOIN_ALIAS))
             return tree
         return self._named(only, is_lateral=is_lateral)
 
@@ -89,12 +89,12 @@ class FromReader:
         if cursor.peek() == "(" or tokens[0].key == "ROWS":
             return self._call(start, is_lateral=is_lateral)
         if any(not t.is_name for t in tokens):
-            raise NotDifferentiableError(f"{cursor.text(start, cursor.at)} in FROM is not understood")
+            raise NotDifferentiableError(Reason.of(ReasonCode.FROM_NOT_UNDERSTOOD, text=cursor.text(start, cursor.at)))
         texts = [cursor.sql[t.start : t.end] for t in tokens]
         if len(texts) == 1:
             name = identifier(texts[0])
             if name not in self.ctes:
-                raise NotDifferentiableError(f"{texts[0]} in FROM is neither a table nor a common table expression")
+                raise NotDifferentiableError(Reason.of(ReasonCode.FROM_UNKNOWN, name=texts[0]))
             cte = self.ctes[name]
             if cte.is_self:
                 return self._call(start, is_lateral=False)
@@ -102,13 +102,11 @@ class FromReader:
         relation = self.reader.find(identifier(texts[-2]), identifier(texts[-1]))
         if relation.kind == "v":
             if relation.query is None:
-                raise NotDifferentiableError(f"the definition of view {relation.name} cannot be read")
+                raise NotDifferentiableError(Reason.of(ReasonCode.VIEW_UNREADABLE, view=relation.name))
             below = self.reader.query(Cursor(relation.query.strip().rstrip(";")), {}, top=self.top)
             return self._part(below, texts[-1], tuple(c.name for c in relation.columns))
         if only and relation.has_children:
-            raise NotDifferentiableError(
-                f"ONLY {relation.name}: the table has children, whose changes share its buffer"
-            )
+            raise NotDifferentiableError(Reason.of(ReasonCode.ONLY_OF_PARENT, relation=relation.name))
         alias, columns = self._alias(texts[-1])
         return FromItem(self.reader.number(), self.reader.scan(relation, columns), alias)
 
@@ -143,12 +141,12 @@ class FromReader:
             token = cursor.next()
             alias = cursor.sql[token.start : token.end]
         elif default is None:
-            raise NotDifferentiableError("a subquery in FROM has no alias")
+            raise NotDifferentiableError(Reason.of(ReasonCode.FROM_WITHOUT_ALIAS))
         else:
             alias = default
         columns = cursor.names() if cursor.peek() == "(" else None
         if cursor.peek() == "TABLESAMPLE":
-            raise NotDifferentiableError("TABLESAMPLE is not maintained from changes yet")
+            raise NotDifferentiableError(Reason.of(ReasonCode.TABLESAMPLE))
         return alias, columns
 
     def _alias_follows(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from itertools import product
 
-from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.plan.clauses import Clauses
 from pgtrickle.pipeline.plan.grouping import aggregate_at
 from pgtrickle.pipeline.text.tokens import Cursor, strip_parentheses, token_keys
@@ -145,7 +145,7 @@ def _listed(cursor: Cursor, start: int, stop: int, texts: dict[Key, str]) -> tup
 def _known(cursor: Cursor, start: int, stop: int, texts: dict[Key, str]) -> Key:
     key = _key(cursor, start, stop)
     if not key:
-        raise NotDifferentiableError("an empty grouping key could not be read")
+        raise NotDifferentiableError(Reason.of(ReasonCode.EMPTY_GROUPING_KEY))
     texts.setdefault(key, cursor.text(*strip_parentheses(cursor.tokens, start, stop)))
     return key
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Relation
 from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.parse import select as selects
 from pgtrickle.pipeline.parse.exists import drop_output_columns
 from pgtrickle.pipeline.parse.limit_clause import limit_of
@@ -66,9 +66,7 @@ class QueryReader:
     def number(self) -> int:
         self.numbers[0] += 1
         if self.numbers[0] > MOST_PARTS:
-            raise NotDifferentiableError(
-                f"the query has more than {MOST_PARTS} items in FROM once its views and WITH items are written out"
-            )
+            raise NotDifferentiableError(Reason.of(ReasonCode.TOO_MANY_ITEMS, limit=MOST_PARTS))
         return self.numbers[0] - 1
 
     def query(self, cursor: Cursor, ctes: Ctes, *, top: bool = False, open_: bool = False) -> Plan:
@@ -88,7 +86,7 @@ class QueryReader:
             elif top and isinstance(plan, Distinct):
                 plan = selects.distinct_aggregate(self, plan.node)
         if cursor.at != cursor.stop:
-            raise NotDifferentiableError(f"unexpected {cursor.peek()} in the query's text")
+            raise NotDifferentiableError(Reason.of(ReasonCode.UNEXPECTED, found=str(cursor.peek())))
         return plan
 
     def _set_operations(self, cursor: Cursor, ctes: Ctes, *, open_: bool) -> Node:
@@ -125,7 +123,7 @@ class QueryReader:
         plan = with_positional_names(plan)
         is_total = order is not None and len(cursor.split(*order, ",")) >= len(columns)
         is_total = is_total or regions.keeps_ties(cursor, *passage)
-        reason = None if is_total else regions.TIES_OF_LIMIT
+        reason = None if is_total else regions.LIMIT_TIES
         tail: Text = (*([f" ORDER BY {cursor.text(*order)}"] if order is not None else []), " ", *limit)
         ordered = [(cursor.without_direction(p), p) for p in cursor.split(*order, ",")] if order is not None else []
         numbers = [(int(cursor.text(*bare)) - 1, cursor.text(bare[1], p[1])) for bare, p in ordered]
@@ -135,7 +133,7 @@ class QueryReader:
     def _values(self, cursor: Cursor, ctes: Ctes) -> Values:
         start, stop = cursor.until("UNION", "INTERSECT", "EXCEPT", "ORDER BY", "LIMIT", "OFFSET", "FETCH")
         if subqueries(self.text(cursor, ctes, start, stop)):
-            raise NotDifferentiableError("a subquery in VALUES is not maintained from changes")
+            raise NotDifferentiableError(Reason.of(ReasonCode.VALUES_SUBQUERY))
         width = len(cursor.split(start + 2, cursor.closing(start + 1), ","))
         return Values(cursor.text(start, stop), tuple(f"column{i + 1}" for i in range(width)))
 
@@ -158,7 +156,7 @@ class QueryReader:
             known[name] = Cte(cursor.text(opening + 1, closing), columns, dict(known), names_itself)
             cursor.at = closing + 1
             if cursor.peek() in ("SEARCH", "CYCLE"):
-                raise NotDifferentiableError(f"{cursor.peek()} of WITH RECURSIVE is not maintained from changes yet")
+                raise NotDifferentiableError(Reason.of(ReasonCode.RECURSIVE_CLAUSE, clause=str(cursor.peek())))
             if not cursor.take(","):
                 return known
 
@@ -222,9 +220,7 @@ class QueryReader:
         used = self.used_columns.get(relation.relid, frozenset())
         exposed = tuple((c.attnum, n) for c, n in zip(relation.columns, column_names, strict=True) if c.attnum in used)
         if any(n == "__pgt_w" for _, n in exposed):
-            raise NotDifferentiableError(
-                f"{relation.name} has a column __pgt_w, a name that changes need for their weight"
-            )
+            raise NotDifferentiableError(Reason.of(ReasonCode.RESERVED_COLUMN, relation=relation.name))
         return Scan(self.number(), relation, exposed)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.parse import grouping_sets as groupingsets
 from pgtrickle.pipeline.parse import merged_columns as merged
 from pgtrickle.pipeline.parse.from_clause import FromReader
@@ -89,7 +89,7 @@ class _SelectReader:
         if not is_member and cursor.peek() in ("LIMIT", "OFFSET", "FETCH"):
             clauses.limit = cursor.until("FOR", "UNION", "INTERSECT", "EXCEPT")
         if cursor.peek() == "FOR":
-            raise NotDifferentiableError("the query locks rows")
+            raise NotDifferentiableError(Reason.of(ReasonCode.LOCKS_ROWS))
         clauses.is_grouped = is_aggregated(
             cursor, clauses.items, clauses.group, clauses.having, self.reader.functions.aggregates
         )
@@ -266,9 +266,9 @@ class _SelectReader:
             bare = cursor.without_direction(passage)
             wanted = _tokens(cursor, *bare)
             if wanted not in expressions:
-                raise NotDifferentiableError("LIMIT over DISTINCT with an order that could not be matched")
+                raise NotDifferentiableError(Reason.of(ReasonCode.LIMIT_OVER_DISTINCT))
             order.append((expressions.index(wanted), cursor.text(bare[1], passage[1])))
-        reason = None if len(order) >= len(columns) else regions.TIES_OF_LIMIT
+        reason = None if len(order) >= len(columns) else regions.LIMIT_TIES
         ordered = ", ".join(f'"u"."c{column}" {direction}' for column, direction in order)
         tail: list[str | Subquery] = [f" ORDER BY {ordered}"] if order else []
         tail += [" ", *self._text(clauses.limit)]
@@ -316,7 +316,7 @@ def _items(cursor: Cursor) -> list[tuple[str, int, int]]:
         elif cursor.tokens[stop - 1].is_name:
             found.append((cursor.name_at(stop - 1), start, stop))
         elif cursor.tokens[stop - 1].key == "*":
-            raise NotDifferentiableError("whole-row references are not maintained from changes yet")
+            raise NotDifferentiableError(Reason.of(ReasonCode.WHOLE_ROW))
         else:
             found.append(("?column?", start, stop))
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
-from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.plan.nodes import Aggregate, AggregateCall, CallPlace, Input, KeyPlace, Output
 from pgtrickle.pipeline.text.tokens import Cursor, strip_parentheses, token_keys
 
@@ -84,7 +84,7 @@ class _Reader:
         start, stop = strip_parentheses(self.cursor.tokens, start, stop)
         first = self.cursor.tokens[start].key if start < stop else "("
         if start == stop or first in ("GROUPING SETS", "CUBE", "ROLLUP", "GROUPING"):
-            raise NotDifferentiableError("GROUPING SETS, CUBE and ROLLUP are not maintained from changes yet")
+            raise NotDifferentiableError(Reason.of(ReasonCode.GROUPING_SETS))
         tokens = token_keys(self.cursor.tokens, start, stop)
         if tokens in self.key_tokens:
             return self.key_tokens.index(tokens)
@@ -122,7 +122,7 @@ class _Reader:
                 # PostgreSQL has accepted the query, so it belongs to a key that was not recognised here. Grouping by
                 # the column itself would be a finer grouping: never guess.
                 text = cursor.text(index, self._column_end(index, stop))
-                raise NotDifferentiableError(f"{text} outside an aggregate could not be matched with a grouping key")
+                raise NotDifferentiableError(Reason.of(ReasonCode.NOT_GROUPED, expression=text))
             else:
                 index += 1
                 continue
@@ -244,9 +244,7 @@ class _Reader:
         while end + 1 < stop and self.cursor.tokens[end].key == "." and self.cursor.tokens[end + 1].is_name:
             end += 2
         if end < stop and self.cursor.tokens[end].key == "(":
-            raise NotDifferentiableError(
-                "a schema-qualified function over aggregates is not maintained from changes yet"
-            )
+            raise NotDifferentiableError(Reason.of(ReasonCode.QUALIFIED_FUNCTION))
         return end
 
     def _call(self, index: int, stop: int) -> tuple[AggregateCall, int]:
@@ -255,7 +253,7 @@ class _Reader:
         while start >= 2 and cursor.tokens[start - 1].key == ".":
             start -= 2
         if start < index:
-            raise NotDifferentiableError("an aggregate of another schema over other aggregates' groups")
+            raise NotDifferentiableError(Reason.of(ReasonCode.QUALIFIED_AGGREGATE))
         name = cursor.tokens[index].key.strip('"').lower()
         closing = cursor.closing(index + 1)
         first = index + 2
@@ -270,7 +268,7 @@ class _Reader:
         if end + 1 < stop and cursor.tokens[end].key == "FILTER":
             filter_end = cursor.closing(end + 1)
             if cursor.tokens[end + 2].key != "WHERE":
-                raise NotDifferentiableError("FILTER without WHERE")
+                raise NotDifferentiableError(Reason.of(ReasonCode.FILTER_WITHOUT_WHERE))
             filter_text = cursor.text(end + 3, filter_end)
             end = filter_end + 1
         if cursor.has_at_depth_0(first, closing, "ORDER BY", ","):

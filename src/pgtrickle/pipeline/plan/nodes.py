@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from pgtrickle.model.catalog import Relation
+from pgtrickle.model.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,7 @@ class Block:
     region: tuple[str, ...] | None = None
     tail: Text = ()  # GROUP BY, HAVING, WINDOW, ORDER BY, LIMIT: verbatim, after WHERE
     distinct_on: Text | None = None
-    undetermined: str | None = None
+    undetermined: Reason | None = None
     limit: Limit | None = None
     grouped: Grouped | None = None
 

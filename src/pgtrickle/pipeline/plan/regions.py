@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.pipeline.plan.clauses import Clauses, Range, WindowCall
 from pgtrickle.pipeline.plan.grouping import EXPRESSION_WORDS, aggregate_at
 from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, scans, tree_items
 from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses
 
-TIES_OF_LIMIT = "LIMIT whose ORDER BY does not decide between all rows"
-_FLOAT_SUM = "a sum of floats, which depends on the order of its rows"
-_TIES_OF_ON = "DISTINCT ON whose ORDER BY does not decide between all rows"
-_TIES_OF_WINDOW = "a window function that numbers or picks rows whose ORDER BY does not decide between all of them"
+LIMIT_TIES = Reason.of(ReasonCode.LIMIT_TIES)
+_FLOAT_SUM = Reason.of(ReasonCode.FLOAT_SUM)
+_DISTINCT_ON_TIES = Reason.of(ReasonCode.DISTINCT_ON_TIES)
+_WINDOW_TIES = Reason.of(ReasonCode.WINDOW_TIES)
 # Window functions whose result is the same for all peers (rows that are equal in the window's order).
 _PEERS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 # Aggregates whose result does not depend on the order in which rows arrive, and those for which that holds but for
@@ -144,16 +145,16 @@ def region_keys(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> list[
     ]
 
 
-def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], trees: tuple[Tree, ...]) -> str | None:
+def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], trees: tuple[Tree, ...]) -> Reason | None:
     """Why the query is not deterministic; None when it is."""
     order = cursor.split(*clauses.order, ",") if clauses.order is not None else []
     on = cursor.split(*clauses.on, ",") if clauses.on is not None else []
     # With ties the last rows are determined; those that OFFSET skips are not.
     is_cut = clauses.limit is not None and not keeps_ties(cursor, *clauses.limit)
     if is_cut and not _decides(cursor, order, clauses, trees):
-        return TIES_OF_LIMIT
+        return LIMIT_TIES
     if clauses.on is not None and not _decides(cursor, [*order, *on], clauses, trees):
-        return _TIES_OF_ON
+        return _DISTINCT_ON_TIES
     has_floats = _has_floats(cursor, clauses, trees)
     for window in clauses.windows:
         name = cursor.tokens[window.at].key.lower()
@@ -164,7 +165,7 @@ def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], trees: 
         if name in _SAME_BUT_FOR_FLOATS and has_floats:
             return _FLOAT_SUM
         if not _decides(cursor, [*window.partition, *window.order], clauses, trees):
-            return _TIES_OF_WINDOW
+            return _WINDOW_TIES
     return _unordered_aggregate(cursor, clauses, aggregates, has_floats=has_floats)
 
 
@@ -195,7 +196,7 @@ def _makes_float(cursor: Cursor, start: int, stop: int) -> bool:
     return False
 
 
-def _unordered_aggregate(cursor: Cursor, clauses: Clauses, aggregates: Set[str], *, has_floats: bool) -> str | None:
+def _unordered_aggregate(cursor: Cursor, clauses: Clauses, aggregates: Set[str], *, has_floats: bool) -> Reason | None:
     windowed = {w.at for w in clauses.windows}
     passages = [(a, b) for _, a, b in clauses.items] + ([clauses.having] if clauses.having else [])
     for start, stop in passages:
@@ -208,7 +209,7 @@ def _unordered_aggregate(cursor: Cursor, clauses: Clauses, aggregates: Set[str],
     return None
 
 
-def _order_matters(cursor: Cursor, index: int, *, has_floats: bool) -> str | None:
+def _order_matters(cursor: Cursor, index: int, *, has_floats: bool) -> Reason | None:
     """Why the result of an aggregate call depends on the order of its rows; None when it does not."""
     name = cursor.tokens[index].key.strip('"').lower()
     if name in _SAME_IN_ANY_ORDER:
@@ -223,12 +224,12 @@ def _order_matters(cursor: Cursor, index: int, *, has_floats: bool) -> str | Non
     inner = cursor.inside(first, last)
     arguments = inner.until("ORDER BY")
     if not inner.take("ORDER BY"):
-        return f"{name}() without an ORDER BY that decides the order of its values"
+        return Reason.of(ReasonCode.UNORDERED_AGGREGATE, function=name)
     ordered = {_tokens(cursor, cursor.without_direction(r)) for r in cursor.split(inner.at, last, ",")}
     wanted = [_tokens(cursor, r) for r in cursor.split(*arguments, ",")]
     # A constant, such as the separator of string_agg, orders nothing.
     if any(w not in ordered for w in wanted if _columns_in(w)):
-        return f"{name}() whose ORDER BY does not decide the order of its values"
+        return Reason.of(ReasonCode.AGGREGATE_TIES, function=name)
     return None
 
 

@@ -18,8 +18,9 @@ from dataclasses import fields, is_dataclass, replace
 from itertools import count
 from typing import Any, assert_never
 
-from pgtrickle.errors import DefinitionError, NotDifferentiableError
+from pgtrickle.errors import DefinitionError
 from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.codec import FLOAT4, FLOAT8, NUMERIC, SqlType, is_comparable, numeric_scale
 from pgtrickle.pipeline.plan.nodes import (
     Block,
@@ -100,10 +101,7 @@ def has_several_texts(type_: SqlType) -> bool:
 
 
 def loose(what: str, type_: SqlType) -> NotDifferentiableError:
-    return NotDifferentiableError(
-        f"{what} is of type {type_.name}, whose equal values may be written differently: which of them is shown is not "
-        "maintained from changes"
-    )
+    return NotDifferentiableError(Reason.of(ReasonCode.LOOSE_TYPE, expression=what, type=type_.name))
 
 
 def _walk(value: Any) -> Iterator[Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
+from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.pipeline.codec import NUMERIC, SqlType, is_comparable, numeric_scale
 from pgtrickle.pipeline.plan.keyed import is_in_condition
 from pgtrickle.pipeline.plan.names import conjuncts
@@ -35,22 +36,22 @@ from pgtrickle.pipeline.plan.nodes import (
 from pgtrickle.pipeline.render.delta_rows import current_rows
 
 
-def obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> str | None:
+def obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> Reason | None:
     """What keeps a plan from being monotone; None when nothing does. `describe` asks PostgreSQL for result types."""
     found = _own_obstacle(plan, describe)
     return found or next((o for child in children(plan) if (o := obstacle(child, describe)) is not None), None)
 
 
-def _own_obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> str | None:
+def _own_obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> Reason | None:
     match plan:
         case Aggregate():
-            return "an aggregate or GROUP BY"
+            return Reason.of(ReasonCode.USES_AGGREGATE)
         case Recursive():
-            return "WITH RECURSIVE"
+            return Reason.of(ReasonCode.USES_RECURSION)
         case Block():
             return _block(plan)
         case SetOperation() if plan.operator.startswith("EXCEPT"):
-            return "EXCEPT"
+            return Reason.of(ReasonCode.USES_EXCEPT)
         case Distinct() | SetOperation():
             return _ambiguous_equality(plan, describe)
         case Scan() | Select() | UnionAll() | Concat() | Values():
@@ -59,22 +60,22 @@ def _own_obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> s
             assert_never(plan)
 
 
-def _block(block: Block) -> str | None:
+def _block(block: Block) -> Reason | None:
     if block.region is not None:
-        return "an aggregate, a window function, DISTINCT ON, LIMIT or a function that returns several rows"
+        return Reason.of(ReasonCode.USES_REGIONS)
     kinds = {j.kind for tree in block.trees for j in joins(tree)} - {"JOIN", "CROSS JOIN"}
     if kinds:
-        return "an outer join"
+        return Reason.of(ReasonCode.USES_OUTER_JOIN)
     if any(
         subqueries(text)
         for text in (*(c.text for c in block.columns), *(p.call for p in from_items(block)), block.tail)
     ):
-        return "a subquery whose answer is part of a row"
+        return Reason.of(ReasonCode.USES_SUBQUERY_VALUE)
     conditions = [j.on for tree in block.trees for j in joins(tree) if j.on is not None]
     for text in [*conditions, *([block.where] if block.where is not None else [])]:
         for condition in conjuncts(text):
             if subqueries(condition) and not _only_asks(condition):
-                return "a subquery under NOT, OR or inside an expression"
+                return Reason.of(ReasonCode.USES_NESTED_SUBQUERY)
     return None
 
 
@@ -88,10 +89,10 @@ def _only_asks(condition: Text) -> bool:
     return str(condition[0]).replace("(", " ").split() == ["EXISTS"] and not str(condition[2]).strip(" )")
 
 
-def _ambiguous_equality(node: Distinct | SetOperation, describe: Callable[[str], Sequence[SqlType]]) -> str | None:
+def _ambiguous_equality(node: Distinct | SetOperation, describe: Callable[[str], Sequence[SqlType]]) -> Reason | None:
     """Equal rows with different texts (1.0 and 1.00) have one representative, which may change: rows are replaced."""
     for type_ in describe(current_rows(node)):
         is_scaled = type_.base == NUMERIC and numeric_scale(type_.typmod) is not None
         if not (is_scaled or is_comparable(type_)):
-            return f"DISTINCT, UNION or INTERSECT over type {type_.name}, whose equal values may look different"
+            return Reason.of(ReasonCode.USES_LOOSE_DISTINCT, type=type_.name)
     return None

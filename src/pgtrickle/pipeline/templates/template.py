@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import REGION, REGION_COLUMN, Column
 from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.codec import (
     FLOAT4,
     FLOAT8,
@@ -371,8 +371,7 @@ def _refuse_undetermined(node: Node) -> None:
     """Below the top a plan is evaluated again in the old state, and must return the rows that it returned then."""
     if isinstance(node, Block) and node.undetermined is not None:
         raise NotDifferentiableError(
-            f"{node.undetermined}, below another operator, is not maintained from changes: "
-            "evaluated twice it may give two answers",
+            Reason.of(ReasonCode.UNDETERMINED, what=node.undetermined),
             hint="add a unique column to the ORDER BY in question, or use numeric instead of float",
         )
     for child in children(node):
@@ -408,10 +407,7 @@ def _refuse_lossy_keys(plan: Aggregate, key_types: Sequence[SqlType]) -> None:
     if lossy and plan.layers:
         around += [text for layer in plan.layers for text in (*(i.sql for i in layer.items), layer.where or "")]
     if any(exposes_scale(text) for text in around):
-        raise NotDifferentiableError(
-            "an expression over a grouping key that is a float, or a numeric without declared scale, is not maintained "
-            "from changes: it may show digits that equal keys do not share"
-        )
+        raise NotDifferentiableError(Reason.of(ReasonCode.LOSSY_KEY))
 
 
 def _relids(plan: Plan) -> frozenset[int]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import assert_never
 
-from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.text.tokens import JOIN_WORDS, Cursor
 
 Range = tuple[int, int]
@@ -89,7 +89,7 @@ def _opening(cursor: Cursor, closing: int) -> int:
         depth += {")": 1, "(": -1}.get(cursor.tokens[index].key, 0)
         if depth == 0:
             return index
-    raise NotDifferentiableError("unbalanced parentheses in the query's text")
+    raise NotDifferentiableError(Reason.of(ReasonCode.UNBALANCED))
 
 
 def _around(cursor: Cursor, index: int) -> Range | None:
@@ -120,7 +120,7 @@ def _distinct_at(cursor: Cursor, place: ImplicitComparison) -> int:
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(cursor.tokens[index].key, 0)
         if depth == 0 and cursor.tokens[index].key == "IS" and cursor.tokens[index + 1].key == "DISTINCT":
             return index
-    raise NotDifferentiableError("expected IS DISTINCT FROM in the query's text")
+    raise NotDifferentiableError(Reason.of(ReasonCode.NO_DISTINCT_FROM))
 
 
 def _distinct_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence[str]) -> str:
@@ -166,7 +166,7 @@ def _branches(cursor: Cursor, start: int) -> tuple[int, list[Range]]:
             begun = index + 1
         elif depth == 1 and key == "THEN":
             found.append((begun, index))
-    raise NotDifferentiableError("CASE without END in the query's text")
+    raise NotDifferentiableError(Reason.of(ReasonCode.CASE_WITHOUT_END))
 
 
 def _case_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence[str]) -> str:
@@ -384,12 +384,12 @@ def _join_of(cursor: Cursor, using: int) -> _Joined:
     """The join that a USING belongs to. Each join stands in parentheses of its own."""
     around = _around(cursor, using)
     if around is None:
-        raise NotDifferentiableError("USING outside of parentheses in the query's text")
+        raise NotDifferentiableError(Reason.of(ReasonCode.USING_OUTSIDE))
     tree = _tree(cursor.inside(*around))
     while isinstance(tree, _Joined) and tree.at != using:
         tree = tree.left
     if not isinstance(tree, _Joined):
-        raise NotDifferentiableError("USING without its join in the query's text")
+        raise NotDifferentiableError(Reason.of(ReasonCode.USING_WITHOUT_JOIN))
     return tree
 
 

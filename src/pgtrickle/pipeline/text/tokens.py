@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import sqlglot
 from sqlglot.errors import TokenError
 
-from pgtrickle.errors import NotDifferentiableError
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 
 CLAUSE_ENDS = (
     "FROM",
@@ -51,7 +51,7 @@ def tokenize(sql: str) -> tuple[Token, ...]:
     try:
         raw = sqlglot.tokenize(sql, read="postgres")
     except TokenError as error:
-        raise NotDifferentiableError(f"the query could not be split into tokens: {error}") from error
+        raise NotDifferentiableError(Reason.of(ReasonCode.NOT_TOKENS, error=str(error))) from error
     tokens = []
     for token in raw:
         text = sql[token.start : token.end + 1]
@@ -87,7 +87,7 @@ class Cursor:
 
     def next(self) -> Token:
         if self.at >= self.stop:
-            raise NotDifferentiableError("the query ends where more was expected")
+            raise NotDifferentiableError(Reason.of(ReasonCode.QUERY_ENDS))
         token = self.tokens[self.at]
         self.at += 1
         return token
@@ -130,7 +130,7 @@ class Cursor:
 
     def expect(self, key: str) -> None:
         if not self.take(key):
-            raise NotDifferentiableError(f"expected {key} but found {self.peek() or 'the end'} in the query's text")
+            raise NotDifferentiableError(Reason.of(ReasonCode.EXPECTED, expected=key, found=self.peek() or "the end"))
 
     def text(self, start: int, stop: int) -> str:
         """The text of tokens start (inclusive) to stop (exclusive)."""
@@ -149,7 +149,7 @@ class Cursor:
                 depth -= 1
                 if depth == 0:
                     return index
-        raise NotDifferentiableError("unbalanced parentheses in the query's text")
+        raise NotDifferentiableError(Reason.of(ReasonCode.UNBALANCED))
 
     def until(self, *keys: str) -> tuple[int, int]:
         """Moves to the next of `keys` at depth 0 (or to the end); returns the token range that was passed."""

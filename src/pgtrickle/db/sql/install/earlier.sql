@@ -59,7 +59,7 @@ BEGIN
         IF problem IS NOT NULL THEN
             UPDATE pgtrickle.pgt_stream_tables AS st
             SET status = 'ERROR', epoch = st.epoch + 1, updated_at = clock_timestamp(),
-                last_error_message = 'it is not evaluated any more: ' || problem || '; create_or_replace_stream_table defines it again'
+                last_error_code = NULL, last_error_message = 'it is not evaluated any more: ' || problem || '; create_or_replace_stream_table defines it again'
             WHERE st.pgt_id = earlier.pgt_id;
         END IF;
     END LOOP;

@@ -8,8 +8,8 @@ DECLARE
     hidden record;
 BEGIN
     FOR hidden IN
-        SELECT * FROM (VALUES ('pgtrickle.pgt_stream_tables'::regclass, '{last_error_message,reinit_reason}'::name[]),
-                              ('pgtrickle.pgt_refresh_history'::regclass, '{reason,error_message,rows_inserted,rows_deleted,delta_row_count}'),
+        SELECT * FROM (VALUES ('pgtrickle.pgt_stream_tables'::regclass, '{last_error_message,reinit_reason,reinit_reason_params}'::name[]),
+                              ('pgtrickle.pgt_refresh_history'::regclass, '{reason,reason_params,error_message,rows_inserted,rows_deleted,delta_row_count}'),
                               ('pgtrickle.pgt_scheduler_jobs'::regclass, '{detail}'),
                               ('pgtrickle.pgt_definitions'::regclass, '{query,error_message}'),
                               ('pgtrickle.pgt_runtime'::regclass, '{broker}')) AS h(relation, columns)
@@ -71,7 +71,7 @@ BEGIN
         FROM pg_proc AS p
         WHERE p.pronamespace = 'pgtrickle'::regnamespace
           AND p.proname IN ('_register', '_register_as', '_alter', '_alter_as', '_describe', '_check_rights', '_who_evaluates', '_check_evaluation',
-                            '_refuse_unusable', '_differential_obstacle', '_untrusted', '_untrusted_among', '_lost_privilege', '_reads_otherwise')
+                            '_refuse_unusable', '_full_reason', '_untrusted', '_untrusted_among', '_lost_privilege', '_reads_otherwise')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET jit = off SET work_mem = ''4MB''', f);
     END LOOP;

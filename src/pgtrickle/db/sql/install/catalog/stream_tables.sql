@@ -78,6 +78,18 @@ COMMENT ON COLUMN pgtrickle.pgt_stream_tables.functions_reached IS
 'Functions of the database that evaluating the query can call, also those behind types, casts and operator classes. With types_reached and tables_of_others: when one of them has changed, the code is checked again.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types_reached IS 'Types of the database that values of the query have, with what they are made of.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.tables_of_others IS 'Tables that the query reads and that neither the service role nor a superuser owns.';
+ALTER TABLE pgtrickle.pgt_stream_tables
+ADD COLUMN IF NOT EXISTS mode_reason_code text,
+ADD COLUMN IF NOT EXISTS mode_reason_params jsonb,
+ADD COLUMN IF NOT EXISTS reinit_reason_code text,
+ADD COLUMN IF NOT EXISTS reinit_reason_params jsonb,
+ADD COLUMN IF NOT EXISTS last_error_code text;
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.mode_reason_code IS
+'With mode_reason_params: mode_reason as a code with parameters. Decisions are made by these; the text is rendered from them (_reason_text).';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.reinit_reason_code IS 'The same for reinit_reason.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.reinit_reason IS 'Why the content is to be computed from nothing.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.last_error_code IS
+'The code of last_error_message: of an error (PGT...), or of the reason why the table waits.';
 COMMENT ON TABLE pgtrickle.pgt_stream_tables IS 'One row per stream table: definition, state, frontier.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pgt_relid IS 'The storage table.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defining_query IS
@@ -171,6 +183,11 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_refresh_history (
     error_message text,
     timings jsonb
 );
+ALTER TABLE pgtrickle.pgt_refresh_history
+ADD COLUMN IF NOT EXISTS reason_code text,
+ADD COLUMN IF NOT EXISTS reason_params jsonb;
+COMMENT ON COLUMN pgtrickle.pgt_refresh_history.reason_code IS
+'With reason_params: reason as a code with parameters. NULL in rows from before reasons had codes.';
 CREATE INDEX IF NOT EXISTS pgt_refresh_history_table ON pgtrickle.pgt_refresh_history (pgt_id, refresh_id DESC);
 CREATE INDEX IF NOT EXISTS pgt_refresh_history_time ON pgtrickle.pgt_refresh_history (start_time);
 COMMENT ON TABLE pgtrickle.pgt_refresh_history IS 'Every refresh: action, reason and cost.';

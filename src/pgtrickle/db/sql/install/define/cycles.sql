@@ -74,7 +74,7 @@ BEGIN
         IF found IS NOT NULL THEN
             found := 'uses ' || found || ', so that more rows may mean fewer';
         ELSE
-            found := 'cannot be: ' || pgtrickle._differential_obstacle('pg_temp.__pgt_member'::regclass);
+            found := 'cannot be: ' || pgtrickle._reason_text(pgtrickle._full_reason('pg_temp.__pgt_member'::regclass));
         END IF;
         EXECUTE 'DROP VIEW pg_temp.__pgt_member';
         IF found IS NOT NULL THEN
@@ -92,7 +92,8 @@ CREATE OR REPLACE FUNCTION pgtrickle._redo(members bigint[]) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     UPDATE pgtrickle.pgt_stream_tables AS st
     SET definition_version = st.definition_version + 1, needs_reinit = true, epoch = st.epoch + 1,
-        reinit_reason = 'it came into a cycle of stream tables, or left one', updated_at = clock_timestamp()
+        reinit_reason_code = 'cycle_changed', reinit_reason_params = '{}', reinit_reason = pgtrickle._reason_text('cycle_changed', '{}'),
+        updated_at = clock_timestamp()
     WHERE st.pgt_id = ANY (members);
     SELECT pgtrickle._wake('alter', m) FROM unnest(members) AS m
 $$;

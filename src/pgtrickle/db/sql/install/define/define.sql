@@ -127,7 +127,8 @@ $$;
 COMMENT ON FUNCTION pgtrickle._drop_probe() IS 'Internal. Removes what _probe made.';
 
 -- Formatting settings are pinned so that constants in the deparsed text mean the same in every session.
-CREATE OR REPLACE FUNCTION pgtrickle._describe(probe oid, OUT defining_query text, OUT output_columns jsonb, OUT obstacle text)
+DROP FUNCTION IF EXISTS pgtrickle._describe(oid);
+CREATE OR REPLACE FUNCTION pgtrickle._describe(probe oid, OUT defining_query text, OUT output_columns jsonb, OUT obstacle jsonb)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET intervalstyle = 'postgres' SET extra_float_digits = 1
 SET quote_all_identifiers = off AS $$
@@ -138,12 +139,13 @@ BEGIN
     INTO output_columns
     FROM pg_attribute AS a
     WHERE a.attrelid = probe AND a.attnum > 0;
-    obstacle := pgtrickle._differential_obstacle(probe);
+    obstacle := pgtrickle._full_reason(probe);
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._describe(oid) IS 'Internal. Normalised text, typed columns and differential obstacle of a probed query.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._effective_mode(refresh_mode text, obstacle text) RETURNS text
+DROP FUNCTION IF EXISTS pgtrickle._effective_mode(text, text);
+CREATE OR REPLACE FUNCTION pgtrickle._effective_mode(refresh_mode text, obstacle jsonb) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF refresh_mode = 'FULL' OR (refresh_mode = 'AUTO' AND obstacle IS NOT NULL) THEN
@@ -151,13 +153,13 @@ BEGIN
     END IF;
     IF obstacle IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
-            MESSAGE = format('%s is not possible: %s', refresh_mode, obstacle),
+            MESSAGE = format('%s is not possible: %s', refresh_mode, pgtrickle._reason_text(obstacle)),
             HINT = 'Use refresh_mode AUTO or FULL, or rewrite the query.';
     END IF;
     RETURN CASE refresh_mode WHEN 'AUTO' THEN 'DIFFERENTIAL' ELSE refresh_mode END;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._effective_mode(text, text) IS 'Internal. The mode that refreshes will use; raises when the mode asked for is impossible.';
+COMMENT ON FUNCTION pgtrickle._effective_mode(text, jsonb) IS 'Internal. The mode that refreshes will use; raises when the mode asked for is impossible.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._column_definitions(output_columns jsonb) RETURNS text[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -193,7 +195,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     looks_back bool := pgtrickle._looks_back(probe);
     keeper CONSTANT oid := pgtrickle._keeper();
-    -- as in _differential_obstacle: a row as a value shows the names of all columns
+    -- as in _full_reason: a row as a value shows the names of all columns
     shows_rows CONSTANT bool := EXISTS (SELECT FROM pgtrickle._rules(probe) AS r WHERE r.node_tree ~ '\{VAR :varno \d+ :varattno 0 ');
 BEGIN
     DELETE FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = id;
@@ -378,6 +380,7 @@ DECLARE
     schema_oid oid;
     d record;
     effective text;
+    reason jsonb;
     evaluator text;
     id bigint;
 BEGIN
@@ -417,6 +420,7 @@ BEGIN
     evaluator := pgtrickle._who_evaluates(probe, creator, keeper);
     SELECT * INTO d FROM pgtrickle._describe(probe);
     effective := pgtrickle._effective_mode(o ->> 'refresh_mode', d.obstacle);
+    reason := CASE WHEN effective = 'FULL' THEN d.obstacle END;
 
     EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(d.output_columns), ', '));
     EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
@@ -429,11 +433,12 @@ BEGIN
 
     INSERT INTO pgtrickle.pgt_stream_tables
         (pgt_relid, pgt_name, pgt_schema, defining_query, original_query, output_columns, schedule, refresh_mode, effective_refresh_mode,
-         mode_reason, refresh_requested_at, refresh_tier, diamond_consistency, diamond_schedule_policy, cdc_mode, append_only,
+         mode_reason_code, mode_reason_params, mode_reason,
+         refresh_requested_at, refresh_tier, diamond_consistency, diamond_schedule_policy, cdc_mode, append_only,
          pooler_compatibility_mode, partition_by, max_differential_joins, max_delta_fraction, created_by, tier_pinned, applied_from, run_as)
     VALUES
         (qualified::regclass::oid, table_name, schema_name, d.defining_query, original_query, d.output_columns, o ->> 'schedule',
-         o ->> 'refresh_mode', effective, CASE WHEN effective = 'FULL' THEN d.obstacle END,
+         o ->> 'refresh_mode', effective, reason ->> 'code', reason -> 'params', pgtrickle._reason_text(reason),
          CASE WHEN coalesce((o ->> 'initialize')::bool, true) THEN clock_timestamp() END,
          coalesce(nullif(o ->> 'tier', 'auto'), 'hot'), o ->> 'diamond_consistency', o ->> 'diamond_schedule_policy', o ->> 'cdc_mode',
          coalesce((o ->> 'append_only')::bool, false), coalesce((o ->> 'pooler_compatibility_mode')::bool, false), o ->> 'partition_by',
@@ -496,7 +501,7 @@ DECLARE
     evaluator text := st.run_as;
     d record;
     effective text := st.effective_refresh_mode;
-    reason text := st.mode_reason;
+    reason jsonb := CASE WHEN st.mode_reason_code IS NOT NULL THEN jsonb_build_object('code', st.mode_reason_code, 'params', st.mode_reason_params) END;
     reader text;
     cycle bigint[];
     cycle_now bigint[];
@@ -534,9 +539,10 @@ BEGIN
         PERFORM pgtrickle._store_session(id, probe, o -> 'session_settings');
         UPDATE pgtrickle.pgt_stream_tables AS t
         SET defining_query = d.defining_query, original_query = _alter_as.original_query, output_columns = d.output_columns,
-            plan = NULL, definition_version = t.definition_version + 1, needs_reinit = true, reinit_reason = 'the query was altered',
+            plan = NULL, definition_version = t.definition_version + 1, needs_reinit = true,
+            reinit_reason_code = 'query_altered', reinit_reason_params = '{}', reinit_reason = pgtrickle._reason_text('query_altered', '{}'),
             status = CASE t.status WHEN 'SUSPENDED' THEN 'SUSPENDED' ELSE 'INITIALIZING' END,
-            consecutive_errors = 0, last_error_message = NULL, refresh_requested_at = clock_timestamp(),
+            consecutive_errors = 0, last_error_code = NULL, last_error_message = NULL, refresh_requested_at = clock_timestamp(),
             created_by = pg_get_userbyid(author)
         WHERE t.pgt_id = id;
     END IF;
@@ -544,7 +550,7 @@ BEGIN
     UPDATE pgtrickle.pgt_stream_tables AS t
     SET refresh_mode = new_mode,
         effective_refresh_mode = effective,
-        mode_reason = reason,
+        mode_reason_code = reason ->> 'code', mode_reason_params = reason -> 'params', mode_reason = pgtrickle._reason_text(reason),
         run_as = evaluator,
         plan = CASE WHEN effective = st.effective_refresh_mode THEN t.plan END,
         schedule = coalesce(o ->> 'schedule', t.schedule),

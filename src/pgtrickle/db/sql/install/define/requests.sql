@@ -19,9 +19,12 @@ BEGIN
                       WHEN t.is_populated AND NOT t.needs_reinit AND what = 'resume' THEN 'ACTIVE'
                       ELSE 'INITIALIZING' END,
         consecutive_errors = CASE WHEN what = 'refresh' THEN t.consecutive_errors ELSE 0 END,
+        last_error_code = CASE WHEN what = 'refresh' THEN t.last_error_code END,
         last_error_message = CASE WHEN what = 'refresh' THEN t.last_error_message END,
         needs_reinit = t.needs_reinit OR what = 'repair',
-        reinit_reason = CASE WHEN what = 'repair' THEN 'repair was asked for' ELSE t.reinit_reason END,
+        reinit_reason_code = CASE WHEN what = 'repair' THEN 'repair_requested' ELSE t.reinit_reason_code END,
+        reinit_reason_params = CASE WHEN what = 'repair' THEN '{}' ELSE t.reinit_reason_params END,
+        reinit_reason = CASE WHEN what = 'repair' THEN pgtrickle._reason_text('repair_requested', '{}') ELSE t.reinit_reason END,
         epoch = t.epoch + CASE WHEN what = 'repair' THEN 1 ELSE 0 END,
         updated_at = CASE WHEN what = 'refresh' THEN t.updated_at ELSE asked END
     WHERE t.pgt_id = id;
@@ -33,6 +36,7 @@ BEGIN
             SET refresh_requested_at = asked,
                 status = CASE WHEN t.is_populated AND NOT t.needs_reinit THEN 'ACTIVE' ELSE 'INITIALIZING' END,
                 consecutive_errors = 0,
+                last_error_code = NULL,
                 last_error_message = NULL,
                 updated_at = asked
             WHERE t.status IN ('ERROR', 'SUSPENDED')

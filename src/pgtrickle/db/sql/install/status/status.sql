@@ -204,7 +204,7 @@ BEGIN
         sources := ARRAY(SELECT DISTINCT x.relid::pg_catalog.regclass::text FROM pgtrickle._reads(probe) AS x ORDER BY 1);
         understood := pg_catalog.jsonb_build_array(d.defining_query, d.output_columns, d.obstacle)::text;
         mode := CASE WHEN d.obstacle IS NULL THEN 'DIFFERENTIAL' ELSE 'FULL' END;
-        reason := d.obstacle;
+        reason := pgtrickle._reason_text(d.obstacle);
     END IF;
     told := pgtrickle._find_plan(query, pgtrickle._search_path(), understood);
     IF probe IS NOT NULL THEN

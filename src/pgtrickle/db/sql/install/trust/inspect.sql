@@ -310,35 +310,35 @@ $$;
 COMMENT ON FUNCTION pgtrickle._family(oid) IS 'Internal. A table with its partitions and inheritance children of every depth.';
 
 -- The one place that says what the differential path does not do yet. NULL = nothing in the way.
-CREATE OR REPLACE FUNCTION pgtrickle._differential_obstacle(probe oid) RETURNS text
+DROP FUNCTION IF EXISTS pgtrickle._differential_obstacle(oid);
+CREATE OR REPLACE FUNCTION pgtrickle._full_reason(probe oid) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     tree text;
-    found text;
+    found jsonb;
     construct record;
 BEGIN
     -- 1. sources whose changes cannot be captured
-    SELECT format('%I.%I is %s', n.nspname, c.relname,
-                  CASE WHEN x.is_system THEN 'a system catalog'
-                       WHEN x.relkind = 'm' THEN 'a materialized view'
-                       WHEN x.relkind = 'f' THEN 'a foreign table'
-                       WHEN x.relkind = 'S' THEN 'a sequence'
-                       ELSE 'an unlogged table' END || ', whose changes cannot be captured')
+    SELECT pgtrickle._reason(CASE WHEN x.is_system THEN 'system_catalog'
+                                  WHEN x.relkind = 'm' THEN 'materialized_view'
+                                  WHEN x.relkind = 'f' THEN 'foreign_table'
+                                  WHEN x.relkind = 'S' THEN 'sequence'
+                                  ELSE 'unlogged_table' END, 'relation', format('%I.%I', n.nspname, c.relname))
     INTO found
     FROM pgtrickle._reads(probe) AS x
     JOIN pg_class AS c ON c.oid = x.relid
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE x.is_system OR x.relkind NOT IN ('r', 'p', 'v') OR c.relpersistence = 'u'
-    ORDER BY 1
+    ORDER BY n.nspname, c.relname
     LIMIT 1;
     IF found IS NOT NULL THEN
         RETURN found;
     END IF;
     IF NOT EXISTS (SELECT FROM pgtrickle._reads(probe) AS x WHERE x.relkind IN ('r', 'p')) THEN
-        RETURN 'the query reads no table';
+        RETURN pgtrickle._reason('no_table');
     END IF;
-    SELECT format('%s of %s is %s, whose changes cannot be captured', f.relid::regclass, x.relid::regclass,
-                  CASE c.relpersistence WHEN 'u' THEN 'unlogged' ELSE 'a foreign table' END)
+    SELECT pgtrickle._reason(CASE c.relpersistence WHEN 'u' THEN 'unlogged_child' ELSE 'foreign_child' END,
+                             'child', f.relid::regclass::text, 'relation', x.relid::regclass::text)
     INTO found
     FROM pgtrickle._reads(probe) AS x
     CROSS JOIN LATERAL pgtrickle._family(x.relid) AS f
@@ -348,10 +348,12 @@ BEGIN
     IF found IS NOT NULL THEN
         RETURN found;
     END IF;
-    SELECT format('column %I of %s is %s', a.attname, x.relid::regclass,
-                  CASE WHEN a.attgenerated = 'v' THEN 'a virtual generated column, which triggers do not see'
-                       WHEN NOT l.collisdeterministic THEN 'compared by a nondeterministic collation'
-                       ELSE format('of type %s, whose text depends on the catalog', a.atttypid::regtype) END)
+    SELECT CASE WHEN a.attgenerated = 'v'
+                    THEN pgtrickle._reason('virtual_column', 'column', quote_ident(a.attname), 'relation', x.relid::regclass::text)
+                WHEN NOT l.collisdeterministic
+                    THEN pgtrickle._reason('loose_column', 'column', quote_ident(a.attname), 'relation', x.relid::regclass::text)
+                ELSE pgtrickle._reason('catalog_type', 'column', quote_ident(a.attname), 'relation', x.relid::regclass::text,
+                                       'type', a.atttypid::regtype::text) END
     INTO found
     FROM pgtrickle._columns_read(probe) AS x
     JOIN pg_class AS c ON c.oid = x.relid AND c.relkind IN ('r', 'p')
@@ -366,7 +368,7 @@ BEGIN
     END IF;
 
     -- also a collation that only an expression has: GROUP BY name COLLATE loose
-    SELECT format('the query uses the nondeterministic collation %I', l.collname) INTO found
+    SELECT pgtrickle._reason('loose_collation', 'collation', quote_ident(l.collname)) INTO found
     FROM pg_collation AS l
     JOIN pgtrickle._rules(probe) AS r ON r.node_tree ~ ('coll[a-zA-Z]* ' || l.oid || '\M')
     WHERE NOT l.collisdeterministic
@@ -380,39 +382,39 @@ BEGIN
         FOR construct IN
             SELECT *
             FROM (VALUES
-                ('TABLESAMPLE', '\{TABLESAMPLECLAUSE '),
-                ('a whole row as a value', '\{VAR :varno \d+ :varattno 0 '),
-                ('a system column such as ctid or xmin', '\{VAR :varno \d+ :varattno -'),
-                ('CURRENT_DATE, CURRENT_USER or the like', '\{SQLVALUEFUNCTION '),
-                ('an XML expression', '\{XMLEXPR ')
-            ) AS known(label, pattern)
+                ('tablesample', '\{TABLESAMPLECLAUSE '),
+                ('whole_row', '\{VAR :varno \d+ :varattno 0 '),
+                ('system_column', '\{VAR :varno \d+ :varattno -'),
+                ('session_value', '\{SQLVALUEFUNCTION '),
+                ('xml_expression', '\{XMLEXPR ')
+            ) AS known(code, pattern)
         LOOP
             IF tree ~ construct.pattern THEN
-                RETURN 'the query uses ' || construct.label;
+                RETURN pgtrickle._reason(construct.code);
             END IF;
         END LOOP;
         -- FROM ONLY, where there is something to leave out
-        SELECT m[1] INTO found
+        SELECT pgtrickle._reason('from_only') INTO found
         FROM regexp_split_to_table(tree, '\{(?:RTE|RANGETBLENTRY) ') AS rte,
              regexp_matches(rte, ':rtekind 0 :relid (\d+)') AS m
         WHERE rte ~ ':relkind [rp]' AND (regexp_match(rte, ':inh (true|false)'))[1] = 'false'
           AND EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = m[1]::oid)
         LIMIT 1;
         IF found IS NOT NULL THEN
-            RETURN 'the query uses FROM ONLY on a table with children';
+            RETURN found;
         END IF;
     END LOOP;
 
     -- 3. results that can change while no source does
-    SELECT format('the query calls the stable function %s', f.signature) INTO found
+    SELECT pgtrickle._reason('stable_function', 'function', f.signature) INTO found
     FROM pgtrickle._functions_called(probe) AS f
     WHERE f.volatility = 's' AND f.kind <> 'a' AND NOT (f.is_system AND pgtrickle._is_steady(f.proname, f.argtypes))
     ORDER BY f.signature
     LIMIT 1;
     IF found IS NOT NULL THEN
-        RETURN found || ', whose result may change while no source does';
+        RETURN found;
     END IF;
-    SELECT format('the query casts text to %s, which reads the clock for values such as ''now''', m[1]::oid::regtype) INTO found
+    SELECT pgtrickle._reason('text_reads_clock', 'type', m[1]::oid::regtype::text) INTO found
     FROM (SELECT DISTINCT n.m
           FROM pgtrickle._rules(probe) AS r, regexp_matches(r.node_tree, ':resulttype (\d+) :resultcollid', 'g') AS n(m)
           OFFSET 0) AS casts
@@ -421,7 +423,7 @@ BEGIN
     IF found IS NOT NULL THEN
         RETURN found;
     END IF;
-    SELECT format('the query reads %s out of JSON, for which values such as ''now'' read the clock', m[1]::oid::regtype) INTO found
+    SELECT pgtrickle._reason('json_reads_clock', 'type', m[1]::oid::regtype::text) INTO found
     FROM (SELECT DISTINCT n.m
           FROM pgtrickle._rules(probe) AS r, regexp_matches(r.node_tree, '\{JSONRETURNING :format \{[^}]*\} :typid (\d+)', 'g') AS n(m)
           OFFSET 0) AS returned
@@ -435,7 +437,7 @@ BEGIN
                FROM pgtrickle._rules(probe) AS r
                WHERE r.node_tree ~ ':path_spec \{(?!CONST )'
                   OR (r.node_tree ~ '\{JSONEXPR ' AND pg_get_viewdef(r.view_oid) ~* '\.\s*(?:datetime|date|time|time_tz|timestamp|timestamp_tz)\s*\(')) THEN
-        RETURN 'the query looks by a JSON path that is computed or reads times, which depend on the time zone';
+        RETURN pgtrickle._reason('json_path');
     END IF;
     -- PostgreSQL 18.6: of NULL they give the default if the row before has needed it. In JSON_TABLE they never see NULL. 3: TRUE, 4: FALSE, 8: DEFAULT.
     IF EXISTS (SELECT
@@ -443,9 +445,9 @@ BEGIN
                WHERE r.node_tree ~ '\{JSONEXPR :op [012] :column_name <> '
                  AND (r.node_tree ~ ':on_(?:error|empty) \{JSONBEHAVIOR :btype [38] '
                       OR (r.node_tree ~ ':on_error \{JSONBEHAVIOR :btype 4 ' AND pg_get_viewdef(r.view_oid) ~* '''strict\s'))) THEN
-        RETURN 'the query uses JSON_VALUE with a default, or JSON_EXISTS with a strict path, whose result for NULL depends on the row before';
+        RETURN pgtrickle._reason('json_default');
     END IF;
-    SELECT format('the query compares by the nondeterministic collation %I', l.collname) INTO found
+    SELECT pgtrickle._reason('loose_comparison', 'collation', quote_ident(l.collname)) INTO found
     FROM (SELECT DISTINCT n.m
           FROM pgtrickle._rules(probe) AS r, regexp_matches(r.node_tree, ':(?:collOid|inputcollid) (\d+)', 'g') AS n(m)
           OFFSET 0) AS used
@@ -454,8 +456,8 @@ BEGIN
     RETURN found;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._differential_obstacle(oid) IS
-'Internal. Why a query cannot be maintained from changes; NULL when it can. AUTO stores this as the reason for FULL, DIFFERENTIAL raises it.';
+COMMENT ON FUNCTION pgtrickle._full_reason(oid) IS
+'Internal. Why a query cannot be maintained from changes, as a reason; NULL when it can. AUTO stores this as the reason for FULL, DIFFERENTIAL raises it.';
 
 -- Whether a refresh may have to know a table as it was: then the changes carry a key of it, to find its rows by.
 CREATE OR REPLACE FUNCTION pgtrickle._looks_back(probe oid) RETURNS bool

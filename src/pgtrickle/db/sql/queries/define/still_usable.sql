@@ -1,8 +1,9 @@
 -- Whether a probe view may still define a stream table; raises what create_stream_table would. %(probe)s: its name; %(id)s: the stream table,
--- or NULL for one of another database. Returns: why it cannot be maintained from changes (or NULL), why it must not be read as it is (or NULL),
+-- or NULL for one of another database. Returns: why it cannot be maintained from changes (a reason as jsonb, or NULL),
+-- why it must not be read as it is (or NULL),
 -- then nothing of interest: what is not selected is not called.
 SELECT
-    pgtrickle._differential_obstacle(p.oid),
+    pgtrickle._full_reason(p.oid),
     pgtrickle._read_as_another(p.oid, a.oid, r.oid),
     pgtrickle._refuse_unusable(p.oid),
     pgtrickle._check_rights(

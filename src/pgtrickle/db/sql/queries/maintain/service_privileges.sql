@@ -111,8 +111,8 @@ SELECT DISTINCT true, format('%%s has %%s on column %%s of %%s, which can quote 
        format('REVOKE ALL ON %%s FROM %%s, then pgtrickle install', h.relation, g.name)
 FROM (
     SELECT c.oid::regclass AS relation, c.relowner, x.attname, c.relacl, x.attacl
-    FROM (VALUES ('pgt_stream_tables', '{last_error_message,reinit_reason}'::name[]),
-                 ('pgt_refresh_history', '{reason,error_message,rows_inserted,rows_deleted,delta_row_count}'),
+    FROM (VALUES ('pgt_stream_tables', '{last_error_message,reinit_reason,reinit_reason_params}'::name[]),
+                 ('pgt_refresh_history', '{reason,reason_params,error_message,rows_inserted,rows_deleted,delta_row_count}'),
                  ('pgt_scheduler_jobs', '{detail}'), ('pgt_definitions', '{query,error_message}'), ('pgt_runtime', '{broker}')) AS k(relname, columns)
     JOIN pg_class AS c ON c.relname = k.relname AND c.relnamespace = 'pgtrickle'::regnamespace
     JOIN pg_attribute AS x ON x.attrelid = c.oid AND x.attname = ANY (k.columns)

@@ -1,17 +1,21 @@
 -- Records a refresh that failed; the status follows from who has to act.
--- %(message)s, %(action)s, %(started_at)s, %(initiated_by)s, %(counts)s: transient, counted towards SUSPENDED, otherwise ERROR at once;
--- %(max_consecutive)s, %(reload)s: the content is not trusted any more: load it anew, and fence whoever still works on it;
+-- %(message)s, %(code)s, %(action)s, %(started_at)s, %(initiated_by)s, %(counts)s: transient, counted towards SUSPENDED, otherwise ERROR at once;
+-- %(max_consecutive)s, %(reload)s: the content is not trusted any more: load it anew, and fence whoever still works on it (why:
+-- %(reason_code)s, %(reason_params)s, %(reason)s);
 -- %(requested_at)s: the request that has its answer now, %(pgt_id)s, %(definition_version)s.
 -- Returns the new status; no row when the table was dropped or redefined meanwhile.
 WITH failed AS (
     UPDATE pgtrickle.pgt_stream_tables
     SET consecutive_errors = consecutive_errors + 1,
+        last_error_code = %(code)s,
         last_error_message = %(message)s,
         status = CASE WHEN NOT %(counts)s THEN 'ERROR'
                       WHEN consecutive_errors + 1 >= %(max_consecutive)s THEN 'SUSPENDED'
                       ELSE status END,
         needs_reinit = needs_reinit OR %(reload)s,
-        reinit_reason = CASE WHEN %(reload)s THEN %(message)s ELSE reinit_reason END,
+        reinit_reason_code = CASE WHEN %(reload)s THEN %(reason_code)s ELSE reinit_reason_code END,
+        reinit_reason_params = CASE WHEN %(reload)s THEN %(reason_params)s::jsonb ELSE reinit_reason_params END,
+        reinit_reason = CASE WHEN %(reload)s THEN %(reason)s ELSE reinit_reason END,
         epoch = epoch + %(reload)s::bool::int,
         refresh_done_at = CASE WHEN %(counts)s THEN refresh_done_at ELSE coalesce(%(requested_at)s, refresh_done_at) END,
         updated_at = clock_timestamp()

@@ -1,4 +1,5 @@
--- Stream tables as scheduling needs them. %(ids)s: array of pgt_id, or NULL for all.
+-- Stream tables as scheduling needs them. %(ids)s: array of pgt_id, or NULL for all; %(by_clock)s: codes of reasons for
+-- which a result changes while no source does.
 -- Returns: pgt_id, storage table, captured sources (of a mirror: -pgt_id, which stands for the table elsewhere), schedule, refresh mode, status, whether it is populated, is to be loaded anew, was asked for,
 -- last refresh (seconds since the epoch), tier, whether the tier is pinned, diamond consistency and policy, whether it is refreshed by its
 -- schedule even when no captured source has changed, name.
@@ -27,7 +28,7 @@ SELECT
         WHERE d.pgt_id = st.pgt_id AND d.source_type NOT IN ('TABLE', 'STREAM_TABLE', 'VIEW')
     ) OR (
         st.schedule <> 'calculated' AND st.effective_refresh_mode = 'FULL'
-        AND st.mode_reason ~ 'the stable function|CURRENT_DATE|reads the clock'
+        AND st.mode_reason_code = ANY (%(by_clock)s::text[])
     ),
     format('%%I.%%I', st.pgt_schema, st.pgt_name)
 FROM pgtrickle.pgt_stream_tables AS st
