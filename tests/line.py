@@ -4,6 +4,7 @@ both ways and was refreshed in the way that it claims."""
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from typing import Any
 
 import psycopg
@@ -13,9 +14,9 @@ from pgtrickle.maintain.oracle import AS_TYPED
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.process.standalone import StandaloneRunner
+from pgtrickle.process.local_control_plane import LocalControlPlane
 from pgtrickle.refresh.job import Outcome
-from pgtrickle.settings import Settings
+from pgtrickle.settings import Settings, Sources
 
 # What shows one of several equal values, whichever comes first.
 _ONE_OF_EQUAL = re.compile(
@@ -63,6 +64,12 @@ def _shown(name: str, type_: str, *, as_text: bool) -> str:
     return f"{name}::text" if as_text else name
 
 
+def sources_of(settings: Settings) -> Sources:
+    """Flags that make these settings, whatever a database says."""
+    given, default = asdict(settings), asdict(Settings())
+    return Sources(flags={name: value for name, value in given.items() if value != default[name]})
+
+
 class Line:
     """Turns happen when the test asks for them, so that it decides what each one sees."""
 
@@ -71,10 +78,10 @@ class Line:
     ) -> None:
         self.dsn = dsn
         self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
-        self.session = StandaloneRunner("test", dsn, engine, settings or Settings(), origins)
+        self.plane = LocalControlPlane("test", dsn, engine, sources_of(settings or Settings()), origins)
 
     def close(self) -> None:
-        self.session.close()
+        self.plane.close()
         self.conn.close()
 
     def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
@@ -87,8 +94,8 @@ class Line:
         self.sql("SELECT pgtrickle.create_stream_table(%s, %s, %s, %s)", name, query, schedule, mode)
         return self.tick()
 
-    def tick(self, changes_seen_at: float = 0.0) -> list[Outcome]:
-        return self.session.tick(changes_seen_at)
+    def tick(self, *, include_unchanged: bool = False, changes_seen_at: float = 0.0) -> list[Outcome]:
+        return self.plane.tick(include_unchanged=include_unchanged, changes_seen_at=changes_seen_at)
 
     def last(self, name: str) -> tuple[str, str, str | None]:
         """Action, status and reason (or error) of the latest refresh."""

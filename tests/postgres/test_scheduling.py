@@ -34,6 +34,10 @@ class FakeLink:
         self.cleared = 0
         self.withdrawn = 0
 
+    @property
+    def is_open(self) -> bool:
+        return self.connection is not None
+
     def open(self, hello: DatabaseSettings) -> bool:
         if self.connection is not None:
             self.hellos.append(hello)

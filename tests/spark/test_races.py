@@ -22,10 +22,10 @@ from pgtrickle.errors import FencedError, LostRaceError, TransientError
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.model.identifiers import buffer_name
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.process.standalone import StandaloneRunner
+from pgtrickle.process.local_control_plane import LocalControlPlane
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.refresh.wave import WaveRefresher
-from pgtrickle.settings import Settings
+from pgtrickle.settings import Sources
 from tests.conftest import Database
 from tests.line import Line
 
@@ -86,7 +86,7 @@ def shop(line: Line) -> Line:
 
 def before_apply(line: Line, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """`act` happens once, when everything has been read and nothing been written yet."""
-    refresher: WaveRefresher = line.session.refresher
+    refresher: WaveRefresher = line.plane.worker.refresher
     finish = refresher._finish_all
     acted: list[object] = []
 
@@ -202,7 +202,7 @@ def test_chain_that_loses_against_another_pipeline_is_tried_again_and_not_counte
     beaten: list[list[Outcome]] = []
 
     def compute_after(self: WaveRefresher, *args: Any, **kwargs: Any) -> None:
-        if not beaten and self.writer is shop.session.worker.writer and self.reader is self.writer:
+        if not beaten and self.writer is shop.plane.worker.writer and self.reader is self.writer:
             beaten.append(other.tick())
         compute(self, *args, **kwargs)
 
@@ -239,10 +239,10 @@ def test_two_workers_on_one_database_stay_exact_under_load(
     stop = threading.Event()
 
     def work() -> None:
-        turns = StandaloneRunner("other", installed.dsn, engine, Settings())
+        plane = LocalControlPlane("other", installed.dsn, engine, Sources())
         while not stop.is_set():
-            turns.tick()
-        turns.close()
+            plane.tick()
+        plane.close()
 
     loops = [threading.Thread(target=work, daemon=True) for _ in range(2)]
     for loop in loops:
@@ -309,7 +309,7 @@ def test_drop_between_read_and_apply_leaves_nothing(shop: Line, monkeypatch: pyt
 
 def test_drop_during_apply_waits_for_it(shop: Line, installed: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.sql("INSERT INTO item VALUES (100, 2, 9)")
-    refresher = shop.session.refresher
+    refresher = shop.plane.worker.refresher
     apply = refresher._apply_all
     dropped = threading.Thread(
         target=lambda: installed.sql("SELECT pgtrickle.drop_stream_table('totals')"), daemon=True
@@ -480,7 +480,7 @@ def test_dropped_source_stops_its_readers_and_nobody_else(shop: Line) -> None:
     shop.sql("UPDATE kind SET name = 'z' WHERE id = 1")
     turn(shop)
     shop.check("names")
-    shop.session.tidy()
+    shop.plane.tidy()
     turn(shop)
 
 
@@ -583,7 +583,7 @@ def test_trimming_never_takes_what_a_reader_needs(shop: Line, installed: Databas
     with writing(installed.dsn, shuffle_items, threads=2):
         for number in range(15):
             turn(shop)
-            shop.session.tidy()
+            shop.plane.tidy()
             equal(shop, ["totals", "joined"])
             if number == 10:
                 slow.commit()
@@ -592,7 +592,7 @@ def test_trimming_never_takes_what_a_reader_needs(shop: Line, installed: Databas
     turn(shop)
     shop.sql("UPDATE item SET qty = 1 WHERE id = 5000; UPDATE kind SET name = 'last' WHERE id = 1")
     turn(shop)  # a cut after the last writer, for every reader
-    shop.session.tidy()
+    shop.plane.tidy()
     assert pending_rows(shop, "item") == pending_rows(shop, "kind") == 0
     equal(shop)
     for name in QUERIES:
@@ -604,14 +604,14 @@ def test_reader_that_was_suspended_for_long_goes_on_where_it_stood(shop: Line) -
     for number in range(10):
         shop.sql(f"INSERT INTO item VALUES ({100 + number}, 2, {number}); DELETE FROM item WHERE id = {1 + number}")
         turn(shop)
-        shop.session.tidy()
+        shop.plane.tidy()
         equal(shop, ["bag", "joined"])
     assert pending_rows(shop, "item") == 20
     shop.sql("SELECT pgtrickle.resume_stream_table('totals')")
     turn(shop)
     shop.check("totals")
     turn(shop)
-    shop.session.tidy()
+    shop.plane.tidy()
     assert pending_rows(shop, "item") == 0
 
 
@@ -621,8 +621,8 @@ def test_buffer_that_a_slow_reader_makes_long_gets_an_index(shop: Line, monkeypa
     shop.sql("SELECT pgtrickle.alter_stream_table('totals', status => 'SUSPENDED')")
     shop.sql("INSERT INTO item SELECT i, 2, i FROM generate_series(1000, 9000) AS i")
     turn(shop)
-    shop.session.tidy()
-    shop.session.finish_tidying(30)
+    shop.plane.tidy()
+    shop.plane.finish_tidying(30)
     relid = shop.sql("SELECT 'item'::regclass::oid::int8")[0][0]
     indexed = shop.sql(
         "SELECT i.indisvalid FROM pg_index AS i WHERE i.indrelid = %s::regclass", f"pgtrickle_changes.changes_{relid}"
@@ -758,7 +758,7 @@ def test_table_in_pooler_compatibility_mode_leaves_nothing_in_a_session(shop: Li
     turn(shop)
     shop.check("bag")
     assert shop.refreshes("bag") == before + 9
-    worker = shop.session.worker
+    worker = shop.plane.worker
     beside = worker._beside
     assert beside is not None
     for conn in (beside.reader, beside.writer):

@@ -130,7 +130,7 @@ def test_renamed_while_the_control_plane_was_away(
     line.sql(TABLES)
     line.create("st", JOINED)
     line.create("columns", "SELECT a, b FROM t")
-    line.session.close()
+    line.plane.close()
     line.sql("ALTER TABLE t RENAME TO told; INSERT INTO told VALUES (60, 1); ALTER TABLE u RENAME c TO said")
     line.sql("ALTER TABLE told RENAME a TO x; ALTER TABLE told RENAME b TO a; ALTER TABLE told RENAME x TO b")
     other = make_line(installed)
@@ -496,7 +496,7 @@ def test_oids_of_another_database_are_not_followed(
     """As after a dump was restored, where they are given anew."""
     line.sql(TABLES + "CREATE TABLE secret (a int, b int); INSERT INTO secret VALUES (6, 6)")
     line.create("st", "SELECT a, b FROM t")
-    line.session.close()
+    line.plane.close()
     line.sql("UPDATE pgtrickle.pgt_stream_tables SET defined_in = '1/1', frontier = NULL, plan = NULL")
     line.sql("UPDATE pgtrickle.pgt_dependencies SET source_relid = 'secret'::regclass")
     if is_repaired:

@@ -338,7 +338,7 @@ def test_hostile_code_gets_nowhere(author: Author, line: Line) -> None:
         CREATE TABLE work.attempts (id int PRIMARY KEY, command text);
         """
     )
-    sessions = [line.session.worker.reader, line.session.worker.writer, line.session.control]
+    sessions = [line.plane.worker.reader, line.plane.worker.writer, line.plane.control]
     looks = (
         "SELECT name, setting FROM pg_settings WHERE source = 'session' ORDER BY 1",
         "SELECT name FROM pg_prepared_statements WHERE statement ~ 'noted'",

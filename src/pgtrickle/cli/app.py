@@ -153,7 +153,9 @@ def refresh(
         settings = options.load(connection, spark_remote=spark_remote).settings
     set_up_logging("error" if settings.log_level == "info" else settings.log_level, settings.log_format)
     with working("starting Spark and refreshing"):
-        outcomes = refresh_once(settings, server, names or None, others or ())
+        outcomes = refresh_once(
+            settings, options.sources(spark_remote=spark_remote), server, names or None, others or ()
+        )
     rows = [
         {
             "table": o.table.full_name,

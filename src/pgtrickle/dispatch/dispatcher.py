@@ -13,12 +13,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Listener
 
-from pgtrickle.dispatch.lease import work
+from pgtrickle.dispatch.lease import LeaseObserver, work
+from pgtrickle.dispatch.listener import SchedulerListener
 from pgtrickle.dispatch.managed_database import ManagedDatabase
-from pgtrickle.dispatch.pool import ThreadPool
+from pgtrickle.dispatch.pool import Executor, ThreadPool
 from pgtrickle.dispatch.pool_report import PoolReport
 from pgtrickle.dispatch.queue import Lease, Queue
 from pgtrickle.dispatch.quota import SERIAL, WORKER_CONNECTIONS, WorkerLimit, cap
@@ -29,10 +29,9 @@ from pgtrickle.ipc.channel import (
     Define,
     Finished,
     FromScheduler,
+    ReplyChannel,
     Submit,
     Withdraw,
-    has_room,
-    send,
 )
 from pgtrickle.ipc.fleet_memory import FleetMemory, WorkerShare
 from pgtrickle.ipc.fleet_memory import PoolStatus as PoolState
@@ -52,13 +51,13 @@ MOST_CANCELLED = 500  # jobs in a message: half of what a socket takes, so that 
 
 @dataclass(frozen=True, slots=True)
 class _Arrived:
-    connection: Connection
+    replies: ReplyChannel
     message: FromScheduler
 
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    connection: Connection
+    replies: ReplyChannel
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class _Client:
 
     key: str
     site: ManagedDatabase
-    connection: Connection
+    replies: ReplyChannel
     limits: WorkerLimit
     used: float = 0.0  # when a worker was last given to it
     outbox: deque[Finished] = field(default_factory=deque)  # what its scheduler has no room for yet
@@ -81,55 +80,83 @@ class _Client:
 
 
 class Dispatcher:
-    """Runs in the pipeline's main thread until `stop` is set and what runs has ended, or the time for that is over."""
+    """`run` is the pipeline's main thread: until `stop` is set and what runs has ended, or the time for that is over.
+    `step` is for a scheduler in the same process, with an executor in the calling thread.
+    """
 
     def __init__(
         self,
         settings: Settings,
         engine: SparkEngine,
-        memory: FleetMemory,
+        memory: FleetMemory | None,
         stop: threading.Event,
-        servers: Sequence[str] = (),
+        origins: OriginSessions | None = None,
+        *,
+        executor: Executor | None = None,
+        observer: LeaseObserver | None = None,
     ) -> None:
+        """`memory` None: nobody else wants to know how the pool is used."""
         self._settings = settings
         self._engine = engine
         self._stop = stop
-        self._origins = OriginSessions(servers)
-        self._telling: threading.Thread | None = None
+        self._origins = origins or OriginSessions()
+        self._is_telling = False
         self._inbox: queue.SimpleQueue[_Arrived | _Lost | _Done | None] = queue.SimpleQueue()
         self._queue = Queue()
         self._most = settings.max_dynamic_refresh_workers
-        self._pool = ThreadPool(min(settings.worker_pool_size, self._most))
+        self._executor = executor or ThreadPool(min(settings.worker_pool_size, self._most))
+        self._observer = observer
         self._tokens = WorkerSlots(self._most, RESUME_SECONDS, self.wake)
         engine.aside = self._tokens.lent
         self._clients: dict[str, _Client] = {}
-        self._by_line: dict[int, _Client] = {}  # by id of its connection
+        self._by_channel: dict[int, _Client] = {}  # by id of its channel
         self._limits: dict[str, WorkerLimit] = {}
         self._letters: set[str] = set()  # databases with something in their outbox
         self._running: Counter[str] = Counter()  # of those that have any
         self._leases: dict[int, float] = {}  # under way: since when
         self._held: Counter[tuple[str, int]] = Counter()  # database and stream table
         self._since = time.time()
-        self._report = PoolReport(memory, self._state)
+        self._report = PoolReport(memory, self._state) if memory is not None else None
 
     def wake(self) -> None:
         self._inbox.put(None)
 
     def listen(self, listener: Listener) -> None:
-        threading.Thread(target=self._accept, args=(listener,), name="accept", daemon=True).start()
+        SchedulerListener(self.deliver, lambda replies: self._inbox.put(_Lost(replies)), self._stop).start(listener)
+
+    def deliver(self, replies: ReplyChannel, message: FromScheduler) -> None:
+        """A scheduler's message, from any thread. It is handled in the dispatcher's own."""
+        self._inbox.put(_Arrived(replies, message))
+
+    def step(self) -> None:
+        """Whatever can be done now. With an executor in the calling thread, that is all there is to do."""
+        while not self._inbox.empty():
+            self._handle_waiting()
+            self._send_replies()
+            self._assign()
+
+    def database(self, key: str) -> ManagedDatabase:
+        """One whose scheduler has introduced it."""
+        return self._clients[key].site
+
+    def close(self) -> None:
+        """For whoever used `step`: a process just ends."""
+        for client in self._clients.values():
+            client.site.close()
+        self._origins.close()
 
     def run(self, drain_seconds: float) -> None:
         deadline: float | None = None
         looked = time.monotonic()
         while True:
             try:
-                message = self._inbox.get(timeout=self._report.seconds_left(LOOK_SECONDS))
-                self._handle(message)
-                while not self._inbox.empty():
-                    self._handle(self._inbox.get_nowait())
+                self._handle(
+                    self._inbox.get(timeout=self._report.seconds_left(LOOK_SECONDS) if self._report else LOOK_SECONDS)
+                )
+                self._handle_waiting()
             except queue.Empty:
                 pass
-            self._deliver()
+            self._send_replies()
             if time.monotonic() - looked >= LOOK_SECONDS:  # also while messages keep coming
                 self._close_idle()
                 self._tell_origins()
@@ -140,47 +167,35 @@ class Dispatcher:
                     return
             else:
                 self._assign()
-            self._report.write()
+            if self._report is not None:
+                self._report.write()
 
     # -- messages
     # ---------------------------------------------------------------------------------------------------------
 
-    def _accept(self, listener: Listener) -> None:
-        while True:
-            try:
-                connection = listener.accept()
-            except (OSError, EOFError, AuthenticationError):  # the listener was closed, or a caller went half-way
-                if self._stop.wait(0.01):
-                    return
-                continue
-            threading.Thread(target=self._receive, args=(connection,), name="receive", daemon=True).start()
-
-    def _receive(self, connection: Connection) -> None:
-        try:
-            while True:
-                self._inbox.put(_Arrived(connection, connection.recv()))
-        except (OSError, EOFError):
-            self._inbox.put(_Lost(connection))
+    def _handle_waiting(self) -> None:
+        while not self._inbox.empty():
+            self._handle(self._inbox.get_nowait())
 
     def _handle(self, message: _Arrived | _Lost | _Done | None) -> None:
         match message:
-            case _Arrived(connection, DatabaseSettings() as hello):
-                self._introduce(connection, hello)
-            case _Arrived(connection, Submit(jobs)):
-                if client := self._client(connection):
+            case _Arrived(replies, DatabaseSettings() as hello):
+                self._introduce(replies, hello)
+            case _Arrived(replies, Submit(jobs)):
+                if client := self._client(replies):
                     self._put(client, jobs)
-            case _Arrived(connection, Withdraw()):
-                if client := self._client(connection):
+            case _Arrived(replies, Withdraw()):
+                if client := self._client(replies):
                     self._cancel(client)
-            case _Arrived(connection, ClearCaches()):
-                if client := self._client(connection):
+            case _Arrived(replies, ClearCaches()):
+                if client := self._client(replies):
                     client.site.cache.clear()
-            case _Arrived(connection, Define()):
-                if client := self._client(connection):
+            case _Arrived(replies, Define()):
+                if client := self._client(replies):
                     # Not a worker's: it is asked for by people, and waits for databases that may not answer.
-                    threading.Thread(target=client.site.define, name="define", daemon=True).start()
-            case _Lost(connection):
-                if client := self._client(connection):
+                    self._executor.start(client.site.define, "define")
+            case _Lost(replies):
+                if client := self._client(replies):
                     # Its units go with it: the next scheduler finds out anew what is due.
                     self._queue.drop(client.key)
                     self._forget(client)
@@ -205,21 +220,21 @@ class Dispatcher:
             else:
                 self._queue.put(client.key, job)
 
-    def _client(self, connection: Connection) -> _Client | None:
-        return self._by_line.get(id(connection))
+    def _client(self, replies: ReplyChannel) -> _Client | None:
+        return self._by_channel.get(id(replies))
 
     def _know(self, client: _Client) -> None:
-        self._clients[client.key] = self._by_line[id(client.connection)] = client
+        self._clients[client.key] = self._by_channel[id(client.replies)] = client
         self._limits[client.key] = client.limits
 
     def _forget(self, client: _Client) -> None:
-        del self._clients[client.key], self._by_line[id(client.connection)], self._limits[client.key]
+        del self._clients[client.key], self._by_channel[id(client.replies)], self._limits[client.key]
         self._letters.discard(client.key)
 
-    def _introduce(self, connection: Connection, hello: DatabaseSettings) -> None:
+    def _introduce(self, replies: ReplyChannel, hello: DatabaseSettings) -> None:
         known = self._clients.get(hello.key)
         limits = _limits(hello.settings)
-        if known is not None and known.connection is connection and known.site.dsn == hello.dsn:
+        if known is not None and known.replies is replies and known.site.dsn == hello.dsn:
             known.limits = self._limits[known.key] = limits
             known.site.configure(hello.settings)
             return
@@ -228,7 +243,7 @@ class Dispatcher:
             self._forget(known)
             known.site.close()
         site = ManagedDatabase(hello.name, hello.dsn, hello.settings, self._engine, self._origins)
-        self._know(_Client(hello.key, site, connection, limits))
+        self._know(_Client(hello.key, site, replies, limits))
 
     def _cancel(self, client: _Client) -> None:
         jobs, client.later = [*self._queue.drop(client.key), *client.later], []
@@ -240,12 +255,12 @@ class Dispatcher:
         client.outbox.append(finished)
         self._letters.add(client.key)
 
-    def _deliver(self) -> None:
+    def _send_replies(self) -> None:
         """Never waits: a scheduler that hangs is nobody else's business."""
         for key in tuple(self._letters):
             client = self._clients[key]
-            while client.outbox and has_room(client.connection):
-                send(client.connection, client.outbox.popleft())
+            while client.outbox and client.replies.has_room():
+                client.replies.send(client.outbox.popleft())
             if not client.outbox:
                 self._letters.discard(key)
 
@@ -273,7 +288,7 @@ class Dispatcher:
             self._running[lease.database] += 1
             self._leases[id(lease)] = client.used
             self._held += _tables(lease)
-            self._pool.submit(self._task(client.site, lease))
+            self._executor.submit(self._task(client.site, lease))
 
     def _slow(self) -> int:
         now = time.monotonic()
@@ -281,7 +296,7 @@ class Dispatcher:
 
     def _task(self, site: ManagedDatabase, lease: Lease) -> Callable[[], None]:
         def task() -> None:
-            finished = work(site, lease.jobs)
+            finished = work(site, lease.jobs, self._observer)
             self._inbox.put(_Done(lease, finished))
 
         return task
@@ -298,11 +313,17 @@ class Dispatcher:
                 client.site.shed()
 
     def _tell_origins(self) -> None:
-        """Beside: an origin may not answer."""
+        """In its own thread: an origin may not answer."""
         self._origins.let_go()
-        if self._origins.has_to_tell() and (self._telling is None or not self._telling.is_alive()):
-            self._telling = threading.Thread(target=self._origins.tell_all, name="tell", daemon=True)
-            self._telling.start()
+        if self._origins.has_to_tell() and not self._is_telling:
+            self._is_telling = True
+            self._executor.start(self._tell_all, "tell")
+
+    def _tell_all(self) -> None:
+        try:
+            self._origins.tell_all()
+        finally:
+            self._is_telling = False
 
     def _state(self) -> tuple[PoolState, list[WorkerShare]]:
         caches = [c.site.cache for c in self._clients.values()]

@@ -1,12 +1,31 @@
-"""Threads that do one thing at a time: some that stay, others that are started per task."""
+"""Who executes tasks: threads, some that stay and others that are started per task; or the calling thread."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 Task = Callable[[], None]
+
+
+class Executor(Protocol):
+    def submit(self, task: Task) -> None:
+        """A worker's task. How many there may be at once is for the caller to know."""
+
+    def start(self, task: Task, name: str, /) -> None:
+        """A task that is not a worker's: it may wait for other databases, which nobody else should wait for."""
+
+
+class CallingThread:
+    """Executes each task before it returns: for one database, where nobody else has to wait."""
+
+    def submit(self, task: Task) -> None:
+        task()
+
+    def start(self, task: Task, _name: str, /) -> None:
+        task()
 
 
 class ThreadPool:
@@ -43,6 +62,9 @@ class ThreadPool:
             self._tasks.put(task)
         else:
             self._start(self._once, (task,))
+
+    def start(self, task: Task, name: str, /) -> None:
+        threading.Thread(target=task, name=name, daemon=True).start()
 
     def close(self) -> None:
         """Persistent threads end when they are free; nobody is interrupted."""

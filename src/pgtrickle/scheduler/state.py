@@ -220,6 +220,10 @@ class ScheduleState:
         """They may have changes that nobody has told of."""
         self._due.mark(self._at(tables), DIRTY)
 
+    def end_backoff(self) -> None:
+        """Those that failed and are to be tried again need not wait for it any longer."""
+        self._due.end_backoff()
+
     def hold(self, tables: Iterable[int]) -> None:
         """Those that wait: one that they read has failed, or the graph does not know them yet."""
         self._held = frozenset(tables)
@@ -280,10 +284,6 @@ class ScheduleState:
         """Somebody wants it now: a request, a first load, a load anew."""
         position = self._index.get(pgt_id)
         return position is not None and bool(self._due.flags[position] & ASKED)
-
-    def is_in_flight(self, pgt_id: int) -> bool:
-        position = self._index.get(pgt_id)
-        return position is not None and bool(self._due.flags[position] & IN_FLIGHT)
 
     def _at(self, tables: Iterable[int]) -> Positions:
         return positions_of(tables, self._index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pgtrickle.capture.detect import Detector
@@ -19,7 +19,7 @@ from pgtrickle.ipc.pipeline_link import PipelineLink
 from pgtrickle.maintain.feeds import FeedMaintainer
 from pgtrickle.model.flow import Cut
 from pgtrickle.model.work import CANCELLED, RETRYABLE, TIERS, QueuedUnit, RefreshGroup, Unit
-from pgtrickle.origin.tracker import MirroredSource, OriginChangeTracker
+from pgtrickle.origin.tracker import MirroredSource, OriginChanges, OriginChangeTracker
 from pgtrickle.scheduler.graph import held
 from pgtrickle.scheduler.graph_builder import GraphBuilder
 from pgtrickle.scheduler.state import Row, ScheduleState
@@ -47,7 +47,7 @@ class DatabaseScheduler:
         dsn: str,
         sources: Sources,
         link: PipelineLink,
-        looks: OriginChangeTracker | None = None,
+        looks: OriginChanges | None = None,
     ) -> None:
         self._conn = conn
         self._name = name
@@ -68,8 +68,10 @@ class DatabaseScheduler:
             # Of a session before this one, over a line that is still open: what waits there is found out anew.
             link.withdraw()
             conn.execute(statement("jobs_abandoned"), {"detail": "its scheduler or pipeline ended"})
-        self._cut = NOWHERE
+        # What comes after this cut is detected; what came before it is part of what is loaded below.
         self._detector = Detector(())
+        with translated():
+            self._cut = self._detector.look(conn, NOWHERE).cut
         self._board = ScheduleState(time.time(), tiered=self.settings.tiered_scheduling)
         self._behind = Deferred()
         self._jobs: dict[int, Unit] = {}  # in flight
@@ -95,6 +97,16 @@ class DatabaseScheduler:
         return len(self._board)
 
     @property
+    def has_released(self) -> bool:
+        """Whether tables wait for the next tick because those above them, which they had to wait for, have ended."""
+        return bool(self._behind.released)
+
+    @property
+    def held(self) -> Mapping[int, str]:
+        """Tables that wait because one that they read has failed, and why."""
+        return self._held
+
+    @property
     def seen(self) -> int:
         """Transactions before this one have been looked at."""
         return self._cut.xmin
@@ -107,7 +119,7 @@ class DatabaseScheduler:
             return
         self.settings = settings
         self.state = "ACTIVE" if settings.enabled else "DISABLED"
-        if self._link.connection is not None:
+        if self._link.is_open:
             self._link.send(self._hello())
             if not settings.enabled:
                 self._link.withdraw()
@@ -129,13 +141,33 @@ class DatabaseScheduler:
         self._move_tiers(now)
         self._notice_loss()
         turn = self._board.turn(now, self._behind.waits.keys(), self._behind.released)
-        if turn is None or not self._link.open(self._hello()):
+        if turn is None or not self.introduce():
             return
         found = plan(self._graphs.graph, turn)
         self._behind.add(found)
         if found.units:
             self._submit(found.units)
         self._board.passed(now)
+
+    def introduce(self) -> bool:
+        """Makes sure that the pipeline knows this database. False: not now."""
+        return self._link.open(self._hello())
+
+    def expedite(self, *, include_unchanged: bool = False) -> None:
+        """Somebody waits for this tick: what has failed is tried again now, and definitions are looked at before it.
+
+        `include_unchanged`: tables whose time has come also go when no change of their sources was detected.
+        """
+        self._board.end_backoff()
+        if include_unchanged:
+            self._board.dirty(self._graphs.graph.nodes)
+        self._define_at = 0.0
+        self._ask_for_definitions(time.time())
+
+    def maintain_feeds(self) -> None:
+        """At once, whether or not an event has told of subscribers."""
+        self._feeds.expect()
+        self._feeds.turn(self.settings, time.monotonic())
 
     def _ask_for_definitions(self, now: float) -> None:
         """Those that read other databases; one whose databases do not answer is tried again."""
@@ -145,7 +177,7 @@ class DatabaseScheduler:
             row = self._conn.execute(statement("definitions_wait")).fetchone()
         waits, is_shared = row or (False, False)
         self._define_at = now + (DEFINE_SECONDS if waits else SHARED_SECONDS if is_shared else math.inf)
-        if (waits or is_shared) and self._link.open(self._hello()):
+        if (waits or is_shared) and self.introduce():
             self._link.send(Define())
 
     def next_moment(self) -> float:
@@ -166,7 +198,6 @@ class DatabaseScheduler:
     # ----------------------------------------------------------------------------------------------------
 
     def _detect(self) -> None:
-        is_first = self._cut is NOWHERE
         try:
             with translated():
                 news = self._detector.look(self._conn, self._cut)
@@ -174,8 +205,6 @@ class DatabaseScheduler:
             self._reload_sources()
             return
         self._cut = news.cut
-        if is_first:
-            return  # everything counts as changed until it has been looked at once
         self._changed(news.changed)
         if not news.events:
             return
