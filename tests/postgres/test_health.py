@@ -205,7 +205,7 @@ def test_a_table_is_behind_its_schedule_in_sql_when_it_is_due_in_the_scheduler(
     db.sql("UPDATE pgtrickle.pgt_stream_tables SET refresh_tier = %s", tier)
     now = datetime(2024, 5, 1, 10, 0, 30, tzinfo=UTC)
     ((instant,),) = db.sql("SELECT extract(epoch FROM instant)::float8 FROM pgtrickle._fresh_from(%s)", now)
-    ages = [0, 1, 29, 31, 44, 46, 59, 61, 89, 91, 299, 301, 449, 451, 3599, 3601, 5399, 5401, 10799, 10801]
+    ages: list[float] = [0, 1, 29, 31, 44, 46, 59, 61, 89, 91, 299, 301, 449, 451, 3599, 3601, 5399, 5401, 10799, 10801]
     ages += [days * 86400 + seconds for days in (0.5, 1, 2, 4, 20, 100, 500) for seconds in (-1, 1)]
     for last in (now.timestamp() - age for age in ages):
         due = Due.of([schedule], [DIRTY], [last], [False])

@@ -187,7 +187,7 @@ def test_turn_that_finds_nothing_reads_no_table(line: Line) -> None:
     line.tick()
     before = counters(line)
     for _ in range(5):
-        assert {o.action for o in line.tick()} == {"NO_DATA"}
+        assert {o.action for o in line.tick(include_unchanged=True)} == {"NO_DATA"}
     assert counters(line) == before
 
 

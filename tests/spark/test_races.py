@@ -50,8 +50,8 @@ def create_all(line: Line, queries: dict[str, str] = QUERIES) -> None:
     turn(line)
 
 
-def turn(line: Line) -> list[Outcome]:
-    outcomes = line.tick()
+def turn(line: Line, *, include_unchanged: bool = False) -> list[Outcome]:
+    outcomes = line.tick(include_unchanged=include_unchanged)
     assert [o.error for o in outcomes if o.error] == []
     return outcomes
 
@@ -181,7 +181,7 @@ def test_of_two_refreshers_that_have_read_the_same_window_one_commits(
         assert shop.refreshes(name) == before[name] + 1
         shop.check(name)
     for line in (shop, other):
-        assert set(actions(turn(line)).values()) == {"NO_DATA"}
+        assert set(actions(turn(line, include_unchanged=True)).values()) == {"NO_DATA"}
     equal(shop)
     assert {name: status(shop, name) for name in QUERIES} == dict.fromkeys(QUERIES, ("ACTIVE", ""))
 
@@ -366,7 +366,7 @@ def test_truncate_that_is_rolled_back_is_not_noticed(shop: Line, installed: Data
     writer = installed.connect(autocommit=False)
     writer.execute("TRUNCATE item CASCADE")
     writer.rollback()
-    assert set(actions(turn(shop)).values()) == {"NO_DATA"}
+    assert set(actions(turn(shop, include_unchanged=True)).values()) == {"NO_DATA"}
     equal(shop)
 
 
@@ -440,7 +440,7 @@ def test_dropped_buffer_is_made_again_and_its_readers_are_loaded_anew(shop: Line
 def test_column_that_nobody_uses_comes_and_goes_unnoticed(shop: Line) -> None:
     before = {name: shop.refreshes(name) for name in QUERIES}
     shop.sql("ALTER TABLE item ADD COLUMN extra int DEFAULT 5; ALTER TABLE kind DROP COLUMN spare")
-    assert set(actions(turn(shop)).values()) == {"NO_DATA"}
+    assert set(actions(turn(shop, include_unchanged=True)).values()) == {"NO_DATA"}
     shop.sql("UPDATE item SET extra = 6; ALTER TABLE item DROP COLUMN extra; ALTER TABLE item DROP COLUMN note")
     turn(shop)
     shop.sql("INSERT INTO item VALUES (100, 2, 9); UPDATE kind SET name = 'z' WHERE id = 1")
@@ -519,7 +519,7 @@ def test_chain_and_diamond_follow_within_one_turn(shop: Line) -> None:
         turn(shop)
         for name in queries:
             shop.check(name)
-        assert set(actions(turn(shop)).values()) == {"NO_DATA"}
+        assert set(actions(turn(shop, include_unchanged=True)).values()) == {"NO_DATA"}
     shop.sql("TRUNCATE item; INSERT INTO item VALUES (1, 1, 1), (2, 2, NULL)")
     turn(shop)
     shop.check("one", "FULL")
@@ -737,7 +737,7 @@ def test_changed_time_zone_reloads_tables_that_keep_none(installed: Database, ma
     turn(moved)
     moved.check("days", "REINITIALIZE")
     assert moved.last("days")[2] == "TimeZone changed from UTC to America/Los_Angeles"
-    assert actions(turn(moved)) == {"days": "NO_DATA"}
+    assert actions(turn(moved, include_unchanged=True)) == {"days": "NO_DATA"}
     moved.sql("INSERT INTO ev VALUES ('2026-01-05 01:00Z', 1)")
     turn(moved)
     moved.check("days")

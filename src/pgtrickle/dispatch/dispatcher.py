@@ -9,19 +9,20 @@ import os
 import queue
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from multiprocessing.connection import Listener
 
+from pgtrickle.dispatch.client import Client, close_idle, limits_of
 from pgtrickle.dispatch.lease import LeaseObserver, work
 from pgtrickle.dispatch.listener import SchedulerListener
 from pgtrickle.dispatch.managed_database import ManagedDatabase
 from pgtrickle.dispatch.pool import Executor, ThreadPool
 from pgtrickle.dispatch.pool_report import PoolReport
 from pgtrickle.dispatch.queue import Lease, Queue
-from pgtrickle.dispatch.quota import SERIAL, WORKER_CONNECTIONS, WorkerLimit, cap
+from pgtrickle.dispatch.quota import WorkerLimit, cap
 from pgtrickle.dispatch.slots import MOST_BEGUN, WorkerSlots
 from pgtrickle.ipc.channel import (
     ClearCaches,
@@ -40,9 +41,6 @@ from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.settings import Settings
 
-FEWEST_IDLE = 16  # workers of all databases whose connections may stay open without work, whatever the server allows
-IDLE_SHARE = 3  # they may have one in so many of the connections that the server allows: of 100, as many as that
-IDLE_SECONDS = 30.0
 LOOK_SECONDS = 1.0
 RESUME_SECONDS = 0.5  # for a token, after Spark: who hold them may be workers of a database that hangs
 SLOW_SECONDS = 5.0  # a lease that takes longer does not keep databases waiting that have no worker
@@ -66,19 +64,6 @@ class _Done:
     finished: Finished
 
 
-@dataclass(slots=True)
-class _Client:
-    """A database, as long as its scheduler is connected."""
-
-    key: str
-    site: ManagedDatabase
-    replies: ReplyChannel
-    limits: WorkerLimit
-    used: float = 0.0  # when a worker was last given to it
-    outbox: deque[Finished] = field(default_factory=deque)  # what its scheduler has no room for yet
-    later: list[QueuedUnit] = field(default_factory=list)  # a worker still has tables of theirs, from a session before
-
-
 class Dispatcher:
     """`run` is the pipeline's main thread: until `stop` is set and what runs has ended, or the time for that is over.
     `step` is for a scheduler in the same process, with an executor in the calling thread.
@@ -95,7 +80,6 @@ class Dispatcher:
         executor: Executor | None = None,
         observer: LeaseObserver | None = None,
     ) -> None:
-        """`memory` None: nobody else wants to know how the pool is used."""
         self._settings = settings
         self._engine = engine
         self._stop = stop
@@ -108,15 +92,15 @@ class Dispatcher:
         self._observer = observer
         self._tokens = WorkerSlots(self._most, RESUME_SECONDS, self.wake)
         engine.aside = self._tokens.lent
-        self._clients: dict[str, _Client] = {}
-        self._by_channel: dict[int, _Client] = {}  # by id of its channel
+        self._clients: dict[str, Client] = {}
+        self._by_channel: dict[int, Client] = {}  # by id of its channel
         self._limits: dict[str, WorkerLimit] = {}
         self._letters: set[str] = set()  # databases with something in their outbox
         self._running: Counter[str] = Counter()  # of those that have any
         self._leases: dict[int, float] = {}  # under way: since when
         self._held: Counter[tuple[str, int]] = Counter()  # database and stream table
         self._since = time.time()
-        self._report = PoolReport(memory, self._state) if memory is not None else None
+        self._report = PoolReport(memory, self._state)
 
     def wake(self) -> None:
         self._inbox.put(None)
@@ -150,15 +134,13 @@ class Dispatcher:
         looked = time.monotonic()
         while True:
             try:
-                self._handle(
-                    self._inbox.get(timeout=self._report.seconds_left(LOOK_SECONDS) if self._report else LOOK_SECONDS)
-                )
+                self._handle(self._inbox.get(timeout=self._report.seconds_left(LOOK_SECONDS)))
                 self._handle_waiting()
             except queue.Empty:
                 pass
             self._send_replies()
             if time.monotonic() - looked >= LOOK_SECONDS:  # also while messages keep coming
-                self._close_idle()
+                close_idle(self._clients.values())
                 self._tell_origins()
                 looked = time.monotonic()
             if self._stop.is_set():
@@ -167,8 +149,7 @@ class Dispatcher:
                     return
             else:
                 self._assign()
-            if self._report is not None:
-                self._report.write()
+            self._report.write()
 
     # -- messages
     # ---------------------------------------------------------------------------------------------------------
@@ -212,7 +193,7 @@ class Dispatcher:
             case None:
                 pass
 
-    def _put(self, client: _Client, jobs: Sequence[QueuedUnit]) -> None:
+    def _put(self, client: Client, jobs: Sequence[QueuedUnit]) -> None:
         """A table is never with two workers, also when a new scheduler does not know what its predecessor began."""
         for job in jobs:
             if any((client.key, pgt_id) in self._held for pgt_id in job.unit.members):
@@ -220,20 +201,20 @@ class Dispatcher:
             else:
                 self._queue.put(client.key, job)
 
-    def _client(self, replies: ReplyChannel) -> _Client | None:
+    def _client(self, replies: ReplyChannel) -> Client | None:
         return self._by_channel.get(id(replies))
 
-    def _know(self, client: _Client) -> None:
+    def _know(self, client: Client) -> None:
         self._clients[client.key] = self._by_channel[id(client.replies)] = client
         self._limits[client.key] = client.limits
 
-    def _forget(self, client: _Client) -> None:
+    def _forget(self, client: Client) -> None:
         del self._clients[client.key], self._by_channel[id(client.replies)], self._limits[client.key]
         self._letters.discard(client.key)
 
     def _introduce(self, replies: ReplyChannel, hello: DatabaseSettings) -> None:
         known = self._clients.get(hello.key)
-        limits = _limits(hello.settings)
+        limits = limits_of(hello.settings)
         if known is not None and known.replies is replies and known.site.dsn == hello.dsn:
             known.limits = self._limits[known.key] = limits
             known.site.configure(hello.settings)
@@ -243,15 +224,15 @@ class Dispatcher:
             self._forget(known)
             known.site.close()
         site = ManagedDatabase(hello.name, hello.dsn, hello.settings, self._engine, self._origins)
-        self._know(_Client(hello.key, site, replies, limits))
+        self._know(Client(hello.key, site, replies, limits))
 
-    def _cancel(self, client: _Client) -> None:
+    def _cancel(self, client: Client) -> None:
         jobs, client.later = [*self._queue.drop(client.key), *client.later], []
         ended = [(job.job_id, CANCELLED, "the scheduler took it back", None) for job in jobs]
         for start in range(0, len(ended), MOST_CANCELLED):
             self._post(client, Finished(tuple(ended[start : start + MOST_CANCELLED]), (), datetime.now(UTC)))
 
-    def _post(self, client: _Client, finished: Finished) -> None:
+    def _post(self, client: Client, finished: Finished) -> None:
         client.outbox.append(finished)
         self._letters.add(client.key)
 
@@ -301,17 +282,6 @@ class Dispatcher:
 
         return task
 
-    def _close_idle(self) -> None:
-        """Connections that nobody has needed for a while, and those above the bound."""
-        clients = sorted(self._clients.values(), key=lambda c: c.used, reverse=True)
-        kept, now = 0, time.monotonic()
-        allowed = max((c.site.server_connections for c in clients), default=0)
-        most = max(FEWEST_IDLE, allowed // (IDLE_SHARE * WORKER_CONNECTIONS))
-        for client in clients:
-            kept += client.site.idle()
-            if kept > most or now - client.used > IDLE_SECONDS:
-                client.site.shed()
-
     def _tell_origins(self) -> None:
         """In its own thread: an origin may not answer."""
         self._origins.let_go()
@@ -354,10 +324,3 @@ class Dispatcher:
 
 def _tables(lease: Lease) -> Counter[tuple[str, int]]:
     return Counter((lease.database, pgt_id) for job in lease.jobs for pgt_id in job.unit.members)
-
-
-def _limits(settings: Settings) -> WorkerLimit:
-    """Without parallel refreshes a database has one worker, whatever it was promised."""
-    if settings.parallel_refresh_mode == "on":
-        return WorkerLimit(settings.per_database_worker_quota, settings.max_concurrent_refreshes)
-    return SERIAL

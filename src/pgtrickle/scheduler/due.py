@@ -60,7 +60,7 @@ def retry_after(error: type[PgtrickleError], failures: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """pgt_ids with a property, without listing them: what `units.Turn` asks about."""
+    """pgt_ids with a property, without listing them: what `units.TickInput` asks about."""
 
     positions: Mapping[int, int]
     test: Callable[[int], bool]

@@ -6,11 +6,12 @@ import logging
 import math
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgtrickle.capture.detect import Detector
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import TRANSACTION, backend_pid, connect, pooler_of, translated
+from pgtrickle.db.connect import TRANSACTION, connect, pooler_of, translated
 from pgtrickle.db.database_settings import SettingsWatch
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import SourceChangedError
@@ -18,10 +19,11 @@ from pgtrickle.ipc.channel import DatabaseSettings, Define, Finished
 from pgtrickle.ipc.pipeline_link import PipelineLink
 from pgtrickle.maintain.feeds import FeedMaintainer
 from pgtrickle.model.flow import Cut
-from pgtrickle.model.work import CANCELLED, RETRYABLE, TIERS, QueuedUnit, RefreshGroup, Unit
+from pgtrickle.model.work import CANCELLED, RETRYABLE, QueuedUnit, RefreshGroup, Unit
 from pgtrickle.origin.tracker import MirroredSource, OriginChanges, OriginChangeTracker
 from pgtrickle.scheduler.graph import held
 from pgtrickle.scheduler.graph_builder import GraphBuilder
+from pgtrickle.scheduler.job_log import JobLog
 from pgtrickle.scheduler.state import Row, ScheduleState
 from pgtrickle.scheduler.units import Deferred, plan
 from pgtrickle.settings import Settings, Sources
@@ -54,7 +56,6 @@ class DatabaseScheduler:
         self._dsn = dsn
         self._link = link
         self.looks = looks or OriginChangeTracker(dsn, (), sources)
-        self._pid = backend_pid(conn)
         self._watch = SettingsWatch(name, sources, lambda: connect(dsn, role="settings", pooler=TRANSACTION))
         self.settings = Settings()
         self.state = "ACTIVE"
@@ -65,9 +66,10 @@ class DatabaseScheduler:
         with translated():
             if pooler_of(conn) != TRANSACTION:
                 conn.execute("LISTEN pgtrickle_wake")
-            # Of a session before this one, over a line that is still open: what waits there is found out anew.
-            link.withdraw()
-            conn.execute(statement("jobs_abandoned"), {"detail": "its scheduler or pipeline ended"})
+        # Of a session before this one, over a link that is still open: what waits there is found out anew.
+        link.withdraw()
+        self._job_log = JobLog(conn)
+        self._job_log.abandoned("its scheduler or pipeline ended")
         # What comes after this cut is detected; what came before it is part of what is loaded below.
         self._detector = Detector(())
         with translated():
@@ -287,19 +289,8 @@ class DatabaseScheduler:
                 "These would run side by side; they run one after the other",
                 extra=event("scheduler.dry_run", database=self._name, units=", ".join(u.key for u in units)),
             )
-        with translated():
-            rows = self._conn.execute(
-                statement("jobs_queue"),
-                {
-                    "keys": [u.key for u in units],
-                    "kinds": [u.kind for u in units],
-                    "members": ["{" + ",".join(map(str, u.members)) + "}" for u in units],
-                    "tiers": [TIERS[u.tier] for u in units],
-                    "attempts": [self._attempts.get(u.key, 0) + 1 for u in units],
-                    "scheduler_pid": self._pid,
-                },
-            ).fetchall()
-        jobs = [QueuedUnit(row[0], unit, self._changes_seen_at(unit)) for row, unit in zip(rows, units, strict=True)]
+        ids = self._job_log.queued(units, self._attempts)
+        jobs = [QueuedUnit(i, unit, self._changes_seen_at(unit)) for i, unit in zip(ids, units, strict=True)]
         for job in jobs:
             self._jobs[job.job_id] = job.unit
         self._board.went(units)
@@ -330,22 +321,12 @@ class DatabaseScheduler:
             self.abandon("the pipeline ended")
 
     def _finished(self, message: Finished) -> None:
-        units = [job for job in message.jobs if job[0] in self._jobs]
-        with translated():
-            self._conn.execute(
-                statement("jobs_finished"),
-                {
-                    "ids": [job_id for job_id, _, _, _ in units],
-                    "statuses": [status for _, status, _, _ in units],
-                    "details": [why for _, _, why, _ in units],
-                    "rounds": [rounds for _, _, _, rounds in units],
-                    "times": [message.at] * len(units),
-                },
-            )
+        message = replace(message, jobs=tuple(job for job in message.jobs if job[0] in self._jobs))
+        self._job_log.finished(message)
         fared = {f.pgt_id: f for f in message.fared}
         again: set[int] = set()
         now = time.time()
-        for job_id, status, _, _ in units:
+        for job_id, status, _, _ in message.jobs:
             unit, began = self._jobs.pop(job_id), self._began.pop(job_id)
             if status == RETRYABLE:
                 self._attempts[unit.key] = self._attempts.get(unit.key, 0) + 1
@@ -363,8 +344,7 @@ class DatabaseScheduler:
         """Of what was under way nothing will be heard any more; what has been committed has been."""
         if not self._jobs:
             return
-        with translated():
-            self._conn.execute(statement("jobs_abandoned"), {"detail": why})
+        self._job_log.abandoned(why)
         members = [i for unit in self._jobs.values() for i in unit.members]
         self._jobs.clear()
         self._began.clear()
