@@ -14,7 +14,9 @@ PAUSE_SECONDS = 0.05
 class PoolReport:
     """`make` tells how things are. Call `write` whenever they may have moved, and again within `seconds_left`."""
 
-    def __init__(self, memory: FleetMemory | None, make: Callable[[], tuple[PoolStatus, Sequence[WorkerShare]]]) -> None:
+    def __init__(
+        self, memory: FleetMemory | None, make: Callable[[], tuple[PoolStatus, Sequence[WorkerShare]]]
+    ) -> None:
         self._memory = memory
         self._make = make
         self._next = 0.0
