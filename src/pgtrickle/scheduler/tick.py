@@ -203,6 +203,10 @@ class DatabaseScheduler:
         try:
             with translated():
                 news = self._detector.look(self._conn, self._cut)
+                if any(what == "capture" for _, what in news.events):
+                    # The buffers of new sources were not asked about: from the same cut, or what is in them is missed.
+                    self._reload_sources()
+                    news = self._detector.look(self._conn, self._cut)
         except SourceChangedError:  # a buffer is gone: its event is not to be had from a statement that fails
             self._reload_sources()
             return
@@ -211,8 +215,6 @@ class DatabaseScheduler:
         if not news.events:
             return
         whats = {what for _, what in news.events}
-        if "capture" in whats:
-            self._reload_sources()
         if "settings" in whats:
             self.look_at_settings()
         if "clear_caches" in whats:
