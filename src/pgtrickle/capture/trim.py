@@ -20,7 +20,7 @@ LONG_BUFFER_BYTES = 16 * 1024 * 1024
 
 
 def trim(conn: Connection, relid: int, *, batch_rows: int = BATCH_ROWS, max_batches: int = MAX_BATCHES) -> int:
-    """Rows deleted from one buffer; the rest waits for the next call. The rule is in sql/queries/trim_horizon.sql."""
+    """Rows deleted from one buffer; the rest waits for the next call. Rule: sql/queries/capture/trim_horizon.sql."""
     deleted = 0
     for _ in range(max_batches):
         with translated(), conn.transaction():

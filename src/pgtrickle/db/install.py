@@ -1,7 +1,6 @@
 """Puts our schemas, catalog and functions into a database, and takes them out again. No extension, no superuser.
 
-Catalog tables are created once and then changed by sql/migrations/<version>_*.sql; functions are replaced at every
-install. A migration that changes a function's signature drops the old one itself.
+Catalog tables are created once; functions are replaced at every install.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 
 from pgtrickle.db.connect import Connection, translated
-from pgtrickle.db.statements import scripts, statement
+from pgtrickle.db.statements import install_scripts, statement
 from pgtrickle.errors import ConfigError
 from pgtrickle.settings import ALIASES, describe
 
@@ -55,11 +54,7 @@ def install(conn: Connection, *, as_role: str | None = None) -> None:
                 f"the database has catalog version {found}, this program knows up to {SCHEMA_VERSION}",
                 hint="upgrade pgtrickle",
             )
-        if found is not None:
-            for name, text in scripts("migrations"):
-                if int(name.split("_", 1)[0]) > found:
-                    _run(conn, text)
-        for _, text in scripts("install"):
+        for text in install_scripts():
             _run(conn, text)
         conn.execute("SELECT pgtrickle._define_options(%s)", [_options()])
         conn.execute(statement("record_version"), [SCHEMA_VERSION, _package_version()])

@@ -152,7 +152,7 @@ def _try(conn: Connection, text: str, problem: str, hint: str) -> None:
 
 
 def _prepare_broker(conn: Connection, service: str) -> None:
-    """As sql/install/089_broker.sql does for a role that may; the service role may not."""
+    """As sql/install/capture/broker.sql does for a role that may; the service role may not."""
     row = conn.execute("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = %s", [BROKER_ROLE]).fetchone()
     if row is None:
         conn.execute(f"CREATE ROLE {BROKER_ROLE} NOLOGIN NOINHERIT")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -212,16 +212,7 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> s
         raise DefinitionError(
             stranger, hint="map both to one user, or have its origin managed: then rights count there"
         )
-    for column, (typid, typmod, type_) in zip(table.columns, types, strict=True):
-        # A mirror's are those of another database: see _same_types. Oids alone differ in a restored dump, names alone
-        # where a type was renamed.
-        is_other = (typid, typmod) != (column.typid, column.typmod) and type_ != column.type
-        # NULLIF has the modifier of its argument; the CASE that is written for it has none, and the same values.
-        is_other = is_other and not (query != table.query and (typid, typmod) == (column.typid, -1))
-        if is_other and table.mirror is None:
-            raise SourceChangedError(
-                f"column {column.name} of the query is of type {type_} now, and was {column.type}", hint=ANEW
-            )
+    _check_column_types(table, types, is_rewritten=query != table.query)
     for relid, name, columns in rows:
         if name in copies:
             continue
@@ -235,6 +226,20 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> s
     if compiled.template is not None and obstacle is not None:
         raise SourceChangedError(f"{obstacle}, which it did not when it was defined", hint=ANEW)
     return None if obstacle is None else str(obstacle)
+
+
+def _check_column_types(table: StreamTable, types: Sequence[tuple[int, int, str]], *, is_rewritten: bool) -> None:
+    """Raises when a column of the query has another type than the table was defined with."""
+    for column, (typid, typmod, type_) in zip(table.columns, types, strict=True):
+        # A mirror's are those of another database: see _same_types. Oids alone differ in a restored dump, names alone
+        # where a type was renamed.
+        is_other = (typid, typmod) != (column.typid, column.typmod) and type_ != column.type
+        # NULLIF has the modifier of its argument; the CASE that is written for it has none, and the same values.
+        is_other = is_other and not (is_rewritten and (typid, typmod) == (column.typid, -1))
+        if is_other and table.mirror is None:
+            raise SourceChangedError(
+                f"column {column.name} of the query is of type {type_} now, and was {column.type}", hint=ANEW
+            )
 
 
 def _captured(

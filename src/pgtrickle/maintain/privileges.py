@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pgtrickle.db.connect import translated
-from pgtrickle.db.statements import scripts, statement
+from pgtrickle.db.statements import install_scripts, statement
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -37,7 +37,7 @@ class Rights:
 
 def closed_functions() -> list[str]:
     """Those that install closes: the scripts say so."""
-    return [name for _, text in scripts("install") for name in _CLOSED.findall(text)]
+    return [name for text in install_scripts() for name in _CLOSED.findall(text)]
 
 
 def rights_in(conn: Connection) -> Rights | None:

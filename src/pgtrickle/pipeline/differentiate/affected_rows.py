@@ -7,6 +7,7 @@ one. It lets too many rows pass where a condition cannot be kept, never too few;
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.differentiate.full_join import preserved
@@ -19,13 +20,19 @@ from pgtrickle.pipeline.plan.nodes import (
     Concat,
     Distinct,
     FromItem,
+    Join,
     Node,
+    Recursive,
     Scan,
+    Select,
     SetOperation,
     Sub,
     Text,
     Tree,
+    UnionAll,
+    Values,
     children,
+    joins,
     leaves,
     names,
     parts,
@@ -79,12 +86,16 @@ def _using(left: Tree, right: Tree, using: str) -> list[Text] | None:
 
 def _column(tree: Tree, name: str) -> str | None:
     """The column that a join shows under a name, with the alias of its item; None where it is one of several."""
-    if isinstance(tree, FromItem):
-        return f"{tree.alias}.{quote_ident(name)}" if tree.node is not None and name in names(tree.node) else None
-    left, right = _column(tree.left, name), _column(tree.right, name)
-    if tree.using is None or name not in Cursor(tree.using).names():
-        return left or right
-    return {"FULL JOIN": None, "RIGHT JOIN": right}.get(tree.kind, left)
+    match tree:
+        case FromItem():
+            return f"{tree.alias}.{quote_ident(name)}" if tree.node is not None and name in names(tree.node) else None
+        case Join():
+            left, right = _column(tree.left, name), _column(tree.right, name)
+            if tree.using is None or name not in Cursor(tree.using).names():
+                return left or right
+            return {"FULL JOIN": None, "RIGHT JOIN": right}.get(tree.kind, left)
+        case _:
+            assert_never(tree)
 
 
 def touched_by_sub(into: Statement, node: Block, sub: Sub, part: FromItem, view: View) -> str | None:
@@ -93,7 +104,7 @@ def touched_by_sub(into: Statement, node: Block, sub: Sub, part: FromItem, view:
     if test is None or sub.test is None:
         return _touched(into, sub.node, part, view, None)
     is_certain = _is_required(node, sub) or (
-        _is_never_null(node, sub.test) and all(_yields_no_null(b, into) for b in _branches(sub.node))
+        _is_never_null(node, sub.test) and all(_yields_no_null(b) for b in _branches(sub.node))
     )
     return _touched(into, sub.node, part, view, (test, is_certain))
 
@@ -143,26 +154,22 @@ def _column_is_never_null(node: Block, text: str) -> bool:
     candidates = [p for p in parts(node) if not alias or identifier(alias) == own(p)]
     if len(candidates) != 1 or not isinstance(candidates[0].node, Scan):
         return False
-    if any(j != "JOIN" and j != "CROSS JOIN" for j in _kinds(node)):
+    if _has_outer_join(node):
         return False
     exposed = {name: attnum for attnum, name in candidates[0].node.exposes}
     attnum = exposed.get(identifier(column)) if column else None
     return any(c.attnum == attnum and c.not_null for c in candidates[0].node.relation.columns)
 
 
-def _kinds(node: Block) -> list[str]:
-    def walk(tree: Tree) -> list[str]:
-        return [] if isinstance(tree, FromItem) else [tree.kind, *walk(tree.left), *walk(tree.right)]
-
-    return [k for tree in node.trees for k in walk(tree)]
+def _has_outer_join(node: Block) -> bool:
+    return any(j.kind not in ("JOIN", "CROSS JOIN") for tree in node.trees for j in joins(tree))
 
 
 def _branches(node: Node) -> tuple[Node, ...]:
     return tuple(b for c in children(node) for b in _branches(c)) if isinstance(node, Concat | Distinct) else (node,)
 
 
-def _yields_no_null(node: Node, into: Statement) -> bool:
-    del into
+def _yields_no_null(node: Node) -> bool:
     if not isinstance(node, Block):
         return False
     return all(len(c.text) == 1 and _column_is_never_null(node, str(c.text[0])) for c in node.columns)
@@ -181,12 +188,22 @@ def _touched_inside(into: Statement, node: Node, view: View) -> str | None:
 
 
 def _touched(into: Statement, node: Node, part: FromItem, view: View, test: tuple[str, bool] | None) -> str | None:
-    if isinstance(node, Concat | SetOperation | Distinct):
-        for child in children(node):
-            if part in below(child):
-                return _touched(into, child, part, view, test)
-        return None
-    if not isinstance(node, Block) or part.node is None:
+    match node:
+        case Concat() | SetOperation() | Distinct():
+            child = next((c for c in children(node) if part in below(c)), None)
+            return _touched(into, child, part, view, test) if child is not None else None
+        case Block():
+            return _touched_in_block(into, node, part, view, test)
+        case Scan() | Select() | UnionAll() | Recursive() | Values():
+            return None
+        case _:
+            assert_never(node)
+
+
+def _touched_in_block(
+    into: Statement, node: Block, part: FromItem, view: View, test: tuple[str, bool] | None
+) -> str | None:
+    if part.node is None:
         return None
     conditions = conjuncts(node.where) if node.where is not None else []
     if part in parts(node):
@@ -215,7 +232,7 @@ def _touched_deeper(into: Statement, node: Block, part: FromItem, view: View, co
             if inner is None:
                 return None
             kept = [into.text(c, view) for c in conditions if sub not in subs(c)]
-            if node.trees and any(j not in ("JOIN", "CROSS JOIN") for j in _kinds(node)):
+            if _has_outer_join(node):
                 return None  # the subquery may belong to the condition of an outer join
             source = ", ".join(into.tree(t, view, []) for t in node.trees)
             return f"EXISTS (SELECT FROM {source} WHERE {' AND '.join([*(f'({k})' for k in kept), inner])})"
@@ -279,9 +296,16 @@ class _Walk:
     def source(self, tree: Tree) -> str:
         if self.part not in leaves(tree):
             return self.into.tree(tree, self.view, [])
-        if isinstance(tree, FromItem):
-            changes = replace(self.view, special={**self.view.special, tree.number: DELTA})
-            return self.into.part(tree, changes, [])
+        match tree:
+            case FromItem():
+                changes = replace(self.view, special={**self.view.special, tree.number: DELTA})
+                return self.into.part(tree, changes, [])
+            case Join():
+                return self._join(tree)
+            case _:
+                assert_never(tree)
+
+    def _join(self, tree: Join) -> str:
         is_left = self.part in leaves(tree.left)
         left, right = self.source(tree.left), self.source(tree.right)
         here, there = (tree.left, tree.right) if is_left else (tree.right, tree.left)
@@ -289,17 +313,26 @@ class _Walk:
         kept = self.kept(conditions)
         on = " AND ".join(f"({self.into.text(c, self.view)})" for c in kept) if kept else None
         using = tree.using
+        is_complete = len(kept) == len(conditions)
         if self.weak and using is not None:
-            using, conditions = None, [()]
-        if len(kept) < len(conditions) and tree.kind not in ("JOIN", "CROSS JOIN"):
+            using, is_complete = None, False
+        if not is_complete and tree.kind not in ("JOIN", "CROSS JOIN"):
             self.weak |= {own(p) for p in leaves(there)}
-        kind = tree.kind
-        if kind == "FULL JOIN":
-            kind = "LEFT JOIN" if is_left else "RIGHT JOIN"
-            self.weak |= {own(p) for p in leaves(here)}
-        elif (kind == "LEFT JOIN" and not is_left) or (kind == "RIGHT JOIN" and is_left):
-            kind = "JOIN"
+        kind = _kind_from_changes(tree.kind, is_left=is_left)
+        if kind != tree.kind:
             self.weak |= {own(p) for p in leaves(here)}
         if on is None and using is None and kind != "CROSS JOIN":
             on = "true"
         return joined(kind, left, right, on, using)
+
+
+def _kind_from_changes(kind: str, *, is_left: bool) -> str:
+    """The join that preserves the changed side (`is_left`: the left one) and no other."""
+    match kind, is_left:
+        case ("FULL JOIN", True):
+            return "LEFT JOIN"
+        case ("FULL JOIN", False):
+            return "RIGHT JOIN"
+        case ("LEFT JOIN", False) | ("RIGHT JOIN", True):
+            return "JOIN"
+    return kind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.texts import as_text, from_text
@@ -34,30 +34,14 @@ def as_of(
     `kept`: only what there was and still is. `only`: rows whose columns are among the keys that a query has. In each
     arm by itself: joined to both, PostgreSQL would look for each key through all that was given back.
     """
-    by_number = {c.attnum: c for c in scan.relation.columns}
-    columns = [a for a, _ in scan.exposes]
-    buffer = f"{change.images} AND c.action <> 'T'"
     table = f"{quote_ident(scan.relation.schema)}.{quote_ident(scan.relation.name)} AS t"
-    stored = {a: f"t.{quote_ident(by_number[a].name)}" for a in columns}
-    row = encoded([as_text(s, by_number[a].base) for a, s in stored.items()])
-    image = encoded([as_text(f"c.c{a}", by_number[a].base) for a in columns])
-    changed = [f"c.c{a}" for a in scan.key] or [image]
-    names = [f"k{i}" for i in range(len(changed))]
-    listed = ", ".join(f"{c} AS {n}" for c, n in zip(changed, names, strict=True))
-    keys = share(f"SELECT DISTINCT {listed} FROM {buffer}", "w")
-    touched = f"IN (SELECT {', '.join(f'w.{n}' for n in names)} FROM {keys} AS w)"
-    place = ", ".join([stored[a] for a in scan.key] or [row])
-    there, not_there = (", 1 AS m", ", 0") if kept else ("", "")
-    now = f"SELECT {row} AS r, 1 AS n{there} FROM {table} WHERE ({place}) {touched}"
-    undone = f"SELECT {image}, CASE c.action WHEN 'I' THEN -1 ELSE 1 END{not_there} FROM {buffer}"
-    count = "least(sum(b.n), sum(b.m))" if kept else "sum(b.n)"
-    net = f"SELECT b.r, {count} AS n FROM ({now} UNION ALL {undone}) AS b GROUP BY b.r HAVING {count} > 0"
-    typed = ", ".join(_typed(scan, [f"c{a}" for a in columns])) or "1 AS one"
-    back = share(f"SELECT {typed} FROM ({net}) AS b, {copies('b.n')}", "b")
+    names = {c.attnum: quote_ident(c.name) for c in scan.relation.columns}
+    stored = {a: f"t.{names[a]}" for a, _ in scan.exposes}
+    exposed = {a: f"{alias}.{quote_ident(n)}" for a, n in scan.exposes}
+    touched = _touched(scan, change, share)
+    back = _given_back(scan, change, stored, f"{table} WHERE ({_key(scan, stored)}) {touched}", share, kept=kept)
     shown = [*(f"{stored[a]} AS {quote_ident(n)}" for a, n in scan.exposes), f"true AS {NOW_MARK}"]
     given = [*(f"b.c{a} AS {quote_ident(n)}" for a, n in scan.exposes), f"false AS {NOW_MARK}"]
-    exposed = {a: f"{alias}.{quote_ident(n)}" for a, n in scan.exposes}
-    value = [exposed[a] for a in scan.key] or [encoded([as_text(e, by_number[a].base) for a, e in exposed.items()])]
     here, given_back = ("", "")
     if only is not None:
         wanted = [stored[a] for a in only[0]], [f"b.c{a}" for a in only[0]]
@@ -65,15 +49,60 @@ def as_of(
     return (
         f"SELECT {', '.join(shown)} FROM {table}{here} "
         f"UNION ALL SELECT {', '.join(given)} FROM {apart(back)} AS b{given_back}",
-        f"(NOT {alias}.{NOW_MARK} OR NOT (({', '.join(value)}) {touched}))",
+        f"(NOT {alias}.{NOW_MARK} OR NOT (({_key(scan, exposed)}) {touched}))",
     )
+
+
+def _row(scan: Scan, columns: Mapping[int, str]) -> str:
+    """A row as one text; `columns` has the SQL of each column, by attribute number."""
+    bases = {c.attnum: c.base for c in scan.relation.columns}
+    return encoded([as_text(sql, bases[a]) for a, sql in columns.items()])
+
+
+def _key(scan: Scan, columns: Mapping[int, str]) -> str:
+    """What tells rows apart: the key of the table where the changes have it, else the text of the row."""
+    return ", ".join([columns[a] for a in scan.key] or [_row(scan, columns)])
+
+
+def _images(scan: Scan) -> dict[int, str]:
+    """The columns of a change, by attribute number."""
+    return {a: f"c.c{a}" for a, _ in scan.exposes}
+
+
+def _touched(scan: Scan, change: ChangedSource, share: Callable[[str, str], str]) -> str:
+    """`IN (keys of the changed rows)`."""
+    images = _images(scan)
+    changed = [images[a] for a in scan.key] or [_row(scan, images)]
+    names = [f"k{i}" for i in range(len(changed))]
+    listed = ", ".join(f"{c} AS {n}" for c, n in zip(changed, names, strict=True))
+    keys = share(f"SELECT DISTINCT {listed} FROM {change.images} AND c.action <> 'T'", "w")
+    return f"IN (SELECT {', '.join(f'w.{n}' for n in names)} FROM {keys} AS w)"
+
+
+def _given_back(
+    scan: Scan,
+    change: ChangedSource,
+    stored: Mapping[int, str],
+    source: str,
+    share: Callable[[str, str], str],
+    *,
+    kept: bool,
+) -> str:
+    """The name of what there was of the touched rows, from what there is of them, `source`."""
+    there, not_there = (", 1 AS m", ", 0") if kept else ("", "")
+    now = f"SELECT {_row(scan, stored)} AS r, 1 AS n{there} FROM {source}"
+    sign = "CASE c.action WHEN 'I' THEN -1 ELSE 1 END"
+    undone = f"SELECT {_row(scan, _images(scan))}, {sign}{not_there} FROM {change.images} AND c.action <> 'T'"
+    count = "least(sum(b.n), sum(b.m))" if kept else "sum(b.n)"
+    net = f"SELECT b.r, {count} AS n FROM ({now} UNION ALL {undone}) AS b GROUP BY b.r HAVING {count} > 0"
+    typed = ", ".join(_typed(scan, [f"c{a}" for a, _ in scan.exposes])) or "1 AS one"
+    return share(f"SELECT {typed} FROM ({net}) AS b, {copies('b.n')}", "b")
 
 
 def netted(scan: Scan, change: ChangedSource, action: str, share: Callable[[str, str], str]) -> str:
     """The name of the rows that have come ('I') or gone ('D') for good: not those that did both in the window."""
-    bases = {c.attnum: c.base for c in scan.relation.columns}
-    image = encoded([as_text(f"c.c{a}", bases[a]) for a, _ in scan.exposes])
     signed = f"sum(CASE c.action WHEN '{action}' THEN 1 ELSE -1 END)"
+    image = _row(scan, _images(scan))
     net = f"SELECT {image} AS r, {signed} AS n FROM {change.images} AND c.action <> 'T' GROUP BY 1 HAVING {signed} > 0"
     listed = ", ".join(_typed(scan, [quote_ident(n) for _, n in scan.exposes])) or "1 AS __pgt_one"
     return share(f"SELECT {listed} FROM ({net}) AS b, {copies('b.n')}", "n")

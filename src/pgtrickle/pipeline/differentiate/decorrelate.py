@@ -5,6 +5,8 @@ Asked one row after the other, each would look through all that the table has to
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pgtrickle.pipeline.differentiate.key_filter import column_of
 from pgtrickle.pipeline.differentiate.semijoin_keys import PLAIN, equality
 from pgtrickle.pipeline.differentiate.states import DELTA, NEW, OLD, DecorrelatedSubquery, Statement, View
@@ -34,8 +36,44 @@ def answers(into: Statement, node: Block, sub: Sub, view: View, alias: str) -> D
     part = parts(inner)[0]
     if view.of(part) != OLD or part.node is None or not into.is_changed(part.node):
         return None
+    correlation = _correlation(node, inner, part)
+    if correlation is None:
+        return None
+    names, outer = correlation.names, [o for o, _ in correlation.pairs]
+    wanted = _changed_keys(into, part, correlation)
+    found = into.share(_before(into, inner, part, correlation, wanted), "a")
+    same = " AND ".join(f"{alias}.{n} = {o}" for n, o in zip(names, outer, strict=True))
+    nothing = into.render(_of_no_rows(inner), View(NEW))
+    now = into.render(inner, View(view.default, {**view.special, part.number: NEW}))
+    return DecorrelatedSubquery(
+        f"LEFT JOIN {found} AS {alias} ON {same}",
+        f"SELECT CASE WHEN {alias}.{names[0]} IS NOT NULL THEN {alias}.{VALUE} "
+        f"WHEN ({', '.join(outer)}) IN ({wanted}) THEN ({nothing}) ELSE ({now}) END",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Correlation:
+    """How a subquery depends on the row around it.
+
+    `pairs` are columns of that row and of the subquery's table that its conditions compare by equality, `attnums` the
+    numbers of the latter. `conditions` are the other ones, which name the subquery's table alone.
+    """
+
+    pairs: list[tuple[str, str]]
+    attnums: tuple[int, ...]
+    conditions: list[Text]
+
+    @property
+    def names(self) -> list[str]:
+        return [f"__pgt_k{i}" for i in range(len(self.pairs))]
+
+
+def _correlation(node: Block, inner: Block, part: FromItem) -> _Correlation | None:
+    """None where the subquery depends on the row by more than equality of columns, or its value may fail."""
     here = {own(part)}
-    pairs, conditions = [], []
+    pairs: list[tuple[str, str]] = []
+    conditions: list[Text] = []
     for condition in conjuncts(inner.where) if inner.where is not None else []:
         if (pair := equality(condition, part, here)) is not None:
             pairs.append(pair)
@@ -49,24 +87,17 @@ def answers(into: Statement, node: Block, sub: Sub, view: View, alias: str) -> D
         return None
     if not _is_one_for_all_keys(value, part):
         return None
-    attnums = tuple(c for c in columns if c is not None)
-    names = [f"__pgt_k{i}" for i in range(len(pairs))]
+    return _Correlation(pairs, tuple(c for c in columns if c is not None), conditions)
+
+
+def _changed_keys(into: Statement, part: FromItem, correlation: _Correlation) -> str:
+    """A query of the keys of all changes. A change that the subquery's own conditions leave out is none to it."""
+    names, conditions = correlation.names, correlation.conditions
     where = f" WHERE {' AND '.join(f'({plain(c)})' for c in conditions)}" if conditions else ""
     changes = into.part(part, View(DELTA), [])
-    # A change that the subquery's own conditions leave out is none to it.
-    asked = ", ".join(f"{i} AS {n}" for (_, i), n in zip(pairs, names, strict=True))
-    keys = into.share(f"SELECT DISTINCT {asked} FROM {changes}{where}", "k")
-    wanted = f"SELECT {', '.join(f'k.{n}' for n in names)} FROM {keys} AS k"
-    found = into.share(_before(into, inner, part, pairs, conditions, (attnums, wanted)), "a")
-    outer = [o for o, _ in pairs]
-    same = " AND ".join(f"{alias}.{n} = {o}" for n, o in zip(names, outer, strict=True))
-    nothing = into.render(_of_no_rows(inner), View(NEW))
-    now = into.render(inner, View(view.default, {**view.special, part.number: NEW}))
-    return DecorrelatedSubquery(
-        f"LEFT JOIN {found} AS {alias} ON {same}",
-        f"SELECT CASE WHEN {alias}.{names[0]} IS NOT NULL THEN {alias}.{VALUE} "
-        f"WHEN ({', '.join(outer)}) IN ({wanted}) THEN ({nothing}) ELSE ({now}) END",
-    )
+    listed = ", ".join(f"{i} AS {n}" for (_, i), n in zip(correlation.pairs, names, strict=True))
+    keys = into.share(f"SELECT DISTINCT {listed} FROM {changes}{where}", "k")
+    return f"SELECT {', '.join(f'k.{n}' for n in names)} FROM {keys} AS k"
 
 
 def _is_one_group(node: Block) -> bool:
@@ -117,19 +148,12 @@ def _column(node: Block, part: FromItem, outer: str, inner: str) -> int | None:
     return asked[1].attnum
 
 
-def _before(
-    into: Statement,
-    node: Block,
-    part: FromItem,
-    pairs: list[tuple[str, str]],
-    conditions: list[Text],
-    only: tuple[tuple[int, ...], str],
-) -> str:
+def _before(into: Statement, node: Block, part: FromItem, correlation: _Correlation, wanted: str) -> str:
     assert isinstance(part.node, Scan)
-    rows, is_old = into.scan_as_of(part.node, part.alias, only=only)
-    keys = [inner for _, inner in pairs]
+    rows, is_old = into.scan_as_of(part.node, part.alias, only=(correlation.attnums, wanted))
+    keys = [inner for _, inner in correlation.pairs]
     listed = ", ".join(f"{k} AS __pgt_k{i}" for i, k in enumerate(keys))
-    where = " AND ".join([*(f"({plain(c)})" for c in conditions), is_old])
+    where = " AND ".join([*(f"({plain(c)})" for c in correlation.conditions), is_old])
     value = plain(node.columns[0].text)
     return f"SELECT {listed}, {value} AS {VALUE} FROM ({rows}) AS {part.alias} WHERE {where} GROUP BY {', '.join(keys)}"
 

@@ -9,6 +9,7 @@ row has no L when a column is NULL that is NULL in no row of L that matches: one
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.parse.merged_columns import halved
@@ -49,23 +50,31 @@ def _halves(node: Block) -> tuple[Block, Block] | None:
 
 def preserved(tree: Tree) -> tuple[FromItem, ...]:
     """The parts whose rows a join tree is linear in."""
-    if isinstance(tree, FromItem):
-        return (tree,)
-    if tree.kind == "FULL JOIN":
-        return ()
-    left = preserved(tree.left) if tree.kind != "RIGHT JOIN" else ()
-    right = preserved(tree.right) if tree.kind != "LEFT JOIN" else ()
-    return (*left, *right)
+    match tree:
+        case FromItem():
+            return (tree,)
+        case Join(kind="FULL JOIN"):
+            return ()
+        case Join():
+            left = preserved(tree.left) if tree.kind != "RIGHT JOIN" else ()
+            right = preserved(tree.right) if tree.kind != "LEFT JOIN" else ()
+            return (*left, *right)
+        case _:
+            assert_never(tree)
 
 
 def _outermost(tree: Tree) -> Join | None:
     """A FULL JOIN whose rows the whole tree is linear in."""
-    if isinstance(tree, FromItem):
-        return None
-    if tree.kind == "FULL JOIN":
-        return tree
-    left = _outermost(tree.left) if tree.kind != "RIGHT JOIN" else None
-    return left or (_outermost(tree.right) if tree.kind != "LEFT JOIN" else None)
+    match tree:
+        case FromItem():
+            return None
+        case Join(kind="FULL JOIN"):
+            return tree
+        case Join():
+            left = _outermost(tree.left) if tree.kind != "RIGHT JOIN" else None
+            return left or (_outermost(tree.right) if tree.kind != "LEFT JOIN" else None)
+        case _:
+            assert_never(tree)
 
 
 def _put(trees: tuple[Tree, ...], position: int, old: Join, new: Join) -> tuple[Tree, ...]:
@@ -84,9 +93,9 @@ def _missing(join: Join) -> str | None:
     """A condition on rows of `L RIGHT JOIN R` that is true where they have no L."""
     if join.on is not None and subs(join.on):
         return None
-    filled = [p for p in preserved(join.left) if isinstance(p.node, Scan)]
-    for part in filled:
-        assert isinstance(part.node, Scan)
+    for part in preserved(join.left):
+        if not isinstance(part.node, Scan):
+            continue
         never_null = {c.attnum for c in part.node.relation.columns if c.not_null}
         for attnum, name in part.node.exposes:
             if attnum in never_null:
@@ -138,9 +147,13 @@ def _side_by_side(join: Join) -> Join | None:
 
 
 def _united(tree: Tree, using: str | None) -> list[FromItem] | None:
-    if isinstance(tree, FromItem):
-        return [tree] if tree.node is not None and not tree.is_lateral else None
-    if tree.kind != "FULL JOIN" or tree.using != using:
-        return None
-    left, right = _united(tree.left, using), _united(tree.right, using)
-    return [*left, *right] if left is not None and right is not None else None
+    match tree:
+        case FromItem():
+            return [tree] if tree.node is not None and not tree.is_lateral else None
+        case Join():
+            if tree.kind != "FULL JOIN" or tree.using != using:
+                return None
+            left, right = _united(tree.left, using), _united(tree.right, using)
+            return [*left, *right] if left is not None and right is not None else None
+        case _:
+            assert_never(tree)

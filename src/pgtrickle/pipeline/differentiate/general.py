@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
+from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.differentiate import linear
@@ -39,11 +40,14 @@ from pgtrickle.pipeline.plan.nodes import (
     FromItem,
     Node,
     OutputColumn,
+    Recursive,
     Scan,
     Select,
     SetOperation,
     Sub,
     UnionAll,
+    Values,
+    children,
     joins,
     leaves,
     names,
@@ -64,15 +68,19 @@ def delta(into: Statement, node: Node) -> list[str]:
     """Queries whose rows together are the change: the plan's columns in order, then the weight."""
     if not into.is_changed(node):
         return []
-    if isinstance(node, Scan | Select | UnionAll):
-        return _linear(into, node)
-    if isinstance(node, Block):
-        return _row_by_row(into, node) if node.region is None else _by_region(into, node)
-    if isinstance(node, Concat):
-        return [sql for branch in node.branches for sql in delta(into, branch)]
-    if isinstance(node, Distinct | SetOperation):
-        return _by_row_value(into, node)
-    return _whole(into, node)
+    match node:
+        case Scan() | Select() | UnionAll():
+            return _linear(into, node)
+        case Block():
+            return _row_by_row(into, node) if node.region is None else _by_region(into, node)
+        case Concat():
+            return [sql for branch in node.branches for sql in delta(into, branch)]
+        case Distinct() | SetOperation():
+            return _by_row_value(into, node)
+        case Recursive() | Values():
+            return _whole(into, node)
+        case _:
+            assert_never(node)
 
 
 def _shared_delta(into: Statement, node: Node) -> str:
@@ -252,7 +260,7 @@ def _by_row_value(into: Statement, node: Distinct | SetOperation) -> list[str]:
     """DISTINCT, INTERSECT, EXCEPT: what becomes of a row depends on the rows that are equal to it."""
     width = len(names(node))
     listed = ", ".join(f"c{i}" for i in range(width))
-    changes = [sql for child in _children(node) for sql in delta(into, child)]
+    changes = [sql for child in children(node) for sql in delta(into, child)]
     union = " UNION ALL ".join(f"({sql})" for sql in changes)
     keys = into.share(f"SELECT DISTINCT {listed} FROM ({union}) AS q({listed}, w)", "k")
     columns = [f"q.c{i}" for i in range(width)]
@@ -267,15 +275,17 @@ def _by_row_value(into: Statement, node: Distinct | SetOperation) -> list[str]:
     for view, sign in ((ALL_NEW, 1), (ALL_OLD, -1)):
         for condition in conditions:
             sides = [
-                f"SELECT q.* FROM ({into.render(c, view)}) AS q({listed}) WHERE {condition}" for c in _children(node)
+                f"SELECT q.* FROM ({into.render(c, view)}) AS q({listed}) WHERE {condition}" for c in children(node)
             ]
-            if isinstance(node, Distinct):
-                sql = f"SELECT DISTINCT q.* FROM ({sides[0]}) AS q"
-            else:
-                sql = f"({sides[0]}) {node.word} ({sides[1]})"
-            found.append(f"SELECT q.*, {sign} AS {W} FROM ({sql}) AS q")
+            found.append(f"SELECT q.*, {sign} AS {W} FROM ({_combined(node, sides)}) AS q")
     return found
 
 
-def _children(node: Distinct | SetOperation) -> tuple[Node, ...]:
-    return (node.node,) if isinstance(node, Distinct) else (node.left, node.right)
+def _combined(node: Distinct | SetOperation, sides: Sequence[str]) -> str:
+    match node:
+        case Distinct():
+            return f"SELECT DISTINCT q.* FROM ({sides[0]}) AS q"
+        case SetOperation():
+            return f"({sides[0]}) {node.word} ({sides[1]})"
+        case _:
+            assert_never(node)

@@ -18,12 +18,12 @@ from pgtrickle.pipeline.plan.names import free
 from pgtrickle.pipeline.plan.nodes import (
     AggregateCall,
     Block,
-    CallPlace,
     Grouped,
-    KeyPlace,
     OutputColumn,
+    Piece,
     Scan,
     Select,
+    fill,
     parts,
     subs,
 )
@@ -85,16 +85,8 @@ class InvertibleGroups:
             where += f" AND ({self._text(self.grouped.having, state)})"
         return f"SELECT {', '.join(columns)}{weight} FROM {source} AS {GROUP} WHERE {where}"
 
-    def _text(self, pieces: tuple[str | KeyPlace | CallPlace, ...], state: str) -> str:
-        found = []
-        for piece in pieces:
-            if isinstance(piece, KeyPlace):
-                found.append(f"{GROUP}.__pgt_k{piece.index}")
-            elif isinstance(piece, CallPlace):
-                found.append(self._value(self.grouped.calls[piece.index], state))
-            else:
-                found.append(piece)
-        return "".join(found)
+    def _text(self, pieces: tuple[Piece, ...], state: str) -> str:
+        return fill(pieces, lambda i: f"{GROUP}.__pgt_k{i}", lambda i: self._value(self.grouped.calls[i], state))
 
     def _value(self, call: AggregateCall, state: str) -> str:
         value = argument(call)

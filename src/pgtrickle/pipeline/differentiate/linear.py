@@ -21,11 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
+from typing import Literal, assert_never
 
 from pgtrickle.model.flow import Window
 from pgtrickle.model.identifiers import buffer_copy_name, buffer_name, quote_ident
 from pgtrickle.pipeline.plan.nodes import From, Linear, Scan, Select, UnionAll, scans
+from pgtrickle.pipeline.plan.nodes import names as output_names
 
 W = '"__pgt_w"'
 Role = Literal["delta", "old", "new"]
@@ -56,10 +57,15 @@ class ChangedSource:
     @property
     def images(self) -> str:
         """The changed rows, as `c`: a table and a condition."""
-        if isinstance(self.window, FixpointSteps):
-            return f"{self.window.table} AS c WHERE c.step >= {self.window.since}"
-        buffer = f'"pg_temp".{quote_ident(buffer_copy_name(self.relid))}' if self.is_copied else buffer_name(self.relid)
-        return f"{buffer} AS c WHERE {self.window.predicate('c.xid')}"
+        match self.window:
+            case FixpointSteps():
+                return f"{self.window.table} AS c WHERE c.step >= {self.window.since}"
+            case Window():
+                copied = f'"pg_temp".{quote_ident(buffer_copy_name(self.relid))}'
+                buffer = copied if self.is_copied else buffer_name(self.relid)
+                return f"{buffer} AS c WHERE {self.window.predicate('c.xid')}"
+            case _:
+                assert_never(self.window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +123,16 @@ def deltas(node: Linear, changed: Mapping[int, ChangedSource]) -> list[Term]:
 
 def _meet(node: Linear, together: frozenset[int]) -> bool:
     """Whether some combination of rows takes in all these occurrences: not when they are in different branches."""
-    if isinstance(node, UnionAll):
-        holding = [b for b in node.branches if any(s.occurrence in together for s in scans(b))]
-        return len(holding) <= 1 and all(_meet(b, together) for b in holding)
-    if isinstance(node, Scan) or node.source is None:
-        return True
-    return all(_meet(m.node, together) for m in node.source.members)
+    match node:
+        case Scan():
+            return True
+        case UnionAll():
+            holding = [b for b in node.branches if any(s.occurrence in together for s in scans(b))]
+            return len(holding) <= 1 and all(_meet(b, together) for b in holding)
+        case Select():
+            return node.source is None or all(_meet(m.node, together) for m in node.source.members)
+        case _:
+            assert_never(node)
 
 
 def shared(node: Linear, term: Term) -> dict[str, str]:
@@ -149,13 +159,17 @@ def _rows_name(scan: Scan, term: Term) -> str:
 
 
 def render(node: Linear, term: Term, names: Sequence[str] | None = None) -> Rendered:
-    if isinstance(node, Scan):
-        return _scan(node, term)
-    if isinstance(node, UnionAll):
-        return _union(node, term, names)
-    wanted = names if names is not None else [i.name for i in node.items]
-    items = [f"{i.sql} AS {quote_ident(n)}" for i, n in zip(node.items, wanted, strict=True)]
-    return select(items, node.source, node.where, term)
+    match node:
+        case Scan():
+            return _scan(node, term)
+        case UnionAll():
+            return _union(node, term, names)
+        case Select():
+            wanted = names if names is not None else [i.name for i in node.items]
+            items = [f"{i.sql} AS {quote_ident(n)}" for i, n in zip(node.items, wanted, strict=True)]
+            return select(items, node.source, node.where, term)
+        case _:
+            assert_never(node)
 
 
 def select(items: Sequence[str], source: From | None, where: str | None, term: Term) -> Rendered:
@@ -183,7 +197,7 @@ def select(items: Sequence[str], source: From | None, where: str | None, term: T
 
 def _union(node: UnionAll, term: Term, names: Sequence[str] | None) -> Rendered:
     if names is None:
-        names = _names(node)
+        names = output_names(node)
     filled = contributing(node, term)
     rendered = [render(b, term if b in filled else NOW, names) for b in node.branches]
     weighted = any(r.weighted for r in rendered)
@@ -193,14 +207,6 @@ def _union(node: UnionAll, term: Term, names: Sequence[str] | None) -> Rendered:
         empty = "" if branch in filled else " WHERE false"
         texts.append(f'(SELECT "q".*{weight} FROM ({r.sql}) AS "q"{empty})' if weight or empty else f"({r.sql})")
     return Rendered(" UNION ALL ".join(texts), weighted)
-
-
-def _names(node: Linear) -> list[str]:
-    if isinstance(node, UnionAll):
-        return _names(node.branches[0])
-    if isinstance(node, Select):
-        return [i.name for i in node.items]
-    return [name for _, name in node.exposes]
 
 
 def _scan(scan: Scan, term: Term) -> Rendered:

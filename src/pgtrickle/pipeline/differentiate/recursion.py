@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.texts import row_text
@@ -133,20 +134,27 @@ def _itself(node: Recursive, step: Block) -> FromItem | None:
 
 def _keys(step: Block, itself: FromItem, names: Sequence[str]) -> tuple[str, ...]:
     """Its columns that an equality compares with something else."""
-    conditions = [j.on for tree in step.trees for j in joins(tree) if j.on is not None]
+    all_joins = [j for tree in step.trees for j in joins(tree)]
+    conditions = [j.on for j in all_joins if j.on is not None]
     conditions += [step.where] if step.where is not None else []
-    found = [n for tree in step.trees for j in joins(tree) if j.using for n in Cursor(j.using).names() if n in names]
+    found = [n for j in all_joins if j.using for n in Cursor(j.using).names()]
     for text in (c for condition in conditions for c in conjuncts(condition)):
-        cursor = Cursor(plain(text))
-        start, stop = strip_parentheses(cursor.tokens, 0, len(cursor.tokens))
-        sides = cursor.split(start, stop, "=")
-        if len(sides) != 2 or cursor.has_at_depth_0(start, stop, "OR", "NOT", "IS"):
-            continue
-        for (a, b), (c, d) in (sides, sides[::-1]):
-            others = {cursor.name_at(i) for i in range(c, d - 1) if cursor.tokens[i + 1].key == "."} - {own(itself)}
-            if b - a == 3 and cursor.tokens[a + 1].key == "." and cursor.name_at(a) == own(itself) and others:
-                found.append(cursor.name_at(a + 2))
+        found += _compared_columns(Cursor(plain(text)), own(itself))
     return tuple(dict.fromkeys(n for n in found if n in names))
+
+
+def _compared_columns(cursor: Cursor, alias: str) -> list[str]:
+    """The columns under `alias` that a condition sets equal to an expression over other aliases."""
+    start, stop = strip_parentheses(cursor.tokens, 0, len(cursor.tokens))
+    sides = cursor.split(start, stop, "=")
+    if len(sides) != 2 or cursor.has_at_depth_0(start, stop, "OR", "NOT", "IS"):
+        return []
+    found = []
+    for (a, b), (c, d) in (sides, sides[::-1]):
+        others = {cursor.name_at(i) for i in range(c, d - 1) if cursor.tokens[i + 1].key == "."} - {alias}
+        if b - a == 3 and cursor.tokens[a + 1].key == "." and cursor.name_at(a) == alias and others:
+            found.append(cursor.name_at(a + 2))
+    return found
 
 
 # -- change
@@ -343,6 +351,10 @@ def _few(rows: str, column: str) -> str:
 
 
 def _mapped(tree: Tree, put: Callable[[FromItem], FromItem]) -> Tree:
-    if isinstance(tree, FromItem):
-        return put(tree)
-    return Join(tree.kind, _mapped(tree.left, put), _mapped(tree.right, put), tree.on, tree.using)
+    match tree:
+        case FromItem():
+            return put(tree)
+        case Join():
+            return Join(tree.kind, _mapped(tree.left, put), _mapped(tree.right, put), tree.on, tree.using)
+        case _:
+            assert_never(tree)

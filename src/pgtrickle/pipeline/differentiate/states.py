@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.texts import row_text
@@ -22,6 +23,7 @@ from pgtrickle.pipeline.plan.nodes import (
     Concat,
     Distinct,
     FromItem,
+    Join,
     Node,
     Recursive,
     Scan,
@@ -139,28 +141,35 @@ class Statement:
         """The rows of a plan, without weights."""
         if view.default == OLD and not view.special and not self.is_changed(node):
             view = ALL_NEW
-        if isinstance(node, Scan):
-            return self._scan(node, view.default)
-        if isinstance(node, Select | UnionAll):
-            term = NOW if view.default == NEW else Term(frozenset(), self.changed, as_of=self.scan_as_of)
-            return linear.render(node, term).sql
-        if isinstance(node, Block):
-            return self.block(node, view).sql
-        if isinstance(node, Distinct):
-            return f"SELECT DISTINCT q.* FROM ({self.render(node.node, view)}) AS q"
-        if isinstance(node, Concat):
-            return " UNION ALL ".join(f"({self.render(b, view)})" for b in node.branches)
-        if isinstance(node, SetOperation):
-            return f"({self.render(node.left, view)}) {node.word} ({self.render(node.right, view)})"
-        if isinstance(node, Recursive):
-            listed = ", ".join(quote_ident(n) for n in node.names)
-            shown = ", ".join(
-                f"r.{quote_ident(n)} AS {quote_ident(s)}" for n, s in zip(node.names, node.shown, strict=True)
-            )
-            first, step = self.render(node.first, view), self.render(node.step, view)
-            body = f"{node.name}({listed}) AS (({first}) {node.word} ({step}))"
-            return f"WITH RECURSIVE {body} SELECT {shown} FROM {node.name} AS r"
-        return constant(node)
+        match node:
+            case Scan():
+                return self._scan(node, view.default)
+            case Select() | UnionAll():
+                term = NOW if view.default == NEW else Term(frozenset(), self.changed, as_of=self.scan_as_of)
+                return linear.render(node, term).sql
+            case Block():
+                return self.block(node, view).sql
+            case Distinct():
+                return f"SELECT DISTINCT q.* FROM ({self.render(node.node, view)}) AS q"
+            case Concat():
+                return " UNION ALL ".join(f"({self.render(b, view)})" for b in node.branches)
+            case SetOperation():
+                return f"({self.render(node.left, view)}) {node.word} ({self.render(node.right, view)})"
+            case Recursive():
+                return self._recursive(node, view)
+            case Values():
+                return constant(node)
+            case _:
+                assert_never(node)
+
+    def _recursive(self, node: Recursive, view: View) -> str:
+        listed = ", ".join(quote_ident(n) for n in node.names)
+        shown = ", ".join(
+            f"r.{quote_ident(n)} AS {quote_ident(s)}" for n, s in zip(node.names, node.shown, strict=True)
+        )
+        first, step = self.render(node.first, view), self.render(node.step, view)
+        body = f"{node.name}({listed}) AS (({first}) {node.word} ({step}))"
+        return f"WITH RECURSIVE {body} SELECT {shown} FROM {node.name} AS r"
 
     def block(
         self,
@@ -200,8 +209,15 @@ class Statement:
 
     def tree(self, tree: Tree, view: View, weights: list[str], where: list[str] | None = None) -> str:
         """`where` takes conditions that belong to parts, if a condition there is as good as one on the part itself."""
-        if isinstance(tree, FromItem):
-            return self.part(tree, view, weights, where)
+        match tree:
+            case FromItem():
+                return self.part(tree, view, weights, where)
+            case Join():
+                return self._join(tree, view, weights, where)
+            case _:
+                assert_never(tree)
+
+    def _join(self, tree: Join, view: View, weights: list[str], where: list[str] | None) -> str:
         sides = []
         on: list[str] | None = None if tree.on is None and tree.kind != "CROSS JOIN" else []
         for side, is_preserved in ((tree.left, tree.kind != "RIGHT JOIN"), (tree.right, tree.kind != "LEFT JOIN")):

@@ -86,17 +86,20 @@ def operands(kind: str, name: str, nodes: list[Node], parameter: str | None) -> 
             other = known[0] if name in COMPARISONS or known[0].name in NUMBERS else None
             nodes = nodes if other is None else [coerced(n, _open(other)) if n.type is UNKNOWN else n for n in nodes]
         return _met(name, nodes)
-    target_texts = [n if n.type.name not in TEXTS and n.type is not UNKNOWN else coerced(n, TEXT) for n in nodes]
-    result = []
-    for node in target_texts:
-        if name in ("substring", "left", "right") and node.type.name == "int2":
-            node = coerced(node, PgType("int4"))
-        if name in ("round", "floor", "ceil", "trunc", "sign") and node.type.name == "float4" and parameter is None:
-            node = coerced(node, PgType("float8"))
-        if name == "date_part" and node.type.name == "date":
-            node = coerced(node, PgType("timestamp"))
-        result.append(node)
-    return result
+    return [_function_argument(name, n, parameter) for n in nodes]
+
+
+def _function_argument(name: str, node: Node, parameter: str | None) -> Node:
+    """An argument in the type in which PostgreSQL's function of this name takes it."""
+    if node.type.name in TEXTS or node.type is UNKNOWN:
+        return coerced(node, TEXT)
+    if name in ("substring", "left", "right") and node.type.name == "int2":
+        return coerced(node, PgType("int4"))
+    if name in ("round", "floor", "ceil", "trunc", "sign") and node.type.name == "float4" and parameter is None:
+        return coerced(node, PgType("float8"))
+    if name == "date_part" and node.type.name == "date":
+        return coerced(node, PgType("timestamp"))
+    return node
 
 
 def _open(type_: PgType) -> PgType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from pgtrickle.pipeline.expressions.entries import Entry
 from pgtrickle.pipeline.expressions.types import PgType
@@ -42,3 +43,5 @@ def may_fail(node: Node) -> bool:
             return False
         case Call():
             return node.entry.may_fail or any(may_fail(a) for a in node.arguments)
+        case _:
+            assert_never(node)

@@ -90,15 +90,22 @@ def parse(sql: str) -> exp.Expr:
 
 def call(tree: exp.Expr) -> tuple[str, list[exp.Expr], str | None] | None:
     """Name, arguments and the constant that is part of the entry (a field, the digits of round)."""
-    if isinstance(tree, exp.Extract | exp.TimestampTrunc):
-        return _of_time(tree)
-    if isinstance(tree, exp.Trim):
-        arguments = [tree.this, *([tree.expression] if tree.args.get("expression") is not None else [])]
-        return _TRIMS[str(tree.args.get("position") or "").upper()], arguments, None
-    if isinstance(tree, exp.Concat):
-        return "concat", tree.expressions, None
-    if isinstance(tree, exp.Anonymous):
-        return str(tree.this).lower(), tree.expressions, None
+    match tree:
+        case exp.Extract() | exp.TimestampTrunc():
+            return _of_time(tree)
+        case exp.Trim():
+            arguments = [tree.this, *([tree.expression] if tree.args.get("expression") is not None else [])]
+            return _TRIMS[str(tree.args.get("position") or "").upper()], arguments, None
+        case exp.Concat():
+            return "concat", tree.expressions, None
+        case exp.Anonymous():
+            return str(tree.this).lower(), tree.expressions, None
+        case _:
+            return _known_call(tree)
+
+
+def _known_call(tree: exp.Expr) -> tuple[str, list[exp.Expr], str | None] | None:
+    """A function that sqlglot has a class for."""
     if type(tree) not in _CALLS:
         return None
     name, fields = _CALLS[type(tree)]
@@ -133,16 +140,18 @@ _FIELDS = {"years": "year", "months": "month", "days": "day", "hours": "hour", "
 
 def integer(tree: exp.Expr) -> int | None:
     """A constant integer in any of the ways in which PostgreSQL prints one."""
-    if isinstance(tree, exp.Paren):
-        return integer(tree.this)
-    if isinstance(tree, exp.Neg):
-        inner = integer(tree.this)
-        return None if inner is None else -inner
-    if isinstance(tree, exp.Cast) and tree.to.this in (exp.DType.INT, exp.DType.SMALLINT):
-        return integer(tree.this)
-    if isinstance(tree, exp.Literal) and re.match(r"-?\d+\Z", tree.this, re.ASCII):
-        return int(tree.this)
-    return None
+    match tree:
+        case exp.Paren():
+            return integer(tree.this)
+        case exp.Neg():
+            inner = integer(tree.this)
+            return None if inner is None else -inner
+        case exp.Cast() if tree.to.this in (exp.DType.INT, exp.DType.SMALLINT):
+            return integer(tree.this)
+        case exp.Literal() if re.match(r"-?\d+\Z", tree.this, re.ASCII):
+            return int(tree.this)
+        case _:
+            return None
 
 
 def type_named(tree: exp.DataType) -> PgType:

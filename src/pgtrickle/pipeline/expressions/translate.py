@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from sqlglot import exp
 
@@ -82,6 +83,8 @@ def _value(f: Functions, node: Node) -> Value:
             return Value(node.type, held, simple=True, constant=node.value)
         case Call():
             return _called(f, node)
+        case _:
+            assert_never(node)
 
 
 def _called(f: Functions, node: Call) -> Value:
@@ -98,12 +101,22 @@ def _called(f: Functions, node: Call) -> Value:
         conditions = [v.column for v in values[:-1:2]]
         return Value(type_, *comparisons.case(f, conditions, [*values[1::2], values[-1]], type_))
     if entry.name in _CONSTRUCTS:
-        build = _CONSTRUCTS[entry.name]
-        if entry.name == "COALESCE":  # does not look at what comes after the first that is not NULL
-            return Value(type_, *build(f, values, type_))
-        has_scale = type_.name == "numeric" and not type_.fixed
-        made = bound(f, values, lambda held: build(f, held, type_)[0])
-        return Value(type_, made, bound(f, values, lambda held: build(f, held, type_)[1]) if has_scale else None)
+        return _construct(f, entry.name, values, type_)
+    return _function(f, node, values)
+
+
+def _construct(f: Functions, name: str, values: Sequence[Value], type_: PgType) -> Value:
+    build = _CONSTRUCTS[name]
+    if name == "COALESCE":  # does not look at what comes after the first that is not NULL
+        return Value(type_, *build(f, values, type_))
+    made = bound(f, values, lambda held: build(f, held, type_)[0])
+    scale = bound(f, values, lambda held: build(f, held, type_)[1]) if _has_own_scale(type_) else None
+    return Value(type_, made, scale)
+
+
+def _function(f: Functions, node: Call, values: Sequence[Value]) -> Value:
+    """An operator, a function or a cast."""
+    entry, type_ = node.entry, node.type
     plain = entry.build
     assert plain is not None
     # A strict operator of Spark is done when its first NULL is seen; PostgreSQL evaluates all arguments.
@@ -113,10 +126,15 @@ def _called(f: Functions, node: Call) -> Value:
     else:
         made = plain(f, values, type_)
     scale = None
-    if type_.name == "numeric" and not type_.fixed:
+    if _has_own_scale(type_):
         assert entry.scale is not None
         scale = entry.scale(f, values, type_)
     return Value(type_, made, scale)
+
+
+def _has_own_scale(type_: PgType) -> bool:
+    """Whether each value has a display scale of its own."""
+    return type_.name == "numeric" and not type_.fixed
 
 
 def _outward(f: Functions, value: Value) -> Column:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import assert_never
 
 from pgtrickle.pipeline.plan.nodes import (
     Block,
+    Concat,
+    Distinct,
+    FromItem,
     Join,
     Node,
     OutputColumn,
+    Recursive,
     Scan,
     Select,
+    SetOperation,
     Text,
     Tree,
+    UnionAll,
     Values,
     children,
     joins,
@@ -43,13 +50,16 @@ def _is_single(text: Text) -> bool:
 
 
 def _pruned(tree: Tree, used: frozenset[str]) -> Tree:
-    if isinstance(tree, Join):
-        return replace(tree, left=_pruned(tree.left, used), right=_pruned(tree.right, used))
-    scan = tree.node
-    if not isinstance(scan, Scan) or not scan.key:  # without a key, all columns tell rows apart
-        return tree
-    exposes = tuple((a, n) for a, n in scan.exposes if n in used or a in scan.key)
-    return replace(tree, node=replace(scan, exposes=exposes))
+    match tree:
+        case Join():
+            return replace(tree, left=_pruned(tree.left, used), right=_pruned(tree.right, used))
+        case FromItem(node=Scan() as scan) if scan.key:  # without a key, all columns tell rows apart
+            exposes = tuple((a, n) for a, n in scan.exposes if n in used or a in scan.key)
+            return replace(tree, node=replace(scan, exposes=exposes))
+        case FromItem():
+            return tree
+        case _:
+            assert_never(tree)
 
 
 def _names(node: Node) -> frozenset[str]:
@@ -59,11 +69,18 @@ def _names(node: Node) -> frozenset[str]:
 
 
 def _pieces(node: Node) -> list[str]:
-    if isinstance(node, Block):
-        every = (*texts(node), *(p.call for p in parts(node)))
-        using = [j.using for tree in node.trees for j in joins(tree) if j.using is not None]
-        return [piece for text in every for piece in text if isinstance(piece, str)] + using
-    if isinstance(node, Select):
-        source = [p for p in node.source.parts if isinstance(p, str)] if node.source is not None else []
-        return [*(i.sql for i in node.items), *source, *([node.where] if node.where is not None else [])]
-    return [node.sql] if isinstance(node, Values) else []
+    """The SQL texts that a plan itself has, without those of the plans below it."""
+    match node:
+        case Block():
+            all_texts = (*texts(node), *(p.call for p in parts(node)))
+            using = [j.using for tree in node.trees for j in joins(tree) if j.using is not None]
+            return [piece for text in all_texts for piece in text if isinstance(piece, str)] + using
+        case Select():
+            source = [p for p in node.source.parts if isinstance(p, str)] if node.source is not None else []
+            return [*(i.sql for i in node.items), *source, *([node.where] if node.where is not None else [])]
+        case Values():
+            return [node.sql]
+        case Scan() | UnionAll() | Concat() | Distinct() | SetOperation() | Recursive():
+            return []
+        case _:
+            assert_never(node)

@@ -8,7 +8,7 @@ its bare names.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from pgtrickle.pipeline.plan.names import own, replaced
 from pgtrickle.pipeline.plan.nodes import (
@@ -20,7 +20,6 @@ from pgtrickle.pipeline.plan.nodes import (
     Item,
     Join,
     Limit,
-    Node,
     Output,
     OutputColumn,
     Scan,
@@ -70,12 +69,16 @@ def in_from(trees: tuple[Tree, ...]) -> tuple[Tree, ...]:
 
 
 def _in_tree(tree: Tree, left: tuple[Tree, ...]) -> Tree:
-    if isinstance(tree, FromItem):
-        return replace(tree, node=_written(tree.node, merged(left))) if tree.is_lateral and tree.node else tree
-    first = _in_tree(tree.left, left)
-    second = _in_tree(tree.right, (*left, first))
-    on = in_text(tree.on, (first, second)) if tree.on is not None else None
-    return replace(tree, left=first, right=second, on=on)
+    match tree:
+        case FromItem():
+            return replace(tree, node=_written(tree.node, merged(left))) if tree.is_lateral and tree.node else tree
+        case Join():
+            first = _in_tree(tree.left, left)
+            second = _in_tree(tree.right, (*left, first))
+            on = in_text(tree.on, (first, second)) if tree.on is not None else None
+            return replace(tree, left=first, right=second, on=on)
+        case _:
+            assert_never(tree)
 
 
 def halved(node: Block, whole: Join, *, is_left: bool) -> Block:
@@ -156,9 +159,13 @@ def _put_call(call: Text, scope: _Outer | _Instead) -> Text:
     return (*written[:-1], f"{written[-1]}{after}")
 
 
-def _own(node: Node) -> frozenset[str]:
-    if isinstance(node, Block):
-        return frozenset().union(*(columns(p) for tree in node.trees for p in leaves(tree)))
-    if isinstance(node, Select) and node.source is not None:
-        return frozenset(name for m in node.source.members for name in names(m.node))
-    return frozenset()
+def _own(node: Block | Select) -> frozenset[str]:
+    """The names of the columns that a query's own FROM has."""
+    match node:
+        case Block():
+            return frozenset().union(*(columns(p) for p in parts(node)))
+        case Select():
+            members = node.source.members if node.source is not None else ()
+            return frozenset(name for m in members for name in names(m.node))
+        case _:
+            assert_never(node)

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
+from typing import assert_never
 
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
+    Concat,
+    Distinct,
     From,
     FromItem,
     Node,
     Plan,
+    Recursive,
     Scan,
     Select,
+    SetOperation,
     Sub,
     Text,
+    UnionAll,
     Values,
     children,
     names,
@@ -117,21 +123,29 @@ def own(part: FromItem) -> str:
 
 def free(node: Plan) -> frozenset[str]:
     """The aliases that a plan takes from the query around it."""
-    if isinstance(node, Scan | Aggregate):
-        return frozenset()
-    if isinstance(node, Values):
-        return aliases(node.sql)
-    if isinstance(node, Block):
-        used: set[str] = set()
-        for text in (*texts(node), *(p.call for p in parts(node))):
-            used |= aliases_of(text)
-        for part in parts(node):
-            if part.node is not None:
-                used |= free(part.node)
-        return frozenset(used - {own(p) for p in parts(node)})
-    if isinstance(node, Select):
-        return frozenset(_of_select(node))
-    return frozenset().union(*(free(c) for c in children(node)))
+    match node:
+        case Scan() | Aggregate():
+            return frozenset()
+        case Values():
+            return aliases(node.sql)
+        case Block():
+            return _free_of_block(node)
+        case Select():
+            return frozenset(_of_select(node))
+        case UnionAll() | Concat() | Distinct() | SetOperation() | Recursive():
+            return frozenset().union(*(free(c) for c in children(node)))
+        case _:
+            assert_never(node)
+
+
+def _free_of_block(node: Block) -> frozenset[str]:
+    used: set[str] = set()
+    for text in (*texts(node), *(p.call for p in parts(node))):
+        used |= aliases_of(text)
+    for part in parts(node):
+        if part.node is not None:
+            used |= free(part.node)
+    return frozenset(used - {own(p) for p in parts(node)})
 
 
 def _of_select(node: Select) -> set[str]:
@@ -179,13 +193,17 @@ def _filled(sql: str, holders: list[Sub]) -> Text:
 
 def below(node: Node) -> tuple[FromItem, ...]:
     """The parts of FROM of a query and of the subqueries in its expressions: what can be read in another state."""
-    if isinstance(node, Block):
-        own_parts = parts(node)
-        inner = tuple(
-            p for text in (*texts(node), *(p.call for p in own_parts)) for s in subs(text) for p in below(s.node)
-        )
-        lateral = tuple(q for p in own_parts if p.is_lateral and p.node is not None for q in below(p.node))
-        return (*own_parts, *lateral, *inner)
-    if isinstance(node, Scan | Select):
-        return ()
-    return tuple(p for c in children(node) for p in below(c))
+    match node:
+        case Scan() | Select() | Values():
+            return ()
+        case Block():
+            own_parts = parts(node)
+            inner = tuple(
+                p for text in (*texts(node), *(p.call for p in own_parts)) for s in subs(text) for p in below(s.node)
+            )
+            lateral = tuple(q for p in own_parts if p.is_lateral and p.node is not None for q in below(p.node))
+            return (*own_parts, *lateral, *inner)
+        case UnionAll() | Concat() | Distinct() | SetOperation() | Recursive():
+            return tuple(p for c in children(node) for p in below(c))
+        case _:
+            assert_never(node)

@@ -8,7 +8,9 @@ linear ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from pgtrickle.model.catalog import Relation
 
@@ -91,7 +93,7 @@ class Output:
     """An output column over groups: verbatim SQL with places. `key` and `call` places hold indexes."""
 
     name: str
-    parts: tuple[str | KeyPlace | CallPlace, ...]
+    parts: tuple[Piece, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,9 @@ class KeyPlace:
 @dataclass(frozen=True, slots=True)
 class CallPlace:
     index: int
+
+
+Piece = str | KeyPlace | CallPlace  # of an expression over groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +141,9 @@ class Aggregate:
     keys: tuple[str, ...]
     calls: tuple[AggregateCall, ...]
     outputs: tuple[Output, ...]
-    having: tuple[str | KeyPlace | CallPlace, ...] | None
+    having: tuple[Piece, ...] | None
     layers: tuple[Layer, ...] = ()
-    tail: tuple[str | KeyPlace | CallPlace, ...] = ()  # ORDER BY and LIMIT
+    tail: tuple[Piece, ...] = ()  # ORDER BY and LIMIT
 
     @property
     def is_limited(self) -> bool:
@@ -234,8 +239,8 @@ class Grouped:
 
     columns: tuple[Text, ...]
     calls: tuple[AggregateCall, ...]
-    outputs: tuple[tuple[str | KeyPlace | CallPlace, ...], ...]
-    having: tuple[str | KeyPlace | CallPlace, ...] | None
+    outputs: tuple[tuple[Piece, ...], ...]
+    having: tuple[Piece, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,24 +312,28 @@ def scans(node: Plan) -> tuple[Scan, ...]:
 
 def children(node: Plan) -> tuple[Node, ...]:
     """The plans directly below."""
-    if isinstance(node, UnionAll | Concat):
-        return node.branches
-    if isinstance(node, Aggregate):
-        return children(node.input.rows(()))
-    if isinstance(node, Select):
-        return tuple(m.node for m in node.source.members) if node.source is not None else ()
-    if isinstance(node, Block):
-        found: list[Node] = []
-        for part in parts(node):
-            found += [part.node] if part.node is not None else [s.node for s in subs(part.call)]
-        return (*found, *(s.node for text in texts(node) for s in subs(text)))
-    if isinstance(node, Distinct):
-        return (node.node,)
-    if isinstance(node, SetOperation):
-        return (node.left, node.right)
-    if isinstance(node, Recursive):
-        return (node.first, node.step)
-    return ()
+    match node:
+        case Scan() | Values():
+            return ()
+        case UnionAll() | Concat():
+            return node.branches
+        case Aggregate():
+            return children(node.input.rows(()))
+        case Select():
+            return tuple(m.node for m in node.source.members) if node.source is not None else ()
+        case Block():
+            found: list[Node] = []
+            for part in parts(node):
+                found += [part.node] if part.node is not None else [s.node for s in subs(part.call)]
+            return (*found, *(s.node for text in texts(node) for s in subs(text)))
+        case Distinct():
+            return (node.node,)
+        case SetOperation():
+            return (node.left, node.right)
+        case Recursive():
+            return (node.first, node.step)
+        case _:
+            assert_never(node)
 
 
 def parts(node: Block) -> tuple[FromItem, ...]:
@@ -333,11 +342,23 @@ def parts(node: Block) -> tuple[FromItem, ...]:
 
 
 def leaves(tree: Tree) -> tuple[FromItem, ...]:
-    return (tree,) if isinstance(tree, FromItem) else (*leaves(tree.left), *leaves(tree.right))
+    match tree:
+        case FromItem():
+            return (tree,)
+        case Join():
+            return (*leaves(tree.left), *leaves(tree.right))
+        case _:
+            assert_never(tree)
 
 
 def joins(tree: Tree) -> tuple[Join, ...]:
-    return () if isinstance(tree, FromItem) else (*joins(tree.left), *joins(tree.right), tree)
+    match tree:
+        case FromItem():
+            return ()
+        case Join():
+            return (*joins(tree.left), *joins(tree.right), tree)
+        case _:
+            assert_never(tree)
 
 
 def texts(node: Block) -> tuple[Text, ...]:
@@ -360,16 +381,38 @@ def subs(text: Text) -> tuple[Sub, ...]:
 
 def names(node: Node) -> tuple[str, ...]:
     """The names of a plan's output columns."""
-    if isinstance(node, Scan):
-        return tuple(name for _, name in node.exposes)
-    if isinstance(node, UnionAll | Concat):
-        return names(node.branches[0])
-    if isinstance(node, Select):
-        return tuple(i.name for i in node.items)
-    if isinstance(node, Block):
-        return tuple(c.name for c in node.columns)
-    if isinstance(node, Distinct):
-        return names(node.node)
-    if isinstance(node, SetOperation):
-        return names(node.left)
-    return node.shown if isinstance(node, Recursive) else node.names
+    match node:
+        case Scan():
+            return tuple(name for _, name in node.exposes)
+        case UnionAll() | Concat():
+            return names(node.branches[0])
+        case Select():
+            return tuple(i.name for i in node.items)
+        case Block():
+            return tuple(c.name for c in node.columns)
+        case Distinct():
+            return names(node.node)
+        case SetOperation():
+            return names(node.left)
+        case Recursive():
+            return node.shown
+        case Values():
+            return node.names
+        case _:
+            assert_never(node)
+
+
+def fill(pieces: Sequence[Piece], key: Callable[[int], str], call: Callable[[int], str]) -> str:
+    """The SQL of an expression over groups: `key` and `call` give the SQL of a group key and of an aggregate call."""
+    found = []
+    for piece in pieces:
+        match piece:
+            case str():
+                found.append(piece)
+            case KeyPlace():
+                found.append(key(piece.index))
+            case CallPlace():
+                found.append(call(piece.index))
+            case _:
+                assert_never(piece)
+    return "".join(found)

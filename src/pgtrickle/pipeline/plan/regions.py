@@ -190,27 +190,35 @@ def _unordered_aggregate(cursor: Cursor, clauses: Clauses, aggregates: Set[str],
     passages = [(a, b) for _, a, b in clauses.items] + ([clauses.having] if clauses.having else [])
     for start, stop in passages:
         for index in range(start, stop):
-            name = cursor.tokens[index].key.strip('"').lower()
-            if not aggregate_at(cursor, index, aggregates) or index in windowed or name in _SAME_IN_ANY_ORDER:
+            if not aggregate_at(cursor, index, aggregates) or index in windowed:
                 continue
-            if name in _SAME_BUT_FOR_FLOATS:
-                if has_floats:
-                    return _FLOAT_SUM
-                continue
-            first, last = index + 2, cursor.closing(index + 1)
-            if index > 1 and cursor.tokens[index - 2].key == "CARDINALITY" and cursor.tokens[last + 1].key == ")":
-                continue  # how many there are does not depend on their order
-            inner = cursor.inside(first, last)
-            arguments = inner.until("ORDER BY")
-            if cursor.tokens[first].key == "DISTINCT" or not inner.take("ORDER BY"):
-                if cursor.tokens[first].key == "DISTINCT":
-                    continue
-                return f"{name}() without an ORDER BY that decides the order of its values"
-            ordered = {_tokens(cursor, cursor.without_direction(r)) for r in cursor.split(inner.at, last, ",")}
-            wanted = [_tokens(cursor, r) for r in cursor.split(*arguments, ",")]
-            # A constant, such as the separator of string_agg, orders nothing.
-            if any(w not in ordered for w in wanted if _columns_in(w)):
-                return f"{name}() whose ORDER BY does not decide the order of its values"
+            reason = _order_matters(cursor, index, has_floats=has_floats)
+            if reason is not None:
+                return reason
+    return None
+
+
+def _order_matters(cursor: Cursor, index: int, *, has_floats: bool) -> str | None:
+    """Why the result of an aggregate call depends on the order of its rows; None when it does not."""
+    name = cursor.tokens[index].key.strip('"').lower()
+    if name in _SAME_IN_ANY_ORDER:
+        return None
+    if name in _SAME_BUT_FOR_FLOATS:
+        return _FLOAT_SUM if has_floats else None
+    first, last = index + 2, cursor.closing(index + 1)
+    if index > 1 and cursor.tokens[index - 2].key == "CARDINALITY" and cursor.tokens[last + 1].key == ")":
+        return None  # how many there are does not depend on their order
+    if cursor.tokens[first].key == "DISTINCT":
+        return None
+    inner = cursor.inside(first, last)
+    arguments = inner.until("ORDER BY")
+    if not inner.take("ORDER BY"):
+        return f"{name}() without an ORDER BY that decides the order of its values"
+    ordered = {_tokens(cursor, cursor.without_direction(r)) for r in cursor.split(inner.at, last, ",")}
+    wanted = [_tokens(cursor, r) for r in cursor.split(*arguments, ",")]
+    # A constant, such as the separator of string_agg, orders nothing.
+    if any(w not in ordered for w in wanted if _columns_in(w)):
+        return f"{name}() whose ORDER BY does not decide the order of its values"
     return None
 
 

@@ -10,13 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import add
+from typing import assert_never
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from pgtrickle.pipeline.codec import INTEGERS, NUMERIC, numeric_scale
-from pgtrickle.pipeline.plan.nodes import Block, From, Node, Scan, Select, Tree, leaves, subs
+from pgtrickle.pipeline.plan.nodes import (
+    Block,
+    Concat,
+    Distinct,
+    From,
+    Node,
+    Recursive,
+    Scan,
+    Select,
+    SetOperation,
+    Tree,
+    UnionAll,
+    Values,
+    leaves,
+    subs,
+)
 from pgtrickle.pipeline.text.tokens import identifier
 
 Source = From | tuple[Tree, ...] | None
@@ -110,19 +126,28 @@ def _identifier(node: exp.Expr) -> str:
 
 
 def output_scales(node: Node, name: str) -> Scales | None:
-    if isinstance(node, Scan):
-        attnum = next((a for a, n in node.exposes if n == name), None)
-        column = next((c for c in node.relation.columns if c.attnum == attnum), None)
-        if column is None:
+    """The scales of a plan's output column, by its name."""
+    match node:
+        case Scan():
+            return _table_column_scales(node, name)
+        case Select():
+            item = next((i for i in node.items if i.name == name), None)
+            return scales_of(item.sql, node.source) if item is not None else None
+        case Block():
+            output = next((c for c in node.columns if c.name == name), None)
+            if output is None or subs(output.text):
+                return None
+            return scales_of("".join(str(p) for p in output.text), node.trees)
+        case UnionAll() | Concat() | Distinct() | SetOperation() | Recursive() | Values():
             return None
-        scale = 0 if column.typid in INTEGERS else numeric_scale(column.typmod) if column.typid == NUMERIC else None
-        return None if scale is None else frozenset({scale})
-    if isinstance(node, Select):
-        item = next((i for i in node.items if i.name == name), None)
-        return scales_of(item.sql, node.source) if item is not None else None
-    if isinstance(node, Block):
-        shown = next((c for c in node.columns if c.name == name), None)
-        if shown is None or subs(shown.text):
-            return None
-        return scales_of("".join(str(p) for p in shown.text), node.trees)
-    return None
+        case _:
+            assert_never(node)
+
+
+def _table_column_scales(scan: Scan, name: str) -> Scales | None:
+    attnum = next((a for a, n in scan.exposes if n == name), None)
+    column = next((c for c in scan.relation.columns if c.attnum == attnum), None)
+    if column is None:
+        return None
+    scale = 0 if column.typid in INTEGERS else numeric_scale(column.typmod) if column.typid == NUMERIC else None
+    return None if scale is None else frozenset({scale})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.plan.nodes import (
@@ -14,6 +15,7 @@ from pgtrickle.pipeline.plan.nodes import (
     FromItem,
     Input,
     Item,
+    Join,
     Member,
     Node,
     OutputColumn,
@@ -61,12 +63,20 @@ def input_of(trees: tuple[Tree, ...], where: Text | None) -> Input:
 
 
 def _flatten(tree: Tree, found: list[str | int], members: list[Member]) -> bool:
-    if isinstance(tree, FromItem):
-        if tree.is_lateral or not isinstance(tree.node, Scan | Select | UnionAll):
-            return False
-        found.append(len(members))
-        members.append(Member(tree.node, tree.alias))
-        return True
+    match tree:
+        case FromItem():
+            if tree.is_lateral or not isinstance(tree.node, Scan | Select | UnionAll):
+                return False
+            found.append(len(members))
+            members.append(Member(tree.node, tree.alias))
+            return True
+        case Join():
+            return _flatten_join(tree, found, members)
+        case _:
+            assert_never(tree)
+
+
+def _flatten_join(tree: Join, found: list[str | int], members: list[Member]) -> bool:
     if tree.kind not in ("JOIN", "CROSS JOIN") or (tree.on is not None and subs(tree.on)):
         return False
     found.append("(")
@@ -94,23 +104,31 @@ def united(left: Node, right: Node) -> Node:
 
 def renamed(plan: Plan, wanted: tuple[str, ...]) -> Plan:
     """The same plan with these output names (a view's or a CTE's own column names win over those of its query)."""
-    if isinstance(plan, UnionAll | Concat):
-        first = renamed(plan.branches[0], wanted)
-        return replace(plan, branches=(first, *plan.branches[1:]))  # type: ignore[arg-type]
-    if isinstance(plan, Select):
-        return replace(plan, items=tuple(replace(i, name=n) for i, n in zip(plan.items, wanted, strict=True)))
-    if isinstance(plan, Block):
-        return replace(plan, columns=tuple(replace(c, name=n) for c, n in zip(plan.columns, wanted, strict=True)))
-    if isinstance(plan, Distinct):
-        return Distinct(_node(renamed(plan.node, wanted)))
-    if isinstance(plan, SetOperation):
-        return replace(plan, left=_node(renamed(plan.left, wanted)))
-    if isinstance(plan, Values):
-        return replace(plan, names=wanted)
-    if isinstance(plan, Recursive):
-        return replace(plan, shown=wanted)
-    if isinstance(plan, Scan):
-        raise TypeError("a table is renamed where it is read")
+    match plan:
+        case UnionAll() | Concat():
+            first = renamed(plan.branches[0], wanted)
+            return replace(plan, branches=(first, *plan.branches[1:]))  # type: ignore[arg-type]
+        case Select():
+            return replace(plan, items=tuple(replace(i, name=n) for i, n in zip(plan.items, wanted, strict=True)))
+        case Block():
+            return replace(plan, columns=tuple(replace(c, name=n) for c, n in zip(plan.columns, wanted, strict=True)))
+        case Distinct():
+            return Distinct(_node(renamed(plan.node, wanted)))
+        case SetOperation():
+            return replace(plan, left=_node(renamed(plan.left, wanted)))
+        case Values():
+            return replace(plan, names=wanted)
+        case Recursive():
+            return replace(plan, shown=wanted)
+        case Scan():
+            raise TypeError("a table is renamed where it is read")
+        case Aggregate():
+            return _renamed_aggregate(plan, wanted)
+        case _:
+            assert_never(plan)
+
+
+def _renamed_aggregate(plan: Aggregate, wanted: tuple[str, ...]) -> Aggregate:
     if plan.layers:
         last = plan.layers[-1]
         items = tuple(replace(i, name=n) for i, n in zip(last.items, wanted, strict=True))

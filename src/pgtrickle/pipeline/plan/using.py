@@ -6,6 +6,7 @@ COALESCE of both sides, the one that the join preserves first, is the same value
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.codec import INTEGERS
@@ -26,8 +27,16 @@ def merged(trees: tuple[Tree, ...], *, compared: bool = False) -> Merged:
 
 
 def _of_tree(tree: Tree, *, compared: bool) -> Merged:
-    if isinstance(tree, FromItem):
-        return {}
+    match tree:
+        case FromItem():
+            return {}
+        case Join():
+            return _of_join(tree, compared=compared)
+        case _:
+            assert_never(tree)
+
+
+def _of_join(tree: Join, *, compared: bool) -> Merged:
     found = {**_of_tree(tree.left, compared=compared), **_of_tree(tree.right, compared=compared)}
     for name in Cursor(tree.using).names() if tree.using is not None else ():
         sides = [_column(tree.left, name, compared=compared), _column(tree.right, name, compared=compared)]
@@ -46,11 +55,15 @@ def _of_tree(tree: Tree, *, compared: bool) -> Merged:
 
 def _column(tree: Tree, name: str, *, compared: bool) -> str | None:
     """What a tree shows under a name, which is one column of it; None where that is not known."""
-    if isinstance(tree, FromItem):
-        return f"{tree.alias}.{quote_ident(name)}" if name in columns(tree) else None
-    if tree.using is not None and name in Cursor(tree.using).names():
-        return _of_tree(tree, compared=compared).get(name)
-    return _column(tree.left, name, compared=compared) or _column(tree.right, name, compared=compared)
+    match tree:
+        case FromItem():
+            return f"{tree.alias}.{quote_ident(name)}" if name in columns(tree) else None
+        case Join():
+            if tree.using is not None and name in Cursor(tree.using).names():
+                return _of_tree(tree, compared=compared).get(name)
+            return _column(tree.left, name, compared=compared) or _column(tree.right, name, compared=compared)
+        case _:
+            assert_never(tree)
 
 
 def sides(join: Join) -> list[tuple[str, str, str]]:

@@ -8,7 +8,7 @@ from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.differentiate import general
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.differentiate.states import ALL_OLD
-from pgtrickle.pipeline.plan.nodes import Aggregate, CallPlace, Item, KeyPlace, Plan
+from pgtrickle.pipeline.plan.nodes import Aggregate, Item, Piece, Plan, fill
 
 
 def query_as_of(plan: Plan, changed: Mapping[int, ChangedSource]) -> str:
@@ -30,13 +30,5 @@ def query_as_of(plan: Plan, changed: Mapping[int, ChangedSource]) -> str:
     return into.with_clause() + sql
 
 
-def _text(plan: Aggregate, parts: Sequence[str | KeyPlace | CallPlace]) -> str:
-    texts = []
-    for part in parts:
-        if isinstance(part, KeyPlace):
-            texts.append(plan.keys[part.index])
-        elif isinstance(part, CallPlace):
-            texts.append(plan.calls[part.index].sql)
-        else:
-            texts.append(part)
-    return "".join(texts)
+def _text(plan: Aggregate, parts: Sequence[Piece]) -> str:
+    return fill(parts, lambda i: plan.keys[i], lambda i: plan.calls[i].sql)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, assert_never
 
 from pgtrickle.errors import DefinitionError, NotDifferentiableError
 from pgtrickle.model.identifiers import quote_ident
@@ -26,8 +26,13 @@ from pgtrickle.pipeline.plan.nodes import (
     Node,
     OutputColumn,
     Plan,
+    Recursive,
+    Scan,
+    Select,
     SetOperation,
     UnionAll,
+    Values,
+    children,
     names,
     parts,
 )
@@ -105,14 +110,20 @@ def _rewritten(value: Any, describe: Describe, numbers: Iterator[int]) -> Any:
         if after is not before:
             changed[each.name] = after
     new = replace(value, **changed) if changed else value
-    if isinstance(new, Distinct):
-        wraps = _wraps(new, (new.node,), describe)
-        return new if wraps is None else Distinct(_written(new.node, wraps, numbers))
-    if isinstance(new, SetOperation):
-        wraps = _wraps(new, (new.left, new.right), describe)
-        if wraps is not None:
-            return replace(new, left=_written(new.left, wraps, numbers), right=_written(new.right, wraps, numbers))
-    return new
+    return _wrapped(new, describe, numbers) if isinstance(new, Distinct | SetOperation) else new
+
+
+def _wrapped(node: Distinct | SetOperation, describe: Describe, numbers: Iterator[int]) -> Distinct | SetOperation:
+    wraps = _wraps(node, children(node), describe)
+    if wraps is None:
+        return node
+    match node:
+        case Distinct():
+            return Distinct(_written(node.node, wraps, numbers))
+        case SetOperation():
+            return replace(node, left=_written(node.left, wraps, numbers), right=_written(node.right, wraps, numbers))
+        case _:
+            assert_never(node)
 
 
 def _wraps(node: Node, sides: Sequence[Node], describe: Describe) -> list[str] | None:
@@ -136,13 +147,14 @@ def _wraps(node: Node, sides: Sequence[Node], describe: Describe) -> list[str] |
 
 
 def _branches(node: Node) -> tuple[Node, ...]:
-    if isinstance(node, Concat | UnionAll):
-        return tuple(b for branch in node.branches for b in _branches(branch))
-    if isinstance(node, Distinct):
-        return _branches(node.node)
-    if isinstance(node, SetOperation):
-        return (*_branches(node.left), *_branches(node.right))
-    return (node,)
+    """The plans whose rows a union, DISTINCT or set operation takes."""
+    match node:
+        case Concat() | UnionAll() | Distinct() | SetOperation():
+            return tuple(b for child in children(node) for b in _branches(child))
+        case Scan() | Select() | Block() | Recursive() | Values():
+            return (node,)
+        case _:
+            assert_never(node)
 
 
 def _written(node: Node, wraps: Sequence[str], numbers: Iterator[int]) -> Block:

@@ -6,7 +6,7 @@ The operator tree, each operator's strategy, leaf statements, what runs in Spark
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, assert_never
 
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.differentiate import full_join as full
@@ -19,6 +19,7 @@ from pgtrickle.pipeline.plan.nodes import (
     Node,
     Recursive,
     Scan,
+    Select,
     SetOperation,
     Sub,
     Text,
@@ -31,7 +32,7 @@ from pgtrickle.pipeline.plan.nodes import (
     texts,
 )
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate
-from pgtrickle.pipeline.templates.template import FoldTemplate, RegionTemplate, Template
+from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template
 from pgtrickle.pipeline.templates.topk import TopKTemplate
 
 _STRATEGY = {
@@ -45,22 +46,26 @@ _WHOLE_RECURSION = "evaluated whole, before and after"
 
 def explain(template: Template) -> dict[str, Any]:
     tree: list[str] = []
-    if isinstance(template, FoldTemplate):
-        _aggregate(template, tree)
-        _node(template.rows, 1, tree)
-        spark = "net changes per group by key, exact sums, identity (xxhash64 of the key)"
-    elif isinstance(template, TopKTemplate):
-        _limit(template, tree)
-        _node(template.limit.rows, 1, tree)
-        spark = "net changes per row, identity (xxhash64 of the row)"
-    else:
-        if isinstance(template, RegionTemplate):
+    spark = "net changes per row, identity (xxhash64 of the row)"
+    match template:
+        case FoldTemplate():
+            _aggregate(template, tree)
+            _node(template.rows, 1, tree)
+            spark = "net changes per group by key, exact sums, identity (xxhash64 of the key)"
+        case TopKTemplate():
+            _limit(template, tree)
+            _node(template.limit.rows, 1, tree)
+        case RegionTemplate():
             what = ", ".join(template.core.region or ()) or "nothing: all rows belong together"
             tree.append(f"Replace by ({what}): what is stored of a touched region goes, what the query yields comes")
-        _node(template.plan, int(bool(tree)), tree)
-        if isinstance(template, RecursionTemplate):
+            _node(template.plan, 1, tree)
+        case RecursionTemplate():
+            _node(template.plan, 0, tree)
             tree[1] = tree[1].replace(_WHOLE_RECURSION, "what changes lead to, from the stored rows")
-        spark = "net changes per row, identity (xxhash64 of the row)"
+        case BagTemplate():
+            _node(template.plan, 0, tree)
+        case _:
+            assert_never(template)
     return {
         "mode": "DIFFERENTIAL",
         "tree": tree,
@@ -143,20 +148,28 @@ def _node(node: Node, depth: int, tree: list[str]) -> None:
 
 
 def _label(node: Node) -> str:
-    if isinstance(node, Scan):
-        return f"Scan {node.relation.schema}.{node.relation.name}: its changes, or itself as of a cut"
-    if isinstance(node, UnionAll | Concat):
-        return "Union all: the changes of each branch"
-    if isinstance(node, Distinct):
-        return "Distinct: rows equal to a changed one, before and after"
-    if isinstance(node, SetOperation):
-        return f"{node.word}: rows equal to a changed one, before and after"
-    if isinstance(node, Recursive):
-        return f"Recursive ({node.word}): {_WHOLE_RECURSION}"
-    if isinstance(node, Values):
-        return "Values"
-    if isinstance(node, Block):
-        return _block(node)
+    match node:
+        case Scan():
+            return f"Scan {node.relation.schema}.{node.relation.name}: its changes, or itself as of a cut"
+        case UnionAll() | Concat():
+            return "Union all: the changes of each branch"
+        case Distinct():
+            return "Distinct: rows equal to a changed one, before and after"
+        case SetOperation():
+            return f"{node.word}: rows equal to a changed one, before and after"
+        case Recursive():
+            return f"Recursive ({node.word}): {_WHOLE_RECURSION}"
+        case Values():
+            return "Values"
+        case Block():
+            return _block(node)
+        case Select():
+            return _select(node)
+        case _:
+            assert_never(node)
+
+
+def _select(node: Select) -> str:
     members = node.source.members if node.source is not None else ()
     label = (
         f"Join of {len(members)}: one term per set of changed tables, joined by PostgreSQL from the changes"

@@ -7,6 +7,7 @@ that makes the cycle (`_monotone_obstacle`); what only the plan can tell is foun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import assert_never
 
 from pgtrickle.pipeline.codec import NUMERIC, SqlType, is_comparable, numeric_scale
 from pgtrickle.pipeline.plan.keyed import is_all
@@ -14,11 +15,16 @@ from pgtrickle.pipeline.plan.names import conjuncts
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
+    Concat,
     Distinct,
     Plan,
     Recursive,
+    Scan,
+    Select,
     SetOperation,
     Text,
+    UnionAll,
+    Values,
     children,
     joins,
     parts,
@@ -29,16 +35,26 @@ from pgtrickle.pipeline.render.delta_rows import now
 
 def obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> str | None:
     """What keeps a plan from being monotone; None when nothing does. `describe` asks PostgreSQL for result types."""
-    if isinstance(plan, Aggregate):
-        return "an aggregate or GROUP BY"
-    if isinstance(plan, Recursive):
-        return "WITH RECURSIVE"
-    if isinstance(plan, SetOperation) and plan.word.startswith("EXCEPT"):
-        return "EXCEPT"
-    found = _block(plan) if isinstance(plan, Block) else None
-    if found is None and isinstance(plan, Distinct | SetOperation):
-        found = _told_apart(plan, describe)
+    found = _own_obstacle(plan, describe)
     return found or next((o for child in children(plan) if (o := obstacle(child, describe)) is not None), None)
+
+
+def _own_obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> str | None:
+    match plan:
+        case Aggregate():
+            return "an aggregate or GROUP BY"
+        case Recursive():
+            return "WITH RECURSIVE"
+        case Block():
+            return _block(plan)
+        case SetOperation() if plan.word.startswith("EXCEPT"):
+            return "EXCEPT"
+        case Distinct() | SetOperation():
+            return _told_apart(plan, describe)
+        case Scan() | Select() | UnionAll() | Concat() | Values():
+            return None
+        case _:
+            assert_never(plan)
 
 
 def _block(block: Block) -> str | None:

@@ -33,14 +33,15 @@ from pgtrickle.pipeline.plan.measures import Measure, Measures, argument, plan_m
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
-    CallPlace,
     Item,
     KeyPlace,
     Node,
     OutputColumn,
+    Piece,
     Plan,
     Select,
     children,
+    fill,
     names,
     parts,
     scans,
@@ -277,16 +278,8 @@ class FoldTemplate:
         casts = ", ".join(f"o.c{i}::{c.type} AS c{i}" for i, c in enumerate(self.columns))
         return f"SELECT {casts}, o.gid FROM ({sql}) AS o({names}, gid)"
 
-    def _fill(self, parts: Sequence[str | KeyPlace | CallPlace]) -> str:
-        texts = []
-        for part in parts:
-            if isinstance(part, KeyPlace):
-                texts.append(f"s.k{part.index}")
-            elif isinstance(part, CallPlace):
-                texts.append(self.measures.values[part.index])
-            else:
-                texts.append(part)
-        return "".join(texts)
+    def _fill(self, pieces: Sequence[Piece]) -> str:
+        return fill(pieces, lambda i: f"s.k{i}", lambda i: self.measures.values[i])
 
     def _state_sql(self, measure: Measure, suffix: str) -> str:
         value = argument(measure.call)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from pgtrickle.model.catalog import Column
 from pgtrickle.pipeline.codec import SqlType, texts
@@ -19,7 +20,23 @@ from pgtrickle.pipeline.differentiate import full_join as full
 from pgtrickle.pipeline.differentiate import general
 from pgtrickle.pipeline.differentiate.linear import ChangedSource, W
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, Statement
-from pgtrickle.pipeline.plan.nodes import Block, FromItem, Limit, Node, OutputColumn, Recursive, children, parts
+from pgtrickle.pipeline.plan.nodes import (
+    Block,
+    Concat,
+    Distinct,
+    FromItem,
+    Limit,
+    Node,
+    OutputColumn,
+    Recursive,
+    Scan,
+    Select,
+    SetOperation,
+    UnionAll,
+    Values,
+    children,
+    parts,
+)
 from pgtrickle.pipeline.plan.shapes import lifted
 from pgtrickle.pipeline.render.delta_rows import no_delta, now
 
@@ -172,10 +189,14 @@ def compile_limit(
 
 def _goes_by_changes(node: Node) -> bool:
     """Whether nothing in it is evaluated whole, before and after, and it gives one answer only."""
-    if isinstance(node, Recursive):
-        return False
-    if not isinstance(node, Block):
-        return all(_goes_by_changes(child) for child in children(node))
-    if node.region == () or node.undetermined is not None or full.is_whole(node):
-        return False
-    return all(_goes_by_changes(p.node) for p in parts(node) if p.node is not None and not p.is_lateral)
+    match node:
+        case Recursive():
+            return False
+        case Block():
+            if node.region == () or node.undetermined is not None or full.is_whole(node):
+                return False
+            return all(_goes_by_changes(p.node) for p in parts(node) if p.node is not None and not p.is_lateral)
+        case Scan() | Select() | UnionAll() | Concat() | Distinct() | SetOperation() | Values():
+            return all(_goes_by_changes(child) for child in children(node))
+        case _:
+            assert_never(node)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import assert_never
 
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.identifiers import quote_ident
@@ -259,22 +260,42 @@ def _merged(cursor: Cursor, place: ImplicitComparison, column: str, text: str) -
         if not token.is_name or cursor.name_at(index) != column or any(index in r for r in lists):
             continue
         around = [s for s in scopes if s[0] <= index < s[1]]
-        if not around or max(around) != own:
-            continue
-        before = cursor.tokens[index - 1].key if index else ""
-        after = cursor.tokens[index + 1].key if index + 1 < len(cursor.tokens) else ""
-        written_as = cursor.sql[token.start : token.end]
-        # Keywords are printed in capitals, names that need it in quotes.
-        if written_as != (quote_ident(column) if written_as.startswith('"') else column):
-            continue
-        if before in (".", "::", "AS", "COLLATE", "OVER", "WINDOW") or after in (".", "("):
-            continue
-        if _is_list_of_names(cursor, index) or (cursor.tokens[index - 1].is_name and _is_alias(cursor, index)):
-            continue
-        shown = before in ("SELECT", "DISTINCT") or (before == "," and _is_selected(cursor, index))
-        is_alone = shown and after in (",", "FROM", "", ")", "UNION", "INTERSECT", "EXCEPT", "WHERE")
-        edits.append((token.start, token.end, f"{text} AS {quote_ident(column)}" if is_alone else text))
+        if around and max(around) == own and _is_bare_column(cursor, index, column):
+            is_alone = _is_output_column(cursor, index)
+            edits.append((token.start, token.end, f"{text} AS {quote_ident(column)}" if is_alone else text))
     return edits
+
+
+def _key_before(cursor: Cursor, index: int) -> str:
+    return cursor.tokens[index - 1].key if index else ""
+
+
+def _key_after(cursor: Cursor, index: int) -> str:
+    return cursor.tokens[index + 1].key if index + 1 < len(cursor.tokens) else ""
+
+
+def _is_bare_column(cursor: Cursor, index: int, column: str) -> bool:
+    """Whether a token is a name of the column without an alias before it, and not an alias, a type or a function."""
+    token = cursor.tokens[index]
+    as_written = cursor.sql[token.start : token.end]
+    # Keywords are printed in capitals, names that need it in quotes.
+    if as_written != (quote_ident(column) if as_written.startswith('"') else column):
+        return False
+    if _key_before(cursor, index) in (".", "::", "AS", "COLLATE", "OVER", "WINDOW"):
+        return False
+    if _key_after(cursor, index) in (".", "("):
+        return False
+    return not _is_list_of_names(cursor, index) and not (cursor.tokens[index - 1].is_name and _is_alias(cursor, index))
+
+
+def _is_output_column(cursor: Cursor, index: int) -> bool:
+    """Whether a name is an item of the select list by itself."""
+    before = _key_before(cursor, index)
+    is_selected = before in ("SELECT", "DISTINCT") or (before == "," and _is_selected(cursor, index))
+    return is_selected and _key_after(cursor, index) in (
+        *(",", "FROM", "", ")"),
+        *("UNION", "INTERSECT", "EXCEPT", "WHERE"),
+    )
 
 
 def _select_of(cursor: Cursor, index: int) -> Range:
@@ -339,8 +360,16 @@ def _is_selected(cursor: Cursor, index: int) -> bool:
 
 def _columns(tree: _Item | _Joined, column: str) -> list[str]:
     """What may be the column of this name that a tree shows."""
-    if isinstance(tree, _Item):
-        return [f"{tree.alias}.{quote_ident(column)}"]
+    match tree:
+        case _Item():
+            return [f"{tree.alias}.{quote_ident(column)}"]
+        case _Joined():
+            return _columns_of_join(tree, column)
+        case _:
+            assert_never(tree)
+
+
+def _columns_of_join(tree: _Joined, column: str) -> list[str]:
     left, right = _columns(tree.left, column), _columns(tree.right, column)
     if column not in tree.using:
         return [*left, *right]

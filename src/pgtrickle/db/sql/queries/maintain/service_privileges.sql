@@ -106,7 +106,7 @@ CROSS JOIN LATERAL aclexplode(t.acl) AS a
 CROSS JOIN LATERAL (SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS name) AS g
 WHERE a.grantee <> t.relowner
 UNION ALL
--- as in sql/install/090_privileges.sql: columns whose text can quote rows
+-- as in sql/install/privileges.sql: columns whose text can quote rows
 SELECT DISTINCT true, format('%%s has %%s on column %%s of %%s, which can quote rows', g.name, a.privilege_type, h.attname, h.relation::text),
        format('REVOKE ALL ON %%s FROM %%s, then pgtrickle install', h.relation, g.name)
 FROM (

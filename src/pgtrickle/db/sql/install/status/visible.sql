@@ -1,7 +1,7 @@
 -- What the status functions share: who may see a message, what the control plane says of itself, its settings when it does not run.
 -- Messages of failures can quote rows ("invalid input syntax for type integer: ..."), so they are for those who may read the stream
 -- table, its creator, and the role that installed pgtrickle. Tables are read through these views with the rights of their owner while
--- current_user is still whoever asks; the columns themselves are closed in 090_privileges.sql. Numbers of rows tell of the sources as well.
+-- current_user is still whoever asks; the columns themselves are closed in privileges.sql. Numbers of rows tell of the sources as well.
 
 CREATE OR REPLACE FUNCTION pgtrickle._may_read(relid oid, created_by name) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -2,7 +2,7 @@
 -- something check the caller themselves. Helpers that only SECURITY DEFINER functions or the control plane call are closed.
 REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle FROM PUBLIC;
 GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle TO PUBLIC;
--- All columns but those whose text can quote rows, or that count rows of other databases; the views of 078_visible.sql show them to those who may read the stream table.
+-- All columns but those whose text can quote rows, or that count rows of other databases; the views of status/visible.sql show them to those who may read the stream table.
 DO $$
 DECLARE
     hidden record;

@@ -1,0 +1,40 @@
+"""The SQL files of the package: each is run, found by one name, and readable."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pgtrickle.db import statement
+from pgtrickle.db.statements import INSTALL_ORDER
+from pgtrickle.errors import InvariantError
+
+PACKAGE = Path(__file__).parents[2] / "src" / "pgtrickle"
+SQL = PACKAGE / "db" / "sql"
+QUERIES = sorted(SQL.joinpath("queries").rglob("*.sql"))
+
+
+def test_install_runs_every_script_once() -> None:
+    scripts = [str(f.relative_to(SQL / "install").with_suffix("")) for f in SQL.joinpath("install").rglob("*.sql")]
+    assert sorted(INSTALL_ORDER) == sorted(scripts)
+
+
+def test_queries_have_unique_names_and_lie_in_the_folder_of_a_stage() -> None:
+    assert len({f.stem for f in QUERIES}) == len(QUERIES)
+    assert {f.parent.parent for f in QUERIES} == {SQL / "queries"}
+
+
+@pytest.mark.parametrize("file", QUERIES, ids=lambda f: f.stem)
+def test_query_has_a_header_and_a_caller(file: Path) -> None:
+    assert statement(file.stem).startswith("--")
+    mentioned = re.compile(rf"""["']{file.stem}["']""")
+    callers = [f for f in PACKAGE.rglob("*.py") if mentioned.search(f.read_text())]
+    # db/author.py composes the names of its two.
+    assert callers or file.stem in {"author_run", "author_describe"}
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(InvariantError, match="no SQL statement named nothing"):
+        statement("nothing")
