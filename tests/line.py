@@ -4,7 +4,7 @@ both ways and was refreshed in the way that it claims."""
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
 import psycopg
@@ -66,8 +66,7 @@ def _shown(name: str, type_: str, *, as_text: bool) -> str:
 
 def sources_of(settings: Settings) -> Sources:
     """Flags that make these settings, whatever a database says."""
-    given, default = asdict(settings), asdict(Settings())
-    return Sources(flags={name: value for name, value in given.items() if value != default[name]})
+    return Sources(flags={f.name: getattr(settings, f.name) for f in fields(settings)})
 
 
 class Line:
@@ -78,7 +77,9 @@ class Line:
     ) -> None:
         self.dsn = dsn
         self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
-        self.plane = LocalControlPlane("test", dsn, engine, sources_of(settings or Settings()), origins)
+        self.plane = LocalControlPlane(
+            "test", dsn, engine, sources_of(settings) if settings is not None else Sources(), origins
+        )
 
     def close(self) -> None:
         self.plane.close()
@@ -89,6 +90,11 @@ class Line:
         while cursor.nextset():
             pass
         return cursor.fetchall() if cursor.description is not None else []
+
+    def edit_catalog(self, text: str) -> None:
+        """Writes to the catalog past the functions that tell the scheduler; it reads all of it again."""
+        self.sql(text)
+        self.sql("INSERT INTO pgtrickle.pgt_events (what) VALUES ('install')")
 
     def create(self, name: str, query: str, *, mode: str = "AUTO", schedule: str = "calculated") -> list[Outcome]:
         self.sql("SELECT pgtrickle.create_stream_table(%s, %s, %s, %s)", name, query, schedule, mode)

@@ -171,7 +171,7 @@ def test_duplicates_count_and_a_bag_that_grows_for_ever_stops_at_the_limit(line:
 
 
 def test_bag_that_doubles_stops_before_it_fills_the_disk(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cycle_module, "MOST_ROWS", 1_000)
+    monkeypatch.setattr(cycle_module, "MAX_CYCLE_ROWS", 1_000)
     line.sql("INSERT INTO start VALUES (1)")
     for name in ("more", "twice"):
         line.sql("SELECT pgtrickle.create_stream_table(%s, %s)", name, NODES)
@@ -352,7 +352,7 @@ def test_cycle_is_not_refreshed_while_allow_circular_is_off(
     line.sql("INSERT INTO start VALUES (0)")
     close(line, PARITY, NODES)
     line.sql("INSERT INTO start VALUES (1)")
-    errors = [str(o.error) for o in make_line(installed).tick()]
+    errors = [str(o.error) for o in make_line(installed, Settings()).tick()]
     assert len(errors) == 2
     assert "while allow_circular is off" in errors[0]
 

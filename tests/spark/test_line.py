@@ -86,7 +86,7 @@ def test_all_first_shapes_stay_exact_through_changes(line: Line) -> None:
     line.tick()
     for name in QUERIES:
         line.check(name, "FULL")
-    line.sql("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
+    line.edit_catalog("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
     for change in CHANGES:
         line.sql(change)
         outcomes = line.tick()

@@ -514,7 +514,9 @@ def test_oids_of_another_database_are_not_followed(
 def test_copied_or_upgraded_with_its_oids(line: Line) -> None:
     line.sql(TABLES)
     line.create("st", "SELECT a, b FROM t")
-    line.sql("UPDATE pgtrickle.pgt_stream_tables SET defined_in = '1/1', needs_reinit = true, definition_version = 9")
+    line.edit_catalog(
+        "UPDATE pgtrickle.pgt_stream_tables SET defined_in = '1/1', needs_reinit = true, definition_version = 9"
+    )
     line.sql("INSERT INTO t VALUES (80, 1)")
     line.tick()
     line.sql("ALTER TABLE t RENAME TO told; INSERT INTO told VALUES (81, 1)")

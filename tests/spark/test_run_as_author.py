@@ -201,7 +201,9 @@ def test_many_changes_and_large_loads(author: Author, line: Line) -> None:
         same(author, line, "rows", query)
         same(author, line, "groups", grouped)
     assert line.last("work.groups")[:2] == ("DIFFERENTIAL", "COMPLETED")
-    line.sql("UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, refresh_requested_at = clock_timestamp()")
+    line.edit_catalog(
+        "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, refresh_requested_at = clock_timestamp()"
+    )
     fine(line.tick())
     same(author, line, "rows", query)
 
