@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -19,13 +20,21 @@ class Executor(Protocol):
 
 
 class CallingThread:
-    """Executes each task before it returns: for one database, where nobody else has to wait."""
+    """For one database, where nobody else has to wait: a worker's task is executed before `submit` returns, other tasks
+    when `run_started` is called."""
+
+    def __init__(self) -> None:
+        self._started: deque[Task] = deque()
 
     def submit(self, task: Task) -> None:
         task()
 
     def start(self, task: Task, _name: str, /) -> None:
-        task()
+        self._started.append(task)
+
+    def run_started(self) -> None:
+        while self._started:
+            self._started.popleft()()
 
 
 class ThreadPool:

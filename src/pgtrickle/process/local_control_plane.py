@@ -42,13 +42,14 @@ class LocalControlPlane:
     ) -> None:
         sources = replace(sources, flags={**sources.flags, **_FLAGS})
         self._results = _Results()
+        self._executor = CallingThread()
         self._dispatcher = Dispatcher(
             sources.load().settings,
             engine,
             None,
             threading.Event(),
             origins,
-            executor=CallingThread(),
+            executor=self._executor,
             observer=self._results,
         )
         self._unpolled = UnpolledOrigins()
@@ -77,12 +78,12 @@ class LocalControlPlane:
         self._results.clear()
         self._unpolled.seen_at = changes_seen_at
         self._scheduler.expedite(include_unchanged=include_unchanged)
-        self._dispatcher.step()
+        self._dispatch()
         is_done = False
         while not is_done:
             leases = self._results.leases
             self._scheduler.tick()
-            self._dispatcher.step()
+            self._dispatch()
             self._scheduler.listen()
             is_done = leases == self._results.leases or not self._scheduler.has_released
         if self._results.errors:
@@ -113,6 +114,11 @@ class LocalControlPlane:
         if not self._worker.is_usable():
             self._worker = self._opened()
         return self._worker
+
+    def _dispatch(self) -> None:
+        """Units that were submitted, and then definitions, whose tables are for the next tick."""
+        self._dispatcher.step()
+        self._executor.run_started()
 
     def _opened(self) -> Worker:
         worker = self.database.take()
