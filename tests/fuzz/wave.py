@@ -290,7 +290,7 @@ def _sizes(case: Case) -> Iterator[None]:
             for module, name in (
                 (templates, "ADDED_FROM"),
                 (deltas, "SMALL_ROWS"),
-                (deltatext, "MOST_ROWS"),
+                (deltatext, "MAX_CACHED_ROWS"),
                 (states, "FEWEST_ROWS"),
                 (states, "FEW_ROWS"),
             ):

@@ -161,7 +161,7 @@ def test_all_that_a_way_takes_is_learned(auto: Line, monkeypatch: pytest.MonkeyP
 def test_what_is_given_up_is_learned_with_the_full_refresh_that_follows_which_is_learned_alone(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgtrickle.refresh.deltas.MOST_ROWS", 100)
+    monkeypatch.setattr("pgtrickle.refresh.deltas.MAX_DELTA_ROWS", 100)
     line.sql("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 300) AS i")
     line.create("st", "SELECT id, v - (SELECT avg(v) FROM t) AS off FROM t")
     made_slow(monkeypatch, "pgtrickle.refresh.deltas.ask_all")

@@ -98,7 +98,7 @@ def test_many_changes_are_netted_by_spark(fleet: Elsewhere, monkeypatch: pytest.
     (other,) = fleet.others
     for number in range(2):  # first by a reading, then more than a reading keeps
         if number:
-            monkeypatch.setattr("pgtrickle.origin.changes.MOST_ROWS", 10)
+            monkeypatch.setattr("pgtrickle.origin.changes.MAX_ROWS_PER_READING", 10)
         other.sql(
             "UPDATE things SET note = 'z' || coalesce(note, '') WHERE a <= 2;"
             f"INSERT INTO things SELECT i, i / 3.0, NULL FROM generate_series(1, {6000 * number + 20}) AS i;"

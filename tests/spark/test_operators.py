@@ -315,7 +315,7 @@ def test_changes_that_do_not_matter_move_the_frontier_and_nothing_else(line: Lin
 
 def test_few_changes_that_touch_very_many_rows_are_computed_anew(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every row asks for the average: when it moves, all rows are another. Only AUTO may give up."""
-    monkeypatch.setattr("pgtrickle.refresh.deltas.MOST_ROWS", 100)
+    monkeypatch.setattr("pgtrickle.refresh.deltas.MAX_DELTA_ROWS", 100)
     line.sql("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 300) AS i")
     query = "SELECT id, v - (SELECT avg(v) FROM t) AS off FROM t"
     line.create("auto", query)

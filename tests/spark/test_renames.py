@@ -213,7 +213,7 @@ def test_a_column_that_is_dropped_as_well_is_said(line: Line) -> None:
     line.sql(TABLES)
     line.create("st", "SELECT a, b FROM t")
     line.sql("ALTER TABLE t RENAME TO told; ALTER TABLE told DROP b CASCADE")
-    line.tick()
+    line.tick(include_unchanged=True)
     status, message = _status(line)
     assert status == "ERROR"
     assert message is not None
@@ -408,7 +408,7 @@ def test_names_are_kept_from_now_on(line: Line) -> None:
     with connect(line.dsn, role="test") as conn:
         install(conn)
     line.sql("ALTER TABLE u RENAME TO u2; INSERT INTO u2 VALUES (101, 2)")
-    line.tick()
+    line.tick(include_unchanged=True)
     line.check("st")
     status, message = _status(line, "gone")
     assert status == "ERROR"
@@ -450,7 +450,7 @@ def test_before_the_rename_is_followed(line: Line) -> None:
             line.sql("SELECT pgtrickle.alter_stream_table(%s, refresh_mode => 'FULL')", name)
     # The same text is another query now.
     line.sql("SELECT pgtrickle.create_or_replace_stream_table('columns', 'SELECT c, d FROM u')")
-    line.tick()
+    line.tick(include_unchanged=True)
     for name in queries:
         line.equal(name)
     assert line.rows("st") == before
