@@ -233,7 +233,7 @@ def test_statements_of_a_wave_are_planned_once(line: Line) -> None:
     for name in (
         "What capture of each source",
         "Stream tables as",
-        '"changes_',
+        "pgtrickle_changes.changes_",
         '"state_',
         'DELETE FROM "public"."some"',
     ):
