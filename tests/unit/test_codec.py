@@ -16,9 +16,15 @@ def numeric(precision: int, scale: int) -> SqlType:
     return typed(1700, typmod=((precision << 16) | (scale & 0x7FF)) + 4)
 
 
-@pytest.mark.parametrize("oid", [16, 20, 21, 23, 25, 1043, 1042, 1082, 1114, 1184, 2950, 17, 869, 3904])
+@pytest.mark.parametrize("oid", [16, 20, 21, 23, 25, 1043, 1082, 1114, 1184, 2950, 17, 869, 3904])
 def test_key_of_a_canonical_type_is_its_text(oid: int) -> None:
     assert key("q.k0", typed(oid)) == exact("q.k0", oid)
+
+
+def test_character_is_a_key_only_with_a_length() -> None:
+    assert key("q.k0", typed(1042, typmod=8)) == exact("q.k0", 1042)
+    with pytest.raises(NotDifferentiableError):
+        key("q.k0", typed(1042))
 
 
 def test_key_of_a_number_has_one_text_per_value() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 FIRST_OF_USERS = 16384  # the least oid of what is not PostgreSQL's own
+_BPCHAR = 1042
 
 _TEXTS = ("text", "character varying")
 _INTEGERS = ("smallint", "integer", "bigint")
@@ -15,7 +16,10 @@ def as_text(sql: str, base: int) -> str:
 
     Of a type that is not PostgreSQL's own a cast may be anything that its owner has written: it would run with our
     privileges, and need not be undone by the cast that reads it. So it goes by the type's own output function.
+    So does character: its cast to text removes trailing blanks, and a value without a length does not get them back.
     """
+    if base == _BPCHAR:
+        return f"pg_catalog.textin(pg_catalog.bpcharout({sql}))"
     if base < FIRST_OF_USERS:
         return f"{sql}::text"
     return f"CASE WHEN pg_catalog.num_nulls({sql}) = 0 THEN pg_catalog.concat({sql}) END"  # a row of NULLs is not NULL

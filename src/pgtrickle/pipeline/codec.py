@@ -82,7 +82,10 @@ def key(sql: str, type_: SqlType) -> str:
 
 
 def is_comparable(type_: SqlType) -> bool:
-    """Whether values are equal exactly when their texts are."""
+    """Whether values are equal exactly when their texts are: not those of character without a length, whose trailing
+    blanks do not count."""
+    if type_.base == BPCHAR and type_.typmod < 0:
+        return False
     return type_.base in _COMPARABLE or type_.kind == "e" or type_.element in _COMPARABLE - {OID, BPCHAR}
 
 

@@ -28,7 +28,7 @@ MINIMISE_SECONDS = 40.0
 MAX_REJECTED = 0.02
 
 # Known and not yet mended.
-OPEN = frozenset({"char-without-a-length-keeps-its-blanks", "group-by-numeric-shows-a-value-that-is-there"})
+OPEN = frozenset({"group-by-numeric-shows-a-value-that-is-there"})
 
 
 @pytest.fixture(scope="module")

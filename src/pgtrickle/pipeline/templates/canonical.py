@@ -4,8 +4,8 @@ DISTINCT, UNION, INTERSECT and EXCEPT show one of several equal rows, and Postgr
 What is evaluated twice has to give the same text, so such columns are written in one way below these operators: without
 trailing zeros, without the sign of zero. Where all rows have the same digits anyhow, nothing is done.
 
-Of other types (interval, jsonb, citext, ranges and arrays of such) there is no one way: they are refused here, and
-below the top of a query also where groups are made by them.
+Of other types (interval, jsonb, citext, ranges and arrays of such) there is no one way. At the top of a query the
+result is evaluated anew as a whole; below it they are refused, also where groups are made by them.
 """
 
 from __future__ import annotations
@@ -49,9 +49,20 @@ def canonical(plan: Plan, describe: Describe) -> Plan:
     if not any(isinstance(value, Distinct | SetOperation) for value in _walk(plan)):
         return plan
     numbers = count(1 + max((v.number for v in _walk(plan) if isinstance(v, FromItem)), default=0))
+    if isinstance(plan, Distinct | SetOperation) and _is_loose_result(plan, describe):
+        return _as_one_region(plan, numbers)
     found = _rewritten(plan, describe, numbers)
     assert isinstance(found, type(plan))
     return found
+
+
+def _is_loose_result(plan: Distinct | SetOperation, describe: Describe) -> bool:
+    return any(map(is_loose, describe(now(plan))))
+
+
+def _as_one_region(plan: Node, numbers: Iterator[int]) -> Block:
+    """At the top, such rows are evaluated anew as a whole and compared with the stored ones, text by text."""
+    return replace(_written(plan, ["{}"] * len(names(plan)), numbers), region=())
 
 
 def _refuse_loose_groups(plan: Plan, describe: Describe) -> None:
