@@ -392,7 +392,7 @@ def test_partitions_come_and_go(line: Line) -> None:
     )
     for statement in ddl:
         line.sql(statement)
-        turn(line)
+        turn(line, include_unchanged=True)
         equal(line, list(queries))
         line.sql("UPDATE ev SET qty = qty + 1 WHERE at % 10 = 0; UPDATE ev SET kind = 4 WHERE qty > 6")
         if "ev_1" in statement:
@@ -412,7 +412,7 @@ def test_writes_past_disabled_capture_are_found(shop: Line, enabled_again: bool)
     )
     if enabled_again:
         shop.sql("ALTER TABLE item ENABLE TRIGGER USER")
-    turn(shop)
+    turn(shop, include_unchanged=True)
     for name in ("bag", "totals", "joined"):
         shop.check(name, "REINITIALIZE")
         assert "capture triggers changed" in (shop.last(name)[2] or "")
@@ -427,7 +427,7 @@ def test_dropped_buffer_is_made_again_and_its_readers_are_loaded_anew(shop: Line
     relid = shop.sql("SELECT 'item'::regclass::oid::int8")[0][0]
     shop.sql(f"INSERT INTO item VALUES (100, 2, 9); DROP TABLE {buffer_name(relid)}")
     shop.sql("UPDATE kind SET name = 'z' WHERE id = 1")
-    turn(shop)
+    turn(shop, include_unchanged=True)
     shop.check("names")
     for name in ("bag", "totals", "joined"):
         shop.check(name, "REINITIALIZE")
@@ -472,7 +472,7 @@ def test_dropped_column_stops_its_readers_and_nobody_else(shop: Line) -> None:
 def test_dropped_source_stops_its_readers_and_nobody_else(shop: Line) -> None:
     shop.sql("DROP TABLE item")
     for _ in range(2):
-        shop.tick()
+        shop.tick(include_unchanged=True)
     for name in ("bag", "totals", "joined"):
         now, message = status(shop, name)
         assert now == "ERROR"
@@ -653,7 +653,7 @@ def test_content_of_another_instance_is_loaded_anew(shop: Line, change: str, rea
         f"DELETE FROM totals WHERE kind = 1; DELETE FROM bag WHERE kind = 2; "
         f"UPDATE pgtrickle.pgt_stream_tables SET frontier = {change}"
     )
-    turn(shop)
+    turn(shop, include_unchanged=True)
     for name in QUERIES:
         shop.check(name, "REINITIALIZE")
         assert reason in (shop.last(name)[2] or "")
@@ -805,7 +805,7 @@ def test_renamed_between_the_snapshot_and_the_read(
 
     monkeypatch.setattr(WaveRefresher, "_prints", late)
     for _ in range(4):
-        line.tick()
+        line.tick(include_unchanged=True)
         assert left == []
         assert not any("wrong" in str(row) for row in line.rows("joined"))
     assert (100, "k2", 1) in line.rows("joined")
