@@ -80,7 +80,7 @@ class PgBouncer:
         user = ["-u", "nobody"] if os.geteuid() == 0 else []
         with self.log.open("wb") as log:
             self._process = subprocess.Popen([PROGRAM, *user, str(self._config)], stdout=log, stderr=log)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -95,7 +95,7 @@ class PgBouncer:
     ) -> None:
         assert self._process is not None
         self._process.terminate()
-        self._process.wait(10)
+        self._process.wait(120)
         shutil.rmtree(self._directory)
 
 

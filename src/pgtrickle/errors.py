@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 
 class PgtrickleError(Exception):
-    """Root of everything that this package raises on purpose."""
+    """Root of all errors that this package raises on purpose."""
 
     code = "PGT000"
 
@@ -51,7 +51,7 @@ class SourceChangedError(DefinitionError):
 
 
 class RefusedError(DefinitionError):
-    """Definitions of files that PostgreSQL does not accept: all that can be told at once."""
+    """Definitions in files that PostgreSQL refuses: all errors that can be found at once."""
 
     code = "PGT203"
 
@@ -61,13 +61,13 @@ class RefusedError(DefinitionError):
 
 
 class LostPrivilegeError(DefinitionError):
-    """A privilege is lost that evaluating the query needs: nothing is read any more until it is granted again."""
+    """The author has lost a privilege that the query needs: nothing is read until it is granted again."""
 
     code = "PGT204"
 
 
 class TransientError(PgtrickleError):
-    """Nobody has to act: the work is tried again (connection lost, lock timeout, server starting)."""
+    """Nobody has to act: the work is retried (connection lost, lock timeout, server starting)."""
 
     code = "PGT300"
 
@@ -79,31 +79,31 @@ class FencedError(TransientError):
 
 
 class EngineLostError(TransientError):
-    """Spark went away or refused the job; no stream table is at fault and none is counted as failing."""
+    """Spark was lost or refused the job; no stream table is at fault and none is counted as failing."""
 
     code = "PGT302"
 
 
 class OriginAwayError(TransientError):
-    """A database that a stream table reads from does not answer: its changes wait there, nothing counts as failing."""
+    """A database that a stream table reads does not answer: its changes are kept there, nothing counts as failing."""
 
     code = "PGT304"
 
 
 class LostRaceError(TransientError):
-    """Another transaction wrote the same rows first, and nothing of ours was written: tried again, not counted."""
+    """Another transaction wrote the same rows first, and nothing was written: retried, not counted as a failure."""
 
     code = "PGT305"
 
 
 class InexactValueError(PgtrickleError):
-    """A value is out of range where changes are evaluated; in AUTO the refresh falls back to FULL and says so."""
+    """A value is out of range in the evaluation of changes; in AUTO the refresh falls back to FULL, with the reason."""
 
     code = "PGT400"
 
 
 class TooManyRowsError(PgtrickleError):
-    """Few changes touch so many rows that the table is computed anew instead."""
+    """Few changes touch so many rows that the table is computed in FULL instead."""
 
     code = "PGT401"
 

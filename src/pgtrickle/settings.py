@@ -1,6 +1,6 @@
 """One frozen Settings, its sources and their precedence: flag, profile, environment, file, database, default.
 
-`load` is pure: it takes what the sources said and remembers where each value came from. Reading files, environments
+`load` is pure: it merges the values of the sources and records the origin of each value. Reading files, environments
 and databases is the caller's business. The reference page, `pgtrickle config` and the checks of
 `pgtrickle.set_option()` are made from the fields below.
 """
@@ -40,7 +40,7 @@ DATABASE_ORIGINS = (OPTION, SERVER, ALL_ROLES, DATABASE, ROLE, ROLE_IN_DATABASE,
 
 # Who a setting is for. Each scheduler reads PER_DATABASE from its own database; the others are read once, when
 # `pgtrickle run` starts, from the database that --server names. HOST settings decide what is executed on our machine:
-# whoever may write to a database must not reach them through it.
+# a role that may write to a database must not be able to set them.
 PER_DATABASE, FLEET, HOST = "database", "fleet", "host"
 
 # As the scaling guide has them: the same lines work in postgresql.conf, each behind "pg_trickle.".
@@ -104,106 +104,122 @@ def _setting(
 class Settings:
     """Read at the edge, passed inward. An empty text means "not set"."""
 
-    enabled: bool = _setting(True, "Per database: off stops dispatching refreshes; capture goes on.")
+    enabled: bool = _setting(True, "Per database: off stops refreshes; capture continues.")
     scheduler_interval_ms: int = _setting(
-        1000, "Time between two scheduler ticks, in milliseconds.", low=100, high=600_000
+        1000, "Time between two ticks of a scheduler, in milliseconds.", low=100, high=600_000
     )
-    event_driven_wake: bool = _setting(True, "Wake the scheduler by NOTIFY pgtrickle_wake, not only by its tick.")
+    event_driven_wake: bool = _setting(True, "Wake the scheduler by NOTIFY pgtrickle_wake, in addition to its ticks.")
     wake_debounce_ms: int = _setting(
         10, "How long to collect wake-ups before acting, in milliseconds.", low=1, high=5000
     )
     parallel_refresh_mode: str = _setting(
-        "on", "Whether independent refreshes run side by side.", choices=("off", "dry_run", "on")
+        "on", "Whether independent refreshes run in parallel.", choices=("off", "dry_run", "on")
     )
-    max_dynamic_refresh_workers: int = _setting(4, "Refresh workers of the whole fleet.", low=1, high=64, scope=FLEET)
-    max_concurrent_refreshes: int = _setting(4, "Refreshes at once in a database that has no quota.", low=1, high=32)
-    per_database_worker_quota: int = _setting(0, "Guaranteed workers of a database; 0 = none.", low=0, high=64)
-    worker_pool_size: int = _setting(0, "Persistent workers; 0 = started per task.", low=0, high=64, scope=FLEET)
-    tiered_scheduling: bool = _setting(True, "Refresh rarely changing tables less often.")
+    max_dynamic_refresh_workers: int = _setting(
+        4, "Number of refresh workers of the fleet.", low=1, high=64, scope=FLEET
+    )
+    max_concurrent_refreshes: int = _setting(4, "Concurrent refreshes in a database without a quota.", low=1, high=32)
+    per_database_worker_quota: int = _setting(0, "Workers that are guaranteed to a database; 0 = none.", low=0, high=64)
+    worker_pool_size: int = _setting(
+        0, "Persistent worker threads; 0 = one thread is started per lease.", low=0, high=64, scope=FLEET
+    )
+    tiered_scheduling: bool = _setting(True, "Refresh tables less often whose sources change rarely.")
     enable_refresh_broker: bool = _setting(
-        False, "One scan of a table that several databases mirror answers for all of them that have this on."
+        False, "Count the changes of a table that several databases mirror once for all databases with this setting on."
     )
     adaptive_batch_coalescing: bool = _setting(
-        True, "Use the broker's answers while they are fresh; off: look at other databases directly."
+        True, "Use the broker's counts while they are fresh; off: poll other databases directly."
     )
-    max_databases: int = _setting(0, "Expected number of databases; informational, 0 = not stated.", low=0, scope=FLEET)
+    max_databases: int = _setting(
+        0, "Expected number of databases, for the budget of pgtrickle doctor; 0 = unknown.", low=0, scope=FLEET
+    )
     template_cache_max_entries: int = _setting(
-        256, "Compiled templates kept in memory; the least recently used goes.", low=0, high=65_536, scope=FLEET
+        256,
+        "Number of compiled templates in memory; the least recently used is evicted.",
+        low=0,
+        high=65_536,
+        scope=FLEET,
     )
     differential_max_change_ratio: float = _setting(
-        0.15, "Changed rows / rows of the source above which a refresh is FULL.", low=0, high=1
+        0.15, "Ratio of changed rows to rows of the source above which a refresh is FULL.", low=0, high=1
     )
-    prediction_window: int = _setting(60, "History that the cost model looks at, in minutes.", low=1, high=10_080)
+    prediction_window: int = _setting(60, "Period of history that the cost model uses, in minutes.", low=1, high=10_080)
     prediction_ratio: float = _setting(
-        1.5, "Predicted differential / last full cost above which FULL is chosen.", low=0.1, high=100
+        1.5, "Ratio of predicted differential cost to last full cost above which FULL is chosen.", low=0.1, high=100
     )
-    prediction_min_samples: int = _setting(5, "Refreshes needed before the cost model speaks.", low=1, high=1000)
+    prediction_min_samples: int = _setting(
+        5, "Number of refreshes that the cost model needs before it decides.", low=1, high=1000
+    )
     max_buffer_rows: int = _setting(
-        1_000_000, "Pending change rows above which a refresh is FULL; 0 = no limit.", low=0, high=100_000_000
+        1_000_000, "Number of pending changes above which a refresh is FULL; 0 = no limit.", low=0, high=100_000_000
     )
     compact_threshold: int = _setting(
-        100_000, "Change rows that a reader has not seen beyond which a buffer is netted out; 0 = never.", low=0
+        100_000, "Number of changes that a reader has not read above which a buffer is compacted; 0 = never.", low=0
     )
     publication_lag_warn_lsn: int = _setting(
-        0, "Bytes a subscriber may lag before a warning; 0 = off (alias publication_lag_warn_bytes).", low=0
+        0,
+        "Lag of a subscriber in bytes above which a warning is logged; 0 = off (alias publication_lag_warn_bytes).",
+        low=0,
     )
-    merge_work_mem_mb: int = _setting(64, "work_mem of our statements, in MB.", low=1, high=65_536)
+    merge_work_mem_mb: int = _setting(64, "work_mem of the statements of a refresh, in MB.", low=1, high=65_536)
     delta_work_mem_cap_mb: int = _setting(
         0,
-        "Memory that the rows of a delta may take before AUTO refreshes in FULL mode instead, in MB, and the most that "
-        "merge_work_mem_mb can be; 0 = no cap.",
+        "Memory of the rows of a delta, in MB, above which AUTO refreshes in FULL mode; also the upper limit "
+        "of merge_work_mem_mb; 0 = no limit.",
         low=0,
         high=65_536,
     )
     connection_pooler_mode: str = _setting(
-        "off", "Keep no session state because a pooler is in between.", choices=("off", "transaction", "session")
+        "off",
+        "Type of pooler between pgtrickle and PostgreSQL; with transaction no session state is kept.",
+        choices=("off", "transaction", "session"),
     )
     max_consecutive_errors: int = _setting(
-        3, "Transient failures in a row that suspend a stream table.", low=1, high=100
+        3, "Number of consecutive transient failures after which a stream table is suspended.", low=1, high=100
     )
     allow_circular: bool = _setting(
-        False, "Allow stream tables that read one another in a cycle. The database itself asks it, too."
+        False, "Allow stream tables that read one another in a cycle. SQL functions read it, too."
     )
     trusted_extensions: str = _setting(
         "btree_gin, btree_gist, citext, cube, dict_int, dict_xsyn, earthdistance, fuzzystrmatch, hstore, intarray, "
         "isn, ltree, pg_trgm, pgcrypto, seg, tsm_system_rows, tsm_system_time, unaccent, uuid-ossp, vector",
         "Extensions whose functions and types a query may use when it runs with the privileges of the role that "
-        "installed pgtrickle. The database itself asks it: only set_option, ALTER DATABASE and ALTER ROLE count.",
+        "installed pgtrickle. SQL functions read it: only set_option, ALTER DATABASE and ALTER ROLE set it.",
     )
     run_as_author: str = _setting(
         "needed",
         "When a query is evaluated with the privileges of its author, if the installing role may SET ROLE "
-        "to the author: needed (it reaches code that is not trusted) or always, which is slower. Counts when a stream "
-        "table is created or its query altered; the database itself asks it, as trusted_extensions.",
+        "to the author: needed (it calls code that is not trusted) or always, which is slower. Applies when a stream "
+        "table is created or its query altered; set it like trusted_extensions.",
         choices=("needed", "always"),
     )
     on_lost_privilege: str = _setting(
         "keep",
-        "What becomes of the content of a stream table whose author may no longer read what it is made of.",
+        "What happens to the rows of a stream table whose author may no longer read its sources.",
         choices=("keep", "empty"),
     )
     max_fixpoint_iterations: int = _setting(
-        100, "Rounds of a cycle of stream tables before it is an error.", low=1, high=10_000
+        100, "Maximum number of rounds of a cycle of stream tables; more are an error.", low=1, high=10_000
     )
-    history_retention_days: int = _setting(90, "How long the refresh history is kept, in days.", low=1, high=36_500)
-    spark_master: str = _setting(
-        "local[*]", "Master of the Spark Connect server that pgtrickle starts itself.", scope=HOST
+    history_retention_days: int = _setting(90, "Retention of the refresh history, in days.", low=1, high=36_500)
+    spark_master: str = _setting("local[*]", "Master of the Spark Connect server that pgtrickle starts.", scope=HOST)
+    spark_remote: str = _setting(
+        "", "sc://host:port of a running Spark Connect server; pgtrickle then starts none.", scope=HOST
     )
-    spark_remote: str = _setting("", "sc://host:port of a running Spark Connect server to use instead.", scope=HOST)
     spark_conf: Mapping[str, str] = _setting(
         MappingProxyType({}),
-        "Further Spark settings for the server that pgtrickle starts (spark_conf.<name>).",
+        "Additional Spark settings for the server that pgtrickle starts (spark_conf.<name>).",
         scope=HOST,
     )
     spark_driver_memory_mb: int = _setting(
         2048, "Heap of the Spark Connect server that pgtrickle starts, in MB.", low=512, high=1_048_576, scope=HOST
     )
     spark_start_timeout_s: int = _setting(
-        120, "How long Spark may take to start, in seconds.", low=5, high=3600, scope=HOST
+        120, "Time limit for the start of Spark, in seconds.", low=5, high=3600, scope=HOST
     )
     standby_check_s: int = _setting(
         30,
-        "Time between two looks at a standby server, which may be promoted, in seconds.",
+        "Time between two checks whether a standby server was promoted, in seconds.",
         low=1,
         high=3600,
         scope=FLEET,
@@ -211,13 +227,15 @@ class Settings:
     java_home: str = _setting(
         "", "Java 17 or later to use for Spark; default: JAVA_HOME, then the one in the wheel.", scope=HOST
     )
-    log_level: str = _setting("info", "What is logged.", choices=("debug", "info", "warning", "error"), scope=HOST)
-    log_format: str = _setting("text", "How it is logged.", choices=("text", "json"), scope=HOST)
+    log_level: str = _setting(
+        "info", "Minimum level of log messages.", choices=("debug", "info", "warning", "error"), scope=HOST
+    )
+    log_format: str = _setting("text", "Format of log messages.", choices=("text", "json"), scope=HOST)
 
 
 @dataclass(frozen=True, slots=True)
 class SettingProblem:
-    """A value of the database's level that is wrong: said, and not used."""
+    """An invalid value in a database: reported, and not used."""
 
     name: str
     value: str
@@ -236,7 +254,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What `pgtrickle run` was given from outside; together with what a database says, that is its settings."""
+    """The sources of settings outside databases; merged with those of a database they are its settings."""
 
     flags: Mapping[str, object] = field(default_factory=dict)
     profile: str | None = None
@@ -249,8 +267,9 @@ class Sources:
     ) -> Loaded:
         """Merges the sources. `database` has (value, one of DATABASE_ORIGINS) by name without its prefix.
 
-        What is wrong in flags, environment or file raises: whoever starts us can mend it. What is wrong in a database
-        becomes a problem and `previous` or the default stays, so that one database cannot stop the others.
+        Invalid values in flags, environment or file raise an error: the user who starts pgtrickle can fix them. An
+        invalid value in a database becomes a problem, and `previous` or the default stays in effect, so that one
+        database cannot stop the others.
         """
         values: dict[str, Any] = {}
         origins: dict[str, str] = {}
@@ -261,8 +280,8 @@ class Sources:
                 where = f"{DATABASE_PREFIX}{name}, {origin}"
                 if origin == OPTION and _scope(name) == HOST:
                     raise ConfigError(
-                        f"{name} ({where}) belongs to the machine that pgtrickle runs on",
-                        hint="use the environment, the TOML file or a flag",
+                        f"{name} ({where}) cannot be set in a database: it concerns the machine that runs pgtrickle",
+                        hint="use an environment variable, the TOML file or a flag",
                     )
                 _take(values, origins, conf, origin, name, where, value)
             except ConfigError as error:
@@ -279,7 +298,7 @@ class Sources:
 
     def _outside(self) -> Iterator[tuple[str, list[tuple[str, str, object]]]]:
         if self.profile is not None and self.profile not in PROFILES:
-            raise ConfigError(f"there is no profile {self.profile}", hint=f"the profiles are {', '.join(PROFILES)}")
+            raise ConfigError(f"unknown profile {self.profile}", hint=f"the profiles are {', '.join(PROFILES)}")
         profile = PROFILES[self.profile] if self.profile is not None else {}
         environ = _from_environment(self.environ)
         yield "file", [(name, f"{name} in {self.file_name}", value) for name, value in self.file.items()]

@@ -88,12 +88,12 @@ class _Text(logging.Formatter):
 
 
 def set_up_logging(level: str, form: str, stream: TextIO | None = None) -> None:
-    """Our own loggers only; libraries speak up from WARNING on."""
+    """Configures our own loggers; libraries log from WARNING on."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Text())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    # Of a session that was cut it says that nothing could be rolled back; the error itself reaches us anyway.
+    # For a lost session it logs that the rollback failed; the error itself is raised anyway.
     logging.getLogger("psycopg").setLevel(logging.ERROR)
     logging.getLogger("pgtrickle").setLevel(level.upper())

@@ -18,8 +18,6 @@ from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from tests.conftest import Database, create_database, prepare_server
 from tests.fleet.conftest import Run, Small, wait_for
 
-pytestmark = pytest.mark.timeout(300)
-
 
 class Span:
     """`home` on one server reads `orders` of a database beside it and `customers` of one on another server."""
@@ -102,9 +100,9 @@ def exists(database: Database, table: str) -> bool:
 
 
 def test_two_servers_and_everything_that_can_die(span: Span, run: Run) -> None:
-    wait_for(lambda: exists(span.home, "totals"), 60)
+    wait_for(lambda: exists(span.home, "totals"))
     span.write()
-    wait_for(span.is_current, 60)
+    wait_for(span.is_current)
 
     def killed(kind: str) -> Callable[[], None]:
         return lambda: os.kill(span.small.pid(kind), signal.SIGKILL)
@@ -116,30 +114,30 @@ def test_two_servers_and_everything_that_can_die(span: Span, run: Run) -> None:
         span.write()
         time.sleep(0.1)  # in the midst of it, now and then
         harm()
-        wait_for(span.write, 30)
-        wait_for(span.is_current, 60)
+        wait_for(span.write)
+        wait_for(span.is_current)
     span.verify()
     run.kill()
     span.write()
     run.start()
-    wait_for(span.is_current, 60)
+    wait_for(span.is_current)
     span.verify()
 
 
 def test_a_server_that_is_down_is_named_and_delays_nobody_else(span: Span, run: Run) -> None:
     span.home.sql("SELECT pgtrickle.create_stream_table('n', 'SELECT count(*) AS n FROM sales.public.orders')")
-    wait_for(lambda: exists(span.home, "totals") and exists(span.home, "n"), 60)
+    wait_for(lambda: exists(span.home, "totals") and exists(span.home, "n"))
     span.write()
-    wait_for(span.is_current, 60)
+    wait_for(span.is_current)
     ((plan,),) = span.home.sql("CALL pgtrickle.explain_query('SELECT sum(amount) AS s FROM sales.public.orders')")
     assert plan.startswith("Mode: DIFFERENTIAL")
     span.far.stop("immediate")
     span.sales.sql("INSERT INTO orders (customer, amount) VALUES (1, 100)")
-    wait_for(lambda: span.home.sql("SELECT n FROM n") == span.sales.sql("SELECT count(*) FROM orders"), 20)
+    wait_for(lambda: span.home.sql("SELECT n FROM n") == span.sales.sql("SELECT count(*) FROM orders"))
     health = "SELECT h::text FROM pgtrickle.health_check() AS h WHERE h.check_name = 'origins'"
-    wait_for(lambda: "/crm" in str(span.home.sql(health)), 30)
+    wait_for(lambda: "/crm" in str(span.home.sql(health)))
     assert span.home.sql("SELECT DISTINCT status FROM pgtrickle.pgt_stream_tables") == [("ACTIVE",)]
     span.far.start()
     span.crm.sql("UPDATE customers SET region = 'back'")
-    wait_for(span.is_current, 60)
+    wait_for(span.is_current)
     span.verify()

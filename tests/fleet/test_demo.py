@@ -44,7 +44,6 @@ def descendants(marker: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_demo_runs_without_java_and_postgresql_and_verifies_itself(bare: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pgtrickle.cli", "demo"],
@@ -56,14 +55,13 @@ def test_demo_runs_without_java_and_postgresql_and_verifies_itself(bare: dict[st
         cwd=bare["HOME"],
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "6 of 6 stream tables equal their query as PostgreSQL evaluates it" in done.stdout
+    assert "6 of 6 stream tables equal the result of their query in PostgreSQL" in done.stdout
     assert "differential refreshes" in done.stdout
     assert "pgtrickle run said" not in done.stdout, done.stdout
     assert done.stderr == ""
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_demo_ends_with_a_verification_on_interrupt_and_leaves_no_process(bare: dict[str, str]) -> None:
     marker = f"DEMO_MARKER={os.getpid()}-{time.time_ns()}"
     name, _, value = marker.partition("=")
@@ -94,7 +92,7 @@ def test_an_unsuitable_configured_java_is_one_line(bare: dict[str, str]) -> None
         env={**bare, "PGTRICKLE_JAVA_HOME": "/nowhere", "DEMO_SECONDS": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 1

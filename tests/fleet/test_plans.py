@@ -25,7 +25,7 @@ QUERIES = {
 def one(own_server: EmbeddedPostgres, spark_url: str, make_run: Callable[..., Run]) -> Small:
     made = make_small(own_server, "one")
     make_run(made.database.dsn, spark_url).start()
-    wait_for(made.is_current, 60)
+    wait_for(made.is_current)
     return made
 
 
@@ -38,7 +38,7 @@ def test_validate_query_asks_and_then_shows_what_explain_query_tells(one: Small)
         first = one.sql(CALL, query)
         assert [r for name, r, _ in first if name == "refresh_mode"] == ["DIFFERENTIAL"]
         assert ["the same call" in r for name, r, _ in first if name == "plan"] == [True]
-        wait_for(partial(is_told, one, query), 10)
+        wait_for(partial(is_told, one, query))
         rows = one.sql(CALL, query)
         ((plan,),) = one.sql("CALL pgtrickle.explain_query(%s)", query)
         assert "\n".join(r for name, r, _ in rows if name == "plan") == plan

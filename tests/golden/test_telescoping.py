@@ -36,10 +36,10 @@ def generated(query: str) -> str:
     changed = {s.relation.relid: ChangedSource(s.relation.relid, WINDOW, 7) for s in scans(node)}
     tables = {s.occurrence: s.relation.name for s in scans(node)}
     parts = [query]
-    for number, term in enumerate(linear.deltas(node, changed), start=1):
+    for number, term in enumerate(linear.delta_terms(node, changed), start=1):
         rendered = linear.render(node, term)
         assert rendered.weighted
-        shared = ", ".join(f"{n} AS MATERIALIZED ({s})" for n, s in linear.shared(node, term).items())
+        shared = ", ".join(f"{n} AS MATERIALIZED ({s})" for n, s in linear.shared_delta_rows(node, term).items())
         sql = _numbered(f"WITH {shared} {rendered.sql}", list(tables))
         parts.append(f"{TERM}{number}: {' and '.join(tables[o] for o in sorted(term.deltas))}\n{_lines(sql)};")
     parts.append(f"{AROUND}\n{_lines(query_as_of(plan, changed))};")

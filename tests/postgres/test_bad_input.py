@@ -63,7 +63,7 @@ QUERIES: list[tuple[str, str, str, str]] = [
     ("SELECT noisy() AS n FROM t", "0A000", "volatile function public.noisy()", "STABLE or IMMUTABLE"),
     ("SELECT a FROM v", "0A000", "volatile function pg_catalog.random()", ""),
     ("SELECT x FROM scratch", "42P16", "temporary relation", "permanent table"),
-    ("SELECT id FROM t TABLESAMPLE system (10)", "0A000", "another TABLESAMPLE each time", "REPEATABLE"),
+    ("SELECT id FROM t TABLESAMPLE system (10)", "0A000", "TABLESAMPLE without REPEATABLE", "REPEATABLE"),
     ("SELECT 1/0 AS x FROM t", "22012", "division by zero", ""),
 ]
 
@@ -103,8 +103,8 @@ def test_create_refuses_query(conn: psycopg.Connection[Any], query: str, state: 
         ({"name": ""}, "42602", "is not a table name", "schema.name"),
         ({"name": "x" * 64}, "42622", "longer than 63 bytes", "identifiers"),
         ({"name": "nowhere.fresh"}, "3F000", "schema nowhere does not exist", "CREATE SCHEMA"),
-        ({"name": "pgtrickle.fresh"}, "3F000", "cannot live in schema pgtrickle", "of your own"),
-        ({"name": "pg_catalog.fresh"}, "3F000", "cannot live in schema pg_catalog", "of your own"),
+        ({"name": "pgtrickle.fresh"}, "3F000", "cannot be created in schema pgtrickle", "of your own"),
+        ({"name": "pg_catalog.fresh"}, "3F000", "cannot be created in schema pg_catalog", "of your own"),
         ({"schedule": "soon"}, "22023", "'soon' is not a schedule", "30s"),
         ({"schedule": "0s"}, "22023", "is not a schedule", "30s"),
         ({"schedule": "-5"}, "22023", "is not a schedule", "30s"),

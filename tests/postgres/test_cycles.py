@@ -71,7 +71,7 @@ def test_what_is_not_monotone_is_refused_by_name(db: Database, query: str, what:
     message = str(refused.value.diag.message_primary)
     assert message.startswith("public.x is part of a cycle of stream tables (public.x, public.y) and uses ")
     assert what in message
-    assert "outside of the cycle" in str(refused.value.diag.message_hint)
+    assert "outside the cycle" in str(refused.value.diag.message_hint)
     assert cycles(db) == []
 
 

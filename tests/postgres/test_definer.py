@@ -361,7 +361,7 @@ def test_alerts_tell_no_rows_to_who_listens(pair: Pair, make_role: Callable[[Dat
     with connect(pair.home.dsn, role="test", autocommit=True) as conn:
         table = load_stream_tables(conn)[-1]
         record_failure(conn, table, error, action="FULL", started_at=datetime.now(UTC), max_consecutive=3)
-    payloads = [n.payload for n in stranger.notifies(timeout=5, stop_after=2)]
+    payloads = [n.payload for n in stranger.notifies(timeout=120, stop_after=2)]
     assert [json.loads(p)["event"] for p in payloads] == ["definition_refused", "refresh_failed"]
     assert "swordfish" not in "".join(payloads)
     status = "SELECT last_error_message FROM pgtrickle.pgt_status() WHERE name = 'public.mine'"

@@ -208,7 +208,7 @@ def test_table_of_another_set_is_left_to_it(shop: Database, folder: Folder) -> N
     assert folder.apply() == []
     folder.write(totals=f"-- schedule: 1m\n{TOTALS}")
     (error,) = folder.refused()
-    assert "totals.sql:1: public.totals was applied from the set other (hint: " in error
+    assert "totals.sql:1: public.totals belongs to the set other (hint: " in error
     assert "--adopt" in error
     assert folder.apply(adopt=True) == [("alter", "public.totals")]
     assert shop.sql("SELECT applied_from FROM pgtrickle.pgt_stream_tables") == [("shop",)]
@@ -227,7 +227,7 @@ def test_prune_stops_at_what_others_need(shop: Database, folder: Folder) -> None
     shop.sql("CREATE VIEW v AS SELECT region FROM totals")
     folder.write(totals=None)
     (error,) = folder.refused(prune=True)
-    assert "public.totals is in no file any more, but view v needs it (hint: drop view v first" in error
+    assert "public.totals is no longer defined in a file, but view v needs it (hint: drop view v first" in error
     shop.sql("DROP VIEW v")
     rows.create(shop, "reader", "SELECT region FROM totals")
     assert "but public.reader needs it" in folder.refused(prune=True)[0]
@@ -260,7 +260,7 @@ def test_wrong_option_is_told_with_its_line(shop: Database, folder: Folder) -> N
 def test_same_name_in_two_files_is_refused(shop: Database, folder: Folder) -> None:
     folder.write(a=f"-- name: totals\n{TOTALS}", b=f'-- name: public."totals"\n{TOTALS}')
     (error,) = folder.refused()
-    assert "b.sql:1: public.totals is defined in" in error
+    assert "b.sql:1: public.totals is already defined in" in error
 
 
 def test_columns_that_others_read_are_replaced_only_with_leave(shop: Database, folder: Folder) -> None:
@@ -269,7 +269,7 @@ def test_columns_that_others_read_are_replaced_only_with_leave(shop: Database, f
     folder.write(totals=wider, many="SELECT region FROM totals WHERE n > 3")
     (error,) = folder.refused()
     assert "totals.sql:1: the new query changes the columns of public.totals" in error
-    assert "--replace drops public.totals, public.high and creates them anew" in error
+    assert "--replace drops public.totals, public.high and creates them again" in error
     assert folder.apply(replace=True) == [
         ("replace", "public.totals"),
         ("replace", "public.high"),
@@ -402,7 +402,7 @@ def test_refresh_groups_follow_their_definition(shop: Database, folder: Folder) 
     folder.toml('[[refresh_group]]\nname = "h"\nmembers = ["c", "a"]\n')
     assert folder.apply() == [("alter", "h")]
     folder.write(c=None)
-    assert "all.toml:2: public.c is a member, but in no file any more" in folder.refused(prune=True)[0]
+    assert "all.toml:2: public.c is a member, but no longer defined in a file" in folder.refused(prune=True)[0]
     folder.toml('[[refresh_group]]\nname = "h"\nmembers = ["nothing", "a"]\n')
     assert "all.toml:2: stream table 'nothing' does not exist" in folder.refused()[0]
 
@@ -445,8 +445,8 @@ def test_query_over_another_database_is_asked_for_once(
     folder.write(a="SELECT id FROM far", far=f"-- tier: cold\n-- schedule: 1m\n{query}", local=TOTALS)
     (outcome,) = folder.everywhere().values()
     assert actions(outcome.changes) == [("create", "public.far"), ("create", "public.local")]
-    assert outcome.changes[0].reason == "it reads other databases, and waits for the control plane"
-    assert outcome.warnings == ("public.a can be created when public.far is there: apply again then",)
+    assert outcome.changes[0].reason == "it reads other databases and waits for validation by the control plane"
+    assert outcome.warnings == ("public.a needs public.far, which does not exist yet: apply again later",)
     assert folder.plan() == []
     control_plane(shop)
     assert shop.sql(

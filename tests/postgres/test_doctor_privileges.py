@@ -55,7 +55,9 @@ def test_nothing_to_say_after_install(service: Database) -> None:
     assert found(service) == []
     done = CliRunner().invoke(app, ["doctor", "--server", service.superuser_dsn, "--json"])
     lines = [f for f in json.loads(done.stdout)["findings"] if f["what"] == "privileges" and SERVICE in f["detail"]]
-    assert lines == [{"what": "privileges", "ok": True, "detail": f"{SERVICE} has what it needs"}]
+    assert lines == [
+        {"what": "privileges", "ok": True, "detail": f"{SERVICE} has exactly the privileges that it needs"}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_what_is_worth_knowing_is_no_failure(service: Database) -> None:
     listed = found(service)
     assert not any(one.is_bad for one in listed)
     text = "\n".join(one.what for one in listed)
-    assert "it is a member of idle, which owns nothing that a stream table reads and is no author" in text
+    assert "it is a member of idle, which owns no source and is not an author" in text
     assert "it is a member of pg_monitor" in text
     assert "it owns 1 table that pgtrickle does not use (shop.other)" in text
     assert "PUBLIC has CREATE on schema public" in text

@@ -112,7 +112,7 @@ def test_the_same_again_until_it_is_acknowledged(db: Database, keeper: FeedMaint
     assert not feed.acknowledge(first[0][0])  # said twice
     second = feed.read()
     assert [row for _, _, row in second] == [{"a": 2, "b": 2}]
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="not what subscriber 'c' was last given"):
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="not the lsn of the last read of subscriber 'c'"):
         feed.acknowledge("FFFFFFFF/0")
     assert not feed.acknowledge(first[0][0])
     assert feed.acknowledge(second[0][0])

@@ -223,7 +223,7 @@ def test_health_check_says_what_to_look_at(db: Database) -> None:
         "scheduler", "error_tables", "suspended_tables", "stale_tables", "needs_reinit", "consecutive_errors",
         "storage", "capture", "worker_pool", "readers", "origins", "broker", "subscribers",
     ]  # fmt: skip
-    assert first["scheduler"] == ("ERROR", "no scheduler is connected to this database: start pgtrickle run")
+    assert first["scheduler"] == ("ERROR", "no scheduler is connected to this database (hint: start pgtrickle run)")
     assert {severity for name, (severity, _) in first.items() if name != "scheduler"} == {"OK"}
     relid = capture(db)
     scheduler = db.connect(application_name="pgtrickle/scheduler")
@@ -247,12 +247,12 @@ def test_health_check_says_what_to_look_at(db: Database) -> None:
         "capture": ("WARN", "public.t: 1 of 5 capture triggers are missing"),
         "worker_pool": (
             "WARN",
-            "all 8 workers are at work and 1 units of this database wait: raise max_dynamic_refresh_workers",
+            "all 8 workers are busy and 1 units of this database wait: raise max_dynamic_refresh_workers",
         ),
-        "readers": ("OK", "no other database holds change buffers back"),
+        "readers": ("OK", "no reader in another database blocks trimming"),
         "origins": ("WARN", "far:5432/shop: connection refused"),
         "broker": ("WARN", "it does not answer"),
-        "subscribers": ("OK", "no subscriber is behind by more than publication_lag_warn_lsn, or it is 0"),
+        "subscribers": ("OK", "no subscriber lags by more than publication_lag_warn_lsn, or it is 0"),
     }
     scheduler.close()
 
@@ -274,7 +274,7 @@ def test_check_cdc_health_per_source(db: Database) -> None:
         (odd, 'public."Odd T"', "trigger", None, None, None,
          "1 of 5 capture triggers are not enabled as they should be", 0, True),
         (gone, str(gone), "trigger", None, None, None, "the source was dropped", 0, True),
-        (bare, "public.v", "trigger", None, None, None, "there is no change buffer", None, None),
+        (bare, "public.v", "trigger", None, None, None, "the change buffer does not exist", None, None),
         (fine, "public.t", "trigger", None, None, None, None, 2, True),
     ], key=str)  # fmt: skip
     db.sql("INSERT INTO t VALUES (1, 1)")

@@ -349,7 +349,7 @@ def test_requests_wake_the_control_plane(db: Database) -> None:
     db.sql("SELECT pgtrickle.manual_refresh('s')")
     db.sql("SELECT pgtrickle.alter_stream_table('s', schedule => '7s')")
     db.sql("SELECT pgtrickle.drop_stream_table('s')")
-    heard = [n.payload.split()[0] for n in listener.notifies(timeout=2, stop_after=4)]
+    heard = [n.payload.split()[0] for n in listener.notifies(timeout=120, stop_after=4)]
     assert heard == ["refresh", "refresh", "alter", "drop"]
 
 
@@ -373,7 +373,7 @@ def test_refresh_and_wait_returns_when_done(db: Database) -> None:
     plane.execute("LISTEN pgtrickle_wake")
 
     def refresh() -> None:
-        for _ in plane.notifies(timeout=10, stop_after=1):
+        for _ in plane.notifies(timeout=120, stop_after=1):
             pass
         plane.execute("UPDATE pgtrickle.pgt_stream_tables SET refresh_done_at = refresh_requested_at")
 
@@ -557,7 +557,7 @@ def test_creating_says_when_nobody_will_load_it(db: Database) -> None:
     heard: list[str] = []
     connection.add_notice_handler(lambda diag: heard.append(f"{diag.message_primary} {diag.message_hint}"))
     connection.execute("SELECT pgtrickle.create_stream_table('lonely', 'SELECT 1 AS a')")
-    assert heard == ["public.lonely is empty until a scheduler looks after this database Start pgtrickle run."]
+    assert heard == ["public.lonely is empty until a scheduler serves this database Start pgtrickle run."]
     db.connect(application_name="pgtrickle/scheduler")
     connection.execute("SELECT pgtrickle.create_stream_table('served', 'SELECT 1 AS a')")
     assert len(heard) == 1

@@ -35,14 +35,14 @@ def served(database: Database) -> Iterator[None]:
     thread = threading.Thread(target=answer)
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(120)
         yield
     finally:
         stop.set()
         thread.join()
 
 
-def explained(role: psycopg.Connection[Any], query: str, seconds: float = 10) -> str:
+def explained(role: psycopg.Connection[Any], query: str, seconds: float = 120) -> str:
     ((plan,),) = run(role, "CALL pgtrickle.explain_query(%s, timeout => make_interval(secs => %s))", query, seconds)
     return str(plan)
 

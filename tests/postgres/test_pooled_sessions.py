@@ -162,9 +162,9 @@ def test_an_iterator_that_is_left_half_way_leaves_nothing(session: Session) -> N
     "text", ["SET work_mem = '1MB'", "set session work_mem = '1MB'", "LISTEN x", "BEGIN", "PREPARE p AS SELECT 1"]
 )
 def test_what_would_stay_is_refused(session: Session, text: str) -> None:
-    with pytest.raises(InvariantError, match="would stay"):
+    with pytest.raises(InvariantError, match="would change a session of the pooler"):
         session.conn.execute(text)
-    with session.conn.transaction(), pytest.raises(InvariantError, match="would stay"):
+    with session.conn.transaction(), pytest.raises(InvariantError, match="would change a session of the pooler"):
         session.conn.execute(text)
 
 
@@ -260,11 +260,14 @@ def test_an_index_that_waits_too_long_is_cancelled(installed: Database) -> None:
     installed.sql("CREATE TABLE t (a int)")
     writer = installed.connect(autocommit=False)
     writer.execute("INSERT INTO t VALUES (1)")
-    with connect(installed.dsn, role="index", pooler=TRANSACTION) as conn:
-        begun = time.monotonic()
-        with pytest.raises(TransientError), translated(), _cancelled_after(conn, 0.3):
-            outside(conn, "CREATE INDEX CONCURRENTLY i ON public.t (a)")
-        assert time.monotonic() - begun < 5
+    # Without a cancellation it would wait for the writer, which stays open.
+    with (
+        connect(installed.dsn, role="index", pooler=TRANSACTION) as conn,
+        pytest.raises(TransientError),
+        translated(),
+        _cancelled_after(conn, 0.3),
+    ):
+        outside(conn, "CREATE INDEX CONCURRENTLY i ON public.t (a)")
 
 
 # -- who is active
@@ -324,7 +327,7 @@ def test_a_lease_that_is_not_renewed_goes_to_the_next(
     assert not two.take()
     installed.sql(late)
     assert two.take()
-    with pytest.raises(TransientError, match="somebody else has it"):
+    with pytest.raises(TransientError, match="another process holds it"):
         one.renew()
     one.end()
     assert status(installed) == "ACTIVE"

@@ -143,7 +143,7 @@ def home(logical: EmbeddedPostgres) -> Iterator[Database]:
     database.close()
 
 
-def until(what: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(what: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline

@@ -336,7 +336,7 @@ def test_pipeline_that_ends_gives_its_units_back(stage: Stage) -> None:
     stage.settle()
     stage.sql("INSERT INTO t VALUES (1, 1)")
     assert stage.tick() == [(one,)]
-    stage.scheduling.abandon("the pipeline ended")
+    stage.scheduling.abandon("the pipeline exited")
     assert stage.jobs()[-1] == ([one], CANCELLED, 1)
     assert stage.tick() == [(one,)]
 
@@ -409,7 +409,7 @@ def test_only_sources_of_immediate_tables_notify(stage: Stage) -> None:
     stage.sql("INSERT INTO u VALUES (1, 1)")
     assert list(listener.notifies(timeout=0.3)) == []
     stage.sql("INSERT INTO t VALUES (1, 1)")
-    assert len(list(listener.notifies(timeout=5, stop_after=1))) == 1
+    assert len(list(listener.notifies(timeout=120, stop_after=1))) == 1
     listener.close()
 
 
@@ -422,7 +422,7 @@ def test_graph_that_takes_long_does_not_stop_the_ticks(stage: Stage, monkeypatch
     real = graphkeeper._graph
 
     def build(rows: Any, groups: Any) -> Any:
-        assert opened.wait(10)
+        assert opened.wait(120)
         return real(rows, groups)
 
     monkeypatch.setattr(graphkeeper, "_graph", build)
@@ -439,7 +439,7 @@ def test_graph_that_takes_long_does_not_stop_the_ticks(stage: Stage, monkeypatch
     assert stage.tick() == []
     opened.set()
     taken: list[tuple[int, ...]] = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not taken and time.monotonic() < deadline:
         taken = stage.tick()
     assert taken == [(two,)]

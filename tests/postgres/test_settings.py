@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -138,7 +139,7 @@ def test_a_watch_keeps_the_previous_value_of_what_becomes_wrong(
             assert watches[0].look(opened).settings.scheduler_interval_ms == 300
         assert [p.origin for p in watches[0].look(opened).problems] == ["database"]
         assert watches[1].look(other).problems == ()
-    said = [record for record in caplog.records if record.message == "A setting of the database is not used"]
+    said = [record for record in caplog.records if record.message == "An invalid setting of the database was ignored"]
     assert len(said) == 1
     assert broken.sql("SELECT problem FROM pgtrickle.options() WHERE problem IS NOT NULL") == [
         ("scheduler_interval_ms = 3 is not valid: it must be 100..600000",)
@@ -188,8 +189,8 @@ def test_postgresql_refuses_an_ordinary_role_until_it_is_granted(
         ("enabled", "perhaps", "it must be on, off"),
         ("intervall", "1", "unknown setting intervall"),
         ("intervall", None, "unknown setting intervall"),
-        ("java_home", "/tmp", "belongs to the machine"),
-        ("spark_conf.spark.x", "1", "belongs to the machine"),
+        ("java_home", "/tmp", "concerns the machine"),
+        ("spark_conf.spark.x", "1", "concerns the machine"),
         (None, "1", "unknown setting"),
     ],
 )
@@ -240,7 +241,7 @@ def test_set_option_says_what_wins_over_it_and_what_is_for_the_fleet(installed: 
     connection.execute("SELECT pgtrickle.set_option('wake_debounce_ms', '30')")
     connection.execute("SELECT pgtrickle.set_option('worker_pool_size', '3')")
     assert heard == [
-        "wake_debounce_ms = 20 of database wins over it",
+        "wake_debounce_ms = 20 of database overrides it",
         "worker_pool_size is read when pgtrickle run starts, from the database that --server names",
     ]
 
@@ -263,12 +264,14 @@ def test_looking_is_cheap(installed: Database) -> None:
     with session(installed) as opened:
         watched = watch(installed)
         watched.look(opened)
-        took = []
+        took: dict[str, list[float]] = {"look": [], "trivial": []}
         for _ in range(50):
-            began = time.perf_counter()
-            watched.look(opened)
-            took.append(time.perf_counter() - began)
-    assert sorted(took)[25] < 0.02  # 1 ms on a quiet machine
+            for name, call in (("look", lambda: watched.look(opened)), ("trivial", lambda: opened.execute("SELECT 1"))):
+                began = time.perf_counter()
+                call()
+                took[name].append(time.perf_counter() - began)
+    # About 10 times a trivial statement.
+    assert statistics.median(took["look"]) < 50 * statistics.median(took["trivial"])
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +289,7 @@ def config(dsn: str, *arguments: str) -> tuple[int, dict[str, dict[str, object]]
         [sys.executable, "-m", "pgtrickle.cli", *arguments, "config", "--server", dsn, "--json"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={k: v for k, v in os.environ.items() if not k.startswith("PGTRICKLE_")},
     )

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from pgtrickle.model.catalog import Column, Relation
-from pgtrickle.pipeline.plan.measures import argument
+from pgtrickle.pipeline.plan.measures import filtered_argument
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     AggregateCall,
@@ -201,7 +201,7 @@ class Generator:
         given = None if inner is None else self.known(inner)
         tested = None if test is None else self.known(test)
         call = AggregateCall(function, given, tested, distinct=distinct, sql=sql)
-        folded = argument(call)
+        folded = filtered_argument(call)
         if folded is not None and test is not None:
             value = (lambda _: 1) if inner is None else inner.value
             self.meaning[folded] = lambda e: value(e) if test.value(e) is True else None

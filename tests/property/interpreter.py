@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pgtrickle.pipeline.plan.measures import argument
+from pgtrickle.pipeline.plan.measures import filtered_argument
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     AggregateCall,
@@ -143,7 +143,7 @@ def place_text(parts: Sequence[str | KeyPlace | CallPlace]) -> str:
 
 def rows_below(plan: Aggregate) -> Select:
     """What an aggregate reads: its keys, then the argument of each call with the filter folded in."""
-    arguments = [(f"a{i}", argument(c)) for i, c in enumerate(plan.calls)]
+    arguments = [(f"a{i}", filtered_argument(c)) for i, c in enumerate(plan.calls)]
     items = [Item(f"k{i}", k) for i, k in enumerate(plan.keys)]
     return linear_rows(plan, (*items, *(Item(n, a) for n, a in arguments if a is not None)))
 

@@ -73,7 +73,7 @@ def terms(node: Linear, old: Tables, new: Tables, meaning: Meaning, role: Role =
     """The rows of each telescoped term."""
     changed = {relid: ChangedSource(relid, WINDOW, 1) for relid in old if old[relid] != new[relid]}
     found = []
-    for term in linear.deltas(node, changed):
+    for term in linear.delta_terms(node, changed):
 
         def content(scan: Scan, term: Term = term) -> Bag:
             relid = scan.relation.relid
@@ -103,14 +103,14 @@ def linear_part(case: Case) -> Linear:
 
 
 @SLOW_GENERATION
-@given(RANDOM, st.sampled_from([0, 1, linear.MAX_TOGETHER, 9]))
+@given(RANDOM, st.sampled_from([0, 1, linear.MAX_EXPANDED, 9]))
 def test_sum_of_the_terms_is_new_minus_old(random: Random, together: int) -> None:
     """Both ways to sum: over sets of changed occurrences, and telescoping where they are more than `together`."""
     case = Generator(random).case()
     old = random_content(random)
     new, _ = random_changes(random, old)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear, "MAX_TOGETHER", together)
+        patch.setattr(linear, "MAX_EXPANDED", together)
         assert law_holds(linear_part(case), old, new, case.meaning)
 
 

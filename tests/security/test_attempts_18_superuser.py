@@ -4,14 +4,11 @@ execute afterwards, and by the privileges that its code ran with."""
 
 from __future__ import annotations
 
-import pytest
-
 from tests.security.arena import Arena
 from tests.security.made import check_attempt
 
 VERSION = 18
 INSTALLED_BY = "superuser"
-pytestmark = pytest.mark.timeout(600)  # the fixture of the first test makes all attempts
 
 test_attempt = check_attempt
 

@@ -15,7 +15,7 @@ import psycopg
 import pyarrow as pa
 
 from pgtrickle.errors import InexactValueError
-from pgtrickle.pipeline.expressions import Node, carried, column, failure, parse, resolve, spark_type
+from pgtrickle.pipeline.expressions import Node, column, encode_value, failure, parse, resolve, spark_type
 from pgtrickle.pipeline.expressions.comparisons import COMPARISONS
 from pgtrickle.pipeline.expressions.entries import Entry
 from tests.spark.edges import HOURS, INTERVALS, KINDS, NAMES, PATTERNS, TARGETS, Kind
@@ -202,14 +202,16 @@ class Oracle:
         return pa.Table.from_arrays(arrays, names=["n", *kinds])
 
     def plain(self, sql: str, type_: Any) -> list[Any]:
-        return [r[0] for r in self.connection.execute(f"SELECT {carried(sql, type_)} FROM sheet ORDER BY n").fetchall()]
+        return [
+            r[0] for r in self.connection.execute(f"SELECT {encode_value(sql, type_)} FROM sheet ORDER BY n").fetchall()
+        ]
 
     def answers(self, sql: str, type_: Any) -> Answers:
         try:
             values = self.plain(sql, type_)
             return Answers(values, [None] * len(values))
         except psycopg.Error:
-            text = f"SELECT ({carried(sql, type_)})::text FROM sheet WHERE n = "
+            text = f"SELECT ({encode_value(sql, type_)})::text FROM sheet WHERE n = "
             found = self.connection.execute("SELECT pg_temp.attempt(%s || n) FROM sheet ORDER BY n", (text,)).fetchall()
         read = _reader(type_)
         errors = [v[1:] if v is not None and v[:1] == "\x01" else None for (v,) in found]
@@ -352,7 +354,7 @@ class Suite:
             if not asked:
                 rows.setdefault(error or "misfit", []).append(n)
         for kind, (n, *_) in sorted(rows.items()):
-            what = (question.case.sql if question.case.entry is None else question.case.entry.shown, kind)
+            what = (question.case.sql if question.case.entry is None else question.case.entry.label, kind)
             if self.seen[what]:  # each is a job
                 continue
             self.seen[what] += 1

@@ -346,7 +346,7 @@ def test_compared_after_its_origin_is_followed(fleet: Elsewhere) -> None:
     fleet.create("names", "SELECT id, name FROM {0}.public.customers")
     fleet.settle()
     crm.sql("ALTER TABLE customers RENAME TO former; CREATE TABLE customers (id int PRIMARY KEY, name text)")
-    with pytest.raises(TransientError, match="has to be refreshed before it can be compared"):
+    with pytest.raises(TransientError, match="must be refreshed before verification"):
         verify_tables(fleet.home.dsn, ["names"], timeout_seconds=1)
     fleet.settle()
     assert all(result.ok for result in verify_tables(fleet.home.dsn, ["names"], timeout_seconds=1))

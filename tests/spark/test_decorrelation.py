@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pgtrickle.pipeline.differentiate import general, states
-from pgtrickle.pipeline.differentiate.decorrelate import answers
+from pgtrickle.pipeline.differentiate.decorrelate import decorrelate
 from tests.line import Line
 from tests.spark.test_in_subqueries import SCHEMA, follow, rows
 
@@ -51,13 +51,13 @@ def test_what_rows_ask_for_is_answered_at_once(line: Line, monkeypatch: pytest.M
     answered = set()
 
     def spied(*arguments: Any) -> Any:
-        found = answers(*arguments)
+        found = decorrelate(*arguments)
         if found is not None:
             answered.add(arguments[2])
         return found
 
     monkeypatch.setattr(states, "FEWEST_ROWS", 0)
-    monkeypatch.setattr(general, "answers", spied)
+    monkeypatch.setattr(general, "decorrelate", spied)
     random = Random(seed)
     line.sql(SCHEMA)
     for table, ids in (("ord", range(9)), ("item", range(60)), ("cust", range(5))):

@@ -211,7 +211,6 @@ def own_spark() -> Iterator[SparkSupervisor]:
 
 @pytest.mark.soak
 @pytest.mark.slow
-@pytest.mark.timeout(150)
 @pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_spark_killed_in_a_wave_leaves_no_partial_effect(

@@ -86,7 +86,6 @@ def changes(random_: random.Random) -> str:
 
 
 @pytest.mark.parametrize("spare", [1, 100])
-@pytest.mark.timeout(600)
 def test_first_rows_are_exact_from_changes(line: Line, monkeypatch: pytest.MonkeyPatch, spare: int) -> None:
     monkeypatch.setattr("pgtrickle.pipeline.templates.topk.SPARE_ROWS", spare)
     line.sql(TABLES)

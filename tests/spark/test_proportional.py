@@ -69,7 +69,6 @@ def settle(line: Line) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("changed", ["fact", "customer"])
 def test_groups_behind_in_are_computed_for_what_changes_ask_for(line: Line, changed: str) -> None:
     """Some thousand at once: neither all groups, nor each by itself, which takes the square of the changes."""
@@ -92,7 +91,6 @@ def test_groups_behind_in_are_computed_for_what_changes_ask_for(line: Line, chan
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_some_hundred_changes_look_their_rows_up(line: Line) -> None:
     """Where the planner's usual costs of a page would have it read and hash the whole table."""
     line.sql(SCHEMA)
@@ -104,7 +102,6 @@ def test_some_hundred_changes_look_their_rows_up(line: Line) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_joins_read_only_what_the_changes_touch(line: Line) -> None:
     line.sql(SCHEMA)
     create(line, "sums", f"SELECT c.region, count(*) AS n, sum(f.qty * p.price) AS amount {JOIN} GROUP BY c.region")
@@ -120,7 +117,6 @@ def test_joins_read_only_what_the_changes_touch(line: Line) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_several_changed_tables_read_little_of_the_small_ones(line: Line) -> None:
     line.sql(SCHEMA)
     create(line, "sums", f"SELECT c.region, count(*) AS n, sum(f.qty * p.price) AS amount {JOIN} GROUP BY c.region")
@@ -131,7 +127,6 @@ def test_several_changed_tables_read_little_of_the_small_ones(line: Line) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_lost_extremes_are_found_through_the_index_of_their_group(line: Line) -> None:
     line.sql(SCHEMA)
     create(line, "extremes", "SELECT customer_id, min(qty) AS lo, max(qty) AS hi FROM fact GROUP BY customer_id")
@@ -151,7 +146,6 @@ def test_lost_extremes_are_found_through_the_index_of_their_group(line: Line) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_full_joins_read_the_keys_of_the_changes(line: Line) -> None:
     line.sql(SCHEMA)
     line.sql("UPDATE fact SET customer_id = NULL WHERE id % 10 = 0; ANALYZE fact")
@@ -180,7 +174,6 @@ def test_full_joins_read_the_keys_of_the_changes(line: Line) -> None:
         line.check(name)
 
 
-@pytest.mark.timeout(120)
 def test_turn_that_finds_nothing_reads_no_table(line: Line) -> None:
     line.sql(SCHEMA)
     create(line, "sums", "SELECT customer_id, sum(qty) AS q FROM fact GROUP BY customer_id")
@@ -191,7 +184,6 @@ def test_turn_that_finds_nothing_reads_no_table(line: Line) -> None:
     assert counters(line) == before
 
 
-@pytest.mark.timeout(120)
 def test_first_rows_are_kept_without_reading_the_table_until_the_spare_ones_are_used_up(line: Line) -> None:
     """No index on what it orders by: whoever looked for the first rows would read them all."""
     line.sql(SCHEMA)

@@ -63,7 +63,6 @@ def window(random: Random) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(300)
 def test_walks_are_exact_through_random_changes(line: Line) -> None:
     line.sql(SMALL)
     for name, query in WALKS.items():
@@ -171,7 +170,6 @@ def read(line: Line) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_walks_read_what_changes_reach(line: Line) -> None:
     line.sql(LARGE)
     for name, query in LARGE_WALKS.items():

@@ -444,7 +444,7 @@ def test_before_the_rename_is_followed(line: Line) -> None:
     line.sql("ALTER TABLE u RENAME a TO z; ALTER TABLE u RENAME c TO a; ALTER TABLE u RENAME z TO c")
     assert plan_of_table(line.dsn, "st")["query"].split()[-1] == "public.told"
     for name in ("st", "columns"):
-        with pytest.raises(TransientError, match="has to be refreshed before it can be compared"):
+        with pytest.raises(TransientError, match="must be refreshed before verification"):
             line.equal(name)
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="was renamed, which its next refresh"):
             line.sql("SELECT pgtrickle.alter_stream_table(%s, refresh_mode => 'FULL')", name)

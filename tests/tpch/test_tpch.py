@@ -38,7 +38,6 @@ def test_queries_are_the_twenty_two() -> None:
     assert len(TABLES) == 8
 
 
-@pytest.mark.timeout(600)
 def test_all_queries_at_once_follow_five_cycles(tpch: Line) -> None:
     for name in QUERIES:
         create(tpch, name)
@@ -56,7 +55,6 @@ def test_all_queries_at_once_follow_five_cycles(tpch: Line) -> None:
             check(tpch, name)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", QUERIES)
 def test_each_query_alone_follows_five_cycles(tpch: Line, name: str) -> None:
     create(tpch, name)

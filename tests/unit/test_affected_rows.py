@@ -8,11 +8,16 @@ import pytest
 
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.differentiate import general
-from pgtrickle.pipeline.differentiate.affected_rows import is_alone, touched_by_answer, touched_by_part, touched_by_sub
+from pgtrickle.pipeline.differentiate.affected_rows import (
+    affected_rows_of_item,
+    affected_rows_of_subquery,
+    affected_rows_of_value,
+    is_uncorrelated,
+)
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, NEW, OLD, Statement, View
-from pgtrickle.pipeline.plan.names import below
-from pgtrickle.pipeline.plan.nodes import Block, FromItem, parts, subs, texts
+from pgtrickle.pipeline.plan.names import nested_from_items
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, block_texts, from_items, subqueries
 from tests.golden.shop import plan_of
 
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))
@@ -33,17 +38,17 @@ def named(found: tuple[FromItem, ...], alias: str) -> FromItem:
 def by_part(source: str, alias: str = "c") -> str | None:
     """The condition for a change of the part of this alias."""
     plan = block(f"SELECT s.id FROM {source}")
-    return shown(touched_by_part(changed(), plan, named(parts(plan), alias), ALL_NEW))
+    return shown(affected_rows_of_item(changed(), plan, named(from_items(plan), alias), ALL_NEW))
 
 
 def by_sub(query: str, alias: str = "c") -> str | None:
     plan = block(query)
-    (sub,) = (s for text in texts(plan) for s in subs(text))
-    return shown(touched_by_sub(changed(), plan, sub, named(below(sub.node), alias), ALL_NEW))
+    (sub,) = (s for text in block_texts(plan) for s in subqueries(text))
+    return shown(affected_rows_of_subquery(changed(), plan, sub, named(nested_from_items(sub.node), alias), ALL_NEW))
 
 
 def changed() -> Statement:
-    return general.statement(CUSTOMER)
+    return general.new_statement(CUSTOMER)
 
 
 def shown(sql: str | None) -> str | None:
@@ -148,9 +153,9 @@ ANSWER = "( SELECT max(c.id) AS max FROM shop.customer c)"
 def by_answer(query: str) -> tuple[str, dict[str, str]]:
     """The condition for another answer of the query's first subquery, and what stands in WITH."""
     plan, into = block(query), changed()
-    sub = next(s for text in texts(plan) for s in subs(text) if is_alone(s))
-    old = View(NEW, {p.number: OLD for p in below(sub.node)})
-    return touched_by_answer(into, plan, sub, ALL_NEW, old), into.shared
+    sub = next(s for text in block_texts(plan) for s in subqueries(text) if is_uncorrelated(s))
+    old = View(NEW, {p.number: OLD for p in nested_from_items(sub.node)})
+    return affected_rows_of_value(into, plan, sub, ALL_NEW, old), into.shared
 
 
 def test_answer_for_all_rows_touches_those_whose_condition_turns_out_differently() -> None:
@@ -199,20 +204,20 @@ def test_value_that_rows_ask_for_is_looked_up_in_the_old_state_only_where_a_chan
         "( SELECT max(c.name) AS max FROM shop.customer c WHERE ((c.id = s.customer_id) AND (c.region = 'x'::text)))"
     )
     plan, into = block(f"SELECT s.id FROM shop.sale s WHERE (s.note > {value})"), changed()
-    (sub,) = (s for text in texts(plan) for s in subs(text))
-    (part,) = below(sub.node)
-    old = shown(into.sub(sub, View(NEW, {part.number: OLD})))
+    (sub,) = (s for text in block_texts(plan) for s in subqueries(text))
+    (part,) = nested_from_items(sub.node)
+    old = shown(into.render_subquery(sub, View(NEW, {part.number: OLD})))
     assert str(old).startswith("SELECT CASE WHEN (s.customer_id) IN (SELECT c.id FROM d AS c) THEN (SELECT max(c.name)")
     assert str(old).count(" ELSE (SELECT max(c.name)") == 1
-    assert "CASE" not in into.sub(sub, ALL_NEW)
+    assert "CASE" not in into.render_subquery(sub, ALL_NEW)
 
 
 @pytest.mark.parametrize("condition", ["(c.id > s.customer_id)", "((c.id + 1) = s.customer_id)", "(c.id = 5)"])
 def test_value_that_rows_do_not_ask_for_by_equality_is_evaluated_as_it_was(condition: str) -> None:
     value = f"( SELECT (max(c.name) || s.note) FROM shop.customer c WHERE {condition})"
     plan, into = block(f"SELECT s.id FROM shop.sale s WHERE (s.note > {value})"), changed()
-    (sub,) = (s for text in texts(plan) for s in subs(text))
-    assert "CASE WHEN" not in into.sub(sub, View(NEW, {p.number: OLD for p in below(sub.node)}))
+    (sub,) = (s for text in block_texts(plan) for s in subqueries(text))
+    assert "CASE WHEN" not in into.render_subquery(sub, View(NEW, {p.number: OLD for p in nested_from_items(sub.node)}))
 
 
 IN = "(s.customer_id IN ( SELECT c.id FROM shop.customer c))"

@@ -34,7 +34,7 @@ def fleet(count: int, settings: Settings | None = None, own: Settings | None = N
 def test_the_parts_add_up_to_the_total() -> None:
     found = fleet(3)
     assert names(found)[:6] == ["launcher", "fork server", "pipeline", "spark", "schedulers", "workers"]
-    assert names(found)[6:] == ["those that wait for Spark", "a large load"]
+    assert names(found)[6:] == ["workers waiting for Spark", "bulk load"]
     assert found.total == sum((part.cost for part in found.parts), Cost())
     assert (
         found.total.connections

@@ -18,7 +18,7 @@ def pgtrickle(*arguments: str, **environ: str) -> subprocess.CompletedProcess[st
         [sys.executable, "-m", "pgtrickle.cli", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env={**kept, "COLUMNS": "120", **environ},
     )
@@ -33,14 +33,15 @@ def test_help_is_quick_and_loads_nothing_heavy() -> None:
         "heavy = {'pyspark', 'pyarrow', 'pandas', 'numpy', 'psycopg', 'sqlglot', 'grpc'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )
-    best = 9.0
-    for _ in range(3):
-        began = time.monotonic()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        best = min(best, time.monotonic() - began)
-        assert done.returncode == 0, done.stderr
-        assert "verify" in done.stdout
-    assert best < 0.6  # 0.1 s on a quiet machine; the bar for people is 0.3 s
+    best = {"help": 1e9, "typer": 1e9}
+    for _ in range(5):
+        for name, text in (("help", code), ("typer", "import rich.console, typer.main")):
+            began = time.monotonic()
+            done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+            best[name] = min(best[name], time.monotonic() - began)
+            assert done.returncode == 0, done.stderr
+            assert ("verify" in done.stdout) == (name == "help")
+    assert best["help"] < 3 * best["typer"]
 
 
 def test_usage_errors_exit_with_2() -> None:
@@ -100,7 +101,7 @@ def test_debug_shows_the_traceback() -> None:
 def test_doctor_passes_over_an_unsuitable_java_home() -> None:
     done = pgtrickle("doctor", JAVA_HOME="/no/java/here")
     assert done.returncode == 0
-    assert "JAVA_HOME = /no/java/here: there is no bin/java in it; using the Java" in done.stdout
+    assert "JAVA_HOME = /no/java/here: there is no bin/java in it; using Java" in done.stdout
 
 
 def test_doctor_refuses_an_unsuitable_configured_java() -> None:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from pgtrickle.cli.changes import outcome_lines, planned, summary
+from pgtrickle.cli.apply_output import outcome_lines, planned, summary
 from pgtrickle.definitions.changes import ALTER, CREATE, DROP, REFRESH_GROUP, ApplyResult, Change, OptionChange
 from pgtrickle.definitions.fleet import Databases, targets
 from pgtrickle.definitions.order import mentions, upstream_first
@@ -128,10 +128,10 @@ def test_changes_are_told_in_words_and_as_a_diff() -> None:
         "      -    b",
         "      +    c",
         "          FROM t",
-        "  - public.o  drop, no file defines it any more",
+        "  - public.o  drop, no longer defined in a file",
         "  + refresh group g  create  (g.toml)",
         "      members: a, b",
-        "  ? public.p  is in no file any more; --prune drops it",
+        "  ? public.p  no longer defined in a file; --prune drops it",
         "  warning: careful",
     ]
 
@@ -142,7 +142,7 @@ def test_tally_counts_changes_databases_and_failures() -> None:
     assert planned([ApplyResult("a", (ALTERED,)), ApplyResult("c", (ALTERED,)), failed]) == (
         "Plan: 2 to alter, in 2 databases, 1 database failed"
     )
-    assert planned([ApplyResult("a", unchanged=3)]) == "Plan: nothing to do"
+    assert planned([ApplyResult("a", unchanged=3)]) == "Plan: no changes"
     assert summary([done, failed]) == "Done: 1 altered, 1 dropped, in 1 database, 1 database failed"
 
 

@@ -45,7 +45,7 @@ class Desk:
             self.at_once[job.unit.members[0]] = self.at_once.get(job.unit.members[0], 0) + 1
         self.most = max(self.most, *self.at_once.values())
         if site.name in self.held:
-            self.go.wait(10)
+            self.go.wait(120)
         for job in jobs:
             self.at_once[job.unit.members[0]] -= 1
         return Finished(tuple((j.job_id, SUCCEEDED, None, None) for j in jobs), (), datetime.now(UTC))
@@ -180,7 +180,7 @@ def test_leases_that_wait_for_spark_make_room_for_others(tmp_path: Path, monkeyp
     def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit], _observer: object) -> Finished:
         with site.engine.aside():
             arrived.release()
-            go.wait(10)
+            go.wait(120)
         return Finished(tuple((j.job_id, SUCCEEDED, None, None) for j in jobs), (), datetime.now(UTC))
 
     monkeypatch.setattr(dispatcher, "work", work)
@@ -190,7 +190,7 @@ def test_leases_that_wait_for_spark_make_room_for_others(tmp_path: Path, monkeyp
         for line in lines:
             submit(line, [1])
         for _ in range(5):
-            assert arrived.acquire(timeout=5)
+            assert arrived.acquire(timeout=120)
         assert not arrived.acquire(timeout=0.2)
         go.set()
         assert [receive(line, 1) for line in lines] == [{1: SUCCEEDED}] * 7

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pgtrickle.pipeline.parse.exists import without_columns
-from pgtrickle.pipeline.plan.nodes import Block, FromItem, OutputColumn, Scan, parts, subs
+from pgtrickle.pipeline.parse.exists import drop_output_columns
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, OutputColumn, Scan, from_items, subqueries
 from tests.golden.shop import plan_of
 
 SALE = "SELECT s.id FROM shop.sale s WHERE (EXISTS ( SELECT {} FROM shop.customer c {}))"
@@ -17,21 +17,21 @@ def asked(columns: str, rest: str = "WHERE (c.id = s.customer_id)") -> Block:
     plan = plan_of(SALE.format(columns, rest))
     assert isinstance(plan, Block)
     assert plan.where is not None
-    (sub,) = subs(plan.where)
+    (sub,) = subqueries(plan.where)
     assert isinstance(sub.node, Block)
     return sub.node
 
 
 def keyed(node: Block) -> Block:
     """The same over a table with a key, which is what lets columns go."""
-    (part,) = parts(node)
+    (part,) = from_items(node)
     assert isinstance(part.node, Scan)
     relation = replace(part.node.relation, key=(1,))
     return replace(node, trees=(replace(part, node=replace(part.node, relation=relation)),))
 
 
 def exposed(node: Block) -> tuple[str, ...]:
-    (part,) = parts(node)
+    (part,) = from_items(node)
     assert isinstance(part, FromItem)
     assert isinstance(part.node, Scan)
     return tuple(n for _, n in part.node.exposes)
@@ -54,14 +54,14 @@ def test_limit_stays() -> None:
 def test_columns_that_conditions_name_and_the_key_are_kept() -> None:
     node = keyed(asked("c.id, c.name, c.region", "WHERE (c.region = s.note)"))
     assert exposed(node) == ("id", "name", "region")
-    bare = without_columns(node)
+    bare = drop_output_columns(node)
     assert isinstance(bare, Block)
     assert exposed(bare) == ("id", "region")
 
 
 def test_columns_that_a_subquery_inside_names_are_kept() -> None:
     inner = "(EXISTS ( SELECT 1 FROM shop.sale o WHERE (o.note = c.name)))"
-    bare = without_columns(keyed(asked("c.id, c.region", f"WHERE {inner}")))
+    bare = drop_output_columns(keyed(asked("c.id, c.region", f"WHERE {inner}")))
     assert isinstance(bare, Block)
     assert exposed(bare) == ("id", "name")
 

@@ -7,7 +7,7 @@ import pytest
 from pgtrickle.errors import DefinitionError, InexactValueError
 from pgtrickle.pipeline.codec import SqlType
 from pgtrickle.pipeline.executor_errors import written
-from pgtrickle.pipeline.expressions import Call, Constant, PgType, failure, parse, pg_type, resolve, restored
+from pgtrickle.pipeline.expressions import Call, Constant, PgType, decode_value, failure, parse, pg_type, resolve
 from pgtrickle.pipeline.expressions.listed import ENTRIES
 from pgtrickle.pipeline.expressions.literals import constant
 from pgtrickle.pipeline.expressions.times import Interval
@@ -202,7 +202,7 @@ def test_a_type_whose_text_does_not_decide_equality_is_refused(type_: SqlType) -
 
 def test_a_character_without_a_length_is_not_stored() -> None:
     with pytest.raises(DefinitionError, match="bpchar"):
-        restored("x", PgType("bpchar"))
+        decode_value("x", PgType("bpchar"))
 
 
 def test_failures_of_values_leave_spark_as_errors_of_ours() -> None:
@@ -217,6 +217,6 @@ def test_entries_name_themselves_once() -> None:
 
 
 def test_what_travelled_is_turned_back_by_postgresql() -> None:
-    assert restored("x", TEXT) == "(x)"
-    assert "infinity" in restored("x", PgType("date"))
-    assert restored("x", PgType("opaque", label="public.mood")) == "(x)::public.mood"
+    assert decode_value("x", TEXT) == "(x)"
+    assert "infinity" in decode_value("x", PgType("date"))
+    assert decode_value("x", PgType("opaque", label="public.mood")) == "(x)::public.mood"

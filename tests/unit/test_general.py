@@ -6,9 +6,9 @@ import pytest
 
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.differentiate import general, linear
-from pgtrickle.pipeline.differentiate.key_filter import among
+from pgtrickle.pipeline.differentiate.key_filter import filter_by_keys
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
-from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Node, Select, parts
+from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Node, Select, from_items
 from tests.golden.shop import plan_of
 
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))
@@ -24,7 +24,7 @@ def node_of(query: str) -> Node:
 
 
 def terms(query: str, changed: dict[int, ChangedSource]) -> list[str]:
-    return general.delta(general.statement(changed), node_of(query))
+    return general.delta(general.new_statement(changed), node_of(query))
 
 
 def signs(found: list[str]) -> list[str]:
@@ -94,7 +94,7 @@ def test_preserved_parts_change_together_as_in_an_inner_join() -> None:
 
 
 def test_too_many_preserved_parts_change_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(general, "MAX_TOGETHER", 1)
+    monkeypatch.setattr(general, "MAX_EXPANDED", 1)
     query = (
         "SELECT s.id FROM ((shop.sale s JOIN shop.customer c ON ((c.id = s.customer_id))) "
         'LEFT JOIN shop."Odd Table" o ON ((o."group" = s.id)))'
@@ -108,7 +108,7 @@ def test_linear_plan_keeps_its_own_rule() -> None:
     query = LEFT.replace("LEFT JOIN", "JOIN")
     plan = node_of(query)
     assert isinstance(plan, Select)
-    assert len(terms(query, SALE | CUSTOMER)) == len(linear.deltas(plan, SALE | CUSTOMER)) == 3
+    assert len(terms(query, SALE | CUSTOMER)) == len(linear.delta_terms(plan, SALE | CUSTOMER)) == 3
 
 
 def test_union_of_anything_is_the_terms_of_its_branches() -> None:
@@ -129,16 +129,16 @@ def test_key_that_may_be_null_needs_a_second_condition(key: str, conditions: int
         f"GROUP BY {key}) q ON (true))"
     )
     assert isinstance(plan, Block)
-    grouped = parts(plan)[1].node
+    grouped = from_items(plan)[1].node
     assert isinstance(grouped, Block)
-    found = general.delta(general.statement(SALE), grouped)
+    found = general.delta(general.new_statement(SALE), grouped)
     assert signs(found) == ["1"] * conditions + ["-1"] * conditions
 
 
 def test_keys_of_regions_hide_no_alias_of_the_query() -> None:
     plan = node_of("SELECT k.note, rank() OVER (PARTITION BY k.note ORDER BY k.id) AS r FROM shop.sale k")
     assert isinstance(plan, Block)
-    assert not any(" AS k" in condition for condition in among(plan, "keys"))
+    assert not any(" AS k" in condition for condition in filter_by_keys(plan, "keys"))
 
 
 def test_limit_is_evaluated_whole() -> None:
@@ -148,7 +148,7 @@ def test_limit_is_evaluated_whole() -> None:
 
 
 def test_shared_rows_are_said_once() -> None:
-    into = general.statement(CUSTOMER)
+    into = general.new_statement(CUSTOMER)
     general.delta(into, node_of(LEFT))
     assert len(set(into.shared.values())) == len(into.shared)
     assert into.with_clause().count(" AS MATERIALIZED (") == len(into.shared)

@@ -26,7 +26,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
     def build(rows: Sequence[Row], groups: Sequence[RefreshGroup]) -> Graph:
         if not first:
-            assert opened.wait(10)
+            assert opened.wait(120)
         first.clear()
         return real(rows, groups)
 
@@ -36,7 +36,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def looked(keeper: GraphBuilder) -> set[int]:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while (placed := keeper.look()) is None:
         assert time.monotonic() < deadline
         time.sleep(0.001)

@@ -6,8 +6,8 @@ import pytest
 
 from pgtrickle.pipeline.parse.grouping_sets import ALIAS, ExpandedGroupingSets, expand
 from pgtrickle.pipeline.plan.clauses import Clauses
-from pgtrickle.pipeline.plan.names import below
-from pgtrickle.pipeline.plan.nodes import Block, subs
+from pgtrickle.pipeline.plan.names import nested_from_items
+from pgtrickle.pipeline.plan.nodes import Block, subqueries
 from pgtrickle.pipeline.text.tokens import Cursor
 from tests.golden.shop import FUNCTIONS, plan_of
 
@@ -87,6 +87,6 @@ def test_what_each_select_reads_is_its_own() -> None:
     )
     assert isinstance(plan, Block)
     assert plan.where is not None
-    (sub,) = subs(plan.where)
-    numbers = [part.number for part in below(sub.node)]
+    (sub,) = subqueries(plan.where)
+    numbers = [part.number for part in nested_from_items(sub.node)]
     assert len(numbers) == len(set(numbers)) == 5  # two of each, and the list of sets

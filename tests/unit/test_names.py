@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.pipeline.plan.names import aliases, aliases_of, below, conjuncts, free, qualified
-from pgtrickle.pipeline.plan.nodes import Block, Sub, parts, subs, texts
+from pgtrickle.pipeline.plan.names import (
+    aliases,
+    aliases_in_text,
+    conjuncts,
+    nested_from_items,
+    outer_aliases,
+    qualified,
+)
+from pgtrickle.pipeline.plan.nodes import Block, Subquery, block_texts, from_items, subqueries
 from tests.golden.shop import plan_of
 
 
@@ -15,8 +22,8 @@ def block(text: str) -> Block:
     return plan
 
 
-def the_sub(plan: Block) -> Sub:
-    (found,) = (s for text in texts(plan) for s in subs(text))
+def the_sub(plan: Block) -> Subquery:
+    (found,) = (s for text in block_texts(plan) for s in subqueries(text))
     return found
 
 
@@ -44,21 +51,21 @@ def test_alias_is_the_name_before_a_dot(sql: str, found: set[str]) -> None:
 def test_text_uses_only_what_its_subqueries_take_from_outside() -> None:
     where = block(EXISTS).where
     assert where is not None
-    assert aliases_of(where) == {"s"}
+    assert aliases_in_text(where) == {"s"}
 
 
 def test_free_is_what_a_query_names_and_does_not_have() -> None:
     plan = block(EXISTS)
-    assert free(the_sub(plan).node) == {"s"}
-    assert free(plan) == frozenset()
+    assert outer_aliases(the_sub(plan).node) == {"s"}
+    assert outer_aliases(plan) == frozenset()
 
 
 def test_lateral_takes_from_the_items_left_of_it() -> None:
     plan = block("SELECT s.id, x.v FROM shop.sale s, LATERAL ( SELECT (s.qty + 1) AS v) x")
-    lateral = parts(plan)[1].node
+    lateral = from_items(plan)[1].node
     assert lateral is not None
-    assert free(lateral) == {"s"}
-    assert free(plan) == frozenset()
+    assert outer_aliases(lateral) == {"s"}
+    assert outer_aliases(plan) == frozenset()
 
 
 def test_free_looks_through_every_level() -> None:
@@ -68,8 +75,8 @@ def test_free_looks_through_every_level() -> None:
     )
     outer = the_sub(plan).node
     assert isinstance(outer, Block)
-    assert free(the_sub(outer).node) == {"s", "c"}
-    assert free(outer) == {"s"}
+    assert outer_aliases(the_sub(outer).node) == {"s", "c"}
+    assert outer_aliases(outer) == {"s"}
 
 
 def test_free_counts_each_branch_of_a_union() -> None:
@@ -77,7 +84,7 @@ def test_free_counts_each_branch_of_a_union() -> None:
         "SELECT s.id FROM shop.sale s WHERE (s.id IN ( SELECT c.id FROM shop.customer c WHERE (c.id = s.qty) "
         "UNION ALL SELECT d.id FROM shop.customer d))"
     )
-    assert free(the_sub(plan).node) == {"s"}
+    assert outer_aliases(the_sub(plan).node) == {"s"}
 
 
 @pytest.mark.parametrize(
@@ -99,8 +106,8 @@ def test_conjunct_keeps_its_subquery() -> None:
     assert plan.where is not None
     plain, exists = conjuncts(plan.where)
     assert plain == ("(s.qty > 1)",)
-    assert subs(exists) == (the_sub(plan),)
-    assert aliases_of(exists) == {"s"}
+    assert subqueries(exists) == (the_sub(plan),)
+    assert aliases_in_text(exists) == {"s"}
 
 
 def test_below_lists_parts_of_subqueries_and_lateral_items() -> None:
@@ -108,7 +115,7 @@ def test_below_lists_parts_of_subqueries_and_lateral_items() -> None:
         "SELECT s.id FROM shop.sale s, LATERAL ( SELECT c.id FROM shop.customer c WHERE (c.id = s.id)) x "
         "WHERE (EXISTS ( SELECT 1 FROM shop.customer d))"
     )
-    assert [p.alias for p in below(plan)] == ["s", "x", "c", "d"]
+    assert [p.alias for p in nested_from_items(plan)] == ["s", "x", "c", "d"]
 
 
 @pytest.mark.parametrize(

@@ -21,15 +21,15 @@ from pgtrickle.pipeline.plan.nodes import (
     Scan,
     Select,
     SetOperation,
-    Sub,
+    Subquery,
     UnionAll,
     Values,
-    names,
-    parts,
-    plain,
+    block_texts,
+    column_names,
+    from_items,
+    plain_sql,
     scans,
-    subs,
-    texts,
+    subqueries,
 )
 from pgtrickle.pipeline.plan.shapes import output_names
 from tests.golden.shop import FUNCTIONS, find, plan_of
@@ -53,13 +53,13 @@ def block(text: str) -> Block:
     return plan
 
 
-def the_sub(plan: Block) -> Sub:
-    (found,) = (s for text in texts(plan) for s in subs(text))
+def the_sub(plan: Block) -> Subquery:
+    (found,) = (s for text in block_texts(plan) for s in subqueries(text))
     return found
 
 
 def the_part(plan: Block) -> FromItem:
-    (found,) = parts(plan)
+    (found,) = from_items(plan)
     return found
 
 
@@ -265,7 +265,7 @@ def test_column_that_is_no_key_is_never_guessed() -> None:
     """It stays text over the groups that the query names, for PostgreSQL to say what it is."""
     plan = block("SELECT customer_id, (qty + 1) AS k, count(*) AS n FROM shop.sale GROUP BY customer_id")
     assert plan.region == ("customer_id",)
-    assert plain(plan.tail) == " GROUP BY customer_id"
+    assert plain_sql(plan.tail) == " GROUP BY customer_id"
 
 
 def test_column_that_a_key_decides_is_grouped_by_too() -> None:
@@ -304,7 +304,7 @@ def test_outer_join_is_a_block_row_by_row(kind: str) -> None:
     (join,) = plan.trees
     assert isinstance(join, Join)
     assert (join.kind, join.on) == (kind, ("((c.id = s.customer_id))",))
-    assert [p.alias for p in parts(plan)] == ["s", "c"]
+    assert [p.alias for p in from_items(plan)] == ["s", "c"]
     assert (plan.region, plan.where) == (None, ("(s.qty > 1)",))
 
 
@@ -350,7 +350,7 @@ def test_subquery_in_the_select_list_stands_in_its_text() -> None:
     plan = block(
         " SELECT id,\n    (( SELECT max(c.id) AS max\n           FROM shop.customer c) + 1) AS m\n   FROM shop.sale;"
     )
-    assert [type(piece) for piece in plan.columns[1].text] == [str, Sub, str]
+    assert [type(piece) for piece in plan.columns[1].text] == [str, Subquery, str]
     assert the_sub(plan).kind == "scalar"
 
 
@@ -375,7 +375,7 @@ def test_distinct_below_the_top_is_a_node() -> None:
         "SELECT c.name FROM (shop.customer c JOIN ( SELECT DISTINCT sale.customer_id FROM shop.sale) d "
         "ON ((d.customer_id = c.id)))"
     )
-    assert [type(p.node) for p in parts(plan)] == [Scan, Distinct]
+    assert [type(p.node) for p in from_items(plan)] == [Scan, Distinct]
 
 
 def test_union_at_the_top_is_distinct_over_union_all() -> None:
@@ -390,7 +390,7 @@ def test_union_at_the_top_is_distinct_over_union_all() -> None:
 def test_set_operation_keeps_its_word(word: str) -> None:
     plan = plan_of(f" SELECT sale.id\n   FROM shop.sale\n{word}\n SELECT customer.id\n   FROM shop.customer;")
     assert isinstance(plan, SetOperation)
-    assert plan.word == word
+    assert plan.operator == word
     assert [s.relation.name for s in scans(plan)] == ["sale", "customer"]
 
 
@@ -410,7 +410,7 @@ def test_set_operations_are_read_from_the_left() -> None:
 def test_limit_belongs_to_all_rows() -> None:
     plan = block(" SELECT id\n   FROM shop.sale\n  ORDER BY id\n LIMIT 3;")
     assert plan.region == ()
-    assert plain(plan.tail) == " ORDER BY id LIMIT 3"
+    assert plain_sql(plan.tail) == " ORDER BY id LIMIT 3"
     assert plan.undetermined is None
 
 
@@ -420,8 +420,8 @@ def test_limit_of_a_set_operation_stands_over_all_of_it() -> None:
         "  ORDER BY 1\n LIMIT 2;"
     )
     assert isinstance(the_part(plan).node, UnionAll)
-    assert (names(plan), plan.region, plan.undetermined) == (("id",), (), None)
-    assert plain(plan.tail) == " ORDER BY 1 LIMIT 2"
+    assert (column_names(plan), plan.region, plan.undetermined) == (("id",), (), None)
+    assert plain_sql(plan.tail) == " ORDER BY 1 LIMIT 2"
 
 
 def test_limit_of_a_branch_is_its_own() -> None:
@@ -438,7 +438,7 @@ def test_limit_of_a_branch_is_its_own() -> None:
 def test_limit_over_distinct_orders_by_place() -> None:
     plan = block(" SELECT DISTINCT qty,\n    note\n   FROM shop.sale\n  ORDER BY note DESC, qty\n LIMIT 2;")
     assert isinstance(the_part(plan).node, Distinct)
-    assert plain(plan.tail).split() == ["ORDER", "BY", '"u"."c1"', "DESC,", '"u"."c0"', "LIMIT", "2"]
+    assert plain_sql(plan.tail).split() == ["ORDER", "BY", '"u"."c1"', "DESC,", '"u"."c0"', "LIMIT", "2"]
     assert plan.undetermined is None
 
 
@@ -448,8 +448,8 @@ def test_distinct_on_is_a_region() -> None:
         "  ORDER BY customer_id, at DESC, id;"
     )
     assert plan.distinct_on is not None
-    assert (plan.region, plain(plan.distinct_on)) == (("customer_id",), "customer_id")
-    assert plain(plan.tail) == " ORDER BY customer_id, at DESC, id"
+    assert (plan.region, plain_sql(plan.distinct_on)) == (("customer_id",), "customer_id")
+    assert plain_sql(plan.tail) == " ORDER BY customer_id, at DESC, id"
 
 
 @pytest.mark.parametrize(
@@ -474,10 +474,10 @@ def test_grouped_subquery_is_a_part_with_a_region() -> None:
         "            count(*) AS n\n           FROM shop.sale\n          GROUP BY sale.customer_id) g "
         "ON ((g.customer_id = c.id)));"
     )
-    grouped = parts(plan)[1].node
+    grouped = from_items(plan)[1].node
     assert isinstance(grouped, Block)
     assert (plan.region, grouped.region) == (None, ("sale.customer_id",))
-    assert plain(grouped.tail) == " GROUP BY sale.customer_id"
+    assert plain_sql(grouped.tail) == " GROUP BY sale.customer_id"
 
 
 def test_groups_over_groups_fold_the_outer_ones() -> None:
@@ -504,7 +504,7 @@ def test_rollup_is_a_block_of_the_sets_and_one_of_the_whole() -> None:
     by_set, whole = plan.branches
     assert isinstance(by_set, Block)
     assert isinstance(whole, Block)
-    assert [type(p.node) for p in parts(by_set)] == [Scan, Values]
+    assert [type(p.node) for p in from_items(by_set)] == [Scan, Values]
     assert by_set.region is not None
     assert len(by_set.region) == 2  # the number of the set, then the key
     assert whole.region == ()
@@ -516,17 +516,17 @@ def test_grouping_sets_under_a_window_are_read_whole() -> None:
         "  GROUP BY ROLLUP(customer_id);"
     )
     assert plan.region == ()
-    assert plain(plan.tail) == " GROUP BY ROLLUP(customer_id)"
+    assert plain_sql(plan.tail) == " GROUP BY ROLLUP(customer_id)"
 
 
 def test_lateral_may_name_what_is_left_of_it() -> None:
     plan = block(" SELECT s.id,\n    x.v\n   FROM shop.sale s,\n    LATERAL ( SELECT (s.qty + 1) AS v) x;")
-    assert [(p.alias, p.is_lateral) for p in parts(plan)] == [("s", False), ("x", True)]
+    assert [(p.alias, p.is_lateral) for p in from_items(plan)] == [("s", False), ("x", True)]
 
 
 def test_function_in_from_is_a_call() -> None:
     plan = block(" SELECT s.id,\n    t.x\n   FROM shop.sale s,\n    LATERAL unnest(s.tags) t(x);")
-    call = parts(plan)[1]
+    call = from_items(plan)[1]
     assert call.node is None
     assert (call.alias, call.call, call.is_lateral) == ("t", ("unnest(s.tags) t(x)",), True)
 
@@ -544,7 +544,7 @@ def test_recursive_query_names_itself_in_a_call() -> None:
     )
     node = the_part(plan).node
     assert isinstance(node, Recursive)
-    assert (node.name, node.word, node.names) == ('"r"', "UNION", ("n",))
+    assert (node.name, node.operator, node.names) == ('"r"', "UNION", ("n",))
     assert isinstance(node.step, Block)
     assert the_part(node.step).call == ("r r_1",)
 

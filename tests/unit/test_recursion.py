@@ -7,7 +7,7 @@ import pytest
 from pgtrickle.model.catalog import Column
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
-from pgtrickle.pipeline.differentiate.recursion import RecursionPlan, walk_of
+from pgtrickle.pipeline.differentiate.recursion import RecursionPlan, recursion_plan
 from pgtrickle.pipeline.plan.nodes import Aggregate, Block
 from pgtrickle.pipeline.plan.shapes import output_names
 from pgtrickle.pipeline.templates.explain import explain
@@ -30,7 +30,7 @@ def query(first: str = FIRST, word: str = "UNION", step: str = STEP, outer: str 
 def walk(text: str) -> RecursionPlan | None:
     plan = plan_of(text)
     assert not isinstance(plan, Aggregate)
-    return walk_of(plan)
+    return recursion_plan(plan)
 
 
 def compiled(text: str, typid: int = 23) -> Template:
@@ -48,7 +48,7 @@ def leaf(word: str, changed: dict[int, ChangedSource]) -> str:
 def test_walk_knows_where_its_columns_are_and_how_steps_find_rows() -> None:
     found = walk(query())
     assert found is not None
-    assert (found.columns, found.keys, found.itself.alias) == ((1, 0), ("a",), "r_1")
+    assert (found.columns, found.keys, found.self_item.alias) == ((1, 0), ("a",), "r_1")
     template = compiled(query())
     assert isinstance(template, RecursionTemplate)
     assert template.lookups == ("a",)

@@ -6,7 +6,7 @@ import pytest
 
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Column
-from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Node, names, parts
+from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Node, column_names, from_items
 from pgtrickle.pipeline.templates.template import compile_plan
 from pgtrickle.pipeline.templates.topk import TopKTemplate
 from tests.golden.shop import plan_of
@@ -18,7 +18,7 @@ def block(text: str) -> Block:
     if isinstance(plan, Aggregate):
         plan = plan_of(f"SELECT c.id FROM (( {text}) q JOIN shop.customer c ON (true))")
         assert isinstance(plan, Block)
-        below: Node | None = parts(plan)[0].node
+        below: Node | None = from_items(plan)[0].node
         assert isinstance(below, Block)
         return below
     assert isinstance(plan, Block)
@@ -91,7 +91,7 @@ def test_ties_are_allowed_at_the_top_only() -> None:
     """There the rows that were chosen are stored; below, the choice would be made twice."""
     limited = "SELECT sale.id, sale.qty FROM shop.sale ORDER BY sale.qty LIMIT 3"
     plan = block(limited)
-    columns = [Column(i, n, "integer", 23, -1) for i, n in enumerate(names(plan), start=1)]
+    columns = [Column(i, n, "integer", 23, -1) for i, n in enumerate(column_names(plan), start=1)]
     assert isinstance(compile_plan(plan, columns, lambda _: (), "shop.stored", "shop.state"), TopKTemplate)
     above = block(f"SELECT c.name, q.qty FROM (shop.customer c JOIN ( {limited}) q ON ((q.id = c.id)))")
     with pytest.raises(NotDifferentiableError, match="below another operator"):

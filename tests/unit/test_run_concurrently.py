@@ -18,7 +18,7 @@ def test_what_is_ready_together_is_taken_together() -> None:
 
     def errand(number: int) -> Callable[[Deliver], None]:
         def run(deliver: Deliver) -> None:
-            both.wait(10)
+            both.wait(120)
             deliver(number)
 
         return run

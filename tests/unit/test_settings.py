@@ -113,7 +113,7 @@ def test_an_option_of_a_database_does_not_reach_our_machine(name: str) -> None:
     value = "debug" if name == "log_level" else "x=y"
     loaded = load({name: (value, "set_option")})
     assert loaded.settings == Settings()
-    assert "belongs to the machine" in loaded.problems[0].message
+    assert "concerns the machine" in loaded.problems[0].message
     assert load({name: (value, "database")}).problems == ()
 
 

@@ -74,7 +74,7 @@ def test_no_network_is_one_line(tmp_path: Path) -> None:
         env={**kept, "PIP_INDEX_URL": "http://127.0.0.1:1/simple", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 1

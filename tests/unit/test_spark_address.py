@@ -41,7 +41,7 @@ def test_first_start_is_waited_for_by_all() -> None:
         time.sleep(0.2)
         assert not any(a.done() for a in asked)
         address.set("sc://one")
-        assert [a.result(5) for a in asked] == ["sc://one"] * 3
+        assert [a.result(120) for a in asked] == ["sc://one"] * 3
 
 
 def test_end_of_the_run_ends_the_waiting() -> None:
@@ -53,11 +53,11 @@ def test_end_of_the_run_ends_the_waiting() -> None:
         time.sleep(0.1)
         stop.set()
         with pytest.raises(EngineLostError):
-            asked.result(5)
+            asked.result(120)
 
 
 def told(followed: RemoteSparkAddress, expected: str | None) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 120
     while followed() != expected and time.monotonic() < deadline:
         time.sleep(0.01)
     return followed() == expected

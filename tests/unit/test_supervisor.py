@@ -21,7 +21,7 @@ def spawn() -> BaseProcess:
     return multiprocessing.get_context("spawn").Process(target=_end, args=(7,))
 
 
-def keep_until(child: SupervisedProcess, seconds: float = 10) -> int:
+def keep_until(child: SupervisedProcess, seconds: float = 120) -> int:
     """The next exit status."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -7,7 +7,7 @@ import pytest
 
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.pipeline.text.tokens import Cursor, identifier, keys, nameless, strip_parentheses, tokenize
+from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses, token_keys, tokenize, without_names
 
 TEXTS = (
     "SELECT a FROM b",
@@ -33,7 +33,14 @@ def test_tokens_cover_the_text_but_for_blanks(sql: str) -> None:
 
 
 def test_keywords_compare_in_upper_case_and_quoted_names_as_written() -> None:
-    assert keys(tokenize("select \"Select\", 'x Y' from T"), 0, 6) == ("SELECT", '"Select"', ",", "'x Y'", "FROM", "T")
+    assert token_keys(tokenize("select \"Select\", 'x Y' from T"), 0, 6) == (
+        "SELECT",
+        '"Select"',
+        ",",
+        "'x Y'",
+        "FROM",
+        "T",
+    )
 
 
 @pytest.mark.parametrize(("written", "stored"), [("Abc", "abc"), ('"Abc"', "Abc"), ('"a""b"', 'a"b')])
@@ -77,18 +84,18 @@ def test_cursor_says_what_it_expected() -> None:
 
 
 def test_texts_that_differ_in_names_alone_are_the_same_without_them() -> None:
-    one = nameless(
+    one = without_names(
         "SELECT t.a, sum(t.b) AS s FROM (SELECT x.a, x.b FROM public.t AS x) AS t WHERE t.c = 'it.s' GROUP BY t.a"
     )
-    other = nameless(
+    other = without_names(
         'SELECT "T 2".a, sum("T 2".d) AS s FROM (SELECT x.a, x.d FROM "O".told AS x) AS "T 2" WHERE "T 2".c = \'it.s\' GROUP BY "T 2".a'
     )
     assert one == other
-    assert nameless('SELECT "select".a FROM public."select"') == nameless("SELECT t.a FROM public.t")
+    assert without_names('SELECT "select".a FROM public."select"') == without_names("SELECT t.a FROM public.t")
     one_table = 'SELECT a FROM (SELECT t."a" FROM "public"."{0}" AS t) AS {0}'
-    assert nameless(one_table.format("t2")) == nameless(one_table.format("told"))
+    assert without_names(one_table.format("t2")) == without_names(one_table.format("told"))
     for changed in ("max(t.b)", "sum(DISTINCT t.b)", "sum(t.b + 1)"):
-        assert one != nameless(
+        assert one != without_names(
             f"SELECT t.a, {changed} AS s FROM (SELECT x.a, x.b FROM public.t AS x) AS t WHERE t.c = 'it.s' GROUP BY t.a"
         )
-    assert nameless("no 'end") == "no 'end"
+    assert without_names("no 'end") == "no 'end"

@@ -1,1 +1,1 @@
-"""Looks at sources that several databases want to know about: once for all of them."""
+"""Counts the changes of sources that several databases read, once for all of them."""

@@ -1,4 +1,4 @@
-"""What the broker knows of the sources of one origin, and what it does not scan again to know it. Pure."""
+"""The broker's counts of the sources of one origin, and which changes need not be scanned again. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from pgtrickle.model.flow import Cut
 
-MOST_LOOKS = 1_000  # kept apart per source, to know what is pending
+MOST_LOOKS = 1_000  # kept per source, to know what is pending
 
 
 @dataclass(frozen=True, slots=True)
 class SourceCount:
-    """Of one source. `horizon`: transactions before it have been seen by all readers elsewhere."""
+    """The count of one source. `horizon`: all readers in other databases have read transactions before it."""
 
     changes: int
     max_lsn: int
@@ -22,9 +22,9 @@ class SourceCount:
 
 @dataclass(frozen=True, slots=True)
 class SourceScan:
-    """What one statement saw, of the sources that have a buffer."""
+    """The result of one statement, for the sources that have a buffer."""
 
-    origin: str  # the database that has answered, whoever was meant
+    origin: str  # the database that has answered, which may not be the expected one
     cut: Cut
     sources: Mapping[int, SourceCount]
 
@@ -32,7 +32,7 @@ class SourceScan:
 @dataclass(slots=True)
 class LedgerEntry:
     """One source. `count` grows with every change that became visible since the entry was made; `generation` is another
-    one whenever counting began anew, so that nobody compares counts that have nothing to do with each other."""
+    one whenever counting restarted, so that unrelated counts are never compared."""
 
     generation: int
     since: Cut | None = None
@@ -45,11 +45,11 @@ class LedgerEntry:
 
     @property
     def pending(self) -> int:
-        """Changes that the slowest reader may not have seen: of each look all or nothing."""
+        """Changes that the slowest reader may not have read: of each poll all or nothing."""
         return self._pending
 
     def anew(self, generation: int) -> LedgerEntry:
-        """Counts from nothing; what has been done is not undone."""
+        """Restarts counting; earlier counts stay."""
         return LedgerEntry(generation, scans_done=self.scans_done, scans_saved=self.scans_saved)
 
     def add(self, changes: int, upto: int, horizon: int) -> None:
@@ -64,7 +64,7 @@ class LedgerEntry:
 
 
 class Ledger:
-    """`generation` gives a number that was never given before, not by an earlier process either."""
+    """`generation` returns a number that was never used before, also not by an earlier process."""
 
     def __init__(self, generation: Callable[[], int]) -> None:
         self._generation = generation
@@ -72,15 +72,15 @@ class Ledger:
         self.entries: dict[int, LedgerEntry] = {}
 
     def want(self, relids: Iterable[int]) -> None:
-        """These, and no others."""
+        """Sets the sources."""
         wanted = set(relids)
         self.entries = {relid: entry for relid, entry in self.entries.items() if relid in wanted}
         for relid in sorted(wanted - self.entries.keys()):
             self.entries[relid] = LedgerEntry(self._generation())
 
     def forget(self) -> None:
-        """The server did not answer. When it does again it may be a promoted standby, whose transactions have ids that
-        others had before: what became visible since cannot be counted."""
+        """The server did not answer. When it answers again it may be a promoted standby, whose transactions have ids
+        that others had before: what became visible since cannot be counted."""
         self._cut = None
         self.entries = {relid: entry.anew(self._generation()) for relid, entry in self.entries.items()}
 
@@ -88,16 +88,16 @@ class Ledger:
         return [(relid, entry.since) for relid, entry in self.entries.items()]
 
     def note(self, found: SourceScan, shares: Mapping[int, float]) -> set[int]:
-        """The answers to all questions. `shares`: per source how many looks of others this one stands for. Returns the
-        sources that have changes, or whose counting began anew."""
+        """Updates all counts. `shares`: per source, how many polls of readers this one replaces. Returns the
+        sources that have changes, or whose counting restarted."""
         if self._cut is not None and not self._cut.precedes(found.cut):
-            # The server has gone back in time, as after a restore: nothing that was counted holds.
+            # The server has gone back in time, as after a restore: all counts are invalid.
             self.forget()
         self._cut = found.cut
         news = set()
         for relid, entry in list(self.entries.items()):
             counted = found.sources.get(relid)
-            if counted is None:  # no buffer: when there is one again, it is another one
+            if counted is None:  # no buffer: a new one is another buffer
                 if entry.since is not None:
                     self.entries[relid] = entry.anew(self._generation())
                 continue

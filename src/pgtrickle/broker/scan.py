@@ -1,4 +1,4 @@
-"""One statement at an origin that tells how many changes of which sources became visible."""
+"""One statement at an origin that counts new visible changes per source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def scan(conn: Connection, wanted: Sequence[tuple[int, Cut | None]]) -> SourceScan:
-    """`wanted`: sources, each with the cut since which changes are counted. None: those that some reader elsewhere may
+    """`wanted`: sources, each with the cut since which changes are counted. None: those that a reader elsewhere may
     not have seen."""
     params = {
         "relids": [relid for relid, _ in wanted],

@@ -1,26 +1,26 @@
-"""Nets out buffers that a slow reader keeps long: an I and a D of one image cancel, wherever no reader stands between.
+"""Compacts buffers that a slow reader keeps long: an I and a D of one image cancel if no cut lies between them.
 
 What a reader gets is a sum: the images of its window, from its cut to a later one, with their signs. Taking away an I
 and a D of equal images leaves the sums of all windows that have both or neither of them. So it is exact when no cut
-lies between the two, neither one that a reader stands at nor one that a reader will ever stand at.
+lies between the two, neither a current nor a future cut of a reader.
 
 * Known cuts. A cut sees all transactions before its xmax but those that were open. Between two neighbouring xmax of
   known cuts, the open ones left out, every cut sees all or nothing: that is a region, and only rows of one region
   are netted.
 * Future cuts. Rows are netted of transactions before a horizon, the xmin of a snapshot: all later cuts see all of them.
-* Cuts under way. A refresh that runs has taken its cut and not committed it. It keeps the transaction with that
-  snapshot open until it has (and asks it for a sign of life last of all, see Refresher._write). So we wait until the
-  transactions that ran when the horizon was taken have ended; and then, because a session may break, until those have
-  that ran at that moment. Whoever commits a cut now took it after the horizon.
-* Mirrors in other databases may have committed a cut and not told us. They are told instead (pgt_readers.netted), and
-  one that finds itself in the midst of what was netted is loaded anew. So that this is rare, nothing is netted past
-  the position of those that have told theirs in the last minute.
-* Subscribers may be of any role, so nobody waits for them. They lock their row before they take a cut and note it there
-  when they are offered it: our update of the row comes after that, and we know the cut, or before, and their cut is
-  later than the horizon. Where they cut a long window short they must not do so before the horizon while we delete;
+* Cuts of running refreshes. A running refresh has taken its cut and not committed it. It keeps the transaction with
+  that snapshot open until it has (and asks it for a sign of life last of all, see Refresher._write). So we wait until
+  the transactions that ran when the horizon was taken have ended; and then, because a session may break, until those
+  have that ran at that moment. Whoever commits a cut now took it after the horizon.
+* Mirrors in other databases may have committed a cut and not reported it. They are informed (pgt_readers.netted), and
+  one whose cut is inside the compacted range is loaded again. To make this rare, nothing is netted past
+  the position of those that have reported in the last minute.
+* Subscribers may have any role, so we do not wait for them. They lock their row before they take a cut and store it
+  there when they are offered it: our update of the row comes after that, and we know the cut, or before, and their cut
+  is later than the horizon. Where they cut a long window short they must not do so before the horizon while we delete;
   afterwards they may: of what was netted there is nothing on either side.
 * Refreshes that read meanwhile do so in one snapshot: it sees all of what a statement of ours deletes, or nothing.
-* What a replication slot of a publication has not confirmed is left alone.
+* Changes that a replication slot of a publication has not confirmed are not netted.
 * Trimming may take one row of a pair first: then every reader has seen both.
 
 Images are compared as texts, as everywhere: json and point have no equality, and 1.0 is not 1.00. A column that
@@ -43,9 +43,9 @@ from pgtrickle.model.identifiers import buffer_name
 
 PART_ROWS = 100_000  # images that one statement nets
 MOST_PARTS = 32  # each reads the whole buffer
-GROWTH = 1.25  # what was netted to no avail is netted again when there is so much more of it
+GROWTH = 1.25  # a buffer that could not be compacted is tried again when it has grown by this factor
 _LOCK = 0x7067_636D << 32  # "pgcm": with the source's oid below it, one netting at a time
-_WAIT = "SET LOCAL lock_timeout = '100ms'"  # for a subscriber that reads just now, in a transaction of its own
+_WAIT = "SET LOCAL lock_timeout = '100ms'"  # for a subscriber that is reading, in its own transaction
 _AMBIGUOUS = (24, 2203)  # regproc, regoper: the texts of two of them may be equal
 
 Bounded = Callable[[], AbstractContextManager[object]]
@@ -53,7 +53,7 @@ Bounded = Callable[[], AbstractContextManager[object]]
 
 @dataclass(frozen=True, slots=True)
 class XidRegions:
-    """Which transactions no reader can tell apart. `edges` ascend; `left_out` belong to no region."""
+    """Regions of transactions that no reader can distinguish. `edges` ascend; `left_out` belong to no region."""
 
     lowest: int
     horizon: int
@@ -62,7 +62,7 @@ class XidRegions:
 
     @classmethod
     def between(cls, cuts: Sequence[Cut], horizon: int) -> XidRegions:
-        """Below `lowest` everybody has seen everything: that is for trimming."""
+        """Below `lowest` all readers have read everything: that is left to trimming."""
         lowest = min((c.xmin for c in cuts), default=0)
         edges = sorted({c.xmax for c in cuts if c.xmax < horizon})
         left_out = sorted({x for c in cuts for x in c.open_xids if x < horizon})
@@ -70,7 +70,7 @@ class XidRegions:
 
 
 class SnapshotHorizon:
-    """A horizon, and whether everybody whose cut may be before it has ended."""
+    """A horizon, and whether all transactions whose cut may be before it have ended."""
 
     def __init__(self, conn: Connection) -> None:
         self.horizon, self._running = _holders(conn)
@@ -86,7 +86,7 @@ class SnapshotHorizon:
 
 
 class Compactor:
-    """Remembers between its rounds what it waits for, and what netting has left of each buffer."""
+    """Remembers between its rounds what it waits for, and the size of each buffer after compaction."""
 
     def __init__(self) -> None:
         self._quiet: SnapshotHorizon | None = None
@@ -98,9 +98,9 @@ class Compactor:
         return self._quiet is not None
 
     def round(self, conn: Connection, threshold: int, *, bounded: Bounded = nullcontext) -> dict[int, int]:
-        """Rows deleted per source whose buffer was netted out. `conn` is in autocommit mode.
+        """Rows deleted per source whose buffer was compacted. `conn` is in autocommit mode.
 
-        `bounded` cancels what runs too long inside of it. A source that fails does not hold up the others.
+        `bounded` cancels what runs too long inside it. A source that fails does not delay the others.
         """
         with translated():
             if self._quiet is None:
@@ -128,7 +128,7 @@ class Compactor:
         return deleted
 
     def _count(self, conn: Connection, relid: int) -> int:
-        """Rows that somebody has not seen."""
+        """Rows that a reader has not read."""
         with conn.transaction():
             lowest = XidRegions.between(_cuts(conn, relid), 0).lowest
             row = conn.execute(
@@ -172,9 +172,9 @@ def compact(conn: Connection, relid: int, horizon: int, rows: int, *, bounded: B
             with bounded(), translated(), conn.transaction():
                 row = conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK | relid]).fetchone()
                 if row is None or not row[0]:
-                    break  # two would each count on a row that the other deletes
+                    break  # two concurrent compactions could each rely on a row that the other deletes
                 deleted += conn.execute(text, {**params, "part": part}).rowcount
-        with suppress(TransientError), translated(), conn.transaction():  # else the next netting does it
+        with suppress(TransientError), translated(), conn.transaction():  # otherwise the next compaction does it
             conn.execute(_WAIT)
             conn.execute(statement("release_subscribers"), {"relid": relid})
     return deleted

@@ -1,4 +1,4 @@
-"""One statement that tells what happened since a cut: which sources have changes, which stream tables were touched."""
+"""One statement that detects what happened since a cut: sources with changes, and events of stream tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DetectedChanges:
 
 
 class Detector:
-    """Asks for the same sources tick after tick, with the same text, so that the server keeps its plan."""
+    """Queries the same sources in every tick with the same text, so that the server keeps its plan."""
 
     def __init__(self, relids: Sequence[int]) -> None:
         chunks = [relids[i : i + MOST_SOURCES] for i in range(0, len(relids), MOST_SOURCES)] or [()]
@@ -38,7 +38,8 @@ class Detector:
         return len(self._statements)
 
     def look(self, conn: Connection, since: Cut) -> DetectedChanges:
-        """The cut is that of the first statement: what the others see beyond it is seen again, which does no harm."""
+        """The cut is that of the first statement: later changes that the others see are detected again, which is
+        harmless."""
         params = {"xmax": str(since.xmax), "open": [str(x) for x in since.open_xids]}
         rows = [conn.execute(text, params).fetchone() for text in self._statements]
         first = rows[0]

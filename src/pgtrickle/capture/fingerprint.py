@@ -1,8 +1,8 @@
-"""Notices what triggers do not see: partitions that come and go, columns that change, triggers that are missing.
+"""Detects what triggers do not see: attached and detached partitions, changed columns, missing triggers.
 
-Read fingerprints in the transaction that takes the cut: a write that a changed table let slip is then visible only
-together with the change. A fingerprint that is not `unchanged` against the one stored with a reader's frontier means:
-`ensure_capture`, then FULL.
+Read fingerprints in the transaction that takes the cut: a write that a changed table did not capture is then visible
+only together with the change. A fingerprint that is not `unchanged` against the one stored with a reader's frontier
+means: `ensure_capture`, then FULL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def fingerprints_for_others(conn: Connection, relids: Iterable[int]) -> dict[int
     """The same for readers in other databases.
 
     When a standby is promoted, or the server restored, transactions that such a reader has seen may be lost, and their
-    ids be given to others: then its cut means nothing any more, though it looks like one of this server. Readers in
+    ids be given to others: then its cut is invalid, although it looks like a cut of this server. Readers in
     this database have gone back with it.
     """
     found = fingerprints(conn, relids)

@@ -1,4 +1,4 @@
-"""Installs, widens and removes capture on tables, with locks that never queue writers behind us for long."""
+"""Installs, extends and removes capture on tables, with short lock timeouts so that writers do not queue for long."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def ensure_capture(
 ) -> bool:
     """Captures at least these columns of the table, its partitions and children.
 
-    True when something had to change: then the caller's cut must come after. Adding a column needs all writers out for
-    an instant, because a transaction that has fired the old function would commit rows without it. The lock is asked
-    for with a timeout of 100 ms and again with a growing pause, so that writers wait behind it no longer than that.
-    Each try is a transaction of its own, so `conn` must not be in one.
+    True when something had to change: then the caller's cut must come after. Adding a column must exclude all writers
+    for a moment, because a transaction that has fired the old function would commit rows without it. The lock is
+    requested with a timeout of 100 ms and retried with increasing pauses, so that writers wait behind it no longer than
+    that. Each try is a transaction of its own, so `conn` must not be in one.
     """
     with translated():
         _require_idle(conn)
@@ -61,14 +61,14 @@ def remove_capture(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Drops triggers, function, buffer and record. Harmless when they or the table are gone."""
+    """Drops triggers, function, buffer and record. Harmless if they or the table do not exist."""
     with translated():
         _require_idle(conn)
         _retried(lambda: _remove(conn, relid), f"removing capture of table {relid}", deadline_s, clock, sleep)
 
 
 def collect_garbage(conn: Connection) -> list[int]:
-    """Removes capture that nobody needs; tables that are busy are left for the next time. Returns what was removed."""
+    """Removes unneeded capture; busy tables are retried later. Returns what was removed."""
     with translated():
         _require_idle(conn)
         with conn.transaction():
@@ -86,7 +86,9 @@ def collect_garbage(conn: Connection) -> list[int]:
 
 def _require_idle(conn: Connection) -> None:
     if conn.info.transaction_status.name != "IDLE":
-        raise InvariantError("capture was asked for inside a transaction, which would keep its locks on source tables")
+        raise InvariantError(
+            "capture cannot be installed inside a transaction, which would hold locks on source tables"
+        )
 
 
 def _retried(
@@ -111,18 +113,18 @@ def _retried(
 def _read(conn: Connection, relid: int, attnums: Collection[int]) -> _State:
     row = conn.execute(statement("capture_state"), {"relid": relid, "attnums": sorted(set(attnums))}).fetchone()
     if row is None:
-        raise SourceChangedError(f"source table {relid} does not exist any more")
+        raise SourceChangedError(f"source table {relid} does not exist")
     table, recorded, columns, gone, buffer, source, triggers, foreign, strays, wakes = row
     if gone:
-        raise SourceChangedError(f"{table} has lost columns that are needed: attribute numbers {gone}")
+        raise SourceChangedError(f"{table} lacks columns that are needed: attribute numbers {gone}")
     if foreign:
-        raise NotDifferentiableError(f"{foreign} of {table} is not a plain table, whose changes cannot be captured")
+        raise NotDifferentiableError(f"{foreign} of {table} is not a plain table; its changes cannot be captured")
     captured = tuple(CapturedColumn(**c) for c in columns)
     return _State(table, recorded, captured, buffer, source, tuple(triggers), tuple(strays), wakes)
 
 
 def _statements(relid: int, state: _State) -> list[str]:
-    """What has to be done, in order; nothing when capture is as it should be."""
+    """The necessary statements, in order; none if capture is correct."""
     buffer, needed = buffer_name(relid), []
     if state.buffer is None:
         needed += create_buffer(relid, state.columns)
@@ -151,7 +153,7 @@ def _install(conn: Connection, relid: int, attnums: Collection[int]) -> None:
     with conn.transaction():
         conn.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_MS}ms'")
         state = _read(conn, relid, attnums)
-        # The whole family, until commit: nobody who has fired the old function is left when the new one is there.
+        # All partitions and children, until commit: when the new function exists, no transaction has fired the old one.
         conn.execute(f"LOCK TABLE {state.table} IN SHARE ROW EXCLUSIVE MODE")
         state = _read(conn, relid, attnums)
         for text in _statements(relid, state):

@@ -39,7 +39,7 @@ class CapturedColumn:
 
 
 def literal(text: str) -> str:
-    """A string constant that means the same whatever standard_conforming_strings says."""
+    """A string constant with the same meaning for every value of standard_conforming_strings."""
     quoted = text.replace("'", "''")
     return f" E'{quoted.replace(chr(92), chr(92) * 2)}'" if "\\" in text else f"'{quoted}'"
 
@@ -62,7 +62,7 @@ def create_buffer(relid: int, columns: Sequence[CapturedColumn]) -> list[str]:
     return [
         f"CREATE TABLE {buffer} ({', '.join(definitions)}) WITH (fillfactor = 100, autovacuum_vacuum_scale_factor = 0, "
         "autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_insert_threshold = -1, "
-        # truncating the file would lock writers out for a moment
+        # truncating the file would block writers for a moment
         "autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000, vacuum_truncate = off)",
         # a publication FOR ALL TABLES would otherwise forbid our DELETEs
         f"ALTER TABLE {buffer} REPLICA IDENTITY FULL",
@@ -73,7 +73,7 @@ def create_buffer(relid: int, columns: Sequence[CapturedColumn]) -> list[str]:
 def function_source(relid: int, columns: Sequence[CapturedColumn], *, wakes: bool = False) -> str:
     """The body of the capture function. It works on the source, its partitions and its children: columns go by name.
 
-    `wakes`: the commit tells the scheduler. Only where an IMMEDIATE table reads the source: transactions that notify
+    `wakes`: the commit notifies the scheduler. Only if an IMMEDIATE table reads the source: transactions that notify
     commit one after the other.
     """
     buffer = buffer_name(relid)
@@ -133,7 +133,7 @@ def create_function(relid: int, source: str) -> list[str]:
     return [
         f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
         f"AS {literal(source)}",
-        f"COMMENT ON FUNCTION {function}() IS 'Writes the changes of one table to its buffer.'",
+        f"COMMENT ON FUNCTION {function}() IS 'Writes the changes of one table to its change buffer.'",
         f"REVOKE ALL ON FUNCTION {function}() FROM PUBLIC",
     ]
 

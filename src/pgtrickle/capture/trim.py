@@ -1,6 +1,6 @@
-"""Keeps buffers short: deletes what every reader has seen, in small batches, each its own transaction.
+"""Trims buffers: deletes what every reader has read, in small batches, each in its own transaction.
 
-A buffer that stays long all the same, because some reader is slow, gets an index on xid; see capture/trigger.py for why
+A buffer that stays long because a reader is slow gets an index on xid; see capture/trigger.py for why
 not from the start.
 """
 
@@ -20,7 +20,7 @@ LONG_BUFFER_BYTES = 16 * 1024 * 1024
 
 
 def trim(conn: Connection, relid: int, *, batch_rows: int = BATCH_ROWS, max_batches: int = MAX_BATCHES) -> int:
-    """Rows deleted from one buffer; the rest waits for the next call. Rule: sql/queries/capture/trim_horizon.sql."""
+    """Rows deleted from one buffer; the rest is left to the next call. Rule: sql/queries/capture/trim_horizon.sql."""
     deleted = 0
     for _ in range(max_batches):
         with translated(), conn.transaction():
@@ -42,14 +42,14 @@ def trim_all(conn: Connection, *, batch_rows: int = BATCH_ROWS, max_batches: int
 
 
 def _filled(conn: Connection, relids: Sequence[int]) -> list[int]:
-    """Those whose buffers are not empty: of many sources few are, and one statement finds them."""
+    """Sources whose buffers are not empty, found by one statement."""
     arms = [f"SELECT {r:d}::int8 WHERE EXISTS (SELECT FROM {buffer_name(r)})" for r in relids]
     with translated():
         return [row[0] for row in conn.execute(" UNION ALL ".join(arms)).fetchall()]
 
 
 def long_buffers(conn: Connection, *, long_bytes: int = LONG_BUFFER_BYTES) -> list[tuple[int, bool]]:
-    """Sources whose buffers want an index, and whether an invalid one has to go first."""
+    """Sources whose buffers need an index, and whether an invalid one must be dropped first."""
     with translated():
         rows = conn.execute(statement("long_buffers"), {"long_bytes": long_bytes}).fetchall()
     return [(relid, invalid) for relid, invalid in rows]
@@ -62,7 +62,7 @@ def index_long_buffers(
     bounded: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> list[int]:
     """Sources whose buffers got their index. Blocks no writer; `conn` is in autocommit mode and may wait for old
-    transactions: `bounded` cancels what runs too long inside of it. (These statements take no timeout with them:
+    transactions: `bounded` cancels what runs too long inside it. (These statements cannot set a timeout:
     they refuse to be in a transaction, and the session may be a pooler's.)
     """
     indexed = []
@@ -74,7 +74,7 @@ def index_long_buffers(
                     outside(conn, f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
                 outside(conn, f"CREATE INDEX CONCURRENTLY changes_{relid:d}_xid ON {buffer_name(relid)} (xid)")
         except TransientError:
-            continue  # what is left of it is invalid, and found the next time
+            continue  # it leaves an invalid index, which is found the next time
         indexed.append(relid)
     return indexed
 

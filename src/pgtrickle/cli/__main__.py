@@ -1,4 +1,4 @@
-"""`python -m pgtrickle.cli`: how our own processes start one another, whatever PATH says."""
+"""`python -m pgtrickle.cli`: how pgtrickle starts its own processes, independent of PATH."""
 
 from pgtrickle.cli import main
 

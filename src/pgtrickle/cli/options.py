@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Options:
-    """What stands before the command's name."""
+    """The global options, which precede the name of the command."""
 
     config: Path | None = None
     profile: str | None = None
     flags: dict[str, object] = field(default_factory=dict)
 
     def sources(self, **flags: object) -> Sources:
-        """Everything but what databases say; a flag that is None was not given."""
+        """All sources except databases; a flag that is None was not given."""
         return Sources(
             flags={**self.flags, **{name: value for name, value in flags.items() if value is not None}},
             profile=self.profile,
@@ -34,7 +34,7 @@ class Options:
         )
 
     def load(self, connection: Connection | None = None, **flags: object) -> Loaded:
-        """All sources merged; what a database says itself only when there is a connection to it."""
+        """All sources merged; the settings of a database only if there is a connection to it."""
         sources = self.sources(**flags)
         if connection is None:
             return sources.load()
@@ -61,3 +61,6 @@ def parse_assignments(pairs: list[str]) -> dict[str, object]:
             raise ConfigError(f"--set {pair} has no value", hint="write --set name=value")
         flags[name.strip()] = value.strip()
     return flags
+
+
+options = Options()

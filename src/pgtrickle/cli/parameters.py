@@ -17,13 +17,22 @@ Server = Annotated[
 ]
 Others = Annotated[
     list[str] | None,
-    typer.Option("--other-server", help="A server of the fleet whose tables are read as well.", metavar="DSN"),
+    typer.Option("--other-server", help="Another server of the fleet; repeat for several.", metavar="DSN"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+
+Databases = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--database",
+        help="A database name or a glob; repeat for several. Default: the database of the DSN.",
+        metavar="NAME",
+    ),
+]
 
 
 def require_installed(server: str) -> None:
-    """One clear line where pgtrickle is not installed, or not for this role."""
+    """Raises an error with a hint if pgtrickle is not installed, or this role may not use it."""
     from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.db.install import installed_version
     from pgtrickle.errors import ConfigError

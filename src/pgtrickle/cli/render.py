@@ -1,4 +1,4 @@
-"""Tables and lines for people."""
+"""Text output of commands: tables and lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECRET = re.compile(r"secret|password|token|access[.]?key|credential", re.IGNOR
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A sign of life where a person waits; nothing where a machine reads."""
+    """Shows progress on a terminal, and nothing elsewhere."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -45,7 +45,7 @@ def cell(value: Any) -> str:
 
 
 def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
-    """Every setting with value, origin and description, then names that nobody knows; `problem` says what is wrong."""
+    """Every setting with value, origin and description, then unknown names; `problem` describes an invalid value."""
     problems = {problem.name: problem for problem in loaded.problems}
     rows = []
     for described in describe():
@@ -63,51 +63,51 @@ def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
 
 
 def _without_secrets(value: Any) -> Any:
-    """Tokens in URLs, and what Spark itself would not show of its settings."""
+    """Without tokens in URLs and without the settings that Spark itself redacts."""
     if isinstance(value, Mapping):
         return {key: "***" if _SECRET.search(key) else _without_secrets(text) for key, text in value.items()}
     return redact(value) if isinstance(value, str) else value
 
 
 def budget_lines(budget: Budget) -> Iterator[str]:
-    """Worker budget: the parts and their sum, then what each database may take of it."""
+    """The resource budget: the parts and their sum, then the maximum of each database."""
     rows = [(f"{part.name} x{part.count}" if part.count != 1 else part.name, part.cost) for part in budget.parts]
     rows.append(("total", budget.total))
     rows += [(f"{share.database}: scheduler, up to {share.workers} workers", share.cost) for share in budget.shares]
     width = max(len(name) for name, _ in rows)
-    yield f"{'budget, at most':{width}}  processes  connections     MiB"
+    yield f"{'budget (maximum)':{width}}  processes  connections     MiB"
     for name, cost in rows:
         yield f"{name:{width}}  {cost.processes:9}  {cost.connections:11}  {cost.mib:6}"
 
 
 def installation_lines(found: Installation) -> Iterator[str]:
-    """Whose it is now, and what is left to the DBA, as statements that can be copied."""
+    """The owner, and the remaining steps for the DBA as SQL statements."""
     if found.is_service:
-        yield f"It belongs to role {found.role}, which is no superuser; pgtrickle run works as it"
+        yield f"Owner: role {found.role} (not a superuser); pgtrickle run uses this role"
     lines = list(found.needed)
     if found.is_service and not found.can_log_in:
-        lines.append(f"ALTER ROLE {found.quoted} LOGIN PASSWORD '...';  -- for pgtrickle run to connect as it")
+        lines.append(f"ALTER ROLE {found.quoted} LOGIN PASSWORD '...';  -- so that pgtrickle run can connect as it")
     if lines:
-        yield "Left to do for the DBA:"
+        yield "To do for the DBA:"
         yield from (f"  {line}" for line in lines)
     if found.suggested:
-        yield "For stream tables over these schemas (run those that you want):"
+        yield "Optional, for stream tables over these schemas:"
         yield from (f"  {line}" for line in found.suggested[:MOST_SUGGESTED])
         if len(found.suggested) > MOST_SUGGESTED:
             yield f"  and {len(found.suggested) - MOST_SUGGESTED} more: see docs/howto/roles.md"
     if found.is_service:
-        yield "For each role that is to define stream tables:"
+        yield "For each role that defines stream tables:"
         yield "  GRANT USAGE ON SCHEMA pgtrickle TO role;"
-        yield f"  GRANT role TO {found.quoted};  -- lets its queries use its own functions and types: they run as it"
+        yield f"  GRANT role TO {found.quoted};  -- its queries may then use its own functions and types"
 
 
 def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool) -> None:
-    """One line per stream table; below them what is wrong."""
-    columns = ["stream table", "status", "mode", "schedule", "age of content", "last refresh"]
+    """One line per stream table, followed by problems."""
+    columns = ["stream table", "status", "mode", "schedule", "content age", "last refresh"]
     shown = [
         [
             row["name"],
-            row["status"] if row["is_populated"] or row["status"] != "INITIALIZING" else "not loaded yet",
+            row["status"] if row["is_populated"] or row["status"] != "INITIALIZING" else "not loaded",
             row["effective_refresh_mode"],
             row["schedule"],
             _duration(row["staleness"]),
@@ -120,9 +120,9 @@ def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool) -> None:
     lines = [f"{row['name']}: FULL, because {row['mode_reason']}" for row in rows if row["mode_reason"]]
     lines += [f"{row['name']}: {row['last_error_message']}" for row in rows if row["last_error_message"]]
     if not served:
-        lines.append("no scheduler is connected to this database: start pgtrickle run")
+        lines.append("no scheduler is connected to this database (hint: start pgtrickle run)")
     if not rows:
-        lines.insert(0, "there is no stream table yet: SELECT pgtrickle.create_stream_table(name, query)")
+        lines.insert(0, "no stream tables (hint: SELECT pgtrickle.create_stream_table(name, query))")
     for line in lines:
         typer.echo(" ".join(line.split()))
 

@@ -1,4 +1,4 @@
-"""The only door to PostgreSQL: connections, error translation, installed objects. Nothing else imports the driver."""
+"""Access to PostgreSQL: connections, error translation, installed objects. No other package imports the driver."""
 
 from pgtrickle.db.connect import Connection, connect, outside, translate, translated
 from pgtrickle.db.install import SCHEMA_VERSION, install, installed_version, uninstall

@@ -1,7 +1,7 @@
 """Lists as array parameters, written as PostgreSQL reads them.
 
-The driver looks through each list for the narrowest type, and takes several microseconds per value; a wave sends tens
-of thousands. The type is not said here: each statement of ours casts its arrays. So a statement is also the same to the
+The driver searches each list for the narrowest type, which takes several microseconds per value; a wave sends tens
+of thousands. We send no type: each of our statements casts its arrays. A statement is therefore also the same to the
 server whatever the values are, and is prepared once, not once for each width of its numbers.
 """
 
@@ -23,7 +23,7 @@ def literal(values: Sequence[Any]) -> str:
     """The text of an array of plain values; None is NULL."""
     kinds = set(map(type, values))
     if kinds == {str}:
-        # All at once. Parted by a character that no text of PostgreSQL's has; where one has it, one by one.
+        # All values at once, separated by a character that PostgreSQL's texts do not contain; otherwise one by one.
         text = "\x00".join(values)
         if text.count("\x00") == len(values) - 1:
             if "\\" in text or '"' in text:

@@ -1,8 +1,8 @@
-"""Runs code that we do not trust: as its author, in a session for that alone, and nothing after it.
+"""Runs untrusted code: as its author, in a session that is used only for this and then closed.
 
-SET ROLE is no boundary, because what runs under it may RESET ROLE. Inside a SECURITY DEFINER function PostgreSQL
+SET ROLE is no security boundary, because code may RESET ROLE. Inside a SECURITY DEFINER function PostgreSQL
 refuses that, so a temporary function that belongs to the author evaluates the author's statement. What it leaves in the
-session (settings, prepared statements, open cursors, deferred triggers, LISTEN) would be ours to run into: so it is
+session (settings, prepared statements, open cursors, deferred triggers, LISTEN) could affect later statements: so it is
 called once, nothing is ever committed, and then the session is closed (ADR 22).
 """
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What only we may read, as a temporary table that the author may read."""
+    """Private data as a temporary table that the author may read."""
 
     name: str
     query: str
@@ -60,7 +60,7 @@ class AuthorSession:
         look: Callable[[Rows], None] | None = None,
     ) -> Rows:
         """`types`: of the columns, names of built-in types. `first`: statements that go before it. `path`: the
-        search_path that names are found along, if not ours."""
+        search_path for resolving names, if not ours."""
         self._spend()
         first = [*first, *([] if path is None else [self._set_path(path)])]
         text = f"SELECT * FROM pg_temp.__pgt_run($1, $2, $3) AS r({_columns(types)})"
@@ -86,7 +86,7 @@ class AuthorSession:
     def look_at(self, query: str, view: str, path: str = SAFE_PATH) -> Connection:
         """The session after a temporary view over the query was made in it, which runs the author's code, too:
         constants of arrays and composite types are checked against the domains in them. For reading catalogs and
-        nothing else, with settings of ours again. `path`: the search_path that the query's names are found along."""
+        nothing else, with our own settings again. `path`: the search_path for resolving names of the query."""
         self._spend()
         first = [self._set_path(path), f"CREATE TEMPORARY VIEW {view} AS {query}"]
         text = f"SELECT * FROM pg_temp.__pgt_run($1, $2, 'SELECT 1') AS r({_columns(['int4'])})"
@@ -100,7 +100,7 @@ class AuthorSession:
 
     def _spend(self) -> None:
         if self._is_spent:
-            raise InvariantError("a session in which an author's code has run is not used again")
+            raise InvariantError("a session that has run an author's code cannot be reused")
         self._is_spent = True
 
 
@@ -113,7 +113,7 @@ def as_author(
     copies: Sequence[Copy] = (),
     may_write: bool = False,
 ) -> Iterator[AuthorSession]:
-    """A session at the place (and snapshot) that another one has handed over. `copies` are made first, with our rights;
+    """A session at the server (and snapshot) of another one. `copies` are created first, with our privileges;
     `settings`: those of the author that matter. `may_write`: for temporary objects; nothing of it stays."""
     conn = connect_again(place, role="author")
     try:
@@ -133,14 +133,14 @@ def as_author(
 
 
 def set_local(conn: Connection, settings: Mapping[str, str]) -> None:
-    """For the transaction. The path is the one that REFRESH MATERIALIZED VIEW has, whatever the settings say."""
+    """For the transaction. The search_path is that of REFRESH MATERIALIZED VIEW, independent of the settings."""
     wanted = {**{name: value for name, value in settings.items() if name != "search_path"}, "search_path": SAFE_PATH}
     calls = ", ".join("pg_catalog.set_config(%s, %s, true)" for _ in wanted)
     conn.execute(f"SELECT {calls}", [item for pair in wanted.items() for item in pair])
 
 
 def _make_functions(conn: Connection, author: str) -> None:
-    """They belong to the author: so the role is taken for a moment, in which nothing of the author's runs."""
+    """The author owns them: so we SET ROLE for a moment, in which no code of the author runs."""
     row = conn.execute("SELECT pg_catalog.current_setting('role'), current_user").fetchone()
     assert row is not None
     role, own = row
@@ -149,7 +149,7 @@ def _make_functions(conn: Connection, author: str) -> None:
         conn.execute(become, (author,))
     except psycopg.errors.InsufficientPrivilege as error:
         raise ConfigError(
-            f"{own} may not act as {author}, whose functions the query calls",
+            f"{own} may not SET ROLE to {author}, whose functions the query calls",
             hint=f"GRANT {quote_ident(author)} TO {quote_ident(own)}",
         ) from error
     for name, arguments in (("run", "text, text[], text"), ("describe", "text, text")):
@@ -163,8 +163,8 @@ def _columns(types: Sequence[str]) -> str:
 
 
 def _end(conn: Connection, *, is_pooled: bool) -> None:
-    """Without a commit, ever: deferred triggers and cursors WITH HOLD would run then, as us. Behind a pooler the
-    server's session would go on to others, so it is ended there."""
+    """Never commits: deferred triggers and cursors WITH HOLD would run then, as us. Behind a pooler the
+    server session would be reused by other clients, so it is terminated."""
     try:
         if is_pooled and not conn.closed:
             conn.execute("ROLLBACK TO SAVEPOINT __pgt_before")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReadPoint:
-    """Where and when a read transaction stands."""
+    """The database and the snapshot of a read transaction."""
 
     cut: Cut
     instance: Instance
@@ -52,7 +52,7 @@ def load_stream_tables(conn: Connection, ids: Sequence[int] | None = None) -> li
 
 
 def load_mirrors(conn: Connection, origins: Sequence[str]) -> list[StreamTable]:
-    """Those of these origins (their keys) that are to be kept."""
+    """Of these origins (keys), those that still have mirrors."""
     text = (
         f"{statement('stream_tables')} WHERE st.status IN ('INITIALIZING', 'ACTIVE') AND st.pgt_id IN (SELECT m.pgt_id "
         "FROM pgtrickle.pgt_mirrors AS m WHERE m.origin_key = ANY (%(keys)s::text[])) ORDER BY st.pgt_id"
@@ -86,7 +86,7 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
 
 
 def is_keeper(conn: Connection) -> bool:
-    """Whether the session has the rights of the role that installed pgtrickle."""
+    """Whether the session has the privileges of the role that installed pgtrickle."""
     row = conn.execute(
         "SELECT pg_catalog.pg_has_role(p.proowner, 'USAGE') FROM pg_catalog.pg_proc AS p "
         "WHERE p.oid = 'pgtrickle._register'::pg_catalog.regproc"
@@ -95,7 +95,7 @@ def is_keeper(conn: Connection) -> bool:
 
 
 def relations(conn: Connection, relids: Collection[int]) -> list[Relation]:
-    """Those of them that there are, in any order."""
+    """Those that exist, in any order."""
     rows = conn.execute(statement("relations"), {"relids": list(relids)}).fetchall()
     return [_relation(row) for row in rows]
 
@@ -114,7 +114,7 @@ def find_relation(conn: Connection, schema: str, name: str) -> Relation:
     ).fetchone()
     found = relations(conn, [row[0]]) if row is not None and row[0] is not None else []
     if not found:
-        raise SourceChangedError(f"relation {schema}.{name} does not exist any more")
+        raise SourceChangedError(f"relation {schema}.{name} does not exist")
     return found[0]
 
 

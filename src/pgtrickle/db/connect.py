@@ -1,8 +1,8 @@
 """Connections with pinned settings, and the one place that turns SQLSTATEs into our errors.
 
 Settings are pinned after connecting, not by the `options` startup parameter, which poolers refuse: for the session, or
-for each transaction where the session is not ours (db/pooled.py). Only where a time-out of the role or the database is
-so short that it ends the pinning itself, it has to be switched off there.
+for each transaction behind a pooler (db/pooled.py). Only if a timeout of the role or the database is
+so short that it cancels the pinning itself, it must be disabled there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pgtrickle.errors import (
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-# What is between us and the server; the values of connection_pooler_mode.
+# The type of pooler between us and the server: the values of connection_pooler_mode.
 OFF, SESSION, TRANSACTION = "off", "session", "transaction"
 _KINDS: Mapping[str, type[Connection]] = {
     OFF: OwnSession,
@@ -69,14 +69,14 @@ _PINNED: tuple[tuple[str, str, int], ...] = (
 # For sessions that run the same statements with a few values each time: planned once, as if for ten values. The server
 # would otherwise plan each of them five times first, which takes longer than to run it.
 PLANS_KEPT = {"plan_cache_mode": "force_generic_plan"}
-MOST_PLANNED_AHEAD = 256  # values of an array; more are worth a plan of their own
+MOST_PLANNED_AHEAD = 256  # values of an array; a longer array gets its own plan
 
 _DECODER = JSONDecoder()
 _TIMED_OUT = {"57014": "-c statement_timeout=0", "25P04": "-c transaction_timeout=0"}
-_SHORT_MS = 200  # each transaction behind a pooler begins with our settings, and has to get so far
+_SHORT_MS = 200  # each transaction behind a pooler begins with our settings, and must reach that point
 
 
-# Where the objects of pgtrickle belong to a service role that this session may take, it works as that role: what a
+# If the objects of pgtrickle belong to a service role to which this session may SET ROLE, it does: what a
 # superuser's session runs by mistake, or is made to run, has the service role's privileges only.
 _SERVICE_ROLE = """
     SELECT r.rolname
@@ -96,11 +96,11 @@ def connect(
     pins: Mapping[str, str] | None = None,
     as_service: bool = True,
 ) -> Connection:
-    """A session of ours. `role` is what it is for (scheduler, pipeline...) and shows in application_name.
+    """A session of pgtrickle. `role` is its purpose (scheduler, pipeline...), shown in application_name.
 
-    `pooler`: what is in between. TRANSACTION is right in any case and takes some microseconds more per transaction: for
-    whoever does not know. `pins`: further settings of this session, or other values than the usual. `as_service`: as
-    the service role where there is one that we may become; otherwise as whom the DSN names, as authors do.
+    `pooler`: the type of pooler. TRANSACTION always works and costs some microseconds per transaction: for
+    callers that do not know the mode. `pins`: additional or different settings of this session. `as_service`: as
+    the service role if we may SET ROLE to it; otherwise as the role of the DSN, like authors.
     """
     with translated():
         try:
@@ -108,7 +108,7 @@ def connect(
         except psycopg.ProgrammingError as error:
             reason = " ".join(str(error).split())
             raise ConfigError(
-                f"this is no connection string: {reason}", hint="write postgresql://user@host/database"
+                f"invalid connection string: {reason}", hint="write postgresql://user@host/database"
             ) from None
         for _ in _TIMED_OUT:
             try:
@@ -122,7 +122,7 @@ def connect(
 
 
 def _json(data: str | bytes) -> Any:
-    """Without a look at how the bytes are encoded, which takes as long as to read them."""
+    """Without checking the encoding of the bytes, which takes as long as reading them."""
     return _DECODER.decode(data if isinstance(data, str) else data.decode())
 
 
@@ -172,7 +172,7 @@ def _connect(
 
 
 def _check_time_outs(conn: PooledConnection) -> None:
-    """Raises what the server would raise sooner or later."""
+    """Raises the error that the server would raise later."""
     names = "('statement_timeout'), ('transaction_timeout')"
     text = f"SELECT pg_catalog.current_setting(n, true) FROM (VALUES {names}) AS names (n)"
     errors: tuple[type[psycopg.Error], ...] = (psycopg.errors.QueryCanceled, psycopg.errors.TransactionTimeout)
@@ -187,12 +187,12 @@ def pooler_of(conn: Connection) -> str:
 
 
 def backend_pid(conn: Connection) -> int | None:
-    """As in pg_stat_activity. A transaction pooler's clients have none of their own."""
+    """As in pg_stat_activity. Clients of a transaction pooler have no backend of their own."""
     return None if isinstance(conn, PooledConnection) else conn.info.backend_pid
 
 
 def cut_off(conn: Connection) -> None:
-    """Ends a session whose server does not answer. Whichever thread waits for it gets an error that will go away."""
+    """Closes a session whose server does not answer. The thread that waits for it gets a transient error."""
     try:
         with socket.socket(fileno=os.dup(conn.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
@@ -215,8 +215,8 @@ def plan_for_many(conn: Connection) -> None:
 
 
 def outside(conn: Connection, text: str) -> None:
-    """A statement that refuses to be in a transaction, as CREATE INDEX CONCURRENTLY does. `conn` is in autocommit
-    mode; behind a transaction pooler the settings are those that the session happens to have."""
+    """A statement that cannot run in a transaction, such as CREATE INDEX CONCURRENTLY. `conn` is in autocommit
+    mode; behind a transaction pooler the current settings of the session apply."""
     if isinstance(conn, PooledConnection):
         conn.outside(text)
     else:
@@ -247,19 +247,19 @@ _TRANSIENT = frozenset(
     }
 )
 _TRANSIENT_CLASSES = ("08", "53", "58")
-# internal errors that mean "somebody ran DDL at this very moment"
+# internal errors that mean "concurrent DDL"
 _RACES = ("tuple concurrently", "cache lookup failed", "could not open relation", "cached plan must not change")
 
 
 def translate(exc: psycopg.Error) -> PgtrickleError:
-    """The error of ours for a driver error; who has to act follows from its SQLSTATE alone."""
+    """Our error for a driver error; the class follows from its SQLSTATE alone."""
     state = exc.sqlstate
     diag = exc.diag
     message = " ".join((diag.message_primary or str(exc) or type(exc).__name__).split())
     hint = diag.message_hint
     kind: type[PgtrickleError]
     if state is None:
-        # No answer from a server: refused, lost, or our own misuse of the driver.
+        # No answer from a server: refused, lost, or misuse of the driver.
         lost = isinstance(exc, psycopg.OperationalError | psycopg.InterfaceError)
         kind = TransientError if lost else InvariantError
         if "password authentication failed" in message or "no password supplied" in message:
@@ -286,7 +286,7 @@ def translate(exc: psycopg.Error) -> PgtrickleError:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Driver errors that leave this block are ours."""
+    """Translates driver errors that leave this block."""
     try:
         yield
     except psycopg.Error as exc:

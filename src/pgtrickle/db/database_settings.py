@@ -1,4 +1,4 @@
-"""The settings of one database: what it says itself, under what pgtrickle was started with."""
+"""The settings of one database: its own values, overridden by the configuration of pgtrickle."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 
 def current_settings(connection: Connection) -> dict[str, tuple[str, str]]:
-    """(value, origin) of what the database says, as a session has it that begins now; `connection` is such a one."""
+    """(value, origin) of the settings in the database, as a new session sees them; `connection` is a new session."""
     return read_settings(connection, options=has_options(connection), further=names_in_files(connection)).winners()
 
 
 def find_pooler(dsn: str, sources: Sources) -> str:
-    """connection_pooler_mode of a database, asked in a way that is right behind any pooler."""
+    """connection_pooler_mode of a database, queried in a way that works behind any pooler."""
     given = sources.load()
     if given.origins["connection_pooler_mode"] != "default":
         return given.settings.connection_pooler_mode
@@ -34,12 +34,12 @@ def find_pooler(dsn: str, sources: Sources) -> str:
 
 
 def report(loaded: Loaded, *, database: str, before: Loaded | None = None) -> None:
-    """Logs what is wrong in a database's settings, once, and what has changed."""
+    """Logs invalid settings of a database once, and changed settings."""
     known = set(before.problems) if before is not None else set()
     for problem in loaded.problems:
         if problem not in known:
             log.warning(
-                "A setting of the database is not used",
+                "An invalid setting of the database was ignored",
                 extra=event(SETTING_REFUSED, database=database, name=problem.name, detail=problem.message),
             )
     if before is None:
@@ -48,7 +48,7 @@ def report(loaded: Loaded, *, database: str, before: Loaded | None = None) -> No
         value, old = getattr(loaded.settings, name), getattr(before.settings, name)
         if value != old:
             log.info(
-                "A setting has changed",
+                "A setting was changed",
                 extra=event(
                     SETTING_CHANGED, database=database, name=name, value=value, old=old, origin=loaded.origins[name]
                 ),
@@ -56,11 +56,11 @@ def report(loaded: Loaded, *, database: str, before: Loaded | None = None) -> No
 
 
 class SettingsWatch:
-    """Notices changed settings from a session that stays open: one cheap statement per look.
+    """Detects changed settings from a session that stays open, by one cheap statement per check.
 
-    A session goes on seeing what was stored for it when it began. What is stored now is read from the catalog instead.
-    When something stored is taken away, the server's own value comes back, and only another session can tell it: one is
-    opened for that moment, and again whenever the server's files are read anew.
+    A session keeps the values that were stored when it began. Current values are read from the catalog instead.
+    When a stored value is removed, the server's own value applies, and only a new session shows it: one is
+    opened for this, and whenever the server's configuration files are reloaded.
     """
 
     def __init__(self, database: str, sources: Sources, connect: Callable[[], Connection]) -> None:
@@ -100,19 +100,19 @@ class SettingsWatch:
         return self.loaded
 
     def _latest(self, said: StoredSettings) -> StoredSettings:
-        """Behind a pooler each look may be another session's, and an older one may still have what was stored when it
-        began. The server's own values are those of the latest that was seen, so that they do not go to and fro."""
+        """Behind a pooler each check may use another session, and an older one may still have the values that were
+        stored when it began. The server's own values are those of the latest session, so that they do not alternate."""
         if self._seen is None or said.as_of >= self._seen.as_of:
             self._seen = said
             return said
         return said.with_server(frozenset(said.values) | frozenset(self._seen.values), self._seen)
 
     def _ask(self, hidden: frozenset[str], files_read_at: str) -> StoredSettings:
-        """What a new session sees, kept while it cannot have changed."""
+        """What a new session sees, cached while it cannot have changed."""
         if self._asked is not None and self._asked[:2] == (hidden, files_read_at):
             return self._asked[2]
         with self.connect() as fresh:
             other = read_settings(fresh, options=False)
-        # Stored again this moment: then this is not the server's own value, and good for one look only.
+        # Stored again in between: then this is not the server's own value, and valid for one check only.
         self._asked = None if hidden & other.stored() else (hidden, files_read_at, other)
         return other

@@ -28,23 +28,23 @@ def server_label(dsn: str) -> str:
 
 
 def origin_dsn(own: str, servers: Iterable[str], server: str, database: str) -> str:
-    """How to reach a database of the fleet by what a catalog says of it; `server` is empty for the one of `own`."""
+    """The DSN of a database of the fleet that a catalog names; `server` is empty for the server of `own`."""
     if not server or server == server_label(own):
         return in_database(own, database)
     for dsn in servers:
         if server_label(dsn) == server:
             return in_database(dsn, database)
-    raise ConfigError(f"server {server} is not one of this fleet", hint="start pgtrickle run with --server for it")
+    raise ConfigError(f"server {server} does not belong to this fleet", hint="start pgtrickle run with --server for it")
 
 
 def databases(conn: Connection, dsn: str) -> list[str]:
-    """Databases that we may enter and that hold our catalog."""
+    """Databases to which we may connect and that have our catalog."""
     rows = conn.execute(statement("databases")).fetchall()
     return [name for _, name, _ in rows if is_installed(in_database(dsn, name))]
 
 
 def is_installed(dsn: str) -> bool:
-    """Whether the database answers, lets us in and holds our catalog."""
+    """Whether the database accepts our connection and has our catalog."""
     try:
         with connect(dsn, role="probe", pooler=TRANSACTION) as conn, translated():
             row = conn.execute(statement("is_installed")).fetchone()

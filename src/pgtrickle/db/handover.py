@@ -1,4 +1,4 @@
-"""What another process needs to read and write in a session's place: where it stands, its settings, its snapshot.
+"""What another process needs to continue a session's work: server, settings, snapshot.
 
 The executors of a bulk load are such processes. The address comes from the open connection, not from the DSN that made
 it: environment variables, password files and services of this machine are not on theirs.
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 _HERE_ONLY = ("passfile", "service", "servicefile", "application_name", "connect_timeout")
-# Who waits for a lock behind DDL that waits for the session which handed over waits for itself, unseen by PostgreSQL.
+# A lock wait behind DDL that waits for the original session would be a deadlock that PostgreSQL cannot detect.
 LOCK_TIMEOUT_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """`server`: when the server was started, to the microsecond; another one at the same address is found out."""
+    """`server`: start time of the server, to the microsecond; detects another server at the same address."""
 
     dsn: str = field(repr=False)
     server: str
@@ -62,7 +62,7 @@ def hand_over(conn: Connection, *, snapshot: bool = True) -> Handover:
 
 
 def take_over(handover: Handover, *, role: str, in_snapshot: bool) -> Connection:
-    """A session like the one that handed over; `in_snapshot`: in a read-only transaction that sees what it sees.
+    """A session like the original one; `in_snapshot`: in a read-only transaction with its snapshot.
 
     Otherwise in a transaction of its own.
     """
@@ -80,7 +80,7 @@ def take_over(handover: Handover, *, role: str, in_snapshot: bool) -> Connection
 
 
 def connect_again(handover: Handover, *, role: str, pins: Mapping[str, str] | None = None) -> Connection:
-    """A session like the one that handed over, in no transaction yet."""
+    """A session like the original one, not in a transaction."""
     settings = {**handover.settings, "lock_timeout": str(LOCK_TIMEOUT_MS), **(pins or {})}
     conn = connect(handover.dsn, role=role, autocommit=True, pooler=handover.pooler, pins=settings)
     try:

@@ -1,4 +1,4 @@
-"""Puts our schemas, catalog and functions into a database, and takes them out again. No extension, no superuser.
+"""Installs and removes our schemas, catalog and functions. Needs no extension and no superuser.
 
 Catalog tables are created once; functions are replaced at every install.
 """
@@ -18,7 +18,7 @@ from pgtrickle.settings import ALIASES, describe
 
 SCHEMA_VERSION = 1
 INSTALL_LOCK = 0x70677472  # "pgtr"
-SCHEDULER_LOCK = 0x7067_7363  # "pgsc": one active scheduler per database, whoever started it
+SCHEDULER_LOCK = 0x7067_7363  # "pgsc": one active scheduler per database
 _TURN_OUT_SECONDS = 10.0
 
 
@@ -42,7 +42,7 @@ def installed_version(conn: Connection) -> int | None:
 def install(conn: Connection, *, as_role: str | None = None) -> None:
     """Installs or upgrades, in one transaction; repeating it is harmless.
 
-    As the role of the session, which then owns all of it, or as one that it may become: see db/service.py.
+    As the role of the session, which then owns all objects, or as a service role: see db/service.py.
     """
     with translated(), conn.transaction(), become(conn, as_role):
         conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
@@ -99,9 +99,9 @@ def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
 
 
 def _terminate_backends(conn: Connection) -> None:
-    """Ends the control plane's sessions and keeps its next scheduler waiting until we commit.
+    """Terminates the sessions of the control plane and blocks its next scheduler until we commit.
 
-    It uses in many orders what is dropped here in one: otherwise one of us would be the victim of a deadlock.
+    It locks objects in other orders than they are dropped here: otherwise deadlocks could occur.
     """
     deadline = time.monotonic() + _TURN_OUT_SECONDS
     while time.monotonic() < deadline:

@@ -167,7 +167,7 @@ class PooledCursor(psycopg.Cursor[tuple[Any, ...]]):
         binary: bool | None = None,
     ) -> Self:
         if isinstance(query, str) and _STAYS.match(query):
-            raise InvariantError(f"this would stay in a session that is not ours: {query[:60]}")
+            raise InvariantError(f"this would change a session of the pooler: {query[:60]}")
         conn = self._pooled
         if not conn.is_idle:
             return super().execute(query, params, prepare=prepare, binary=binary)

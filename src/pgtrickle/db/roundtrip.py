@@ -141,7 +141,7 @@ def run_queries(conn: psycopg.Connection[Any], asks: Sequence[Query], *, apart: 
         return []
     pgconn = conn.pgconn
     if pgconn.transaction_status != TransactionStatus.INTRANS:
-        raise InvariantError("statements are sent together outside a transaction")
+        raise InvariantError("a batch of statements was sent outside a transaction")
     own = conn if isinstance(conn, OwnSession) else None
     pgconn.enter_pipeline_mode()
     try:

@@ -63,7 +63,7 @@ def install_as_service(conn: Connection, service_role: str | None = None) -> Ins
             if roles.service_is_super:
                 raise ConfigError(
                     f"{target} is a superuser, which a service role must not be",
-                    hint="name a role of its own: --service-role",
+                    hint="name another role with --service-role",
                 )
             is_service = target != roles.me
             if is_service:
@@ -105,18 +105,18 @@ def _choose(roles: _Roles, asked: str | None) -> str:
             # Whoever may create schemas can take ours; a superuser's sessions would then work as that role.
             raise ConfigError(
                 f"schema pgtrickle belongs to {roles.owner}",
-                hint=f"if that is the service role: --service-role {roles.owner}; otherwise drop the schema first",
+                hint=f"if this is the service role, use --service-role {roles.owner}; otherwise drop the schema first",
             )
         if asked is None or asked == roles.owner or roles.is_super:
             return asked or roles.owner
         raise ConfigError(
-            f"pgtrickle belongs to {roles.owner} here, not to {asked}",
-            hint="a superuser can hand it over: pgtrickle install --service-role",
+            f"pgtrickle in this database belongs to {roles.owner}, not to {asked}",
+            hint="a superuser can transfer it: pgtrickle install --service-role",
         )
     if roles.owner is not None and not roles.is_super:
         raise ConfigError(
             f"pgtrickle was installed by superuser {roles.owner}",
-            hint="run pgtrickle install as a superuser: it hands over to a service role",
+            hint="run pgtrickle install as a superuser, which transfers ownership to a service role",
         )
     return asked or (DEFAULT_SERVICE_ROLE if roles.is_super else roles.me)
 
@@ -132,9 +132,14 @@ def _prepare_role(conn: Connection, roles: _Roles, target: str) -> None:
             )
         conn.execute(f"CREATE ROLE {name} NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS")
     if not roles.is_super and not _roles(conn, target).may_become:
-        _try(conn, f"GRANT {name} TO {me}", f"{roles.me} cannot become {target}", f"GRANT {name} TO {me}")
+        _try(conn, f"GRANT {name} TO {me}", f"{roles.me} may not SET ROLE to {target}", f"GRANT {name} TO {me}")
         if not _roles(conn, target).may_become:  # from 16 on being a member and becoming it are two things
-            _try(conn, f"GRANT {name} TO {me} WITH SET TRUE", f"{roles.me} cannot become {target}", "GRANT it WITH SET")
+            _try(
+                conn,
+                f"GRANT {name} TO {me} WITH SET TRUE",
+                f"{roles.me} may not SET ROLE to {target}",
+                "GRANT it WITH SET",
+            )
     if not _roles(conn, target).may_create:
         row = conn.execute("SELECT pg_catalog.quote_ident(pg_catalog.current_database())").fetchone()
         grant = f"GRANT CREATE ON DATABASE {row[0] if row else ''} TO {name}"
@@ -166,8 +171,8 @@ def _hand_over(conn: Connection, roles: _Roles, target: str) -> None:
     if lacks:
         missing = () if roles.exists else (f"CREATE ROLE {quote_ident(target)};",)
         raise ConfigError(
-            f"nothing was changed: as role {target} the stream tables here could not read or capture their sources",
-            hint=f"run this first, then install again: {' '.join((*missing, *lacks))}",
+            f"nothing was changed: role {target} lacks privileges to read or capture sources of existing stream tables",
+            hint=f"run these statements first, then install again: {' '.join((*missing, *lacks))}",
         )
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -193,6 +198,6 @@ def _hand_over(conn: Connection, roles: _Roles, target: str) -> None:
             if time.monotonic() > deadline:
                 raise TransientError(
                     f"objects of pgtrickle are in use: {translate(error).message}",
-                    hint="try again when no long transaction writes to sources of stream tables",
+                    hint="try again when no long transaction writes to a source",
                 ) from error
         time.sleep(0.1)

@@ -1,12 +1,16 @@
-"""Compiles stream tables: parse, differentiate, ask PostgreSQL for types, describe the result for people."""
+"""Compiles stream tables. PASSES is the compiler on one screen: from PostgreSQL's text of a query to a template.
+
+A pass takes a Compilation, which is what earlier passes have found, and returns it with what it has found itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.groups import Groups, KeyType, StateColumn
+from pgtrickle.apply.groups import Groups
 from pgtrickle.apply.target import Target
 from pgtrickle.apply.topk import TopK
 from pgtrickle.db import catalog
@@ -14,20 +18,19 @@ from pgtrickle.db.author import Copy
 from pgtrickle.db.connect import translated
 from pgtrickle.define import operators as meaning
 from pgtrickle.define.author_query import QueryDescriber, unreadable, with_copies
+from pgtrickle.define.storage import groups_of, null_state, target_of
 from pgtrickle.errors import DefinitionError, NotDifferentiableError
-from pgtrickle.model.catalog import REGION, REGION_COLUMN, Relation, StreamTable
-from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.model.catalog import Relation, StreamTable
 from pgtrickle.model.session import evaluated, other_formats
 from pgtrickle.pipeline.codec import UNFORMATTED, SqlType, encoded, exact
 from pgtrickle.pipeline.parse.query import parse
 from pgtrickle.pipeline.parse.reader import Functions
-from pgtrickle.pipeline.plan.measures import Measure
 from pgtrickle.pipeline.plan.nodes import Aggregate, Plan, scans
 from pgtrickle.pipeline.render.statement_cache import StatementCache
-from pgtrickle.pipeline.templates.explain import explain, sample_statements
+from pgtrickle.pipeline.templates.canonical import canonical
+from pgtrickle.pipeline.templates.explain import explain
 from pgtrickle.pipeline.templates.monotone import obstacle
-from pgtrickle.pipeline.templates.recursive import RecursionTemplate
-from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
+from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, Template, template_of
 from pgtrickle.pipeline.templates.topk import TopKTemplate
 
 if TYPE_CHECKING:
@@ -63,53 +66,251 @@ class Compiled:
         return self.template.relids if self.template is not None else frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """What is known of a table while it is compiled: each pass adds to it what it has found.
+
+    `table` has the text with explicit operators after the first pass. `formats`: of the author's session, where the
+    query makes texts of values in them. `only_whole`: why the text with explicit operators is FULL. `is_folded`: groups
+    at the top keep their state in a table beside the stream table.
+    """
+
+    conn: Connection
+    table: StreamTable
+    cycle: frozenset[int] = frozenset()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    meant: dict[str, str | None] | None = None
+    formats: Mapping[str, str] = field(default_factory=dict)
+    only_whole: str | None = None
+    is_folded: bool = True
+    plan: Plan | None = None
+    template: Template | None = None
+    explanation: Mapping[str, Any] = field(default_factory=dict)
+
+    def describe(self, sql: str) -> list[SqlType]:
+        """The result types of a statement.
+
+        In a savepoint: a part of a query that names columns of the query around it fails by itself, and is asked for.
+        """
+        with translated(), self.conn.transaction():
+            return QueryDescriber(self.conn, self.table).describe(sql)
+
+
+Pass = Callable[[Compilation], Compilation]
+
+
 def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = frozenset()) -> Compiled:
     """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE, or is in a cycle."""
+    state = Compilation(conn, table, cycle)
+    remaining = CYCLE_PASSES if cycle else PASSES
+    while remaining:
+        try:
+            state, remaining = remaining[0](state), remaining[1:]
+        except NotDifferentiableError as error:
+            if isinstance(state.plan, Aggregate) and state.template is None:
+                # Groups whose state cannot be kept beside the table are replaced in the table.
+                state, remaining = replace(state, is_folded=False, plan=None), PASSES[PASSES.index(parse_query) :]
+            elif state.table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or (cycle and not state.formats):
+                raise
+            else:
+                full = full_refresh(conn, state.table, error.message, is_formatted=bool(state.formats))
+                return replace(full, settings=state.settings, meant=state.meant)
+    return _compiled(state)
+
+
+# -- passes
+# --------------------------------------------------------------------------------------------------------------
+
+
+def resolve_operators(state: Compilation) -> Compilation:
+    """Rewrites the text so that it names the operators that PostgreSQL found in the author's session."""
+    conn, table = state.conn, state.table
     found = meaning.meant(conn, table)
     kept = table.session_settings
     formats = other_formats(kept)
-    if formats and meaning.makes_texts(conn, table, found.query):
-        return _formatted(conn, table, found, formats)
-    compiled = _compiled(conn, meaning.as_meant(table, found), cycle, found.only_whole)
-    return replace(compiled, settings=evaluated(kept), meant=meaning.kept(table, found))
+    if formats and not meaning.makes_texts(conn, table, found.query):
+        formats = {}
+    return replace(
+        state,
+        table=meaning.as_meant(table, found),
+        settings={**evaluated(kept), **formats},
+        meant=meaning.kept(table, found),
+        formats=formats,
+        only_whole=found.only_whole,
+        is_folded=not table.runs_as_author and not state.cycle,
+    )
 
 
-def _formatted(
-    conn: Connection, table: StreamTable, found: meaning.ResolvedQuery, formats: Mapping[str, str]
-) -> Compiled:
-    """A query that makes texts of values, in formats of its author that are not ours."""
-    listed = ", ".join(f"{name} {value}" for name, value in sorted(formats.items()))
-    reason = f"the query makes texts of values, and its author's session had {listed}"
-    if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
+def check_formats(state: Compilation) -> Compilation:
+    """Refuses a query that makes texts of values, in formats of its author that are not ours."""
+    if state.formats:
+        listed = ", ".join(f"{name} {value}" for name, value in sorted(state.formats.items()))
+        reason = f"the query makes texts of values, and its author's session had {listed}"
         raise NotDifferentiableError(reason, hint="use to_char() and the like, or define it with the usual formats")
-    compiled = _full(conn, meaning.as_meant(table, found), reason, is_formatted=True)
-    settings = {**evaluated(table.session_settings), **formats}
-    return replace(compiled, settings=settings, meant=meaning.kept(table, found))
+    return state
 
 
-def _compiled(conn: Connection, table: StreamTable, cycle: frozenset[int], only_whole: str | None) -> Compiled:
-    if cycle:
-        return _cyclic(conn, table, cycle)
+def check_mode(state: Compilation) -> Compilation:
+    """Refuses a table that is FULL by its declaration, by its catalog entry or by its author's session."""
+    table = state.table
+    if state.only_whole is not None:
+        raise NotDifferentiableError(state.only_whole)
+    if table.refresh_mode == "FULL":
+        raise NotDifferentiableError("refresh_mode is FULL")
+    if table.effective_mode == "FULL" and table.mode_reason:
+        raise NotDifferentiableError(table.mode_reason)
+    if table.runs_as_author and with_copies(state.conn, table, table.query)[1]:
+        raise NotDifferentiableError(
+            f"its query is evaluated as {table.author}, for whom tables of other databases are copied each time"
+        )
+    return state
+
+
+def parse_query(state: Compilation) -> Compilation:
+    """Splits the text into tokens and reads it into a plan, with views and WITH items expanded."""
+    return replace(state, plan=parse_table(state.conn, state.table, folded=state.is_folded))
+
+
+def canonicalise(state: Compilation) -> Compilation:
+    """Writes equal values in one way below DISTINCT and set operations, or refuses their type."""
+    assert state.plan is not None
+    with _refusals(state):
+        return replace(state, plan=canonical(state.plan, state.describe))
+
+
+def choose_template(state: Compilation) -> Compilation:
+    """Chooses how the result is stored and maintained: bag, groups with state, regions, top-k or recursion."""
+    assert state.plan is not None
+    target = target_of(state.table)
+    beside = None if state.table.runs_as_author else target.state
+    with _refusals(state):
+        template = template_of(state.plan, state.table.columns, state.describe, target.table, beside)
+    return replace(state, template=template)
+
+
+def prove_load(state: Compilation) -> Compilation:
+    """Has PostgreSQL plan the load and the visible rows, so that a statement that it refuses is found now."""
+    template = state.template
+    assert template is not None
+    with _refusals(state):
+        QueryDescriber(state.conn, state.table).plan(template.load_statement())
+        if isinstance(template, FoldTemplate | TopKTemplate):
+            catalog.plan(state.conn, template.output_statement(f"(SELECT {null_state(template)}) AS s"))
+    return state
+
+
+def explain_template(state: Compilation) -> Compilation:
+    """Describes the template for people; refuses one whose delta statement is too long for AUTO."""
+    assert state.template is not None
+    explanation = _explained(state.conn, state.template)
+    length = len(explanation["leaves"][0])
+    if state.table.refresh_mode == "AUTO" and length > MOST_CHARACTERS:
+        reason = f"its changes take a statement of {length:,} characters, which PostgreSQL would analyse for seconds"
+        raise NotDifferentiableError(f"{reason} (refresh_mode DIFFERENTIAL takes it nevertheless)")
+    if state.table.mirror is not None:
+        explanation["spark"] = "large loads, and net changes per row where they are many; identity is by the database"
+    return replace(state, explanation=explanation)
+
+
+def check_cycle(state: Compilation) -> Compilation:
+    """Refuses a member of a cycle whose mode or session does not let the fixpoint be computed."""
+    table = state.table
+    if table.runs_as_author:
+        found = "its query is evaluated by a session of its author, which does not see what the steps have written"
+    elif table.refresh_mode not in ("AUTO", "FULL"):
+        found = f"its refresh_mode is {table.refresh_mode}"
+    elif table.mode_reason is not None and table.effective_mode == "FULL":
+        found = table.mode_reason
+    else:
+        return state
+    raise _no_fixpoint(table, found)
+
+
+def check_monotone(state: Compilation) -> Compilation:
+    """Refuses a member of a cycle whose query is not monotone: the cycle would have no least fixpoint."""
+    assert state.plan is not None
+    found = obstacle(state.plan, lambda sql: [SqlType(*row) for row in catalog.describe(state.conn, sql)])
+    found = f"its query uses {found}" if found is not None else _hidden(state.plan, state.cycle)
+    if found is not None:
+        raise _no_fixpoint(state.table, found)
+    return state
+
+
+def choose_bag(state: Compilation) -> Compilation:
+    """Stores a member of a cycle as a bag, whatever its query, because the fixpoint is compared row by row."""
+    plan = state.plan
+    assert plan is not None
+    assert not isinstance(plan, Aggregate)
+    relids = frozenset(s.relation.relid for s in scans(plan))
+    return replace(state, template=BagTemplate(plan, state.table.columns, relids))
+
+
+def explain_cycle(state: Compilation) -> Compilation:
+    """Describes a member of a cycle for people."""
+    assert state.template is not None
+    explanation = _explained(state.conn, state.template)
+    explanation["tree"] = ["Cycle: the least fixpoint of all its definitions, step by step", *explanation["tree"]]
+    return replace(state, explanation=explanation)
+
+
+# The compiler, from PostgreSQL's text to a template. A pass that raises NotDifferentiableError makes the table FULL.
+PASSES: tuple[Pass, ...] = (
+    resolve_operators,  # text -> text with explicit operators (define/operators.py, pipeline/text)
+    check_formats,  # refuses texts of values in the author's formats
+    check_mode,  # refuses what is declared FULL
+    parse_query,  # text -> plan (pipeline/parse, pipeline/plan)
+    canonicalise,  # plan -> plan with one text for equal values (pipeline/templates/canonical.py)
+    choose_template,  # plan -> template (pipeline/templates), which has the delta rules (pipeline/differentiate)
+    prove_load,  # PostgreSQL plans the template's statements
+    explain_template,  # template -> words
+)
+# The same for a stream table that reads itself through others.
+CYCLE_PASSES: tuple[Pass, ...] = (
+    resolve_operators,
+    check_formats,
+    check_cycle,  # refuses modes and sessions that cannot take part in a fixpoint
+    parse_query,
+    check_monotone,  # refuses queries without a least fixpoint (pipeline/templates/monotone.py)
+    choose_bag,
+    explain_cycle,
+)
+
+
+# -- what passes share
+# --------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _refusals(state: Compilation) -> Iterator[None]:
+    """A statement of ours that PostgreSQL refuses makes the table FULL, unless PostgreSQL refuses the query itself."""
     try:
-        if only_whole is not None:
-            raise NotDifferentiableError(only_whole)
-        template = _template(conn, table)
-    except NotDifferentiableError as error:
-        if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE"):
-            raise
-        return _full(conn, table, error.message)
-    target = _target(table, template)
-    groups, kept = _groups(template, target), None
+        with translated(), state.conn.transaction():
+            yield
+    except DefinitionError as error:
+        QueryDescriber(state.conn, state.table).plan(state.table.query)
+        is_operator = "[42883]" in error.message and bool(meaning.own_types(state.conn))
+        raise NotDifferentiableError(meaning.NO_OPERATOR if is_operator else error.message, hint=error.hint) from error
+
+
+def _compiled(state: Compilation) -> Compiled:
+    template = state.template
+    assert template is not None
+    target = target_of(state.table, template)
+    groups, kept = groups_of(template, target), None
     if isinstance(template, TopKTemplate) and groups is not None:
         kept = TopK(groups, template.order("s", "k"), template.needed, template.wanted)
-    explanation = _explained(conn, template)
-    length = len(explanation["leaves"][0])
-    if table.refresh_mode == "AUTO" and length > MOST_CHARACTERS:
-        reason = f"its changes take a statement of {length:,} characters, which PostgreSQL would analyse for seconds"
-        return _full(conn, table, f"{reason} (refresh_mode DIFFERENTIAL takes it nevertheless)")
-    if target.is_mirror:
-        explanation["spark"] = "large loads, and net changes per row where they are many; identity is by the database"
-    return Compiled(target, template, groups, None, template.load_statement(), explanation, kept)
+    return Compiled(
+        target,
+        template,
+        groups,
+        None,
+        template.load_statement(),
+        dict(state.explanation),
+        kept,
+        settings=state.settings,
+        meant=state.meant,
+        cycle=state.cycle,
+    )
 
 
 def _explained(conn: Connection, template: Template) -> dict[str, Any]:
@@ -122,30 +323,12 @@ def _explained(conn: Connection, template: Template) -> dict[str, Any]:
     return explanation
 
 
-def _cyclic(conn: Connection, table: StreamTable, cycle: frozenset[int]) -> Compiled:
-    """A member of a cycle: a bag, whatever the query, because the fixpoint is compared row by row."""
-    found: str | None
-    if table.runs_as_author:
-        found = "its query is evaluated by a session of its author, which does not see what the steps have written"
-    elif table.refresh_mode not in ("AUTO", "FULL"):
-        found = f"its refresh_mode is {table.refresh_mode}"
-    elif table.mode_reason is not None and table.effective_mode == "FULL":
-        found = table.mode_reason
-    else:
-        plan = parse_table(conn, table, folded=False)
-        found = obstacle(plan, lambda sql: [SqlType(*row) for row in catalog.describe(conn, sql)])
-        found = f"its query uses {found}" if found is not None else _hidden(plan, cycle)
-    if found is not None:
-        raise NotDifferentiableError(
-            f"{table.full_name} reads itself through other stream tables, and {found}: that has no least fixpoint, "
-            "or none that can be found step by step",
-            hint="do it in a stream table outside of the cycle, which reads the cycle or is read by it",
-        )
-    assert not isinstance(plan, Aggregate)
-    template = BagTemplate(plan, table.columns, frozenset(s.relation.relid for s in scans(plan)))
-    explanation = _explained(conn, template)
-    explanation["tree"] = ["Cycle: the least fixpoint of all its definitions, step by step", *explanation["tree"]]
-    return Compiled(_target(table), template, None, None, template.load_statement(), explanation, cycle=cycle)
+def _no_fixpoint(table: StreamTable, found: str) -> NotDifferentiableError:
+    return NotDifferentiableError(
+        f"{table.full_name} reads itself through other stream tables, and {found}: that has no least fixpoint, "
+        "or none that can be found step by step",
+        hint="do it in a stream table outside of the cycle, which reads the cycle or is read by it",
+    )
 
 
 def _hidden(plan: Plan, cycle: frozenset[int]) -> str | None:
@@ -157,104 +340,8 @@ def _hidden(plan: Plan, cycle: frozenset[int]) -> str | None:
     return None
 
 
-def prove_leaves(conn: Connection, table: StreamTable, compiled: Compiled) -> Compiled:
-    """The same table after PostgreSQL has planned the statements that read buffers, which capture has made by now.
-
-    One that it refuses means that the query was cut in the wrong place: FULL, or the error, as for any other obstacle.
-    """
-    template = compiled.template
-    if template is None:
-        return compiled
-    statements = _statements(template, are_copied=table.runs_as_author)
-    reason, hint = None, None
-    types = meaning.own_types(conn)
-    try:
-        with translated(), conn.transaction():
-            QueryDescriber(conn, table).explain(list(dict.fromkeys(statements)), sorted(template.relids))
-        if types:
-            reason = meaning.compared_otherwise(conn, table, types, statements, sorted(template.relids))
-    except DefinitionError as error:
-        reason, hint = error.message, error.hint
-        if types and "[42883]" in reason:  # no such operator
-            reason = meaning.NO_OPERATOR
-    if reason is None:
-        return compiled
-    if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or compiled.cycle:
-        raise NotDifferentiableError(reason, hint=hint)
-    found = meaning.meant(conn, table)
-    full = _full(conn, meaning.as_meant(table, found), reason)
-    return replace(full, meant=compiled.meant, settings=compiled.settings)
-
-
-def _statements(template: Template, *, are_copied: bool) -> list[str]:
-    """One of each kind that reads changes or state. Many changes are read another way than few."""
-    sampled = _without_storage(template)
-    statements = [
-        *sample_statements(sampled, are_copied=are_copied),
-        *sample_statements(sampled, rows=1_000_000, are_copied=are_copied),
-    ]
-    if isinstance(template, FoldTemplate) and template.key_types:
-        reread = template.reread_statement(may_be_null=True, whole=True)
-        statements.append(reread.replace("%s::text[]", "NULL::text[]").replace("%%", "%"))
-    if isinstance(template, FoldTemplate | TopKTemplate):
-        statements.append(template.output_statement(f"(SELECT {_no_state(template)}) AS s"))
-    return statements
-
-
-def _without_storage(template: Template) -> Template:
-    """The same over an empty relation: the table gets its new columns only when its load is ready."""
-    if isinstance(template, TopKTemplate):
-        return replace(template, state=f"(SELECT {_no_state(template)} WHERE false)")
-    if not isinstance(template, RegionTemplate | RecursionTemplate):
-        return template
-    columns = [f"NULL::{c.type} AS {quote_ident(c.name)}" for c in template.columns]
-    if isinstance(template, RecursionTemplate):
-        columns.append("NULL::tid AS ctid")
-    elif template.has_column:
-        columns.append(f'NULL::text AS "{REGION}"')
-    return replace(template, stored=f"(SELECT {', '.join(columns)} WHERE false) AS stored")
-
-
-def _template(conn: Connection, table: StreamTable) -> Template:
-    if table.refresh_mode == "FULL":
-        raise NotDifferentiableError("refresh_mode is FULL")
-    if table.effective_mode == "FULL" and table.mode_reason:
-        raise NotDifferentiableError(table.mode_reason)
-    if table.runs_as_author and with_copies(conn, table, table.query)[1]:
-        raise NotDifferentiableError(
-            f"its query is evaluated as {table.author}, for whom tables of other databases are copied each time"
-        )
-    plan = parse_table(conn, table, folded=not table.runs_as_author)
-    try:
-        with translated(), conn.transaction():
-            try:
-                template = _compiled_plan(conn, table, plan)
-            except NotDifferentiableError:
-                if not isinstance(plan, Aggregate):
-                    raise
-                # Groups whose state cannot be kept are replaced as they stand in the table.
-                template = _compiled_plan(conn, table, parse_table(conn, table, folded=False))
-            _prove(conn, table, template)
-    except DefinitionError as error:
-        _still_valid(conn, table)
-        is_operator = "[42883]" in error.message and bool(meaning.own_types(conn))
-        raise NotDifferentiableError(meaning.NO_OPERATOR if is_operator else error.message, hint=error.hint) from error
-    return template
-
-
-def _compiled_plan(conn: Connection, table: StreamTable, plan: Plan) -> Template:
-    target, analyst = _target(table), QueryDescriber(conn, table)
-
-    def describe(sql: str) -> list[SqlType]:
-        # In a savepoint: part of a query that takes something from outside has no meaning by itself, and is asked for.
-        with translated(), conn.transaction():
-            return analyst.describe(sql)
-
-    state = None if table.runs_as_author else target.state
-    return compile_plan(plan, table.columns, describe, target.table, state)
-
-
 def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) -> Plan:
+    """The plan of a table's query. `folded`: groups at the top become an Aggregate."""
     used = {s.relid: s.columns for s in table.sources}
     functions = Functions(*catalog.function_names(conn))
     known = {(r.schema, r.name): r for r in catalog.relations(conn, used)}
@@ -270,27 +357,8 @@ def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) ->
     return parse(table.query, find, used, functions, folded=folded)
 
 
-def _still_valid(conn: Connection, table: StreamTable) -> None:
-    """Raises when the query itself does not stand any more: then its text, not our cutting of it, is at fault."""
-    QueryDescriber(conn, table).plan(table.query)
-
-
-def _prove(conn: Connection, table: StreamTable, template: Template) -> None:
-    """PostgreSQL plans the load and the visible rows, so that a text which does not fit is found now."""
-    QueryDescriber(conn, table).plan(template.load_statement())
-    if isinstance(template, FoldTemplate | TopKTemplate):
-        catalog.plan(conn, template.output_statement(f"(SELECT {_no_state(template)}) AS s"))
-
-
-def _no_state(template: FoldTemplate | TopKTemplate) -> str:
-    """The columns of the state, as NULLs."""
-    columns = [f"NULL::{t.declared} AS k{i}" for i, t in enumerate(_key_types(template))]
-    columns += [f"NULL::{c.type} AS {c.name}" for c in _state_columns(template)]
-    return ", ".join(["NULL::int8 AS gid", "NULL::int8 AS h", "NULL::text AS k", "NULL::int8 AS n", *columns])
-
-
-def _full(conn: Connection, table: StreamTable, reason: str, *, is_formatted: bool = False) -> Compiled:
-    """`is_formatted`: read under formats of its author that are not ours."""
+def full_refresh(conn: Connection, table: StreamTable, reason: str, *, is_formatted: bool = False) -> Compiled:
+    """A table whose query is evaluated whole. `is_formatted`: under formats of its author that are not ours."""
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
     texts = [
         f"pgtrickle._in_our_format(q.c{i})" if is_formatted and c.typid not in UNFORMATTED else exact(f"q.c{i}", c.base)
@@ -300,40 +368,4 @@ def _full(conn: Connection, table: StreamTable, reason: str, *, is_formatted: bo
     query, copies = with_copies(conn, table, table.query) if table.runs_as_author else (table.query, ())
     load = f"SELECT {row} FROM ({query}) AS q({names})"
     explanation = {"mode": "FULL", "reason": reason, "leaves": [load]}
-    return Compiled(_target(table), None, None, reason, load, explanation, copies=copies)
-
-
-def _target(table: StreamTable, template: Template | None = None) -> Target:
-    columns = table.columns
-    if isinstance(template, RegionTemplate) and template.has_column:
-        columns = (*columns, REGION_COLUMN)
-    lookups = template.lookups if isinstance(template, RecursionTemplate) else ()
-    return Target(table.pgt_id, table.schema, table.name, columns, lookups, table.mirror is not None)
-
-
-def _groups(template: Template, target: Target) -> Groups | None:
-    if not isinstance(template, FoldTemplate | TopKTemplate):
-        return None
-    key_types = tuple(KeyType(t.declared, t.base) for t in _key_types(template))
-    is_limited = isinstance(template, FoldTemplate) and template.plan.is_limited
-    return Groups(target, key_types, tuple(_state_columns(template)), template.output_statement, is_limited)
-
-
-def _key_types(template: FoldTemplate | TopKTemplate) -> tuple[SqlType, ...]:
-    return template.key_types if isinstance(template, FoldTemplate) else template.types
-
-
-def _state_columns(template: FoldTemplate | TopKTemplate) -> list[StateColumn]:
-    if isinstance(template, TopKTemplate):
-        return []
-    return [
-        StateColumn(m.name(suffix), type_, _fold(m, suffix), m.base)
-        for m in template.measures.measures
-        for suffix, type_ in m.state
-    ]
-
-
-def _fold(measure: Measure, suffix: str) -> str:
-    if suffix in ("n", "s"):
-        return "add"
-    return measure.kind if measure.kind in ("least", "greatest") else "set"
+    return Compiled(target_of(table), None, None, reason, load, explanation, copies=copies)

@@ -21,7 +21,7 @@ from pgtrickle.errors import DefinitionError, NotDifferentiableError, SourceChan
 from pgtrickle.model.catalog import Relation, StreamTable
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.text import implicit_operators as implicit
-from pgtrickle.pipeline.text.node_tree import taken_for_another
+from pgtrickle.pipeline.text.node_tree import implicitly_converted_type
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -102,7 +102,7 @@ def explicit(
     theirs = [tuple(row) for row in conn.execute(statement("operator_names"), {"operators": list(wanted)}).fetchall()]
     schemas = list(dict.fromkeys(schema for _, schema, *_ in theirs))
     listed = [quote_ident(schema) for schema in schemas]
-    text = implicit.without_row_operators(query)
+    text = implicit.row_comparisons_as_in(query)
     for tried in dict.fromkeys([path, ", ".join(["pg_catalog", *listed])]):
         if tried is not None and _operators(conn, table, text, tried) == wanted:
             equal = [f"OPERATOR({s}.=)" for s, (_, _, n, _) in _named(listed, schemas, theirs) if n == "="]
@@ -146,8 +146,8 @@ class _Writer:
     def _places(self, text: str, left_alone: frozenset[str]) -> tuple[str, str | None] | None:
         only_whole = None
         before = self.wanted
-        for number in range(len(implicit.places(text)) - 1, -1, -1):
-            place = implicit.places(text)[number]
+        for number in range(len(implicit.implicit_comparisons(text)) - 1, -1, -1):
+            place = implicit.implicit_comparisons(text)[number]
             if place.kind in left_alone:
                 continue
             found = self._place(text, place, before)
@@ -164,7 +164,7 @@ class _Writer:
         self, text: str, place: implicit.ImplicitComparison, before: Counter[int]
     ) -> tuple[str, Counter[int], bool] | None:
         for operators in product([*self.equal, _BUILT_IN], repeat=place.width):
-            for new in implicit.written(text, place, operators):
+            for new in implicit.with_operators(text, place, operators):
                 self.tries += 1
                 if self.tries > _MOST_TRIES:
                     return None
@@ -223,7 +223,7 @@ def compared_otherwise(
     bases = {oid: base for oid, (base, _) in types.items()}
     for text in dict.fromkeys(statements):
         found = _tree(conn, table, f"SELECT 1 AS one FROM ({text}) AS statement", relids=relids)
-        if found is not None and (oid := taken_for_another(found[0], bases)) is not None:
+        if found is not None and (oid := implicitly_converted_type(found[0], bases)) is not None:
             return (
                 f"values of type {types[oid][1]} would have to be compared to follow changes, and equal ones may be "
                 "written differently"

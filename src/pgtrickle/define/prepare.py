@@ -15,14 +15,15 @@ from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
 from pgtrickle.define.author_query import looked_at
-from pgtrickle.define.compile import Compiled, compile_table, prove_leaves
+from pgtrickle.define.compile import Compiled, compile_table
 from pgtrickle.define.operators import meant
+from pgtrickle.define.prove import prove_delta_statements
 from pgtrickle.define.renames import ANEW, follow_origin, follow_renames, has_renamed, is_renamed_there
 from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
 from pgtrickle.model.texts import same_text
 from pgtrickle.pipeline.templates.explain import plan_words
-from pgtrickle.pipeline.text.tokens import nameless
+from pgtrickle.pipeline.text.tokens import without_names
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -164,7 +165,7 @@ def _settled(
     """
     stored = (table.plan or {}).get("shape")
     if reload is not None or stored != _shape(table, compiled):
-        compiled = prove_leaves(there, table, compiled)
+        compiled = prove_delta_statements(there, table, compiled)
         # What only FULL can follow may show names: rows as values, tableoid.
         is_renamed = _same_meaning(there, table, compiled) is None and is_renamed
     if stored != _shape(table, compiled):
@@ -327,7 +328,7 @@ def _shape(table: StreamTable, compiled: Compiled) -> str:
 
 def _content(table: StreamTable, compiled: Compiled) -> str:
     """The same whatever the sources and their columns are called. To be compared where nothing else has changed."""
-    return _hashed([table.relid, nameless(compiled.load_sql), *_layout(compiled)])
+    return _hashed([table.relid, without_names(compiled.load_sql), *_layout(compiled)])
 
 
 def _layout(compiled: Compiled) -> list[object]:

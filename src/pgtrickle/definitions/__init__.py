@@ -1,1 +1,1 @@
-"""Definitions of stream tables that are kept in files: read, compared with databases, applied, exported."""
+"""Definitions of stream tables in files: read, compared with databases, applied, exported."""

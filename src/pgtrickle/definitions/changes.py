@@ -1,4 +1,4 @@
-"""What would be, or was, done in one database: data that is compared, printed and written as JSON."""
+"""Planned or applied changes of one database: data that is compared, printed and written as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OptionChange:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One step. Queries are as PostgreSQL understands them, so that blanks and comments make no difference."""
+    """One change. Queries are as PostgreSQL parses them, so that blanks and comments make no difference."""
 
     action: str
     name: str
@@ -37,7 +37,7 @@ class Change:
     reason: str | None = None
 
     def query_diff(self) -> Iterator[str]:
-        """Unified diff; nothing where the query stays."""
+        """Unified diff; empty if the query is unchanged."""
         if self.query_before is None or self.query_before == self.query_after:
             return
         yield from difflib.unified_diff(
@@ -52,7 +52,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ApplyResult:
-    """What comes of one database. `left` are stream tables of the set that no file defines any more."""
+    """The result for one database. `left` are stream tables of the set that no file defines any more."""
 
     database: str
     changes: tuple[Change, ...] = ()

@@ -1,4 +1,4 @@
-"""Whether what a file defines is what a database has."""
+"""Compares the definition in a file with the one in a database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAID_ONCE = ("initialize", "applied_from")
 
 
 def stored(options: Mapping[str, Option]) -> dict[str, Option]:
-    """What is kept and is not the default."""
+    """Options that are stored and not the default."""
     return {key: value for key, value in options.items() if key not in _SAID_ONCE and DEFAULTS.get(key) != value}
 
 
@@ -31,16 +31,16 @@ def differences(old: Mapping[str, Option], new: Mapping[str, Option]) -> tuple[O
 
 
 def new_query(conn: Connection, have: StoredTable, definition: Definition) -> str | None:
-    """The new query as PostgreSQL understands it; None when it is the old one in other words."""
+    """The new query as PostgreSQL parses it; None if it is equivalent to the old one."""
     try:
         new = present.normalised(conn, definition.query)
     except PgtrickleError as error:
-        # Tables of other databases are not for this server to understand: compared as it was typed.
+        # This server cannot parse tables of other databases: compared as typed.
         if sqlstate(error) != "0A000" or not re.search(r'".+\..+\..+"', error.message):
             raise
         return None if trimmed(have.typed_query) == definition.query else definition.query
     if have.is_renamed:
-        return new  # the old one does not mean any more what it says
+        return new  # the old text has another meaning now
     if new == have.query:
         return None
     try:
@@ -52,13 +52,13 @@ def new_query(conn: Connection, have: StoredTable, definition: Definition) -> st
 
 
 def is_asked(asked: PendingTable, definition: Definition, options: Mapping[str, Option]) -> bool:
-    """Whether the control plane has been asked for just this and may still do it."""
+    """Whether exactly this definition was requested from the control plane and is still pending."""
     same = trimmed(asked.query) == definition.query and stored(asked.options) == stored(options)
     return same and asked.refusal is None
 
 
 def as_asked(have: StoredTable, asked: PendingTable | None) -> StoredTable:
-    """A stream table as it will be when the control plane has done what it was asked for."""
+    """A stream table as it will be when the control plane has accepted the request."""
     if asked is None or asked.refusal is not None:
         return have
     options = stored({**have.options, **asked.options})

@@ -1,4 +1,4 @@
-"""The definitions that databases have, as files that `apply` finds nothing to do for."""
+"""Writes the definitions of databases to files for which `apply` finds no changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Exported:
 
 
 def collect(dsn: str, known: Databases) -> tuple[list[Exported], set[str]]:
-    """Everything that people have defined in the databases that are asked for, and the sets that it comes from."""
+    """All definitions in these databases, and the sets that they belong to."""
     found: dict[tuple[str, str, tuple[tuple[str, Option], ...], tuple[str, ...]], list[str]] = {}
     sets: set[str] = set()
     for database, named in known.of(()).items():
@@ -50,7 +50,7 @@ def collect(dsn: str, known: Databases) -> tuple[list[Exported], set[str]]:
                     query = table.typed_query if table.elsewhere else table.query
                     try:
                         if not table.elsewhere and present.normalised(conn, table.typed_query) == table.query:
-                            query = table.typed_query  # still means the same to whoever exports
+                            query = table.typed_query  # still has the same meaning for the exporting role
                     except PgtrickleError:
                         pass  # its names need another search_path, or are of another database
                     options = tuple(sorted(table.options.items()))

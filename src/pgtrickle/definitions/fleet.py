@@ -40,14 +40,14 @@ class TargetDatabase:
 
 @dataclass(frozen=True, slots=True)
 class Databases:
-    """The databases of a server, and which of them a pattern means: that of this name, or those that fit the glob."""
+    """The databases of a server, and those that a pattern selects: by name or by glob."""
 
     existing: tuple[str, ...]
     own: str
     only: tuple[str, ...] = ()
 
     def of(self, patterns: Sequence[str]) -> dict[str, bool]:
-        """Database -> whether it was named. Without patterns: those that --database gives, or that of the DSN."""
+        """Database -> whether it was named explicitly. Without patterns: those of --database, or that of the DSN."""
         found: dict[str, bool] = {}
         for pattern in patterns or self.only or (self.own,):
             if self._is_name(pattern):
@@ -60,7 +60,7 @@ class Databases:
         return not self.only or any(name == pattern or fnmatchcase(name, pattern) for pattern in self.only)
 
     def unmatched(self, patterns: Sequence[str]) -> str | None:
-        """A glob that fits nothing: most likely a slip, and with --prune a dear one."""
+        """A glob that matches nothing is probably an error, and dangerous with --prune."""
         for pattern in patterns:
             if not self._is_name(pattern) and not any(fnmatchcase(name, pattern) for name in self.existing):
                 return pattern
@@ -71,7 +71,7 @@ class Databases:
 
 
 def databases(dsn: str, only: Sequence[str]) -> Databases:
-    """Those that the role of the DSN may enter."""
+    """Databases to which the role of the DSN may connect."""
     with connect(dsn, role="apply", pooler=TRANSACTION, as_service=False) as conn, translated():
         existing = tuple(name for _, name, _ in conn.execute(statement("databases")).fetchall())
         found = Databases(existing, conn.info.dbname, tuple(only))
@@ -83,7 +83,7 @@ def databases(dsn: str, only: Sequence[str]) -> Databases:
 def targets(
     wanted: DefinitionSet, known: Databases, *, everywhere: bool
 ) -> tuple[list[TargetDatabase], list[DefinitionProblem]]:
-    """The databases that the set concerns, by name; `everywhere`: also those where it may have left something."""
+    """The databases of the set, by name; `everywhere`: also those where it may have created stream tables before."""
     items: list[Definition | GroupDefinition] = [*wanted.definitions, *wanted.groups]
     problems = [
         DefinitionProblem(item.at, f"no database matches {pattern}", f"there are {', '.join(known.existing)}")
@@ -108,14 +108,14 @@ def targets(
 
 
 def plan(dsn: str, wanted: DefinitionSet, target: TargetDatabase, policy: Policy) -> ApplyResult | None:
-    """What would be done in one database; nothing is left behind. None: it does not concern the set."""
+    """The plan for one database; changes nothing. None: the set does not concern it."""
     return _visit(dsn, wanted, target, policy, None)
 
 
 def carry_out(
     dsn: str, wanted: DefinitionSet, target: TargetDatabase, policy: Policy, planned: ApplyResult
 ) -> ApplyResult:
-    """Does what was planned, in one transaction; refuses when it would be something else by now."""
+    """Applies the plan in one transaction; refuses if the plan would be different now."""
     done = _visit(dsn, wanted, target, policy, planned)
     return done if done is not None else planned
 
@@ -139,10 +139,10 @@ def _visit(
             with conn.transaction(force_rollback=planned is None), _warnings(conn, warnings):
                 settled = settle(conn, wanted.name, target.definitions, target.groups, policy, dry=planned is None)
                 if planned is not None and settled.changes != planned.changes:
-                    raise TransientError("the database has changed since the plan was made", hint="look at it again")
+                    raise TransientError("the database has changed since the plan was made", hint="make a new plan")
     except PgtrickleError as error:
         if not entered and not target.concerned:
-            return ApplyResult(target.database, warnings=(f"cannot be looked at: {error.one_line()}",))
+            return ApplyResult(target.database, warnings=(f"cannot be read: {error.one_line()}",))
         errors = error.errors if isinstance(error, RefusedError) else (error,)
         return ApplyResult(
             target.database, errors=tuple(e.one_line() for e in errors), transient=isinstance(error, TransientError)
@@ -159,7 +159,7 @@ def _visit(
 
 @contextmanager
 def _warnings(conn: Connection, into: list[str]) -> Iterator[None]:
-    """What PostgreSQL warns of meanwhile."""
+    """Collects warnings of PostgreSQL."""
 
     def note(notice: object) -> None:
         if getattr(notice, "severity_nonlocalized", None) == "WARNING":

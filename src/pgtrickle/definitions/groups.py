@@ -13,7 +13,7 @@ from pgtrickle.errors import DefinitionError
 
 
 class GroupWork:
-    """Groups that change are dropped first: a stream table is in one group at most, and may move to another."""
+    """Changed groups are dropped first: a stream table is in at most one group, and may move to another."""
 
     def __init__(
         self, conn: Connection, set_name: str, groups: Iterable[GroupDefinition], *, prune: bool, adopt: bool
@@ -27,7 +27,7 @@ class GroupWork:
         for group in groups:
             if group.name in self.wanted:
                 first = self.wanted[group.name][0].at
-                raise DefinitionError(f"{group.at}: refresh group {group.name} is defined in {first} already")
+                raise DefinitionError(f"{group.at}: refresh group {group.name} is already defined in {first}")
             with placed(group.at):
                 self.wanted[group.name] = (group, self._members(group))
         self.changes: list[Change] = []
@@ -51,8 +51,8 @@ class GroupWork:
                 continue
             if owner not in (None, self.set_name):
                 raise DefinitionError(
-                    f"{group.at}: refresh group {name} was applied from the set {owner}",
-                    hint=f"remove it there, or take it over into {self.set_name} with --adopt",
+                    f"{group.at}: refresh group {name} belongs to the set {owner}",
+                    hint=f"remove it there, or adopt it into {self.set_name} with --adopt",
                 )
             if have is not None:
                 with placed(group.at):

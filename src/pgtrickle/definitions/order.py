@@ -1,4 +1,4 @@
-"""Which stream tables come first: those that others read."""
+"""The order of stream tables: sources before readers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOKEN = re.compile(
 
 
 def mentions(query: str, names: Collection[Name]) -> set[Name]:
-    """Those of `names` that may be meant in the query: a guess, since a column or an alias may be called the same."""
+    """Those of `names` that the query may refer to: a guess, because a column or an alias may have the same name."""
     found = set()
     for token in _TOKEN.finditer(query):
         if token["path"] is not None:
@@ -27,7 +27,7 @@ def mentions(query: str, names: Collection[Name]) -> set[Name]:
 
 
 def upstream_first(nodes: Iterable[Name], reads: Mapping[Name, Collection[Name]]) -> list[Name]:
-    """Whoever is read before who reads it, otherwise in the order given. Cycles are cut somewhere."""
+    """Sources before readers, otherwise in the given order. Cycles are broken at some point."""
     nodes = list(nodes)
     known, seen = set(nodes), set[Name]()
     result: list[Name] = []

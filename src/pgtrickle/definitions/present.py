@@ -1,4 +1,4 @@
-"""What a database has: stream tables, refresh groups, and who reads whom."""
+"""The current state of a database: stream tables, refresh groups, dependencies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class StoredTable:
     mode: str
     reason: str | None
     elsewhere: bool  # reads tables of other databases: `query` is over their mirrors
-    is_renamed: bool = False  # a source was, and is not followed yet: `query` still has the old names
+    is_renamed: bool = (
+        False  # a source was renamed and the stream table has not followed yet: `query` has the old names
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def groups(conn: Connection) -> dict[str, StoredGroup]:
 
 
 def reads(conn: Connection) -> dict[Name, set[Name]]:
-    """Each stream table that reads others, and those."""
+    """Stream tables and the stream tables that they read."""
     found: dict[Name, set[Name]] = {}
     for schema, name, source_schema, source_name in conn.execute(statement("definitions_reads")).fetchall():
         found.setdefault((schema, name), set()).add((source_schema, source_name))
@@ -73,7 +75,7 @@ def reads(conn: Connection) -> dict[Name, set[Name]]:
 
 
 def require_ready(conn: Connection) -> bool:
-    """False where pgtrickle is not installed; raises where it is but cannot be used."""
+    """False if pgtrickle is not installed; raises an error if it cannot be used."""
     row = conn.execute(statement("definitions_ready")).fetchone()
     installed, current, usable = row or (False, False, False)
     if installed and not usable:
@@ -84,7 +86,7 @@ def require_ready(conn: Connection) -> bool:
 
 
 def normalised(conn: Connection, query: str) -> str:
-    """The query as PostgreSQL understands it; a refusal leaves the transaction usable."""
+    """The query as PostgreSQL parses it; an error leaves the transaction usable."""
     with translated(), conn.transaction():
         ((text,),) = conn.execute("SELECT pgtrickle._normalised(%s)", [query]).fetchall()
     assert isinstance(text, str)
@@ -98,7 +100,7 @@ def sqlstate(error: BaseException) -> str | None:
 
 @contextmanager
 def placed(at: FilePosition) -> Iterator[None]:
-    """Errors that leave this block say where in the files their cause stands."""
+    """Adds file and line to errors that leave this block."""
     try:
         with translated():
             yield

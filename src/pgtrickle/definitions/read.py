@@ -12,16 +12,16 @@ from pgtrickle.definitions.wanted import Definition, DefinitionProblem, Definiti
 from pgtrickle.errors import ConfigError
 
 _KINDS = (".sql", ".toml")
-LINK_HINT = "definitions are read below the folder that -f names only: put the file there"
+LINK_HINT = "only files below the folder of -f are read: put the file there"
 
 
 def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[DefinitionProblem, ...]]:
-    """The set in a folder, or in a single file, and everything that is wrong with it.
+    """The set in a folder or in a single file, and all problems.
 
-    `name` wins over what a TOML file calls the set, that over the folder's own name.
+    `name` overrides the name in a TOML file, which overrides the name of the folder.
     """
     if not root.exists():
-        raise ConfigError(f"{root} does not exist", hint="give a folder, or a file, with definitions: -f DIR")
+        raise ConfigError(f"{root} does not exist", hint="name a folder or a file with definitions: -f DIR")
     definitions: list[Definition] = []
     groups: list[GroupDefinition] = []
     problems: list[DefinitionProblem] = []
@@ -52,7 +52,7 @@ def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[
                 problems += wrong
     if len(named) > 1:
         first, *_, last = named
-        problems.append(DefinitionProblem(named[last], f"the set is called {last} here and {first} in {named[first]}"))
+        problems.append(DefinitionProblem(named[last], f"the set is named {last} here and {first} in {named[first]}"))
     own = root.resolve()
     given = name or next(iter(named), own.stem if root.is_file() else own.name)
     result = DefinitionSet(given, tuple(sorted(definitions, key=lambda d: d.at)), tuple(groups), databases)
@@ -60,7 +60,7 @@ def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[
 
 
 def _files(folder: Path, root: Path, problems: list[DefinitionProblem]) -> Iterator[Path]:
-    """In the order of their names, folders below included; what begins with a dot is somebody else's."""
+    """In the order of their names, including subfolders; names that begin with a dot are ignored."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
@@ -68,7 +68,7 @@ def _files(folder: Path, root: Path, problems: list[DefinitionProblem]) -> Itera
             there = path.resolve()
             if not there.is_relative_to(root) or path.parent.resolve().is_relative_to(there):
                 problem = DefinitionProblem(
-                    FilePosition(str(path), 1), "is a symbolic link that leads out of the folder", LINK_HINT
+                    FilePosition(str(path), 1), "is a symbolic link to a file outside the folder", LINK_HINT
                 )
                 problems.append(problem)
                 continue
@@ -79,7 +79,7 @@ def _files(folder: Path, root: Path, problems: list[DefinitionProblem]) -> Itera
 
 
 def is_below(folder: Path, file: str) -> bool:
-    """Whether the name of a file, as a definition has it, leads to one in the folder of that definition or below."""
+    """Whether the file that a definition names is in the folder of that definition or below."""
     return (
         not PurePath(file).is_absolute()
         and ".." not in PurePath(file).parts
@@ -90,7 +90,7 @@ def is_below(folder: Path, file: str) -> bool:
 def _text(path: Path, problems: list[DefinitionProblem]) -> str | None:
     try:
         if not path.is_file():
-            raise OSError(None, "it is no file")
+            raise OSError(None, "it is not a file")
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         problems.append(DefinitionProblem(FilePosition(str(path), 1), f"cannot be read: {error.strerror}"))
@@ -110,6 +110,6 @@ class _Queries:
         if not is_below(self.folder, file):
             raise OutsideError(f"{file} is not below the folder of this file")
         path = self.folder / file
-        if path.exists() and not path.is_file():  # a pipe, or a device, would be read for ever
-            raise OSError(None, "it is no file")
+        if path.exists() and not path.is_file():  # a pipe or a device would be read endlessly
+            raise OSError(None, "it is not a file")
         return path.read_text(encoding="utf-8-sig")

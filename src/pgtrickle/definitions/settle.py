@@ -1,7 +1,7 @@
-"""Brings one database to what a set defines, within the caller's transaction.
+"""Applies a set to one database, in the caller's transaction.
 
 A plan is the same work, rolled back: PostgreSQL itself has then checked every query against the others of the set,
-every option and every privilege. Only drops are looked up instead, since they would lock readers out.
+every option and every privilege. Only drops are checked by lookups instead, because they would block readers.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def settle(
     *,
     dry: bool,
 ) -> ApplyChanges:
-    """Raises at the first definition that PostgreSQL refuses; then nothing of it counts."""
+    """Raises an error at the first definition that PostgreSQL refuses; the caller then rolls back."""
     with translated():
         conn.execute("SELECT pgtrickle._require_primary()")
-        # Names in queries mean what they mean in this role's psql.
+        # Names in queries are resolved as in psql with this role.
         conn.execute("SET LOCAL search_path TO DEFAULT")
         conn.execute("SET LOCAL lock_timeout = '60s'")
         conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_LOCK])
-        # A lock that is not to be had must not keep everybody else waiting behind us.
+        # While we wait for a lock, other sessions must not queue behind us for long.
         conn.execute("SET LOCAL lock_timeout = '10s'")
         work = TableWork(conn, set_name, definitions, policy)
     work.put_all()

@@ -24,7 +24,7 @@ _KEY = re.compile(r"--\s*([A-Za-z_]+)\s*:(?:\s+(.*))?$")
 
 
 def read_sql(path: str, text: str) -> tuple[Definition | None, list[DefinitionProblem]]:
-    """The definition in a file's text, or what is wrong with it."""
+    """The definition in a file's text, or its problems."""
     problems: list[DefinitionProblem] = []
     name, named_at = _stem(path), 1
     databases: tuple[str, ...] = ()
@@ -41,14 +41,12 @@ def read_sql(path: str, text: str) -> tuple[Definition | None, list[DefinitionPr
             continue
         key, value, at = match[1].lower(), (match[2] or "").strip(), FilePosition(path, number)
         if key not in KEYS:
-            hint = f"{nearest(key, KEYS)} Other comments go below the first empty line."
+            hint = f"{nearest(key, KEYS)} Other comments belong below the first empty line."
             problems.append(DefinitionProblem(at, f"unknown key {match[1]}", hint))
         elif key in lines or (key.startswith("database") and databases):
-            problems.append(DefinitionProblem(at, f"{key} is given twice", f"see line {lines.get(key, 1)}"))
+            problems.append(DefinitionProblem(at, f"{key} is set twice", f"see line {lines.get(key, 1)}"))
         elif not value:
-            problems.append(
-                DefinitionProblem(at, f"{key} has no value", f"write -- {key}: value, or leave the line out")
-            )
+            problems.append(DefinitionProblem(at, f"{key} has no value", f"write -- {key}: value, or remove the line"))
         else:
             lines[key] = number
             if key == "name":
@@ -63,7 +61,7 @@ def read_sql(path: str, text: str) -> tuple[Definition | None, list[DefinitionPr
     query = trimmed("\n".join(rows[below:]))
     blank = next((i for i, row in enumerate(rows[below:]) if row.strip()), 0)
     if not query:
-        hint = "write the SELECT below the header; the header ends at the first empty line"
+        hint = "write the SELECT below the header, which ends at the first empty line"
         problems.append(DefinitionProblem(FilePosition(path, max(below, 1)), "there is no query", hint))
     if problems:
         return None, problems

@@ -24,12 +24,12 @@ _MISSING_COLUMN = "42703"
 _MISSING = ("42P01", _MISSING_COLUMN)
 _STILL_READ = "2BP01"
 _PARSER = ("42", "0A")  # what the parser refuses
-_WAITS = "it reads other databases, and waits for the control plane"
+_WAITS = "it reads other databases and waits for validation by the control plane"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What apply may do besides creating and altering."""
+    """What apply may do in addition to creating and altering."""
 
     prune: bool = False
     replace: bool = False
@@ -65,7 +65,7 @@ class TableWork:
             raise RefusedError([*unnamed, *self.refused.values()])
         self.asked = present.asked(conn)
         self.pending: set[Name] = set()  # wait for the control plane
-        self.later: dict[Name, Name] = {}  # can be created when another one is there that waits
+        self.later: dict[Name, Name] = {}  # need another one that does not exist yet
         self.done: dict[Name, Change | None] = {}
         self.dropped: list[Change] = []
         self.reshaped: set[Name] = set()  # altered, with other columns from their next refresh on
@@ -75,7 +75,7 @@ class TableWork:
         return [change for change in self.done.values() if change is not None] + self.dropped
 
     def put_all(self) -> None:
-        """Creates and alters, upstream first. The order is a guess; who comes too early is tried again."""
+        """Creates and alters, upstream first. The order is a guess; a definition that comes too early is retried."""
         guess = {name: mentions(d.query, self.wanted.keys()) - {name} for name, d in self.wanted.items()}
         order = upstream_first(sorted(self.wanted), guess)
         while waiting := [
@@ -104,12 +104,12 @@ class TableWork:
             if len(early) == len(waiting):
                 self._stuck(early)
         if self.refused:
-            # Who reads what was refused is not at fault itself.
+            # A reader of a refused definition is not reported itself.
             causes = [e for name, e in self.refused.items() if not (guess[name] & self.refused.keys())]
             raise RefusedError(causes or list(self.refused.values()))
 
     def drop_rest(self, *, dry: bool, needed: Mapping[str, FilePosition]) -> tuple[str, ...]:
-        """Drops what the set has created and no longer defines, downstream first; only tells it without prune."""
+        """Drops what the set has created and no longer defines, downstream first; without prune only reports it."""
         rest = [n for n, t in self.now.items() if t.applied_from == self.set_name and n not in self.wanted]
         if not self.policy.prune:
             return tuple(self.labels[name] for name in rest)
@@ -121,12 +121,12 @@ class TableWork:
             holders += [description for (description,) in rows]
             if holders:
                 raise DefinitionError(
-                    f"{self.labels[name]} is in no file any more, but {holders[0]} needs it",
+                    f"{self.labels[name]} is no longer defined in a file, but {holders[0]} needs it",
                     hint=f"drop {holders[0]} first, or define {self.labels[name]} again",
                 )
             if self.labels[name] in needed:
                 place = needed[self.labels[name]]
-                raise DefinitionError(f"{place}: {self.labels[name]} is a member, but in no file any more")
+                raise DefinitionError(f"{place}: {self.labels[name]} is a member, but no longer defined in a file")
             if not dry:
                 self._drop(name)
             self.dropped.append(Change(DROP, self.labels[name], query_before=self.now[name].query))
@@ -138,7 +138,7 @@ class TableWork:
 
     def warnings(self) -> list[str]:
         return [
-            f"{self.labels[name]} can be created when {self.labels[other]} is there: apply again then"
+            f"{self.labels[name]} needs {self.labels[other]}, which does not exist yet: apply again later"
             for name, other in self.later.items()
         ]
 
@@ -152,8 +152,8 @@ class TableWork:
         assert row is not None
         schema, name, label = row
         if (schema, name) in self.wanted:
-            message = f"{definition.at}: {label} is defined in {self.wanted[schema, name].at} already"
-            raise DefinitionError(message, hint="give one of them another name, or another database")
+            message = f"{definition.at}: {label} is already defined in {self.wanted[schema, name].at}"
+            raise DefinitionError(message, hint="use another name or another database for one of them")
         self.labels[schema, name] = label
         return schema, name
 
@@ -166,7 +166,7 @@ class TableWork:
         return self._alter(name, as_asked(have, asked), definition, options)
 
     def _checked(self, definition: Definition) -> dict[str, Option]:
-        """The options as they would be stored, without those that are the default; a wrong one by its line."""
+        """The options as they would be stored, without defaults; an invalid one is reported with its line."""
         options = dict(definition.options)
         try:
             with translated(), self.conn.transaction():
@@ -213,8 +213,8 @@ class TableWork:
             return Change(ADOPT, self.labels[name], file=definition.at.path), self._noted(name, set_name)
         if have.applied_from not in (None, self.set_name) and not self.policy.adopt:
             raise DefinitionError(
-                f"{self.labels[name]} was applied from the set {have.applied_from}",
-                hint=f"remove it there, or take it over into {self.set_name} with --adopt",
+                f"{self.labels[name]} belongs to the set {have.applied_from}",
+                hint=f"remove it there, or adopt it into {self.set_name} with --adopt",
             )
         unset = [d.option for d in changed if d.after is None and d.option not in DEFAULTS]
         given = {d.option: DEFAULTS[d.option] if d.after is None else d.after
@@ -241,7 +241,7 @@ class TableWork:
         return change, found
 
     def _replace(self, names: list[Name], because: Name, error: PgtrickleError) -> bool:
-        """Drops tables and all their readers, which are created again in the same transaction. Without leave to do so
+        """Drops tables and all their readers, which are created again in the same transaction. Without permission
         `because` is refused."""
         reads = present.reads(self.conn)
         doomed = list(names)
@@ -250,7 +250,7 @@ class TableWork:
         foreign = [name for name in doomed if name not in self.wanted]
         if foreign or not self.policy.replace:
             others = ", ".join(self.labels.get(name, name[1]) for name in doomed)
-            hint = f"--replace drops {others} and creates them anew: they are empty until they are loaded"
+            hint = f"--replace drops {others} and creates them again: they are empty until loaded"
             if foreign:
                 other = self.labels.get(foreign[0], foreign[0][1])
                 hint = f"{other} is not defined by this set: drop it first, or keep the columns"
@@ -266,7 +266,7 @@ class TableWork:
         return True
 
     def _stuck(self, early: Mapping[Name, PgtrickleError]) -> None:
-        """Everything that waits lacks something. New columns of an altered table are there when it is loaded."""
+        """All remaining definitions lack a source. New columns of an altered table exist after its load."""
         for name, error in early.items():
             late = sorted(mentions(self.wanted[name].query, self.reshaped))
             absent = sorted(mentions(self.wanted[name].query, self.pending | self.later.keys()) - {name})
@@ -279,7 +279,7 @@ class TableWork:
                 self.refused[name] = self._located(name, error)
 
     def _located(self, name: Name, error: PgtrickleError, hint: str | None = None) -> PgtrickleError:
-        """The same error with the line of the query that PostgreSQL complains about, if it does."""
+        """The same error with the line of the query that PostgreSQL reports, if any."""
         definition = self.wanted[name]
         at = definition.at
         line = None
@@ -297,7 +297,7 @@ class TableWork:
         return present.stream_tables(self.conn, row[0])[name]
 
     def _created(self, name: Name, options: Mapping[str, Option]) -> StoredTable | None:
-        """What has become of a new definition. None: the control plane has been asked for it."""
+        """The result of a new definition. None: it was requested from the control plane."""
         asked = present.asked(self.conn).get(name)
         if asked is not None and asked.refusal is None and asked != self.asked.get(name):
             more = {"applied_from": self.set_name} | {key: value for key, value in options.items() if key == "tier"}
@@ -316,7 +316,7 @@ class TableWork:
         self._call("drop_stream_table", name=qualified(*name))
 
     def _call(self, function: str, **arguments: Any) -> None:
-        """A query is kept with the settings that this role's psql has."""
+        """A query is stored with the settings of this role in psql."""
         names = ", ".join(f"{argument} => %s" for argument in arguments)
         with defaulted(self.conn, USUAL):
             self.conn.execute(f"SELECT pgtrickle.{function}({names})", list(arguments.values()))

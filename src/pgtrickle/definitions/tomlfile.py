@@ -86,13 +86,13 @@ def _stream_table(found: TomlFile, reader: _Reader, read_query: Callable[[str], 
     if file is not None:
         found.query_files.append(file)
     if (query is None) == (file is None):
-        reader.wrong("query", "one of query and query_file is needed" if query is None else "query is given twice")
+        reader.wrong("query", "one of query and query_file is needed" if query is None else "query is set twice")
     elif file is not None:
         try:
             query, query_at = read_query(file), FilePosition(str(PurePath(reader.lines.path).parent / file), 1)
         except OutsideError as error:
             reader.wrong(
-                "query_file", str(error), "put it beside this file, or in a folder below, and name it from here"
+                "query_file", str(error), "put it in the folder of this file or below, and use a relative path"
             )
         except (OSError, UnicodeDecodeError) as error:
             reader.wrong("query_file", f"cannot read {file}: {getattr(error, 'strerror', None) or error}")
@@ -119,7 +119,7 @@ def _group(found: TomlFile, reader: _Reader) -> None:
     members, databases = reader.names("members"), reader.names("databases", "database")
     if len(set(members)) < 2:
         reader.wrong(
-            "members", "a refresh group needs two members at least", 'write members = ["schema.a", "schema.b"]'
+            "members", "a refresh group needs at least two members", 'write members = ["schema.a", "schema.b"]'
         )
     elif name is not None:
         found.groups.append(GroupDefinition(name, members, reader.at("name"), isolation or "read_committed", databases))
@@ -162,7 +162,7 @@ class _Reader:
         value = self.entry[given[0]]
         names = [value] if isinstance(value, str) else value
         if len(given) > 1:
-            self.wrong(given[0], f"{given[0]} is given twice", f"leave out {given[1]}")
+            self.wrong(given[0], f"{given[0]} is set twice", f"remove {given[1]}")
         elif not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
             self.wrong(given[0], f"{given[0]} is not a name or a list of names: {value!r}")
         else:

@@ -1,4 +1,4 @@
-"""What files say: definitions, refresh groups, the set that they form, and what is wrong with them and where."""
+"""The content of definition files: definitions, refresh groups, the set, and problems with their positions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "tier": str,
     }
 )
-# What an option is that no file mentions; the others are not set at all then.
+# Defaults of options that a file does not mention; all others are then unset.
 DEFAULTS: Mapping[str, Option] = MappingProxyType(
     {
         "schedule": "calculated",
@@ -54,7 +54,7 @@ class FilePosition:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DefinitionProblem:
-    """What is wrong, where, and what would help."""
+    """A problem, its position and a hint."""
 
     at: FilePosition
     message: str
@@ -95,7 +95,7 @@ class GroupDefinition:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionSet:
-    """All definitions of a folder. Its name is noted with what it created, so that it prunes nothing else."""
+    """All definitions of a folder. Its name is stored with what it created, so that it prunes nothing else."""
 
     name: str
     definitions: tuple[Definition, ...] = ()
@@ -104,14 +104,14 @@ class DefinitionSet:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The hint for a key that nobody knows."""
+    """The hint for an unknown key."""
     known = sorted(known)
     close = difflib.get_close_matches(word.lower(), known, 1)
-    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+    return f"did you mean {close[0]}?" if close else f"valid keys: {', '.join(known)}"
 
 
 def option_value(key: str, given: object) -> Option:
-    """The value in the option's type; raises ValueError with what it has to be."""
+    """The value in the option's type; raises ValueError with the expected type."""
     kind = OPTIONS[key]
     if isinstance(given, str) and kind is not str:
         return _from_text(kind, given)

@@ -1,1 +1,1 @@
-"""`pgtrickle demo`: the product on its own PostgreSQL and Spark, with a shop that keeps writing."""
+"""`pgtrickle demo`: the product on its own PostgreSQL and Spark, with a shop workload."""

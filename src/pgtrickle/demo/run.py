@@ -1,4 +1,4 @@
-"""`pgtrickle demo`: the real product on a PostgreSQL and a Spark of its own, with a shop that keeps writing.
+"""`pgtrickle demo`: the product on its own PostgreSQL and Spark, with a shop workload.
 
 What runs is what a user would run: `pgtrickle install`, stream tables from SQL, and `pgtrickle run` in a process of
 its own. At the end the workload stops and every stream table is compared with its query as PostgreSQL evaluates it.
@@ -68,20 +68,20 @@ def run_demo(settings: Settings, seconds: int | None) -> int:
         server, spark_url = _start_servers(settings, console, stack, stop)
         dsn = _prepare(server, console)
         runner = stack.enter_context(_runner(dsn, spark_url))
-        console.print(f"Look at it:  {_short(server.program('psql'))} {dsn}")
-        console.print("             e.g.  SELECT * FROM sales_by_region ORDER BY revenue DESC;")
+        console.print(f"Connect with:  {_short(server.program('psql'))} {dsn}")
+        console.print("        e.g.   SELECT * FROM sales_by_region ORDER BY revenue DESC;")
         return _watch(dsn, runner, console, seconds, stop)
 
 
 def _short(path: Path) -> Path:
-    """As one would type it here."""
+    """The path relative to the current directory, if that is shorter."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 @contextmanager
 def _signals(stop: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C ends the show and starts the verification; the second one gives up."""
+    """The first Ctrl-C ends the workload and starts the verification; the second one aborts."""
 
     def on_signal(_number: int, _frame: object) -> None:
         if stop.is_set():
@@ -110,7 +110,7 @@ def _start_servers(
         progress.begin("PostgreSQL 18")
         server = postgres.result()
         stack.callback(server.close)
-        progress.end("PostgreSQL 18 is up", time.monotonic() - began)
+        progress.end("PostgreSQL 18 is ready", time.monotonic() - began)
         if spark is None:
             return server, settings.spark_remote
         progress.begin("Spark")
@@ -121,7 +121,7 @@ def _start_servers(
             progress.tick("Spark", waited)
 
         spark.wait_ready(None, tick)
-        progress.end("Spark is up", time.monotonic() - began)
+        progress.end("Spark is ready", time.monotonic() - began)
         return server, spark.url
 
 
@@ -217,7 +217,7 @@ def _watch(dsn: str, runner: GuardedProcess, console: Console, seconds: int | No
         raise ConfigError(f"the demo's workload failed: {workload.tally.error}")
     status = _verify(dsn, console)
     for line in _complaints(runner)[-5:]:
-        console.print(f"  pgtrickle run said: {line}", markup=False)
+        console.print(f"  log of pgtrickle run: {line}", markup=False)
     return status
 
 
@@ -232,7 +232,7 @@ def _until_loaded(conn: Connection, runner: GuardedProcess, console: Console, st
             _check(runner)
             broken = next((state for state in states if state.error), None)
             if broken is not None:
-                raise ConfigError(f"stream table {broken.name} did not load: {broken.error}")
+                raise ConfigError(f"stream table {broken.name} could not be loaded: {broken.error}")
             if time.monotonic() - began > LOAD_S:
                 raise TransientError(f"the stream tables were not loaded after {LOAD_S:.0f} s")
             progress.tick("the first load", time.monotonic() - began)
@@ -248,7 +248,7 @@ def _show(
     seconds: int | None,
     stop: threading.Event,
 ) -> None:
-    """Until the time is up, Ctrl-C, or something ends that should not."""
+    """Until the time is over, Ctrl-C, or an unexpected end of a process."""
     began = time.monotonic()
     rates = Rates()
     rates.update(began, read_states(conn))
@@ -272,7 +272,11 @@ def _show(
         return
     from rich.live import Live
 
-    foot = "Ctrl-C stops the shop and verifies every table" if seconds is None else f"for {seconds} s; Ctrl-C ends it"
+    foot = (
+        "Ctrl-C stops the workload and verifies every stream table"
+        if seconds is None
+        else f"runs for {seconds} s; Ctrl-C stops it"
+    )
     with Live(console=console, refresh_per_second=4) as display:
         while not over():
             states, speed, head = look()
@@ -288,16 +292,18 @@ def _check(runner: GuardedProcess) -> None:
 
 
 def _complaints(runner: GuardedProcess) -> list[str]:
-    """What an operator would want to read of the log; a healthy run has none."""
+    """Warnings and errors in the log; a healthy run has none."""
     text = runner.log.read_text(errors="replace").splitlines()
     return [line for line in text if " WARNING " in line or " ERROR " in line or "Error:" in line]
 
 
 def _verify(dsn: str, console: Console) -> int:
-    """While `run` still works: verification waits for what is pending, or reads around it."""
+    """While `run` is active: verification waits for pending changes, or excludes them."""
     from pgtrickle.maintain.verify import verify_tables
 
-    console.print("The shop is closed. Comparing every stream table with its query, row by row, in both directions:")
+    console.print(
+        "The workload has stopped. Comparing all rows of every stream table with its query, in both directions:"
+    )
     results = verify_tables(dsn, None)
     with connect(dsn, role="view", autocommit=True) as conn, translated():
         for action, count, median in conn.execute(_SUMMARY):

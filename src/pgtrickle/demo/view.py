@@ -1,4 +1,4 @@
-"""What the demo shows: a live table on a terminal, plain lines elsewhere."""
+"""The output of the demo: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_states(conn: Connection) -> list[TableState]:
 
 
 class Rates:
-    """Changed rows per second of each stream table, over the last few looks."""
+    """Changed rows per second of each stream table, over the last few samples."""
 
     def __init__(self, keep: int = 8) -> None:
         self._keep = keep

@@ -66,7 +66,7 @@ def cancel_order(conn: Connection, rng: random.Random) -> int:
 
 
 def delete_order(conn: Connection, rng: random.Random) -> int:
-    """The items go by the foreign key's cascade."""
+    """The items are deleted by the cascade of the foreign key."""
     return conn.execute("DELETE FROM orders WHERE id = %s", [rng.randint(1, 20_000)]).rowcount
 
 
@@ -89,7 +89,7 @@ def change_prices(conn: Connection, rng: random.Random) -> int:
 
 
 def move_customer(conn: Connection, rng: random.Random) -> int:
-    """To another country, or to none; every order of theirs changes its group."""
+    """To another country, or to none; every order of the customer changes its group."""
     return conn.execute(
         "UPDATE customers SET country = (SELECT country FROM regions ORDER BY country LIMIT 1 OFFSET %s) WHERE id = %s",
         [rng.randint(0, 14), rng.randint(1, 2000)],

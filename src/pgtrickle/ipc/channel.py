@@ -1,6 +1,6 @@
-"""What schedulers and the pipeline say to one another, over a socket that only this user can open.
+"""Messages between schedulers and the pipeline, over a socket that only this user can open.
 
-A lost connection is news, too: it is how each learns that the other has died.
+A lost connection is a message, too: it shows each side that the other has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pgtrickle.errors import TransientError
 from pgtrickle.model.work import QueuedUnit
 from pgtrickle.settings import Settings
 
-BACKLOG = 1_024  # schedulers that come back at the same time, when the pipeline was restarted
+BACKLOG = 1_024  # schedulers that reconnect at the same time after a restart of the pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class ClearCaches:
-    """Forget compiled templates of the sender's database."""
+    """Removes compiled templates of the sender's database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Define:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Give back what no worker has begun: the scheduler is about to end, or its database is switched off."""
+    """Returns queued units: the scheduler is about to end, or its database is disabled."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """How one table did. `branch`: ok, retry (nobody has to act), away (another database does
-    not answer, or a mirror of it is not loaded yet), engine (Spark was lost), stop (somebody has to)."""
+    """The result of one table. `branch`: ok, retry (transient), away (another database does
+    not answer, or a mirror of it is not loaded), engine (Spark was lost), stop (a user must act)."""
 
     pgt_id: int
     action: str
@@ -81,7 +81,7 @@ def listen(path: Path, key: bytes) -> Listener:
 
 
 def call(path: Path, key: bytes, *, seconds: float, is_stopped: Callable[[], bool]) -> Connection:
-    """Connects; while the other side is starting it tries again."""
+    """Connects; retries while the other side is starting."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -96,7 +96,7 @@ class ReplyChannel(Protocol):
     """The dispatcher's way back to one scheduler."""
 
     def has_room(self) -> bool:
-        """Whether a message can be sent without waiting. A channel that is closed has room: sending tells."""
+        """Whether a message can be sent without waiting. True for a lost connection: sending reports it."""
 
     def send(self, message: Finished) -> None: ...
 
@@ -116,4 +116,4 @@ class SocketReplies:
         try:
             self._connection.send(message)
         except (OSError, ValueError):
-            pass  # whoever receives from it learns that it has ended
+            pass  # the receiver detects that it has ended

@@ -1,6 +1,6 @@
-"""What the processes of a fleet say about themselves: the pool of workers, each database's share, each scheduler.
+"""The state of the processes of a fleet in shared memory: the pool of workers, each database's share, each scheduler.
 
-Keyed by database (`system identifier/oid`): ids of two databases never meet.
+Keyed by database (`system identifier/oid`): ids of two databases never collide.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SCHEDULER = np.dtype(
 _PROCESS = np.dtype([("kind", "S16"), ("pid", "i4"), ("state", "S16"), ("since", "f8")])
 MOST_PROCESSES = 8
 
-_HEAD = np.dtype([("slots", "i4")])  # so many scheduler sections are in use, or were
+_HEAD = np.dtype([("slots", "i4")])  # number of scheduler sections that are or were in use
 
 LAYOUT: Layout = {
     "head": (_HEAD, 1),
@@ -151,7 +151,7 @@ class FleetMemory:
         return [ProcessState(text(r[0]), r[1], text(r[2]), r[3]) for r in records[records["pid"] != 0].tolist()]
 
     def write_scheduler(self, slot: int, state: SchedulerState | None) -> None:
-        """None: nobody is there any more (written by the launcher, after the process was seen to have ended)."""
+        """None: the process has ended (written by the launcher)."""
 
         def change(records: Records) -> None:
             records[:] = np.zeros((), records.dtype)
@@ -168,7 +168,7 @@ class FleetMemory:
         return SchedulerState(text(row[0]), text(row[1]), row[2], text(row[3]), *row[4:])
 
     def write_slots(self, slots: int) -> None:
-        """By the launcher, also when a scheduler came or went."""
+        """Written by the launcher, also when a scheduler started or ended."""
         self._segment["head"].write(lambda records: records.fill((slots,)))
 
     def schedulers(self) -> list[SchedulerState]:
@@ -177,7 +177,7 @@ class FleetMemory:
         return [state for state in found if state is not None]
 
     def version(self) -> tuple[int, ...]:
-        """Moves when the pool, a share, a process moved, or a scheduler came or went."""
+        """Changes when the pool, a share or a process changed, or a scheduler started or ended."""
         return tuple(self._segment[name].version for name in ("head", "pool", "shares", "processes"))
 
 

@@ -1,4 +1,4 @@
-"""Whether a process is still the one that it was."""
+"""Whether a process id still belongs to the same process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def start_time(pid: int) -> str | None:
-    """Tells a process from a later one with the same id; None when it is gone."""
+    """Distinguishes a process from a later one with the same id; None if it has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

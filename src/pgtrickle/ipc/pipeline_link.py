@@ -23,14 +23,14 @@ from pgtrickle.ipc.channel import (
 )
 from pgtrickle.model.work import QueuedUnit
 
-PATIENCE_SECONDS = 0.5  # a tick goes on without the pipeline rather than wait longer for it
+PATIENCE_SECONDS = 0.5  # a tick continues without the pipeline instead of waiting longer
 PAUSE_SECONDS = 0.5
 
 
 class PipelineLink(ABC):
     """What a scheduler needs of it."""
 
-    losses = 0  # how often the other end went, or stopped listening
+    losses = 0  # how often the connection was lost
 
     @property
     @abstractmethod
@@ -38,15 +38,15 @@ class PipelineLink(ABC):
 
     @abstractmethod
     def open(self, hello: DatabaseSettings) -> bool:
-        """Makes sure that there is a link and that the other end knows the database. False: not now."""
+        """Opens the connection if necessary and introduces the database. False: not possible now."""
 
     @abstractmethod
     def send(self, message: FromScheduler) -> bool:
-        """False: the link is gone."""
+        """False: the connection is lost."""
 
     @abstractmethod
     def receive(self) -> list[Finished]:
-        """What has arrived."""
+        """Messages that have arrived."""
 
     def submit(self, jobs: Sequence[QueuedUnit]) -> bool:
         return self.send(Submit(tuple(jobs)))
@@ -59,9 +59,9 @@ class PipelineLink(ABC):
 
 
 class SocketPipelineLink(PipelineLink):
-    """To the pipeline's process: opened when it is needed, opened again when the pipeline was restarted.
+    """To the pipeline's process: opened on demand, reopened when the pipeline was restarted.
 
-    `connection` is None while there is nobody at the other end.
+    `connection` is None while the pipeline is not connected.
     """
 
     def __init__(self, path: Path, key: bytes, stop: threading.Event) -> None:
@@ -98,7 +98,7 @@ class SocketPipelineLink(PipelineLink):
         return True
 
     def receive(self) -> list[Finished]:
-        """Closes the link when the other end has gone."""
+        """Closes the connection when the pipeline has ended."""
         found: list[Finished] = []
         try:
             while self.connection is not None and self.connection.poll():

@@ -1,7 +1,7 @@
-"""Where schedulers say which tables of other databases they want to know about, and where the broker answers.
+"""The registry in shared memory: schedulers register sources in other databases, the broker writes their counts.
 
-Interests have many writers: one at a time, by a lock that the system takes from whoever dies. Answers have one, the
-broker. Nobody waits for anybody: a reader that finds no answer looks for itself.
+Interests have many writers, one at a time, under a lock that the kernel releases when its holder dies. Answers have
+one, the broker. Readers never wait: a scheduler without a fresh answer polls for itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pgtrickle.ipc.segment import Layout, Records, Segment, fixed, text
 
 CAPACITY = 4_096
 NAME, SERVER, BORN = 64, 264, 24
-LOCK_SECONDS = 0.05  # a writer needs a millisecond; one that was stopped must not stop the others
+LOCK_SECONDS = 0.05  # a writer needs a millisecond; one that was stopped must not block the others
 READ_SECONDS = 0.002
 
 _INTEREST = np.dtype(
@@ -36,7 +36,7 @@ _INTEREST = np.dtype(
         ("interval_ms", "i4"),
         ("slot", "i4"),
         ("born", f"S{BORN}"),
-        ("pid", "i4"),  # written last and cleared first: a record without it is nobody's
+        ("pid", "i4"),  # written last and cleared first: a record without it is unused
     ]
 )
 _ANSWER = np.dtype(
@@ -62,7 +62,7 @@ LAYOUT: Layout = {"interests": (_INTEREST, CAPACITY), "used": (_USED, 1), "answe
 
 @dataclass(frozen=True, slots=True)
 class Interest:
-    """A reader (a database) wants to know about a source of an origin (another one), so often."""
+    """A reader (a database) registers a source of an origin (another database) with its interval."""
 
     reader: str
     origin: str
@@ -75,7 +75,7 @@ class Interest:
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """What the broker knows of a source. Times are seconds since the epoch: when its look began and when it ended."""
+    """The broker's count of a source. Times are seconds since the epoch: begin and end of the poll."""
 
     origin: str
     relid: int
@@ -83,10 +83,10 @@ class SourceStatus:
     count: int
     pending_rows: int
     max_lsn: int
-    xmin: int  # transactions before it were seen
+    xmin: int  # transactions before it were visible
     tick: int
-    looked_at: float  # when the look began, in seconds since the epoch
-    done_at: float  # when it had ended, by the monotonic clock, which all processes of a machine share
+    looked_at: float  # when the poll began, in seconds since the epoch
+    done_at: float  # when it ended, by the monotonic clock, which all processes of a machine share
     scans_done: int
     scans_saved: int
     consumers: int
@@ -101,13 +101,13 @@ class Registry:
 
     @property
     def version(self) -> int:
-        """Moves when interests came or went."""
+        """Changes when interests are added or removed."""
         return self._segment["interests"].version
 
     def register(self, reader: str, wanted: Sequence[Interest]) -> int | None:
-        """All that this reader wants from now on. Returns for how many there was no room; None: not now.
+        """Replaces the interests of this reader. Returns the number that did not fit; None: not possible now.
 
-        What readers have left that are no more is taken away.
+        Also removes interests of readers that have ended.
         """
         pid = os.getpid()
         born = start_time(pid) or ""
@@ -142,7 +142,7 @@ class Registry:
         return bool((self._segment["interests"].unlocked["pid"] != 0).any())
 
     def write_answers(self, answers: Mapping[int, SourceStatus | None], used: int) -> None:
-        """By the broker: at these positions, of which `used` are in use, or were."""
+        """Written by the broker: at these positions, of which `used` are or were in use."""
 
         def change(records: Records) -> None:
             for position, answer in answers.items():
@@ -168,7 +168,7 @@ class Registry:
 
     @contextmanager
     def _locked(self) -> Iterator[bool]:
-        """False when somebody else has it for longer than a moment."""
+        """False when another process holds the lock for too long."""
         handle = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             deadline = time.monotonic() + LOCK_SECONDS
@@ -187,12 +187,12 @@ class Registry:
 
 
 def _fits(interest: Interest) -> bool:
-    """Cut off, a name would be another one's."""
+    """A truncated name would be another name."""
     return len(interest.server.encode()) <= SERVER and len(interest.database.encode()) <= NAME
 
 
 def _dead(records: Records) -> Any:
-    """Which records are of processes that have ended."""
+    """The records of processes that have ended."""
     found = np.zeros(len(records), dtype=np.bool_)
     for pid in np.unique(records["pid"]).tolist():
         born = (start_time(pid) or "gone").encode() if pid else b""

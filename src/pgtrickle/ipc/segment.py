@@ -1,8 +1,8 @@
-"""One file, mapped by every process of a fleet: sections of fixed records, each behind a sequence number of its own.
+"""One file, mapped by every process of a fleet: sections of fixed records, each with its own sequence lock.
 
-A mapped file and not multiprocessing.shared_memory: before Python 3.13 whoever attaches to such a segment removes it
-for everybody when it ends. The number is read and written through an aligned memoryview of 8-byte words; taken apart
-into bytes it tore.
+A mapped file and not multiprocessing.shared_memory: before Python 3.13 a process that attaches to such a segment
+removes it for all processes when it ends. The number is read and written through an aligned memoryview of 8-byte words;
+accessed as bytes, reads were torn.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from pgtrickle.errors import ConfigError
 MAGIC = 0x7067_7472_0001_0001
 _HEADER = struct.Struct("=QQ")  # magic, hash of the layout
 _ALIGN = 64  # a cache line, so that two sections' numbers never share one
-READ_SECONDS = (
-    0.1  # a writer needs microseconds; one that takes longer has died half-way, or its processor was taken away
-)
+READ_SECONDS = 0.1  # a writer needs microseconds; one that takes longer has died during a write, or was descheduled
 
 Records = NDArray[np.void]
 Layout = Mapping[str, tuple[np.dtype[np.void], int]]  # section: type and number of its records
@@ -41,14 +39,16 @@ class Section:
     def write(self, change: Callable[[Records], None]) -> None:
         """Readers see all of the change or nothing."""
         number = self._sequence[0]
-        self._sequence[0] = number | 1  # also where a writer died half-way: odd stays odd until somebody completes it
+        self._sequence[0] = (
+            number | 1
+        )  # also if a writer died during a write: an odd number stays odd until a write completes
         try:
             change(self._records)
         finally:
             self._sequence[0] = (number | 1) + 1
 
     def read(self, most: int | None = None, seconds: float = READ_SECONDS) -> Records | None:
-        """A copy as of one moment; None while no consistent one is to be had: the writer died half-way, or is stopped.
+        """A consistent copy; None if there is none: the writer died during a write, or is stopped.
 
         `most`: of the first so many records.
         """
@@ -65,12 +65,12 @@ class Section:
 
     @property
     def unlocked(self) -> Records:
-        """The records themselves: for whoever keeps the writers out, or can live with half a write."""
+        """The records themselves: for callers that exclude writers, or accept a partial write."""
         return self._records
 
     @property
     def version(self) -> int:
-        """Moves with every write."""
+        """Changes with every write."""
         return int(self._sequence[0])
 
 
@@ -85,7 +85,9 @@ class Segment:
             if create:
                 os.truncate(handle, size)
             elif os.fstat(handle).st_size != size:
-                raise ConfigError("the shared memory is of another version of pgtrickle", hint="restart pgtrickle run")
+                raise ConfigError(
+                    "the shared memory belongs to another version of pgtrickle", hint="restart pgtrickle run"
+                )
             self._map = mmap.mmap(handle, size)
         finally:
             os.close(handle)
@@ -93,7 +95,7 @@ class Segment:
         if create:
             self._map[: _HEADER.size] = _HEADER.pack(*header)
         elif _HEADER.unpack_from(self._map) != header:
-            raise ConfigError("the shared memory is of another version of pgtrickle", hint="restart pgtrickle run")
+            raise ConfigError("the shared memory belongs to another version of pgtrickle", hint="restart pgtrickle run")
         whole = memoryview(self._map)
         self._sections = {
             name: Section(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class WakeSocket:
-    """The scheduler's end. `fileno` is readable after somebody rang."""
+    """The scheduler's end. `fileno` is readable after a wake-up."""
 
     def __init__(self, directory: Path, slot: int) -> None:
         self._path = bell_path(directory, slot)
@@ -36,7 +36,7 @@ def bell_path(directory: Path, slot: int) -> Path:
 
 
 def ring(path: Path) -> None:
-    """Never waits. Whoever is not there, or has not yet heard the last ones, looks by itself soon enough."""
+    """Never waits. A scheduler that is not running, or has wake-ups pending, ticks soon by itself."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.setblocking(False)
         try:

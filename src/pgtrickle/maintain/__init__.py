@@ -1,1 +1,1 @@
-"""Verification, diagnosis and cleaning up: what runs beside refreshes."""
+"""Verification, diagnosis and clean-up."""

@@ -1,4 +1,4 @@
-"""What a fleet costs: processes, connections and memory, per part and per database. The doctor brings the facts."""
+"""The resource budget of a fleet: processes, connections and memory, per part and per database."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ FORK_SERVER_MIB = 50
 SCHEDULER_MIB = 23  # 21 of them its own
 PIPELINE_MIB = 176  # most of it PySpark's client, pandas and pyarrow
 # Right after their imports.
-GUARD_MIB = 13  # the process that ends Spark when we are gone
+GUARD_MIB = 13  # the process that ends Spark when its owner has ended
 LOAD_WORKER_MIB = 85  # 83; a Python worker of Spark that reads and writes a part of a large load
 BROKER_MIB = 55  # Pss, at work
 # Estimates, not measured: under load.
 WORKER_MIB = 5  # a thread of the pipeline: driver buffers and the rows of a small refresh
-SPARK_OVERHEAD_MIB = 450  # beside the heap: metaspace, code cache, threads, Arrow's own memory
+SPARK_OVERHEAD_MIB = 450  # in addition to the heap: metaspace, code cache, threads, Arrow's own memory
 
 LAUNCHER_CONNECTIONS = 1  # holds the advisory lock
 SCHEDULER_CONNECTIONS = 1
 BROKER_CONNECTIONS = 1  # per database
 LOOK_CONNECTIONS = 1  # per database and other database that it mirrors tables of: while no broker answers for it
 ORIGIN_CONNECTIONS = 2  # of the pipeline, per database that others mirror tables of
-LOAD_CONNECTIONS = 2  # per part, beside those of the worker that watches it
+LOAD_CONNECTIONS = 2  # per part, in addition to those of the worker that supervises it
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What something takes at most."""
+    """Maximum resources."""
 
     processes: int = 0
     connections: int = 0
@@ -49,7 +49,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class BudgetItem:
-    """So many of one kind, and what they cost together."""
+    """A number of parts of one kind, and their sum."""
 
     name: str
     count: int
@@ -58,7 +58,7 @@ class BudgetItem:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseBudget:
-    """A database by itself: its scheduler, and as many workers as it may ever have."""
+    """One database: its scheduler, and its maximum number of workers."""
 
     database: str
     workers: int
@@ -67,7 +67,7 @@ class DatabaseBudget:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRoom:
-    """A server's connections. `others` are those in use that are not ours."""
+    """The connections of a server. `others` are those that other applications use."""
 
     max_connections: int
     reserved: int
@@ -90,10 +90,10 @@ class Budget:
 def budget(
     fleet: Settings, databases: Mapping[str, Settings], *, load_parts: int, mirrored: Iterable[Collection[str]] = ()
 ) -> Budget:
-    """For the databases that are there, or for `max_databases` when more are expected; for one when none is known.
+    """For the existing databases, or for `max_databases` if that is more; for one if none is known.
 
-    `load_parts`: into how many a large load is cut for Spark's executors. One such load at a time is counted.
-    `mirrored`: of each database the others that it mirrors tables of.
+    `load_parts`: number of parts of a bulk load. One bulk load at a time is counted.
+    `mirrored`: for each database, the origins of its mirrors.
     """
     workers = fleet.max_dynamic_refresh_workers
     count = max(1, len(databases), fleet.max_databases)
@@ -112,7 +112,7 @@ def budget(
     others = [origin for origins in mirrored for origin in origins]
     if others:
         connections = LOOK_CONNECTIONS * len(others) + ORIGIN_CONNECTIONS * len(set(others))
-        parts.append(BudgetItem("at databases that are mirrored", len(set(others)), Cost(0, connections)))
+        parts.append(BudgetItem("sessions at origins", len(set(others)), Cost(0, connections)))
     load = Cost(0, LOAD_CONNECTIONS * load_parts)
     if not fleet.spark_remote:
         parts.append(BudgetItem("spark", 1, Cost(2, 0, fleet.spark_driver_memory_mb + SPARK_OVERHEAD_MIB + GUARD_MIB)))
@@ -120,8 +120,8 @@ def budget(
     parts += [
         BudgetItem("schedulers", count, scheduler.times(count)),
         BudgetItem("workers", workers, worker.times(workers)),
-        BudgetItem("those that wait for Spark", aside, worker.times(aside)),
-        BudgetItem("a large load", 1, load),
+        BudgetItem("workers waiting for Spark", aside, worker.times(aside)),
+        BudgetItem("bulk load", 1, load),
     ]
     shares = tuple(
         DatabaseBudget(name, most, scheduler + worker.times(most))
@@ -131,7 +131,7 @@ def budget(
 
 
 def shortage(needed: Cost, room: ConnectionRoom) -> str | None:
-    """What to do when the connections do not suffice; None when they do."""
+    """The remedy if there are too few connections; None if there are enough."""
     if needed.connections <= room.ours:
         return None
     more = needed.connections - room.ours
@@ -143,7 +143,7 @@ def _most_workers(own: Settings, workers: int) -> int:
 
 
 def _most_leases(own: Settings, workers: int) -> int:
-    """At a time, those included that wait for Spark."""
+    """At a time, including leases that wait for Spark."""
     limit = WorkerLimit(own.per_database_worker_quota, own.max_concurrent_refreshes)
     if own.parallel_refresh_mode != "on":
         limit = SERIAL

@@ -1,4 +1,4 @@
-"""Looks at what pgtrickle needs and says what is missing, in words an operator can act on."""
+"""Checks the requirements of pgtrickle and reports problems with a remedy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found, and what the fleet will cost; `room` only when a server was asked."""
+    """The findings and the resource budget; `room` only with a server."""
 
     findings: tuple[Finding, ...]
     budget: Budget
@@ -91,7 +91,7 @@ class _Server:
     fleet: Settings
     databases: Mapping[str, Settings]
     room: ConnectionRoom | None
-    mirrored: tuple[frozenset[str], ...] = ()  # of each database the others that it mirrors tables of
+    mirrored: tuple[frozenset[str], ...] = ()  # for each database, the origins of its mirrors
 
 
 def _server(dsn: str, sources: Sources) -> _Server:
@@ -138,8 +138,12 @@ def _server(dsn: str, sources: Sources) -> _Server:
             ),
             *([_broker(without)] if is_brokered else []),
             *_privileges([found for found in rights if found is not None]),
-            Finding("settings", not wrong, "; ".join(wrong) or f"fine in {len(loaded)} databases"),
-            Finding("readers", not late, "; ".join(late) or "no database holds change buffers of another back"),
+            Finding(
+                "settings",
+                not wrong,
+                "; ".join(wrong) or f"valid ({len(loaded)} database{'' if len(loaded) == 1 else 's'})",
+            ),
+            Finding("readers", not late, "; ".join(late) or "no reader in another database blocks trimming"),
         ),
         fleet.settings,
         {name: loaded[name].settings for name in names},
@@ -160,7 +164,7 @@ def _mirrored(connection: Connection) -> frozenset[str]:
 
 
 def _late(connection: Connection) -> list[str]:
-    """Readers in other databases for which buffers of this one are kept, and which have been silent for long."""
+    """Readers in other databases that have not reported for long and for which buffers of this one are kept."""
     from pgtrickle.db.connect import translated
     from pgtrickle.db.statements import statement
 
@@ -171,29 +175,29 @@ def _late(connection: Connection) -> list[str]:
             return []
         found = connection.execute(statement("late_readers")).fetchall()
     return [
-        f"{name}: {reader or 'another database'} has read nothing of {source} since {seen:%Y-%m-%d %H:%M}, "
-        f"{changes} changes are kept for it in {size} (hint: if it is gone for good, pgtrickle detach)"
+        f"{name}: {reader or 'another database'} has not read {source} since {seen:%Y-%m-%d %H:%M}, "
+        f"{changes} changes are kept for it ({size}) (hint: if it no longer exists: pgtrickle detach)"
         for reader, source, seen, changes, size in found
     ]
 
 
 def _privileges(rights: Sequence[Rights]) -> list[Finding]:
-    """Of each service role: a line for each privilege that is not needed, or one when there is none."""
+    """For each service role: a line per privilege that is not needed, or one line if there is none."""
     findings = []
     for service in sorted({found.service for found in rights}):
         listed = excess([found for found in rights if found.service == service])
         findings += [
             Finding("privileges", not one.is_bad, f"{service}: {one.what} (hint: {one.hint})") for one in listed
-        ] or [Finding("privileges", True, f"{service} has what it needs")]
+        ] or [Finding("privileges", True, f"{service} has exactly the privileges that it needs")]
     return findings
 
 
 def _broker(without: Sequence[str]) -> Finding:
-    """It works either way; by the role it can read less, should it be misled."""
+    """It works with both roles; the broker role can read less."""
     if not without:
-        return Finding("broker", True, "looks at sources as role pgtrickle_broker")
+        return Finding("broker", True, "polls sources as role pgtrickle_broker")
     hint = "CREATE ROLE pgtrickle_broker; GRANT pgtrickle_broker TO the role that installed; pgtrickle install again"
-    return Finding("broker", True, f"looks at sources as this role in {', '.join(without)} (hint: {hint})")
+    return Finding("broker", True, f"polls sources as the service role in {', '.join(without)} (hint: {hint})")
 
 
 def _limits(
@@ -203,15 +207,17 @@ def _limits(
     lack = shortage(needed, room)
     detail = (
         f"{needed.connections} at most, of {room.ours} "
-        f"(max_connections {room.max_connections}, {room.reserved} reserved, {room.others} used by others now)"
+        f"(max_connections {room.max_connections}, {room.reserved} reserved, {room.others} used by other applications)"
     )
     expected = settings.max_databases
     fits = not expected or len(databases) <= expected
-    there = f"{len(databases)} with pgtrickle"
+    there = f"{len(databases)} with pgtrickle installed"
     if expected:
-        there += f", max_databases {expected}" + ("" if fits else " (hint: raise max_databases, the budget follows it)")
+        there += f", max_databases {expected}" + (
+            "" if fits else " (hint: raise max_databases; the budget is computed from it)"
+        )
     if settings.connection_pooler_mode == TRANSACTION:
-        # max_connections is the pooler's matter, and application_name does not tell whose a session is.
+        # The pooler limits connections, and application_name does not identify its sessions.
         lack, detail = None, f"{needed.connections} at most, to the pooler"
     return [
         Finding("connections", lack is None, detail if lack is None else f"{detail} (hint: {lack})"),

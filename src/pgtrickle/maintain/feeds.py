@@ -1,6 +1,6 @@
-"""Looks after those who follow stream tables from outside: their changes are captured, and who falls behind is named.
+"""Maintains change feeds: ensures that stream tables with subscribers are captured, and reports subscribers that lag.
 
-Where nobody does, a turn costs nothing: that there is somebody is told by an event.
+Without subscribers a call costs nothing: an event reports the first subscriber.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 5.0  # between looks, while somebody follows
-CAPTURE_SECONDS = 0.3  # for a lock on a stream table that is being refreshed; who does not get it tries again
+LOOK_SECONDS = 5.0  # between two checks, while there are subscribers
+CAPTURE_SECONDS = 0.3  # for a lock on a stream table that is being refreshed; retried in the next call
 
 
 class FeedMaintainer:
@@ -30,15 +30,15 @@ class FeedMaintainer:
         self._name = name
         self._conn = conn
         self._watch = LagWatch()
-        self._captured: dict[int, str | None] = {}  # the state that each feed was last found in order in
+        self._captured: dict[int, str | None] = {}  # the last state in which each feed was correctly captured
         self._next = -math.inf
 
     def expect(self) -> None:
-        """Something may have changed: look in the next turn."""
+        """Something may have changed: check in the next call."""
         self._next = -math.inf
 
     def turn(self, settings: Settings, now: float) -> None:
-        """`now` in seconds of any clock that does not go back."""
+        """`now` in seconds of a monotonic clock."""
         if now < self._next:
             return
         is_followed, feeds = look_at_feeds(self._conn)
@@ -48,7 +48,7 @@ class FeedMaintainer:
         behind = laggards(self._conn, limit) if is_followed and limit else []
         for laggard in self._watch.to_name(behind, now):
             log.warning(
-                "A subscriber is far behind; changes are kept for it",
+                "A subscriber lags behind; its changes are kept",
                 extra=event(
                     "publish.subscriber_lag",
                     database=self._name,
@@ -64,7 +64,7 @@ class FeedMaintainer:
         return feed.state is not None and self._captured.get(feed.relid) == feed.state
 
     def _capture(self, feed: Feed) -> bool:
-        """True: it was in order."""
+        """True: it was correctly captured."""
         try:
             return not ensure_capture(self._conn, feed.relid, feed.attnums, deadline_s=CAPTURE_SECONDS)
         except PgtrickleError as error:

@@ -1,8 +1,8 @@
-"""What a stream table is compared with: the query as its author typed it, understood along the author's search_path.
+"""What a stream table is verified against: the query as its author typed it, parsed with the author's search_path.
 
-It is parsed once, as a view, and what PostgreSQL understood has to be what it understood for the author: the same
-operators, functions and relations. Whoever may create functions in that path could otherwise have them run by us. The
-view is then read under our own path with the author's settings, whatever became of the text that refreshes use.
+It is parsed once, as a view, and must resolve to the same objects as for the author: the same
+operators, functions and relations. A role that may create functions in that path could otherwise make us run them. The
+view is then read with our own search_path and the author's settings, independent of the text that refreshes use.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 VIEW = "pg_temp.__pgt_probe"
 AS_TYPED = "the query as its author typed it"
-AS_KEPT = "the kept text of the query"
-AS_OF = "the kept text of the query as of the table's cut"
-TIES_DECIDED = "the query with the ties of its LIMIT decided"
+AS_KEPT = "the stored query text"
+AS_OF = "the stored query text at the table's cut"
+TIES_DECIDED = "the query with a total order for the ties of its LIMIT"
 
 
 def as_typed(conn: Connection, table: StreamTable) -> str | None:
-    """A query over a view that is gone with the transaction; None where the text cannot be understood as it was: of
-    tables from before settings were kept, of other databases, with names that mean something else by now."""
+    """A query over a view that is dropped with the transaction; None if the text can no longer be parsed with its
+    meaning: for tables of versions that did not store settings, of other databases, or with names that have another
+    meaning now."""
     path = table.session_settings.get("search_path")
     row = conn.execute(statement("original"), {"id": table.pgt_id}).fetchone()
     if path is None or row is None:
@@ -35,7 +36,7 @@ def as_typed(conn: Connection, table: StreamTable) -> str | None:
     text, functions = row
     try:
         with conn.transaction():
-            # First without its constants: names may mean something else by now, and to read a constant may run code.
+            # First without its constants: names may have another meaning now, and reading a constant may run code.
             if conn.execute("SELECT current_user = %s", (table.author,)).fetchone() != (True,):
                 if make_probe(conn, without_constants(text), path) is not None:
                     return None
@@ -49,7 +50,7 @@ def as_typed(conn: Connection, table: StreamTable) -> str | None:
             assert found is not None
             read = {s.relid for s in table.sources}
             if tuple(found[0]) != table.operators or found[1] != functions or not read.issuperset(found[2]):
-                raise DefinitionError("the text means something else by now")
+                raise DefinitionError("the text no longer has the same meaning")
     except (DefinitionError, NotDifferentiableError):
         return None
     return f"SELECT * FROM {VIEW}"

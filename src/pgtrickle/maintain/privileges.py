@@ -1,4 +1,5 @@
-"""What the service role may do and need not, and who may read what only it should: the part of `doctor` about roles."""
+"""Unneeded privileges of the service role, and grants to others on private objects: the part of `doctor` about
+roles."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _CLOSED = re.compile(r"^REVOKE ALL ON FUNCTION (\S+?\(.*\)) FROM PUBLIC;", re.MU
 
 @dataclass(frozen=True, slots=True)
 class Privilege:
-    """`is_bad`: somebody has to act; otherwise it is worth knowing."""
+    """`is_bad`: the operator has to act; otherwise it is information."""
 
     is_bad: bool
     what: str
@@ -27,7 +28,7 @@ class Privilege:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What was found in one database. `needed`: of the roles that were granted to the service role, which it needs."""
+    """The findings in one database. `needed`: for each role granted to the service role, whether it is needed."""
 
     database: str
     service: str
@@ -36,12 +37,12 @@ class Rights:
 
 
 def closed_functions() -> list[str]:
-    """Those that install closes: the scripts say so."""
+    """Columns that the install scripts protect."""
     return [name for text in install_scripts() for name in _CLOSED.findall(text)]
 
 
 def rights_in(conn: Connection) -> Rights | None:
-    """None where pgtrickle is not installed, or not readable for us."""
+    """None if pgtrickle is not installed, or not readable."""
     with translated():
         row = conn.execute(
             "SELECT pg_catalog.pg_get_userbyid(c.relowner), pg_catalog.pg_has_role(c.relowner, 'USAGE') "
@@ -70,6 +71,6 @@ def excess(rights: Sequence[Rights]) -> list[Privilege]:
         for privilege, names in where.items()
     ]
     for role in (role for role, is_needed in needed.items() if not is_needed):
-        what = f"it is a member of {role}, which owns nothing that a stream table reads and is no author"
+        what = f"it is a member of {role}, which owns no source and is not an author"
         listed.append(Privilege(False, what, f"REVOKE {role} FROM {rights[0].service}"))
     return listed

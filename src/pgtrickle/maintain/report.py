@@ -1,4 +1,4 @@
-"""How results are told to people; the command line and the demo say it in the same words."""
+"""Results of verification as text, for the command line and the demo."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pgtrickle.maintain.verify import VerifyResult
 
 _HOW = {
-    "quiet": "nothing was pending",
-    "around": "pending changes were read around",
-    "waited": "a refresh was awaited for {:.1f} s",
+    "quiet": "no changes pending",
+    "around": "checked at its snapshot, newer changes excluded",
+    "waited": "waited {:.1f} s for a refresh",
 }
 
 
@@ -23,9 +23,9 @@ def verify_lines(results: Sequence[VerifyResult]) -> Iterator[str]:
         if result.ok:
             yield f"ok         {result.name} ({detail})"
         else:
-            yield f"DIFFERENT  {result.name} ({detail}): {result.missing} rows missing, {result.extra} too many"
+            yield f"DIFFERENT  {result.name} ({detail}): {result.missing} rows missing, {result.extra} extra rows"
     if not results:
-        yield "there is no stream table in this database"
+        yield "this database has no stream tables"
         return
     good = sum(result.ok for result in results)
-    yield f"{good} of {len(results)} stream tables equal their query as PostgreSQL evaluates it"
+    yield f"{good} of {len(results)} stream tables equal the result of their query in PostgreSQL"

@@ -1,5 +1,5 @@
-"""What has to be looked after now and then: buffers behind their readers, capture that nobody needs, what broken loads
-left, old history."""
+"""Periodic clean-up: trims and compacts change buffers, removes unneeded capture, staging tables of failed
+loads and old history."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from pgtrickle.telemetry import event
 
 log = logging.getLogger(__name__)
 
-STATEMENT_SECONDS = 60.0  # for an index, or for netting out a share of a buffer
-COMPACT_SECONDS = 30.0  # between looks at how many rows there are
+STATEMENT_SECONDS = 60.0  # for an index, or for compacting a share of a buffer
+COMPACT_SECONDS = 30.0  # between two counts of rows
 
 
 class Cleaner:
-    """Works on the scheduler's connection, but for what takes long: indexes, which wait for writers, and netting."""
+    """Uses the scheduler's connection, except for long operations: indexes, which wait for writers, and compaction."""
 
     def __init__(self, name: str, dsn: str, control: Connection) -> None:
         self._name = name
@@ -37,7 +37,7 @@ class Cleaner:
         self.beside: threading.Thread | None = None
 
     def tidy(self, settings: Settings, seen: int | None = None) -> None:
-        """`seen`: events of transactions before this one have been looked at."""
+        """`seen`: events of transactions before this one have been processed."""
         with translated():
             trim_all(self._control)
             collect_garbage(self._control)
@@ -73,20 +73,20 @@ class Cleaner:
                     self._counted = time.monotonic()
                     for relid, rows in self._compactor.round(conn, threshold, bounded=bounded).items():
                         log.info(
-                            "Buffer netted out",
+                            "Change buffer compacted",
                             extra=event("capture.compacted", database=self._name, source=relid, rows=rows),
                         )
                 index_long_buffers(conn, bounded=bounded)
         except PgtrickleError as error:
             log.warning(
-                "Buffers were not looked after",
+                "Maintenance of change buffers failed",
                 extra=event("capture.buffers_failed", database=self._name, detail=error.one_line()),
             )
 
 
 @contextmanager
 def _cancelled_after(conn: Connection, seconds: float) -> Iterator[None]:
-    """What `conn` runs then; one that ends just before may take the cancellation to the next, which is tried again."""
+    """Cancels what `conn` runs then. If a statement ends just before, the next one may be cancelled; it is retried."""
     timer = threading.Timer(seconds, conn.cancel_safe)
     timer.daemon = True
     timer.start()

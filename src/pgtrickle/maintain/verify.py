@@ -1,9 +1,9 @@
 """`pgtrickle verify`: is a stream table equal to its query, as PostgreSQL evaluates it at the table's own cut?
 
 Everything is read in one REPEATABLE READ transaction. When no change is pending there, the query is evaluated as its
-author typed it, which refreshes do not use (maintain/oracle.py). When some are, the sources are read as of the table's
+author typed it, which refreshes do not use (maintain/oracle.py). Otherwise the sources are read as of the table's
 cut (`around`), in the text that refreshes use and whose operators are the author's; where that cannot be expressed, a
-refresh is asked for and awaited (`waited`).
+refresh is requested and awaited (`waited`).
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from pgtrickle.refresh.pending import read_pending
 # json, xml and the geometric types have no equality to sort or hash by; their text has
 _NO_EQUALITY = frozenset({114, 142, 600, 601, 602, 603, 604, 628, 718})
 
-_UNSERVED_SECONDS = 10.0  # a scheduler that is not there may just be starting again
+_UNSERVED_SECONDS = 10.0  # a missing scheduler may be restarting
 
 _PLAIN = INTEGERS | {BOOL, NUMERIC, FLOAT4, FLOAT8, TEXT, VARCHAR, BPCHAR, DATE, TIMESTAMP, TIMESTAMPTZ}
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """`missing`: rows of the query that the table lacks; `extra`: rows that it has too many.
+    """`missing`: rows of the query that the table lacks; `extra`: rows of the table that the query lacks.
 
-    `how`: quiet (nothing was pending), around (sources read as of the table's cut), waited (a refresh was awaited
+    `how`: quiet (no changes pending), around (sources read as of the table's cut), waited (a refresh was awaited
     first).
     """
 
@@ -84,7 +84,7 @@ class VerifyResult:
 def verify_tables(
     dsn: str, names: Sequence[str] | None, *, timeout_seconds: float = 60.0, servers: Sequence[str] = ()
 ) -> list[VerifyResult]:
-    """These tables, or all, and the mirrors of other databases' tables that they read; `servers` may have those."""
+    """These tables, or all, and the mirrors that they read; `servers`: other servers of the fleet."""
     origins = OriginSessions(servers)
     try:
         with connect(dsn, role="verify", pooler=TRANSACTION) as conn, translated():
@@ -138,7 +138,7 @@ def _verify(look: _Look, table: StreamTable, timeout_seconds: float) -> VerifyRe
         waited = time.monotonic() - begun
         if waited > min(timeout_seconds, _UNSERVED_SECONDS) and (waited > timeout_seconds or not _is_served(conn)):
             raise TransientError(
-                f"{table.full_name} has to be refreshed before it can be compared, and was not within {waited:.0f} s",
+                f"{table.full_name} must be refreshed before verification, and was not within {waited:.0f} s",
                 hint="start pgtrickle run, or run pgtrickle refresh"
                 if not _is_served(conn)
                 else "see pgtrickle status",
@@ -159,13 +159,13 @@ def _is_served(conn: Connection) -> bool:
 
 
 def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyResult | None:
-    """One comparison in one snapshot; None when the table's cut cannot be looked at now."""
+    """One comparison in one snapshot; None if the table cannot be compared at its cut now."""
     conn = look.conn
     with _snapshot(conn):
         moment = catalog.read_moment(conn)
         loaded = catalog.load_stream_tables(conn, [pgt_id])
         if not loaded:
-            raise DefinitionError("the stream table was dropped meanwhile")
+            raise DefinitionError("the stream table was dropped during verification")
         table = loaded[0]
         if table.lost_privilege is not None:
             raise lost_privilege(table)
@@ -177,7 +177,7 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
         if table.mirror is not None:
             return _mirror(look, table)
         cut = since(table, moment.instance, moment.cut)
-        # One with a renamed source follows it by a refresh, too; and a refresh judges code that has changed.
+        # A refresh also follows a renamed source, and checks code that has changed.
         is_usable = table.is_populated and not table.needs_reinit and is_judged(table)
         if cut is None or not is_usable or has_renamed(conn, table):
             return None
@@ -203,7 +203,7 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
             if around is None:
                 return None
             query, how, against = around, "around", AS_OF
-            # Tables read as of a cut have no statistics; taken for tiny, they would be joined row by row.
+            # Tables read as of a cut have no statistics; estimated as tiny, they would be joined by nested loops.
             conn.execute("SET LOCAL enable_nestloop = off")
         waited = 0.0
         if waiting_since is not None:
@@ -216,7 +216,7 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
 
 
 def _settings(table: StreamTable, moment: catalog.ReadPoint) -> dict[str, tuple[str, str]]:
-    """The author's, all of them: nothing travels as text here."""
+    """All settings of the author: values are not converted to text here."""
     kept = {name: value for name, value in table.session_settings.items() if name != "search_path"}
     return apart(kept, moment.session)
 
@@ -235,7 +235,7 @@ def _mirror(look: _Look, table: StreamTable) -> VerifyResult | None:
 
 @contextmanager
 def _snapshot(conn: Connection) -> Iterator[None]:
-    # Not READ ONLY, for the sake of temporary views; nothing is left of it.
+    # Not READ ONLY, because of temporary views; it is rolled back.
     begin(conn, "ISOLATION LEVEL REPEATABLE READ READ WRITE")
     try:
         yield
@@ -245,7 +245,7 @@ def _snapshot(conn: Connection) -> Iterator[None]:
 
 
 def _decided(conn: Connection, table: StreamTable) -> Plan | None:
-    """The query with its ties decided, where its LIMIT leaves them open and the table is kept by the first rows."""
+    """The query with a total order, if its LIMIT has ties and the table is maintained as top-k."""
     if table.effective_mode == "FULL" or "LIMIT" not in table.query:
         return None
     try:
@@ -254,7 +254,7 @@ def _decided(conn: Connection, table: StreamTable) -> Plan | None:
         return None
     if not isinstance(template, TopKTemplate) or template.core.undetermined is None:
         return None
-    return template.told_apart()
+    return template.with_ties_decided()
 
 
 def _around(
@@ -270,7 +270,7 @@ def _around(
 
 
 def _as_typed(conn: Connection, table: StreamTable) -> str | None:
-    """The text itself where its author's session is to evaluate it."""
+    """The text itself if the author's session evaluates it."""
     if not table.runs_as_author:
         return as_typed(conn, table)
     row = conn.execute(statement("original"), {"id": table.pgt_id}).fetchone()
@@ -281,7 +281,8 @@ def _as_typed(conn: Connection, table: StreamTable) -> str | None:
 
 
 class _Evaluator:
-    """Evaluates as whoever refreshes do: us, or the table's author. `as_typed`: along the author's search_path."""
+    """Evaluates as the same role as a refresh: the service role or the author. `as_typed`: with the author's
+    search_path."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""The vocabulary that all stages share. Standard library only."""
+"""Values that all stages share. Standard library only."""

@@ -76,7 +76,7 @@ class Mirror:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """For display."""
         return f"{self.database}.{self.schema}.{self.table}" + (f" on {self.server}" if self.server else "")
 
 
@@ -113,14 +113,14 @@ class StreamTable:
     functions: str | None = None  # which versions of the database's own functions the query calls
     created_at: datetime | None = None
     mirror: Mirror | None = None
-    origins: dict[str, dict[str, str]] | None = None  # cuts of other databases that its sources stand at
+    origins: dict[str, dict[str, str]] | None = None  # cuts of other databases in the frontiers of its sources
     keeps_no_session: bool = False  # pooler_compatibility_mode
     is_renamed: bool = False  # a relation that it reads, or its column, has another name than in the query
     author: str = ""
     run_as: str = "service"  # or "author": whose privileges evaluate the query
     session_settings: Mapping[str, str] = field(default_factory=dict)  # of the author's session, when it was defined
     operators: tuple[int, ...] = ()  # as PostgreSQL resolved them in the author's session
-    lost_privilege: str | None = None  # in words; None: nothing is missing
+    lost_privilege: str | None = None  # as text; None: no privilege is missing
     code: str | None = None  # which versions of the database's own code, casts and checks evaluating it can reach
 
     @property
@@ -137,7 +137,7 @@ class StreamTable:
 
     @property
     def watched(self) -> tuple[Source, ...]:
-        """What a fingerprint is kept of: captured tables, and views, which may get another definition."""
+        """Sources with a fingerprint: captured tables, and views, which may be redefined."""
         return tuple(s for s in self.sources if s.capturable or s.type == "VIEW")
 
     @property
@@ -148,7 +148,7 @@ class StreamTable:
 
 
 def as_at_origin(table: StreamTable) -> StreamTable:
-    """A mirror as the database sees it that its query is for: it reads a table like any other."""
+    """A mirror as its origin sees it: a query over an ordinary table."""
     mirror = table.mirror
     assert mirror is not None
     source = Source(mirror.relid, "TABLE", frozenset(mirror.columns))

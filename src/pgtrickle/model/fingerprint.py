@@ -1,4 +1,4 @@
-"""Fingerprints of sources: whether a reader of some columns may go on. Pure."""
+"""Fingerprints of sources: whether a reader of some columns may continue. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def of_history(timeline: str, found: Mapping[int, str]) -> dict[int, str]:
 
 
 def unchanged(stored: str | None, current: str | None, attnums: Collection[int]) -> bool:
-    """Whether a reader of these columns may go on. Columns that only others read do not matter to it."""
+    """Whether a reader of these columns may continue. Columns that only others read do not matter."""
     if stored is None or current is None:
         return False
     was, is_now = _parts(stored), _parts(current)

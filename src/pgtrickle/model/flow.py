@@ -1,7 +1,7 @@
-"""What moves along the line: cuts, windows, deltas, outcomes.
+"""Values of the data flow: cuts, windows, frontiers, deltas, timings.
 
 A cut is a PostgreSQL snapshot. Membership in a window is decided by visibility in snapshots alone, never by the order
-of ids, LSNs or clocks: that is what makes a late commit fall in exactly one window.
+of ids, LSNs or clocks: therefore a late commit belongs to exactly one window.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Cut:
     open_xids: tuple[int, ...]
 
     @staticmethod
-    @lru_cache(4096)  # the tables of a wave mostly stand at one cut
+    @lru_cache(4096)  # most tables of a wave have the same cut
     def parse(text: str) -> Cut:
         xmin, xmax, rest = text.split(":")
         return Cut(int(xmin), int(xmax), tuple(int(x) for x in rest.split(",") if x))
@@ -30,9 +30,9 @@ class Cut:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.open_xids))}"
 
     def with_own(self, xid: int) -> Cut:
-        """This cut and, besides, what the transaction `xid` has written, which began after it.
+        """This cut plus the changes of the transaction `xid`, which began after it.
 
-        All that began in between counts as still in progress, as it is to whoever looks through this snapshot.
+        Transactions that began in between count as in progress, as they are in this snapshot.
         """
         return Cut(self.xmin, xid + 1, (*self.open_xids, *range(self.xmax, xid)))
 
@@ -49,13 +49,13 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far the origin of a mirror believes it to be: a cut that it has committed, or an earlier one."""
+    """The position of a mirror as its origin knows it: a cut that it has committed, or an earlier one."""
 
     cut: Cut | None
-    netted: int | None = None  # changes of transactions before were netted out, between the cuts known then
+    netted: int | None = None  # changes of earlier transactions were compacted, between the cuts known then
 
     def allows(self, since: Cut) -> bool:
-        """Whether the changes after this cut are still whole."""
+        """Whether the changes after this cut are complete."""
         return self.netted is None or since == self.cut or since.xmin >= self.netted
 
 
@@ -123,10 +123,10 @@ class Frontier:
 class Pending:
     """What one source has in a window."""
 
-    rows: int  # that matter to the reader, if any does: all of them
+    rows: int  # changes that are relevant to the reader
     truncated: bool
-    is_seen: bool = True  # nothing at all is there; else the reader's frontier has to move
-    captured: int = 0  # rows in the buffer, whether they matter or not
+    is_seen: bool = True  # no changes at all; otherwise the reader's frontier must advance
+    captured: int = 0  # all rows in the buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Delta:
     """Weighted rows as columns of plain values, the result of the pipeline's Spark part.
 
     `columns` maps a name of the template's Spark output to its values; every list has the same length. `lost` are the
-    keys of groups whose sums are not among them: NaN or an infinity has come or gone, which no difference undoes.
+    keys of groups whose sums are missing: NaN or an infinity was inserted or deleted, which is not invertible.
     """
 
     columns: Mapping[str, Sequence[Any]]
@@ -146,7 +146,7 @@ class Delta:
 
 @dataclass(slots=True)
 class Timings:
-    """Where the time of one refresh went, in milliseconds."""
+    """Durations of the parts of one refresh, in milliseconds."""
 
     parts: dict[str, float] = field(default_factory=dict)
 

@@ -1,6 +1,6 @@
-"""What of an author's session settings counts where the author's query is evaluated.
+"""Which session settings of an author apply when the author's query is evaluated.
 
-Values travel as texts, in formats that are ours: dates in ISO, intervals as postgres writes them, floats with all
+Values travel as texts, in fixed formats: dates in ISO, intervals in style postgres, floats with all
 digits, bytea in hex. An author's other format is used only where the query itself makes texts of values.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _FORMATS = {"IntervalStyle": "postgres", "bytea_output": "hex", "array_nulls": "on", "quote_all_identifiers": "off"}
-# What our sessions have, besides what is told by each of them.
+# The formats of our sessions.
 USUAL = {"DateStyle": "ISO, MDY", "extra_float_digits": "1", **_FORMATS}
 _OURS = frozenset({"search_path", "extra_float_digits", *_FORMATS})
 
@@ -23,7 +23,7 @@ def evaluated(kept: Mapping[str, str]) -> dict[str, str]:
 
 
 def other_formats(kept: Mapping[str, str]) -> dict[str, str]:
-    """The author's formats that are not ours."""
+    """The author's formats that differ from ours."""
     found = {n: kept[n] for n, ours in _FORMATS.items() if kept.get(n, ours) != ours}
     if not kept.get("DateStyle", "ISO").startswith("ISO"):
         found["DateStyle"] = kept["DateStyle"]
@@ -33,6 +33,6 @@ def other_formats(kept: Mapping[str, str]) -> dict[str, str]:
 
 
 def apart(wanted: Mapping[str, str], session: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """What is wanted and the session does not have: the value with the session's own."""
+    """Settings that the session must change: the required and the current value."""
     usual = {**USUAL, **session}
     return {n: (value, usual[n]) for n, value in wanted.items() if n in usual and usual[n] != value}

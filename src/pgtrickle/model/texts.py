@@ -1,4 +1,4 @@
-"""Values as texts: how they become texts and are read again, and types whose values are written alike."""
+"""Values as texts: conversion to text and back, and types whose values have the same text."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _INTEGERS = ("smallint", "integer", "bigint")
 def as_text(sql: str, base: int) -> str:
     """A value as text. `base`: its type, looked through domains.
 
-    Of a type that is not PostgreSQL's own a cast may be anything that its owner has written: it would run with our
-    privileges, and need not be undone by the cast that reads it. So it goes by the type's own output function.
-    So does character: its cast to text removes trailing blanks, and a value without a length does not get them back.
+    A cast of a user-defined type may be arbitrary code of its owner: it would run with our privileges, and need not be
+    the inverse of the cast back. Therefore the type's output function is used. The same holds for character: its cast
+    to text removes trailing blanks, and a value without a length does not get them back.
     """
     if base == _BPCHAR:
         return f"pg_catalog.textin(pg_catalog.bpcharout({sql}))"
@@ -26,7 +26,7 @@ def as_text(sql: str, base: int) -> str:
 
 
 def from_text(sql: str, type_name: str, base: int) -> str:
-    """A text as a value; other types than PostgreSQL's own by their input function: no cast is looked for in JSON."""
+    """A text as a value; user-defined types by their input function: JSON conversion uses no casts."""
     if base < FIRST_OF_USERS:
         return f"{sql}::{type_name}"
     document = f"pg_catalog.jsonb_build_object('v', {sql})"
@@ -34,7 +34,7 @@ def from_text(sql: str, type_name: str, base: int) -> str:
 
 
 def row_text(values: Sequence[str]) -> str:
-    """Values of any types as one text, to tell rows apart: by their output functions. It is not read again."""
+    """Values of any types as one text, to distinguish rows: by their output functions. It is not converted back."""
     return f"ROW({', '.join(values)})::text"
 
 

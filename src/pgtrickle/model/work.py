@@ -1,4 +1,4 @@
-"""What is handed from the scheduler to the pipeline: units of stream tables that move together, and how they fared."""
+"""Work that the scheduler gives to the dispatcher: units of stream tables, and their results."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ RETRYABLE, PERMANENT, CANCELLED = "RETRYABLE_FAILED", "PERMANENT_FAILED", "CANCE
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A stream table as scheduling sees it."""
+    """A stream table as a node of the dependency graph."""
 
     pgt_id: int
-    relid: int  # of its storage table: what its readers name as a source
+    relid: int  # of its storage table, which its readers have as a source
     sources: tuple[int, ...]  # relations that it reads and whose changes are captured, stream tables among them
     schedule: str
     refresh_mode: str
@@ -42,7 +42,7 @@ class RefreshGroup:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Stream tables that are refreshed by one worker, at one instant. `levels`: upstream first."""
+    """Stream tables that one worker refreshes at one snapshot. `levels`: upstream first."""
 
     kind: str
     levels: tuple[tuple[int, ...], ...]
@@ -59,7 +59,7 @@ class Unit:
 
     @property
     def key(self) -> str:
-        """Names the unit to people, and to whoever has to know whether it is already under way."""
+        """Identifies the unit, for display and to detect whether it is already in progress."""
         return f"{self.kind}:{'-'.join(map(str, self.members))}"
 
     @property

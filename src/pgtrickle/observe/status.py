@@ -1,5 +1,5 @@
-"""Writes what the fleet's shared memory says to the database, where the status functions read it. Once per tick at
-most, and only when something changed."""
+"""Writes the state in shared memory to the database, where the status functions read it. At most once per tick,
+and only when it has changed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
     from pgtrickle.scheduler.tick import DatabaseScheduler
 
-LOOK_SECONDS = 5.0  # schedulers' own states are looked at so often, the rest whenever it moves
-MEMORY_SECONDS = 30.0  # between two looks at how much memory the processes take
+LOOK_SECONDS = 5.0  # interval for the states of schedulers; all else is published when it changes
+MEMORY_SECONDS = 30.0  # between two measurements of the memory of the processes
 
 
 class StatusPublisher:
-    """Remembers what it has said."""
+    """Remembers what it has published."""
 
     def __init__(self, memory: FleetMemory) -> None:
         self._memory = memory

@@ -1,1 +1,2 @@
-"""The databases whose tables are mirrored elsewhere: sessions there, polling, reading changes once for all."""
+"""Origins, the databases whose tables are mirrored elsewhere: sessions, polling, reading changes once for all
+readers."""

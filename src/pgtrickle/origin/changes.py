@@ -1,8 +1,8 @@
-"""What has changed at an origin, read once for all databases that mirror its tables.
+"""The changes at an origin, read once for all databases that mirror its tables.
 
-One snapshot, one statement per table: each change with its transaction id, so that every reader takes what its own
-frontier has not seen. A reading serves whoever was told of changes before it began. What does not fit into memory is
-not kept: then each reads for itself.
+One snapshot, one statement per table: each change has its transaction id, so that every reader takes what its own
+frontier does not contain. A reading serves every reader that was informed of changes before it began. What does not fit
+into memory is not kept: then each reader reads for itself.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 MAX_ROWS_PER_READING = 20_000  # of one table in one reading
 MOST_BYTES = 32 << 20  # of one reading
-ASKED_SECONDS = 5.0  # who has asked so recently will ask again: it is read for, too
+ASKED_SECONDS = 5.0  # a reader that has asked recently will ask again: its changes are read, too
 
-KEEP_SECONDS = 60.0  # then the rows of a reading are let go
+KEEP_SECONDS = 60.0  # then the rows of a reading are released
 
 _POSITIONS = "SELECT reader_key, mirror_id, snapshot::text, netted::text FROM pgtrickle.pgt_readers"
 
-Shape = tuple[int, ...]  # the columns that a reader wants, in its order
+Shape = tuple[int, ...]  # the columns that a reader needs, in its order
 Place = tuple[str, int]  # database and mirror
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorRequest:
-    """One mirror: the table at the origin, its columns, how far it is."""
+    """One mirror: the table at the origin, its columns, its position."""
 
     place: Place
     relid: int
@@ -58,7 +58,7 @@ class OriginRows:
     bytes: int
 
     def later(self, want: MirrorRequest) -> list[tuple[str, str]]:
-        """Action and row of what this reader has not seen."""
+        """Action and row of the changes that this reader has not read."""
         position = 2 + self.shapes[want.shape]
         return [(row[1], row[position]) for row in self.rows if not want.since.sees(int(row[0]))]
 
@@ -102,7 +102,7 @@ class _Asked:
 
 @dataclass(slots=True)
 class OriginReader:
-    """Of one origin. Who comes while somebody reads waits, and takes what was read if it suits."""
+    """Readings of one origin. A caller that arrives during a reading waits, and uses the result if it is suitable."""
 
     taken: int = 0
     served: int = 0
@@ -111,7 +111,8 @@ class OriginReader:
     _asked: dict[Place, _Asked] = field(default_factory=dict)
 
     def find(self, wants: Sequence[MirrorRequest], changes_seen_at: float) -> OriginReading | None:
-        """One that began after these readers were told of changes, and has them all; None: it has to be taken."""
+        """A reading that began after these readers were informed of changes and contains all of them; None: read
+        again."""
         latest = self._latest
         if latest is None or latest.begun < changes_seen_at or not all(map(latest.serves, wants)):
             return None
@@ -127,19 +128,19 @@ class OriginReader:
                 self._asked = {p: a for p, a in self._asked.items() if now - a.at <= ASKED_SECONDS}
                 try:
                     found = self._latest = read(conn, [a.want for a in self._asked.values()])
-                except SourceChangedError:  # what somebody else wants may be gone: that is their concern
+                except SourceChangedError:  # a table of another reader may not exist any more: that reader handles it
                     found = self._latest = read(conn, wants)
                 self.taken += 1
             return found
 
     def let_go(self, now: float) -> None:
-        """Whoever was told of changes before it began has had the time to come."""
+        """Readers that were informed of changes before it began have had enough time to use it."""
         latest = self._latest
         if latest is not None and now - latest.begun > KEEP_SECONDS:
             self._latest = None
 
     def moved(self, wants: Iterable[MirrorRequest], cut: Cut) -> None:
-        """These readers are at the cut now: the next reading need not begin earlier for them."""
+        """These readers have reached the cut: the next reading need not begin earlier for them."""
         with self._lock:
             for want in wants:
                 self._asked[want.place] = _Asked(
@@ -182,7 +183,7 @@ def read(conn: Connection, wants: Sequence[MirrorRequest]) -> OriginReading:
 
 
 def positions(conn: Connection) -> dict[Place, Position]:
-    """How far the origin believes that each mirror is."""
+    """The position of each mirror as the origin knows it."""
     return _positions(conn.execute(_POSITIONS).fetchall())
 
 
@@ -198,7 +199,7 @@ def _positions(rows: Sequence[tuple[Any, ...]]) -> dict[Place, Position]:
 def _rows(
     conn: Connection, relid: int, wants: Sequence[MirrorRequest], cut: Cut, room: int, types: Mapping[str, int]
 ) -> OriginRows | None:
-    """None: they are too many. Those that take more than `room` bytes are not fetched to the end. `types`: of columns
+    """None: too many. Stops fetching above `room` bytes. `types`: of columns
     whose type is not PostgreSQL's own."""
     since = min((w.since for w in wants), key=lambda c: (c.xmax, c.xmin, -len(c.open_xids)))
     if not all(since.precedes(w.since) for w in wants):

@@ -1,4 +1,4 @@
-"""A session at the database of a source, for looks at what has changed there: as the broker's role where it can."""
+"""A session at an origin for polling, as the broker role if possible."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 ROLE = "pgtrickle_broker"
-STATEMENT_SECONDS = 5  # then the origin counts as not reachable
+STATEMENT_SECONDS = 5  # then the origin counts as unreachable
 BACKOFF_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0)
 
 
 class OriginSession:
-    """Opened when it is needed, closed after every failure. One thread uses it; others may only cut it off."""
+    """Opened on demand, closed after every failure. One thread uses it; others may only cancel it."""
 
     def __init__(self, dsn: Callable[[], str], key: str, sources: Sources, purpose: str) -> None:
         self._dsn = dsn
@@ -63,7 +63,7 @@ class OriginSession:
 
 
 def may_become_broker(dsn: str) -> bool:
-    """Whether the broker's role is there and ours to take. Otherwise looks are made as who we are."""
+    """Whether the broker role exists and we may SET ROLE to it. Otherwise we poll as our own role."""
     with connect(dsn, role="probe", autocommit=True, pooler=TRANSACTION) as conn, translated():
         row = conn.execute(statement("broker_role")).fetchone()
     return bool(row and row[0])

@@ -1,4 +1,4 @@
-"""A thread that looks at one origin when it is asked to, so that an origin that hangs delays nobody."""
+"""A thread that polls one origin on request, so that an origin that hangs does not delay ticks."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from pgtrickle.telemetry import event
 
 log = logging.getLogger(__name__)
 
-IDLE_SECONDS = 30.0  # without a look, then its connection is closed
-HANG_SECONDS = 2.0 * STATEMENT_SECONDS  # the server itself would have given up
+IDLE_SECONDS = 30.0  # without a poll, then its connection is closed
+HANG_SECONDS = 2.0 * STATEMENT_SECONDS  # the statement timeout of the server should have ended it
 
 
 @dataclass(frozen=True, slots=True)
 class PollResult:
-    """What was asked, and what was found. `ended` by the monotonic clock."""
+    """The request and the result of a poll. `ended` by the monotonic clock."""
 
     wanted: Sequence[tuple[int, Cut | None]]
     ended: float
     found: SourceScan
 
     def changed_sources(self) -> set[int]:
-        """Sources with changes, those that were looked at for the first time, and those whose buffer is gone since."""
+        """Sources with changes, those that were polled for the first time, and those whose buffer was dropped since."""
         found = set()
         for relid, since in self.wanted:
             counted = self.found.sources.get(relid)
@@ -44,7 +44,7 @@ class PollResult:
 
 
 class OriginPoller:
-    """One look at a time; `wake` is called from its thread when there is something to hear about."""
+    """One poll at a time; `wake` is called from its thread when there is a result."""
 
     def __init__(self, name: str, session: OriginSession, wake: Callable[[], None]) -> None:
         self._session = session
@@ -58,10 +58,10 @@ class OriginPoller:
         threading.Thread(target=self._run, name=f"look at {name}", daemon=True).start()
 
     def ask(self, wanted: Sequence[tuple[int, Cut | None]], now: float) -> bool:
-        """False: it is still busy, or rests after a failure."""
+        """False: it is still busy, or backs off after a failure."""
         if self._busy_since is not None:
             if now - self._busy_since > HANG_SECONDS:
-                self.problem = self.problem or f"it does not answer for {now - self._busy_since:.0f} s"
+                self.problem = self.problem or f"no answer for {now - self._busy_since:.0f} s"
                 self._session.cut_off()
             return False
         if now < self.next_at:
@@ -99,7 +99,7 @@ class OriginPoller:
             self._failed(error.one_line())
             return
         except Exception as error:
-            log.exception("A look broke", extra=event("runtime.look_broken"))
+            log.exception("A poll failed", extra=event("runtime.look_broken"))
             self._failed(f"{type(error).__name__}: {error}")
             return
         self._failures, self.problem = 0, None

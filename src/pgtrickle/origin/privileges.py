@@ -1,6 +1,6 @@
-"""Whether authors may still read, at their origins, the tables that mirrors here stand for.
+"""Whether authors may still read the mirrored tables at their origins.
 
-Asked of the origin, kept here: the catalog read of each refresh finds it beside the privileges of this database.
+Queried at the origin and stored here: the catalog read of each refresh finds it with the privileges of this database.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Session = Callable[[Mirror], AbstractContextManager["Connection"]]
 
 
 def recheck(home: Connection, mirrors: Sequence[Mirror], session: Session) -> None:
-    """Of the origins of these mirrors. Raises when one does not answer: what was found before stays."""
+    """At the origins of these mirrors. Raises an error if one does not answer: the previous result stays."""
     by_key = {mirror.key: mirror for mirror in mirrors}
     names = {(mirror.key, mirror.relid): mirror.name for mirror in mirrors}
     with translated():

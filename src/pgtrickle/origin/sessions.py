@@ -1,7 +1,7 @@
 """Sessions in the databases whose tables are mirrored elsewhere.
 
-A row's text has to be the same in both databases, because rows are found by it: both sides render values under the same
-settings, whatever time zone or currency each database has.
+A row's text must be the same in both databases, because rows are identified by it: both sides render values with the
+same settings, whatever time zone or currency each database has.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class OriginSessions:
         self._idle: dict[tuple[str, str], list[Connection]] = {}
         self._lock = threading.Lock()
         self._readings: dict[str, OriginReader] = {}
-        self._positions: dict[str, dict[Reader, Cut]] = {}  # by origin: what it has not been told yet
+        self._positions: dict[str, dict[Reader, Cut]] = {}  # by origin: positions that were not reported yet
         self._ways: dict[str, tuple[str, Mirror]] = {}  # to each of these
 
     def readings(self, key: str) -> OriginReader:
@@ -57,19 +57,20 @@ class OriginSessions:
             return self._readings.setdefault(key, OriginReader())
 
     def let_go(self) -> None:
-        """What was read long ago is no longer kept in memory."""
+        """Releases readings that are too old."""
         with self._lock:
             kept = list(self._readings.values())
         for readings in kept:
             readings.let_go(time.monotonic())
 
     def note(self, key: str, reader_key: str, mirrors: Iterable[int], cut: Cut) -> None:
-        """These mirrors have committed the cut; their origin learns it with the next session, or soon."""
+        """These mirrors have committed the cut; it is reported to their origin in the next session, or soon."""
         with self._lock:
             self._positions.setdefault(key, {}).update({(reader_key, mirror): cut for mirror in mirrors})
 
     def tell(self, conn: Connection, key: str) -> None:
-        """Where all its readers are, in one statement: what is before may be trimmed. A lost one is told next time."""
+        """Reports the positions of all its readers in one statement, so that buffers can be trimmed. Retried if it
+        fails."""
         with self._lock:
             told = self._positions.pop(key, {})
         if told:
@@ -87,7 +88,7 @@ class OriginSessions:
         return bool(self._positions)
 
     def tell_all(self) -> None:
-        """Those that nobody has had a session with since."""
+        """Reports positions to origins without a session since."""
         with self._lock:
             waiting = [(key, *self._ways[key]) for key in self._positions if key in self._ways]
         for key, own, mirror in waiting:
@@ -95,19 +96,19 @@ class OriginSessions:
                 with self.session(own, mirror) as conn:
                     self.tell(conn, key)
             except PgtrickleError:
-                continue  # it is away: the next refresh tells it
+                continue  # not reachable: the next refresh reports it
 
     @contextmanager
     def session(self, own: str, mirror: Mirror, pooler: str = TRANSACTION) -> Iterator[Connection]:
-        """In the origin, in autocommit mode. Raises OriginAwayError when it does not answer, and says which.
+        """A session at the origin, in autocommit mode. Raises OriginAwayError, with its name, if it does not answer.
 
-        So it is when its server is not one of this fleet: it may be the next time that somebody starts it.
+        This also applies if its server does not belong to this fleet: it may in the next run.
         """
         try:
             dsn = origin_dsn(own, self.servers, mirror.server, mirror.database)
         except ConfigError as error:
             raise OriginAwayError(
-                f"database {mirror.database} cannot be reached: {error.message}", hint=error.hint
+                f"database {mirror.database} is not reachable: {error.message}", hint=error.hint
             ) from error
         with self._lock:
             self._ways[mirror.key] = own, mirror
@@ -119,7 +120,7 @@ class OriginSessions:
 
     @contextmanager
     def visit(self, own: str, name: str) -> Iterator[tuple[Connection, OriginDatabase]]:
-        """A database by its name, or name@host:port: the one of this server goes before those of others. For a look."""
+        """A database by its name, or name@host:port: the one on this server takes precedence over others."""
         database, servers = self._meant(own, name)
         answers: list[str] = []  # servers that have it
         away: PgtrickleError | None = None
@@ -135,14 +136,14 @@ class OriginSessions:
             if row is not None and row[0]:
                 answers.append(server)
                 if server == server_label(own):
-                    break  # the others need not be asked, nor answer
+                    break  # the other servers need not be queried
         if len(answers) > 1:
             raise DefinitionError(
-                f"database {database} is on more than one server: {', '.join(answers)}",
+                f"database {database} exists on several servers: {', '.join(answers)}",
                 hint=f'write "{database}@host:port"',
             )
         if not answers and away is not None:
-            raise OriginAwayError(f"database {database} was not found, and a server does not answer: {away.message}")
+            raise OriginAwayError(f"database {database} was not found, and one server does not answer: {away.message}")
         if not answers:
             raise DefinitionError(f"database {database} does not exist on any server of this fleet")
         label = "" if answers[0] == server_label(own) else answers[0]
@@ -156,7 +157,7 @@ class OriginSessions:
             yield conn, OriginDatabase(read_moment(conn).instance.key, label, database)
 
     def _meant(self, own: str, name: str) -> tuple[str, dict[str, str]]:
-        """The database, and the servers to look for it, our own first. An @ may also be part of a database's name."""
+        """The database and the servers to search, our own first. An @ may also be part of a database name."""
         servers = {server_label(own): own}
         for dsn in self.servers:
             servers.setdefault(server_label(dsn), dsn)
@@ -177,15 +178,15 @@ class OriginSessions:
         except PgtrickleError as error:
             raise OriginAwayError(
                 f"database {mirror.database} does not answer: {error.message}",
-                hint="its changes wait there; whatever reads it goes on when it is back",
+                hint="its changes are kept there; refreshes continue when it answers again",
             ) from error
         with translated():
             key = read_moment(conn).instance.key
         if key != mirror.key:
             conn.close()
             raise SourceChangedError(
-                f"database {mirror.database} is not the one that {mirror.name} was in",
-                hint="it was dropped and created, or restored elsewhere: drop the stream table and create it again",
+                f"database {mirror.database} is not the original database of {mirror.name}",
+                hint="it was recreated or restored; drop the stream table and create it again",
             )
         return conn
 

@@ -1,8 +1,8 @@
-"""Which tables of other databases have changed: by the broker's answers while they are fresh, else by looks of our own.
+"""Which tables of other databases have changed: by the broker's counts while they are fresh, otherwise by polling.
 
-Nothing here waits for another database. A look of our own is a thread's; what it finds is heard in this tick or the
-next. A change is never missed by going from one to the other: an answer is compared with the count that we knew of the
-same generation, a look counts from what the last look or answer had seen.
+Nothing here waits for another database. A thread polls; its result is used in this tick or the
+next. No change is missed when switching between both: a count is compared with the last count of the
+same generation, a poll counts from the cut of the last poll or count.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pgtrickle.telemetry import event
 
 log = logging.getLogger(__name__)
 
-# A broker with the same interval answers every tick, give or take: for so large a part of a tick its answer is waited
-# for before we look ourselves. An answer older than a tick is not believed, however little older it is.
+# A broker with the same interval writes a count about every tick: we wait for it for this part of a tick
+# before we poll. A count that is older than a tick is never used.
 GRACE = 0.2
-EARLY = 0.1  # so much of a tick may be missing for the next look of our own
-FULL_SECONDS = 60.0  # between two tries to register what found no room
+EARLY = 0.1  # the next poll may be early by this part of a tick
+FULL_SECONDS = 60.0  # between two attempts to register sources that did not fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,18 @@ class MirroredSource:
 
 @dataclass(slots=True)
 class _Origin:
-    """One other database, as far as it is mirrored here."""
+    """One other database with the mirrors of its tables."""
 
     key: str
     server: str
     database: str
     mirrors: dict[int, list[int]] = field(default_factory=dict)  # source there -> mirrors here
-    known: dict[int, tuple[int, int]] = field(default_factory=dict)  # of the broker's answers: generation and count
-    since: dict[int, Cut] = field(default_factory=dict)  # what has been seen of each source
+    known: dict[int, tuple[int, int]] = field(default_factory=dict)  # last count of the broker: generation and count
+    since: dict[int, Cut] = field(default_factory=dict)  # the cut up to which each source was checked
     lookout: OriginPoller | None = None
-    begun: float = -math.inf  # our latest look
-    is_direct: bool = False  # for want of answers
-    late: float = math.inf  # until then a late answer is waited for
+    begun: float = -math.inf  # our latest poll
+    is_direct: bool = False  # because counts are missing
+    late: float = math.inf  # until then we wait for a late count
     told: str | None = None  # the problem that was logged
 
     @property
@@ -143,7 +143,7 @@ class OriginChangeTracker:
         self.changes_seen_at: dict[int, float] = {}  # mirror -> end of the latest look that found changes
 
     def watch(self, mirrors: Iterable[MirroredSource]) -> None:
-        """These are all. What is known of their sources stays."""
+        """Sets all mirrors. The state of their sources is kept."""
         origins: dict[str, _Origin] = {}
         for mirror in mirrors:
             server = mirror.server or server_label(self._dsn)
@@ -168,7 +168,7 @@ class OriginChangeTracker:
         self.changes_seen_at = {i: at for i, at in self.changes_seen_at.items() if i in mirrored}
 
     def look(self, reader: str, settings: Settings, now: float) -> list[int]:
-        """The mirrors whose sources have changes that were not there at the last look. `reader`: our own key."""
+        """The mirrors whose sources have changes since the last poll. `reader`: our own key."""
         if not self._origins and not self._registered:
             return []
         interval = settings.scheduler_interval_ms / 1000
@@ -182,7 +182,7 @@ class OriginChangeTracker:
         return changed
 
     def next_moment(self, interval: float) -> float:
-        """When a look or an answer is due that does not wait for the tick, in seconds since the epoch."""
+        """When a poll or a count is due before the next tick, in seconds since the epoch."""
         found = math.inf
         for origin in self._origins.values():
             found = min(found, origin.late)
@@ -220,7 +220,7 @@ class OriginChangeTracker:
         self._retry_at = now + FULL_SECONDS if unfit else math.inf
         if unfit and not self._unfit:
             log.warning(
-                "The broker has no room for all sources; those are looked at directly",
+                "The broker registry is full; the remaining sources are polled directly",
                 extra=event("broker.full", database=reader, sources=unfit, most=CAPACITY),
             )
         self._unfit = unfit
@@ -229,7 +229,7 @@ class OriginChangeTracker:
     # -------------------------------------------------------------------------------------------------------
 
     def _of(self, origin: _Origin, interval: float, now: float) -> list[tuple[int, float]]:
-        """Sources with changes, each with the end of the look that found them."""
+        """Sources with changes, each with the end of the poll that found them."""
         changed = [] if origin.lookout is None else self._heard(origin, origin.lookout)
         missing = []
         late = math.inf
@@ -249,7 +249,7 @@ class OriginChangeTracker:
         if origin.is_direct and now >= origin.begun + interval * (1 - EARLY):
             self._look_there(origin, missing, now)
         elif not missing and origin.lookout is not None:
-            origin.lookout.problem = None  # the broker can look at it
+            origin.lookout.problem = None  # the broker can poll it
         return changed
 
     def _look_there(self, origin: _Origin, relids: Sequence[int], now: float) -> None:
@@ -271,10 +271,10 @@ class OriginChangeTracker:
         if lookout.problem != origin.told:
             fields = {"origin": origin.name, **({"detail": lookout.problem} if lookout.problem else {})}
             if lookout.problem is None:
-                log.info("Another database can be looked at again", extra=event("runtime.origin_back", **fields))
+                log.info("Polling of another database works again", extra=event("runtime.origin_back", **fields))
             elif origin.told is None:
-                log.warning("Another database cannot be looked at", extra=event("runtime.origin_lost", **fields))
-                origin.since.clear()  # on its return it may be a promoted standby: see Ledger.forget
+                log.warning("Polling of another database failed", extra=event("runtime.origin_lost", **fields))
+                origin.since.clear()  # when it answers again it may be a promoted standby: see Ledger.forget
             origin.told = lookout.problem
         return changed
 
@@ -285,11 +285,11 @@ class OriginChangeTracker:
         if self._bell is not None:
             self._bell.ring()
 
-    # -- what people are told
+    # -- status
     # ---------------------------------------------------------------------------------------------
 
     def problems(self) -> list[dict[str, Any]]:
-        """Origins that cannot be looked at."""
+        """Origins that cannot be polled."""
         return [
             {"origin": origin.name, "problem": origin.told}
             for origin in self._origins.values()
@@ -300,12 +300,12 @@ class OriginChangeTracker:
         if not self._is_believing or not self._origins:
             return None
         if self._unfit:
-            return f"its registry is full: {self._unfit} sources are looked at directly"
+            return f"its registry is full: {self._unfit} sources are polled directly"
         silent = sorted(origin.name for origin in self._origins.values() if origin.is_direct)
-        return f"it does not answer for {', '.join(silent)}: looked at directly" if silent else None
+        return f"it does not answer for {', '.join(silent)}: polled directly" if silent else None
 
     def ledger(self) -> list[dict[str, Any]]:
-        """The broker's answers that concern us."""
+        """The broker's counts of our sources."""
         return [
             {
                 "origin": answer.origin,

@@ -1,4 +1,4 @@
-"""The broker's process: per source database a thread and a connection that look once for all who want to know."""
+"""The broker process: a thread and a connection per origin, which poll once for all schedulers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from pgtrickle.telemetry import event, set_up_logging
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.2  # between two looks at who wants what
-ALIVE_SECONDS = 1.0  # between two looks at who is still there
+LOOK_SECONDS = 0.2  # between two reads of the registered sources
+ALIVE_SECONDS = 1.0  # between two checks for processes that have ended
 HANG_SECONDS = 2.0 * STATEMENT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerTask:
-    """What the launcher tells it."""
+    """Arguments from the launcher."""
 
     directory: Path
     sources: Sources
@@ -52,17 +52,17 @@ def main(task: BrokerTask) -> None:
 
 
 class AnswerBook:
-    """Where each answer stands in the registry. The threads of all origins write through it."""
+    """The position of each count in the registry. The threads of all origins write through it."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._lock = threading.Lock()
         self._positions: dict[tuple[str, int], int] = {}
         self._used = 0
-        registry.write_answers({}, 0)  # those of an earlier process
+        registry.write_answers({}, 0)  # counts of an earlier process
 
     def write(self, origin: str, answers: Mapping[int, SourceStatus]) -> None:
-        """These are all answers of the origin now."""
+        """Replaces all counts of the origin."""
         with self._lock:
             changes: dict[int, SourceStatus | None] = {}
             for key in [k for k in self._positions if k[0] == origin and k[1] not in answers]:
@@ -79,7 +79,7 @@ class AnswerBook:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Who wants to know what of one origin."""
+    """The registered sources of one origin, with their readers."""
 
     server: str
     database: str
@@ -87,17 +87,17 @@ class Wanted:
 
     @property
     def tick(self) -> float:
-        """As often as the most impatient of them looks."""
+        """The shortest interval of the readers."""
         return min(i.interval_ms for interests in self.readers.values() for i in interests) / 1000
 
     def shares(self) -> dict[int, float]:
-        """How many looks of the readers one of ours stands for."""
+        """How many polls of readers one poll of the broker replaces."""
         ms = self.tick * 1000
         return {relid: sum(ms / i.interval_ms for i in interests) for relid, interests in self.readers.items()}
 
 
 class OriginThread:
-    """Looks at one origin, tick after tick, as long as somebody wants to know."""
+    """Polls one origin once per tick, as long as a scheduler has registered a source of it."""
 
     def __init__(self, key: str, wanted: Wanted, task: BrokerTask, book: AnswerBook) -> None:
         self._key = key
@@ -139,10 +139,10 @@ class OriginThread:
             try:
                 self._look(wanted)
                 failures = 0
-            except PgtrickleError as error:  # its readers find no fresh answer, and out for themselves
+            except PgtrickleError as error:  # its readers find no fresh count and poll for themselves
                 if not failures:
                     fields = {"origin": f"{wanted.server}/{wanted.database}", "detail": error.one_line()}
-                    log.warning("The broker cannot look at a database", extra=event("broker.origin_lost", **fields))
+                    log.warning("The broker cannot poll a database", extra=event("broker.origin_lost", **fields))
                 self._ledger.forget()
                 pause = max(pause, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1
@@ -184,7 +184,7 @@ class OriginThread:
 
 
 class Broker:
-    """The main thread: keeps a thread per origin that somebody wants to know about."""
+    """The main thread: runs one thread per origin with registered sources."""
 
     def __init__(self, directory: Path, sources: Sources, servers: Sequence[str], stop: threading.Event) -> None:
         self._task = BrokerTask(directory, sources, tuple(servers))

@@ -35,17 +35,17 @@ from pgtrickle.telemetry import RUN_STARTED, RUN_STOPPED, event, redact
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.5  # a child that ends is seen at once
+LOOK_SECONDS = 0.5  # a child that ends is detected immediately
 DRAIN_SECONDS = 12.0  # for schedulers, and for the pipeline
-# What all schedulers need, loaded once and shared by them all.
+# Modules that all schedulers need, loaded once and shared.
 _AFTER_SOCKETS = -200  # multiprocessing removes its own at -100
 _PRELOAD = ["numpy", "psycopg", "cronsim", "pgtrickle.process.scheduler_main"]
 
 
 def run_forever(settings: Settings, sources: Sources, servers: Sequence[str]) -> None:
-    """Runs until SIGTERM or SIGINT; what runs may finish, a second signal ends it at once.
+    """Runs until SIGTERM or SIGINT; running refreshes may finish, a second signal ends the process immediately.
 
-    Any process of it may be killed at any moment: the databases hold all that matters.
+    Any process may be killed at any time: all persistent state is in the databases.
     """
     stop = threading.Event()
 
@@ -62,7 +62,7 @@ def run_forever(settings: Settings, sources: Sources, servers: Sequence[str]) ->
 
 
 class Launcher:
-    """The main thread looks after the processes; a thread per server looks for databases."""
+    """The main thread supervises the processes; a thread per server finds databases."""
 
     def __init__(self, settings: Settings, sources: Sources, servers: Sequence[str], stop: threading.Event) -> None:
         _hide_main_module()
@@ -85,7 +85,9 @@ class Launcher:
         self._schedulers: dict[
             tuple[str, int, str], tuple[int, SupervisedProcess]
         ] = {}  # server, oid, name -> slot, process
-        self._leaving: list[tuple[int, SupervisedProcess, float]] = []  # slot, process, and until when it is only asked
+        self._leaving: list[
+            tuple[int, SupervisedProcess, float]
+        ] = []  # slot, process, and until when it may end by itself
         self._published: list[ProcessState] = []
         self._is_told = False
         self._slots = 0
@@ -133,7 +135,7 @@ class Launcher:
                 self._memory.write_slots(self._slots)
         if any(watch.state in (ACTIVE, LOST) for watch in self._watches):
             self._note(self._pipeline, self._pipeline.keep(), None)
-        # Schedulers of databases with enable_refresh_broker say what they want to know of others. Once there, it stays.
+        # Started when a scheduler of a database with enable_refresh_broker has registered a source; then it stays.
         if self._broker.since or self._registry.has_interests():
             self._note(self._broker, self._broker.keep(), None)
         for key, (slot, child) in list(self._schedulers.items()):
@@ -144,14 +146,17 @@ class Launcher:
             if status == schedulerprocess.NOT_INSTALLED:
                 next(w for w in self._watches if w.server == key[0]).forget(key[1])
                 del self._schedulers[key]
-                log.info("A database is without pgtrickle", extra=event("runtime.uninstalled", database=key[2]))
+                log.info(
+                    "pgtrickle is no longer installed in a database",
+                    extra=event("runtime.uninstalled", database=key[2]),
+                )
             else:
                 self._note(child, status, key[2])
         self._tell(bool(wanted))
         self._publish()
 
     def _see_off(self) -> None:
-        """The others do not wait for one that takes its time."""
+        """Processes that end slowly do not delay the others."""
         staying = []
         for slot, child, until in self._leaving:
             if child.is_gone() or time.monotonic() > until:
@@ -169,7 +174,7 @@ class Launcher:
         if status is None or self._stop.is_set():
             return
         fields = {"kind": child.kind, "status": status, **({"database": database} if database else {})}
-        log.warning("A process ended; starting it again", extra=event("runtime.child_ended", **fields))
+        log.warning("A process exited; restarting it", extra=event("runtime.child_ended", **fields))
 
     def _free_slot(self) -> int | None:
         taken = {slot for slot, _ in self._schedulers.values()} | {slot for slot, _, _ in self._leaving}
@@ -198,7 +203,7 @@ class Launcher:
             return
         self._is_told = True
         log.warning(
-            "No database of this server has pgtrickle: run `pgtrickle install DSN`; it is noticed at once",
+            "pgtrickle is not installed in any database of this server; waiting for `pgtrickle install DSN`",
             extra=event("runtime.nothing_installed", server=", ".join(redact(w.server) for w in self._watches)),
         )
 
@@ -216,14 +221,14 @@ class Launcher:
             self._published = processes
 
     def _end(self) -> None:
-        """Schedulers first: they take back what has not begun and wait for what has."""
+        """Schedulers first: they withdraw queued units and wait for running ones."""
         deadline = time.monotonic() + DRAIN_SECONDS
         schedulers = [*(c for _, c in self._schedulers.values()), *(c for _, c, _ in self._leaving)]
         for child in schedulers:
             child.ask_to_stop()
         for child in schedulers:
             child.end(deadline - time.monotonic())
-        self._broker.end(0.0)  # it has nothing to finish
+        self._broker.end(0.0)  # it has no work to finish
         self._pipeline.ask_to_stop()
         self._pipeline.end(DRAIN_SECONDS)
         self._spark.stop()
@@ -244,7 +249,7 @@ def _keep_sockets_in(directory: Path) -> None:
 
 
 def _hide_main_module() -> None:
-    """Children would import the program that started us, with its command line, into memory of their own."""
+    """Otherwise children would import the main program, with its command line, into their own memory."""
     main = sys.modules["__main__"]
     main.__spec__ = None
     main.__file__ = None

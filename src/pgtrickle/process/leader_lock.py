@@ -1,8 +1,8 @@
-"""One active process of a kind per database: by an advisory lock, which ends with its session; behind a transaction
-pooler, which has no sessions to lend, by a lease that has to be renewed.
+"""One active process of a kind per database: by an advisory lock, which ends with its session, or behind a transaction
+pooler, which has no dedicated sessions, by a lease that must be renewed.
 
-Both look at the other, so that a process with a pooler and one without exclude each other. None of this is what keeps
-stream tables exact: the epoch of each does (apply/commit.py).
+Each checks the other, so that a process with a pooler and one without exclude each other. Exactness does not depend on
+this: it is guaranteed by the epoch of each stream table (apply/commit.py).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ RENEW_SECONDS = 4.0
 
 
 def new_holder() -> str:
-    """For whoever makes claims, so that it need not wait for its own lease when it has lost a connection."""
+    """Identifies a process, so that it need not wait for its own lease after a lost connection."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 class LeaderLock:
-    """Good for one session; behind a pooler for as long as `renew` is called in time."""
+    """Valid for one session; behind a pooler as long as `renew` is called in time."""
 
     def __init__(self, conn: Connection, name: str, lock: int, holder: str) -> None:
         self._conn = conn
@@ -43,7 +43,7 @@ class LeaderLock:
         self._has_lease = False
 
     def take(self) -> bool:
-        """Whether it is ours now. In a database without our catalog there are no leases, and nothing to exclude."""
+        """Whether this process holds the lock now. A database without our catalog has no leases, and needs no lock."""
         with translated():
             readable, writable = self._one(statement("lease_table"))
             if self._is_pooled:
@@ -60,21 +60,21 @@ class LeaderLock:
             return True
 
     def renew(self) -> None:
-        """When it is time to. Raises when somebody else was quicker."""
+        """Renews the lease when necessary. Raises an error if another process holds it."""
         if not self._has_lease or self.seconds_left() > 0:
             return
         with translated():
             if self._conn.execute(statement("lease_renew"), self._values()).fetchone() is None:
                 self._has_lease = False
-                raise TransientError(f"the lease of the {self._name} was not renewed in time, and somebody else has it")
+                raise TransientError(f"the lease of the {self._name} was not renewed in time; another process holds it")
         self._renewed = time.monotonic()
 
     def seconds_left(self) -> float:
-        """Until `renew` has something to do."""
+        """Time until `renew` must act."""
         return self._renewed + RENEW_SECONDS - time.monotonic() if self._has_lease else float("inf")
 
     def end(self) -> None:
-        """So that nobody has to wait until it runs out. A session that ends takes its lock with it."""
+        """Releases the lease, so that others need not wait until it expires. An advisory lock ends with its session."""
         if self._has_lease:
             self._has_lease = False
             with translated():

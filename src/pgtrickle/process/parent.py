@@ -1,4 +1,4 @@
-"""Children of the launcher: they end with it, and they stop when they are told to."""
+"""Children of the launcher: they end with it, and stop on signals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from multiprocessing.connection import wait
 
 
 def end_with_parent() -> None:
-    """At once and without ceremony: whoever takes over must not have to wait for us, and nothing here needs saving."""
+    """Ends this process immediately with its parent: a successor must not wait for it, and there is no state to
+    save."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return
@@ -25,7 +26,8 @@ def end_with_parent() -> None:
 
 
 def stop_on_signals(stop: threading.Event, then: Callable[[], None] | None = None) -> None:
-    """SIGTERM asks to stop, a second one ends the process. Ctrl-C reaches the whole group, and is the launcher's."""
+    """SIGTERM requests a stop, a second one ends the process. Ctrl-C reaches the whole group; the launcher handles
+    it."""
 
     def ask(*_: object) -> None:
         if stop.is_set():

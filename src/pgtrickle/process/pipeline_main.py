@@ -1,4 +1,4 @@
-"""The pipeline's process: dispatcher, workers, Spark client."""
+"""The pipeline process: dispatcher, workers, Spark client."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pgtrickle.telemetry import event, set_up_logging
 log = logging.getLogger(__name__)
 
 WARM_UP_JOBS = 20
-AGAIN_SECONDS = 5.0  # for a Spark that was there and went: who waits longer holds a snapshot, and gives the work back
-DRAIN_SECONDS = 10.0  # for refreshes under way; what is not committed then is done again by the next run
+AGAIN_SECONDS = 5.0  # for a Spark that was lost: a longer wait would hold a snapshot; the work is returned to the queue
+DRAIN_SECONDS = 10.0  # for running refreshes; what is not committed then is repeated by the next run
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineTask:
-    """What the launcher tells it. `spark`: where Spark is, as it changes."""
+    """Arguments from the launcher. `spark`: receives the address of Spark when it changes."""
 
     directory: Path
     authkey: bytes
@@ -76,6 +76,6 @@ def _warm_up(engine: object, stop: threading.Event) -> None:
                 return
     except TransientError as error:
         log.warning("Spark could not be warmed up", extra=event("runtime.spark_cold", detail=error.message))
-    except RuntimeError:  # the engine was closed under it
+    except RuntimeError:  # the engine was closed during the warm-up
         if not stop.is_set():
             raise

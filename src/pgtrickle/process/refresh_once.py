@@ -1,4 +1,4 @@
-"""`pgtrickle refresh`: stream tables of one database now, in this process, where no control plane runs."""
+"""`pgtrickle refresh`: refreshes stream tables of one database once, in this process, while no control plane runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refresh_once(
     settings: Settings, sources: Sources, dsn: str, names: Sequence[str] | None, servers: Sequence[str] = ()
 ) -> list[Outcome]:
     """Of these tables, or of all. The latest outcome of each. `servers`: others whose tables they read."""
-    pins = {"search_path": "public"}  # for names that were given without their schema
+    pins = {"search_path": "public"}  # for names without a schema
     with connect(dsn, role="refresh", pooler=TRANSACTION, pins=pins) as conn, translated():
         row = conn.execute(
             "SELECT coalesce((SELECT until > clock_timestamp() FROM pgtrickle.pgt_leases WHERE name = 'scheduler'), "

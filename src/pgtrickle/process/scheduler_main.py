@@ -1,4 +1,5 @@
-"""A scheduler's process: one database, one connection, one turn after the other. It neither compiles nor computes."""
+"""The process of a scheduler: one database, one connection, one tick after the other. It neither compiles nor
+computes."""
 
 from __future__ import annotations
 
@@ -42,18 +43,18 @@ log = logging.getLogger(__name__)
 
 Spawner = Callable[[], BaseProcess]
 
-NOT_INSTALLED = 3  # exit status: the database has no pgtrickle (any more)
+NOT_INSTALLED = 3  # exit status: pgtrickle is not, or no longer, installed in the database
 LOCK_SECONDS = 1.0
 BACKOFF_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0)
 TIDY_SECONDS = 5.0
 DRAIN_SECONDS = 10.0
 CALM_SECONDS = 60.0
-SHORTEST_SECONDS = 0.05  # between two turns, whatever is due
+SHORTEST_SECONDS = 0.05  # minimum time between two ticks
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerTask:
-    """What the launcher tells it."""
+    """Arguments from the launcher."""
 
     directory: Path
     authkey: bytes
@@ -72,7 +73,7 @@ def main(task: SchedulerTask) -> None:
 
 
 class SchedulerProcess:
-    """Connects, works, and connects again when the database was away."""
+    """Connects, runs ticks, and reconnects when the connection was lost."""
 
     def __init__(self, task: SchedulerTask) -> None:
         self._task = task
@@ -97,25 +98,25 @@ class SchedulerProcess:
                 pooler = find_pooler(self._task.dsn, self._task.sources)
                 with connect(self._task.dsn, role="scheduler", autocommit=True, pooler=pooler) as conn:
                     if failures:
-                        log.info("Connected again", extra=event(DATABASE_BACK, database=self._task.name))
+                        log.info("Reconnected", extra=event(DATABASE_BACK, database=self._task.name))
                     failures = 0
                     if not self._attend(conn):
                         return NOT_INSTALLED
-                self._stop.wait(LOCK_SECONDS)  # the way to the database has changed
+                self._stop.wait(LOCK_SECONDS)  # connection_pooler_mode has changed
             except TransientError as error:
-                self._link.withdraw()  # what waits is not begun without us
-                # A session that is lost now and then is no reason to warn anybody.
+                self._link.withdraw()  # queued units must not start without a scheduler
+                # A session that is lost occasionally is no reason for a warning.
                 is_first, lost = time.monotonic() - lost > CALM_SECONDS, time.monotonic()
                 log.log(
                     logging.INFO if is_first else logging.WARNING,
-                    "Session lost; connecting again" if is_first else "Database is not reachable; trying again",
+                    "Session lost; reconnecting" if is_first else "Database is not reachable; retrying",
                     extra=event(DATABASE_LOST, database=self._task.name, detail=error.message),
                 )
                 self._tell("LOST", 0, 0, "")
                 self._stop.wait(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1
             except PgtrickleError as error:
-                if not is_installed(self._task.dsn):  # a statement has met what is no longer there
+                if not is_installed(self._task.dsn):  # a statement failed because pgtrickle was uninstalled
                     return NOT_INSTALLED
                 log.error(
                     "Scheduler ended",
@@ -125,14 +126,16 @@ class SchedulerProcess:
         return 0
 
     def _attend(self, conn: Connection) -> bool:
-        """One session, while the way to the database stays the same. False: the database has no pgtrickle."""
+        """One session, until connection_pooler_mode changes. False: pgtrickle is not installed in the database."""
         claim = LeaderLock(conn, "scheduler", SCHEDULER_LOCK, self._holder)
         with translated():
             while not claim.take():
                 self._tell("WAITING", 0, 0, "")
                 if self._stop.wait(LOCK_SECONDS):
                     return True
-            row = conn.execute(statement("is_installed")).fetchone()  # who had the lock may have removed it
+            row = conn.execute(
+                statement("is_installed")
+            ).fetchone()  # the previous holder of the lock may have uninstalled it
             if row is None or not row[0]:
                 return False
         scheduling = DatabaseScheduler(
@@ -157,9 +160,9 @@ class SchedulerProcess:
         return True
 
     def _sleep(self, conn: Connection, scheduling: DatabaseScheduler, claim: LeaderLock, begun: float) -> None:
-        """Until the next tick, a wake-up, news from the pipeline, or the end."""
+        """Waits for the next tick, a wake-up, a message from the pipeline, or the end."""
         deadline = begun + scheduling.settings.scheduler_interval_ms / 1000
-        # A table whose time comes in between does not wait for the tick.
+        # A table whose schedule is due earlier does not wait for the tick.
         soon = time.monotonic() + max(SHORTEST_SECONDS, scheduling.next_moment() - time.time())
         deadline = min(deadline, soon)
         while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
@@ -169,9 +172,9 @@ class SchedulerProcess:
             ready = wait(sources, min(left, max(0.0, claim.seconds_left())))  # type: ignore[arg-type]
             claim.renew()
             if pipe is not None and pipe in ready and scheduling.listen():
-                # What reads those that were refreshed need not wait for the tick.
+                # Readers of the refreshed tables need not wait for the tick.
                 deadline = min(deadline, max(begun, time.monotonic()) + SHORTEST_SECONDS)
-            if self._woken.fileno() in ready:  # something has changed elsewhere
+            if self._woken.fileno() in ready:  # a source in another database has changed
                 self._woken.heard()
                 deadline = min(deadline, max(begun + SHORTEST_SECONDS, time.monotonic()))
             if conn.fileno() in ready:
@@ -184,7 +187,7 @@ class SchedulerProcess:
                     return
 
     def _drain(self, scheduling: DatabaseScheduler, claim: LeaderLock) -> None:
-        """What no worker has begun is taken back; what runs may finish, for a while."""
+        """Withdraws queued units and waits a limited time for running ones."""
         deadline = time.monotonic() + DRAIN_SECONDS
         self._link.withdraw()
         while scheduling.in_flight and time.monotonic() < deadline and (pipe := self._link.connection) is not None:
@@ -204,4 +207,4 @@ def _ring(pipe: int) -> None:
     try:
         os.write(pipe, b"!")
     except BlockingIOError:
-        pass  # it rings already
+        pass  # a wake-up is already pending

@@ -1,4 +1,4 @@
-"""Watches one server: who is the active launcher, is it a primary, which databases have pgtrickle."""
+"""Watches one server: whether this launcher is active, whether it is a primary, which databases have pgtrickle."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pgtrickle.telemetry import event, redact
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0  # between two looks at the list of databases
-SCAN_SECONDS = 10.0  # between two looks into those without pgtrickle, while they are few
-STANDBY_SECONDS = 1.0  # between two tries to become the active launcher
+LOOK_SECONDS = 1.0  # between two reads of the list of databases
+SCAN_SECONDS = 10.0  # between two probes of databases without pgtrickle, while they are few
+STANDBY_SECONDS = 1.0  # between two attempts to become the active launcher
 LOST_SECONDS = 1.0
-ABSENT_SECONDS = 300.0  # between two looks at a database without pgtrickle, unless it announces itself
-FEW_DATABASES = 20  # so many without pgtrickle are looked into in every scan
+ABSENT_SECONDS = 300.0  # between two probes of a database without pgtrickle, unless an installation notifies
+FEW_DATABASES = 20  # number of databases without pgtrickle that are probed in every scan
 LAUNCHER_LOCK = 0x7067_6C61  # "pgla"
 
 STARTING, ACTIVE, WAITING, RECOVERY, LOST = "STARTING", "ACTIVE", "WAITING", "RECOVERY", "LOST"
@@ -32,7 +32,7 @@ STARTING, ACTIVE, WAITING, RECOVERY, LOST = "STARTING", "ACTIVE", "WAITING", "RE
 
 @dataclass(frozen=True, slots=True)
 class ManagedDatabaseInfo:
-    """A database that wants a scheduler."""
+    """A database that needs a scheduler."""
 
     oid: int
     name: str
@@ -41,14 +41,14 @@ class ManagedDatabaseInfo:
 
 @dataclass(frozen=True, slots=True)
 class _Absent:
-    """A database without pgtrickle: when it was looked into, how many rows had been inserted into it."""
+    """A database without pgtrickle: when it was probed, and how many rows had been inserted into it."""
 
     at: float
     inserted: int
 
 
 class ServerWatch:
-    """A thread per server, so that one that hangs does not hold up the others."""
+    """A thread per server, so that a server that hangs does not delay the others."""
 
     def __init__(self, server: str, sources: Sources, stop: threading.Event, recovery_seconds: float) -> None:
         self.server = server
@@ -65,7 +65,7 @@ class ServerWatch:
         self._thread.start()
 
     def forget(self, oid: int) -> None:
-        """Its scheduler has found that pgtrickle is no longer there."""
+        """Its scheduler has found that pgtrickle is no longer installed."""
         self.databases = tuple(found for found in self.databases if found.oid != oid)
 
     def join(self, seconds: float) -> None:
@@ -78,7 +78,8 @@ class ServerWatch:
                 with connect(self.server, role="launcher", autocommit=True, pooler=pooler) as conn:
                     self._attend(conn)
             except PgtrickleError as error:
-                # Schedulers stay: they come back by themselves, and whoever took the lock meanwhile fences them.
+                # Schedulers stay: they reconnect by themselves, and a process that took the lock in between fences
+                # them.
                 self._become(LOST, error.one_line())
                 self._stop.wait(LOST_SECONDS)
 
@@ -91,7 +92,7 @@ class ServerWatch:
                     self._become(RECOVERY)
                     self.databases = ()
                     self._stop.wait(self._recovery_seconds)
-                    return  # anew: a connection may not outlive a promotion
+                    return  # a new one: a connection may not survive a promotion
                 if claim.take():
                     if pooler_of(conn) != TRANSACTION:
                         conn.execute("LISTEN pgtrickle_wake")
@@ -104,10 +105,10 @@ class ServerWatch:
             self._stop.wait(STANDBY_SECONDS)
 
     def _warn_of_superuser(self, conn: Connection) -> None:
-        """Its sessions work as the service role, but one that is made to run RESET ROLE is a superuser's again."""
+        """Its sessions use SET ROLE to the service role, which code in a session could undo with RESET ROLE."""
         for name, service in conn.execute(statement("superuser_session")).fetchall():
             log.warning(
-                "Connected as a superuser; let the service role log in and connect as it",
+                "Connected as a superuser; connect as the service role instead",
                 extra=event(
                     "runtime.superuser_session",
                     role=name,
@@ -121,7 +122,7 @@ class ServerWatch:
                 rows = conn.execute(statement("databases")).fetchall()
                 self.databases = self._installed(rows)
                 self._become(ACTIVE)
-                if pooler_of(conn) == TRANSACTION:  # nobody can be heard through it
+                if pooler_of(conn) == TRANSACTION:  # notifications do not pass through it
                     self._pause(claim, LOOK_SECONDS)
                 elif wait_for_notify(conn, LOOK_SECONDS, self._stop):
                     self._absent.clear()
@@ -137,21 +138,21 @@ class ServerWatch:
         self._absent = {oid: self._absent[oid] for oid, _, _ in rows if oid in self._absent}
         for oid, name, inserted in rows:
             dsn = in_database(self.server, name)
-            # Those that are known tell us themselves when they are no longer ours.
+            # Schedulers of known databases report an uninstallation themselves.
             if oid not in known and not self._is_news(oid, inserted, dsn):
                 continue
             found.append(ManagedDatabaseInfo(oid, name, dsn))
         return tuple(found)
 
     def _is_news(self, oid: int, inserted: int, dsn: str) -> bool:
-        """Looks into a database that had no pgtrickle: at once when rows came into it, as an installation's do;
-        otherwise now and then, as statistics may be switched off. NOTIFY does not leave its database."""
+        """Probes a database that had no pgtrickle: immediately when rows were inserted, as an installation does;
+        otherwise periodically, because statistics may be disabled. NOTIFY does not cross databases."""
         now, before = time.monotonic(), self._absent.get(oid)
         if before is not None:
             crowd = len(self._absent) / FEW_DATABASES
             pause = ABSENT_SECONDS if crowd > 1 else SCAN_SECONDS
             if before.inserted != inserted:
-                pause = LOOK_SECONDS * crowd  # others' data come in, too
+                pause = LOOK_SECONDS * crowd  # data of others are inserted, too
             if now - before.at < pause:
                 return False
         if is_installed(dsn):
@@ -164,8 +165,8 @@ class ServerWatch:
         if state == self.state:
             return
         said = {
-            ACTIVE: "This launcher is the active one",
-            WAITING: "Another launcher is active; standing by",
+            ACTIVE: "This launcher is active",
+            WAITING: "Another launcher is active; this one is on standby",
             RECOVERY: "The server is a standby; waiting for its promotion",
             LOST: "Server is not reachable",
         }

@@ -1,4 +1,4 @@
-"""A process that is started again when it ends, later and later while it keeps ending."""
+"""A process that is restarted when it ends, with increasing pauses while it keeps ending."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from multiprocessing.process import BaseProcess
 from pgtrickle.ipc.liveness import start_time
 
 BACKOFF_SECONDS = (0.2, 1.0, 2.0, 4.0, 8.0, 15.0)
-HEALTHY_SECONDS = 60.0  # who lived so long begins at the shortest pause again
+HEALTHY_SECONDS = 60.0  # after this lifetime the shortest pause applies again
 UNKNOWN = 255  # exit status of a child whose fork server ended before it
 
 
 class SupervisedProcess:
-    """`spawn` makes a process that is not started yet."""
+    """`spawn` creates a process that is not started yet."""
 
     def __init__(self, kind: str, spawn: Callable[[], BaseProcess]) -> None:
         self.kind = kind
@@ -29,7 +29,7 @@ class SupervisedProcess:
         self._born: str | None = None
 
     def keep(self) -> int | None:
-        """Starts it when it is due; returns the exit status when it has just been found ended."""
+        """Starts it when it is due; returns the exit status when it has ended since the last call."""
         now = time.monotonic()
         if self.process is None:
             if now >= self._next:
@@ -41,7 +41,7 @@ class SupervisedProcess:
         self.process.close()
         self.process = None
         if status == UNKNOWN and pid is not None and self._born is not None and start_time(pid) == self._born:
-            os.kill(pid, signal.SIGKILL)  # only who could have told us has ended
+            os.kill(pid, signal.SIGKILL)  # only the process that reports the status has ended
         self._pause(now)
         return status
 
@@ -49,7 +49,7 @@ class SupervisedProcess:
         process = self._spawn()
         try:
             process.start()
-        except (OSError, EOFError):  # no memory or no process to be had; or the fork server ended this moment
+        except (OSError, EOFError):  # no memory or no process available, or the fork server has just ended
             self._pause(now)
             return os.EX_OSERR
         self.process = process
@@ -76,7 +76,7 @@ class SupervisedProcess:
             self.process.terminate()
 
     def end(self, seconds: float) -> None:
-        """Waits so long, and then does not ask any more."""
+        """Waits this long, then kills it."""
         if self.process is None:
             return
         self.process.join(max(0.0, seconds))

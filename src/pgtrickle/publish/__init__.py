@@ -1,1 +1,1 @@
-"""Those who follow stream tables from outside: what they need, and who of them is behind."""
+"""Subscribers of stream tables: their feeds and their lag."""

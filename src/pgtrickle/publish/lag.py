@@ -1,4 +1,4 @@
-"""When to say that a subscriber is behind: once when it falls behind, then now and then while it stays. Pure."""
+"""When to report that a subscriber lags: once at the beginning, then periodically while it lasts. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ REPEAT_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Laggard:
-    """A subscriber that is further behind than it may be. `table` is None for a replication slot: nobody records whose
-    changes it reads."""
+    """A subscriber whose lag exceeds the limit. `table` is None for a replication slot: PostgreSQL does not record
+    whose changes it reads."""
 
     kind: str
     table: str | None
@@ -24,13 +24,13 @@ class Laggard:
 
 
 class LagWatch:
-    """Remembers whom it has named, and when."""
+    """Remembers which subscribers were reported, and when."""
 
     def __init__(self) -> None:
         self._named: dict[tuple[str, str | None, str], float] = {}
 
     def to_name(self, behind: Sequence[Laggard], now: float) -> list[Laggard]:
-        """Of all that are behind, those that somebody has to be told of. Who has caught up is forgotten."""
+        """The lagging subscribers that must be reported now. Subscribers that have caught up are removed."""
         keys = {(s.kind, s.table, s.name): s for s in behind}
         self._named = {key: at for key, at in self._named.items() if key in keys}
         told = [s for key, s in keys.items() if now - self._named.get(key, float("-inf")) >= REPEAT_SECONDS]

@@ -1,4 +1,4 @@
-"""What the catalog says of those who follow stream tables from outside."""
+"""Reads subscribers and their lag from the catalog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Feed:
     """A stream table with subscribers: its oid, and the attribute numbers to be captured. `state` is another one
-    whenever the table or its capture was changed, None while it is not captured as it should be."""
+    whenever the table or its capture was changed, None while it is not correctly captured."""
 
     relid: int
     attnums: tuple[int, ...]
@@ -25,7 +25,7 @@ class Feed:
 
 
 def look_at_feeds(conn: Connection) -> tuple[bool, list[Feed]]:
-    """Whether anybody follows a stream table, by a feed or a publication; the feeds."""
+    """Whether a stream table has subscribers, by a feed or a publication; the feeds."""
     with translated():
         row = conn.execute(statement("feeds")).fetchone()
     assert row is not None
@@ -39,7 +39,7 @@ def laggards(conn: Connection, limit_bytes: int) -> list[Laggard]:
 
 
 def alert(conn: Connection, laggard: Laggard, limit_bytes: int) -> None:
-    """To everybody who listens to pg_trickle_alert."""
+    """Notifies the listeners of pg_trickle_alert."""
     text = json.dumps(
         {
             "event": "subscriber_lag",

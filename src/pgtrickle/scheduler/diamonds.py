@@ -1,6 +1,6 @@
-"""Diamonds: a stream table that sees one relation through two paths, and what lies on those paths. Pure.
+"""Diamonds: a stream table that reads one relation through two paths, and the tables on those paths. Pure.
 
-Such a table converges what its *branches* say. Refreshed apart from them, it would see one relation at two instants.
+Such a table joins its *branches*. Refreshed separately from them, it would read one relation at two snapshots.
 The relation may be a stream table or not, and one of the paths may be direct.
 """
 
@@ -16,21 +16,22 @@ MANY = 128
 
 @dataclass(frozen=True, slots=True)
 class Convergence:
-    """Where paths meet. `members`: what lies between, itself left out."""
+    """A table where paths meet. `members`: the tables on the paths, without itself."""
 
     members: tuple[int, ...]
     branches: tuple[int, ...]  # members that it reads directly
     direct: int  # further relations that it reads and that a path begins with
 
     def is_met(self, tables: Collection[int]) -> bool:
-        """Whether two paths end in these tables. A branch that is not among them has nothing new to say."""
+        """Whether two paths end in these tables. A branch that is not among them has no changes."""
         ends = sum(b in tables for b in self.branches)
         return ends > 0 and ends + self.direct >= 2
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Diamonds that share members. `is_atomic`: at least one convergence wants it; then slowest wins over fastest."""
+    """Diamonds that share members. `is_atomic`: at least one convergence requires it; then slowest overrides
+    fastest."""
 
     members: tuple[int, ...]  # upstream first
     is_atomic: bool

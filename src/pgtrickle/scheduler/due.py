@@ -1,13 +1,13 @@
-"""Which stream tables' time has come: a column per fact, a position per table. Pure; times are seconds since 1970.
+"""Which stream tables are due: one array per property, indexed by table. Pure; times are seconds since 1970.
 
-Three things make a table due, if it is active, not under way and not backing off:
+A table is due for one of three reasons, if it is active, not in progress and not backing off:
 
-* it is asked for: requested, never loaded, or to be prepared anew;
-* its time has come and it has changes;
-* its time has come and it needs no changes: it looks at the clock, or a source's changes are not captured.
+* it is requested: by a user, for its first load, or to be prepared again;
+* its schedule is due and changes are pending;
+* its schedule is due and it needs no changes: it depends on the clock, or a source is not captured.
 
-A table under way is not due again until it is done. Its reasons are put aside when it goes; a reason that comes
-meanwhile makes it due afterwards, and a failure brings the old ones back.
+A table in progress is not due again until it is done. Its reasons are set aside when it is queued; a reason that
+arrives in between makes it due afterwards, and a failure restores the old ones.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ Positions = npt.NDArray[np.intp]
 # Reasons.
 DIRTY, CLOCK, UNCAPTURED = 1, 2, 4
 REQUESTED, EMPTY, REINIT = 8, 16, 32
-# Obstacles. FROZEN: by a pin; it stands only against the schedule.
+# Obstacles. FROZEN: by a pin; it blocks only the schedule.
 INACTIVE, IN_FLIGHT, FROZEN = 64, 128, 256
 
 ASKED = REQUESTED | EMPTY | REINIT
 _REASONS = DIRTY | CLOCK | UNCAPTURED | ASKED
-_SPENT = DIRTY | ASKED  # what a refresh uses up; the clock goes on
+_SPENT = DIRTY | ASKED  # reasons that a refresh consumes; the clock remains
 
 MOST_BACKOFF_SECONDS = 60.0
-MOST_AWAY_SECONDS = 5.0  # as long as whoever looks at that database rests
+MOST_AWAY_SECONDS = 5.0  # as long as the poller of that database backs off
 
 
 def retry_after(error: type[PgtrickleError], failures: int) -> float | None:
-    """Seconds until a table is tried again after so many failures in a row; None: not before somebody has acted."""
+    """Seconds until a table is retried after this number of consecutive failures; None: not before a user acts."""
     if issubclass(error, FencedError):
-        return 0.0  # somebody else did it
+        return 0.0  # another worker did it
     if issubclass(error, EngineLostError):
-        return 1.0  # no table is at fault, so none is punished
+        return 1.0  # no table is at fault, so none backs off
     if issubclass(error, TransientError | InvariantError):
         most = MOST_AWAY_SECONDS if issubclass(error, OriginAwayError) else MOST_BACKOFF_SECONDS
         return float(min(2.0 ** (min(failures, 32) - 1), most))
@@ -60,7 +60,7 @@ def retry_after(error: type[PgtrickleError], failures: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """pgt_ids with a property, without listing them: what `units.TickInput` asks about."""
+    """pgt_ids with a property, without listing them: for `units.TickInput`."""
 
     positions: Mapping[int, int]
     test: Callable[[int], bool]
@@ -83,14 +83,14 @@ class Due:
     next_due: Floats
     backoff_until: Floats
     failures: npt.NDArray[np.int32]
-    aside: npt.NDArray[np.uint16]  # reasons of those under way
+    aside: npt.NDArray[np.uint16]  # reasons of tables in progress
     cron: Positions
 
     @classmethod
     def of(
         cls, schedules: Sequence[str], flags: npt.ArrayLike, last: npt.ArrayLike, is_immediate: npt.ArrayLike
     ) -> Due:
-        """flags: what the catalog says. last: -inf for those without a refresh. IMMEDIATE ones need no schedule."""
+        """flags: from the catalog. last: -inf for tables without a refresh. IMMEDIATE tables need no schedule."""
         count = len(schedules)
         period = np.full(count, np.nan)
         immediate = np.array(is_immediate, dtype=np.bool_)
@@ -130,7 +130,7 @@ class Due:
         )
 
     def keep(self, old: Due, positions: Positions) -> None:
-        """Takes over what only we know when the tables are loaded anew: positions in `old`, -1 for new ones.
+        """Copies state that is not in the catalog when the tables are reloaded: positions in `old`, -1 for new ones.
 
         What is under way, and of its reasons only those that came since: the catalog still has those that it went for.
         Backoff, unless the table is active again after a stop.
@@ -147,7 +147,7 @@ class Due:
         self.failures[here[same]] = old.failures[there[same]]
 
     def arm(self, positions: Positions) -> None:
-        """When their time comes next, from their latest refresh."""
+        """When their schedules are due next, from their latest refresh."""
         with np.errstate(invalid="ignore"):  # -inf for those that have none, whatever the period
             by_period = self.last[positions] + self.period[positions] * self.multiplier[positions]
         self.next_due[positions] = np.where(np.isnan(by_period), -np.inf, by_period)
@@ -160,7 +160,7 @@ class Due:
         return next_cron(self.schedules[position], datetime.fromtimestamp(after, UTC)).timestamp()
 
     def set_multiplier(self, positions: Positions, multiplier: Floats) -> None:
-        """Their tier has changed: their time is counted anew from their latest refresh. Cron has no tier."""
+        """Their tier has changed: their due time is recomputed from their latest refresh. Cron has no tier."""
         self.multiplier[positions] = multiplier
         self.arm(positions[~np.isnan(self.period[positions])])
 
@@ -180,22 +180,22 @@ class Due:
         return wanted
 
     def asked(self, positions: Positions) -> Positions:
-        """Those of them that do not wait for their time."""
+        """Those that do not wait for their schedule."""
         found: Positions = positions[self.flags[positions] & ASKED != 0]
         return found
 
     def time_has_come(self, position: int, now: float) -> bool:
-        """Of one table, whatever it has to do. One that is suspended or frozen does not keep those above it waiting."""
+        """Whether one table is due. A suspended or frozen table does not block its upstream tables."""
         return bool(self.next_due[position] <= now) and not self.flags[position] & IN_FLIGHT
 
     def is_barred(self, position: int, now: float) -> bool:
-        """Not to be moved, neither by itself nor along with others."""
+        """Not to be refreshed, neither by itself nor together with others."""
         flags = self.flags[position]
         frozen = flags & FROZEN and not flags & ASKED
         return bool(flags & INACTIVE or frozen or self.backoff_until[position] > now)
 
     def went(self, positions: Positions) -> None:
-        """They are queued: their reasons are put aside."""
+        """They are queued: their reasons are set aside."""
         self.aside[positions] = self.flags[positions] & _SPENT
         self.clear(positions, _SPENT)
         self.mark(positions, IN_FLIGHT)
@@ -210,13 +210,13 @@ class Due:
         self.arm(positions)
 
     def returned(self, positions: Positions) -> None:
-        """Not refreshed and nobody's fault: cancelled, or whoever had them died. As if they had never gone."""
+        """Not refreshed without a failure: cancelled, or their worker or process ended. Their reasons are restored."""
         self.clear(positions, IN_FLIGHT)
         self.flags[positions] |= self.aside[positions]
         self.aside[positions] = 0
 
     def failed(self, position: int, error: type[PgtrickleError], now: float) -> None:
-        """Tried in vain. One that is not tried again is inactive until the catalog says otherwise."""
+        """Failed. A table that is not retried is inactive until the catalog changes."""
         self.returned(np.array([position]))
         if not issubclass(error, EngineLostError | FencedError):
             self.failures[position] += 1
@@ -230,9 +230,9 @@ class Due:
         self.backoff_until[:] = -np.inf
 
     def pass_over(self, now: float) -> None:
-        """Called after each turn: a cron slot that found nothing to do has gone by.
+        """Called after each tick: a cron slot without changes is skipped.
 
-        A change that comes later waits for the next slot. Slots of tables that are kept from it (under way, backing
+        A later change waits for the next slot. Slots of tables that are blocked (in progress, backing
         off, suspended) stay.
         """
         late = self.cron[self.next_due[self.cron] <= now]
@@ -242,9 +242,9 @@ class Due:
                 self.next_due[position] = self._slot(position, now)
 
     def next_moment(self, now: float, passed: float = -np.inf) -> float:
-        """When something may get due without anything happening; inf: never. For whoever sleeps until then.
+        """When a table may become due without an event; inf: never. For the sleep between ticks.
 
-        passed: what has been due by then has had its turn.
+        passed: tables that were due before have been handled.
         """
         found = np.flatnonzero(self.flags & _REASONS != 0)
         found = found[self.flags[found] & (INACTIVE | IN_FLIGHT) == 0]
@@ -257,5 +257,5 @@ class Due:
 
 
 def positions_of(pgt_ids: Iterable[int], index: Mapping[int, int]) -> Positions:
-    """Of those that are known."""
+    """Positions of known tables."""
     return np.array([index[i] for i in pgt_ids if i in index], dtype=np.intp)

@@ -1,6 +1,6 @@
-"""The stream tables of a database and who reads whom. Pure.
+"""The dependency graph of the stream tables of a database. Pure.
 
-A `Graph` never changes: a new one is built beside it and takes its place. So whoever holds one may go on with it.
+A `Graph` is immutable: a new one is built and replaces it.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ class Graph:
 def _is_read_from_outside(
     pgt_id: int, cycles: Mapping[int, tuple[int, ...]], consumers: Mapping[int, tuple[int, ...]]
 ) -> bool:
-    """Whether others than those of its own cycle read it, or one of its cycle."""
+    """Whether tables outside its cycle read it, or another table of its cycle."""
     cycle = cycles.get(pgt_id)
     return cycle is None or any(c not in cycle for i in cycle for c in consumers[i])
 
 
 def held(graph: Graph, failed: Mapping[int, str]) -> dict[int, str]:
-    """Which stream tables wait because one that they read, directly or not, has failed or is suspended, and why.
+    """Which stream tables wait because an upstream table has failed or is suspended, and why.
 
-    failed: the name of each of those, and what is the matter with it. They are not in the answer themselves.
+    failed: the failed tables with their reasons. They are not part of the result.
     """
     found: dict[int, str] = {}
     for start in sorted(failed, key=lambda i: graph.order.get(i, -1)):

@@ -1,4 +1,4 @@
-"""The graph that the ticks use. A small one is built at once, a large one in a thread beside it; then it takes over."""
+"""The graph that the ticks use. A small one is built synchronously, a large one in a thread, and then swapped in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SMALL = 5_000  # stream tables whose graph takes some hundredths of a second
 
 
 class GraphBuilder:
-    """Only the thread of the ticks calls it."""
+    """Used only by the thread of the ticks."""
 
     def __init__(self, small: int = SMALL) -> None:
         self.graph = Graph.of(())
@@ -25,11 +25,11 @@ class GraphBuilder:
 
     @property
     def unknown(self) -> set[int]:
-        """Tables that are not yet in the graph as they are defined, or no more: they wait."""
+        """Tables whose current definition is not in the graph yet, or that were dropped: they wait."""
         return self._unplaced | self._placing
 
     def build(self, changed: Collection[int], rows: Sequence[Row], groups: Sequence[RefreshGroup]) -> None:
-        """These are all tables now, `changed` of them (or gone) since the last call."""
+        """Sets all tables; `changed` were changed or dropped since the last call."""
         if self._building is None and (len(rows) <= self._small or not self.graph.nodes):
             self.graph = _graph(rows, groups)
             return
@@ -39,8 +39,8 @@ class GraphBuilder:
             self._begin()
 
     def look(self) -> set[int] | None:
-        """Takes the new graph when it is ready, and returns the tables that it has placed: what became known of their
-        sources meanwhile was told to the old one."""
+        """Swaps in the new graph when it is ready, and returns the tables that it added: changes of their
+        sources in between were recorded in the old one."""
         if self._building is None or not self._building.done():
             return None
         self.graph, placed = self._building.result(), self._placing

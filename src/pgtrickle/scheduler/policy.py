@@ -1,4 +1,4 @@
-"""Tiers: how often a stream table is looked at, by how often its sources change. Pure; columns over all tables.
+"""Tiers: how often a stream table is checked, by how often its sources change. Pure; arrays over all tables.
 
 Frequency is measured in the table's own periods. `gap` is a running mean of the time between changes, r = gap / period.
 
@@ -9,13 +9,14 @@ Frequency is measured in the table's own periods. `gap` is a running mean of the
 | cold (x10) | with its first change, at the latest | nothing for 1,000 periods and an hour |
 | frozen | | a change comes |
 
-Upward at once, with the change itself; the mean starts anew there. Downward by one tier a minute at most, and with the
-present silence counted as if a change came now. A table that comes back soon after it was demoted has its bounds for
-leaving doubled, up to eight times, so that it does not flap; one that goes on to get colder has them halved again.
+Upward immediately, with the change itself; the mean restarts there. Downward by at most one tier per minute, with the
+current gap counted as if a change came now. A table that is promoted soon after it was demoted has its bounds for
+leaving doubled, up to eight times, so that it does not flap; one that becomes colder again has them halved.
 
-A pinned tier wins. Cron and IMMEDIATE tables ignore tiers, pins included (`exempt`). Tables that move without changes
-being captured (the clock, foreign tables) and `calculated` ones, which have no period, have only pinned tiers (not
-`measured`). Frozen by a pin means skipped; frozen by itself means only that nothing has happened for long.
+A pinned tier has precedence. Cron and IMMEDIATE tables ignore tiers, pins included (`exempt`). Tables that are
+refreshed without changes being captured (the clock, foreign tables) and `calculated` ones, which have no period, have
+only pinned tiers (not `measured`). Frozen by a pin means skipped; frozen by itself means only that nothing has happened
+for long.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ _MULTIPLIER = np.array([MULTIPLIERS.get(tier, MULTIPLIERS["cold"]) for tier in T
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a round of changes did. Positions."""
+    """The effect of a round of changes. Positions."""
 
     promoted: Positions
-    alerts: Positions  # frozen by a pin, and now with changes that nobody applies; told once per episode
+    alerts: Positions  # frozen by a pin, with pending changes that are not applied; reported once per episode
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ class Tiers:
         return Tiers(**{n: np.concatenate([getattr(self, n)[stay], getattr(more, n)]) for n in names})
 
     def keep(self, old: Tiers, positions: Positions) -> None:
-        """Takes over what was measured before the tables were loaded anew: positions in `old`, -1 for new ones."""
+        """Copies measurements when the tables are reloaded: positions in `old`, -1 for new ones."""
         here = np.flatnonzero(positions >= 0)
         there = positions[here]
         for name in ("last_change", "gap", "patience", "demoted_at"):
@@ -156,7 +157,7 @@ class Tiers:
         return demoted
 
     def pin(self, position: int, tier: int | None) -> None:
-        """What alter_stream_table(tier => ...) says; None: by itself again, from where it is."""
+        """The tier of alter_stream_table(tier => ...); None: automatic again, from the current tier."""
         self.pinned[position] = tier is not None
         if tier is not None:
             self.tier[position] = tier

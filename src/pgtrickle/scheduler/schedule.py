@@ -1,7 +1,7 @@
 """When a stream table is due: durations, cron, calculated. Pure; the time comes in as an argument.
 
-The database has checked the syntax when the table was created. A schedule says how often to look; a look that finds no
-changes writes nothing.
+The database has checked the syntax when the table was created. A schedule says how often to check; a check that finds
+no changes writes nothing.
 """
 
 from __future__ import annotations

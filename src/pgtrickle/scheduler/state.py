@@ -1,6 +1,6 @@
-"""What a scheduler knows of its stream tables: what the catalog says, what has changed, what is under way.
+"""The state of a scheduler: the catalog, pending changes, tables in progress.
 
-Pure: the time comes in as an argument. Columns are copied when a definition comes, goes or changes; everything else
+Pure: the time is an argument. Arrays are copied when a definition is added, dropped or changed; everything else
 changes them in place.
 """
 
@@ -33,7 +33,7 @@ from pgtrickle.scheduler.units import TickInput
 
 DEMOTE_SECONDS = 60.0
 _TIER = {name: position for position, name in enumerate(TIERS)}
-# How a table fared, as the pipeline tells it.
+# Results of a table, as the pipeline reports them.
 ERRORS: Mapping[str, type[PgtrickleError]] = {
     "retry": TransientError,
     "away": OriginAwayError,
@@ -65,7 +65,7 @@ class Row:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What the columns and the graph are built from."""
+        """Input of the arrays and the graph."""
         node = (self.pgt_id, self.relid, frozenset(self.sources), self.schedule, self.refresh_mode)
         diamond = (self.diamond_consistency, self.diamond_schedule_policy)
         return (*node, *diamond, self.needs_no_changes, self.tier_pinned, self.tier if self.tier_pinned else None)
@@ -77,7 +77,7 @@ class Row:
             found |= REQUESTED
         elif self.is_populated and self.needs_reinit:
             found |= REINIT
-        # Created with initialize => false, it is left alone until somebody asks for it.
+        # Created with initialize => false, it is not loaded until a refresh is requested.
         is_waiting = not self.is_populated and not self.is_requested
         if self.status not in ("INITIALIZING", "ACTIVE") or is_waiting:
             found |= INACTIVE
@@ -141,14 +141,14 @@ class ScheduleState:
         placed = found.keys() if ids is None else {*fresh, *moved}
         if placed or gone:
             self._place([found[i] for i in sorted(placed)], self._at((*gone, *placed)), now)
-            self._due.mark(self._at(fresh), DIRTY)  # nobody has looked yet
+            self._due.mark(self._at(fresh), DIRTY)  # not checked yet
         for pgt_id, row in found.items():
             if pgt_id not in placed:
                 self._refresh(self._index[pgt_id], row)
         return changed
 
     def _place(self, rows: Sequence[Row], dropped: Positions, now: float) -> None:
-        """These rows get positions behind those that stay; what has been at `dropped` goes."""
+        """These rows get positions behind the remaining ones; positions in `dropped` are removed."""
         immediate = np.array([r.refresh_mode == "IMMEDIATE" for r in rows], dtype=np.bool_)
         due = Due.of(
             [r.schedule for r in rows],
@@ -183,7 +183,9 @@ class ScheduleState:
         kept = int(self._due.flags[position]) & (DIRTY | IN_FLIGHT)
         was_inactive = bool(self._due.flags[position] & INACTIVE)
         flags = row.flags
-        if kept & IN_FLIGHT:  # what it went for is still in the catalog; what came since is not lost on the next look
+        if (
+            kept & IN_FLIGHT
+        ):  # the reasons of its refresh are still in the catalog; later ones are found by the next check
             flags &= ~(int(self._due.aside[position]) & (REQUESTED | REINIT))
         self._due.flags[position] = flags | kept
         self._due.last[position] = row.last_refresh
@@ -194,7 +196,7 @@ class ScheduleState:
             self._due.backoff_until[position] = -np.inf
 
     def changed(self, tables: Iterable[int], now: float) -> list[str]:
-        """Sources of these tables have changes. Returns the names of frozen ones that nobody has been told about."""
+        """Sources of these tables have changes. Returns the names of frozen tables that were not reported yet."""
         positions = self._at(tables)
         self._due.mark(positions, DIRTY)
         happened = self._tiers.changed(positions, now)
@@ -217,7 +219,7 @@ class ScheduleState:
         return {self._ids[p]: TIERS[self._tiers.tier[p]] for p in others}
 
     def dirty(self, tables: Iterable[int]) -> None:
-        """They may have changes that nobody has told of."""
+        """They may have undetected changes."""
         self._due.mark(self._at(tables), DIRTY)
 
     def end_backoff(self) -> None:
@@ -225,15 +227,15 @@ class ScheduleState:
         self._due.end_backoff()
 
     def hold(self, tables: Iterable[int]) -> None:
-        """Those that wait: one that they read has failed, or the graph does not know them yet."""
+        """Tables that wait: an upstream table has failed, or the graph does not contain them yet."""
         self._held = frozenset(tables)
 
     def failed(self) -> dict[int, str]:
-        """Those that nobody refreshes until somebody acts."""
+        """Tables that are not refreshed until a user acts."""
         return dict(self._failed)
 
     def turn(self, now: float, behind: Collection[int], released: Collection[int]) -> TickInput | None:
-        """What there is to do; None: nothing."""
+        """The input of a tick; None: nothing is due."""
         positions = self._due.due(now)
         if not len(positions):
             return None
@@ -245,14 +247,14 @@ class ScheduleState:
             scheduled=Members(index, lambda p: due.time_has_come(p, now)),
             dirty=Members(index, lambda p: bool(due.flags[p] & DIRTY)),
             busy=Members(index, lambda p: bool(due.flags[p] & IN_FLIGHT) or self._ids[p] in behind),
-            # One that is gone may still be in the graph, until the next one takes its place.
+            # A dropped table may still be in the graph until the next one is swapped in.
             barred=Members(index, lambda p: due.is_barred(p, now) or self._ids[p] in self._held, unknown=True),
             released=released,
             tier=lambda i: int(self._tiers.tier[index[i]]),
         )
 
     def passed(self, now: float) -> None:
-        """The turn is over. What was due and did not go waits for others, and for the next tick."""
+        """The tick is over. Tables that were due and not refreshed wait for others, and for the next tick."""
         self._due.pass_over(now)
         self._passed = now
 
@@ -275,13 +277,13 @@ class ScheduleState:
             self._due.done(np.array([position]), began)
             self._tiers.settled(np.array([position]))
             row = self._rows[pgt_id]
-            # A request, a first load, a reload: the catalog tells whether it was answered.
+            # A request, a first load, a reload: the catalog shows whether it is done.
             return bool(had & (REQUESTED | REINIT)) or not row.is_populated or row.status != "ACTIVE"
         self._due.failed(position, ERRORS[branch], now)
         return branch != "engine"
 
     def is_asked(self, pgt_id: int) -> bool:
-        """Somebody wants it now: a request, a first load, a load anew."""
+        """A refresh is requested: by a user, for the first load, or for a new load."""
         position = self._index.get(pgt_id)
         return position is not None and bool(self._due.flags[position] & ASKED)
 

@@ -1,4 +1,4 @@
-"""One database's turns: what changed, what is due, which units go to the pipeline, how they fared."""
+"""The tick of one database: detects changes, finds due tables, sends units to the pipeline, handles results."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFINE_SECONDS = 5.0
-SHARED_SECONDS = 30.0  # between two looks at whether a foreign table's origin is managed now
+SHARED_SECONDS = 30.0  # between two checks whether the origin of a foreign table is managed
 NOWHERE = Cut(0, 0, ())  # everything is later than this
 
 
 class DatabaseScheduler:
-    """Lives as long as its connection: whatever it remembers can be found out again."""
+    """Lives as long as its connection: all its state can be read again."""
 
     def __init__(
         self,
@@ -66,10 +66,10 @@ class DatabaseScheduler:
         with translated():
             if pooler_of(conn) != TRANSACTION:
                 conn.execute("LISTEN pgtrickle_wake")
-        # Of a session before this one, over a link that is still open: what waits there is found out anew.
+        # Units of an earlier session, over a connection that is still open, are withdrawn and detected again.
         link.withdraw()
         self._job_log = JobLog(conn)
-        self._job_log.abandoned("its scheduler or pipeline ended")
+        self._job_log.abandoned("its scheduler or pipeline exited")
         # What comes after this cut is detected; what came before it is part of what is loaded below.
         self._detector = Detector(())
         with translated():
@@ -82,7 +82,7 @@ class DatabaseScheduler:
         self._attempts: dict[str, int] = {}  # of units that failed and will be tried again
         self._graphs = GraphBuilder()
         self._held: dict[int, str] = {}
-        self._define_at = 0.0  # when to look for definitions that wait; those of before us do
+        self._define_at = 0.0  # when to check for pending definitions; initially at once
         self._mirrors: tuple[MirroredSource, ...] = ()
         self._mirrored: frozenset[int] = frozenset()
         self._feeds = FeedMaintainer(name, conn)
@@ -110,11 +110,11 @@ class DatabaseScheduler:
 
     @property
     def seen(self) -> int:
-        """Transactions before this one have been looked at."""
+        """Events of transactions before this one have been processed."""
         return self._cut.xmin
 
     def look_at_settings(self) -> None:
-        """ALTER DATABASE ... SET acts on a running scheduler, too."""
+        """ALTER DATABASE ... SET also affects a running scheduler."""
         with translated():
             settings = self._watch.look(self._conn).settings
         if settings == self.settings:
@@ -172,7 +172,7 @@ class DatabaseScheduler:
         self._feeds.turn(self.settings, time.monotonic())
 
     def _ask_for_definitions(self, now: float) -> None:
-        """Those that read other databases; one whose databases do not answer is tried again."""
+        """Definitions that read other databases; retried if a database does not answer."""
         if now < self._define_at:
             return
         with translated():
@@ -196,7 +196,7 @@ class DatabaseScheduler:
                 self._conn.execute(statement("tiers_moved"), {"ids": list(moved), "tiers": list(moved.values())})
             self._reload(sorted(moved))
 
-    # -- what happened
+    # -- detection
     # ----------------------------------------------------------------------------------------------------
 
     def _detect(self) -> None:
@@ -207,7 +207,7 @@ class DatabaseScheduler:
                     # The buffers of new sources were not asked about: from the same cut, or what is in them is missed.
                     self._reload_sources()
                     news = self._detector.look(self._conn, self._cut)
-        except SourceChangedError:  # a buffer is gone: its event is not to be had from a statement that fails
+        except SourceChangedError:  # a buffer was dropped: a failing statement returns no events
             self._reload_sources()
             return
         self._cut = news.cut
@@ -236,7 +236,7 @@ class DatabaseScheduler:
             return
         for name in self._board.changed(sorted(readers), time.time()):
             with translated():
-                detail = "it is pinned to the frozen tier and has pending changes"
+                detail = "its tier is pinned to frozen, and changes are pending"
                 self._conn.execute("SELECT pgtrickle._alert('frozen_with_changes', %s, %s)", (name, detail))
 
     def _reload_sources(self) -> None:
@@ -262,7 +262,7 @@ class DatabaseScheduler:
         self._mirrored = frozenset(m.pgt_id for m in self._mirrors)
         self.looks.watch(self._mirrors)
         groups = [RefreshGroup(n, tuple(m), i) for n, m, i in rows]
-        # All that is seen of another database is seen at one instant of it (ADR 19).
+        # All mirrors of one origin are at one snapshot of it (ADR 19).
         for key in dict.fromkeys(m.origin for m in self._mirrors):
             members = tuple(m.pgt_id for m in self._mirrors if m.origin == key)
             groups.append(RefreshGroup(f"origin {key}", members, "repeatable_read"))
@@ -273,7 +273,7 @@ class DatabaseScheduler:
             return tuple(MirroredSource(*row) for row in self._conn.execute(statement("mirrors")).fetchall())
 
     def _hold(self) -> None:
-        """What reads a table that has failed waits for it, and says so. So does what the graph does not know yet."""
+        """Readers of a failed table wait for it, with a reason. So do tables that the graph does not contain yet."""
         waiting = held(self._graphs.graph, self._board.failed())
         self._board.hold({*waiting, *self._graphs.unknown})
         if waiting == self._held:
@@ -282,13 +282,13 @@ class DatabaseScheduler:
             self._conn.execute(statement("held"), {"ids": list(waiting), "reasons": list(waiting.values())})
         self._held = waiting
 
-    # -- what is to be done, and was
+    # -- dispatch and results
     # ---------------------------------------------------------------------------------------
 
     def _submit(self, units: Sequence[Unit]) -> None:
         if self.settings.parallel_refresh_mode == "dry_run" and len(units) > 1:
             log.info(
-                "These would run side by side; they run one after the other",
+                "dry_run: these units would run in parallel; they run one after the other",
                 extra=event("scheduler.dry_run", database=self._name, units=", ".join(u.key for u in units)),
             )
         ids = self._job_log.queued(units, self._attempts)
@@ -298,10 +298,10 @@ class DatabaseScheduler:
         self._board.went(units)
         self._began |= dict.fromkeys((job.job_id for job in jobs), time.time())
         if not self._link.submit(jobs):
-            self.abandon("the pipeline ended")
+            self.abandon("the pipeline exited")
 
     def _changes_seen_at(self, unit: Unit) -> float | None:
-        """What it reads elsewhere has to be as of then, or later. Who was asked for wants what is there now."""
+        """Its mirrors must be read at or after this time. A requested refresh needs the current state."""
         if not self._mirrored or not (mirrors := self._mirrored.intersection(unit.members)):
             return None
         if any(self._board.is_asked(pgt_id) for pgt_id in unit.members):
@@ -309,7 +309,7 @@ class DatabaseScheduler:
         return max(self.looks.changes_seen_at.get(pgt_id, 0.0) for pgt_id in mirrors)
 
     def listen(self) -> bool:
-        """Takes in what the pipeline has to say. True: a turn before its time may find something to do."""
+        """Handles messages of the pipeline. True: an early tick may find due tables."""
         messages = self._link.receive()
         for message in messages:
             self._finished(message)
@@ -317,10 +317,10 @@ class DatabaseScheduler:
         return any(fared.branch == "ok" and fared.action != "NO_DATA" for m in messages for fared in m.fared)
 
     def _notice_loss(self) -> None:
-        """Whoever found the line gone, and also when it is open again: what was said over it is not known there."""
+        """The connection was lost, even if it is open again: the pipeline does not know earlier messages."""
         if self._link.losses != self._losses:
             self._losses = self._link.losses
-            self.abandon("the pipeline ended")
+            self.abandon("the pipeline exited")
 
     def _finished(self, message: Finished) -> None:
         message = replace(message, jobs=tuple(job for job in message.jobs if job[0] in self._jobs))
@@ -343,7 +343,7 @@ class DatabaseScheduler:
         self._reload(sorted(again))
 
     def abandon(self, why: str) -> None:
-        """Of what was under way nothing will be heard any more; what has been committed has been."""
+        """No results of units in progress will arrive; committed refreshes stay committed."""
         if not self._jobs:
             return
         self._job_log.abandoned(why)

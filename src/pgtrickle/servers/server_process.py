@@ -1,6 +1,6 @@
 """Starts a server process under a guard, and keeps the private directory that belongs to it.
 
-Directories carry a note of their owner, so that what a killed machine or container left behind is reclaimed at the
+Directories contain the identity of their owner, so that directories of a killed machine or container are removed at the
 next start.
 """
 
@@ -24,7 +24,7 @@ from pgtrickle.ipc.liveness import start_time
 from pgtrickle.servers import guard
 
 OWNER_NOTE = "owner.json"
-UNSIGNED_SECONDS = 3600.0  # a directory without a word of its owner is somebody's who was killed while making it
+UNSIGNED_SECONDS = 3600.0  # a directory without an owner belongs to a process that was killed while creating it
 
 
 class GuardedProcess:
@@ -85,7 +85,7 @@ class GuardedProcess:
             try:
                 os.kill(self.pid, signum)
             except ProcessLookupError:
-                pass  # it went between the two lines
+                pass  # it ended between the two statements
 
     def wait(self, timeout: float) -> bool:
         """True when it has ended."""
@@ -97,7 +97,7 @@ class GuardedProcess:
         return True
 
     def stop(self) -> None:
-        """Asks the guard, which goes through its signals and ends with SIGKILL."""
+        """Asks the guard to stop the server: it sends its signals in turn and finally SIGKILL."""
         if self.alive():
             self._guard.send_signal(signal.SIGTERM)
         self._guard.wait(sum(patience for _, patience in self._signals) + 10)
@@ -110,7 +110,7 @@ class GuardedProcess:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago; the caller retries when somebody else takes it first."""
+    """A port that is free now; the caller retries when another process takes it first."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -143,7 +143,7 @@ def traversable(path: Path, uid: int, gid: int) -> bool:
 
 
 def private_directory(prefix: str, *, need_mib: int, user: tuple[int, int] | None = None) -> Path:
-    """A fresh directory that only we write to, on a file system with room, reachable by `user` when given."""
+    """A new private directory on a file system with enough space, reachable by `user` when given."""
     tried = []
     for name in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")):  # noqa: S108  -- mkdtemp makes it private
         base = Path(name)
@@ -161,13 +161,14 @@ def private_directory(prefix: str, *, need_mib: int, user: tuple[int, int] | Non
         (directory / OWNER_NOTE).write_text(json.dumps(note))
         return directory
     raise ConfigError(
-        f"no disk: {need_mib} MiB are needed for temporary files; {', '.join(tried)}",
-        hint="free some space or point TMPDIR at a file system with room",
+        f"not enough disk space: {need_mib} MiB are needed for temporary files; {', '.join(tried)}",
+        hint="free some space, or set TMPDIR to a file system with enough space",
     )
 
 
 def _reclaim(base: Path, prefix: str) -> None:
-    """Removes what dead owners left; also of one that was killed before it could say who it is."""
+    """Removes directories of owners that have ended, also of owners that were killed before they wrote their
+    identity."""
     for directory in base.glob(prefix + "*"):
         try:
             info = directory.lstat()

@@ -1,5 +1,5 @@
-"""Where Spark is found. The address holds a token, so it stays in memory: other processes get it through a pipe that
-they inherit, and no file has it."""
+"""The address of Spark. It contains a token, so it stays in memory: other processes get it through a pipe that
+they inherit, and no file contains it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SparkAddress:
             self._followers = [follower for follower in self._followers if _send(follower, url)]
 
     def follow(self) -> Connection:
-        """For another process: what is said here from now on, and what holds now. See `Followed`."""
+        """For another process: receives the current and all later addresses. See `RemoteSparkAddress`."""
         theirs, ours = Pipe(duplex=False)
         with self._lock:
             if _send(ours, self._url):
@@ -38,7 +38,7 @@ class SparkAddress:
 
 
 def _send(follower: Connection, url: str | None) -> bool:
-    """False when nobody listens any more."""
+    """False when the receiver has ended."""
     try:
         follower.send(url)
     except OSError:
@@ -63,14 +63,14 @@ class RemoteSparkAddress:
             while True:
                 self._url = self._pipe.recv()
         except (OSError, EOFError):
-            pass  # the process that knows has ended, and we end with it
+            pass  # the launcher has ended, and this process ends with it
 
 
 class SparkUrlWaiter:
     """Waits for Spark while it starts, and less long when it starts again.
 
-    The waiting counts from when it was first found missing, whoever asks: else those who come one after the other would
-    hold their snapshots for the waits of all before them.
+    The wait counts from the time when Spark was first found missing, for all callers: otherwise consecutive callers
+    would hold their snapshots for the waits of all callers before them.
     """
 
     def __init__(self, address: Callable[[], str | None], first: float, again: float, stop: threading.Event) -> None:
@@ -86,7 +86,7 @@ class SparkUrlWaiter:
             with self._lock:
                 since = self._missing_since = self._missing_since or time.monotonic()
             if self._stop.is_set() or time.monotonic() > since + self._seconds:
-                raise EngineLostError("Spark is not there")
+                raise EngineLostError("Spark is not available")
             self._stop.wait(0.05)
         with self._lock:
             self._missing_since = None

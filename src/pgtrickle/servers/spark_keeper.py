@@ -1,4 +1,4 @@
-"""Keeps a Spark Connect server at hand: an own one that is started again when it dies, or one that others run."""
+"""Keeps a Spark Connect server available: one of our own that is restarted when it dies, or an external one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
 
 
 class SparkSupervisor:
-    """A thread of the launcher. Spark outlives a pipeline that is restarted, and the other way round."""
+    """A thread of the launcher. Spark survives a restart of the pipeline, and vice versa."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -66,15 +66,15 @@ class SparkSupervisor:
                     failures += 1
             if not self._stop.is_set():
                 self.address.set(None)
-                log.warning("Spark ended; starting it again", extra=event(SPARK_LOST))
+                log.warning("Spark exited; restarting it", extra=event(SPARK_LOST))
                 if self._server is not None:
                     self._server.stop()
                     self._server = None
 
     def _check(self, _waited: float) -> None:
         if self._stop.is_set():
-            raise EngineLostError("Spark is not waited for any more: the run ends")
+            raise EngineLostError("Stopped waiting for Spark: the process is shutting down")
 
 
 def _warn(line: str) -> None:
-    log.warning("Java was passed over", extra=event("runtime.java_passed_over", detail=line))
+    log.warning("A Java installation was not used", extra=event("runtime.java_passed_over", detail=line))

@@ -62,11 +62,11 @@ CONF = {
     "spark.sql.ansi.enabled": "true",  # overflow and bad casts raise instead of giving NULL: never silently wrong
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.ui.retainedExecutions": "1",  # nobody looks; the default keeps a thousand plans on the heap
+    "spark.sql.ui.retainedExecutions": "1",  # not used; the default keeps a thousand plans on the heap
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",
     "spark.ui.retainedTasks": "1",
-    "spark.scheduler.mode": "FAIR",  # beside a bulk job a small one took 0.1-0.6 s; with FIFO, 14 s
+    "spark.scheduler.mode": "FAIR",  # during a bulk job a small one took 0.1-0.6 s; with FIFO, 14 s
     "spark.connect.grpc.maxInboundMessageSize": str(512 << 20),
     "spark.sql.catalogImplementation": "in-memory",
     "spark.driver.host": "127.0.0.1",
@@ -219,7 +219,7 @@ class SparkServer:
                 if "Address already in use" in text or "BindException" in text:
                     self._process.wait(5)
                     self.log.unlink(missing_ok=True)
-                    self._launch()  # somebody took the port between our look and Spark's
+                    self._launch()  # another process took the port before Spark did
                     continue
                 raise _explain(text)
             if waited > limit:
@@ -249,8 +249,8 @@ class SparkServer:
 
 
 def _in_memory(conf: Mapping[str, str], directory: Path) -> int:
-    """An open file without a name that holds the settings, some of which may be somebody's keys: the command line is
-    shown to everybody on the machine."""
+    """An unlinked open file with the settings, some of which may be secrets: the command line is
+    visible to all users of the machine."""
     lines = [f"{_escaped(name)}={_escaped(value)}\n" for name, value in conf.items()]
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("spark.properties")
@@ -269,7 +269,9 @@ def _escaped(text: str) -> str:
 
 def _explain(text: str) -> ConfigError:
     if "No space left on device" in text:
-        return ConfigError("Spark did not start: no disk", hint="free some space or point TMPDIR elsewhere")
+        return ConfigError(
+            "Spark did not start: no disk space left", hint="free some space, or set TMPDIR to another file system"
+        )
     if "Could not reserve enough space" in text or "insufficient memory" in text or "Cannot allocate memory" in text:
         return ConfigError("Spark did not start: not enough memory", hint="lower spark_driver_memory_mb")
     causes = [line for line in text.splitlines() if "Exception" in line or "Error" in line] or text.strip().splitlines()

@@ -38,7 +38,6 @@ def types_server(pg_server: EmbeddedPostgres, engine: SparkEngine) -> TypesServe
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_stream_tables_show_what_their_authors_sessions_answer(types_server: TypesServer) -> None:
     report = Report()
     scripts: list[str] = []

@@ -181,7 +181,7 @@ ATTEMPTS = (
             st("SELECT 1 AS a FROM app.open", "app.st"),
             "SELECT pgtrickle.create_or_replace_stream_table('reports.words', 'SELECT 1 AS a FROM app.open')",
         ),
-        "must be the creator|permission denied|does not exist|cannot live|unique|operator",
+        "must be the creator|permission denied|does not exist|cannot be created|unique|operator",
     ),
     Attempt(
         "key_by_operator",

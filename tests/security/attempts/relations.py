@@ -445,7 +445,7 @@ ATTEMPTS = (
             st("SELECT id FROM app.open", "reports.mine"),
             st("SELECT id FROM app.open", "public.mine"),
         ),
-        "permission denied|cannot live",
+        "permission denied|cannot be created",
     ),
     Attempt(
         "take_a_name",

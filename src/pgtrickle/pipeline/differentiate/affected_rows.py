@@ -1,7 +1,14 @@
-"""Which rows of a SELECT the change of something that it is not linear in touches.
+"""Affected rows: a condition for the rows of a SELECT that the delta of a nonlinear input can affect.
 
-The answer is a condition on the rows of FROM: there is a changed row that the query's own conditions connect with this
-one. It lets too many rows pass where a condition cannot be kept, never too few; None means that any row may be touched.
+    affected(dN) = rows of FROM for which a delta row of N exists that the query's own conditions connect with it
+
+    in:  SELECT ... FROM a LEFT JOIN b ON b.k = a.k            (b has changed)
+    out: EXISTS (SELECT FROM db AS b WHERE b.k = a.k)
+    in:  SELECT ... FROM a WHERE a.k IN (SELECT b.k FROM b)    (b has changed)
+    out: EXISTS (SELECT FROM db AS b WHERE b.k = a.k)
+
+The condition may accept too many rows, where a condition of the query cannot be used; it never accepts too few. None
+means that any row may be affected.
 """
 
 from __future__ import annotations
@@ -10,11 +17,18 @@ from dataclasses import replace
 from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.pipeline.differentiate.full_join import preserved
-from pgtrickle.pipeline.differentiate.semijoin_keys import equality, keys_among_changes
-from pgtrickle.pipeline.differentiate.states import DELTA, Statement, View, from_items, joined
-from pgtrickle.pipeline.plan.keyed import is_all
-from pgtrickle.pipeline.plan.names import aliases_of, below, conjuncts, free, own, qualified
+from pgtrickle.pipeline.differentiate.full_join import preserved_items
+from pgtrickle.pipeline.differentiate.semijoin_keys import correlated_columns, semijoin_condition
+from pgtrickle.pipeline.differentiate.states import DELTA, Statement, View, from_clause, join_sql
+from pgtrickle.pipeline.plan.keyed import is_in_condition
+from pgtrickle.pipeline.plan.names import (
+    alias_of,
+    aliases_in_text,
+    conjuncts,
+    nested_from_items,
+    outer_aliases,
+    qualified,
+)
 from pgtrickle.pipeline.plan.nodes import (
     Block,
     Concat,
@@ -26,42 +40,42 @@ from pgtrickle.pipeline.plan.nodes import (
     Scan,
     Select,
     SetOperation,
-    Sub,
+    Subquery,
     Text,
     Tree,
     UnionAll,
     Values,
+    block_texts,
     children,
+    column_names,
+    from_items,
     joins,
-    leaves,
-    names,
-    parts,
-    subs,
-    texts,
+    subqueries,
+    tree_items,
 )
 from pgtrickle.pipeline.text.tokens import Cursor, identifier
 
 
-def touched_by_part(into: Statement, node: Block, part: FromItem, view: View) -> str | None:
-    """For a part of FROM on the side of an outer join that may stay empty, or a LATERAL one."""
+def affected_rows_of_item(statement: Statement, node: Block, part: FromItem, view: View) -> str | None:
+    """For a FROM item on the nullable side of an outer join, or a LATERAL item."""
     if part.node is None:
         return None
-    if part.is_lateral or free(part.node):
-        # Where it names an item that an outer join may leave empty, the row that it makes come or go has NULLs there.
-        kept = {own(p) for tree in node.trees for p in preserved(tree)}
-        optional = {own(p) for p in parts(node)} - kept
-        return None if free(part.node) & optional else _touched_inside(into, part.node, view)
+    if part.is_lateral or outer_aliases(part.node):
+        # If it names an item on the nullable side of an outer join, an affected row may have NULLs there.
+        kept = {alias_of(p) for tree in node.trees for p in preserved_items(tree)}
+        optional = {alias_of(p) for p in from_items(node)} - kept
+        return None if outer_aliases(part.node) & optional else _touched_inside(statement, part.node, view)
     for tree in node.trees:
-        if part in leaves(tree):
-            return _through_join(into, tree, part, view)
+        if part in tree_items(tree):
+            return _through_join(statement, tree, part, view)
     return None
 
 
-def _through_join(into: Statement, tree: Tree, part: FromItem, view: View) -> str | None:
-    """Down to the outer join that the part is on the other side of: the condition is about its preserved side."""
+def _through_join(statement: Statement, tree: Tree, part: FromItem, view: View) -> str | None:
+    """Descends to the outer join whose nullable side has the item: the condition is about its preserved side."""
     if isinstance(tree, FromItem) or tree.kind == "FULL JOIN":
         return None
-    is_left = part in leaves(tree.left)
+    is_left = part in tree_items(tree.left)
     if (tree.kind == "LEFT JOIN" and not is_left) or (tree.kind == "RIGHT JOIN" and is_left):
         if tree.using is not None:
             conditions = _using(tree.left, tree.right, tree.using)
@@ -69,12 +83,12 @@ def _through_join(into: Statement, tree: Tree, part: FromItem, view: View) -> st
                 return None
         else:
             conditions = conjuncts(tree.on) if tree.on is not None else []
-        return _exists(into, (tree.right if not is_left else tree.left,), part, conditions, view)
-    return _through_join(into, tree.left if is_left else tree.right, part, view)
+        return _exists(statement, (tree.right if not is_left else tree.left,), part, conditions, view)
+    return _through_join(statement, tree.left if is_left else tree.right, part, view)
 
 
 def _using(left: Tree, right: Tree, using: str) -> list[Text] | None:
-    """The equalities of USING, by the columns of single items that its merged ones are."""
+    """The equalities of USING, with the merged columns replaced by columns of single items."""
     found: list[Text] = []
     for name in Cursor(using).names():
         sides = _column(left, name), _column(right, name)
@@ -85,10 +99,14 @@ def _using(left: Tree, right: Tree, using: str) -> list[Text] | None:
 
 
 def _column(tree: Tree, name: str) -> str | None:
-    """The column that a join shows under a name, with the alias of its item; None where it is one of several."""
+    """The column that a join outputs under a name, with the alias of its item; None where it is merged of several."""
     match tree:
         case FromItem():
-            return f"{tree.alias}.{quote_ident(name)}" if tree.node is not None and name in names(tree.node) else None
+            return (
+                f"{tree.alias}.{quote_ident(name)}"
+                if tree.node is not None and name in column_names(tree.node)
+                else None
+            )
         case Join():
             left, right = _column(tree.left, name), _column(tree.right, name)
             if tree.using is None or name not in Cursor(tree.using).names():
@@ -98,50 +116,55 @@ def _column(tree: Tree, name: str) -> str | None:
             assert_never(tree)
 
 
-def touched_by_sub(into: Statement, node: Block, sub: Sub, part: FromItem, view: View) -> str | None:
-    """For a part of a subquery in an expression over this block's rows."""
+def affected_rows_of_subquery(
+    statement: Statement, node: Block, sub: Subquery, part: FromItem, view: View
+) -> str | None:
+    """For a FROM item of a correlated subquery, or of a subquery behind IN."""
     test = _test(node, sub)
     if test is None or sub.test is None:
-        return _touched(into, sub.node, part, view, None)
+        return _touched(statement, sub.node, part, view, None)
     is_certain = _is_required(node, sub) or (
         _is_never_null(node, sub.test) and all(_yields_no_null(b) for b in _branches(sub.node))
     )
-    return _touched(into, sub.node, part, view, (test, is_certain))
+    return _touched(statement, sub.node, part, view, (test, is_certain))
 
 
-def _test(node: Block, sub: Sub) -> str | None:
-    """What stands left of IN, as it can stand inside."""
+def _test(node: Block, sub: Subquery) -> str | None:
+    """The left side of IN, with qualified names, so that it means the same inside the subquery."""
     return qualified(node, sub.test) if sub.kind == "in" and sub.test is not None else None
 
 
-def is_alone(sub: Sub) -> bool:
-    """Whether a subquery has one answer for all rows."""
-    return sub.kind in ("scalar", "exists", "array") and not free(sub.node)
+def is_uncorrelated(sub: Subquery) -> bool:
+    """Whether a subquery has one value for all rows."""
+    return sub.kind in ("scalar", "exists", "array") and not outer_aliases(sub.node)
 
 
-def touched_by_answer(into: Statement, node: Block, sub: Sub, new: View, old: View) -> str:
-    """For a subquery with one answer for all rows: none when the answer is the same.
+def affected_rows_of_value(statement: Statement, node: Block, sub: Subquery, new: View, old: View) -> str:
+    """For an uncorrelated subquery: no row when its value is unchanged, else the rows whose condition changes.
 
-    Otherwise all; but where it belongs to a condition on rows, those for which that turns out differently.
+    in:  SELECT ... FROM a WHERE a.x > (SELECT avg(y) FROM b)
+    out: new avg IS DISTINCT FROM old avg AND ((a.x > new avg) IS TRUE) <> ((a.x > old avg) IS TRUE)
+
+    All rows where the subquery does not belong to a condition on rows.
     """
     answers = []
     for view in (new, old):
-        sql = into.sub(sub, view)
+        sql = statement.render_subquery(sub, view)
         answers.append({"exists": f"EXISTS ({sql})", "array": f"ARRAY({sql})"}.get(sub.kind, f"({sql})"))
     is_another = f"({answers[0]} IS DISTINCT FROM {answers[1]})"
     for condition in conjuncts(node.where) if node.where is not None else []:
-        # Beside a subquery that each row asks for itself, two evaluations for all rows may cost more than they save.
-        if any(s is sub for s in subs(condition)) and all(is_alone(s) for s in subs(condition)):
-            outcomes = [f"(({into.text(condition, view)}) IS TRUE)" for view in (new, old)]
+        # With a correlated subquery in the same condition, two evaluations for all rows may cost more than they save.
+        if any(s is sub for s in subqueries(condition)) and all(is_uncorrelated(s) for s in subqueries(condition)):
+            outcomes = [f"(({statement.render_text(condition, view)}) IS TRUE)" for view in (new, old)]
             return f"{is_another} AND {outcomes[0]} <> {outcomes[1]}"
     return is_another
 
 
-def _is_required(node: Block, sub: Sub) -> bool:
-    """Whether the block keeps only rows for which IN is true, so that its being unknown is as good as false."""
+def _is_required(node: Block, sub: Subquery) -> bool:
+    """Whether the block keeps only rows for which IN is true, so that unknown has the effect of false."""
     if node.where is None:
         return False
-    return any(is_all(condition, sub) for condition in conjuncts(node.where))
+    return any(is_in_condition(condition, sub) for condition in conjuncts(node.where))
 
 
 def _is_never_null(node: Block, test: str) -> bool:
@@ -151,7 +174,7 @@ def _is_never_null(node: Block, test: str) -> bool:
 
 def _column_is_never_null(node: Block, text: str) -> bool:
     alias, _, column = text.rpartition(".")
-    candidates = [p for p in parts(node) if not alias or identifier(alias) == own(p)]
+    candidates = [p for p in from_items(node) if not alias or identifier(alias) == alias_of(p)]
     if len(candidates) != 1 or not isinstance(candidates[0].node, Scan):
         return False
     if _has_outer_join(node):
@@ -175,25 +198,25 @@ def _yields_no_null(node: Node) -> bool:
     return all(len(c.text) == 1 and _column_is_never_null(node, str(c.text[0])) for c in node.columns)
 
 
-# -- inside a query that may name columns from around it
+# -- inside a query that may name columns of an outer query
 # --------------------------------------------------------------------------------------------------------------
 
 
-def _touched_inside(into: Statement, node: Node, view: View) -> str | None:
-    """For a query that is read as a whole: where exactly one part in it has changed, the rows that it connects with."""
-    changed = [p for p in below(node) if p.node is not None and into.is_changed(p.node)]
+def _touched_inside(statement: Statement, node: Node, view: View) -> str | None:
+    """For a LATERAL query: where exactly one FROM item in it has changed, the rows that it connects with."""
+    changed = [p for p in nested_from_items(node) if p.node is not None and statement.is_changed(p.node)]
     if len(changed) != 1:
         return None
-    return _touched(into, node, changed[0], view, None)
+    return _touched(statement, node, changed[0], view, None)
 
 
-def _touched(into: Statement, node: Node, part: FromItem, view: View, test: tuple[str, bool] | None) -> str | None:
+def _touched(statement: Statement, node: Node, part: FromItem, view: View, test: tuple[str, bool] | None) -> str | None:
     match node:
         case Concat() | SetOperation() | Distinct():
-            child = next((c for c in children(node) if part in below(c)), None)
-            return _touched(into, child, part, view, test) if child is not None else None
+            child = next((c for c in children(node) if part in nested_from_items(c)), None)
+            return _touched(statement, child, part, view, test) if child is not None else None
         case Block():
-            return _touched_in_block(into, node, part, view, test)
+            return _touched_in_block(statement, node, part, view, test)
         case Scan() | Select() | UnionAll() | Recursive() | Values():
             return None
         case _:
@@ -201,48 +224,50 @@ def _touched(into: Statement, node: Node, part: FromItem, view: View, test: tupl
 
 
 def _touched_in_block(
-    into: Statement, node: Block, part: FromItem, view: View, test: tuple[str, bool] | None
+    statement: Statement, node: Block, part: FromItem, view: View, test: tuple[str, bool] | None
 ) -> str | None:
     if part.node is None:
         return None
     conditions = conjuncts(node.where) if node.where is not None else []
-    if part in parts(node):
-        if part.is_lateral or free(part.node):
+    if part in from_items(node):
+        if part.is_lateral or outer_aliases(part.node):
             return None
         if test is not None and (compared := _compared(node, *test)) is not None:
             conditions.append((compared,))
-        return _exists(into, node.trees, part, conditions, view)
+        return _exists(statement, node.trees, part, conditions, view)
     if test is not None and node.region is None and (compared := _compared(node, *test)) is not None:
         conditions.append((compared,))
-    return _touched_deeper(into, node, part, view, conditions)
+    return _touched_deeper(statement, node, part, view, conditions)
 
 
-def _touched_deeper(into: Statement, node: Block, part: FromItem, view: View, conditions: list[Text]) -> str | None:
-    """The part belongs to a subquery of this one: rows connect with rows here that it touches."""
-    if any(part in below(s.node) for s in subs(node.tail)):
+def _touched_deeper(
+    statement: Statement, node: Block, part: FromItem, view: View, conditions: list[Text]
+) -> str | None:
+    """The FROM item belongs to a nested subquery: the outer row is connected with a row here that it affects."""
+    if any(part in nested_from_items(s.node) for s in subqueries(node.tail)):
         return None
-    if any(p.is_lateral or p.call for p in parts(node)):
+    if any(p.is_lateral or p.call for p in from_items(node)):
         return None
-    for text in texts(node):
-        for sub in subs(text):
-            if part not in below(sub.node):
+    for text in block_texts(node):
+        for sub in subqueries(text):
+            if part not in nested_from_items(sub.node):
                 continue
             test = _test(node, sub)
-            inner = _touched(into, sub.node, part, view, (test, False) if test is not None else None)
+            inner = _touched(statement, sub.node, part, view, (test, False) if test is not None else None)
             if inner is None:
                 return None
-            kept = [into.text(c, view) for c in conditions if sub not in subs(c)]
+            kept = [statement.render_text(c, view) for c in conditions if sub not in subqueries(c)]
             if _has_outer_join(node):
                 return None  # the subquery may belong to the condition of an outer join
-            source = ", ".join(into.tree(t, view, []) for t in node.trees)
+            source = ", ".join(statement.render_tree(t, view, []) for t in node.trees)
             return f"EXISTS (SELECT FROM {source} WHERE {' AND '.join([*(f'({k})' for k in kept), inner])})"
     return None
 
 
 def _compared(node: Block, test: str, is_certain: bool) -> str | None:
-    """The comparison of IN with a changed row; None where the subquery's rows are not made one by one."""
+    """The comparison of IN with a delta row; None where the subquery's rows are not computed one by one."""
     columns = [c.text for c in node.columns]
-    if any(subs(c) for c in columns):
+    if any(subqueries(c) for c in columns):
         return None
     listed = ["".join(str(p) for p in c) for c in columns]
     if node.region is not None and any(text not in node.region for text in listed):
@@ -251,39 +276,41 @@ def _compared(node: Block, test: str, is_certain: bool) -> str | None:
     return f"({equal})" if is_certain else f"(({equal}) IS NOT FALSE)"
 
 
-def _exists(into: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text], view: View) -> str:
-    walk = _Walk(into, part, replace(view, is_apart=into.is_costly(conditions)))
+def _exists(statement: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text], view: View) -> str:
+    walk = _Walk(statement, part, replace(view, is_isolated=statement.is_expensive(conditions)))
     items = [walk.source(t) for t in trees]
     kept = walk.kept(conditions)
     joins: list[str] = []
-    where = " AND ".join(f"({into.looked_up(Block((), trees, None), c, view, joins)})" for c in kept)
-    source = from_items(items, joins)
-    among = _among(into, trees, part, kept)
+    where = " AND ".join(f"({statement.render_decorrelated(Block((), trees, None), c, view, joins)})" for c in kept)
+    source = from_clause(items, joins)
+    among = _among(statement, trees, part, kept)
     return f"{among}EXISTS (SELECT FROM {source}{f' WHERE {where}' if where else ''})"
 
 
-def _among(into: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]) -> str:
-    """What equalities of EXISTS say by themselves, as IN, where other conditions stand beside them.
+def _among(statement: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]) -> str:
+    """The equalities of EXISTS as a separate IN, where EXISTS has other correlated conditions, too.
 
-    PostgreSQL starts from the changes only where a row is connected with them by equalities alone.
+    PostgreSQL starts a semijoin from the delta only where equalities alone connect it with the row.
     """
-    here = {own(p) for t in trees for p in leaves(t)}
+    here = {alias_of(p) for t in trees for p in tree_items(t)}
     others = [
-        c for c in conditions if aliases_of(c) - here and aliases_of(c) & here and equality(c, part, here) is None
+        c
+        for c in conditions
+        if aliases_in_text(c) - here and aliases_in_text(c) & here and correlated_columns(c, part, here) is None
     ]
-    among = keys_among_changes(into, trees, part, conditions) if others else None
+    among = semijoin_condition(statement, trees, part, conditions) if others else None
     return f"{among} AND " if among is not None else ""
 
 
 class _Walk:
-    """FROM with a part's changes in its place, and joins so that each of them is met.
+    """FROM with the delta of one item in its place, and joins that keep each delta row.
 
-    `weak` are aliases whose columns may be NULL where this sees values, or the other way round: conditions on them say
-    nothing and are left out.
+    `weak` are aliases whose columns may be NULL where they have values here, or vice versa: conditions on them are not
+    reliable and are left out.
     """
 
-    def __init__(self, into: Statement, part: FromItem, view: View) -> None:
-        self.into = into
+    def __init__(self, statement: Statement, part: FromItem, view: View) -> None:
+        self.statement = statement
         self.part = part
         self.view = view
         self.weak: set[str] = set()
@@ -291,39 +318,39 @@ class _Walk:
     def kept(self, conditions: list[Text]) -> list[Text]:
         if not self.weak:
             return conditions
-        return [c for c in conditions if not (self.weak & aliases_of(c)) and not subs(c)]
+        return [c for c in conditions if not (self.weak & aliases_in_text(c)) and not subqueries(c)]
 
     def source(self, tree: Tree) -> str:
-        if self.part not in leaves(tree):
-            return self.into.tree(tree, self.view, [])
+        if self.part not in tree_items(tree):
+            return self.statement.render_tree(tree, self.view, [])
         match tree:
             case FromItem():
-                changes = replace(self.view, special={**self.view.special, tree.number: DELTA})
-                return self.into.part(tree, changes, [])
+                changes = replace(self.view, overrides={**self.view.overrides, tree.number: DELTA})
+                return self.statement.render_item(tree, changes, [])
             case Join():
                 return self._join(tree)
             case _:
                 assert_never(tree)
 
     def _join(self, tree: Join) -> str:
-        is_left = self.part in leaves(tree.left)
+        is_left = self.part in tree_items(tree.left)
         left, right = self.source(tree.left), self.source(tree.right)
         here, there = (tree.left, tree.right) if is_left else (tree.right, tree.left)
         conditions = conjuncts(tree.on) if tree.on is not None else []
         kept = self.kept(conditions)
-        on = " AND ".join(f"({self.into.text(c, self.view)})" for c in kept) if kept else None
+        on = " AND ".join(f"({self.statement.render_text(c, self.view)})" for c in kept) if kept else None
         using = tree.using
         is_complete = len(kept) == len(conditions)
         if self.weak and using is not None:
             using, is_complete = None, False
         if not is_complete and tree.kind not in ("JOIN", "CROSS JOIN"):
-            self.weak |= {own(p) for p in leaves(there)}
+            self.weak |= {alias_of(p) for p in tree_items(there)}
         kind = _kind_from_changes(tree.kind, is_left=is_left)
         if kind != tree.kind:
-            self.weak |= {own(p) for p in leaves(here)}
+            self.weak |= {alias_of(p) for p in tree_items(here)}
         if on is None and using is None and kind != "CROSS JOIN":
             on = "true"
-        return joined(kind, left, right, on, using)
+        return join_sql(kind, left, right, on, using)
 
 
 def _kind_from_changes(kind: str, *, is_left: bool) -> str:

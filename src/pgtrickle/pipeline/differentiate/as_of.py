@@ -1,4 +1,10 @@
-"""A table as it was before a window of changes, from what it is and what the window has."""
+"""The old state of a table: the state before a window of changes, from the new state and the window.
+
+old = new - inserted + deleted
+
+in:  t, with changes in its buffer c
+out: (rows of t) UNION ALL (old rows with a changed key), WHERE not (a row of t with a changed key)
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ from pgtrickle.pipeline.codec import encoded
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.plan.nodes import Scan
 
-NOW_MARK = '"__pgt_now"'  # of a row of a table as it was: whether it is there now
+NOW_MARK = '"__pgt_now"'  # of a row of the old state: whether it was read from the table
 
 
 def as_of(
@@ -19,36 +25,38 @@ def as_of(
     change: ChangedSource,
     share: Callable[[str, str], str],
     *,
-    kept: bool = False,
-    only: tuple[tuple[int, ...], str] | None = None,
+    surviving_only: bool = False,
+    key_filter: tuple[tuple[int, ...], str] | None = None,
 ) -> tuple[str, str]:
-    """The table before the window, under an alias: rows, and the condition that belongs to them.
+    """The old state of a table under an alias: rows, and a condition that belongs to them.
 
-    The rows are those that the table has, and for what the window touched what there was. The condition leaves out
-    of the former what the window touched. It stands beside the rows, not in them: PostgreSQL reads a UNION ALL by
-    the keys of a join only where its arms have no conditions of their own.
+    The rows are the table's rows, and the old rows of all changed keys. The condition excludes table rows with a
+    changed key. It is separate from the rows, because PostgreSQL reads a UNION ALL by the keys of a join only where its
+    arms have no conditions.
 
-    Rows are touched that share their key with a changed one, where changes have a key of the table, else that are
-    equal to one. What there was of them is what there is minus what came plus what went, row by row as texts: not
-    every type has an equality, and 1.0 must not stand for 1.00. So the key need not be unique.
-    `kept`: only what there was and still is. `only`: rows whose columns are among the keys that a query has. In each
-    arm by itself: joined to both, PostgreSQL would look for each key through all that was given back.
+    The key of a row is the table's key where the changes have it, else the whole row. The old rows of a key are
+    new - inserted + deleted, with rows compared as texts: not every type has an equality, and 1.0 must not become 1.00.
+    So the key need not be unique.
+    `surviving_only`: only rows that are in both states. `key_filter`: columns, and a query of the values that are
+    needed. The filter is in each arm: joined to the UNION ALL, PostgreSQL would search all old rows for each key.
     """
     table = f"{quote_ident(scan.relation.schema)}.{quote_ident(scan.relation.name)} AS t"
     names = {c.attnum: quote_ident(c.name) for c in scan.relation.columns}
     stored = {a: f"t.{names[a]}" for a, _ in scan.exposes}
     exposed = {a: f"{alias}.{quote_ident(n)}" for a, n in scan.exposes}
     touched = _touched(scan, change, share)
-    back = _given_back(scan, change, stored, f"{table} WHERE ({_key(scan, stored)}) {touched}", share, kept=kept)
+    back = _given_back(
+        scan, change, stored, f"{table} WHERE ({_key(scan, stored)}) {touched}", share, surviving_only=surviving_only
+    )
     shown = [*(f"{stored[a]} AS {quote_ident(n)}" for a, n in scan.exposes), f"true AS {NOW_MARK}"]
     given = [*(f"b.c{a} AS {quote_ident(n)}" for a, n in scan.exposes), f"false AS {NOW_MARK}"]
     here, given_back = ("", "")
-    if only is not None:
-        wanted = [stored[a] for a in only[0]], [f"b.c{a}" for a in only[0]]
-        here, given_back = (f" WHERE ({', '.join(columns)}) IN ({only[1]})" for columns in wanted)
+    if key_filter is not None:
+        wanted = [stored[a] for a in key_filter[0]], [f"b.c{a}" for a in key_filter[0]]
+        here, given_back = (f" WHERE ({', '.join(columns)}) IN ({key_filter[1]})" for columns in wanted)
     return (
         f"SELECT {', '.join(shown)} FROM {table}{here} "
-        f"UNION ALL SELECT {', '.join(given)} FROM {apart(back)} AS b{given_back}",
+        f"UNION ALL SELECT {', '.join(given)} FROM {isolated(back)} AS b{given_back}",
         f"(NOT {alias}.{NOW_MARK} OR NOT (({_key(scan, exposed)}) {touched}))",
     )
 
@@ -60,7 +68,7 @@ def _row(scan: Scan, columns: Mapping[int, str]) -> str:
 
 
 def _key(scan: Scan, columns: Mapping[int, str]) -> str:
-    """What tells rows apart: the key of the table where the changes have it, else the text of the row."""
+    """The key of a row: the table's key where the changes have it, else the text of the row."""
     return ", ".join([columns[a] for a in scan.key] or [_row(scan, columns)])
 
 
@@ -86,21 +94,21 @@ def _given_back(
     source: str,
     share: Callable[[str, str], str],
     *,
-    kept: bool,
+    surviving_only: bool,
 ) -> str:
-    """The name of what there was of the touched rows, from what there is of them, `source`."""
-    there, not_there = (", 1 AS m", ", 0") if kept else ("", "")
+    """The name of the old rows of the changed keys. `source`: their new rows."""
+    there, not_there = (", 1 AS m", ", 0") if surviving_only else ("", "")
     now = f"SELECT {_row(scan, stored)} AS r, 1 AS n{there} FROM {source}"
     sign = "CASE c.action WHEN 'I' THEN -1 ELSE 1 END"
     undone = f"SELECT {_row(scan, _images(scan))}, {sign}{not_there} FROM {change.images} AND c.action <> 'T'"
-    count = "least(sum(b.n), sum(b.m))" if kept else "sum(b.n)"
+    count = "least(sum(b.n), sum(b.m))" if surviving_only else "sum(b.n)"
     net = f"SELECT b.r, {count} AS n FROM ({now} UNION ALL {undone}) AS b GROUP BY b.r HAVING {count} > 0"
     typed = ", ".join(_typed(scan, [f"c{a}" for a, _ in scan.exposes])) or "1 AS one"
     return share(f"SELECT {typed} FROM ({net}) AS b, {copies('b.n')}", "b")
 
 
-def netted(scan: Scan, change: ChangedSource, action: str, share: Callable[[str, str], str]) -> str:
-    """The name of the rows that have come ('I') or gone ('D') for good: not those that did both in the window."""
+def net_changes(scan: Scan, change: ChangedSource, action: str, share: Callable[[str, str], str]) -> str:
+    """The name of the rows that the window inserts ('I') or deletes ('D') on balance, without those it does both to."""
     signed = f"sum(CASE c.action WHEN '{action}' THEN 1 ELSE -1 END)"
     image = _row(scan, _images(scan))
     net = f"SELECT {image} AS r, {signed} AS n FROM {change.images} AND c.action <> 'T' GROUP BY 1 HAVING {signed} > 0"
@@ -116,10 +124,10 @@ def _typed(scan: Scan, names: Sequence[str]) -> list[str]:
 
 
 def copies(count: str) -> str:
-    """So many rows of each; the planner takes this for 10, generate_series for 1000."""
+    """Repeats each row `count` times. The planner estimates 10 rows for this, and 1000 for generate_series."""
     return f"unnest(array_fill(1, ARRAY[{count}::int4]))"
 
 
-def apart(name: str) -> str:
-    """A WITH item as an arm of a UNION ALL that a join may read by key, which PostgreSQL does with subqueries alone."""
+def isolated(name: str) -> str:
+    """A WITH item as a subquery of its own (OFFSET 0): PostgreSQL reads arms of a UNION ALL by key only if they are."""
     return f"(SELECT * FROM {name} OFFSET 0)"

@@ -1,6 +1,11 @@
-"""What a subquery that each row asks with its own keys answered before the changes, for all keys of these at once.
+"""Decorrelation: the old value of a correlated scalar subquery, computed for all keys of the delta at once.
 
-Asked one row after the other, each would look through all that the table has to give back: the square of the changes.
+    in:  (SELECT max(b.y) FROM b WHERE b.k = a.k) in the old state of b
+    out: LEFT JOIN (SELECT b.k, max(b.y) AS v FROM old b WHERE b.k IN (SELECT k FROM db) GROUP BY b.k) AS l ON l.k = a.k
+         and l.v where a.k is a key of db, else the subquery in the new state
+
+Evaluated row by row, each outer row would search all rows that the old state adds to the table, which is quadratic in
+the number of changes.
 """
 
 from __future__ import annotations
@@ -8,14 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pgtrickle.pipeline.differentiate.key_filter import column_of
-from pgtrickle.pipeline.differentiate.semijoin_keys import PLAIN, equality
+from pgtrickle.pipeline.differentiate.semijoin_keys import VALUE_EQUALITY_TYPES, correlated_columns
 from pgtrickle.pipeline.differentiate.states import DELTA, NEW, OLD, DecorrelatedSubquery, Statement, View
-from pgtrickle.pipeline.plan.names import aliases_of, conjuncts, has_bare_names, own
-from pgtrickle.pipeline.plan.nodes import Block, FromItem, Scan, Sub, Text, parts, plain, subs
+from pgtrickle.pipeline.plan.names import alias_of, aliases_in_text, conjuncts, has_bare_names
+from pgtrickle.pipeline.plan.nodes import Block, FromItem, Scan, Subquery, Text, from_items, plain_sql, subqueries
 from pgtrickle.pipeline.text.tokens import Cursor, tokenize
 
 VALUE = "__pgt_v"
-# What may stand in a value that is computed for keys that nobody asks for: before a parenthesis, and between values.
+# What a value may consist of that is also computed for keys of no outer row: functions, words and operators.
 CALLS = frozenset(
     {"COUNT", "SUM", "AVG", "MIN", "MAX", "BOOL_AND", "BOOL_OR", "COALESCE", "NULLIF", "GREATEST", "LEAST"}
 )
@@ -25,26 +30,28 @@ NUMBERS = frozenset({"NUMERIC", "DOUBLE PRECISION"})
 NUMBER_TYPES = frozenset({20, 21, 23, 700, 701, 1700})
 
 
-def answers(into: Statement, node: Block, sub: Sub, view: View, alias: str) -> DecorrelatedSubquery | None:
-    """For an aggregate of one changed table over rows that equal columns of this block's FROM; None for another.
+def decorrelate(
+    statement: Statement, node: Block, sub: Subquery, view: View, alias: str
+) -> DecorrelatedSubquery | None:
+    """For an aggregate over one changed table, correlated by equality with columns of this block's FROM; else None.
 
-    Keys with which no row was found have no answer among these: theirs is the one over no rows.
+    A key of the delta without old rows is not in the joined relation: its value is the aggregate over no rows.
     """
     inner = sub.node
     if sub.kind != "scalar" or not isinstance(inner, Block) or not _is_one_group(inner):
         return None
-    part = parts(inner)[0]
-    if view.of(part) != OLD or part.node is None or not into.is_changed(part.node):
+    part = from_items(inner)[0]
+    if view.state_of(part) != OLD or part.node is None or not statement.is_changed(part.node):
         return None
     correlation = _correlation(node, inner, part)
     if correlation is None:
         return None
     names, outer = correlation.names, [o for o, _ in correlation.pairs]
-    wanted = _changed_keys(into, part, correlation)
-    found = into.share(_before(into, inner, part, correlation, wanted), "a")
+    wanted = _changed_keys(statement, part, correlation)
+    found = statement.share(_before(statement, inner, part, correlation, wanted), "a")
     same = " AND ".join(f"{alias}.{n} = {o}" for n, o in zip(names, outer, strict=True))
-    nothing = into.render(_of_no_rows(inner), View(NEW))
-    now = into.render(inner, View(view.default, {**view.special, part.number: NEW}))
+    nothing = statement.render(_of_no_rows(inner), View(NEW))
+    now = statement.render(inner, View(view.default, {**view.overrides, part.number: NEW}))
     return DecorrelatedSubquery(
         f"LEFT JOIN {found} AS {alias} ON {same}",
         f"SELECT CASE WHEN {alias}.{names[0]} IS NOT NULL THEN {alias}.{VALUE} "
@@ -71,32 +78,32 @@ class _Correlation:
 
 def _correlation(node: Block, inner: Block, part: FromItem) -> _Correlation | None:
     """None where the subquery depends on the row by more than equality of columns, or its value may fail."""
-    here = {own(part)}
+    here = {alias_of(part)}
     pairs: list[tuple[str, str]] = []
     conditions: list[Text] = []
     for condition in conjuncts(inner.where) if inner.where is not None else []:
-        if (pair := equality(condition, part, here)) is not None:
+        if (pair := correlated_columns(condition, part, here)) is not None:
             pairs.append(pair)
-        elif subs(condition) or aliases_of(condition) - here or has_bare_names(plain(condition)):
+        elif subqueries(condition) or aliases_in_text(condition) - here or has_bare_names(plain_sql(condition)):
             return None
         else:
             conditions.append(condition)
     columns = [_column(node, part, *pair) for pair in pairs]
-    value = plain(inner.columns[0].text)
-    if not pairs or None in columns or aliases_of((value,)) - here or has_bare_names(value):
+    value = plain_sql(inner.columns[0].text)
+    if not pairs or None in columns or aliases_in_text((value,)) - here or has_bare_names(value):
         return None
     if not _is_one_for_all_keys(value, part):
         return None
     return _Correlation(pairs, tuple(c for c in columns if c is not None), conditions)
 
 
-def _changed_keys(into: Statement, part: FromItem, correlation: _Correlation) -> str:
+def _changed_keys(statement: Statement, part: FromItem, correlation: _Correlation) -> str:
     """A query of the keys of all changes. A change that the subquery's own conditions leave out is none to it."""
     names, conditions = correlation.names, correlation.conditions
-    where = f" WHERE {' AND '.join(f'({plain(c)})' for c in conditions)}" if conditions else ""
-    changes = into.part(part, View(DELTA), [])
+    where = f" WHERE {' AND '.join(f'({plain_sql(c)})' for c in conditions)}" if conditions else ""
+    changes = statement.render_item(part, View(DELTA), [])
     listed = ", ".join(f"{i} AS {n}" for (_, i), n in zip(correlation.pairs, names, strict=True))
-    keys = into.share(f"SELECT DISTINCT {listed} FROM {changes}{where}", "k")
+    keys = statement.share(f"SELECT DISTINCT {listed} FROM {changes}{where}", "k")
     return f"SELECT {', '.join(f'k.{n}' for n in names)} FROM {keys} AS k"
 
 
@@ -104,15 +111,15 @@ def _is_one_group(node: Block) -> bool:
     """Whether a block is an aggregate over all rows of one table that pass WHERE."""
     if node.region != () or node.tail or node.distinct_on is not None or node.limit is not None:
         return False
-    if len(node.columns) != 1 or subs(node.columns[0].text):
+    if len(node.columns) != 1 or subqueries(node.columns[0].text):
         return False
     return len(node.trees) == 1 and isinstance(node.trees[0], FromItem) and isinstance(node.trees[0].node, Scan)
 
 
 def _is_one_for_all_keys(value: str, part: FromItem) -> bool:
-    """Whether a value can be computed for keys that nobody asks for: it never fails, and is one row for each key.
+    """Whether a value can be computed for keys of no outer row: it never fails, and is one row for each key.
 
-    Only what is known not to divide, to read numbers from texts or to return sets; any other is left to who asks.
+    Accepts only what is known not to divide, not to read numbers from texts and not to return sets.
     """
     tokens = tokenize(value)
     around = ["", "", *(t.key for t in tokens), ""]
@@ -141,20 +148,20 @@ def _has_numbers_only(value: str, part: FromItem) -> bool:
 
 
 def _column(node: Block, part: FromItem, outer: str, inner: str) -> int | None:
-    """The number of the column that is asked by; None unless both are of one type whose equality is one of values."""
+    """The number of the inner correlation column; None unless both have one type with equality by value."""
     asking, asked = column_of(node, outer), column_of(Block((), (part,), None), inner)
-    if asking is None or asked is None or not asking[1].typid == asked[1].typid in PLAIN:
+    if asking is None or asked is None or not asking[1].typid == asked[1].typid in VALUE_EQUALITY_TYPES:
         return None
     return asked[1].attnum
 
 
-def _before(into: Statement, node: Block, part: FromItem, correlation: _Correlation, wanted: str) -> str:
+def _before(statement: Statement, node: Block, part: FromItem, correlation: _Correlation, wanted: str) -> str:
     assert isinstance(part.node, Scan)
-    rows, is_old = into.scan_as_of(part.node, part.alias, only=(correlation.attnums, wanted))
+    rows, is_old = statement.scan_as_of(part.node, part.alias, key_filter=(correlation.attnums, wanted))
     keys = [inner for _, inner in correlation.pairs]
     listed = ", ".join(f"{k} AS __pgt_k{i}" for i, k in enumerate(keys))
-    where = " AND ".join([*(f"({plain(c)})" for c in correlation.conditions), is_old])
-    value = plain(node.columns[0].text)
+    where = " AND ".join([*(f"({plain_sql(c)})" for c in correlation.conditions), is_old])
+    value = plain_sql(node.columns[0].text)
     return f"SELECT {listed}, {value} AS {VALUE} FROM ({rows}) AS {part.alias} WHERE {where} GROUP BY {', '.join(keys)}"
 
 

@@ -1,9 +1,14 @@
-"""FULL JOIN as two halves that each have a preserved side.
+"""FULL JOIN as the sum of two outer joins that each have one preserved side.
 
-    L FULL JOIN R  =  L LEFT JOIN R  +  those rows of L RIGHT JOIN R that have no L
+    L FULL JOIN R  =  L LEFT JOIN R  +  (L RIGHT JOIN R WHERE L is missing)
+    d(L FULL JOIN R) = d(L LEFT JOIN R) + d(L RIGHT JOIN R WHERE L is missing)
 
-A half is linear in its preserved side, and what a change of the other side touches is found by the join's condition. A
-row has no L when a column is NULL that is NULL in no row of L that matches: one of an equality, or a NOT NULL one.
+    in:  SELECT ... FROM l FULL JOIN r ON l.k = r.k
+    out: SELECT ... FROM l LEFT JOIN r ON l.k = r.k  and  SELECT ... FROM l RIGHT JOIN r ON l.k = r.k WHERE l.k IS NULL
+
+Each half is linear in its preserved side; the join condition finds the rows that a delta of the other side affects.
+L is missing when a column is NULL that is not NULL in any matching row of L: a column of an equality, or a NOT NULL
+column.
 """
 
 from __future__ import annotations
@@ -12,25 +17,37 @@ from dataclasses import replace
 from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.pipeline.parse.merged_columns import halved
-from pgtrickle.pipeline.plan.names import conjuncts, own
-from pgtrickle.pipeline.plan.nodes import Block, FromItem, Join, Scan, Text, Tree, joins, leaves, names, plain, subs
+from pgtrickle.pipeline.parse.merged_columns import with_side_columns
+from pgtrickle.pipeline.plan.names import alias_of, conjuncts
+from pgtrickle.pipeline.plan.nodes import (
+    Block,
+    FromItem,
+    Join,
+    Scan,
+    Text,
+    Tree,
+    column_names,
+    joins,
+    plain_sql,
+    subqueries,
+    tree_items,
+)
 from pgtrickle.pipeline.text.tokens import Cursor, strip_parentheses
 
 
-def parted(node: Block) -> tuple[Block, ...]:
-    """Blocks whose sum a block is, with no FULL JOIN that can be taken apart."""
+def split_full_joins(node: Block) -> tuple[Block, ...]:
+    """The blocks whose UNION ALL equals a block; none of them has a FULL JOIN that can be split."""
     found = _halves(node)
-    return (node,) if found is None else tuple(b for half in found for b in parted(half))
+    return (node,) if found is None else tuple(b for half in found for b in split_full_joins(half))
 
 
-def is_whole(node: Block) -> bool:
-    """Whether a FULL JOIN is left that has to be evaluated as it is."""
-    return any(j.kind == "FULL JOIN" for half in parted(node) for tree in half.trees for j in joins(tree))
+def has_unsplit_full_join(node: Block) -> bool:
+    """Whether a block has a FULL JOIN that cannot be split."""
+    return any(j.kind == "FULL JOIN" for half in split_full_joins(node) for tree in half.trees for j in joins(tree))
 
 
 def _halves(node: Block) -> tuple[Block, Block] | None:
-    """A block that is the sum of two, for its outermost FULL JOIN; None where that has to be taken as it is."""
+    """The two blocks whose UNION ALL equals a block, by its outermost FULL JOIN; None where that cannot be split."""
     for position, tree in enumerate(node.trees):
         found = _outermost(tree)
         if found is None:
@@ -42,29 +59,31 @@ def _halves(node: Block) -> tuple[Block, Block] | None:
         right = _side_by_side(found) or replace(found, kind="RIGHT JOIN")
         where: Text = (*(("(", *node.where, ") AND ") if node.where is not None else ()), missing)
         return (
-            halved(replace(node, trees=_put(node.trees, position, found, left)), found, is_left=True),
-            halved(replace(node, trees=_put(node.trees, position, found, right), where=where), found, is_left=False),
+            with_side_columns(replace(node, trees=_put(node.trees, position, found, left)), found, is_left=True),
+            with_side_columns(
+                replace(node, trees=_put(node.trees, position, found, right), where=where), found, is_left=False
+            ),
         )
     return None
 
 
-def preserved(tree: Tree) -> tuple[FromItem, ...]:
-    """The parts whose rows a join tree is linear in."""
+def preserved_items(tree: Tree) -> tuple[FromItem, ...]:
+    """The FROM items in which a join tree is linear: inner joined, or on the preserved side of an outer join."""
     match tree:
         case FromItem():
             return (tree,)
         case Join(kind="FULL JOIN"):
             return ()
         case Join():
-            left = preserved(tree.left) if tree.kind != "RIGHT JOIN" else ()
-            right = preserved(tree.right) if tree.kind != "LEFT JOIN" else ()
+            left = preserved_items(tree.left) if tree.kind != "RIGHT JOIN" else ()
+            right = preserved_items(tree.right) if tree.kind != "LEFT JOIN" else ()
             return (*left, *right)
         case _:
             assert_never(tree)
 
 
 def _outermost(tree: Tree) -> Join | None:
-    """A FULL JOIN whose rows the whole tree is linear in."""
+    """A FULL JOIN in whose rows the tree is linear."""
     match tree:
         case FromItem():
             return None
@@ -90,10 +109,10 @@ def _replaced(tree: Tree, old: Join, new: Join) -> Tree:
 
 
 def _missing(join: Join) -> str | None:
-    """A condition on rows of `L RIGHT JOIN R` that is true where they have no L."""
-    if join.on is not None and subs(join.on):
+    """A condition on the rows of `L RIGHT JOIN R` that is true where L is missing."""
+    if join.on is not None and subqueries(join.on):
         return None
-    for part in preserved(join.left):
+    for part in preserved_items(join.left):
         if not isinstance(part.node, Scan):
             continue
         never_null = {c.attnum for c in part.node.relation.columns if c.not_null}
@@ -106,21 +125,23 @@ def _missing(join: Join) -> str | None:
 
 
 def _missing_by_using(join: Join, using: str) -> str | None:
-    """The merged column of L is one of those that its items have under that name, so one of them is not NULL."""
-    items = leaves(join.left)
+    """The merged column of L is the column of one of its items, so one of them is not NULL where L is present."""
+    items = tree_items(join.left)
     if any(p.node is None for p in items):
         return None
     name = Cursor(using).names()[0]
-    found = [f"({p.alias}.{quote_ident(name)} IS NULL)" for p in items if p.node is not None and name in names(p.node)]
+    found = [
+        f"({p.alias}.{quote_ident(name)} IS NULL)" for p in items if p.node is not None and name in column_names(p.node)
+    ]
     return f"({' AND '.join(found)})" if found else None
 
 
 def _missing_by_equality(join: Join) -> str | None:
     if join.on is None:
         return None
-    left = {own(p) for p in leaves(join.left)}
+    left = {alias_of(p) for p in tree_items(join.left)}
     for condition in conjuncts(join.on):
-        cursor = Cursor(plain(condition))
+        cursor = Cursor(plain_sql(condition))
         start, stop = strip_parentheses(cursor.tokens, 0, len(cursor.tokens))
         sides = cursor.split(start, stop, "=")
         if len(sides) != 2 or cursor.has_at_depth_0(start, stop, "OR", "NOT", "IS"):
@@ -132,9 +153,10 @@ def _missing_by_equality(join: Join) -> str | None:
 
 
 def _side_by_side(join: Join) -> Join | None:
-    """For `(A FULL JOIN B USING (k)) FULL JOIN C USING (k)`: the rows of C, with A and with B.
+    """For `(A FULL JOIN B USING (k)) FULL JOIN C USING (k)`: C LEFT JOIN A USING (k) LEFT JOIN B USING (k).
 
-    Where there is neither it has no partner on the left. The columns of both stay in sight, each is found by key.
+    A row of C without A and B has no partner on the left. The columns of A and B stay visible, and an index finds each
+    by key.
     """
     items = _united(join.left, join.using) if join.using is not None else None
     if items is None or len(items) < 2 or not isinstance(join.right, FromItem):

@@ -1,24 +1,32 @@
-"""The change of groups that can be undone: the touched ones as they are, and as they were by subtraction."""
+"""The delta of invertible groups: old group state = new state - delta of the state.
+
+d(GROUP BY k) = new rows of affected groups - old rows of affected groups
+old count = new count - d(count), old sum = new sum - d(sum)
+
+in:  SELECT g, sum(x) FROM t GROUP BY g
+out: s AS (SELECT g, sum(x), count(x), d.sum, d.count FROM t WHERE g IN (keys of dt) ... GROUP BY g),
+     SELECT g, sum, 1 FROM s  and  SELECT g, sum - d.sum, -1 FROM s
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from pgtrickle.pipeline.differentiate.invertible import GROUP, InvertibleGroups
-from pgtrickle.pipeline.differentiate.key_filter import among, equal_keys, nullable
+from pgtrickle.pipeline.differentiate.key_filter import filter_by_keys, key_conditions, nullable_keys
 from pgtrickle.pipeline.differentiate.linear import W
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, ALL_OLD, Statement
 from pgtrickle.pipeline.plan.nodes import Block, OutputColumn
 
 
-def by_subtraction(into: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> list[str]:
-    """`changes` are those of the rows that are grouped."""
-    both = into.share(_both(into, groups, _change(into, groups, changes)), "g")
-    return [groups.shown("_1", both, f", 1 AS {W}"), groups.shown("_0", both, f", -1 AS {W}")]
+def invertible_delta(statement: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> list[str]:
+    """`changes`: the delta of the rows that are grouped."""
+    both = statement.share(_both(statement, groups, _change(statement, groups, changes)), "g")
+    return [groups.render_rows("_1", both, f", 1 AS {W}"), groups.render_rows("_0", both, f", -1 AS {W}")]
 
 
-def _change(into: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> str:
-    """Per key what the changes add to each number; only where there is something to add. Weights are 1 and -1."""
+def _change(statement: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> str:
+    """The delta of each group's state, for groups where it is not zero. Weights are 1 and -1."""
     keys = _keys(groups)
     listed = [*keys, *(f"a{i}" for i in range(len(groups.arguments)))]
     came, gone = "FILTER (WHERE q.w > 0)", "FILTER (WHERE q.w < 0)"
@@ -32,22 +40,22 @@ def _change(into: Statement, groups: InvertibleGroups, changes: Sequence[str]) -
     columns = ", ".join([*keys, *(f"{sql} AS {name}" for name, sql in (numbers | odd).items())])
     union = " UNION ALL ".join(f"({sql})" for sql in changes)
     some = " OR ".join(f"{sql} <> 0" for sql in numbers.values())
-    return into.share(
+    return statement.share(
         f"SELECT {columns} FROM ({union}) AS q({', '.join(listed)}, w) GROUP BY {', '.join(keys)} HAVING {some}", "k"
     )
 
 
-def _both(into: Statement, groups: InvertibleGroups, change: str) -> str:
-    """The numbers of each touched group as they are (n_1, c0_1, ...) and as they were (n_0, ...).
+def _both(statement: Statement, groups: InvertibleGroups, change: str) -> str:
+    """The state of each affected group: new (n_1, c0_1, ...) and old (n_0, c0_0, ...).
 
-    What is not a number cannot be taken off again: then the sum is evaluated as it was.
+    NaN cannot be subtracted: then the old sum is evaluated from the old rows.
     """
     keys = _keys(groups)
     numbers = ["n"]
     for i in range(len(groups.arguments)):
         numbers += [f"c{i}", *([f"s{i}"] if i in groups.summed else [])]
     odd = [f"odd{i}" for i in sorted(groups.summed)]
-    now = _touched(into, groups, change)
+    now = _touched(statement, groups, change)
     sides = (
         f"SELECT {', '.join([*keys, *numbers, *('NULL' for _ in numbers), *('NULL' for _ in odd)])} FROM {now} "
         f"UNION ALL SELECT {', '.join([*keys, *('NULL' for _ in numbers), *numbers, *odd])} FROM {change}"
@@ -60,26 +68,30 @@ def _both(into: Statement, groups: InvertibleGroups, change: str) -> str:
     for i in range(len(groups.arguments)):
         shown += [f"coalesce(c{i}, 0) AS c{i}_1", f"coalesce(c{i}, 0) - dc{i} AS c{i}_0"]
         if i in groups.summed:
-            was = f"CASE WHEN odd{i} THEN ({_was(into, groups, i)}) ELSE coalesce(s{i}, 0) - ds{i} END"
+            was = f"CASE WHEN odd{i} THEN ({_was(statement, groups, i)}) ELSE coalesce(s{i}, 0) - ds{i} END"
             shown += [f"s{i} AS s{i}_1", f"CASE WHEN coalesce(c{i}, 0) > dc{i} THEN {was} END AS s{i}_0"]
     return f"SELECT {', '.join(shown)} FROM ({per_key}) AS {GROUP}"
 
 
-def _touched(into: Statement, groups: InvertibleGroups, change: str) -> str:
-    """The name of the touched groups as they are: read by key, or taken from all of them where those are needed."""
-    by_key = [into.block(groups.numbers, ALL_NEW, conditions=[c]).sql for c in among(groups.block, change)]
-    conditions = equal_keys([f"g.{k}" for k in _keys(groups)], change, nullable(groups.block))
-    return into.share_some(
+def _touched(statement: Statement, groups: InvertibleGroups, change: str) -> str:
+    """The name of the new state of the affected groups: read by key, or selected from all groups where those are
+    evaluated anyway."""
+    by_key = [
+        statement.render_block(groups.state_block, ALL_NEW, conditions=[c]).sql
+        for c in filter_by_keys(groups.block, change)
+    ]
+    conditions = key_conditions([f"g.{k}" for k in _keys(groups)], change, nullable_keys(groups.block))
+    return statement.share_selected_rows(
         " UNION ALL ".join(by_key),
-        into.block(groups.numbers, ALL_NEW).sql,
+        statement.render_block(groups.state_block, ALL_NEW).sql,
         lambda whole: " UNION ALL ".join(f"SELECT g.* FROM {whole} AS g WHERE {c}" for c in conditions),
     )
 
 
-def _was(into: Statement, groups: InvertibleGroups, i: int) -> str:
+def _was(statement: Statement, groups: InvertibleGroups, i: int) -> str:
     block = Block((OutputColumn("v", (f"sum({groups.arguments[i]})",)),), groups.block.trees, groups.block.where)
     same = [f"({k}) IS NOT DISTINCT FROM {GROUP}.__pgt_k{n}" for n, k in enumerate(groups.keys)]
-    return into.block(block, ALL_OLD, conditions=same).sql
+    return statement.render_block(block, ALL_OLD, conditions=same).sql
 
 
 def _keys(groups: InvertibleGroups) -> list[str]:

@@ -1,8 +1,15 @@
-"""Groups that need not be evaluated as they were: counts and exact sums as they are, less what the changes bring.
+"""Invertible aggregates: groups whose old state is the new state minus the delta (counts and exact sums).
 
-A group is its keys, its number of rows and, for each argument of an aggregate, how many values it has and their sum.
-Its row is written from these, whether as it is or as it was. A key must be a column whose equal values are written
-alike: either state may have it from another row.
+The state of a group is its key, its number of rows and, for each argument of an aggregate, the number of values and
+their sum:
+
+    count(x)' = count(x) + d count(x)      sum(x)' = sum(x) + d sum(x)      avg(x) = sum(x) / count(x)
+
+    in:  SELECT g, avg(x) FROM t GROUP BY g
+    out: SELECT g AS __pgt_k0, count(*) AS n, count(x) AS c0, sum(x) AS s0 FROM t GROUP BY g
+
+The row of a group is rendered from its state, old or new. A group key must be a column whose equal values have equal
+texts, because the two states may have the key from different rows.
 """
 
 from __future__ import annotations
@@ -13,8 +20,8 @@ from pgtrickle.model.catalog import Column
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.codec import INTEGERS, NUMERIC, numeric_scale
 from pgtrickle.pipeline.differentiate.key_filter import column_of
-from pgtrickle.pipeline.plan.measures import argument
-from pgtrickle.pipeline.plan.names import free
+from pgtrickle.pipeline.plan.measures import filtered_argument
+from pgtrickle.pipeline.plan.names import outer_aliases
 from pgtrickle.pipeline.plan.nodes import (
     AggregateCall,
     Block,
@@ -24,12 +31,12 @@ from pgtrickle.pipeline.plan.nodes import (
     Scan,
     Select,
     fill,
-    parts,
-    subs,
+    from_items,
+    subqueries,
 )
-from pgtrickle.pipeline.plan.nodes import texts as texts_of
+from pgtrickle.pipeline.plan.nodes import block_texts as texts_of
 from pgtrickle.pipeline.plan.scales import scales_of
-from pgtrickle.pipeline.plan.shapes import simplest
+from pgtrickle.pipeline.plan.shapes import simplify
 
 GROUP = '"__pgt_g"'
 # bool, "char", text, varchar, date, timestamp, timestamptz, uuid
@@ -38,7 +45,7 @@ _WRITTEN_ALIKE = INTEGERS | {16, 18, 25, 1043, 1082, 1114, 1184, 2950}
 
 @dataclass(frozen=True, slots=True)
 class InvertibleGroups:
-    """A block of such groups. `arguments` are those of its aggregates; of the `summed` ones the sum is needed, too."""
+    """A block of invertible groups. `arguments`: of its aggregates. `summed`: those of which the sum is needed, too."""
 
     block: Block
     grouped: Grouped
@@ -51,14 +58,14 @@ class InvertibleGroups:
 
     @property
     def rows(self) -> Select | Block:
-        """What is grouped: __pgt_k0, ... and __pgt_a0, ..."""
+        """The rows that are grouped: __pgt_k0, ... and __pgt_a0, ..."""
         columns = [OutputColumn(f"__pgt_k{i}", (k,)) for i, k in enumerate(self.keys)]
         columns += [OutputColumn(f"__pgt_a{i}", (a,)) for i, a in enumerate(self.arguments)]
-        return simplest(Block(tuple(columns), self.block.trees, self.block.where))
+        return simplify(Block(tuple(columns), self.block.trees, self.block.where))
 
     @property
-    def numbers(self) -> Block:
-        """The groups by their numbers: __pgt_k0, ..., n, c0, s0, ..."""
+    def state_block(self) -> Block:
+        """The state of the groups: __pgt_k0, ..., n, c0, s0, ..."""
         columns = [OutputColumn(f"__pgt_k{i}", (k,)) for i, k in enumerate(self.keys)]
         columns.append(OutputColumn("n", ("count(*)",)))
         for i, value in enumerate(self.arguments):
@@ -69,13 +76,13 @@ class InvertibleGroups:
         return Block(tuple(columns), self.block.trees, self.block.where, self.block.region, (tail,))
 
     @property
-    def stands_alone(self) -> bool:
-        """Whether its SQL over tables as they are names nothing but tables."""
-        is_plain = all(isinstance(p.node, Scan) for p in parts(self.block))
-        return is_plain and not any(subs(text) for text in texts_of(self.block))
+    def reads_tables_only(self) -> bool:
+        """Whether its SQL in the new state names nothing but tables."""
+        is_plain = all(isinstance(p.node, Scan) for p in from_items(self.block))
+        return is_plain and not any(subqueries(text) for text in texts_of(self.block))
 
-    def shown(self, state: str, source: str, weight: str = "") -> str:
-        """The rows of groups whose numbers have this suffix in `source`; none where there is one state only."""
+    def render_rows(self, state: str, source: str, weight: str = "") -> str:
+        """The rows of the groups whose state is in `source`, in columns with the suffix `state`."""
         columns = [
             f"{self._text(parts, state)} AS {quote_ident(c.name)}"
             for c, parts in zip(self.block.columns, self.grouped.outputs, strict=True)
@@ -89,7 +96,7 @@ class InvertibleGroups:
         return fill(pieces, lambda i: f"{GROUP}.__pgt_k{i}", lambda i: self._value(self.grouped.calls[i], state))
 
     def _value(self, call: AggregateCall, state: str) -> str:
-        value = argument(call)
+        value = filtered_argument(call)
         if value is None:
             return f"{GROUP}.n{state}"
         i = self.arguments.index(value)
@@ -101,7 +108,7 @@ class InvertibleGroups:
 
 def invertible_groups(node: Block) -> InvertibleGroups | None:
     grouped = node.grouped
-    if grouped is None or not node.region or node.distinct_on is not None or free(node):
+    if grouped is None or not node.region or node.distinct_on is not None or outer_aliases(node):
         return None
     if grouped.columns != tuple(c.text for c in node.columns):
         return None
@@ -113,7 +120,7 @@ def invertible_groups(node: Block) -> InvertibleGroups | None:
     for call in grouped.calls:
         if call.distinct or call.function not in ("count", "sum", "avg"):
             return None
-        value = argument(call)
+        value = filtered_argument(call)
         if value is None:
             continue
         if value not in arguments:

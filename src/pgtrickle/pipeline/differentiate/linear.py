@@ -1,19 +1,26 @@
 """Scan, filter, project, inner join, UNION ALL: linear in every table occurrence.
 
-With `old` = `new` - d for each changed occurrence, the change of a query is a sum over the non-empty sets S of changed
-occurrences, where Q_S is what the query yields from combinations in which all of S take part:
+With old = new - d for each changed occurrence, the delta of a query is a sum over the non-empty sets S of changed
+occurrences:
 
-    dQ = sum over S of (-1)^(|S|+1) * Q_S(d for the members of S, new for all others)
+    dQ = sum over S of (-1)^(|S|+1) * Q(d for the members of S, new for all others)
+    d(A join B) = dA join B' + A' join dB - dA join dB
 
-No old state is read, so PostgreSQL plans joins with the statistics of its own tables. One changed table is one term,
-two are three, three are seven. Where more occurrences changed, there would be too many and the sum telescopes instead:
+No term reads an old state, so PostgreSQL plans joins with the statistics of its own tables. One changed table gives one
+term, two give three, three give seven. More than MAX_EXPANDED changed occurrences would give too many terms, so the sum
+telescopes instead:
 
     dQ = sum over i of Q(old_1, .., old_i-1, d_i, new_i+1, .., new_n)
+    d(A join B) = dA join B' + A join dB
 
-`new` is the table as the refresh's snapshot sees it. `old` is as_of the last frontier: new minus the window, as rows
-with weights. The weight of a joined row is the product of its members' weights; every row here has weight +1 or -1. A
-union contributes to a term only the branch that holds its deltas; its other branches stand there without rows, for
-the types that PostgreSQL gives the columns of a union.
+`new` is the table in the snapshot of the refresh. `old` is the table at the last frontier: new minus the window, as
+rows with weights. The weight of a joined row is the product of its members' weights; every row has weight +1 or -1.
+
+    in:  SELECT a.x FROM a, b WHERE a.k = b.k          (a has changed)
+    out: SELECT a.x, a.w FROM da AS a, b WHERE a.k = b.k
+
+A union contributes to a term only the branch that has the term's deltas. Its other branches are present without rows,
+because PostgreSQL derives the column types of a union from all branches.
 """
 
 from __future__ import annotations
@@ -26,16 +33,16 @@ from typing import Literal, assert_never
 from pgtrickle.model.flow import Window
 from pgtrickle.model.identifiers import buffer_copy_name, buffer_name, quote_ident
 from pgtrickle.pipeline.plan.nodes import From, Linear, Scan, Select, UnionAll, scans
-from pgtrickle.pipeline.plan.nodes import names as output_names
+from pgtrickle.pipeline.plan.nodes import column_names as output_names
 
 W = '"__pgt_w"'
 Role = Literal["delta", "old", "new"]
-MAX_TOGETHER = 3  # changed occurrences whose sets are taken one by one
+MAX_EXPANDED = 3  # changed occurrences whose sets are taken one by one
 
 
 @dataclass(frozen=True, slots=True)
 class FixpointSteps:
-    """Rows that a fixpoint has noted in a working table of its own, from a step on."""
+    """The rows that a fixpoint computation has added to its working table since a step."""
 
     table: str
     since: int
@@ -45,8 +52,8 @@ class FixpointSteps:
 class ChangedSource:
     """A source with changes in the window.
 
-    `rows` is their exact number, which tells PostgreSQL's planner how small it is. `is_copied`: who reads them has a
-    copy, because the buffer is ours alone.
+    `rows` is their exact number: as a LIMIT it tells PostgreSQL's planner how few they are. `is_copied`: the session
+    reads a temporary copy, because it may not read the buffer.
     """
 
     relid: int
@@ -70,10 +77,10 @@ class ChangedSource:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Which occurrences are read as their changes (none: evaluate everything new), and what has changed.
+    """Which occurrences a term reads as deltas (none: the whole query in the new state), and what has changed.
 
-    `old_before`: changed occurrences left of this one are read as they were. `as_of`: all are; for a table and
-    its alias it gives rows and a condition on them, which together are the table before the windows.
+    `old_before`: changed occurrences with a smaller number are read in the old state. `as_of`: all changed occurrences
+    are; for a table and its alias it returns rows and a condition on them, which together are the old state.
     """
 
     deltas: frozenset[int]
@@ -92,7 +99,7 @@ class Rendered:
 
 
 def role(scan: Scan, term: Term) -> Role:
-    """How a term reads an occurrence: as its changes, as it was, or as it is."""
+    """How a term reads an occurrence: as its delta, in the old state or in the new state."""
     if scan.occurrence in term.deltas:
         return "delta"
     is_changed = scan.relation.relid in term.changed
@@ -100,29 +107,29 @@ def role(scan: Scan, term: Term) -> Role:
 
 
 def sign(term: Term) -> int:
-    """Sets of an even number of deltas were counted too often by the smaller ones."""
+    """(-1)^(|S|+1): sets with an even number of deltas are subtracted (inclusion and exclusion)."""
     return -1 if term.deltas and len(term.deltas) % 2 == 0 else 1
 
 
 def contributing(node: UnionAll, term: Term) -> tuple[Select | UnionAll, ...]:
-    """The branches of a union that have rows in this term: none, when its deltas are in different ones."""
+    """The branches of a union that have rows in this term: none when its deltas are in several branches."""
     holding = tuple(b for b in node.branches if any(s.occurrence in term.deltas for s in scans(b)))
     if not holding:
         return node.branches
     return holding if len(holding) == 1 else ()
 
 
-def deltas(node: Linear, changed: Mapping[int, ChangedSource]) -> list[Term]:
-    """The terms whose sum is the change of the query."""
+def delta_terms(node: Linear, changed: Mapping[int, ChangedSource]) -> list[Term]:
+    """The terms whose sum is the delta of the query."""
     occurrences = [s.occurrence for s in scans(node) if s.relation.relid in changed]
-    if len(occurrences) > MAX_TOGETHER:
+    if len(occurrences) > MAX_EXPANDED:
         return [Term(frozenset({o}), changed, old_before=o) for o in occurrences]
     sets = [frozenset(c) for size in range(1, len(occurrences) + 1) for c in combinations(occurrences, size)]
     return [Term(s, changed) for s in sets if _meet(node, s)]
 
 
 def _meet(node: Linear, together: frozenset[int]) -> bool:
-    """Whether some combination of rows takes in all these occurrences: not when they are in different branches."""
+    """Whether one output row can come from all these occurrences: not when they are in several branches of a union."""
     match node:
         case Scan():
             return True
@@ -135,8 +142,8 @@ def _meet(node: Linear, together: frozenset[int]) -> bool:
             assert_never(node)
 
 
-def shared(node: Linear, term: Term) -> dict[str, str]:
-    """The changed rows of the term, by name, with their number as a limit: joins start from them."""
+def shared_delta_rows(node: Linear, term: Term) -> dict[str, str]:
+    """The delta rows of the term, by name. Their number as LIMIT makes PostgreSQL start joins from them."""
     found = {}
     for scan in scans(node):
         reads = role(scan, term)
@@ -153,7 +160,7 @@ def _is_negated(scan: Scan, term: Term) -> bool:
 
 
 def _rows_name(scan: Scan, term: Term) -> str:
-    """The rows of the window, as they are or negated: to take them back is what makes new old."""
+    """The name of the window's rows, as they are or negated: old = new + negated window."""
     is_negated = scan.occurrence not in term.deltas or _is_negated(scan, term)
     return f'"__pgt_{"n" if is_negated else "d"}{scan.occurrence}"'
 
@@ -173,7 +180,7 @@ def render(node: Linear, term: Term, names: Sequence[str] | None = None) -> Rend
 
 
 def select(items: Sequence[str], source: From | None, where: str | None, term: Term) -> Rendered:
-    """A SELECT over these members; its weight is the product of theirs."""
+    """A SELECT over these members; the weight of a row is the product of the members' weights."""
     text, weights = "", []
     if source is not None:
         rendered = []

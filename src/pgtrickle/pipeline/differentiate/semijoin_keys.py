@@ -1,4 +1,10 @@
-"""Whether a row asks a subquery for keys that a change has, told by the equalities that connect both."""
+"""Semijoin keys: which keys a statement needs from a subquery, and which keys the delta of a subquery has.
+
+    in:  ... WHERE (SELECT max(y) FROM b WHERE b.k = a.k) > 5      (b has changed)
+    out: a.k IN (SELECT b.k FROM db AS b)                           only these rows of a are affected
+
+The equalities in the conditions of a subquery connect its rows with the rows of the query around it.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +12,51 @@ from functools import lru_cache
 
 from pgtrickle.pipeline.differentiate.key_filter import column_of
 from pgtrickle.pipeline.differentiate.states import DELTA, Statement, View
-from pgtrickle.pipeline.plan.names import conjuncts, free, own
-from pgtrickle.pipeline.plan.nodes import Block, FromItem, Node, Sub, Text, Tree, joins, leaves, parts, plain, subs
+from pgtrickle.pipeline.plan.names import alias_of, conjuncts, outer_aliases
+from pgtrickle.pipeline.plan.nodes import (
+    Block,
+    FromItem,
+    Node,
+    Subquery,
+    Text,
+    Tree,
+    from_items,
+    joins,
+    plain_sql,
+    subqueries,
+    tree_items,
+)
 from pgtrickle.pipeline.text.tokens import Cursor, strip_parentheses
 
 
-def asked_of_changes(into: Statement, node: Node, part: FromItem) -> str | None:
-    """Whether a row asks a subquery for keys that a change of its part has; None where it does not ask by equality.
+def correlates_with_changes(statement: Statement, node: Node, part: FromItem) -> str | None:
+    """A condition on the outer row: its correlation keys are among the keys of the delta of a FROM item.
 
-    Each row that passes WHERE has the part's row with these keys in it, so that changes with others mean nothing to it.
+    Each row of the subquery that passes WHERE has these keys, so delta rows with other keys do not affect its value.
+    None where the subquery is not correlated by equality.
     """
-    if not isinstance(node, Block) or part not in parts(node) or node.where is None:
+    if not isinstance(node, Block) or part not in from_items(node) or node.where is None:
         return None
-    if part.is_lateral or part.node is None or free(part.node):
+    if part.is_lateral or part.node is None or outer_aliases(part.node):
         return None
-    return keys_among_changes(into, node.trees, part, conjuncts(node.where))
+    return semijoin_condition(statement, node.trees, part, conjuncts(node.where))
 
 
-def keys_among_changes(into: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]) -> str | None:
-    here = {own(p) for t in trees for p in leaves(t)}
-    pairs = [p for c in conditions if (p := equality(c, part, here)) is not None]
+def semijoin_condition(
+    statement: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]
+) -> str | None:
+    here = {alias_of(p) for t in trees for p in tree_items(t)}
+    pairs = [p for c in conditions if (p := correlated_columns(c, part, here)) is not None]
     if not pairs:
         return None
-    changes = into.part(part, View(DELTA), [])
+    changes = statement.render_item(part, View(DELTA), [])
     return f"({', '.join(o for o, _ in pairs)}) IN (SELECT {', '.join(i for _, i in pairs)} FROM {changes})"
 
 
-def equality(condition: Text, part: FromItem, here: set[str]) -> tuple[str, str] | None:
-    """(column from around, column of the part) where a condition says that they are equal."""
-    sides = () if subs(condition) else _equal_columns(plain(condition))
-    inner = [text for alias, text in sides if alias == own(part)]
+def correlated_columns(condition: Text, part: FromItem, here: set[str]) -> tuple[str, str] | None:
+    """(column of the outer query, column of the FROM item) where a condition says that they are equal."""
+    sides = () if subqueries(condition) else _equal_columns(plain_sql(condition))
+    inner = [text for alias, text in sides if alias == alias_of(part)]
     outer = [text for alias, text in sides if alias not in here]
     return (outer[0], inner[0]) if len(inner) == len(outer) == 1 else None
 
@@ -51,9 +72,15 @@ def _equal_columns(sql: str) -> tuple[tuple[str, str], ...]:
     return tuple((cursor.name_at(a), cursor.text(a, b)) for a, b in sides)
 
 
-def keys_asked(into: Statement, node: Block, view: View, sub: Sub) -> str | None:
-    """A query of what the rows of a term ask a subquery behind IN for: a column of a part that the term reads as its
-    changes, or one that must be equal to such a column. None: it may be anything."""
+def semijoin_keys(statement: Statement, node: Block, view: View, sub: Subquery) -> str | None:
+    """A query of the values that the rows of a term compare with a subquery by IN.
+
+    The left side of IN is a column of an item that the term reads as a delta, or is equal to such a column.
+    None: the values are not known to be few.
+
+    in:  SELECT ... FROM da AS a WHERE a.k IN (SELECT g FROM b GROUP BY g)
+    out: SELECT a.k FROM da AS a
+    """
     if sub.test is None:
         return None
     asking = _bare(sub.test)
@@ -61,38 +88,42 @@ def keys_asked(into: Statement, node: Block, view: View, sub: Sub) -> str | None
     if column is None:
         return None
     candidates = {asking: column}
-    # A row of an inner join fulfils its condition, or has NULLs on both sides of it, which IN does not let pass.
+    # A row of an inner join fulfils its condition, or has NULLs on both sides of it, which IN rejects.
     inner = [j.on for tree in node.trees for j in joins(tree) if j.kind == "JOIN" and j.on is not None]
     for text in [*inner, *([node.where] if node.where is not None else [])]:
         for condition in conjuncts(text):
-            sides = [] if subs(condition) else [side for _, side in _equal_columns(plain(condition))]
+            sides = [] if subqueries(condition) else [side for _, side in _equal_columns(plain_sql(condition))]
             if len(sides) == 2 and asking in sides:
                 other = sides[1 - sides.index(asking)]
                 found = column_of(node, other)
-                # Of one type: then who is equal to the one is equal to the other.
-                if found is not None and found[1].typid == column[1].typid in PLAIN:
+                # Both are of one type, so a value equal to the one is equal to the other.
+                if found is not None and found[1].typid == column[1].typid in VALUE_EQUALITY_TYPES:
                     candidates[other] = found
     for name, (part, _) in candidates.items():
-        if view.of(part) == DELTA:
-            return f"SELECT {name} FROM {into.part(part, View(DELTA), [])}"
+        if view.state_of(part) == DELTA:
+            return f"SELECT {name} FROM {statement.render_item(part, View(DELTA), [])}"
     return None
 
 
-def keys_changed(into: Statement, sub: Sub, part: FromItem) -> str | None:
-    """A query of the groups behind IN that the changes of a part belong to. To any other the answer is what it was."""
+def changed_group_keys(statement: Statement, sub: Subquery, part: FromItem) -> str | None:
+    """A query of the group keys of a subquery behind IN that the delta of a FROM item has; other groups are unchanged.
+
+    in:  a.k IN (SELECT b.g FROM b GROUP BY b.g HAVING ...)       (b has changed)
+    out: SELECT b.g FROM db AS b
+    """
     node = sub.node
-    if not isinstance(node, Block) or part not in parts(node) or len(node.columns) != 1:
+    if not isinstance(node, Block) or part not in from_items(node) or len(node.columns) != 1:
         return None
-    text = plain(node.columns[0].text)
+    text = plain_sql(node.columns[0].text)
     found = column_of(node, _bare(text))
-    if found is None or found[0] != part or len([p for p in parts(node) if p.node is not None]) != 1:
+    if found is None or found[0] != part or len([p for p in from_items(node) if p.node is not None]) != 1:
         return None
-    return f"SELECT {_bare(text)} FROM {into.part(part, View(DELTA), [])}"
+    return f"SELECT {_bare(text)} FROM {statement.render_item(part, View(DELTA), [])}"
 
 
 def _bare(text: str) -> str:
     return text.strip().strip("()")
 
 
-# Types whose equality is one of values, with no collation in it: integers, numeric, dates and times, uuid.
-PLAIN = frozenset({20, 21, 23, 1700, 1082, 1114, 1184, 2950})
+# Types whose equality depends on the value alone and not on a collation: integers, numeric, dates and times, uuid.
+VALUE_EQUALITY_TYPES = frozenset({20, 21, 23, 1700, 1082, 1114, 1184, 2950})

@@ -5,7 +5,7 @@ from pgtrickle.pipeline.expressions.nodes import Call, Constant, Node, Reference
 from pgtrickle.pipeline.expressions.resolve import equality, resolve
 from pgtrickle.pipeline.expressions.syntax import Columns, parse
 from pgtrickle.pipeline.expressions.translate import CONF, column, condition, join_keys, key
-from pgtrickle.pipeline.expressions.types import PgType, carried, pg_type, restored, spark_type
+from pgtrickle.pipeline.expressions.types import PgType, decode_value, encode_value, pg_type, spark_type
 
 __all__ = [
     "CONF",
@@ -15,9 +15,10 @@ __all__ = [
     "Node",
     "PgType",
     "Reference",
-    "carried",
     "column",
     "condition",
+    "decode_value",
+    "encode_value",
     "equality",
     "failure",
     "join_keys",
@@ -25,6 +26,5 @@ __all__ = [
     "parse",
     "pg_type",
     "resolve",
-    "restored",
     "spark_type",
 ]

@@ -40,14 +40,15 @@ def constant_numeric(text: str) -> Constant:
 def cast(node: Node, target: PgType) -> Node:
     """An explicit cast."""
     if node.type is UNKNOWN:
-        return coerced(node, target)
+        return coerce(node, target)
     source = node.type
     if source == target or (source.name == target.name and source.name not in ("numeric", "opaque", *TEXTS)):
         return node
     entry = CASTS.get((source.name, target.name))
     if entry is None or (source.name == "opaque" and source.label != target.label):
         raise DefinitionError(
-            f"the cast from {source.shown} to {target.shown} is not among those that are evaluated outside PostgreSQL",
+            f"the cast from {source.sql_name} to {target.sql_name} is not among those that are evaluated outside "
+            "PostgreSQL",
             hint="docs/reference/expressions.md has the list",
         )
     if target.name == "numeric" and target == NUMERIC:
@@ -62,7 +63,7 @@ def cast(node: Node, target: PgType) -> Node:
     return Call(entry, (node,), target)
 
 
-def coerced(node: Node, target: PgType) -> Node:
+def coerce(node: Node, target: PgType) -> Node:
     """An implicit cast, or a constant whose type is decided by what stands beside it."""
     if node.type.name == target.name and target.name != "opaque":
         return node
@@ -79,12 +80,12 @@ def coerced(node: Node, target: PgType) -> Node:
 def operands(kind: str, name: str, nodes: list[Node], parameter: str | None) -> list[Node]:
     """The arguments as PostgreSQL would cast them implicitly for this operator or function."""
     if kind == "construct":
-        return [coerced(n, BOOL) if n.type is UNKNOWN and name in ("AND", "OR", "NOT") else n for n in nodes]
+        return [coerce(n, BOOL) if n.type is UNKNOWN and name in ("AND", "OR", "NOT") else n for n in nodes]
     known = [n.type for n in nodes if n.type is not UNKNOWN]
     if name in COMPARISONS or name in _ARITHMETIC:
         if len(nodes) == 2 and len(known) == 1:
             other = known[0] if name in COMPARISONS or known[0].name in NUMBERS else None
-            nodes = nodes if other is None else [coerced(n, _open(other)) if n.type is UNKNOWN else n for n in nodes]
+            nodes = nodes if other is None else [coerce(n, _open(other)) if n.type is UNKNOWN else n for n in nodes]
         return _met(name, nodes)
     return [_function_argument(name, n, parameter) for n in nodes]
 
@@ -92,13 +93,13 @@ def operands(kind: str, name: str, nodes: list[Node], parameter: str | None) -> 
 def _function_argument(name: str, node: Node, parameter: str | None) -> Node:
     """An argument in the type in which PostgreSQL's function of this name takes it."""
     if node.type.name in TEXTS or node.type is UNKNOWN:
-        return coerced(node, TEXT)
+        return coerce(node, TEXT)
     if name in ("substring", "left", "right") and node.type.name == "int2":
-        return coerced(node, PgType("int4"))
+        return coerce(node, PgType("int4"))
     if name in ("round", "floor", "ceil", "trunc", "sign") and node.type.name == "float4" and parameter is None:
-        return coerced(node, PgType("float8"))
+        return coerce(node, PgType("float8"))
     if name == "date_part" and node.type.name == "date":
-        return coerced(node, PgType("timestamp"))
+        return coerce(node, PgType("timestamp"))
     return node
 
 
@@ -116,13 +117,13 @@ def _met(name: str, nodes: list[Node]) -> list[Node]:
     common = _common_operand(left, right)
     if common is None:
         if left.name == "date" and right.name == "interval":
-            return [coerced(nodes[0], PgType("timestamp")), nodes[1]]
+            return [coerce(nodes[0], PgType("timestamp")), nodes[1]]
         if left.name == "date" and right.name == "int2":
-            return [nodes[0], coerced(nodes[1], PgType("int4"))]
+            return [nodes[0], coerce(nodes[1], PgType("int4"))]
         if left.name == "int2" and right.name == "date":
-            return [coerced(nodes[0], PgType("int4")), nodes[1]]
+            return [coerce(nodes[0], PgType("int4")), nodes[1]]
         return nodes
-    return [coerced(n, common) for n in nodes]
+    return [coerce(n, common) for n in nodes]
 
 
 def _common_operand(left: PgType, right: PgType) -> PgType | None:
@@ -149,8 +150,8 @@ def alternatives(nodes: Sequence[Node], what: str) -> list[Node]:
         picked = _wider(picked, type_, what)
     if picked.name == "bpchar" and not all(n.type == picked or _is_null(n) for n in nodes):
         # character without a length: the blanks of its values would have to travel
-        raise DefinitionError(f"{what} with {picked.shown} and anything but {picked.shown} is not listed")
-    return [coerced(n, _open(picked)) for n in nodes]
+        raise DefinitionError(f"{what} with {picked.sql_name} and anything but {picked.sql_name} is not listed")
+    return [coerce(n, _open(picked)) for n in nodes]
 
 
 def _is_null(node: Node) -> bool:
@@ -167,7 +168,7 @@ def _wider(picked: PgType, other: PgType, what: str) -> PgType:
         return picked if picked.name == "bpchar" else replace(picked, length=None)
     if {picked.name, other.name} == {"date", "timestamp"}:
         return PgType("timestamp")
-    raise DefinitionError(f"{what} with types {picked.shown} and {other.shown} is not listed")
+    raise DefinitionError(f"{what} with types {picked.sql_name} and {other.sql_name} is not listed")
 
 
 def typed_result(entry: Entry, arguments: Sequence[Node]) -> PgType:
@@ -178,7 +179,7 @@ def typed_result(entry: Entry, arguments: Sequence[Node]) -> PgType:
     if entry.result == "numeric":
         shape = same_shape(types)
         if shape.whole + shape.scale > MOST_DIGITS:
-            raise DefinitionError(f"{entry.shown} over numerics of more than {MOST_DIGITS} digits")
+            raise DefinitionError(f"{entry.label} over numerics of more than {MOST_DIGITS} digits")
         return shape
     if entry.result in TEXTS:
         texts = [t for t in types if t.name in TEXTS]

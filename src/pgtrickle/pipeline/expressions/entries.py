@@ -42,7 +42,7 @@ class Entry:
         return self.kind, self.name, self.arguments, self.parameter
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """As it is named in messages and in the reference."""
         if self.kind == "cast":
             return f"cast from {self.arguments[0]} to {self.result}"

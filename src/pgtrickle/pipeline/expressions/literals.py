@@ -37,7 +37,7 @@ def constant(text: str, type_: PgType) -> tuple[object, PgType]:
     """The value of `'text'::type` and its type, which for a numeric knows the digits."""
     value = _value(text, type_)
     if value is None:
-        raise DefinitionError(f"the constant '{text}' of type {type_.shown} is not in a form that is listed")
+        raise DefinitionError(f"the constant '{text}' of type {type_.sql_name} is not in a form that is listed")
     if type_.name != "numeric" or type_.fixed:
         return value, type_
     whole, _, fraction = str(value).lstrip("-").partition(".")

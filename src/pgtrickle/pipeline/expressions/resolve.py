@@ -15,7 +15,7 @@ from pgtrickle.pipeline.expressions import syntax
 from pgtrickle.pipeline.expressions.coercion import (
     alternatives,
     cast,
-    coerced,
+    coerce,
     constant_numeric,
     operands,
     typed_result,
@@ -46,7 +46,7 @@ _ANY = {"=": "OR", "<>": "AND"}  # x = ANY (...), x <> ALL (...)
 def resolve(tree: exp.Expr, columns: Columns) -> Node:
     """`columns` gives the frame's name and the type of a column, from its table's alias ("" for none) and name."""
     node = _Resolver(columns).node(tree)
-    return coerced(node, TEXT) if node.type is UNKNOWN else node
+    return coerce(node, TEXT) if node.type is UNKNOWN else node
 
 
 def equality(left: Node, right: Node) -> Call:
@@ -110,7 +110,7 @@ class _Resolver:
     def collated(self, tree: exp.Collate) -> Node:
         node, name = self.node(tree.this), syntax.identifier(tree.expression)
         if node.type is UNKNOWN:
-            node = coerced(node, TEXT)
+            node = coerce(node, TEXT)
         if node.type.name not in TEXTS or name not in BY_CODE_POINT:
             raise not_listed(f'COLLATE "{name}"')
         return replace(node, type=replace(node.type, collation=name, deterministic=True, explicit=True))
@@ -183,7 +183,7 @@ class _Resolver:
             if tree.args.get("this") is not None:
                 conditions.append(_call("operator", "=", [self.node(tree.this), self.node(branch.this)]))
             else:
-                conditions.append(coerced(self.node(branch.this), BOOL))
+                conditions.append(coerce(self.node(branch.this), BOOL))
             values.append(self.node(branch.args["true"]))
         default = tree.args.get("default")
         # PostgreSQL looks at ELSE first when it chooses the common type.
@@ -231,7 +231,7 @@ def _choice(name: str, values: list[Node]) -> Node:
 
 def _nullif(left: Node, right: Node) -> Node:
     if left.type is UNKNOWN:
-        left = coerced(left, TEXT if right.type is UNKNOWN else right.type)
+        left = coerce(left, TEXT if right.type is UNKNOWN else right.type)
     sides = equality(left, right).arguments
     # The type is that of the operator's left side: there is one for any two integers, and real = double precision.
     is_itself = {left.type.name, right.type.name} <= set(INTEGERS) or left.type.name == "float4"
@@ -247,7 +247,7 @@ def _call(kind: str, name: str, arguments: list[Node], parameter: str | None = N
     entry = _entry(kind, name, wanted, parameter, arguments)
     for position in entry.constants:
         if not isinstance(arguments[position], Constant) or arguments[position].value is None:  # type: ignore[union-attr]
-            raise not_listed(f"{entry.shown} with a variable {'pattern' if types[-1] == 'text' else 'interval'}")
+            raise not_listed(f"{entry.label} with a variable {'pattern' if types[-1] == 'text' else 'interval'}")
     if types == ("timestamptz", "interval"):
         interval = arguments[1].value  # type: ignore[union-attr]
         if not isinstance(interval, Interval) or interval.months or interval.days:
@@ -261,7 +261,7 @@ def _entry(
 ) -> Entry:
     entry = BY_KEY.get((kind, name, types, parameter))
     if entry is None:
-        shown = ", ".join(a.type.shown for a in arguments) or ", ".join(types)
+        shown = ", ".join(a.type.sql_name for a in arguments) or ", ".join(types)
         what = f"{name} ({shown})" if parameter is None else f"{name} of {parameter} ({shown})"
         raise not_listed(f"{kind} {what}")
     labels = {a.type.label for a in arguments if a.type.name == "opaque"}
@@ -273,6 +273,6 @@ def _entry(
 def _check_texts(entry: Entry, arguments: Sequence[Node]) -> None:
     read = combined([a.type for a in arguments if a.type.name in TEXTS], "text")
     if entry.reads and not read.deterministic:
-        raise not_listed(f"{entry.kind} {entry.shown} under a collation that is not deterministic")
+        raise not_listed(f"{entry.kind} {entry.label} under a collation that is not deterministic")
     if entry.orders and read.collation not in BY_CODE_POINT:
-        raise not_listed(f"{entry.kind} {entry.shown} under collation {read.collation or 'default'}, other than C,")
+        raise not_listed(f"{entry.kind} {entry.label} under collation {read.collation or 'default'}, other than C,")

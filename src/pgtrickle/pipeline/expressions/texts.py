@@ -176,7 +176,7 @@ def to_integer(f: Functions, a: Sequence[Value], t: PgType) -> Column:
     special = text.rlike(r"\A\s*[+-]?[0-9][0-9A-Za-z_]*\s*\z")
     return (
         f.when(plain & fits & inside, number.cast(spark_type(t)))
-        .when(plain, refused(f, f"value is out of range for type {t.shown}"))
+        .when(plain, refused(f, f"value is out of range for type {t.sql_name}"))
         .when(special, inexact(f, "an integer is written in a form that only some versions of PostgreSQL take"))
-        .when(text.isNotNull(), refused(f, f"invalid input syntax for type {t.shown}"))
+        .when(text.isNotNull(), refused(f, f"invalid input syntax for type {t.sql_name}"))
     )

@@ -9,13 +9,13 @@ from typing import assert_never
 from sqlglot import exp
 
 from pgtrickle.pipeline.expressions import comparisons, times
-from pgtrickle.pipeline.expressions.coercion import coerced
+from pgtrickle.pipeline.expressions.coercion import coerce
 from pgtrickle.pipeline.expressions.nodes import Call, Constant, Node, Reference, may_fail
 from pgtrickle.pipeline.expressions.numbers import numeric_text, parsed, text_to_float
 from pgtrickle.pipeline.expressions.resolve import equality, resolve
 from pgtrickle.pipeline.expressions.syntax import Columns
 from pgtrickle.pipeline.expressions.types import FLOATS, Column, Functions, PgType
-from pgtrickle.pipeline.expressions.values import Value, bound
+from pgtrickle.pipeline.expressions.values import Value, bind
 
 # What the session must have for the results to be PostgreSQL's.
 CONF = {
@@ -43,7 +43,7 @@ def column(node: Node) -> Column:
 
 def condition(tree: exp.Expr, columns: Columns) -> Column:
     """A WHERE or ON condition: a boolean column."""
-    return column(coerced(resolve(tree, columns), PgType("bool")))
+    return column(coerce(resolve(tree, columns), PgType("bool")))
 
 
 def key(node: Node) -> Column:
@@ -64,7 +64,7 @@ def join_keys(left: Node, right: Node) -> tuple[Column, Column]:
 def _canonical(f: Functions, node: Node, make: Callable[[Functions, Value], Column]) -> Column:
     if isinstance(node, Reference) and node.type.name == "numeric":  # from its text, so that any number can be a key
         return comparisons.trimmed(f, _read(f, node))
-    return bound(f, [_value(f, node)], lambda held: make(f, held[0]))
+    return bind(f, [_value(f, node)], lambda held: make(f, held[0]))
 
 
 def _read(f: Functions, reference: Reference) -> Column:
@@ -109,8 +109,8 @@ def _construct(f: Functions, name: str, values: Sequence[Value], type_: PgType) 
     build = _CONSTRUCTS[name]
     if name == "COALESCE":  # does not look at what comes after the first that is not NULL
         return Value(type_, *build(f, values, type_))
-    made = bound(f, values, lambda held: build(f, held, type_)[0])
-    scale = bound(f, values, lambda held: build(f, held, type_)[1]) if _has_own_scale(type_) else None
+    made = bind(f, values, lambda held: build(f, held, type_)[0])
+    scale = bind(f, values, lambda held: build(f, held, type_)[1]) if _has_own_scale(type_) else None
     return Value(type_, made, scale)
 
 
@@ -122,7 +122,7 @@ def _function(f: Functions, node: Call, values: Sequence[Value]) -> Value:
     # A strict operator of Spark is done when its first NULL is seen; PostgreSQL evaluates all arguments.
     hidden = entry.kind != "construct" and any(may_fail(a) for a in node.arguments[1:])
     if hidden or entry.repeats:
-        made = bound(f, values, lambda held: plain(f, held, type_))
+        made = bind(f, values, lambda held: plain(f, held, type_))
     else:
         made = plain(f, values, type_)
     scale = None
@@ -140,4 +140,4 @@ def _has_own_scale(type_: PgType) -> bool:
 def _outward(f: Functions, value: Value) -> Column:
     if value.type.name != "numeric":
         return value.column
-    return bound(f, [value], lambda held: numeric_text(f, replace(held[0], type=value.type)))
+    return bind(f, [value], lambda held: numeric_text(f, replace(held[0], type=value.type)))

@@ -62,7 +62,7 @@ class PgType:
     base: int = field(default=0, compare=False)  # of an opaque one, looked through domains
 
     @property
-    def shown(self) -> str:
+    def sql_name(self) -> str:
         """The type in messages and casts."""
         if self.name == "opaque":
             return self.label
@@ -123,7 +123,7 @@ def pg_type(type_: carriers.SqlType, *, collation: str = "", deterministic: bool
     raise DefinitionError(f"type {type_.name} cannot be used in an expression that joins databases")
 
 
-def carried(sql: str, type_: PgType) -> str:
+def encode_value(sql: str, type_: PgType) -> str:
     """SQL for the leaf that reads the value: what a column of `spark_type` receives."""
     match type_.name:
         case "date":
@@ -139,7 +139,7 @@ def carried(sql: str, type_: PgType) -> str:
     return carriers.exact(sql, type_.base)
 
 
-def restored(sql: str, type_: PgType) -> str:
+def decode_value(sql: str, type_: PgType) -> str:
     """SQL that turns what travelled (a value of PostgreSQL's counterpart of `spark_type`) back into the type."""
     match type_.name:
         case "date":
@@ -165,7 +165,7 @@ def restored(sql: str, type_: PgType) -> str:
             raise DefinitionError(NO_LENGTH)
         case "bool" | "int2" | "int4" | "int8" | "float4" | "float8" | "text":
             return f"({sql})"
-    return from_text(f"({sql})", type_.shown, type_.base)
+    return from_text(f"({sql})", type_.sql_name, type_.base)
 
 
 def _infinite(sql: str, finite: str, greatest: str, least: str, kind: str) -> str:

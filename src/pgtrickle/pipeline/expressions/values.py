@@ -31,7 +31,7 @@ def scale(f: Functions, value: Value) -> Column:
     return value.scale if value.scale is not None else f.lit(value.type.scale)
 
 
-def bound(f: Functions, values: Sequence[Value], body: Callable[[Sequence[Value]], Column]) -> Column:
+def bind(f: Functions, values: Sequence[Value], body: Callable[[Sequence[Value]], Column]) -> Column:
     """`body` over values that are each computed once, all of them, before it.
 
     A strict operator of Spark does not look at its right side when the left is NULL; PostgreSQL does, and fails if

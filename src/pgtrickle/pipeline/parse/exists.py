@@ -21,16 +21,16 @@ from pgtrickle.pipeline.plan.nodes import (
     Tree,
     UnionAll,
     Values,
+    block_texts,
     children,
+    from_items,
     joins,
-    parts,
-    subs,
-    texts,
+    subqueries,
 )
 from pgtrickle.pipeline.text.tokens import identifier, tokenize
 
 
-def without_columns(node: Node) -> Node:
+def drop_output_columns(node: Node) -> Node:
     """The same rows without what is only selected. As it is where a column is more than a name: it might make rows."""
     if not isinstance(node, Block) or node.region is not None or node.tail or node.distinct_on is not None:
         return node
@@ -43,7 +43,7 @@ def without_columns(node: Node) -> Node:
 
 def _is_single(text: Text) -> bool:
     """A column or a literal."""
-    if subs(text):
+    if subqueries(text):
         return False
     tokens = tokenize("".join(str(p) for p in text))
     return len(tokens) == 1 or (len(tokens) == 3 and tokens[1].key == ".")
@@ -72,7 +72,7 @@ def _pieces(node: Node) -> list[str]:
     """The SQL texts that a plan itself has, without those of the plans below it."""
     match node:
         case Block():
-            all_texts = (*texts(node), *(p.call for p in parts(node)))
+            all_texts = (*block_texts(node), *(p.call for p in from_items(node)))
             using = [j.using for tree in node.trees for j in joins(tree) if j.using is not None]
             return [piece for text in all_texts for piece in text if isinstance(piece, str)] + using
         case Select():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.pipeline.plan.nodes import Aggregate, FromItem, Join, Node, Plan, Text, Tree
-from pgtrickle.pipeline.plan.shapes import output_names, renamed
+from pgtrickle.pipeline.plan.shapes import output_names, with_column_names
 from pgtrickle.pipeline.text.tokens import CLAUSE_ENDS, JOIN_WORDS, Cursor, identifier
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _AFTER_ITEM = (",", "ON", "USING", *JOIN_WORDS, *CLAUSE_ENDS)
 
 
-class Builder:
+class FromReader:
     """Reads the FROM clause that the cursor spans.
 
     `top`: its one item may be folded; then `folded` holds it with its alias, and the trees say nothing of use.
@@ -129,7 +129,7 @@ class Builder:
         if listed is not None:
             wanted = (*listed, *(wanted or output_names(plan))[len(listed) :])
         if wanted is not None:
-            plan = renamed(plan, wanted)
+            plan = with_column_names(plan, wanted)
         if isinstance(plan, Aggregate):
             self.folded = (plan, alias)
             return FromItem(self.reader.number(), None, alias)

@@ -13,7 +13,7 @@ from itertools import product
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.pipeline.plan.clauses import Clauses
 from pgtrickle.pipeline.plan.grouping import aggregate_at
-from pgtrickle.pipeline.text.tokens import Cursor, keys, strip_parentheses
+from pgtrickle.pipeline.text.tokens import Cursor, strip_parentheses, token_keys
 
 ALIAS, _SET = '"__pgt_sets"', "__pgt_set"
 _WORDS = ("GROUPING SETS", "CUBE", "ROLLUP")
@@ -32,7 +32,7 @@ class ExpandedGroupingSets:
     tail: str
 
 
-def is_used(cursor: Cursor, group: list[tuple[int, int]]) -> bool:
+def has_grouping_sets(cursor: Cursor, group: list[tuple[int, int]]) -> bool:
     return any(cursor.tokens[start].key in _WORDS or _is_empty(cursor, start, stop) for start, stop in group)
 
 
@@ -93,7 +93,7 @@ def _replaced(
             replacement = _grouping(cursor, index + 2, end - 1, sets)
         elif index == start or cursor.tokens[index - 1].key != ".":
             for key, text in sorted(shown.items(), key=lambda pair: -len(pair[0])):
-                if keys(cursor.tokens, index, index + len(key)) == key and index + len(key) <= stop:
+                if token_keys(cursor.tokens, index, index + len(key)) == key and index + len(key) <= stop:
                     end, replacement = index + len(key), f"({text})"
                     break
         if end == index:
@@ -151,7 +151,7 @@ def _known(cursor: Cursor, start: int, stop: int, texts: dict[Key, str]) -> Key:
 
 
 def _key(cursor: Cursor, start: int, stop: int) -> Key:
-    return keys(cursor.tokens, *strip_parentheses(cursor.tokens, start, stop))
+    return token_keys(cursor.tokens, *strip_parentheses(cursor.tokens, start, stop))
 
 
 def _is_empty(cursor: Cursor, start: int, stop: int) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar, assert_never
 
-from pgtrickle.pipeline.plan.names import own, replaced
+from pgtrickle.pipeline.plan.names import alias_of, replace_bare_names
 from pgtrickle.pipeline.plan.nodes import (
     AggregateCall,
     Block,
@@ -24,15 +24,15 @@ from pgtrickle.pipeline.plan.nodes import (
     OutputColumn,
     Scan,
     Select,
-    Sub,
+    Subquery,
     Text,
     Tree,
     Values,
-    leaves,
-    names,
-    parts,
+    column_names,
+    from_items,
+    tree_items,
 )
-from pgtrickle.pipeline.plan.using import Merged, columns, listed_at, merged, sides
+from pgtrickle.pipeline.plan.using import MergedColumns, column_list_start, item_columns, merged_columns, merged_sides
 from pgtrickle.pipeline.text.tokens import Cursor, identifier
 
 Value = TypeVar("Value")
@@ -50,17 +50,21 @@ _SQL = {
     OutputColumn: ("text",),
     Output: ("parts",),
     Select: ("where",),
-    Sub: ("test",),
+    Subquery: ("test",),
 }
 
 
-def in_text(text: Text, trees: tuple[Tree, ...]) -> Text:
+def expand_in_text(text: Text, trees: tuple[Tree, ...]) -> Text:
     """An expression over this FROM: what its subqueries take from there bare is written out."""
-    outer = merged(trees) if any(isinstance(p, Sub) for p in text) else {}
-    return tuple(replace(p, node=_written(p.node, outer)) if isinstance(p, Sub) else p for p in text) if outer else text
+    outer = merged_columns(trees) if any(isinstance(p, Subquery) for p in text) else {}
+    return (
+        tuple(replace(p, node=_written(p.node, outer)) if isinstance(p, Subquery) else p for p in text)
+        if outer
+        else text
+    )
 
 
-def in_from(trees: tuple[Tree, ...]) -> tuple[Tree, ...]:
+def expand_in_from(trees: tuple[Tree, ...]) -> tuple[Tree, ...]:
     """The same for what FROM itself has: conditions of joins, LATERAL items, which name items left of them."""
     found: tuple[Tree, ...] = ()
     for tree in trees:
@@ -71,23 +75,25 @@ def in_from(trees: tuple[Tree, ...]) -> tuple[Tree, ...]:
 def _in_tree(tree: Tree, left: tuple[Tree, ...]) -> Tree:
     match tree:
         case FromItem():
-            return replace(tree, node=_written(tree.node, merged(left))) if tree.is_lateral and tree.node else tree
+            return (
+                replace(tree, node=_written(tree.node, merged_columns(left))) if tree.is_lateral and tree.node else tree
+            )
         case Join():
             first = _in_tree(tree.left, left)
             second = _in_tree(tree.right, (*left, first))
-            on = in_text(tree.on, (first, second)) if tree.on is not None else None
+            on = expand_in_text(tree.on, (first, second)) if tree.on is not None else None
             return replace(tree, left=first, right=second, on=on)
         case _:
             assert_never(tree)
 
 
-def halved(node: Block, whole: Join, *, is_left: bool) -> Block:
+def with_side_columns(node: Block, whole: Join, *, is_left: bool) -> Block:
     """A half of a FULL JOIN (see `rules.full`), where what USING merges is the column of one side: an index finds that.
 
     Only where all are of one type: COALESCE of two types is of one that neither may have.
     """
-    for both, left, right in sides(whole):
-        scope = _Instead(both, left if is_left else right, frozenset(own(p) for p in leaves(whole)))
+    for both, left, right in merged_sides(whole):
+        scope = _Instead(both, left if is_left else right, frozenset(alias_of(p) for p in tree_items(whole)))
         node = _fields_put(node, scope)
     return node
 
@@ -96,10 +102,10 @@ def halved(node: Block, whole: Join, *, is_left: bool) -> Block:
 class _Outer:
     """What bare names mean that are not those of columns further inside."""
 
-    names: Merged
+    names: MergedColumns
 
     def text(self, sql: str) -> str:
-        return replaced(sql, lambda name: self.names.get(identifier(name))) if self.names else sql
+        return replace_bare_names(sql, lambda name: self.names.get(identifier(name))) if self.names else sql
 
     def within(self, node: Block | Select) -> _Outer:
         inner = _own(node)
@@ -118,11 +124,11 @@ class _Instead:
         return sql.replace(self.old, self.new)
 
     def within(self, node: Block | Select) -> _Instead | _Outer:
-        items = parts(node) if isinstance(node, Block) else node.source.members if node.source is not None else ()
+        items = from_items(node) if isinstance(node, Block) else node.source.members if node.source is not None else ()
         return self if self.aliases.isdisjoint(identifier(i.alias) for i in items) else _Outer({})
 
 
-def _written(value: Value, outer: Merged) -> Value:
+def _written(value: Value, outer: MergedColumns) -> Value:
     """The same with these columns written out, wherever they mean what they mean around it."""
     found: Value = _put(value, _Outer(outer), is_sql=True) if outer else value
     return found
@@ -150,7 +156,7 @@ def _fields_put(value: Any, scope: _Outer | _Instead) -> Any:
 def _put_call(call: Text, scope: _Outer | _Instead) -> Text:
     """A function, but for the list of its columns."""
     last = call[-1]
-    at = listed_at(last) if isinstance(last, str) else 0
+    at = column_list_start(last) if isinstance(last, str) else 0
     if not isinstance(last, str) or not at:
         return call
     cursor = Cursor(last)
@@ -163,9 +169,9 @@ def _own(node: Block | Select) -> frozenset[str]:
     """The names of the columns that a query's own FROM has."""
     match node:
         case Block():
-            return frozenset().union(*(columns(p) for p in parts(node)))
+            return frozenset().union(*(item_columns(p) for p in from_items(node)))
         case Select():
             members = node.source.members if node.source is not None else ()
-            return frozenset(name for m in members for name in names(m.node))
+            return frozenset(name for m in members for name in column_names(m.node))
         case _:
             assert_never(node)

@@ -14,7 +14,7 @@ from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.model.catalog import Relation
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.parse import select as selects
-from pgtrickle.pipeline.parse.exists import without_columns
+from pgtrickle.pipeline.parse.exists import drop_output_columns
 from pgtrickle.pipeline.parse.limit_clause import limit_of
 from pgtrickle.pipeline.parse.reader import Cte, Ctes, FindRelation, Functions
 from pgtrickle.pipeline.plan import regions
@@ -29,13 +29,13 @@ from pgtrickle.pipeline.plan.nodes import (
     Recursive,
     Scan,
     SetOperation,
-    Sub,
+    Subquery,
     Text,
     Values,
-    names,
-    subs,
+    column_names,
+    subqueries,
 )
-from pgtrickle.pipeline.plan.shapes import positional, united
+from pgtrickle.pipeline.plan.shapes import union_all, with_positional_names
 from pgtrickle.pipeline.text.tokens import Cursor
 
 MOST_PARTS = 500  # a WITH item is written out wherever it is named, which may multiply from one to the next
@@ -86,7 +86,7 @@ class QueryReader:
             if cursor.peek() in ("LIMIT", "OFFSET", "FETCH"):
                 plan = self._limited(cursor, ctes, plan, order)
             elif top and isinstance(plan, Distinct):
-                plan = selects.folded_rows(self, plan.node)
+                plan = selects.distinct_aggregate(self, plan.node)
         if cursor.at != cursor.stop:
             raise NotDifferentiableError(f"unexpected {cursor.peek()} in the query's text")
         return plan
@@ -99,7 +99,7 @@ class QueryReader:
             every = cursor.take("ALL")
             right = _node(self._branch(cursor, ctes, open_=open_, is_member=True))
             if word == "UNION":
-                left = united(left, right) if every else Distinct(united(left, right))
+                left = union_all(left, right) if every else Distinct(union_all(left, right))
             else:
                 left = SetOperation(f"{word} ALL" if every else word, left, right)
         return left
@@ -121,10 +121,10 @@ class QueryReader:
         """ORDER BY and LIMIT over a set operation; there PostgreSQL prints the order as numbers of columns."""
         passage = cursor.until("FOR")
         limit = self.text(cursor, ctes, *passage)
-        columns = tuple(OutputColumn(n, (f'"u"."c{i}"',)) for i, n in enumerate(names(plan)))
-        plan = positional(plan)
+        columns = tuple(OutputColumn(n, (f'"u"."c{i}"',)) for i, n in enumerate(column_names(plan)))
+        plan = with_positional_names(plan)
         is_total = order is not None and len(cursor.split(*order, ",")) >= len(columns)
-        is_total = is_total or regions.shows_ties(cursor, *passage)
+        is_total = is_total or regions.keeps_ties(cursor, *passage)
         reason = None if is_total else regions.TIES_OF_LIMIT
         tail: Text = (*([f" ORDER BY {cursor.text(*order)}"] if order is not None else []), " ", *limit)
         ordered = [(cursor.without_direction(p), p) for p in cursor.split(*order, ",")] if order is not None else []
@@ -134,7 +134,7 @@ class QueryReader:
 
     def _values(self, cursor: Cursor, ctes: Ctes) -> Values:
         start, stop = cursor.until("UNION", "INTERSECT", "EXCEPT", "ORDER BY", "LIMIT", "OFFSET", "FETCH")
-        if subs(self.text(cursor, ctes, start, stop)):
+        if subqueries(self.text(cursor, ctes, start, stop)):
             raise NotDifferentiableError("a subquery in VALUES is not maintained from changes")
         width = len(cursor.split(start + 2, cursor.closing(start + 1), ","))
         return Values(cursor.text(start, stop), tuple(f"column{i + 1}" for i in range(width)))
@@ -171,9 +171,9 @@ class QueryReader:
         word, step = self._joined(cursor, scope)
         while cursor.at != cursor.stop:
             # Without parentheses all are of one kind, and only the last may name the query itself. A set stays one.
-            first = united(first, step)
+            first = union_all(first, step)
             word, step = self._joined(cursor, scope)
-        columns = cte.columns or names(first)
+        columns = cte.columns or column_names(first)
         return Recursive(quote_ident(name), columns, columns, word, first, step)
 
     def _joined(self, cursor: Cursor, ctes: Ctes) -> tuple[str, Node]:
@@ -184,7 +184,7 @@ class QueryReader:
 
     def text(self, cursor: Cursor, ctes: Ctes, start: int, stop: int) -> Text:
         """An expression with its subqueries read."""
-        found: list[str | Sub] = []
+        found: list[str | Subquery] = []
         opened: list[int] = []
         begin = index = start
         while index < stop:
@@ -193,7 +193,7 @@ class QueryReader:
                 found.append(cursor.text(begin, index + 1))
                 kind, test = self._use(cursor, ctes, index, opened[-1] if opened else None)
                 node = _node(self.query(cursor.inside(index + 1, closing), ctes, open_=True))
-                found.append(Sub(without_columns(node) if kind == "exists" else node, kind, test))
+                found.append(Subquery(drop_output_columns(node) if kind == "exists" else node, kind, test))
                 begin = index = closing
                 opened.append(index)  # closed at once by the parenthesis that comes next
                 continue
@@ -213,7 +213,7 @@ class QueryReader:
         if kind != "in" or outer is None:
             return kind, None
         test = self.text(cursor, ctes, outer + 1, opening - 1)
-        return kind, None if subs(test) else cursor.text(outer + 1, opening - 1)
+        return kind, None if subqueries(test) else cursor.text(outer + 1, opening - 1)
 
     def scan(self, relation: Relation, renamed: tuple[str, ...] | None) -> Scan:
         column_names = [c.name for c in relation.columns]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.pipeline.parse import grouping_sets as groupingsets
 from pgtrickle.pipeline.parse import merged_columns as merged
-from pgtrickle.pipeline.parse.from_clause import Builder
+from pgtrickle.pipeline.parse.from_clause import FromReader
 from pgtrickle.pipeline.parse.limit_clause import limit_of
 from pgtrickle.pipeline.plan import regions
 from pgtrickle.pipeline.plan.clauses import Clauses
-from pgtrickle.pipeline.plan.functional_dependency import add_dependent
+from pgtrickle.pipeline.plan.functional_dependency import add_dependent_columns
 from pgtrickle.pipeline.plan.grouping import is_aggregated, parse_aggregate
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
@@ -29,15 +29,15 @@ from pgtrickle.pipeline.plan.nodes import (
     Output,
     OutputColumn,
     Plan,
-    Sub,
+    Subquery,
     Text,
     Tree,
     Values,
-    names,
-    plain,
-    subs,
+    column_names,
+    plain_sql,
+    subqueries,
 )
-from pgtrickle.pipeline.plan.shapes import input_of, positional, simplest
+from pgtrickle.pipeline.plan.shapes import input_of, simplify, with_positional_names
 from pgtrickle.pipeline.text.tokens import CLAUSE_ENDS, Cursor, strip_parentheses
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def read(reader: Reader, cursor: Cursor, ctes: Ctes, *, top: bool, open_: bool, 
     return _SelectReader(reader, cursor, ctes, open_=open_).read(top=top, is_member=is_member)
 
 
-def folded_rows(reader: Reader, node: Node) -> Aggregate:
+def distinct_aggregate(reader: Reader, node: Node) -> Aggregate:
     """DISTINCT at the top: groups of equal rows, of which only their number is kept."""
-    columns = names(node)
-    below = positional(node)
+    columns = column_names(node)
+    below = with_positional_names(node)
     keys = tuple(f'"u"."c{i}"' for i in range(len(columns)))
     outputs = tuple(Output(n, (KeyPlace(i),)) for i, n in enumerate(columns))
     return Aggregate(input_of((FromItem(reader.number(), below, '"u"'),), None), keys, (), outputs, None)
@@ -93,7 +93,7 @@ class _SelectReader:
         clauses.is_grouped = is_aggregated(
             cursor, clauses.items, clauses.group, clauses.having, self.reader.functions.aggregates
         )
-        clauses.windows = regions.windows(cursor, clauses)
+        clauses.windows = regions.window_calls(cursor, clauses)
         return self._plan(clauses, distinct=distinct, top=top)
 
     def _plan(self, clauses: Clauses, *, distinct: bool, top: bool) -> Plan:
@@ -102,12 +102,12 @@ class _SelectReader:
         if top and is_plain and source is not None and (layered := self._layered(clauses, source, where)) is not None:
             return layered
         trees = self._trees(clauses)
-        where = merged.in_text(where, trees) if where is not None else None
-        if groupingsets.is_used(self.cursor, clauses.group):
+        where = merged.expand_in_text(where, trees) if where is not None else None
+        if groupingsets.has_grouping_sets(self.cursor, clauses.group):
             plan = self._grouping_sets(clauses, trees, where, distinct=distinct)
         else:
             if clauses.group:
-                add_dependent(self.cursor, clauses, trees, self.aggregates)
+                add_dependent_columns(self.cursor, clauses, trees, self.aggregates)
             is_foldable = top and clauses.is_grouped and not distinct
             if is_foldable and (folded := self._fold(clauses, trees, where)) is not None:
                 return folded
@@ -116,14 +116,14 @@ class _SelectReader:
             return plan
         if clauses.limit is not None:
             return self._limited(clauses, Distinct(plan))
-        return folded_rows(self.reader, plan) if top else Distinct(plan)
+        return distinct_aggregate(self.reader, plan) if top else Distinct(plan)
 
-    def _builder(self, source: tuple[int, int], *, top: bool) -> Builder:
-        return Builder(self.reader, self.cursor.inside(*source), self.ctes, top=top)
+    def _builder(self, source: tuple[int, int], *, top: bool) -> FromReader:
+        return FromReader(self.reader, self.cursor.inside(*source), self.ctes, top=top)
 
     def _trees(self, clauses: Clauses) -> tuple[Tree, ...]:
         trees = self._builder(clauses.source, top=False).trees() if clauses.source is not None else ()
-        self.trees = merged.in_from(trees)
+        self.trees = merged.expand_in_from(trees)
         return self.trees
 
     def _where(self, clauses: Clauses) -> Text | None:
@@ -134,22 +134,26 @@ class _SelectReader:
         if self.cursor.has_at_depth_0(*source, ",", "JOIN", "LATERAL"):
             return None
         texts = [self._text((a, b)) for _, a, b in clauses.items]
-        if any(subs(t) for t in texts) or (where is not None and subs(where)) or self._returns_sets(clauses):
+        if (
+            any(subqueries(t) for t in texts)
+            or (where is not None and subqueries(where))
+            or self._returns_sets(clauses)
+        ):
             return None
         builder = self._builder(source, top=True)
         builder.trees()
         if builder.folded is None:
             return None
         aggregate, alias = builder.folded
-        items = tuple(Item(n, plain(t)) for (n, _, _), t in zip(clauses.items, texts, strict=True))
+        items = tuple(Item(n, plain_sql(t)) for (n, _, _), t in zip(clauses.items, texts, strict=True))
         tail = ""
         if clauses.limit is not None:
             ordered = [clauses.limit, *([clauses.order] if clauses.order is not None else [])]
-            if any(subs(self._text(p)) for p in ordered):
+            if any(subqueries(self._text(p)) for p in ordered):
                 return None
-            order = f" ORDER BY {plain(self._order(clauses))}" if clauses.order is not None else ""
+            order = f" ORDER BY {plain_sql(self._order(clauses))}" if clauses.order is not None else ""
             tail = f"{order} {self.cursor.text(*clauses.limit)}"
-        layer = Layer(items, alias, plain(where) if where is not None else None, tail)
+        layer = Layer(items, alias, plain_sql(where) if where is not None else None, tail)
         return replace(aggregate, layers=(*aggregate.layers, layer))
 
     def _fold(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None) -> Aggregate | None:
@@ -157,10 +161,10 @@ class _SelectReader:
         passages = [*((a, b) for _, a, b in clauses.items), *clauses.group]
         if clauses.having is not None:
             passages.append(clauses.having)
-        if clauses.windows or clauses.on or clauses.decided or self._returns_sets(clauses):
+        if clauses.windows or clauses.on or clauses.dependent or self._returns_sets(clauses):
             return None
         passages += [p for p in (clauses.order, clauses.limit) if p is not None]
-        if any(subs(self._text(p)) for p in passages):
+        if any(subqueries(self._text(p)) for p in passages):
             return None
         try:
             source = input_of(trees, where)
@@ -172,7 +176,7 @@ class _SelectReader:
         columns = tuple(OutputColumn(n, self._text((a, b))) for n, a, b in clauses.items)
         if not clauses.is_regional or (distinct and not (clauses.is_grouped or clauses.windows)):
             block = Block(columns, trees, where)
-            return block if self.open else simplest(block)
+            return block if self.open else simplify(block)
         regional = self._regional(clauses, trees, where, distinct=distinct)
         if clauses.limit is None or distinct:
             return regional
@@ -199,8 +203,8 @@ class _SelectReader:
 
     def _regional(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None, *, distinct: bool) -> Block:
         columns = tuple(OutputColumn(n, self._text((a, b))) for n, a, b in clauses.items)
-        region = regions.keys(self.cursor, clauses, self.aggregates)
-        if any(subs(self._text(p)) for p in region):
+        region = regions.region_keys(self.cursor, clauses, self.aggregates)
+        if any(subqueries(self._text(p)) for p in region):
             region = []
         reason = regions.undetermined(self.cursor, clauses, self.aggregates, trees)
         on = self._text(clauses.on) if clauses.on else None
@@ -218,9 +222,9 @@ class _SelectReader:
         return Grouped(columns, folded.calls, tuple(o.parts for o in folded.outputs), folded.having)
 
     def _tail(self, clauses: Clauses, *, limited: bool) -> Text:
-        tail: list[str | Sub] = []
+        tail: list[str | Subquery] = []
         if clauses.group:
-            grouped = [self.cursor.text(a, b) for a, b in (*clauses.group, *clauses.decided)]
+            grouped = [self.cursor.text(a, b) for a, b in (*clauses.group, *clauses.dependent)]
             tail.append(f" GROUP BY {', '.join(grouped)}")
         for word, passage in (("HAVING", clauses.having), ("WINDOW", clauses.window)):
             if passage is not None:
@@ -238,7 +242,7 @@ class _SelectReader:
         """
         assert clauses.order is not None
         outputs = {name: _tokens(self.cursor, a, b) for name, a, b in clauses.items}
-        found: list[str | Sub] = []
+        found: list[str | Subquery] = []
         for start, stop in self.cursor.split(*clauses.order, ","):
             bare = self.cursor.without_direction((start, stop))
             text, tokens = self._text(bare), _tokens(self.cursor, *bare)
@@ -253,8 +257,8 @@ class _SelectReader:
         """LIMIT over SELECT DISTINCT, whose order can only name what it selects."""
         assert clauses.limit is not None
         cursor = self.cursor
-        shown = names(plan)
-        plan = positional(plan)
+        shown = column_names(plan)
+        plan = with_positional_names(plan)
         columns = tuple(OutputColumn(n, (f'"u"."c{i}"',)) for i, n in enumerate(shown))
         expressions = [_tokens(cursor, a, b) for _, a, b in clauses.items]
         order = []
@@ -266,7 +270,7 @@ class _SelectReader:
             order.append((expressions.index(wanted), cursor.text(bare[1], passage[1])))
         reason = None if len(order) >= len(columns) else regions.TIES_OF_LIMIT
         ordered = ", ".join(f'"u"."c{column}" {direction}' for column, direction in order)
-        tail: list[str | Sub] = [f" ORDER BY {ordered}"] if order else []
+        tail: list[str | Subquery] = [f" ORDER BY {ordered}"] if order else []
         tail += [" ", *self._text(clauses.limit)]
         part = FromItem(self.reader.number(), plan, '"u"')
         limit = limit_of(plan, order, cursor.text(*clauses.limit))
@@ -277,7 +281,7 @@ class _SelectReader:
         if clauses.having is not None:
             passages.append(clauses.having)
         is_more = clauses.windows or clauses.on or clauses.limit is not None
-        if is_more or any(subs(self._text(p)) for p in passages):
+        if is_more or any(subqueries(self._text(p)) for p in passages):
             return replace(self._regional(clauses, trees, where, distinct=distinct), region=())
         reason = regions.undetermined(self.cursor, clauses, self.aggregates, trees)
         blocks: list[Node] = []
@@ -300,7 +304,7 @@ class _SelectReader:
         )
 
     def _text(self, passage: tuple[int, int]) -> Text:
-        return merged.in_text(self.reader.text(self.cursor, self.ctes, *passage), self.trees)
+        return merged.expand_in_text(self.reader.text(self.cursor, self.ctes, *passage), self.trees)
 
 
 def _items(cursor: Cursor) -> list[tuple[str, int, int]]:

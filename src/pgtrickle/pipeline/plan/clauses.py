@@ -9,7 +9,7 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
-    """A call with OVER: where its name stands, and the parts of its window."""
+    """A call with OVER: the token of its name, and the parts of its window."""
 
     at: int
     partition: tuple[Range, ...]
@@ -32,7 +32,7 @@ class Clauses:
     windows: list[WindowCall] = field(default_factory=list)
     source: Range | None = None
     where: Range | None = None
-    decided: list[Range] = field(default_factory=list)  # columns that a key in `group` decides, to be grouped by, too
+    dependent: list[Range] = field(default_factory=list)  # functionally dependent on `group`, and added to GROUP BY
 
     @property
     def is_regional(self) -> bool:

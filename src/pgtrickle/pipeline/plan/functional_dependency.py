@@ -1,7 +1,10 @@
-"""Columns that a primary key in GROUP BY decides: `SELECT o.id, o.name, count(*) ... GROUP BY o.id`.
+"""Columns that are functionally dependent on a primary key in GROUP BY.
 
-A statement that reads changes has subqueries in the place of tables, which have no keys. So these columns are grouped
-by, too. Groups stay what they are: rows with the same key are one row of the table, or lack it altogether.
+A delta statement has subqueries in the place of tables, and PostgreSQL knows no keys of subqueries. So GROUP BY gets
+these columns, too. The groups are unchanged: rows with the same key are one row of the table.
+
+    in:  SELECT o.id, o.name, count(*) FROM o JOIN i ON i.o = o.id GROUP BY o.id
+    out: SELECT o.id, o.name, count(*) FROM o JOIN i ON i.o = o.id GROUP BY o.id, o.name
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from collections.abc import Iterator, Set
 
 from pgtrickle.pipeline.plan.clauses import Clauses
 from pgtrickle.pipeline.plan.grouping import aggregate_at, is_windowed
-from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, leaves
+from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, tree_items
 from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses
 
 Range = tuple[int, int]
@@ -18,10 +21,10 @@ Range = tuple[int, int]
 _NUMERIC, _FLOATS = 1700, frozenset({700, 701})
 
 
-def add_dependent(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, ...], aggregates: Set[str]) -> None:
-    """Puts such columns into `group`, or into `decided` where equal values can have other digits: as keys of a state
-    they would be shown without theirs."""
-    tables = [p for tree in trees for p in leaves(tree)]
+def add_dependent_columns(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, ...], aggregates: Set[str]) -> None:
+    """Adds such columns to `group`, or to `dependent` where equal values can have different texts: as group keys of a
+    state they would lose their digits."""
+    tables = [p for tree in trees for p in tree_items(tree)]
     passages = (strip_parentheses(cursor.tokens, *passage) for passage in clauses.group)
     grouped = {column for passage in passages if (column := _column(cursor, tables, *passage)) is not None}
     found: dict[tuple[int, int], Range] = {}
@@ -33,13 +36,13 @@ def add_dependent(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, ...], agg
         if _decides(tables[number], {attnum for n, attnum in grouped if n == number}):
             found.setdefault(column, passage)
     if any(_has_digits(tables[number], attnum) for number, attnum in found):
-        clauses.decided = list(found.values())
+        clauses.dependent = list(found.values())
     else:
         clauses.group = [*clauses.group, *found.values()]
 
 
 def _references(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> Iterator[Range]:
-    """Names outside of aggregates. Those of a subquery, too: it may name columns of this query."""
+    """Names outside of aggregates, also those of subqueries, which may name columns of this query."""
     passages = [(start, stop) for _, start, stop in clauses.items]
     passages += [p for p in (clauses.having, clauses.order, clauses.on, clauses.window) if p is not None]
     for start, stop in passages:
@@ -60,7 +63,7 @@ def _references(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> Itera
 
 
 def _column(cursor: Cursor, tables: list[FromItem], start: int, stop: int) -> tuple[int, int] | None:
-    """The number of the item of FROM, and of its column, that a name means; None where it is none of a table."""
+    """The number of the FROM item, and of its column, that a name means; None where it is not a table's column."""
     written = [identifier(cursor.text(i, i + 1)) for i in range(start, stop, 2)]
     if len(written) > 2 or stop - start != 2 * len(written) - 1 or not cursor.tokens[stop - 1].is_name:
         return None

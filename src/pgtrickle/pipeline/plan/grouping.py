@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pgtrickle.errors import NotDifferentiableError
 from pgtrickle.pipeline.plan.nodes import Aggregate, AggregateCall, CallPlace, Input, KeyPlace, Output
-from pgtrickle.pipeline.text.tokens import Cursor, keys, strip_parentheses
+from pgtrickle.pipeline.text.tokens import Cursor, strip_parentheses, token_keys
 
 if TYPE_CHECKING:
     from pgtrickle.pipeline.plan.clauses import Clauses
@@ -85,7 +85,7 @@ class _Reader:
         first = self.cursor.tokens[start].key if start < stop else "("
         if start == stop or first in ("GROUPING SETS", "CUBE", "ROLLUP", "GROUPING"):
             raise NotDifferentiableError("GROUPING SETS, CUBE and ROLLUP are not maintained from changes yet")
-        tokens = keys(self.cursor.tokens, start, stop)
+        tokens = token_keys(self.cursor.tokens, start, stop)
         if tokens in self.key_tokens:
             return self.key_tokens.index(tokens)
         self.keys.append(self.cursor.text(start, stop))
@@ -138,7 +138,7 @@ class _Reader:
             return None
         for number, wanted in enumerate(self.key_tokens):
             end = index + len(wanted)
-            if end > stop or keys(self.cursor.tokens, index, end) != wanted:
+            if end > stop or token_keys(self.cursor.tokens, index, end) != wanted:
                 continue
             if end < stop and self.cursor.tokens[end].key in (".", "(") and self.cursor.tokens[end - 1].is_name:
                 continue

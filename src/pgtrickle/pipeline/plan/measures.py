@@ -1,7 +1,13 @@
-"""How each aggregate call of a query is maintained: what the leaf sends, what Spark folds, what the state keeps.
+"""Measures: how each aggregate call of a query is maintained, from delta rows and the state of a group.
 
-Invertible aggregates add weighted values. MIN and MAX keep the extreme and are read again for a group whose extreme was
-deleted. Everything else (float sums, DISTINCT, text ordered by a collation) is read again for each touched group.
+    invertible (count, sum, avg):  state' = state + sum of weight * value
+    min, max:                      state' = least(state, inserted values), recomputed when the extreme was deleted
+    all others:                    recomputed for each affected group (float sums, DISTINCT, text under a collation)
+
+    in:  avg(x)
+    out: state columns m0_n = count(x), m0_s = sum(x); value = m0_s / m0_n
+
+Calls with the same argument share a measure.
 """
 
 from __future__ import annotations
@@ -14,22 +20,22 @@ from pgtrickle.pipeline.codec import INT2, INT4, INTEGERS, NUMERIC, SqlType, exa
 from pgtrickle.pipeline.plan.nodes import Aggregate, AggregateCall, CallPlace
 from pgtrickle.pipeline.plan.scales import Scales, scales_of
 
-MOST_SCALES = 4  # of one sum: each but the least has a count in the state
+MOST_SCALES = 4  # of one sum: each scale but the smallest has a count in the state
 
 
-FOLDED = frozenset({"count", "sum", "avg", "min", "max"})  # all others are read again
+FOLDED = frozenset({"count", "sum", "avg", "min", "max"})  # all others are recomputed
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One folded quantity.
+    """One maintained quantity of a group.
 
-    kind add: `value` is a number (NULL when the row has none); Spark sums it with its sign and counts its weights.
+    kind add: `value` is a number (NULL when the row has none); Spark adds it with its sign and counts its weights.
     kind least, greatest: `order` is a number that orders the values, `value` their text.
-    kind reread: nothing travels. `state` are (suffix, type) of state columns: n, s (sum), v (value).
-    `slot` is the position among the measures that travel in the same way. `at_least`: it only counts, and of the values
-    only those that show so many digits after the point. `number` is what an added `value` is the text of, `scale` the
-    number of digits that its sum has after the point, None where that shows nowhere.
+    kind reread: recomputed; delta rows have no column for it. `state`: (suffix, type) of the state columns n (count),
+    s (sum), v (value). `slot`: the position among the measures with columns of the same kind. `min_scale`: counts the
+    values with at least so many digits after the point. `number`: the expression of which `value` is the text.
+    `scale`: the digits of the sum after the point, None where they are not visible.
     """
 
     index: int
@@ -40,7 +46,7 @@ class Measure:
     scale: int | None
     state: tuple[tuple[str, str], ...]
     call: AggregateCall
-    at_least: int | None = None
+    min_scale: int | None = None
     number: str | None = None
     base: int = 0  # the type of the value in the state, looked through domains; 0: a number
 
@@ -56,11 +62,10 @@ class Measures:
     values: tuple[str, ...]
 
 
-def argument(call: AggregateCall) -> str | None:
+def filtered_argument(call: AggregateCall) -> str | None:
     """The argument with FILTER folded in.
 
-    A row that fails the filter contributes NULL, which every folded aggregate skips; the others are read again, and
-    nothing of theirs travels.
+    A row that fails the filter contributes NULL, which every maintained aggregate skips; the others are recomputed.
     """
     if call.function not in FOLDED:
         return None
@@ -74,8 +79,8 @@ _SHOWS_SCALE = re.compile(
 )
 
 
-def shows_scale(text: str) -> bool:
-    """Whether the text around a number does more than compare, add or multiply: divides, calls, casts to a text."""
+def exposes_scale(text: str) -> bool:
+    """Whether the text around a number does more than compare, add or multiply it, so that its scale is visible."""
     return bool(_SHOWS_SCALE.search(text))
 
 
@@ -85,7 +90,7 @@ def plan_measures(
     result_types: Sequence[SqlType],
     column: Callable[[int], str],
 ) -> Measures:
-    """`column(i)` names the leaf column that holds call i's argument."""
+    """`column(i)` is the name of the column with the argument of call i."""
     builder = _Builder(aggregate, argument_types, result_types, column)
     values = tuple(builder.value(i) for i in range(len(aggregate.calls)))
     return Measures(tuple(builder.measures), values)
@@ -160,21 +165,18 @@ class _Builder:
         return f"(CASE WHEN {count} > 0 THEN {total} END)"
 
     def _largest_scale(self, i: int, scales: Scales) -> str:
-        """The digits of a sum are those of the value that has most. How many values have so many is kept, each by each:
-        the last of them may go."""
+        """The scale of a sum is the largest scale of its values. The state counts the values of each scale, because the
+        last of them may be deleted."""
         least, *others = sorted(scales)
         cases = ""
         for scale in reversed(others):
             is_one = f"pg_catalog.scale({self.column(i)}) >= {scale}"
-            measure = self._count(i, f"scale {scale}", is_one, at_least=scale)
+            measure = self._count(i, f"scale {scale}", is_one, min_scale=scale)
             cases += f' WHEN s."{measure.name("n")}" > 0 THEN {scale}'
         return f"CASE{cases} ELSE {least} END"
 
     def _only_compared(self, i: int) -> bool:
-        """Whether a sum of unknown scale stands only where its scale cannot show.
-
-        Alone in a column, or compared in HAVING.
-        """
+        """Whether the scale of a sum is not visible: the sum is a column by itself, or is compared in HAVING."""
         if self.aggregate.layers:
             return False
         place = CallPlace(i)
@@ -182,7 +184,7 @@ class _Builder:
             return False
         having = self.aggregate.having or ()
         text = " ".join(p for p in having if isinstance(p, str))
-        return place not in having or not shows_scale(text)
+        return place not in having or not exposes_scale(text)
 
     def _reread(self, i: int) -> str:
         state = (("v", self.result_types[i].declared),)
@@ -190,10 +192,10 @@ class _Builder:
         measure = self._measure(i, self.aggregate.calls[i].sql, "reread", state=state, base=base)
         return f's."{measure.name("v")}"'
 
-    def _count(self, i: int, what: str, is_one: str, at_least: int | None = None) -> Measure:
-        """Of the rows for which the condition holds: a zero for each, which adds nothing."""
+    def _count(self, i: int, what: str, is_one: str, min_scale: int | None = None) -> Measure:
+        """Counts the rows for which a condition holds: each sends a zero, which does not change a sum."""
         value, number = f"CASE WHEN {is_one} THEN '0' END", f"CASE WHEN {is_one} THEN 0 END"
-        return self._measure(i, what, "add", value=value, number=number, state=(("n", "bigint"),), at_least=at_least)
+        return self._measure(i, what, "add", value=value, number=number, state=(("n", "bigint"),), min_scale=min_scale)
 
     def _measure(
         self,
@@ -206,17 +208,17 @@ class _Builder:
         number: str | None = None,
         order: str | None = None,
         scale: int | None = 0,
-        at_least: int | None = None,
+        min_scale: int | None = None,
         base: int = 0,
     ) -> Measure:
-        """A new measure, or the one that another call already has: sum(x) and avg(x) share theirs."""
+        """A new measure, or that of another call: sum(x) and avg(x) share one."""
         call = self.aggregate.calls[i]
-        key = (what, argument(call))
+        key = (what, filtered_argument(call))
         if key not in self.shared:
             travels = "least", "greatest"
             slot = sum(m.kind == kind or (m.kind in travels and kind in travels) for m in self.measures)
             self.shared[key] = Measure(
-                len(self.measures), kind, slot, value, order, scale, state, call, at_least, number, base
+                len(self.measures), kind, slot, value, order, scale, state, call, min_scale, number, base
             )
             self.measures.append(self.shared[key])
         return self.shared[key]

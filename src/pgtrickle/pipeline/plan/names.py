@@ -1,4 +1,4 @@
-"""Which names a text uses: what an expression takes from where, and what a subquery takes from around it."""
+"""Which names a text uses: the FROM items that an expression reads, and the outer columns that a subquery reads."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from pgtrickle.pipeline.plan.nodes import (
     Scan,
     Select,
     SetOperation,
-    Sub,
+    Subquery,
     Text,
     UnionAll,
     Values,
+    block_texts,
     children,
-    names,
-    parts,
-    subs,
-    texts,
+    column_names,
+    from_items,
+    subqueries,
 )
-from pgtrickle.pipeline.plan.using import merged
+from pgtrickle.pipeline.plan.using import merged_columns
 from pgtrickle.pipeline.text.tokens import Cursor, Token, identifier, strip_parentheses, tokenize
 
 _PLACE = "__pgt_sub_"
@@ -38,7 +38,7 @@ _PLACE = "__pgt_sub_"
 
 @lru_cache(maxsize=4096)
 def aliases(sql: str) -> frozenset[str]:
-    """The names before a dot: aliases of items of FROM (schemas of functions and types are left out)."""
+    """The names before a dot: aliases of FROM items, without the schemas of functions and types."""
     tokens = tokenize(sql)
     found = set()
     for index, token in enumerate(tokens[:-2]):
@@ -53,18 +53,18 @@ def aliases(sql: str) -> frozenset[str]:
 
 
 def qualified(node: Block, sql: str) -> str | None:
-    """What is compared with rows of a subquery, as it can stand inside, where a bare name may mean another column.
+    """An expression over a block with qualified names, so that it means the same inside a subquery of the block.
 
-    The columns of a single item of FROM are printed without its alias, and so are those that USING has merged. None
-    where it is not known whose a name is, as of a function.
+    PostgreSQL prints the columns of a single FROM item without its alias, and those that USING merges. None where the
+    item of a name is not known, as for a function.
     """
     tokens = tokenize(sql)
     is_plain = all(t.is_name or t.key in ".,()" for t in tokens) and not _calls(tokens)
-    items, both = parts(node), merged(node.trees, compared=is_plain)
-    sql = replaced(sql, lambda name: both.get(identifier(name))) if both else sql
+    items, both = from_items(node), merged_columns(node.trees, compared=is_plain)
+    sql = replace_bare_names(sql, lambda name: both.get(identifier(name))) if both else sql
     if len(items) == 1 and items[0].node is not None:
-        alias, columns = items[0].alias, frozenset(names(items[0].node))
-        sql = replaced(sql, lambda name: f"{alias}.{name}" if identifier(name) in columns else None)
+        alias, columns = items[0].alias, frozenset(column_names(items[0].node))
+        sql = replace_bare_names(sql, lambda name: f"{alias}.{name}" if identifier(name) in columns else None)
     return None if _bare(sql, tokenize(sql)) else sql
 
 
@@ -73,12 +73,12 @@ def _calls(tokens: tuple[Token, ...]) -> bool:
 
 
 def has_bare_names(sql: str) -> bool:
-    """Whether a text of a subquery names columns without an alias: not one's own, nor known to be from around it."""
+    """Whether a text names columns without an alias, so that their FROM items are not known."""
     return bool(_bare(sql, tokenize(sql)))
 
 
-def replaced(sql: str, other: Callable[[str], str | None]) -> str:
-    """The text with other words for bare names, as they are written, where there are any."""
+def replace_bare_names(sql: str, other: Callable[[str], str | None]) -> str:
+    """The text with bare names replaced; `other` returns the replacement of a name as written, or None."""
     found, begin = "", 0
     for token in _bare(sql, tokenize(sql)):
         words = other(sql[token.start : token.end])
@@ -89,8 +89,8 @@ def replaced(sql: str, other: Callable[[str], str | None]) -> str:
 
 
 def _bare(sql: str, tokens: tuple[Token, ...]) -> list[Token]:
-    """The names that stand for columns without an alias. PostgreSQL prints keywords in capitals, but for the words of
-    types, the fields of EXTRACT and what is true or false; `day` and `zone` may be columns. Windows have names, too."""
+    """The names of columns without an alias. PostgreSQL prints keywords in capitals, except the words of types, the
+    fields of EXTRACT, true and false; `day` and `zone` may be columns. Windows have names, too."""
     found = []
     is_type = False
     for index, token in enumerate(tokens):
@@ -109,20 +109,20 @@ def _bare(sql: str, tokens: tuple[Token, ...]) -> list[Token]:
 _OF_TYPES = frozenset({".", "(", ")", "VARYING", "PRECISION", "WITH", "WITHOUT", "TIME", "ZONE"})
 
 
-def aliases_of(text: Text) -> frozenset[str]:
-    """The same for a text with subqueries, of which only what they take from around them counts."""
+def aliases_in_text(text: Text) -> frozenset[str]:
+    """The aliases that a text with subqueries uses; of subqueries only the outer aliases count."""
     found: set[str] = set()
     for part in text:
-        found |= free(part.node) if isinstance(part, Sub) else aliases(part)
+        found |= outer_aliases(part.node) if isinstance(part, Subquery) else aliases(part)
     return frozenset(found)
 
 
-def own(part: FromItem) -> str:
+def alias_of(part: FromItem) -> str:
     return identifier(part.alias)
 
 
-def free(node: Plan) -> frozenset[str]:
-    """The aliases that a plan takes from the query around it."""
+def outer_aliases(node: Plan) -> frozenset[str]:
+    """The aliases of the outer query that a plan uses; not empty for a correlated subquery."""
     match node:
         case Scan() | Aggregate():
             return frozenset()
@@ -133,19 +133,19 @@ def free(node: Plan) -> frozenset[str]:
         case Select():
             return frozenset(_of_select(node))
         case UnionAll() | Concat() | Distinct() | SetOperation() | Recursive():
-            return frozenset().union(*(free(c) for c in children(node)))
+            return frozenset().union(*(outer_aliases(c) for c in children(node)))
         case _:
             assert_never(node)
 
 
 def _free_of_block(node: Block) -> frozenset[str]:
     used: set[str] = set()
-    for text in (*texts(node), *(p.call for p in parts(node))):
-        used |= aliases_of(text)
-    for part in parts(node):
+    for text in (*block_texts(node), *(p.call for p in from_items(node))):
+        used |= aliases_in_text(text)
+    for part in from_items(node):
         if part.node is not None:
-            used |= free(part.node)
-    return frozenset(used - {own(p) for p in parts(node)})
+            used |= outer_aliases(part.node)
+    return frozenset(used - {alias_of(p) for p in from_items(node)})
 
 
 def _of_select(node: Select) -> set[str]:
@@ -156,17 +156,17 @@ def _of_select(node: Select) -> set[str]:
         for piece in node.source.parts:
             used |= aliases(piece) if isinstance(piece, str) else set()
         for member in node.source.members:
-            used |= free(member.node)
+            used |= outer_aliases(member.node)
         used -= {identifier(m.alias) for m in node.source.members}
     return used
 
 
 def conjuncts(text: Text) -> list[Text]:
-    """The conditions that AND joins. PostgreSQL prints BETWEEN as two comparisons, so every AND is one."""
-    holders = list(subs(text))
+    """The conjuncts of a condition. PostgreSQL prints BETWEEN as two comparisons, so each AND is a conjunction."""
+    holders = list(subqueries(text))
     sql, number = "", 0
     for piece in text:
-        if isinstance(piece, Sub):
+        if isinstance(piece, Subquery):
             sql += f" {_PLACE}{number} "
             number += 1
         else:
@@ -181,8 +181,8 @@ def _split(sql: str) -> tuple[str, ...]:
     return tuple(cursor.text(a, b) for a, b in cursor.split(start, stop, "AND"))
 
 
-def _filled(sql: str, holders: list[Sub]) -> Text:
-    found: list[str | Sub] = []
+def _filled(sql: str, holders: list[Subquery]) -> Text:
+    found: list[str | Subquery] = []
     while _PLACE in sql:
         before, _, rest = sql.partition(_PLACE)
         digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
@@ -191,19 +191,24 @@ def _filled(sql: str, holders: list[Sub]) -> Text:
     return (*found, sql)
 
 
-def below(node: Node) -> tuple[FromItem, ...]:
-    """The parts of FROM of a query and of the subqueries in its expressions: what can be read in another state."""
+def nested_from_items(node: Node) -> tuple[FromItem, ...]:
+    """The FROM items of a query and of the subqueries in its expressions: what a View can read in another state."""
     match node:
         case Scan() | Select() | Values():
             return ()
         case Block():
-            own_parts = parts(node)
+            own_parts = from_items(node)
             inner = tuple(
-                p for text in (*texts(node), *(p.call for p in own_parts)) for s in subs(text) for p in below(s.node)
+                p
+                for text in (*block_texts(node), *(p.call for p in own_parts))
+                for s in subqueries(text)
+                for p in nested_from_items(s.node)
             )
-            lateral = tuple(q for p in own_parts if p.is_lateral and p.node is not None for q in below(p.node))
+            lateral = tuple(
+                q for p in own_parts if p.is_lateral and p.node is not None for q in nested_from_items(p.node)
+            )
             return (*own_parts, *lateral, *inner)
         case UnionAll() | Concat() | Distinct() | SetOperation() | Recursive():
-            return tuple(p for c in children(node) for p in below(c))
+            return tuple(p for c in children(node) for p in nested_from_items(c))
         case _:
             assert_never(node)

@@ -130,7 +130,7 @@ class Input:
         """What the input yields when these expressions are selected from it."""
         if isinstance(self.source, tuple):
             return Block(tuple(OutputColumn(i.name, (i.sql,)) for i in items), self.source, self.where)
-        return Select(items, self.source, plain(self.where) if self.where else None)
+        return Select(items, self.source, plain_sql(self.where) if self.where else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Sub:
+class Subquery:
     """A subquery in an expression.
 
     `kind`: exists, in, any, all, array or scalar. `test`: what stands left of IN, where that is plain text.
@@ -171,7 +171,7 @@ class Sub:
     test: str | None = None
 
 
-Text = tuple[str | Sub, ...]  # SQL text with places for subqueries
+Text = tuple[str | Subquery, ...]  # SQL text with places for subqueries
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,22 +277,22 @@ class Concat:
 class SetOperation:
     """INTERSECT or EXCEPT, with or without ALL."""
 
-    word: str
+    operator: str
     left: Node
     right: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Recursive:
-    """WITH RECURSIVE name(names) AS (first UNION [ALL] step) SELECT names AS shown FROM name.
+    """WITH RECURSIVE name(names) AS (first UNION [ALL] step) SELECT names AS output_names FROM name.
 
     `step` names itself in a part that is a call.
     """
 
     name: str
     names: tuple[str, ...]
-    shown: tuple[str, ...]
-    word: str
+    output_names: tuple[str, ...]
+    operator: str
     first: Node
     step: Node
 
@@ -323,9 +323,9 @@ def children(node: Plan) -> tuple[Node, ...]:
             return tuple(m.node for m in node.source.members) if node.source is not None else ()
         case Block():
             found: list[Node] = []
-            for part in parts(node):
-                found += [part.node] if part.node is not None else [s.node for s in subs(part.call)]
-            return (*found, *(s.node for text in texts(node) for s in subs(text)))
+            for part in from_items(node):
+                found += [part.node] if part.node is not None else [s.node for s in subqueries(part.call)]
+            return (*found, *(s.node for text in block_texts(node) for s in subqueries(text)))
         case Distinct():
             return (node.node,)
         case SetOperation():
@@ -336,17 +336,17 @@ def children(node: Plan) -> tuple[Node, ...]:
             assert_never(node)
 
 
-def parts(node: Block) -> tuple[FromItem, ...]:
+def from_items(node: Block) -> tuple[FromItem, ...]:
     """The items of FROM, left to right."""
-    return tuple(p for tree in node.trees for p in leaves(tree))
+    return tuple(p for tree in node.trees for p in tree_items(tree))
 
 
-def leaves(tree: Tree) -> tuple[FromItem, ...]:
+def tree_items(tree: Tree) -> tuple[FromItem, ...]:
     match tree:
         case FromItem():
             return (tree,)
         case Join():
-            return (*leaves(tree.left), *leaves(tree.right))
+            return (*tree_items(tree.left), *tree_items(tree.right))
         case _:
             assert_never(tree)
 
@@ -361,41 +361,41 @@ def joins(tree: Tree) -> tuple[Join, ...]:
             assert_never(tree)
 
 
-def texts(node: Block) -> tuple[Text, ...]:
+def block_texts(node: Block) -> tuple[Text, ...]:
     """Every text of a block that may hold subqueries, but for functions in FROM."""
     conditions = [j.on for tree in node.trees for j in joins(tree) if j.on is not None]
     single = [t for t in (node.where, node.distinct_on) if t is not None]
     return (*(c.text for c in node.columns), *conditions, *single, node.tail)
 
 
-def plain(text: Text) -> str:
+def plain_sql(text: Text) -> str:
     """A text that has no subqueries."""
-    if subs(text):
+    if subqueries(text):
         raise ValueError("the text holds a subquery")
     return "".join(p for p in text if isinstance(p, str))
 
 
-def subs(text: Text) -> tuple[Sub, ...]:
-    return tuple(p for p in text if isinstance(p, Sub))
+def subqueries(text: Text) -> tuple[Subquery, ...]:
+    return tuple(p for p in text if isinstance(p, Subquery))
 
 
-def names(node: Node) -> tuple[str, ...]:
+def column_names(node: Node) -> tuple[str, ...]:
     """The names of a plan's output columns."""
     match node:
         case Scan():
             return tuple(name for _, name in node.exposes)
         case UnionAll() | Concat():
-            return names(node.branches[0])
+            return column_names(node.branches[0])
         case Select():
             return tuple(i.name for i in node.items)
         case Block():
             return tuple(c.name for c in node.columns)
         case Distinct():
-            return names(node.node)
+            return column_names(node.node)
         case SetOperation():
-            return names(node.left)
+            return column_names(node.left)
         case Recursive():
-            return node.shown
+            return node.output_names
         case Values():
             return node.names
         case _:

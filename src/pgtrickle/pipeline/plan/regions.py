@@ -1,8 +1,14 @@
-"""What belongs together in a SELECT that is not row by row: groups, partitions of windows, DISTINCT ON, LIMIT.
+"""Regions of a SELECT that is not computed row by row: groups, window partitions, DISTINCT ON, LIMIT.
 
-When a row of FROM changes, the output of its region may change and no other. Two questions are answered here from the
-text: which expressions tell a region, and whether the same rows always give the same answer, or an order with ties lets
-PostgreSQL choose.
+The output of a region depends only on the rows of FROM in the region, so a changed row affects its region and no other:
+
+    dQ = Q'(affected regions) - Q(affected regions)
+
+    in:  SELECT g, h, rank() OVER (PARTITION BY g, h), sum(x) OVER (PARTITION BY g) FROM t
+    out: region key (g), the intersection of all PARTITION BY lists
+
+This module answers two questions from the text: which expressions are the region key, and whether the query is
+deterministic, or an ORDER BY with ties lets PostgreSQL choose between rows.
 """
 
 from __future__ import annotations
@@ -11,14 +17,14 @@ from collections.abc import Iterable, Set
 
 from pgtrickle.pipeline.plan.clauses import Clauses, Range, WindowCall
 from pgtrickle.pipeline.plan.grouping import EXPRESSION_WORDS, aggregate_at
-from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, leaves, scans
+from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, scans, tree_items
 from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses
 
 TIES_OF_LIMIT = "LIMIT whose ORDER BY does not decide between all rows"
 _FLOAT_SUM = "a sum of floats, which depends on the order of its rows"
 _TIES_OF_ON = "DISTINCT ON whose ORDER BY does not decide between all rows"
 _TIES_OF_WINDOW = "a window function that numbers or picks rows whose ORDER BY does not decide between all of them"
-# Window functions whose result is the same for rows that the window's order does not tell apart.
+# Window functions whose result is the same for all peers (rows that are equal in the window's order).
 _PEERS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 # Aggregates whose result does not depend on the order in which rows arrive, and those for which that holds but for
 # floats, whose sums do not commute.
@@ -41,7 +47,7 @@ def is_call(cursor: Cursor, index: int, names: Set[str]) -> bool:
     return aggregate_at(cursor, index, names)
 
 
-def windows(cursor: Cursor, clauses: Clauses) -> list[WindowCall]:
+def window_calls(cursor: Cursor, clauses: Clauses) -> list[WindowCall]:
     named: dict[str, Range] = {}
     if clauses.window is not None:
         for start, stop in cursor.split(*clauses.window, ","):
@@ -113,8 +119,12 @@ def _call_start(cursor: Cursor, over: int) -> int:
     return 0
 
 
-def keys(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> list[Range]:
-    """The expressions over FROM that tell the region of a row; none when everything belongs together."""
+def region_keys(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> list[Range]:
+    """The region key: expressions over FROM. Empty when all rows are one region.
+
+    GROUP BY: its expressions. Windows and DISTINCT ON: the expressions that all PARTITION BY and ON lists share.
+    LIMIT: none.
+    """
     if clauses.limit is not None:
         return []
     sets: list[list[Range]] = [list(w.partition) for w in clauses.windows]
@@ -135,11 +145,11 @@ def keys(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> list[Range]:
 
 
 def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], trees: tuple[Tree, ...]) -> str | None:
-    """Why the same rows may give two answers; None when they cannot."""
+    """Why the query is not deterministic; None when it is."""
     order = cursor.split(*clauses.order, ",") if clauses.order is not None else []
     on = cursor.split(*clauses.on, ",") if clauses.on is not None else []
     # With ties the last rows are determined; those that OFFSET skips are not.
-    is_cut = clauses.limit is not None and not shows_ties(cursor, *clauses.limit)
+    is_cut = clauses.limit is not None and not keeps_ties(cursor, *clauses.limit)
     if is_cut and not _decides(cursor, order, clauses, trees):
         return TIES_OF_LIMIT
     if clauses.on is not None and not _decides(cursor, [*order, *on], clauses, trees):
@@ -158,14 +168,14 @@ def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], trees: 
     return _unordered_aggregate(cursor, clauses, aggregates, has_floats=has_floats)
 
 
-def shows_ties(cursor: Cursor, start: int, stop: int) -> bool:
-    """Whether LIMIT divides no tie."""
+def keeps_ties(cursor: Cursor, start: int, stop: int) -> bool:
+    """Whether LIMIT returns all rows of the last tie (WITH TIES)."""
     return cursor.tokens[stop - 1].key == "TIES" and cursor.tokens[start].key != "OFFSET"
 
 
 def _has_floats(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, ...]) -> bool:
-    """Whether a float may be among what is selected: a column that is one, or a word that makes one."""
-    below = [s for tree in trees for p in leaves(tree) if p.node is not None for s in scans(p.node)]
+    """Whether a selected expression may be a float: it has a float column, or a word that makes one."""
+    below = [s for tree in trees for p in tree_items(tree) if p.node is not None for s in scans(p.node)]
     exposed = (c for s in below for c in s.relation.columns if c.attnum in {a for a, _ in s.exposes})
     if any(c.typid in _FLOATS for c in exposed):
         return True
@@ -223,9 +233,9 @@ def _order_matters(cursor: Cursor, index: int, *, has_floats: bool) -> str | Non
 
 
 def _decides(cursor: Cursor, order: Iterable[Range], clauses: Clauses, trees: tuple[Tree, ...]) -> bool:
-    """Whether rows that this order does not tell apart are alike in all that is selected, or cannot be two."""
+    """Whether an order is total: peers are equal in all selected columns, or the order has a unique key."""
     ordered = {_tokens(cursor, cursor.without_direction(r)) for r in order}
-    # A key tells rows apart, and groups that are made by it, but not the sets of GROUPING SETS.
+    # A key is unique for rows and for groups by it, but not for the sets of GROUPING SETS.
     has_sets = any(
         cursor.tokens[i].key in ("GROUPING SETS", "CUBE", "ROLLUP") for r in clauses.group for i in range(*r)
     )
@@ -233,7 +243,7 @@ def _decides(cursor: Cursor, order: Iterable[Range], clauses: Clauses, trees: tu
 
 
 def _has_all_keys(ordered: set[tuple[str, ...]], trees: tuple[Tree, ...]) -> bool:
-    found: list[FromItem] = [p for tree in trees for p in leaves(tree)]
+    found: list[FromItem] = [p for tree in trees for p in tree_items(tree)]
     if not found:
         return False
     for part in found:
@@ -266,7 +276,7 @@ def _name(key: str) -> str:
 
 
 def _has_all_columns(cursor: Cursor, ordered: set[tuple[str, ...]], clauses: Clauses) -> bool:
-    """Every selected expression is ordered by, or made of columns that are. Windows decide for themselves."""
+    """Whether each selected expression is in the order, or made of columns that are. Windows are checked separately."""
     columns = {c for c in ordered if _columns_in(c) == [c]}
     for _, start, stop in clauses.items:
         tokens = _tokens(cursor, (start, stop))

@@ -30,8 +30,8 @@ from pgtrickle.pipeline.plan.nodes import (
     Tree,
     UnionAll,
     Values,
-    leaves,
-    subs,
+    subqueries,
+    tree_items,
 )
 from pgtrickle.pipeline.text.tokens import identifier
 
@@ -118,7 +118,7 @@ def _column_scales(column: exp.Column, source: Source) -> Scales | None:
 def _members(source: Source) -> list[tuple[str, Node | None]]:
     if isinstance(source, From):
         return [(m.alias, m.node) for m in source.members]
-    return [(p.alias, p.node) for tree in source or () for p in leaves(tree)]
+    return [(p.alias, p.node) for tree in source or () for p in tree_items(tree)]
 
 
 def _identifier(node: exp.Expr) -> str:
@@ -135,7 +135,7 @@ def output_scales(node: Node, name: str) -> Scales | None:
             return scales_of(item.sql, node.source) if item is not None else None
         case Block():
             output = next((c for c in node.columns if c.name == name), None)
-            if output is None or subs(output.text):
+            if output is None or subqueries(output.text):
                 return None
             return scales_of("".join(str(p) for p in output.text), node.trees)
         case UnionAll() | Concat() | Distinct() | SetOperation() | Recursive() | Values():

@@ -1,4 +1,4 @@
-"""Small rewritings of plans: the simplest node for a shape, unions, other names."""
+"""Small rewrites of plans: the simplest node for a query, unions, other column names."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ from pgtrickle.pipeline.plan.nodes import (
     Tree,
     UnionAll,
     Values,
-    names,
-    parts,
-    plain,
-    subs,
+    column_names,
+    from_items,
+    plain_sql,
+    subqueries,
 )
 
 
-def simplest(block: Block) -> Select | Block:
-    """A block that is linear in all it reads, as a Select."""
-    if block.region is not None or any(subs(c.text) for c in block.columns):
+def simplify(block: Block) -> Select | Block:
+    """A block as a Select where it is linear in all its inputs."""
+    if block.region is not None or any(subqueries(c.text) for c in block.columns):
         return block
     source = input_of(block.trees, block.where)
     if isinstance(source.source, tuple):
         return block
-    items = tuple(Item(c.name, plain(c.text)) for c in block.columns)
-    return Select(items, source.source, plain(block.where) if block.where is not None else None)
+    items = tuple(Item(c.name, plain_sql(c.text)) for c in block.columns)
+    return Select(items, source.source, plain_sql(block.where) if block.where is not None else None)
 
 
 def input_of(trees: tuple[Tree, ...], where: Text | None) -> Input:
-    """FROM and WHERE in their linear form where they have one."""
-    if where is not None and subs(where):
+    """FROM and WHERE as a linear input where they are linear."""
+    if where is not None and subqueries(where):
         return Input(trees, where)
     if not trees:
         return Input(None, where)
@@ -77,7 +77,7 @@ def _flatten(tree: Tree, found: list[str | int], members: list[Member]) -> bool:
 
 
 def _flatten_join(tree: Join, found: list[str | int], members: list[Member]) -> bool:
-    if tree.kind not in ("JOIN", "CROSS JOIN") or (tree.on is not None and subs(tree.on)):
+    if tree.kind not in ("JOIN", "CROSS JOIN") or (tree.on is not None and subqueries(tree.on)):
         return False
     found.append("(")
     if not _flatten(tree.left, found, members):
@@ -86,14 +86,14 @@ def _flatten_join(tree: Join, found: list[str | int], members: list[Member]) -> 
     if not _flatten(tree.right, found, members):
         return False
     if tree.on is not None:
-        found.append(f" ON {plain(tree.on)}")
+        found.append(f" ON {plain_sql(tree.on)}")
     if tree.using is not None:
         found.append(f" USING {tree.using}")
     found.append(")")
     return True
 
 
-def united(left: Node, right: Node) -> Node:
+def union_all(left: Node, right: Node) -> Node:
     """UNION ALL, which is linear when both sides are."""
     if isinstance(left, Select | UnionAll) and isinstance(right, Select | UnionAll):
         first = left.branches if isinstance(left, UnionAll) else (left,)
@@ -102,24 +102,24 @@ def united(left: Node, right: Node) -> Node:
     return Concat((*first_all, right))
 
 
-def renamed(plan: Plan, wanted: tuple[str, ...]) -> Plan:
+def with_column_names(plan: Plan, wanted: tuple[str, ...]) -> Plan:
     """The same plan with these output names (a view's or a CTE's own column names win over those of its query)."""
     match plan:
         case UnionAll() | Concat():
-            first = renamed(plan.branches[0], wanted)
+            first = with_column_names(plan.branches[0], wanted)
             return replace(plan, branches=(first, *plan.branches[1:]))  # type: ignore[arg-type]
         case Select():
             return replace(plan, items=tuple(replace(i, name=n) for i, n in zip(plan.items, wanted, strict=True)))
         case Block():
             return replace(plan, columns=tuple(replace(c, name=n) for c, n in zip(plan.columns, wanted, strict=True)))
         case Distinct():
-            return Distinct(_node(renamed(plan.node, wanted)))
+            return Distinct(_node(with_column_names(plan.node, wanted)))
         case SetOperation():
-            return replace(plan, left=_node(renamed(plan.left, wanted)))
+            return replace(plan, left=_node(with_column_names(plan.left, wanted)))
         case Values():
             return replace(plan, names=wanted)
         case Recursive():
-            return replace(plan, shown=wanted)
+            return replace(plan, output_names=wanted)
         case Scan():
             raise TypeError("a table is renamed where it is read")
         case Aggregate():
@@ -136,26 +136,26 @@ def _renamed_aggregate(plan: Aggregate, wanted: tuple[str, ...]) -> Aggregate:
     return replace(plan, outputs=tuple(replace(o, name=n) for o, n in zip(plan.outputs, wanted, strict=True)))
 
 
-def positional(node: Node) -> Node:
+def with_positional_names(node: Node) -> Node:
     """The same plan with its columns named c0, c1, ..."""
-    return _node(renamed(node, tuple(f"c{i}" for i in range(len(names(node))))))
+    return _node(with_column_names(node, tuple(f"c{i}" for i in range(len(column_names(node))))))
 
 
-def lifted(plan: Node, core: Block, new: Block, column: str | None = None) -> Node:
-    """The plan over a new core. `column`: one that only the new core has, which every block above it now shows last."""
+def replace_core(plan: Node, core: Block, new: Block, column: str | None = None) -> Node:
+    """The plan over a new core. `column`: a column that only the new core has; every block above outputs it last."""
     if plan is core:
         return new
     assert isinstance(plan, Block)  # a Select has no core below it
-    (part,) = parts(plan)
+    (part,) = from_items(plan)
     assert part.node is not None
-    below = replace(part, node=lifted(part.node, core, new, column))
+    below = replace(part, node=replace_core(part.node, core, new, column))
     extra = (OutputColumn(column, (f"{part.alias}.{quote_ident(column)}",)),) if column is not None else ()
     return replace(plan, columns=(*plan.columns, *extra), trees=(below,))
 
 
 def output_names(plan: Plan) -> tuple[str, ...]:
     if not isinstance(plan, Aggregate):
-        return names(plan)
+        return column_names(plan)
     return tuple(i.name for i in plan.layers[-1].items) if plan.layers else tuple(o.name for o in plan.outputs)
 
 

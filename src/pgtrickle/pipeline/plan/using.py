@@ -1,6 +1,9 @@
-"""Columns that USING merges, and what they are by the columns of single items.
+"""Columns that USING merges, as expressions over the columns of single FROM items.
 
-COALESCE of both sides, the one that the join preserves first, is the same value of the same type.
+    in:  k in (a FULL JOIN b USING (k))
+    out: COALESCE(a.k, b.k)
+
+COALESCE of both sides, the preserved side first, has the value and the type of the merged column.
 """
 
 from __future__ import annotations
@@ -10,23 +13,23 @@ from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.pipeline.codec import INTEGERS
-from pgtrickle.pipeline.plan.nodes import FromItem, Join, Scan, Tree, leaves, names
+from pgtrickle.pipeline.plan.nodes import FromItem, Join, Scan, Tree, column_names, tree_items
 from pgtrickle.pipeline.text.tokens import Cursor, identifier
 
-Merged = Mapping[str, str]  # by name
+MergedColumns = Mapping[str, str]  # by name
 _UNKNOWN = (0, 0)  # of a column, its type and size
 
 
-def merged(trees: tuple[Tree, ...], *, compared: bool = False) -> Merged:
-    """`compared`: for what is only compared with others. There one side will do, which an index may find, where a join
-    preserves it and both are of one type or integers."""
+def merged_columns(trees: tuple[Tree, ...], *, compared: bool = False) -> MergedColumns:
+    """`compared`: the expression is only compared. Then one side suffices, which an index can serve, where the join
+    preserves it and both sides have one type or are integers."""
     found: dict[str, str] = {}
     for tree in trees:
         found |= _of_tree(tree, compared=compared)
     return found
 
 
-def _of_tree(tree: Tree, *, compared: bool) -> Merged:
+def _of_tree(tree: Tree, *, compared: bool) -> MergedColumns:
     match tree:
         case FromItem():
             return {}
@@ -36,7 +39,7 @@ def _of_tree(tree: Tree, *, compared: bool) -> Merged:
             assert_never(tree)
 
 
-def _of_join(tree: Join, *, compared: bool) -> Merged:
+def _of_join(tree: Join, *, compared: bool) -> MergedColumns:
     found = {**_of_tree(tree.left, compared=compared), **_of_tree(tree.right, compared=compared)}
     for name in Cursor(tree.using).names() if tree.using is not None else ():
         sides = [_column(tree.left, name, compared=compared), _column(tree.right, name, compared=compared)]
@@ -54,10 +57,10 @@ def _of_join(tree: Join, *, compared: bool) -> Merged:
 
 
 def _column(tree: Tree, name: str, *, compared: bool) -> str | None:
-    """What a tree shows under a name, which is one column of it; None where that is not known."""
+    """The column that a tree outputs under a name; None where it is not known."""
     match tree:
         case FromItem():
-            return f"{tree.alias}.{quote_ident(name)}" if name in columns(tree) else None
+            return f"{tree.alias}.{quote_ident(name)}" if name in item_columns(tree) else None
         case Join():
             if tree.using is not None and name in Cursor(tree.using).names():
                 return _of_tree(tree, compared=compared).get(name)
@@ -66,9 +69,9 @@ def _column(tree: Tree, name: str, *, compared: bool) -> str | None:
             assert_never(tree)
 
 
-def sides(join: Join) -> list[tuple[str, str, str]]:
-    """Of each name of USING what is merged, and the column of either side, where all are of one type and size."""
-    both, found = merged((join,)), []
+def merged_sides(join: Join) -> list[tuple[str, str, str]]:
+    """For each name of USING the merged column, and the column of either side, where all have one type and size."""
+    both, found = merged_columns((join,)), []
     for name in Cursor(join.using).names() if join.using is not None else ():
         left, right = _column(join.left, name, compared=False), _column(join.right, name, compared=False)
         types = {*_types(join.left, name), *_types(join.right, name)}
@@ -80,11 +83,11 @@ def sides(join: Join) -> list[tuple[str, str, str]]:
 def _types(tree: Tree, name: str) -> list[tuple[int, int]]:
     """Type and size of all columns of this name."""
     found = []
-    for part in leaves(tree):
+    for part in tree_items(tree):
         if isinstance(part.node, Scan):
             attnums = {attnum for attnum, exposed in part.node.exposes if exposed == name}
             found += [(c.typid, c.typmod) for c in part.node.relation.columns if c.attnum in attnums]
-        elif name in columns(part):
+        elif name in item_columns(part):
             found.append(_UNKNOWN)
     return found
 
@@ -94,19 +97,19 @@ def _are_alike(types: list[tuple[int, int]]) -> bool:
     return _UNKNOWN not in types and (len(typids) == 1 or INTEGERS.issuperset(typids))
 
 
-def columns(part: FromItem) -> frozenset[str]:
-    """The names of an item's columns; more than these where it is a function that does not list them."""
+def item_columns(part: FromItem) -> frozenset[str]:
+    """The names of an item's columns; incomplete for a function that does not list them."""
     if part.node is not None:
-        return frozenset(names(part.node))
+        return frozenset(column_names(part.node))
     text = part.call[-1] if part.call else ""
     if not isinstance(text, str):
         return frozenset()
     tokens = Cursor(text).tokens
-    return frozenset(identifier(text[t.start : t.end]) for t in tokens[listed_at(text) :] if t.is_name)
+    return frozenset(identifier(text[t.start : t.end]) for t in tokens[column_list_start(text) :] if t.is_name)
 
 
-def listed_at(text: str) -> int:
-    """Where the list of columns begins that PostgreSQL prints behind the alias of a function; 0 without one."""
+def column_list_start(text: str) -> int:
+    """The token at which the column list after the alias of a function begins; 0 without one."""
     keys = [t.key for t in Cursor(text).tokens]
     depth, at = 0, len(keys)
     while at > 0 and (depth or at == len(keys)):

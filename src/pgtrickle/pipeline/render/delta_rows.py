@@ -1,4 +1,4 @@
-"""What every template's statements are made of: a plan's current rows, and its signed changes."""
+"""What every template's statements consist of: the rows of a plan in the new state, and its delta rows."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pgtrickle.pipeline.differentiate.states import ALL_NEW, Statement
 from pgtrickle.pipeline.plan.nodes import Node
 
 
-def signed_rows(
+def delta_rows(
     changed: Mapping[int, ChangedSource], plan: Node, shown: str, width: int, names: str | None = None
 ) -> str:
-    """One statement for the change of a plan: the weight, then `shown` over q(c0, c1, ...)."""
-    into = general.statement(changed)
-    union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, plan))
+    """One statement for the delta of a plan: the weight, then `shown` over q(c0, c1, ...)."""
+    statement = general.new_statement(changed)
+    union = " UNION ALL ".join(f"({sql})" for sql in general.delta(statement, plan))
     listed = names or ", ".join(f"c{i}" for i in range(width))
-    return f"{into.with_clause()}SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
+    return f"{statement.with_clause()}SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
 
 
-def now(plan: Node) -> str:
+def current_rows(plan: Node) -> str:
     return Statement({}, no_delta).render(plan, ALL_NEW)
 
 
-def no_delta(_into: Statement, _node: Node) -> str:
+def no_delta(_statement: Statement, _node: Node) -> str:
     raise InvariantError("changes were asked for where nothing has changed")

@@ -1,5 +1,5 @@
-"""The statement that reads a change, made once for a template and about so many changed rows: what is new each time is
-the window, which is its parameters. So a server can keep its plan, as long as the tables are about as large."""
+"""A cache of delta statements, per template and rounded number of changed rows. The window is passed as parameters, so
+that PostgreSQL can keep the prepared plan while the sizes of the tables are similar."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pgtrickle.errors import InvariantError
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
 
-MAX_CACHED_ROWS = 256  # of a source; above, the exact number is worth more to the planner than the text is to us
+MAX_CACHED_ROWS = 256  # of a source; above, the exact number for the planner is worth more than a cached statement
 MOST_TEXTS = 64  # of one template
-# A plan is not kept for longer than so many rows have come or gone. To read them all, which a plan for an empty table
-# does, takes a millisecond.
+# PostgreSQL plans again after so many inserted or deleted rows. To scan them all, as a plan for an empty table does,
+# takes a millisecond.
 ROWS_PLANNED_AHEAD = 5_000
-SECONDS_PLANNED_AHEAD = 300  # refreshes of others are not counted
+SECONDS_PLANNED_AHEAD = 300  # changes by other workers are not counted
 
-# No transaction has such a number, so no window reads like this one.
+# No transaction has this number, so no other window has the same text.
 _NUMBER = (1 << 64) - 1
 _PLACE = Window(Cut(_NUMBER, _NUMBER, ()), Cut(_NUMBER, _NUMBER, ()))
 
@@ -34,22 +34,21 @@ class DeltaTemplate(Protocol):
 
 @dataclass(slots=True)
 class StatementCache:
-    """What is kept of a template, and how much has moved in the tables that it reads and writes."""
+    """The statements of a template, and how many rows were inserted or deleted in the tables that it uses."""
 
     made: dict[Key, str] = field(default_factory=dict)
     moved: int = 0
 
     def mark(self) -> tuple[int, int]:
-        """Another one when the tables may have grown a lot: a server does not know by itself that it is time to plan
-        anew."""
+        """A value that changes when the tables may have grown: a prepared statement is not planned again by itself."""
         return self.moved // ROWS_PLANNED_AHEAD, int(time.monotonic()) // SECONDS_PLANNED_AHEAD
 
 
 def delta_text(
     template: DeltaTemplate, texts: StatementCache, changed: Mapping[int, ChangedSource]
 ) -> tuple[str, list[str] | None]:
-    """The statement and its parameters; without any, None, it is not worth keeping. All sources have one window, as a
-    table has one frontier."""
+    """The statement and its parameters; None instead of parameters when the statement is not cached. All sources have
+    one window, because a table has one frontier."""
     window, *others = {c.window for c in changed.values()}
     if others or not isinstance(window, Window) or any(c.rows > MAX_CACHED_ROWS for c in changed.values()):
         return template.delta_statement(changed), None
@@ -67,5 +66,5 @@ def delta_text(
 
 
 def _rounded(rows: int) -> int:
-    """Up, to a power of two: a limit that is never reached, and tells the planner well enough."""
+    """Rounded up to a power of two: as LIMIT it is never reached, and precise enough for the planner."""
     return 1 << (rows - 1).bit_length()

@@ -1,4 +1,4 @@
-"""A plan as the one query that it came from, with every table read as of given cuts. Verification evaluates this."""
+"""A plan as one query with each table in the old state, as of given cuts. Verification evaluates this query."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pgtrickle.pipeline.plan.nodes import Aggregate, Item, Piece, Plan, fill
 
 
 def query_as_of(plan: Plan, changed: Mapping[int, ChangedSource]) -> str:
-    into = general.statement(changed, is_plain=True)
+    statement = general.new_statement(changed, is_plain=True)
     if not isinstance(plan, Aggregate):
-        sql = into.render(plan, ALL_OLD)
-        return into.with_clause() + sql
+        sql = statement.render(plan, ALL_OLD)
+        return statement.with_clause() + sql
     items = tuple(Item(o.name, _text(plan, o.parts)) for o in plan.outputs)
-    sql = into.render(plan.input.rows(items), ALL_OLD)
+    sql = statement.render(plan.input.rows(items), ALL_OLD)
     if plan.keys:
         sql += f" GROUP BY {', '.join(f'({k})' for k in plan.keys)}"
     if plan.having is not None:
@@ -27,7 +27,7 @@ def query_as_of(plan: Plan, changed: Mapping[int, ChangedSource]) -> str:
         outer = ", ".join(f"{i.sql} AS {quote_ident(i.name)}" for i in layer.items)
         where = f" WHERE {layer.where}" if layer.where else ""
         sql = f"SELECT {outer} FROM ({sql}) AS {layer.alias}{where}{layer.tail}"
-    return into.with_clause() + sql
+    return statement.with_clause() + sql
 
 
 def _text(plan: Aggregate, parts: Sequence[Piece]) -> str:

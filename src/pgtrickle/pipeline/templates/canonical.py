@@ -1,11 +1,14 @@
-"""Equal values that are written differently (1 and 1.0, 0 and -0), where a query counts equal rows as one.
+"""Canonical texts: equal values with different texts (1 and 1.0, 0 and -0) where a query merges equal rows.
 
-DISTINCT, UNION, INTERSECT and EXCEPT show one of several equal rows, and PostgreSQL may take another one the next time.
-What is evaluated twice has to give the same text, so such columns are written in one way below these operators: without
-trailing zeros, without the sign of zero. Where all rows have the same digits anyhow, nothing is done.
+DISTINCT, UNION, INTERSECT and EXCEPT return one of several equal rows, and PostgreSQL may choose another one the next
+time. A plan that is evaluated twice has to give the same texts, so such columns get a canonical text below these
+operators: without trailing zeros, without the sign of zero. Where all rows have the same scale, nothing changes.
 
-Of other types (interval, jsonb, citext, ranges and arrays of such) there is no one way. At the top of a query the
-result is evaluated anew as a whole; below it they are refused, also where groups are made by them.
+    in:  SELECT DISTINCT x FROM t                                  (x is numeric)
+    out: SELECT DISTINCT q.* FROM (SELECT trim_scale(w.c0) AS x FROM (SELECT x AS c0 FROM t) AS w) AS q
+
+Other types (interval, jsonb, citext, ranges and arrays of such) have no canonical text. At the top of a query the
+result is recomputed as a whole; below the top they are refused, also as group keys.
 """
 
 from __future__ import annotations
@@ -33,61 +36,66 @@ from pgtrickle.pipeline.plan.nodes import (
     UnionAll,
     Values,
     children,
-    names,
-    parts,
+    column_names,
+    from_items,
 )
 from pgtrickle.pipeline.plan.scales import output_scales
-from pgtrickle.pipeline.plan.shapes import positional
-from pgtrickle.pipeline.render.delta_rows import now
+from pgtrickle.pipeline.plan.shapes import with_positional_names
+from pgtrickle.pipeline.render.delta_rows import current_rows
 
 Describe = Callable[[str], Sequence[SqlType]]
 
 
 def canonical(plan: Plan, describe: Describe) -> Plan:
-    """The same plan, written in one way where equal rows become one."""
-    _refuse_loose_groups(plan, describe)
+    """The same plan with canonical texts where equal rows are merged."""
+    _refuse_ambiguous_groups(plan, describe)
     if not any(isinstance(value, Distinct | SetOperation) for value in _walk(plan)):
         return plan
     numbers = count(1 + max((v.number for v in _walk(plan) if isinstance(v, FromItem)), default=0))
-    if isinstance(plan, Distinct | SetOperation) and _is_loose_result(plan, describe):
+    if isinstance(plan, Distinct | SetOperation) and _has_ambiguous_result(plan, describe):
         return _as_one_region(plan, numbers)
     found = _rewritten(plan, describe, numbers)
     assert isinstance(found, type(plan))
     return found
 
 
-def _is_loose_result(plan: Distinct | SetOperation, describe: Describe) -> bool:
-    return any(map(is_loose, describe(now(plan))))
+def _has_ambiguous_result(plan: Distinct | SetOperation, describe: Describe) -> bool:
+    return any(map(has_several_texts, describe(current_rows(plan))))
 
 
 def _as_one_region(plan: Node, numbers: Iterator[int]) -> Block:
-    """At the top, such rows are evaluated anew as a whole and compared with the stored ones, text by text."""
-    return replace(_written(plan, ["{}"] * len(names(plan)), numbers), region=())
+    """At the top, such rows are recomputed as a whole and compared with the stored rows by their texts."""
+    return replace(_written(plan, ["{}"] * len(column_names(plan)), numbers), region=())
 
 
-def _refuse_loose_groups(plan: Plan, describe: Describe) -> None:
-    """Groups at the top are stored as they were found. Those below it are evaluated as they were, too, and a group may
-    then be shown by another of its equal keys."""
+def _refuse_ambiguous_groups(plan: Plan, describe: Describe) -> None:
+    """Groups at the top are stored as they were computed. Groups below the top are also evaluated in the old state,
+    where a group may have another one of its equal keys."""
     top: Any = plan
-    while isinstance(top, Block) and top.region is None and len(parts(top)) == 1 and parts(top)[0].node is not None:
-        top = parts(top)[0].node
+    while (
+        isinstance(top, Block)
+        and top.region is None
+        and len(from_items(top)) == 1
+        and from_items(top)[0].node is not None
+    ):
+        top = from_items(top)[0].node
     for block in _walk(plan):
         if not isinstance(block, Block) or not block.region or block is top:
             continue
         keys = tuple(OutputColumn(f"k{i}", (k,)) for i, k in enumerate(block.region))
         try:
-            types = describe(now(Block(keys, block.trees, block.where)))
+            types = describe(current_rows(Block(keys, block.trees, block.where)))
         except NotDifferentiableError:
             raise
         except DefinitionError:
-            continue  # it takes something from a row outside: see _wraps
+            continue  # it is correlated with an outer query: see _wraps
         for key, type_ in zip(block.region, types, strict=True):
-            if is_loose(type_):
+            if has_several_texts(type_):
                 raise loose(key, type_)
 
 
-def is_loose(type_: SqlType) -> bool:
-    """Whether equal values may be written differently, and there is no way to write them alike."""
+def has_several_texts(type_: SqlType) -> bool:
+    """Whether equal values may have different texts, and the type has no canonical text."""
     return type_.base not in (FLOAT4, FLOAT8, NUMERIC) and not is_comparable(type_)
 
 
@@ -138,20 +146,20 @@ def _wrapped(node: Distinct | SetOperation, describe: Describe, numbers: Iterato
 
 
 def _wraps(node: Node, sides: Sequence[Node], describe: Describe) -> list[str] | None:
-    """How to write each column; None: as it is."""
+    """The expression that gives each column its canonical text; None: all columns have one already."""
     try:
-        types = describe(now(node))
+        types = describe(current_rows(node))
     except DefinitionError:
-        return None  # it takes something from a row outside: nothing by itself
+        return None  # it is correlated with an outer query, and cannot be described by itself
     branches = [b for side in sides for b in _branches(side)]
     wraps = ["{}"] * len(types)
     for position, type_ in enumerate(types):
-        if is_loose(type_):
-            raise loose(quote_ident(names(sides[0])[position]), type_)
+        if has_several_texts(type_):
+            raise loose(quote_ident(column_names(sides[0])[position]), type_)
         if type_.base in (FLOAT4, FLOAT8):
             wraps[position] = f"({{}} + 0::{'float4' if type_.base == FLOAT4 else 'float8'})"
         elif type_.base == NUMERIC and numeric_scale(type_.typmod) is None:
-            scales = [output_scales(b, names(b)[position]) for b in branches]
+            scales = [output_scales(b, column_names(b)[position]) for b in branches]
             if None in scales or len(frozenset().union(*(s for s in scales if s is not None))) > 1:
                 wraps[position] = "pg_catalog.trim_scale({})"
     return wraps if any(w != "{}" for w in wraps) else None
@@ -171,6 +179,6 @@ def _branches(node: Node) -> tuple[Node, ...]:
 def _written(node: Node, wraps: Sequence[str], numbers: Iterator[int]) -> Block:
     columns = tuple(
         OutputColumn(name, (wrap.format(f"w.{quote_ident(f'c{i}')}"),))
-        for i, (name, wrap) in enumerate(zip(names(node), wraps, strict=True))
+        for i, (name, wrap) in enumerate(zip(column_names(node), wraps, strict=True))
     )
-    return Block(columns, (FromItem(next(numbers), positional(node), "w"),), None)
+    return Block(columns, (FromItem(next(numbers), with_positional_names(node), "w"),), None)

@@ -21,15 +21,15 @@ from pgtrickle.pipeline.plan.nodes import (
     Scan,
     Select,
     SetOperation,
-    Sub,
+    Subquery,
     Text,
     UnionAll,
     Values,
+    block_texts,
     children,
+    from_items,
     joins,
-    parts,
-    subs,
-    texts,
+    subqueries,
 )
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate
 from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template
@@ -126,18 +126,18 @@ def _aggregate(template: FoldTemplate, tree: list[str]) -> None:
     tree.append(
         f"Aggregate by ({', '.join(plan.keys) or 'nothing: one group'}): folded into the state beside the table"
     )
-    tree.extend(f"  {m.call.sql}: {_STRATEGY[m.kind]}" for m in template.measures.measures if m.at_least is None)
+    tree.extend(f"  {m.call.sql}: {_STRATEGY[m.kind]}" for m in template.measures.measures if m.min_scale is None)
 
 
 def _node(node: Node, depth: int, tree: list[str]) -> None:
     tree.append("  " * depth + _label(node))
     if isinstance(node, Block):
-        for part in parts(node):
+        for part in from_items(node):
             if part.node is not None:
                 _node(part.node, depth + 1, tree)
             else:
                 tree.append("  " * (depth + 1) + f"Function {_shown(part.call)}: evaluated with each row")
-        for sub in (s for text in texts(node) for s in subs(text)):
+        for sub in (s for text in block_texts(node) for s in subqueries(text)):
             tree.append(
                 "  " * (depth + 1) + f"Subquery ({sub.kind}): rows that its change connects with, before and after"
             )
@@ -156,9 +156,9 @@ def _label(node: Node) -> str:
         case Distinct():
             return "Distinct: rows equal to a changed one, before and after"
         case SetOperation():
-            return f"{node.word}: rows equal to a changed one, before and after"
+            return f"{node.operator}: rows equal to a changed one, before and after"
         case Recursive():
-            return f"Recursive ({node.word}): {_WHOLE_RECURSION}"
+            return f"Recursive ({node.operator}): {_WHOLE_RECURSION}"
         case Values():
             return "Values"
         case Block():
@@ -187,7 +187,7 @@ def _block(node: Block) -> str:
         return f"By ({', '.join(node.region)}){_shown(node.tail)}: the touched of these, before and after{where}"
     kinds = sorted({j.kind for tree in node.trees for j in joins(tree)})
     label = " and ".join(kinds) if kinds else "Project"
-    if full.is_whole(node):
+    if full.has_unsplit_full_join(node):
         return f"{label}: evaluated whole, before and after the change of each side{where}"
     if "FULL JOIN" in kinds:
         return f"{label}: as a left join and what has no left; rows that the changes connect with{where}"
@@ -195,7 +195,7 @@ def _block(node: Block) -> str:
 
 
 def _shown(text: Text) -> str:
-    return "".join("..." if isinstance(p, Sub) else p for p in text)
+    return "".join("..." if isinstance(p, Subquery) else p for p in text)
 
 
 def sample_statements(template: Template, rows: int = 1, *, are_copied: bool = False) -> list[str]:

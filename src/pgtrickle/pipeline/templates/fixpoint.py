@@ -18,7 +18,7 @@ from pgtrickle.pipeline.codec import decoded, encoded, exact, texts
 from pgtrickle.pipeline.differentiate.as_of import copies
 from pgtrickle.pipeline.differentiate.linear import ChangedSource, FixpointSteps
 from pgtrickle.pipeline.plan.nodes import Node, Scan, scans
-from pgtrickle.pipeline.render.delta_rows import now, signed_rows
+from pgtrickle.pipeline.render.delta_rows import current_rows, delta_rows
 
 T = TypeVar("T")
 
@@ -66,14 +66,14 @@ class CycleMember:
         """The first step from nothing."""
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
         listed = ", ".join(f"q.c{i}" for i in range(len(self.columns)))
-        return f"INSERT INTO {self.came} SELECT {step}, 'I', {listed} FROM ({now(self.plan)}) AS q({names})"
+        return f"INSERT INTO {self.came} SELECT {step}, 'I', {listed} FROM ({current_rows(self.plan)}) AS q({names})"
 
     def further(self, step: int, changed: Mapping[int, ChangedSource]) -> str:
         """Every other step. Fewer than no copies of a row is an error of PostgreSQL's: nothing may go."""
         width = len(self.columns)
         row = texts("q", self.columns)
         listed = ", ".join(decoded("b.r::text[]", i, c.type, c.base) for i, c in enumerate(self.columns))
-        signed = signed_rows(changed, self.plan, row, width)
+        signed = delta_rows(changed, self.plan, row, width)
         net = f"SELECT d.r, sum(d.w) AS n FROM ({signed}) AS d(w, r) GROUP BY d.r HAVING sum(d.w) <> 0"
         return f"INSERT INTO {self.came} SELECT {step}, 'I', {listed} FROM ({net}) AS b, {copies('b.n')}"
 

@@ -1,4 +1,4 @@
-"""A stream table that is a recursion: its rows are what the next change is walked from."""
+"""A stream table that is a recursion: its delta is computed from its stored rows and the deltas of its tables."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pgtrickle.pipeline.delta_layout import ROWS, DeltaLayout
 from pgtrickle.pipeline.differentiate import general, recursion
 from pgtrickle.pipeline.differentiate.linear import ChangedSource, W
 from pgtrickle.pipeline.differentiate.recursion import RecursionPlan
-from pgtrickle.pipeline.plan.nodes import Block, parts, plain
-from pgtrickle.pipeline.render.delta_rows import now
+from pgtrickle.pipeline.plan.nodes import Block, from_items, plain_sql
+from pgtrickle.pipeline.render.delta_rows import current_rows
 
 
 @dataclass(frozen=True, slots=True)
 class RecursionTemplate:
-    """WITH RECURSIVE whose rows are stored with all their columns: its change comes from them and the changes."""
+    """WITH RECURSIVE whose rows are stored with all their columns."""
 
     plan: Block
-    walk: RecursionPlan
+    recursion: RecursionPlan
     columns: tuple[Column, ...]
     relids: frozenset[int]
     stored: str
@@ -33,34 +33,34 @@ class RecursionTemplate:
 
     @property
     def lookups(self) -> tuple[str, ...]:
-        """The stored columns by which steps find rows to go on from."""
-        names = self.walk.node.names
-        return tuple(self.columns[self.walk.columns[names.index(k)]].name for k in self.walk.keys)
+        """The stored columns by which the recursive term finds the rows that it joins with."""
+        names = self.recursion.node.names
+        return tuple(self.columns[self.recursion.columns[names.index(k)]].name for k in self.recursion.keys)
 
     def load_statement(self) -> str:
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
-        return f"SELECT {self.row} FROM ({now(self.plan)}) AS q({names})"
+        return f"SELECT {self.row} FROM ({current_rows(self.plan)}) AS q({names})"
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
-        into = general.statement(changed)
+        statement = general.new_statement(changed)
         names = [c.name for c in self.columns]
-        terms = recursion.delta(into, self.walk, self.stored, names, general.delta)
-        shown = ", ".join(quote_ident(n) for n in (*self.walk.node.shown, "__pgt_w"))
-        (part,) = parts(self.plan)
+        terms = recursion.delta(statement, self.recursion, self.stored, names, general.delta)
+        shown = ", ".join(quote_ident(n) for n in (*self.recursion.node.output_names, "__pgt_w"))
+        (part,) = from_items(self.plan)
         source = f"({' UNION ALL '.join(f'({sql})' for sql in terms)}) AS {part.alias}({shown})"
         listed = ", ".join([*(f"c{i}" for i in range(len(names))), W])
-        columns = ", ".join([*(plain(c.text) for c in self.plan.columns), f"{part.alias}.{W}"])
-        return f"{into.with_clause()}SELECT q.{W}, {self.row} FROM (SELECT {columns} FROM {source}) AS q({listed})"
+        columns = ", ".join([*(plain_sql(c.text) for c in self.plan.columns), f"{part.alias}.{W}"])
+        return f"{statement.with_clause()}SELECT q.{W}, {self.row} FROM (SELECT {columns} FROM {source}) AS q({listed})"
 
 
-def compile_walk(
+def compile_recursion(
     plan: Block, columns: Sequence[Column], relids: frozenset[int], stored: str
 ) -> RecursionTemplate | None:
-    """None where the recursion is not one that can be walked, or goes by a column that no hash index can hold."""
-    walk = recursion.walk_of(plan)
-    if walk is None:
+    """None where the delta cannot be computed from the stored rows, or a key column has no hash index type."""
+    found = recursion.recursion_plan(plan)
+    if found is None:
         return None
-    compared = [columns[walk.columns[walk.node.names.index(k)]] for k in walk.keys]
+    compared = [columns[found.columns[found.node.names.index(k)]] for k in found.keys]
     if any(c.typid not in HASHED for c in compared):
         return None
-    return RecursionTemplate(plan, walk, tuple(columns), relids, stored)
+    return RecursionTemplate(plan, found, tuple(columns), relids, stored)

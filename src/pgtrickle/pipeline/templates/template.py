@@ -1,7 +1,7 @@
-"""A compiled stream table: everything that does not depend on cuts and keys, ready to be filled in.
+"""Templates: compiled stream tables, with everything that does not depend on cuts and keys.
 
-Leaf statements of all templates have one layout, whatever the query: the weight, the row or key as one text, then slots
-for sums and for extremes. Expressions and types are PostgreSQL's business, so one Spark plan serves every template.
+The delta statements of all templates return rows of one layout: the weight, the row or group key as one text, then the
+arguments of sums and extremes. PostgreSQL evaluates expressions and types, so one Spark plan serves every template.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from pgtrickle.pipeline.codec import (
 )
 from pgtrickle.pipeline.delta_layout import ROWS, DeltaLayout
 from pgtrickle.pipeline.differentiate import general, linear
-from pgtrickle.pipeline.differentiate.key_filter import among
+from pgtrickle.pipeline.differentiate.key_filter import filter_by_keys
 from pgtrickle.pipeline.differentiate.linear import NOW, ChangedSource, W
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, Statement
-from pgtrickle.pipeline.plan.measures import Measure, Measures, argument, plan_measures, shows_scale
+from pgtrickle.pipeline.plan.measures import Measure, Measures, exposes_scale, filtered_argument, plan_measures
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
@@ -41,28 +41,28 @@ from pgtrickle.pipeline.plan.nodes import (
     Plan,
     Select,
     children,
+    column_names,
     fill,
-    names,
-    parts,
+    from_items,
     scans,
-    subs,
+    subqueries,
 )
-from pgtrickle.pipeline.plan.shapes import lifted
-from pgtrickle.pipeline.render.delta_rows import no_delta, now, signed_rows
+from pgtrickle.pipeline.plan.shapes import replace_core
+from pgtrickle.pipeline.render.delta_rows import current_rows, delta_rows, no_delta
 from pgtrickle.pipeline.templates.canonical import canonical
-from pgtrickle.pipeline.templates.recursive import RecursionTemplate, compile_walk
-from pgtrickle.pipeline.templates.topk import TopKTemplate, compile_limit
+from pgtrickle.pipeline.templates.recursive import RecursionTemplate, compile_recursion
+from pgtrickle.pipeline.templates.topk import TopKTemplate, compile_topk
 
 Describe = Callable[[str], Sequence[SqlType]]
 
-# Changes from which on the rows of groups are added up before they travel: 3,500 rows of 50 groups are 100. For fewer
-# it takes longer to plan than it saves.
+# From this number of changes on, PostgreSQL aggregates the delta rows per group: 3,500 rows of 50 groups become 100.
+# With fewer changes the planning takes longer than it saves.
 ADDED_FROM = 200
 
 
 @dataclass(frozen=True, slots=True)
 class BagTemplate:
-    """Rows that are the sum of signed changes: the table is a bag. The key of a row is all of it."""
+    """The table is a bag of rows: table' = table + delta. The key of a row is the whole row."""
 
     plan: Node
     columns: tuple[Column, ...]
@@ -74,19 +74,19 @@ class BagTemplate:
         return texts("q", self.columns)
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
-        return signed_rows(changed, self.plan, self.row, len(self.columns))
+        return delta_rows(changed, self.plan, self.row, len(self.columns))
 
     def load_statement(self) -> str:
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
-        return f"SELECT {self.row} FROM ({now(self.plan)}) AS q({names})"
+        return f"SELECT {self.row} FROM ({current_rows(self.plan)}) AS q({names})"
 
 
 @dataclass(frozen=True, slots=True)
 class RegionTemplate:
-    """Rows that belong to regions, each replaced as a whole: what is stored of it goes, what the query yields comes.
+    """Rows of regions that are replaced as a whole: delta = new rows of affected regions - their stored rows.
 
-    `core` is the block with regions, `plan` it with any number of projections and filters above. A stored row knows its
-    region by a hidden last column, the encoded key; without keys there is one region and no such column.
+    `core` is the block with regions, `plan` is `core` under projections and filters. A hidden last column of the table
+    has the encoded region key; without keys there is one region and no such column.
     """
 
     plan: Node
@@ -109,8 +109,8 @@ class RegionTemplate:
         return f"SELECT {self.row} FROM ({self._rows(Statement({}, no_delta), [None])[0]}) AS q({self._names()})"
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
-        into = general.statement(changed)
-        keys = general.region_keys(into, self.core)
+        statement = general.new_statement(changed)
+        keys = general.affected_region_keys(statement, self.core)
         listed = ", ".join(
             [*(quote_ident(c.name) for c in self.columns), *([quote_ident(REGION)] if self.has_column else [])]
         )
@@ -118,33 +118,33 @@ class RegionTemplate:
         conditions: Sequence[str | None] = [None]
         if keys is not None:
             region = encoded([key(f"k.__pgt_k{i}", t) for i, t in enumerate(self.key_types)])
-            wanted = into.share(f"SELECT {region} AS r FROM {keys} AS k", "r")
+            wanted = statement.share(f"SELECT {region} AS r FROM {keys} AS k", "r")
             index = f"{region_hash(quote_ident(REGION))} IN (SELECT {region_hash('k.r')} FROM {wanted} AS k)"
             old += f" WHERE {index} AND {quote_ident(REGION)} IN (SELECT k.r FROM {wanted} AS k)"
-            conditions = among(self.core, keys)
-        new = self._rows(into, conditions)
+            conditions = filter_by_keys(self.core, keys)
+        new = self._rows(statement, conditions)
         terms = [f"SELECT q.*, 1 FROM ({sql}) AS q" for sql in new] + [f"SELECT q.*, -1 FROM ({old}) AS q"]
         union = " UNION ALL ".join(terms)
         rows = f"SELECT q.{W}, {self.row} FROM ({union}) AS q({self._names()}, {W})"
-        # Most of a region stays as it is: netted here, it need not travel twice.
+        # Most rows of a region are unchanged: consolidated here, they are not sent twice.
         net = f"SELECT sum(q.w)::int4, q.r FROM ({rows}) AS q(w, r) GROUP BY q.r HAVING sum(q.w) <> 0"
-        return into.with_clause() + net
+        return statement.with_clause() + net
 
     def _names(self) -> str:
         return ", ".join(f"c{i}" for i in range(len(self.columns) + self.has_column))
 
-    def _rows(self, into: Statement, conditions: Sequence[str | None]) -> list[str]:
-        """The rows of these regions (of all, without conditions), their region last."""
-        return [into.render(_with_region(self.plan, self.core, self.key_types, c), ALL_NEW) for c in conditions]
+    def _rows(self, statement: Statement, conditions: Sequence[str | None]) -> list[str]:
+        """The rows of these regions (of all regions without conditions), with the region key as last column."""
+        return [statement.render(_with_region(self.plan, self.core, self.key_types, c), ALL_NEW) for c in conditions]
 
 
 def region_hash(sql: str) -> str:
-    """What the index over regions holds: their texts may be too long for one."""
+    """The expression of the index over region keys: their texts may be too long for an index."""
     return f"pg_catalog.hashtextextended({sql}, 0)"
 
 
 def _with_region(plan: Node, core: Block, types: Sequence[SqlType], condition: str | None) -> Node:
-    """The plan over its core with a condition, with the region of each row as its last column."""
+    """The plan over its core with a condition, with the region key of each row as last column."""
     columns = core.columns
     if core.region:
         text = encoded([key(f"({k})", t) for k, t in zip(core.region, types, strict=True)])
@@ -153,7 +153,7 @@ def _with_region(plan: Node, core: Block, types: Sequence[SqlType], condition: s
     if condition is not None:
         where = (*(("(", *where, ") AND ") if where is not None else ()), condition)
     new = replace(core, columns=columns, where=where)
-    return lifted(plan, core, new, REGION if core.region else None)
+    return replace_core(plan, core, new, REGION if core.region else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,44 +187,45 @@ class FoldTemplate:
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
         values = [str(m.value) for m in self.sums]
         values += [sql for m in self.extremes for sql in (str(m.order), str(m.value))]
-        listed = ", ".join(quote_ident(n) for n in names(self.rows))
+        listed = ", ".join(quote_ident(n) for n in column_names(self.rows))
         if not self.extremes and sum(c.rows for c in changed.values()) >= ADDED_FROM:
             return self._added_up(changed, listed or "none")
         shown = ", ".join([self.key, *values])
-        # A change that only a reread measure sees is no change of the leaf: netted, its group would look untouched.
+        # A change that only a recomputed measure depends on does not change the delta row: consolidated, its group
+        # would look unchanged.
         if not self.extremes or len(self.extremes) != len(self.rereads):
-            return signed_rows(changed, self.rows, shown, 0, listed or "none")
-        into = general.statement(changed)
-        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.rows))
+            return delta_rows(changed, self.rows, shown, 0, listed or "none")
+        statement = general.new_statement(changed)
+        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(statement, self.rows))
         sql = f"SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
-        return into.with_clause() + _netted(sql, 1 + len(values))
+        return statement.with_clause() + _netted(sql, 1 + len(values))
 
     def _added_up(self, changed: Mapping[int, ChangedSource], listed: str) -> str:
-        """A row for those of a group that came and one for those that went; more, where values are NULL in some: of
-        each sum it is counted how many values it has, by the weight of the row that brings it.
+        """Per group one row for the inserted rows and one for the deleted rows; more where some values are NULL,
+        because the weight of a row is also the number of values of each sum.
 
-        Exact, as PostgreSQL adds exactly; and a NaN or an infinity, which no difference undoes, is one in the sum.
+        Exact, because PostgreSQL adds exactly; NaN and infinities, which cannot be subtracted, remain in the sum.
         """
-        into = general.statement(changed)
-        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.rows))
+        statement = general.new_statement(changed)
+        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(statement, self.rows))
         numbers = [f"({m.number}) AS s{i}" for i, m in enumerate(self.sums)]
         shown = ", ".join([f'q.{W} AS w, ({self.key}) COLLATE "C" AS k', *numbers])
         rows = f"SELECT {shown} FROM ({union}) AS q({listed}, {W})"
         sums = ", ".join(["sum(d.w)::int8", "d.k", *(f"sum(d.s{i})::text" for i in range(len(numbers)))])
         alike = ", ".join(["d.k", "d.w > 0", *(f"d.s{i} IS NULL" for i in range(len(numbers)))])
-        return f"{into.with_clause()}SELECT {sums} FROM ({rows}) AS d GROUP BY {alike}"
+        return f"{statement.with_clause()}SELECT {sums} FROM ({rows}) AS d GROUP BY {alike}"
 
     def load_statement(self) -> str:
-        """The whole state, computed by the database: key, number of rows, then each measure's state columns as text."""
+        """The state of all groups: key, number of rows, then each measure's state columns as text."""
         items = [*(f"{k} AS {quote_ident(f'k{i}')}" for i, k in enumerate(self.plan.keys)), *self._state_items()]
         return f"SELECT {', '.join([self.key, *self._state_values()])} FROM ({self._grouped(items)}) AS q"
 
     def reread_statement(self, *, may_be_null: bool, whole: bool = False) -> str:
-        """Values of the reread measures for given groups, from the tables as the snapshot sees them; or the `whole`
-        state of the groups, as it is loaded. The number of the group first.
+        """Recomputes measures of given groups from the tables in the snapshot, or with `whole` their whole state as a
+        load does. The number of the group is the first column.
 
-        One parameter: the keys of the groups, an array of encoded keys. The `= ANY` filters reach the tables' indexes;
-        the join decides exactly. `may_be_null`: some key may hold a NULL, which `= ANY` alone would lose.
+        One parameter: the array of encoded group keys. The `= ANY` filters use the tables' indexes; the join compares
+        exactly. `may_be_null`: a key may be NULL, which `= ANY` alone would not find.
         """
         items, values = self._read_again(whole=whole)
         wanted = [*(f"{k} AS {quote_ident(f'k{i}')}" for i, k in enumerate(self.plan.keys)), *items]
@@ -282,9 +283,9 @@ class FoldTemplate:
         return fill(pieces, lambda i: f"s.k{i}", lambda i: self.measures.values[i])
 
     def _state_sql(self, measure: Measure, suffix: str) -> str:
-        value = argument(measure.call)
-        if measure.at_least is not None:
-            value = f"CASE WHEN pg_catalog.scale({value}) >= {measure.at_least} THEN 1 END"
+        value = filtered_argument(measure.call)
+        if measure.min_scale is not None:
+            value = f"CASE WHEN pg_catalog.scale({value}) >= {measure.min_scale} THEN 1 END"
         return {"n": f"count({value})", "s": f"sum({value})::numeric", "v": measure.call.sql}[suffix]
 
     def _grouped(self, items: Sequence[str], filters: Sequence[str] = ()) -> str:
@@ -293,14 +294,14 @@ class FoldTemplate:
 
 
 def selected(plan: Aggregate, items: Sequence[str], filters: Sequence[str] = ()) -> str:
-    """These expressions over the rows that an aggregate groups, as things are."""
+    """These expressions over the rows that an aggregate groups, in the new state."""
     rows = plan.input.rows(())
     if isinstance(rows, Select):
         conditions = [f"({rows.where})"] if rows.where is not None else []
         return linear.select(items, rows.source, " AND ".join([*conditions, *filters]) or None, NOW).sql
-    into = Statement({}, no_delta)
-    source = ", ".join(into.tree(t, ALL_NEW, []) for t in rows.trees)
-    conditions = [f"({into.text(rows.where, ALL_NEW)})"] if rows.where is not None else []
+    statement = Statement({}, no_delta)
+    source = ", ".join(statement.render_tree(t, ALL_NEW, []) for t in rows.trees)
+    conditions = [f"({statement.render_text(rows.where, ALL_NEW)})"] if rows.where is not None else []
     where = " AND ".join([*conditions, *filters])
     return f"SELECT {', '.join(items)} FROM {source}{f' WHERE {where}' if where else ''}"
 
@@ -309,11 +310,15 @@ Template = BagTemplate | FoldTemplate | TopKTemplate | RecursionTemplate | Regio
 
 
 def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str | None) -> Template:
-    """`describe` asks PostgreSQL for the result types of a statement.
+    """The last two passes of the compiler: canonical texts, then the template."""
+    return template_of(canonical(plan, describe), columns, describe, stored, state)
 
-    `stored` names the stream table, `state` the table beside it; None: nothing is kept beside it.
+
+def template_of(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str | None) -> Template:
+    """Chooses the template of a canonical plan. `describe` asks PostgreSQL for the result types of a statement.
+
+    `stored` names the stream table, `state` the table beside it; None: the stream table has no state beside it.
     """
-    plan = canonical(plan, describe)
     if isinstance(plan, Aggregate):
         for child in children(plan):
             _refuse_undetermined(child)
@@ -321,13 +326,13 @@ def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stor
     core = _core(plan)
     if core is None:
         _refuse_undetermined(plan)
-        if isinstance(plan, Block) and (walked := compile_walk(plan, columns, _relids(plan), stored)) is not None:
+        if isinstance(plan, Block) and (walked := compile_recursion(plan, columns, _relids(plan), stored)) is not None:
             return walked
         return BagTemplate(plan, tuple(columns), _relids(plan))
     for child in children(core):
         _refuse_undetermined(child)
     if state is not None:
-        limited = compile_limit(plan, core, tuple(columns), _relids(plan), describe, state)
+        limited = compile_topk(plan, core, tuple(columns), _relids(plan), describe, state)
         if limited is not None:
             return limited
     return _compile_region(plan, core, tuple(columns), describe, stored)
@@ -336,34 +341,34 @@ def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stor
 def _compile_region(
     plan: Node, core: Block, columns: tuple[Column, ...], describe: Describe, stored: str
 ) -> RegionTemplate:
-    """A stored row knows its region by the text of its key, so equal keys need equal texts; else all is one region."""
+    """A stored row has its region key as text, so equal keys need equal texts; otherwise all rows are one region."""
     rows = Block(tuple(OutputColumn(f"k{i}", (k,)) for i, k in enumerate(core.region or ())), core.trees, core.where)
-    types = tuple(describe(now(rows))) if core.region else ()
+    types = tuple(describe(current_rows(rows))) if core.region else ()
     try:
         for type_ in types:
             key("", type_)
     except NotDifferentiableError:
         types, whole = (), replace(core, region=())
-        plan, core = lifted(plan, core, whole), whole
+        plan, core = replace_core(plan, core, whole), whole
     return RegionTemplate(plan, core, columns, _relids(plan), stored, types)
 
 
 def _core(plan: Node) -> Block | None:
-    """The block with regions that stands at the top, under nothing but projections and filters of its rows."""
+    """The block with regions at the top of a plan, under projections and filters only."""
     if not isinstance(plan, Block):
         return None
     if plan.region is not None:
         return plan
-    own = parts(plan)
-    if len(own) != 1 or own[0].is_lateral or any(subs(c.text) for c in plan.columns):
+    own = from_items(plan)
+    if len(own) != 1 or own[0].is_lateral or any(subqueries(c.text) for c in plan.columns):
         return None
-    if plan.where is not None and subs(plan.where):
+    if plan.where is not None and subqueries(plan.where):
         return None
     return _core(own[0].node) if own[0].node is not None else None
 
 
 def _refuse_undetermined(node: Node) -> None:
-    """Below the top a plan is evaluated as it was, again, and must give what it gave."""
+    """Below the top a plan is evaluated again in the old state, and must return the rows that it returned then."""
     if isinstance(node, Block) and node.undetermined is not None:
         raise NotDifferentiableError(
             f"{node.undetermined}, below another operator, is not maintained from changes: "
@@ -375,12 +380,12 @@ def _refuse_undetermined(node: Node) -> None:
 
 
 def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Describe) -> FoldTemplate:
-    arguments = [argument(c) for c in plan.calls]
+    arguments = [filtered_argument(c) for c in plan.calls]
     items = [Item(f"k{i}", k) for i, k in enumerate(plan.keys)]
     items += [Item(f"a{i}", a) for i, a in enumerate(arguments) if a is not None]
     # A SELECT of nothing cannot be given names: count(*) without keys.
     rows = plan.input.rows(tuple(items) or (Item("none", "1"),))
-    types = list(describe(now(rows)))
+    types = list(describe(current_rows(rows)))
     key_types = tuple(types[: len(plan.keys)])
     rest = iter(types[len(plan.keys) :])
     argument_types = [next(rest) if a is not None else None for a in arguments]
@@ -392,7 +397,7 @@ def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Descri
 
 
 def _refuse_lossy_keys(plan: Aggregate, key_types: Sequence[SqlType]) -> None:
-    """A key is kept without trailing zeros and without the sign of zero: equal, but not where somebody looks closer."""
+    """A stored key has no trailing zeros and no sign of zero: it is equal, but expressions can tell the difference."""
     lossy = {
         KeyPlace(i)
         for i, t in enumerate(key_types)
@@ -402,7 +407,7 @@ def _refuse_lossy_keys(plan: Aggregate, key_types: Sequence[SqlType]) -> None:
     around = [" ".join(p for p in parts if isinstance(p, str)) for parts in shown if lossy.intersection(parts)]
     if lossy and plan.layers:
         around += [text for layer in plan.layers for text in (*(i.sql for i in layer.items), layer.where or "")]
-    if any(shows_scale(text) for text in around):
+    if any(exposes_scale(text) for text in around):
         raise NotDifferentiableError(
             "an expression over a grouping key that is a float, or a numeric without declared scale, is not maintained "
             "from changes: it may show digits that equal keys do not share"
@@ -414,7 +419,7 @@ def _relids(plan: Plan) -> frozenset[int]:
 
 
 def _netted(sql: str, columns: int) -> str:
-    """Cancels rows that left and came back unchanged, so that an untouched extreme is not read again.
+    """Consolidates rows that were deleted and inserted unchanged, so that an unchanged extreme is not recomputed.
 
     Weights stay +1 and -1.
     """

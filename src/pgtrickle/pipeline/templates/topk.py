@@ -1,10 +1,15 @@
-"""ORDER BY ... LIMIT at the top: the first rows and spare ones are kept beside the table.
+"""Top-k: ORDER BY ... LIMIT at the top of a query. The first rows and spare rows are stored as state beside the table.
 
-Kept is exactly what sorts up to the *edge*, a row of the state that counts none; without an edge, everything. So of
-the changes only those up to the edge matter, and added to what is kept they give what sorts up to it now. Ties are
-told apart by the row's text, so that many of them are not all kept; not for WITH TIES, which shows them.
+The state has exactly the rows that sort up to the *boundary row*, a row of the state with count 0; without a boundary
+row it has all rows. So only delta rows up to the boundary row matter:
 
-Every comparison is an ORDER BY of PostgreSQL, with the collations and operators that the query's own has.
+    state' = state + delta rows that sort up to the boundary row        visible rows = first k rows of state'
+
+    in:  SELECT a, b FROM t ORDER BY b DESC LIMIT 10
+    out: SELECT w, row FROM (dt ranked together with the boundary row) WHERE rank <= rank of the boundary row
+
+Ties are ordered by the row's text, so that not all rows of a large tie are stored; WITH TIES stores them all. Every
+comparison is an ORDER BY of PostgreSQL, with the collations and operators of the query's own ORDER BY.
 """
 
 from __future__ import annotations
@@ -35,13 +40,13 @@ from pgtrickle.pipeline.plan.nodes import (
     UnionAll,
     Values,
     children,
-    parts,
+    from_items,
 )
-from pgtrickle.pipeline.plan.shapes import lifted
-from pgtrickle.pipeline.render.delta_rows import no_delta, now
+from pgtrickle.pipeline.plan.shapes import replace_core
+from pgtrickle.pipeline.render.delta_rows import current_rows, no_delta
 
-# Rows kept beyond those that are needed are as many again, and at least these: as many of the needed rows may leave
-# before the tables are read again, and that few cost a refresh nothing that could be measured.
+# The state has as many spare rows as needed rows, and at least these: so many needed rows can be deleted before the
+# state is loaded again. So few rows cost a refresh nothing measurable.
 SPARE_ROWS = 100
 _ID = "__pgt_h"
 
@@ -62,7 +67,7 @@ class TopKTemplate:
 
     @property
     def needed(self) -> int:
-        """Rows without which the visible ones are not known; one at least, as there is no edge behind none."""
+        """The rows that decide the visible ones; at least one, because the boundary row follows a row."""
         return max(self.limit.offset + self.limit.count, 1)
 
     @property
@@ -75,33 +80,33 @@ class TopKTemplate:
         return own if self.limit.has_ties else f'{own}, {alias}.k COLLATE "C"'
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
-        """The changes up to the edge: ranked together with it."""
-        into = general.statement(changed)
-        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(into, self.limit.rows))
+        """The delta rows up to the boundary row: ranked together with it."""
+        statement = general.new_statement(changed)
+        union = " UNION ALL ".join(f"({sql})" for sql in general.delta(statement, self.limit.rows))
         came = f"SELECT q.*, {self._row} FROM ({union}) AS q({self._names}, {W})"
         width = len(self.types)
         kept = "".join(f"s.k{i}, " for i in range(width))
         edge = f"SELECT {kept}NULL, (s.k::text[])[:{width}]::text FROM {self.state} AS s WHERE s.n = 0"
-        ranked = into.share(
+        ranked = statement.share(
             f"SELECT q.{W} AS w, q.k, rank() OVER (ORDER BY {self.order('q', 'c')}) AS place "
             f"FROM ({came} UNION ALL {edge}) AS q({self._names}, {W}, k)",
             "r",
         )
         last = f"(SELECT e.place FROM {ranked} AS e WHERE e.w IS NULL)"
         return (
-            f"{into.with_clause()}SELECT r.w, r.k FROM {ranked} AS r "
+            f"{statement.with_clause()}SELECT r.w, r.k FROM {ranked} AS r "
             f"WHERE r.w IS NOT NULL AND r.place <= coalesce({last}, r.place)"
         )
 
     def load_statement(self) -> str:
-        """The kept rows with their numbers, and the edge unless that is all: what a load and a refill read.
+        """The state rows with their counts, and the boundary row unless all rows are in the state.
 
-        One more than wanted is read, in the query's order alone, so that an index can give it and a sort keep few
-        rows. Where that cuts, the last tie is left out. When too few are left then, the tie is a large one
-        ("is_tied"), and `_tied` takes it apart.
+        One row more than wanted is read, in the query's order alone, so that an index or a top-N sort can provide it.
+        Where that cuts, the last tie is left out. If too few rows remain, the tie is a large one ("is_tied"), and
+        `_tied` splits it.
         """
         order = self._own_order("q", "c")
-        rows = f"({now(self.limit.rows)}) AS q({self._names})"
+        rows = f"({current_rows(self.limit.rows)}) AS q({self._names})"
         first = f"SELECT q.* FROM {rows} ORDER BY {order} LIMIT {self.wanted + 1}"
         return (
             f'WITH "__pgt_f" AS MATERIALIZED (SELECT {self._row} AS k, rank() OVER (ORDER BY {order}) AS place '
@@ -125,18 +130,18 @@ class TopKTemplate:
         tail = f" ORDER BY {self.order('s', 'k')} {self.limit.clause}"
         part = FromItem(-1, None, "s", (source,))
         chosen = Block((*columns, OutputColumn(_ID, ("s.h",))), (part,), None, (), (tail,))
-        sql = Statement({}, no_delta).render(lifted(self.plan, self.core, chosen, _ID), ALL_NEW)
+        sql = Statement({}, no_delta).render(replace_core(self.plan, self.core, chosen, _ID), ALL_NEW)
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
         casts = "".join(f"o.c{i}::{c.type} AS c{i}, " for i, c in enumerate(self.columns))
         return f"SELECT {casts}o.h FROM ({sql}) AS o({names}, h)"
 
-    def told_apart(self) -> Node:
-        """The query with its ties decided as they are here, for comparison with the table."""
+    def with_ties_decided(self) -> Node:
+        """The query with its ties ordered as in the state, for comparison with the table."""
         source = FromItem(-1, self.limit.rows, "q")
         columns = tuple(OutputColumn(c.name, (f"q.c{i}",)) for i, c in enumerate(self.core.columns))
         ties = "" if self.limit.has_ties else f', {self._row} COLLATE "C"'
         tail = f" ORDER BY {self._own_order('q', 'c')}{ties} {self.limit.clause}"
-        return lifted(self.plan, self.core, Block(columns, (source,), None, (), (tail,)))
+        return replace_core(self.plan, self.core, Block(columns, (source,), None, (), (tail,)))
 
     @property
     def _names(self) -> str:
@@ -147,11 +152,11 @@ class TopKTemplate:
         return texts("q", self.types)
 
     def _own_order(self, alias: str, prefix: str) -> str:
-        """The query's, which may leave ties."""
+        """The query's own order, which may have ties."""
         return ", ".join(f"{alias}.{prefix}{column} {direction}".rstrip() for column, direction in self.limit.order)
 
     def _tied(self, rows: str, order: str) -> str:
-        """The same where one tie reaches from the needed rows to beyond the wanted: k, n, place."""
+        """The same where one tie extends from the needed rows beyond the wanted rows: k, n, place."""
         if self.limit.has_ties:  # all of it is needed
             first = f"SELECT q.* FROM {rows} ORDER BY {order} FETCH FIRST {self.needed} ROWS WITH TIES"
             ranked = f"SELECT {self._row} AS k, rank() OVER (ORDER BY {order}) AS place FROM ({first}) AS q"
@@ -165,7 +170,7 @@ class TopKTemplate:
         )
 
 
-def compile_limit(
+def compile_topk(
     plan: Node,
     core: Block,
     columns: tuple[Column, ...],
@@ -173,14 +178,14 @@ def compile_limit(
     describe: Callable[[str], Sequence[SqlType]],
     state: str,
 ) -> TopKTemplate | None:
-    """None where changes of the rows below are not to be had for less than the rows, or an order has no storable type.
+    """None where the delta of the rows below costs as much as the rows, or a column has a type that cannot be stored.
 
-    Then the whole answer is compared with what is stored.
+    Then the whole result is compared with the stored rows.
     """
     limit = core.limit
     if limit is None or not _goes_by_changes(limit.rows):
         return None
-    types = tuple(describe(now(limit.rows)))
+    types = tuple(describe(current_rows(limit.rows)))
     if any(t.kind == "p" for t in types):
         return None
     spare = max(limit.offset + limit.count, SPARE_ROWS)
@@ -188,14 +193,14 @@ def compile_limit(
 
 
 def _goes_by_changes(node: Node) -> bool:
-    """Whether nothing in it is evaluated whole, before and after, and it gives one answer only."""
+    """Whether the plan is deterministic, and no part of it is evaluated as a whole in the old and the new state."""
     match node:
         case Recursive():
             return False
         case Block():
-            if node.region == () or node.undetermined is not None or full.is_whole(node):
+            if node.region == () or node.undetermined is not None or full.has_unsplit_full_join(node):
                 return False
-            return all(_goes_by_changes(p.node) for p in parts(node) if p.node is not None and not p.is_lateral)
+            return all(_goes_by_changes(p.node) for p in from_items(node) if p.node is not None and not p.is_lateral)
         case Scan() | Select() | UnionAll() | Concat() | Distinct() | SetOperation() | Values():
             return all(_goes_by_changes(child) for child in children(node))
         case _:

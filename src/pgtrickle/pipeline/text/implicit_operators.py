@@ -36,7 +36,7 @@ class ImplicitComparison:
         return self.kind != "IN"
 
 
-def places(sql: str) -> list[ImplicitComparison]:
+def implicit_comparisons(sql: str) -> list[ImplicitComparison]:
     """In the order in which they begin."""
     cursor = Cursor(sql)
     found = []
@@ -47,7 +47,7 @@ def places(sql: str) -> list[ImplicitComparison]:
     return sorted(found, key=lambda p: (p.start, -p.stop))
 
 
-def without_row_operators(sql: str) -> str:
+def row_comparisons_as_in(sql: str) -> str:
     """`(a, b) OPERATOR(s.=) ANY (SELECT ...)` as IN: what is printed is the operator of the first pair alone, which the
     others may not have."""
     cursor = Cursor(sql)
@@ -65,7 +65,7 @@ def without_row_operators(sql: str) -> str:
     return _edited(sql, edits)
 
 
-def written(sql: str, place: ImplicitComparison, operators: Sequence[str]) -> Iterator[str]:
+def with_operators(sql: str, place: ImplicitComparison, operators: Sequence[str]) -> Iterator[str]:
     """The text with the place written out by these operators (`=`, or `OPERATOR(s.=)`); several where the text alone
     does not tell whose a column is. PostgreSQL knows which of them stands."""
     cursor = Cursor(sql)
@@ -251,7 +251,7 @@ def _merged(cursor: Cursor, place: ImplicitComparison, column: str, text: str) -
     """A bare name of it means the innermost SELECT around that merges one of this name. Where it is selected by itself
     it names the output column, too."""
     edits = []
-    using = [p for p in places(cursor.sql) if p.kind == "USING"]
+    using = [p for p in implicit_comparisons(cursor.sql) if p.kind == "USING"]
     lists = [range(p.start, p.stop) for p in using]
     named = [p for p in using if column in {cursor.name_at(i) for i in range(p.start + 2, p.stop - 1)}]
     scopes = [_select_of(cursor, p.start) for p in named]

@@ -30,7 +30,7 @@ class _Node:
     fields: dict[str, list[_Node | str]] = field(default_factory=dict)
 
 
-def taken_for_another(tree: str, base: Mapping[int, int]) -> int | None:
+def implicitly_converted_type(tree: str, base: Mapping[int, int]) -> int | None:
     """A type of `base` (by oid, its own base type) of which a value is taken for one of another type, though nobody has
     written so; None where there is none."""
     for node in _walk(_parsed(tree)):

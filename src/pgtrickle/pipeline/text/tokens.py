@@ -225,11 +225,11 @@ def strip_parentheses(tokens: tuple[Token, ...], start: int, stop: int) -> tuple
     return start, stop
 
 
-def keys(tokens: tuple[Token, ...], start: int, stop: int) -> tuple[str, ...]:
+def token_keys(tokens: tuple[Token, ...], start: int, stop: int) -> tuple[str, ...]:
     return tuple(t.key for t in tokens[start:stop])
 
 
-def nameless(sql: str) -> str:
+def without_names(sql: str) -> str:
     """The text without the words that somewhere in it stand beside a dot, as names of relations and columns do.
 
     The same for two texts that differ in such names alone. One that cannot be split into tokens stays as it is.

@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_events (
 );
 CREATE INDEX IF NOT EXISTS pgt_events_xid ON pgtrickle.pgt_events (xid);
 COMMENT ON TABLE pgtrickle.pgt_events IS
-'What the scheduler has to look at anew: stream tables that were created, altered, dropped, or are to be refreshed now. Kept for a while only.';
+'Events for the scheduler: stream tables that were created, altered or dropped, or whose refresh was requested. Kept for a while only.';
 COMMENT ON COLUMN pgtrickle.pgt_events.pgt_id IS 'NULL: all of them.';
 COMMENT ON COLUMN pgtrickle.pgt_events.what IS 'create, alter, drop, refresh, resume, repair; subscribe, publish (who follows it from outside has changed); for all of them: install, group (refresh groups were changed), clear_caches.';
 
@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_scheduler_jobs (
 ALTER TABLE pgtrickle.pgt_scheduler_jobs ADD COLUMN IF NOT EXISTS iterations int;
 CREATE INDEX IF NOT EXISTS pgt_scheduler_jobs_time ON pgtrickle.pgt_scheduler_jobs (enqueued_at);
 CREATE INDEX IF NOT EXISTS pgt_scheduler_jobs_open ON pgtrickle.pgt_scheduler_jobs (job_id) WHERE finished_at IS NULL;
-COMMENT ON TABLE pgtrickle.pgt_scheduler_jobs IS 'Units of stream tables that were refreshed together, from the moment that they were queued. Kept for a day.';
+COMMENT ON TABLE pgtrickle.pgt_scheduler_jobs IS 'Units of stream tables that are refreshed together, since they were queued. Kept for a day.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.members IS 'pgt_id of each, upstream first.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.scheduler_pid IS 'The backend of the scheduler''s session, as in pg_stat_activity. NULL behind a transaction pooler: it has none of its own.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.worker_pid IS 'The backend of the session that writes, as in pg_stat_activity. NULL behind a transaction pooler.';
@@ -56,7 +56,7 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_leases (
     until timestamptz NOT NULL
 ) WITH (fillfactor = 20);
 COMMENT ON TABLE pgtrickle.pgt_leases IS
-'Who is the active scheduler (or launcher) where a transaction pooler is in between, through which nobody can hold an advisory lock. A lease that was not renewed in time is free.';
+'The active scheduler (or launcher) behind a transaction pooler, through which a session cannot hold an advisory lock. A lease that was not renewed in time is free.';
 COMMENT ON COLUMN pgtrickle.pgt_leases.until IS 'By the clock of this server.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_runtime (
@@ -64,17 +64,17 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_runtime (
     state jsonb NOT NULL,
     updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 ) WITH (fillfactor = 20);
-COMMENT ON TABLE pgtrickle.pgt_runtime IS 'What the control plane last said about itself. Written by this database''s scheduler when it changed; the status functions show it.';
+COMMENT ON TABLE pgtrickle.pgt_runtime IS 'The last published state of the control plane. Written by the scheduler of this database when it changes; the status functions show it.';
 COMMENT ON COLUMN pgtrickle.pgt_runtime.state IS
 '{"enabled": bool, "tick", "pool": {"active", "max", "per_db_cap", "mode"}, "databases": [{"name", "used", "quota", "queued"}],
 "processes": [{"kind", "database" or null, "pid", "state", "since" as an ISO timestamp, "memory" in bytes}],
 "cache": {"hits", "misses", "entries", "evictions", "max_entries"},
-"origins": [{"origin", "problem"}] other databases that cannot be looked at, "broker_problem": text or null, "lag_warn_bytes": publication_lag_warn_lsn}
-Whatever is missing counts as unknown. Shown only while a session of this database has the application_name pgtrickle/scheduler, or a scheduler has its lease.';
+"origins": [{"origin", "problem"}] other databases that cannot be polled, "broker_problem": text or null, "lag_warn_bytes": publication_lag_warn_lsn}
+Missing keys are unknown. Shown only while a session of this database has the application_name pgtrickle/scheduler, or a scheduler has its lease.';
 
 ALTER TABLE pgtrickle.pgt_runtime ADD COLUMN IF NOT EXISTS broker jsonb NOT NULL DEFAULT '[]';
 COMMENT ON COLUMN pgtrickle.pgt_runtime.broker IS
-'What the refresh broker says of the tables elsewhere that are mirrored here: [{"origin", "source_oid", "pending_rows", "max_lsn" as in pg_lsn, "last_updated_tick", "consumers", "scans_done", "scans_saved"}]. Shown by broker_status() to those who may read what is made of them.';
+'Counts of the refresh broker for the tables of other databases that are mirrored here: [{"origin", "source_oid", "pending_rows", "max_lsn" as in pg_lsn, "last_updated_tick", "consumers", "scans_done", "scans_saved"}]. broker_status() shows them to roles that may read a stream table over them.';
 
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS tier_pinned bool NOT NULL DEFAULT false;
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.tier_pinned IS 'refresh_tier was set by alter_stream_table; otherwise it follows the changes.';

@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_mirrors (
     local_relid oid
 );
 CREATE INDEX IF NOT EXISTS pgt_mirrors_origin ON pgtrickle.pgt_mirrors (origin_key, origin_relid);
-COMMENT ON TABLE pgtrickle.pgt_mirrors IS 'Copies of tables of other databases, kept from their changes: one per table and set of columns. They are stream tables of schema pgtrickle_changes.';
+COMMENT ON TABLE pgtrickle.pgt_mirrors IS 'Copies of tables of other databases, maintained from their changes: one per table and set of columns. They are stream tables of schema pgtrickle_changes.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.origin_key IS 'The database of the table, as in a frontier: system identifier and database oid.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.origin_server IS 'host:port as the control plane reaches it. Empty: this server.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.columns_used IS 'Attribute numbers at the origin, in the order of the mirror''s columns.';
@@ -33,12 +33,12 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_readers (
     PRIMARY KEY (reader_key, mirror_id)
 ) WITH (fillfactor = 50);
 CREATE INDEX IF NOT EXISTS pgt_readers_source ON pgtrickle.pgt_readers (source_relid);
-COMMENT ON TABLE pgtrickle.pgt_readers IS 'Mirrors in other databases of tables of this one, and how far each has read. A buffer is not trimmed past any of them.';
+COMMENT ON TABLE pgtrickle.pgt_readers IS 'Mirrors in other databases of tables of this one, and their positions. A buffer is not trimmed past any of them.';
 COMMENT ON COLUMN pgtrickle.pgt_readers.reader_key IS 'The database of the mirror: system identifier and database oid.';
 COMMENT ON COLUMN pgtrickle.pgt_readers.mirror_id IS 'Its pgt_id there.';
 COMMENT ON COLUMN pgtrickle.pgt_readers.reader_server IS 'host:port of that database as the control plane reaches it. Empty: this server.';
-COMMENT ON COLUMN pgtrickle.pgt_readers.snapshot IS 'A cut that it has committed, or an earlier one: it is written after the commit. NULL: not loaded yet, all is kept for it.';
-COMMENT ON COLUMN pgtrickle.pgt_readers.updated_at IS 'When it last said so.';
+COMMENT ON COLUMN pgtrickle.pgt_readers.snapshot IS 'A cut that it has committed, or an earlier one: it is written after the commit. NULL: not loaded, all changes are kept for it.';
+COMMENT ON COLUMN pgtrickle.pgt_readers.updated_at IS 'When it last reported its position.';
 ALTER TABLE pgtrickle.pgt_readers ADD COLUMN IF NOT EXISTS netted xid8;
 COMMENT ON COLUMN pgtrickle.pgt_readers.netted IS
-'Changes of transactions before this one have been netted out between the cuts that were known then. A reader that stands neither exactly at snapshot nor at a cut that sees all of them (xmin >= netted) has to be loaded anew, and must not note such a cut as its snapshot.';
+'Changes of transactions before this one have been compacted between the cuts that were known then. A reader that stands neither exactly at snapshot nor at a cut that sees all of them (xmin >= netted) must be loaded again, and must not store such a cut as its snapshot.';

@@ -54,16 +54,16 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_stream_tables (
 ) WITH (fillfactor = 50);
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS functions_used oid[] NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.functions_used IS
-'Functions of the database, not of PostgreSQL itself, that the query calls. When one is replaced, the content is computed anew.';
+'Functions of the database, not of PostgreSQL itself, that the query calls. When one is replaced, the content is loaded again.';
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS defined_in text;
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defined_in IS
-'The database, as in a frontier, whose oids pgt_dependencies and pgt_names have. In another one, restored from a dump, they are those of other relations.';
+'The database, as in a frontier, whose oids pgt_dependencies and pgt_names have. In a database that was restored from a dump, these oids belong to other relations.';
 ALTER TABLE pgtrickle.pgt_stream_tables
 ADD COLUMN IF NOT EXISTS run_as text NOT NULL DEFAULT 'service' CHECK (run_as IN ('service', 'author')),
 ADD COLUMN IF NOT EXISTS session_settings jsonb NOT NULL DEFAULT '{}',
 ADD COLUMN IF NOT EXISTS operators oid[] NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.run_as IS
-'Whose privileges evaluate the query. service: it reaches trusted code only, and the author''s privileges are checked at each refresh. author: it reaches other code, which runs as created_by.';
+'The role whose privileges are used to evaluate the query. service: it calls trusted code only, and the author''s privileges are checked at each refresh. author: it calls other code, which runs as created_by.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.session_settings IS
 'Settings of the author''s session that can affect the result (search_path, TimeZone, DateStyle, ...), as they were when the query was defined.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.operators IS
@@ -73,28 +73,28 @@ ADD COLUMN IF NOT EXISTS functions_reached oid[] NOT NULL DEFAULT '{}',
 ADD COLUMN IF NOT EXISTS types_reached oid[] NOT NULL DEFAULT '{}',
 ADD COLUMN IF NOT EXISTS tables_of_others oid[] NOT NULL DEFAULT '{}',
 ADD COLUMN IF NOT EXISTS is_judged bool NOT NULL DEFAULT false;
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.is_judged IS 'Whether it is known what code its query reaches. Of definitions from before that was checked, install finds it out.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.is_judged IS 'Whether the code that the query calls was checked. For definitions of earlier versions, install checks it.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.functions_reached IS
-'Functions of the database that evaluating the query can call, also those behind types, casts and operator classes. With types_reached and tables_of_others: when one of them has changed, it is judged again whether the code is trusted.';
+'Functions of the database that evaluating the query can call, also those behind types, casts and operator classes. With types_reached and tables_of_others: when one of them has changed, the code is checked again.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.types_reached IS 'Types of the database that values of the query have, with what they are made of.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.tables_of_others IS 'Tables that the query reads and that neither the service role nor a superuser owns.';
 COMMENT ON TABLE pgtrickle.pgt_stream_tables IS 'One row per stream table: definition, state, frontier.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pgt_relid IS 'The storage table.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.defining_query IS
-'The query as PostgreSQL understood it: every name qualified, * expanded, no trailing semicolon. Independent of search_path, DateStyle and IntervalStyle.';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.original_query IS 'The query as it was typed; as it is now, where a source was renamed since.';
+'The query as PostgreSQL parsed it: every name qualified, * expanded, no trailing semicolon. Independent of search_path, DateStyle and IntervalStyle.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.original_query IS 'The query as it was typed; updated when a source is renamed.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.output_columns IS 'Array of {name, type, typid, typmod, collation} in the order of the query.';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.mode_reason IS 'Why the effective mode is not the one asked for.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.mode_reason IS 'Why the effective mode differs from the requested one.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.plan IS 'Written by the control plane.';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.frontier IS 'Per source database ("system_identifier/database oid") the cut that the content stands at.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.frontier IS 'Per source database ("system_identifier/database oid") the cut of the content.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.epoch IS 'The fence: each committed refresh, each alter and each trim past an unloaded reader adds 1; a refresh that read another epoch does not commit.';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.refresh_requested_at IS 'When a refresh was last asked for. Pending while later than refresh_done_at.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.refresh_requested_at IS 'When a refresh was last requested. Pending while later than refresh_done_at.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.refresh_done_at IS 'The refresh_requested_at that the last finished refresh had seen before it took its cut.';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.last_full_ms IS 'What the last full refresh took by itself, without those that ran beside it.';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.last_diff_ms IS 'The same of the last differential one.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.last_full_ms IS 'Duration of the last full refresh, without the share of other tables in the same wave.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.last_diff_ms IS 'The same for the last differential refresh.';
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.pooler_compatibility_mode IS
-'Its refreshes, and those of tables that move with it, keep nothing in a session: no prepared statements, no settings, no temporary tables past a transaction. So do those of all tables where connection_pooler_mode is transaction.';
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.definition_version IS 'Bumped whenever the query changes.';
+'Its refreshes, and those of tables in the same unit, keep no session state: no prepared statements, no settings, no temporary tables past a transaction. The same holds for all tables if connection_pooler_mode is transaction.';
+COMMENT ON COLUMN pgtrickle.pgt_stream_tables.definition_version IS 'Incremented whenever the query changes.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_dependencies (
     pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
@@ -107,14 +107,14 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_dependencies (
     PRIMARY KEY (pgt_id, source_relid)
 );
 CREATE INDEX IF NOT EXISTS pgt_dependencies_source ON pgtrickle.pgt_dependencies (source_relid);
-COMMENT ON TABLE pgtrickle.pgt_dependencies IS 'What each stream table reads: a row per table reached, and one per view passed on the way.';
+COMMENT ON TABLE pgtrickle.pgt_dependencies IS 'What each stream table reads: a row per table, and one per view through which it is read.';
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.columns_used IS 'Attribute numbers.';
 ALTER TABLE pgtrickle.pgt_dependencies
 ADD COLUMN IF NOT EXISTS source_schema name,
 ADD COLUMN IF NOT EXISTS source_name name,
 ADD COLUMN IF NOT EXISTS column_names name[];
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.source_schema IS
-'With source_name and column_names (of columns_used, in that order): the names that the defining query has for it. Another name now means that it was renamed, and is followed.';
+'With source_name and column_names (of columns_used, in that order): the names that the defining query has for it. If the current name differs, the source was renamed and the stream table follows.';
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.fingerprint IS 'The source''s fingerprint at the reader''s frontier; written together with the frontier.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_privileges (
@@ -128,9 +128,9 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_privileges (
     PRIMARY KEY (pgt_id, relid, reader, is_named)
 );
 COMMENT ON TABLE pgtrickle.pgt_privileges IS
-'Who has to have SELECT on what, for each stream table: its author on what the query reads, owners of views on what these read. Checked at each refresh.';
+'Required SELECT privileges of each stream table: of its author on the sources of the query, of owners of views on their sources. Checked at each refresh.';
 COMMENT ON COLUMN pgtrickle.pgt_privileges.is_named IS 'The query itself names it, for which its author needs USAGE on the schema.';
-COMMENT ON COLUMN pgtrickle.pgt_privileges.is_elsewhere IS 'It is a mirror: what counts are the privileges at its origin. lost_elsewhere: what was last found missing there, in words.';
+COMMENT ON COLUMN pgtrickle.pgt_privileges.is_elsewhere IS 'It is a mirror: the privileges at its origin are checked. lost_elsewhere: the privilege that was last found missing there.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_names (
     pgt_id bigint NOT NULL REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
@@ -142,9 +142,9 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_names (
     PRIMARY KEY (pgt_id, classid, objid, objsubid)
 );
 COMMENT ON TABLE pgtrickle.pgt_names IS
-'What each query names besides what it reads: functions, operators, types and their attributes, relations in constants of type regclass; and the types of columns. Not those of PostgreSQL itself.';
+'Other objects that each query names: functions, operators, types and their attributes, relations in constants of type regclass; and the types of columns. Not those of PostgreSQL itself.';
 COMMENT ON COLUMN pgtrickle.pgt_names.in_text IS
-'In the query itself: when it has another name now, the table stops, as its text means something else. Otherwise in a view, whose text PostgreSQL keeps current, or in our statements.';
+'In the query itself: if its name has changed, the table stops, because its text has another meaning. Otherwise in a view, whose text PostgreSQL keeps current, or in our statements.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_sources (
     source_relid oid PRIMARY KEY,
@@ -173,4 +173,4 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_refresh_history (
 );
 CREATE INDEX IF NOT EXISTS pgt_refresh_history_table ON pgtrickle.pgt_refresh_history (pgt_id, refresh_id DESC);
 CREATE INDEX IF NOT EXISTS pgt_refresh_history_time ON pgtrickle.pgt_refresh_history (start_time);
-COMMENT ON TABLE pgtrickle.pgt_refresh_history IS 'Every refresh: what was done, why, and what it cost.';
+COMMENT ON TABLE pgtrickle.pgt_refresh_history IS 'Every refresh: action, reason and cost.';

@@ -26,10 +26,10 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_subscribers (
     acknowledged_at timestamptz,
     PRIMARY KEY (pgt_id, subscriber)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE pgtrickle.pgt_subscribers IS 'Pull consumers of stream tables, and how far each has acknowledged. A change buffer is not trimmed past any of them.';
-COMMENT ON COLUMN pgtrickle.pgt_subscribers.origin IS 'The database whose snapshot that is. In another one, after a restore, it means nothing: all is kept until the consumer has started over.';
-COMMENT ON COLUMN pgtrickle.pgt_subscribers.snapshot IS 'The cut that it has acknowledged. The position proper; the LSN is its handle.';
-COMMENT ON COLUMN pgtrickle.pgt_subscribers.lsn IS 'What it has acknowledged, or was found to be at when there was nothing to give.';
+COMMENT ON TABLE pgtrickle.pgt_subscribers IS 'Consumers of change feeds, and what each has acknowledged. A change buffer is not trimmed past any of them.';
+COMMENT ON COLUMN pgtrickle.pgt_subscribers.origin IS 'The database whose snapshot that is. In a restored database it is not valid: all changes are kept until the consumer has started over.';
+COMMENT ON COLUMN pgtrickle.pgt_subscribers.snapshot IS 'The cut that it has acknowledged. This is the position; the LSN only identifies it.';
+COMMENT ON COLUMN pgtrickle.pgt_subscribers.lsn IS 'What it has acknowledged, or its position when there were no changes.';
 COMMENT ON COLUMN pgtrickle.pgt_subscribers.feed IS 'What the snapshot is a position in: table, columns, capture. NULL, or another than now: it has to start over.';
-COMMENT ON COLUMN pgtrickle.pgt_subscribers.offered IS 'The cut of what it was last given and has not acknowledged. It is given the same again.';
-COMMENT ON COLUMN pgtrickle.pgt_subscribers.netted IS 'The buffer is being netted out before this transaction: what is offered now ends at no cut before it.';
+COMMENT ON COLUMN pgtrickle.pgt_subscribers.offered IS 'The cut of the last read that it has not acknowledged. The next read returns the same changes.';
+COMMENT ON COLUMN pgtrickle.pgt_subscribers.netted IS 'The buffer is being compacted before this transaction: no read ends at a cut before it.';

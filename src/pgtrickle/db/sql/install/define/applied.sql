@@ -2,9 +2,9 @@
 
 ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS applied_from text;
 COMMENT ON COLUMN pgtrickle.pgt_stream_tables.applied_from IS
-'The set of definitions that `pgtrickle apply` created it from, or took it over for. NULL: made by hand; apply --prune never drops it.';
+'The set of definitions that `pgtrickle apply` created it from, or adopted it into. NULL: created by hand; apply --prune never drops it.';
 ALTER TABLE pgtrickle.pgt_refresh_groups ADD COLUMN IF NOT EXISTS applied_from text;
-COMMENT ON COLUMN pgtrickle.pgt_refresh_groups.applied_from IS 'The set of definitions that `pgtrickle apply` created it from. NULL: made by hand.';
+COMMENT ON COLUMN pgtrickle.pgt_refresh_groups.applied_from IS 'The set of definitions that `pgtrickle apply` created it from. NULL: created by hand.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._options_of(id bigint) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -56,7 +56,7 @@ BEGIN
     IF lower((SELECT o.value FROM pgtrickle.options() AS o WHERE o.name = 'allow_circular')) NOT IN ('on', 'true', 'yes', '1') THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
             MESSAGE = format('the query would make stream tables read one another in a cycle: %s', names),
-            HINT = 'Say SELECT pgtrickle.set_option(''allow_circular'', ''on'') if that is what you want.';
+            HINT = 'To allow this: SELECT pgtrickle.set_option(''allow_circular'', ''on'').';
     END IF;
     FOR member IN
         SELECT format('%I.%I', st.pgt_schema, st.pgt_name) AS label, st.defining_query, st.refresh_mode
@@ -67,7 +67,7 @@ BEGIN
         IF member.refresh_mode NOT IN ('AUTO', 'FULL') THEN
             RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
                 MESSAGE = format('%s is part of a cycle of stream tables (%s) and cannot be %s', member.label, names, member.refresh_mode),
-                HINT = 'Use refresh_mode AUTO or FULL: when rows go from a source, the cycle is computed from nothing.';
+                HINT = 'Use refresh_mode AUTO or FULL: when a source loses rows, the cycle is computed from scratch.';
         END IF;
         EXECUTE 'CREATE TEMPORARY VIEW __pgt_member AS ' || member.defining_query;
         found := pgtrickle._monotone_obstacle('pg_temp.__pgt_member'::regclass);
@@ -80,7 +80,7 @@ BEGIN
         IF found IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
                 MESSAGE = format('%s is part of a cycle of stream tables (%s) and %s', member.label, names, found),
-                HINT = 'Do it in a stream table outside of the cycle, which reads the cycle or is read by it.';
+                HINT = 'Use a stream table outside the cycle for this, which reads the cycle or is read by it.';
         END IF;
     END LOOP;
 END

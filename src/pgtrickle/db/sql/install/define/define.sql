@@ -111,7 +111,7 @@ BEGIN
     IF query ~* '(?:''\s*(?:now|today|tomorrow|yesterday)\s*''\s*::\s*(?:pg_catalog\.)?(?:date|time)|\m(?:date|timetz|time|timestamptz|timestamp)(?:\s+with(?:out)?\s+time\s+zone)?\s*''\s*(?:now|today|tomorrow|yesterday)\s*'')' THEN
         RAISE WARNING USING
             MESSAGE = 'a constant such as ''now'' or ''today'' has been replaced by its value at this moment',
-            HINT = 'Use now() or current_date if it shall move; the stream table is then refreshed in FULL mode.';
+            HINT = 'Use now() or current_date for the current time; the stream table is then refreshed in FULL mode.';
     END IF;
     RETURN 'pg_temp.__pgt_probe'::pg_catalog.regclass::oid;
 END
@@ -389,7 +389,7 @@ BEGIN
     END IF;
     IF schema_name ~ '^pg_' OR schema_name IN ('information_schema', 'pgtrickle', 'pgtrickle_changes') THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
-            MESSAGE = format('a stream table cannot live in schema %I', schema_name), HINT = 'Choose a schema of your own.';
+            MESSAGE = format('a stream table cannot be created in schema %I', schema_name), HINT = 'Choose a schema of your own.';
     END IF;
     IF NOT has_schema_privilege(creator, schema_oid, 'CREATE') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
@@ -526,7 +526,7 @@ BEGIN
             IF reader IS NOT NULL THEN
                 RAISE EXCEPTION USING ERRCODE = 'dependent_objects_still_exist',
                     MESSAGE = format('the new query changes the columns of %s, which database %s reads', qualified, reader),
-                    HINT = 'Drop the stream tables there first, keep the columns, or use pgtrickle.detach_reader if it is gone.';
+                    HINT = 'Drop the stream tables there first, keep the columns, or use pgtrickle.detach_reader if it no longer exists.';
             END IF;
         END IF;
         cycle := pgtrickle._cycle_of(id);

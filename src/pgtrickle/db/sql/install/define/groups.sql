@@ -53,7 +53,7 @@ BEGIN
     IF coalesce(pg_catalog.cardinality(ids), 0) < 2 THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = pg_catalog.format('refresh group %s needs two different members at least', pg_catalog.quote_literal(group_name)),
-            HINT = 'A single stream table is always refreshed at one instant.';
+            HINT = 'A single stream table is always refreshed at one snapshot.';
     END IF;
     PERFORM pgtrickle._create_group(group_name, ids, wanted);
 END

@@ -30,7 +30,7 @@ BEGIN
         PERFORM pgtrickle._register(probe, target.schema_name, target.table_name, query, options);
         IF NOT pgtrickle._is_served() THEN
             RAISE NOTICE USING
-                MESSAGE = pg_catalog.format('%I.%I is empty until a scheduler looks after this database', target.schema_name, target.table_name),
+                MESSAGE = pg_catalog.format('%I.%I is empty until a scheduler serves this database', target.schema_name, target.table_name),
                 HINT = 'Start pgtrickle run.';
         END IF;
     ELSE
@@ -68,7 +68,7 @@ LANGUAGE sql VOLATILE AS $$
         'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction), 'raise')
 $$;
 COMMENT ON FUNCTION pgtrickle.create_stream_table(text, text, text, text, bool, text, text, text, bool, bool, text, int, float8) IS
-'Creates a stream table: a table that holds the result of a query and is kept current by the control plane. The query is checked in the call; the first load follows at once. Schedules: 30s, 1h30m, seconds, cron (UTC), calculated. Modes: AUTO (differential where exact, else FULL with a stored reason), DIFFERENTIAL (raises when impossible), FULL, IMMEDIATE.';
+'Creates a stream table: a table that stores the result of a query and is maintained by the control plane. The query is checked in the call; the first load follows immediately. Schedules: 30s, 1h30m, seconds, cron (UTC), calculated. Modes: AUTO (differential where exact, else FULL with a stored reason), DIFFERENTIAL (raises when impossible), FULL, IMMEDIATE.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.create_stream_table_if_not_exists(
     name text,
@@ -179,7 +179,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.alter_stream_table(text, text, text, text, text, text, text, text, bool, bool, text, text, int, float8) IS
-'Changes what is not NULL. status is ACTIVE or SUSPENDED. A new query is checked as in create_stream_table and loaded anew; readers keep seeing the old content, in the old columns, until the new is ready. Grants and oid stay.';
+'Changes what is not NULL. status is ACTIVE or SUSPENDED. A new query is checked as in create_stream_table and loaded; readers see the old content, in the old columns, until the new content is ready. Grants and oid are kept.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._drop(id bigint, cascade bool, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -213,7 +213,7 @@ BEGIN
         IF NOT cascade THEN
             RAISE EXCEPTION USING ERRCODE = 'dependent_objects_still_exist',
                 MESSAGE = format('database %I reads %I.%I', reader.reader_database, st.pgt_schema, st.pgt_name),
-                HINT = 'Drop the stream tables there first, use cascade => true, or pgtrickle.detach_reader if it is gone.';
+                HINT = 'Drop the stream tables there first, use cascade => true, or pgtrickle.detach_reader if it no longer exists.';
         END IF;
     END LOOP;
     DELETE FROM pgtrickle.pgt_readers AS e WHERE e.source_relid = st.pgt_relid;
@@ -263,4 +263,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.drop_stream_table(text, bool) IS
-'Drops a stream table, its content, its publication and its subscribers; with cascade also the stream tables and views that read it. Capture on sources that nobody needs any more is removed by the control plane soon after.';
+'Drops a stream table, its content, its publication and its subscribers; with cascade also the stream tables and views that read it. The control plane then removes capture from sources that have no readers.';

@@ -17,11 +17,11 @@ ALTER TABLE pgtrickle.pgt_plans
     ADD COLUMN IF NOT EXISTS mode text,
     ADD COLUMN IF NOT EXISTS reason text,
     ADD COLUMN IF NOT EXISTS statement text;
-COMMENT ON TABLE pgtrickle.pgt_plans IS 'Questions of explain_query and validate_query with their answers, until they are taken or a minute old.';
+COMMENT ON TABLE pgtrickle.pgt_plans IS 'Requests of explain_query and validate_query with their results, until they are read or a minute old.';
 COMMENT ON COLUMN pgtrickle.pgt_plans.understood IS
-'Of validate_query: what PostgreSQL made of the query, so that no answer outlives a change of what the query reads. NULL: somebody waits in explain_query and takes the answer.';
+'Of validate_query: what PostgreSQL made of the query, so that no answer outlives a change of what the query reads. NULL: a call of explain_query waits for the answer.';
 COMMENT ON COLUMN pgtrickle.pgt_plans.statement IS
-'What the session of whoever asks has made of the query, found to reach trusted code only; NULL where it names other databases.';
+'The query as the session of the caller parsed it, checked to call trusted code only; NULL where it names other databases.';
 COMMENT ON COLUMN pgtrickle.pgt_plans.asked_in IS 'The transaction that asked: it waits for no answer.';
 
 DROP FUNCTION IF EXISTS pgtrickle._ask_plan(text, text);
@@ -38,8 +38,8 @@ BEGIN
     END IF;
     IF NOT pgtrickle._is_served() THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = 'no scheduler is connected to this database, so nobody can tell',
-            HINT = 'Start pgtrickle run, or ask the command: pgtrickle plan --query ''...''. SELECT * FROM pgtrickle.validate_query(...) tells what PostgreSQL knows by itself.';
+            MESSAGE = 'no scheduler is connected to this database, so the plan cannot be compiled',
+            HINT = 'Start pgtrickle run, or use pgtrickle plan --query ''...''. SELECT * FROM pgtrickle.validate_query(...) shows what PostgreSQL alone can determine.';
     END IF;
     -- Constants are read when a text is parsed: the control plane gets one that it may parse.
     IF probe IS NOT NULL THEN
@@ -139,4 +139,4 @@ BEGIN
 END
 $$;
 COMMENT ON PROCEDURE pgtrickle.explain_query(text, text, interval) IS
-'How a query would be maintained as a stream table: mode, operators and what a refresh does for each, what runs in Spark, what would force FULL, the statements. Nothing is created. CALL it outside of a transaction block, with pgtrickle run at work.';
+'How a query would be maintained as a stream table: mode, operators and what a refresh does for each, what runs in Spark, what would force FULL, the statements. Nothing is created. CALL it outside a transaction block, while pgtrickle run is running.';

@@ -11,7 +11,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('stream table %I.%I is in status %s%s', st.pgt_schema, st.pgt_name, st.status,
                              coalesce(': ' || regexp_replace(st.last_error_message, '\s+', ' ', 'g'), '')),
-            HINT = format('When the cause is gone: SELECT pgtrickle.resume_stream_table(%L)', format('%I.%I', st.pgt_schema, st.pgt_name));
+            HINT = format('After fixing the cause: SELECT pgtrickle.resume_stream_table(%L)', format('%I.%I', st.pgt_schema, st.pgt_name));
     END IF;
     UPDATE pgtrickle.pgt_stream_tables AS t
     SET refresh_requested_at = asked,
@@ -55,7 +55,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.refresh_stream_table(text) IS
-'Asks for a refresh now, whatever the schedule says, and returns at once. To wait for it: CALL pgtrickle.refresh_and_wait(name).';
+'Requests a refresh, independent of the schedule, and returns immediately. To wait for it: CALL pgtrickle.refresh_and_wait(name).';
 
 CREATE OR REPLACE FUNCTION pgtrickle.manual_refresh(stream_table_name text) RETURNS void
 LANGUAGE sql VOLATILE AS $$
@@ -97,7 +97,7 @@ BEGIN
         IF pg_catalog.clock_timestamp() > deadline THEN
             RAISE EXCEPTION USING ERRCODE = 'query_canceled',
                 MESSAGE = pg_catalog.format('no refresh of %s within %s', pg_catalog.quote_literal(name), timeout),
-                HINT = 'The request stands. ' || CASE WHEN pgtrickle._is_served() THEN 'SELECT * FROM pgtrickle.health_check() says what is slow.'
+                HINT = 'The request is still pending. ' || CASE WHEN pgtrickle._is_served() THEN 'SELECT * FROM pgtrickle.health_check() says what is slow.'
                                                       ELSE 'No scheduler is connected to this database: start pgtrickle run.' END;
         END IF;
         PERFORM pg_catalog.pg_sleep(pause);
@@ -106,7 +106,7 @@ BEGIN
 END
 $$;
 COMMENT ON PROCEDURE pgtrickle.refresh_and_wait(text, interval) IS
-'Asks for a refresh and returns when it is done; raises when it failed or after the timeout. Call it outside of a transaction block.';
+'Requests a refresh and returns when it is done; raises an error if it failed or after the timeout. Call it outside a transaction block.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.resume_stream_table(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -115,7 +115,7 @@ BEGIN
     PERFORM pgtrickle._request(pgtrickle._find(name), 'resume');
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.resume_stream_table(text) IS 'Starts a suspended or failed stream table again, with its errors forgotten; also what it keeps of tables of other databases.';
+COMMENT ON FUNCTION pgtrickle.resume_stream_table(text) IS 'Resumes a suspended or failed stream table and clears its errors; also the mirrors that it reads.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._restore_storage(id bigint, me text DEFAULT pgtrickle._me()) RETURNS bool
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -174,4 +174,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.repair_stream_table(text) IS
-'Puts a stream table right whatever happened to it: creates its storage again if it is missing, forgets errors, checks capture and loads anew.';
+'Repairs a stream table: creates its storage again if it is missing, clears errors, checks capture and loads the content again.';

@@ -151,7 +151,7 @@ BEGIN
     PERFORM pgtrickle._wake('subscribe', id);
     IF NOT pgtrickle._is_served() THEN
         RAISE NOTICE USING
-            MESSAGE = format('the change feed of %I.%I begins when a scheduler looks after this database', st.pgt_schema, st.pgt_name),
+            MESSAGE = format('the change feed of %I.%I begins when a scheduler serves this database', st.pgt_schema, st.pgt_name),
             HINT = 'Start pgtrickle run.';
     END IF;
 EXCEPTION WHEN unique_violation THEN
@@ -170,7 +170,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.create_subscriber(text, text) IS
-'A pull consumer of the changes of a stream table, for who may SELECT from it. From then on its changes are kept until this consumer has acknowledged them; see read_changes().';
+'Creates a consumer of the changes of a stream table. Requires SELECT on it. From then on changes are kept until this consumer has acknowledged them; see read_changes().';
 
 CREATE OR REPLACE FUNCTION pgtrickle._drop_subscriber(id bigint, subscriber text, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -192,7 +192,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.drop_subscriber(text, text) IS
-'Forgets a pull consumer, also one that is dead: nothing is kept for it any more. For its creator and the creator of the stream table. (The slot of a dead logical subscriber goes by pg_drop_replication_slot.)';
+'Removes a consumer: changes are no longer kept for it. Requires to be its creator or the creator of the stream table. (Remove the slot of a logical subscriber with pg_drop_replication_slot.)';
 
 CREATE OR REPLACE FUNCTION pgtrickle._read_changes(id bigint, subscriber text, max_rows int, me text DEFAULT pgtrickle._me())
 RETURNS TABLE (lsn pg_lsn, action text, "row" json)
@@ -315,7 +315,7 @@ LANGUAGE sql VOLATILE ROWS 1000 AS $$
     SELECT c.lsn, c.action, c."row" FROM pgtrickle._read_changes(pgtrickle._find(name), subscriber, max_rows) AS c
 $$;
 COMMENT ON FUNCTION pgtrickle.read_changes(text, text, int) IS
-'What has changed in a stream table since the LSN that this subscriber has acknowledged, net: first rows to delete, then rows to insert, a row as often as there are copies of it. All rows of one call have the same lsn: when they are applied, acknowledge_changes(name, subscriber, lsn). Until then the same rows come again. No rows: nothing has changed. An action reset, always first, says: empty your copy, all rows follow; so it begins. max_rows counts captured changes, taken by whole transactions, so one large refresh may exceed it.';
+'The net changes of a stream table since the LSN that this subscriber has acknowledged: first rows to delete, then rows to insert, one row per copy. All rows of one call have the same lsn: when they are applied, acknowledge_changes(name, subscriber, lsn). Until then the same rows are returned again. No rows: nothing has changed. The action reset, always first, means: empty your copy, all rows follow; a feed begins with it. max_rows counts captured changes, taken by whole transactions, so one large refresh may exceed it.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._acknowledge_changes(id bigint, subscriber text, lsn pg_lsn, me text DEFAULT pgtrickle._me()) RETURNS bool
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -334,8 +334,8 @@ BEGIN
         RETURN false;
     END IF;
     RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-        MESSAGE = format('%s is not what subscriber %s was last given', coalesce(_acknowledge_changes.lsn::text, 'NULL'), quote_literal(s.subscriber)),
-        HINT = 'Acknowledge the lsn of the latest read_changes(), or read again: what is not acknowledged comes again.';
+        MESSAGE = format('%s is not the lsn of the last read of subscriber %s', coalesce(_acknowledge_changes.lsn::text, 'NULL'), quote_literal(s.subscriber)),
+        HINT = 'Acknowledge the lsn of the latest read_changes(), or read again: unacknowledged changes are returned again.';
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._acknowledge_changes(bigint, text, pg_lsn, text) IS 'Internal. Moves a subscriber to the cut that it was offered.';
@@ -348,7 +348,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.acknowledge_changes(text, text, pg_lsn) IS
-'Says that the changes which read_changes() gave with this LSN are applied: they are not given again, and need not be kept for this subscriber. False: that was known. In one transaction with what was done with the changes (in the same database), they are applied exactly once.';
+'Acknowledges the changes that read_changes() returned with this LSN: they are not returned again, and are no longer kept for this subscriber. Returns false if they were acknowledged before. In one transaction with the application of the changes (in the same database), they are applied exactly once.';
 
 -- SECURITY DEFINER because buffers are private; for those who may read the stream table, and its creator.
 CREATE OR REPLACE FUNCTION pgtrickle._subscriber_lags(me text DEFAULT pgtrickle._me())
@@ -407,4 +407,4 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 1, 2, 3
 $$;
 COMMENT ON FUNCTION pgtrickle.subscribers() IS
-'Who follows stream tables from outside. pull: consumers of change feeds, to those who may read the stream table; lsn is what they have acknowledged, lag_bytes the distance from the oldest change that they have not, since when they last read, active within five minutes. slot: while a stream table is published, the logical replication slots of this database (pgoutput), each with what it has confirmed; PostgreSQL does not record which publications a slot reads, so stream_table is NULL.';
+'Subscribers of stream tables. pull: consumers of change feeds, shown to roles that may read the stream table; lsn is what they have acknowledged, lag_bytes the distance from the oldest change that they have not, since when they last read, active within five minutes. slot: while a stream table is published, the logical replication slots of this database (pgoutput), each with what it has confirmed; PostgreSQL does not record which publications a slot reads, so stream_table is NULL.';

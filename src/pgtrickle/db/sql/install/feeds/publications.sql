@@ -108,7 +108,7 @@ DECLARE
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = st.pgt_relid) THEN
         RAISE EXCEPTION USING ERRCODE = 'undefined_table',
-            MESSAGE = format('the storage of stream table %I.%I is gone', st.pgt_schema, st.pgt_name),
+            MESSAGE = format('the storage table of stream table %I.%I does not exist', st.pgt_schema, st.pgt_name),
             HINT = 'SELECT pgtrickle.repair_stream_table(name) creates it again.';
     END IF;
     SELECT p.publication INTO pub FROM pgtrickle.pgt_publications AS p WHERE p.pgt_id = id;
@@ -134,7 +134,7 @@ BEGIN
     PERFORM pgtrickle._wake('publish', id);
     IF current_setting('wal_level') <> 'logical' THEN
         RAISE WARNING USING
-            MESSAGE = format('wal_level is %s: nobody can subscribe to publication %I yet', current_setting('wal_level'), pub),
+            MESSAGE = format('wal_level is %s: subscriptions to publication %I will fail', current_setting('wal_level'), pub),
             HINT = 'Set wal_level = logical and restart the server, or read the change feed: pgtrickle.create_subscriber().';
     END IF;
     RETURN pub;
@@ -150,7 +150,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.stream_table_to_publication(text) IS
-'Publishes a stream table for logical replication and returns the name of the publication. Called again, it makes the publication fit the table. The subscriber''s table needs all columns, the hidden ones (__pgt_...) included; only the visible ones if the stream table has a unique index on visible NOT NULL columns (PostgreSQL 15 on). Warns where wal_level is not logical.';
+'Publishes a stream table for logical replication and returns the name of the publication. Another call adapts the publication to the table. The subscriber''s table needs all columns, the hidden ones (__pgt_...) included; only the visible ones if the stream table has a unique index on visible NOT NULL columns (PostgreSQL 15 on). Warns where wal_level is not logical.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._unpublish(id bigint, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -183,4 +183,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.drop_stream_table_publication(text) IS
-'Drops the publication of a stream table; drop_stream_table does so, too. Subscriptions to it fail from then on: drop them, and their slots, at the other end.';
+'Drops the publication of a stream table; drop_stream_table does this as well. Subscriptions to it then fail: drop them and their slots in the subscribing database.';

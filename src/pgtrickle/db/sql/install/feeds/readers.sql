@@ -87,7 +87,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY e.reader_key, e.mirror_id
 $$;
 COMMENT ON FUNCTION pgtrickle.readers() IS
-'Mirrors in other databases of tables of this one: when each last said how far it has read, changes that it has not seen, size of the buffer that is kept for it. late: changes wait for it and it has said nothing for an hour. server: empty for this one. Names and numbers are shown to those who may read the source.';
+'Mirrors in other databases of tables of this one: when each last reported its position, its unread changes, size of the buffer that is kept for it. late: changes are pending for it and it has not reported for an hour. server: empty for this one. Names and numbers are shown to roles that may read the source.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.detach_reader(database text, server text DEFAULT NULL, mirror_id bigint DEFAULT NULL, reader_key text DEFAULT NULL)
 RETURNS int
@@ -108,8 +108,8 @@ BEGIN
     HAVING count(DISTINCT e.reader_key) > 1;
     IF several IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('several databases that are or were called %I read tables of this one', detach_reader.database),
-            HINT = format('Say which: %s.', several);
+            MESSAGE = format('several databases that have or had the name %I read tables of this one', detach_reader.database),
+            HINT = format('Name one of them: %s.', several);
     END IF;
     DELETE FROM pgtrickle.pgt_readers AS e
     WHERE e.reader_database = detach_reader.database
@@ -125,4 +125,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.detach_reader(text, text, bigint, text) IS
-'Forgets the mirrors of a database that is gone for good, so that change buffers are trimmed without waiting for it; returns how many. For the role that installed pgtrickle. One that comes back is loaded anew.';
+'Removes the mirrors of a database that no longer exists, so that change buffers are trimmed without waiting for it; returns their number. Requires the role that installed pgtrickle. A mirror that returns is loaded again.';

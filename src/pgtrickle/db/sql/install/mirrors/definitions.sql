@@ -70,14 +70,14 @@ BEGIN
       AND (d.is_final OR coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), true));
     IF EXISTS (SELECT FROM pgtrickle.pgt_definitions AS d WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name) THEN
         RAISE EXCEPTION USING ERRCODE = 'duplicate_table',
-            MESSAGE = format('somebody else has just asked for %I.%I', schema_name, table_name), HINT = 'Choose another name.';
+            MESSAGE = format('another role has just requested %I.%I', schema_name, table_name), HINT = 'Choose another name.';
     END IF;
     INSERT INTO pgtrickle.pgt_definitions (pgt_schema, pgt_name, pgt_id, query, options, search_path, created_by)
     VALUES (schema_name, table_name, id, query, options, pgtrickle._check_path(path), caller);
     PERFORM pgtrickle._wake('define');
     RAISE NOTICE USING
         MESSAGE = format('%I.%I reads other databases: the control plane validates it now', schema_name, table_name),
-        HINT = 'SELECT * FROM pgtrickle.pending_definitions() shows what became of it.';
+        HINT = 'SELECT * FROM pgtrickle.pending_definitions() shows the result.';
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._request_definition(bigint, name, name, text, jsonb, text, text) IS
@@ -101,7 +101,7 @@ LANGUAGE sql STABLE AS $$
     SELECT * FROM pgtrickle._pending_definitions()
 $$;
 COMMENT ON FUNCTION pgtrickle.pending_definitions() IS
-'Stream tables over other databases that you asked for and that are not there: WAITING for the control plane, RETRYING because a database does not answer, REFUSED with the reason. A definition that was accepted is not listed.';
+'Your requested stream tables over other databases that do not exist yet: WAITING for the control plane, RETRYING because a database does not answer, REFUSED with the reason. A definition that was accepted is not listed.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._reads_mirrors(id bigint) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

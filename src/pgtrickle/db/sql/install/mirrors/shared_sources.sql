@@ -56,7 +56,7 @@ BEGIN
     SELECT c.relowner, c.relkind INTO owner, kind FROM pg_class AS c WHERE c.oid = local;
     IF kind IS NULL OR kind NOT IN ('r', 'p', 'f') OR EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = local) THEN
         RAISE EXCEPTION USING ERRCODE = 'wrong_object_type',
-            MESSAGE = format('%s is not a table that could be the copy of another', local), HINT = 'Name a table or foreign table of this database.';
+            MESSAGE = format('%s cannot be a copy of a table of another database', local), HINT = 'Name a table or foreign table of this database.';
     END IF;
     IF NOT pg_has_role(caller, owner, 'USAGE') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
@@ -66,8 +66,8 @@ BEGIN
         parts := pgtrickle._subscribed_from(local);
         IF parts IS NULL THEN
             RAISE EXCEPTION USING ERRCODE = 'undefined_object',
-                MESSAGE = format('no subscription tells where %s comes from', local),
-                HINT = 'Say it: declare_shared_source(local, ''database.schema.table''). Only a superuser''s control plane may read subscriptions.';
+                MESSAGE = format('no subscription contains the origin of %s', local),
+                HINT = 'Name it: declare_shared_source(local, ''database.schema.table''). Only a superuser''s control plane may read subscriptions.';
         END IF;
     ELSE
         BEGIN
@@ -95,7 +95,7 @@ LANGUAGE sql VOLATILE AS $$
     SELECT pgtrickle._declare_shared_source(local, origin)
 $$;
 COMMENT ON FUNCTION pgtrickle.declare_shared_source(regclass, text) IS
-'Declares that a table here (kept by logical replication, or by other means) is a table of another database: stream tables over it are then maintained from the changes at its origin, which are captured once for all databases. Without an origin it is read from the subscription, where the role that installed pgtrickle may. Whoever declares has to be allowed to read the table there. Returns the origin.';
+'Declares that a table here (kept by logical replication, or by other means) is a table of another database: stream tables over it are then maintained from the changes at its origin, which are captured once for all databases. Without an origin it is read from the subscription, where the role that installed pgtrickle may. The caller must be allowed to read the table there. Returns the origin.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._forget_shared_source(local regclass, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

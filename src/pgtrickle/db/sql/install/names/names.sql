@@ -5,7 +5,7 @@
 -- shows current_user as it is where the view is read, and signs it with a key that only the owner of the view can read. It is the default of an argument,
 -- because defaults are evaluated by whoever calls. It is good for one transaction of one session.
 CREATE TABLE IF NOT EXISTS pgtrickle_changes.caller_key (one bool PRIMARY KEY DEFAULT true CHECK (one), key bytea NOT NULL);
-COMMENT ON TABLE pgtrickle_changes.caller_key IS 'What proofs of who calls are signed with.';
+COMMENT ON TABLE pgtrickle_changes.caller_key IS 'The key that signs proofs of the caller.';
 INSERT INTO pgtrickle_changes.caller_key (key)
 SELECT pg_catalog.decode(pg_catalog.replace(pg_catalog.gen_random_uuid()::text || pg_catalog.gen_random_uuid()::text, '-', ''), 'hex')
 ON CONFLICT DO NOTHING;
@@ -35,7 +35,7 @@ DECLARE
     who CONSTANT name := substr(me, 65);
 BEGIN
     IF me IS NULL OR me <> (SELECT pgtrickle._signed(who, k.key) FROM pgtrickle_changes.caller_key AS k) THEN
-        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = 'who calls is not proven', HINT = 'Leave the last argument out.';
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = 'the caller is not proven', HINT = 'Omit the last argument.';
     END IF;
     RETURN who;
 END
@@ -135,7 +135,7 @@ LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF octet_length(path) > 8000 THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('the search_path has %s bytes', octet_length(path)), HINT = 'Up to 8,000 are kept with a query.';
+            MESSAGE = format('the search_path has %s bytes', octet_length(path)), HINT = 'At most 8,000 bytes are stored with a query.';
     END IF;
     RETURN path;
 END
@@ -163,7 +163,7 @@ BEGIN
         IF pg_catalog.octet_length(part) > 63 THEN
             RAISE EXCEPTION USING ERRCODE = 'name_too_long',
                 MESSAGE = pg_catalog.format('the name %s is longer than 63 bytes', pg_catalog.quote_literal(part)),
-                HINT = 'PostgreSQL''s identifiers end there.';
+                HINT = 'PostgreSQL truncates identifiers there.';
         END IF;
     END LOOP;
     IF pg_catalog.cardinality(parts) = 2 THEN
@@ -286,7 +286,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                    WHERE a.datname = current_database() AND a.application_name IN ('pgtrickle/scheduler', 'pgtrickle/control'))
         OR EXISTS (SELECT FROM pgtrickle.pgt_leases AS l WHERE l.name = 'scheduler' AND l.until > clock_timestamp())
 $$;
-COMMENT ON FUNCTION pgtrickle._is_served() IS 'Internal. Whether a scheduler looks after this database.';
+COMMENT ON FUNCTION pgtrickle._is_served() IS 'Internal. Whether a scheduler serves this database.';
 
 DROP FUNCTION IF EXISTS pgtrickle._wake(text);
 CREATE OR REPLACE FUNCTION pgtrickle._wake(what text, id bigint DEFAULT NULL) RETURNS void
@@ -294,7 +294,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO pgtrickle.pgt_events (pgt_id, what) VALUES (id, what);
     SELECT pg_notify('pgtrickle_wake', concat_ws(' ', what, id))
 $$;
-COMMENT ON FUNCTION pgtrickle._wake(text, bigint) IS 'Internal. Tells the control plane at commit that a stream table, or the whole catalog, is to be looked at anew.';
+COMMENT ON FUNCTION pgtrickle._wake(text, bigint) IS 'Internal. Notifies the control plane at commit that a stream table, or the whole catalog, must be read again.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._alert(event text, table_name text, detail text) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$

@@ -100,7 +100,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 1
 $$;
 COMMENT ON FUNCTION pgtrickle.options() IS
-'Every setting, its value as this database says it for the role that installed pgtrickle, where that comes from and what is wrong with it. What pgtrickle run was started with (TOML file, environment, profile, flags) wins over it: `pgtrickle config --server` shows that too.';
+'Every setting, its value in this database for the role that installed pgtrickle, its origin and any problem. The configuration of pgtrickle run (TOML file, environment, profile, flags) overrides it: `pgtrickle config --server` shows that too.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.set_option(name text, value text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -120,7 +120,7 @@ BEGIN
     wanted := coalesce((SELECT k.setting FROM pgtrickle.pgt_options AS k WHERE k.name = wanted), wanted);
     IF split_part(wanted, '.', 1) = 'spark_conf' OR EXISTS (SELECT FROM pgtrickle.pgt_options AS k WHERE k.name = wanted AND k.scope = 'host') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('%s belongs to the machine that pgtrickle runs on', wanted),
+            MESSAGE = format('%s concerns the machine that runs pgtrickle and cannot be set in a database', wanted),
             HINT = 'Use the environment, the TOML file or a flag of pgtrickle run.';
     END IF;
     IF value IS NULL THEN
@@ -141,7 +141,7 @@ BEGIN
         DO UPDATE SET value = excluded.value, changed_by = excluded.changed_by, changed_at = excluded.changed_at;
         SELECT o.origin, o.value, o.scope INTO acting FROM pgtrickle.options() AS o WHERE o.name = wanted;
         IF acting.origin <> 'set_option' THEN
-            RAISE WARNING USING MESSAGE = format('%s = %s of %s wins over it', wanted, acting.value, acting.origin);
+            RAISE WARNING USING MESSAGE = format('%s = %s of %s overrides it', wanted, acting.value, acting.origin);
         END IF;
         IF acting.scope = 'fleet' THEN
             RAISE NOTICE USING MESSAGE = format('%s is read when pgtrickle run starts, from the database that --server names', wanted);
@@ -151,4 +151,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.set_option(text, text) IS
-'Sets pg_trickle.<name> for this database without a superuser; NULL takes it back. Refuses unknown names and values out of range.';
+'Sets pg_trickle.<name> for this database without a superuser; NULL removes it. Refuses unknown names and values out of range.';

@@ -17,7 +17,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY h.start_time DESC, h.refresh_id DESC
 $$;
 COMMENT ON FUNCTION pgtrickle.refresh_timeline(int) IS
-'The latest refreshes of all stream tables, newest first. Numbers of rows, reasons and errors are shown to those who may read the stream table.';
+'The latest refreshes of all stream tables, newest first. Numbers of rows, reasons and errors are shown to roles that may read the stream table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.st_refresh_stats()
 RETURNS TABLE (pgt_name text, pgt_schema text, status text, refresh_mode text, is_populated bool, total_refreshes bigint,
@@ -50,7 +50,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY st.pgt_schema, st.pgt_name
 $$;
 COMMENT ON FUNCTION pgtrickle.st_refresh_stats() IS
-'Per stream table over the kept history: refreshes, rows (for those who may read the stream table), durations of those that completed, the latest one. staleness_secs: age of the instant that the content shows; stale: see health_summary().';
+'Per stream table over the kept history: refreshes, rows (for those who may read the stream table), durations of those that completed, the latest one. staleness_secs: age of the snapshot of the content; stale: see health_summary().';
 
 CREATE OR REPLACE VIEW pgtrickle.pg_stat_stream_tables AS
 SELECT s.pgt_id, s.pgt_schema, s.pgt_name, s.status, s.refresh_mode, s.is_populated, st.data_timestamp, st.schedule, s.total_refreshes,
@@ -93,7 +93,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 1, 2
 $$;
 COMMENT ON FUNCTION pgtrickle.refresh_efficiency() IS
-'What differential refreshes save, per stream table over the kept history: counts; what they took by themselves, without those that ran beside them, as averages and medians of both kinds; diff_speedup is the ratio of the medians, full by differential.';
+'What differential refreshes save, per stream table over the kept history: counts; durations without the share of other tables in the same wave, as averages and medians of both kinds; diff_speedup is the ratio of the medians, full by differential.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._recommend(id bigint)
 RETURNS TABLE (pgt_schema text, pgt_name text, current_mode text, effective_mode text, recommended_mode text, confidence text, reason text, signals jsonb)
@@ -144,4 +144,4 @@ LANGUAGE sql STABLE AS $$
     SELECT * FROM pgtrickle._recommend(CASE WHEN name IS NOT NULL THEN pgtrickle._find(name) END)
 $$;
 COMMENT ON FUNCTION pgtrickle.recommend_refresh_mode(text) IS
-'Which mode the history speaks for, of one stream table or of all: from the medians of its completed differential and full refreshes, with the numbers in reason and signals. confidence is low until there are prediction_min_samples differential refreshes and a full one, medium until there are as many full ones.';
+'Recommends a mode for one stream table or all: from the medians of its completed differential and full refreshes, with the numbers in reason and signals. confidence is low until there are prediction_min_samples differential refreshes and a full one, medium until there are as many full ones.';

@@ -115,7 +115,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 1, st.pgt_id
 $$;
 COMMENT ON FUNCTION pgtrickle.diamond_groups() IS
-'Stream tables on several ways from one relation to the same reader, and that reader (is_convergence). They are refreshed at one instant, unless every reader of a group has diamond_consistency none.';
+'Stream tables on several paths from one relation to the same reader, and that reader (is_convergence). They are refreshed at one snapshot, unless every reader of a group has diamond_consistency none.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.pgt_scc_status()
 RETURNS TABLE (scc_id int, member_count int, members text[], last_iterations int, last_converged_at timestamptz)
@@ -143,7 +143,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY i.root
 $$;
 COMMENT ON FUNCTION pgtrickle.pgt_scc_status() IS
-'Stream tables that read one another in a circle, with the rounds that the last refresh of theirs that had something to do took until nothing came any more, and when that was. NULL when there was none within a day.';
+'Stream tables that read one another in a cycle, with the number of rounds of their last refresh with changes, and its time. NULL if there was none within a day.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.dependency_tree()
 RETURNS TABLE (tree_line text, node text, node_type text, depth int, status text, refresh_mode text)
@@ -212,4 +212,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.dependency_tree() IS
-'What reads what, as a tree to look at: each stream table that nobody reads, below it what it reads. Sources of a stream table are shown where it first appears.';
+'Dependencies as a tree: each stream table without readers, and below it what it reads. Sources of a stream table are shown where it first appears.';

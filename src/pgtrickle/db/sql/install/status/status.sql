@@ -18,7 +18,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     LEFT JOIN pgtrickle._messages AS m ON m.pgt_id = st.pgt_id
     ORDER BY 1
 $$;
-COMMENT ON FUNCTION pgtrickle.pgt_status() IS 'One row per stream table: state, mode and the reason for it, age of the instant that the content shows, last error (for those who may read the table).';
+COMMENT ON FUNCTION pgtrickle.pgt_status() IS 'One row per stream table: state, mode and the reason for it, age of the snapshot of the content, last error (for roles that may read the table).';
 
 CREATE OR REPLACE FUNCTION pgtrickle._full_when() RETURNS text[]
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -80,7 +80,7 @@ BEGIN
     ORDER BY p.position;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.explain_st(text) IS 'How a stream table is maintained: mode and reason, query as understood, sources, the plan in words (operators, what a refresh does for each, what runs in Spark, what means FULL), its statements, frontier.';
+COMMENT ON FUNCTION pgtrickle.explain_st(text) IS 'How a stream table is maintained: mode and reason, parsed query, sources, the plan in words (operators, what a refresh does for each, what runs in Spark, what forces FULL), its statements, frontier.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.explain_refresh_mode(name text)
 RETURNS TABLE (configured_mode text, effective_mode text, downgrade_reason text)
@@ -92,7 +92,7 @@ BEGIN
     SELECT st.refresh_mode, st.effective_refresh_mode, st.mode_reason FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_id = id;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.explain_refresh_mode(text) IS 'The mode asked for, the mode used, and why they differ.';
+COMMENT ON FUNCTION pgtrickle.explain_refresh_mode(text) IS 'The requested mode, the effective mode, and why they differ.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.get_refresh_history(name text, max_rows int DEFAULT 20)
 RETURNS TABLE (refresh_id bigint, data_timestamp timestamptz, start_time timestamptz, end_time timestamptz, action text, status text,
@@ -148,7 +148,7 @@ BEGIN
             WHERE st.pgt_id = id);
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.get_staleness(text) IS 'Seconds since the instant that the content shows; NULL before the first load.';
+COMMENT ON FUNCTION pgtrickle.get_staleness(text) IS 'Age of the snapshot of the content in seconds; NULL before the first load.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.trigger_inventory()
 RETURNS TABLE (source_table text, source_oid oid, trigger_name text, trigger_type text, present bool, enabled bool, table_oid oid)
@@ -238,12 +238,12 @@ BEGIN
     FROM pg_catalog.unnest(pg_catalog.string_to_array(CASE
         WHEN is_refused THEN 'none: the control plane refuses the query'
         WHEN told.state = 'TOLD' THEN told.plan
-        WHEN told.state = 'ASKED' THEN 'asked of the control plane when this transaction commits: the same call a moment later shows it (CALL pgtrickle.explain_query(...) waits for it)'
-        WHEN told.state = 'WAITING' THEN 'asked of the control plane, which has not answered yet: call again (SELECT * FROM pgtrickle.health_check() says what is slow)'
-        ELSE 'no scheduler is connected to this database, so nobody can tell (hint: start pgtrickle run, or ask the command: pgtrickle plan --query ''...'')'
+        WHEN told.state = 'ASKED' THEN 'requested when this transaction commits: the same call shortly afterwards shows it (CALL pgtrickle.explain_query(...) waits for it)'
+        WHEN told.state = 'WAITING' THEN 'requested; the control plane has not answered yet: call again (SELECT * FROM pgtrickle.health_check() shows problems)'
+        ELSE 'no scheduler is connected to this database, so the plan cannot be compiled (hint: start pgtrickle run, or use pgtrickle plan --query ''...'')'
     END, E'\n')) WITH ORDINALITY AS l(line, i)
     ORDER BY i;
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.validate_query(text) IS
-'Checks a query as create_stream_table would, without creating anything: whether it is valid, which mode AUTO would choose and why, what it reads. Raises when it is not usable at all. The control plane is asked for the whole plan: the rows "plan" say so, and show it, line by line, when the same call is repeated within a minute. CALL pgtrickle.explain_query(query) waits for it.';
+'Checks a query as create_stream_table would, without creating anything: whether it is valid, which mode AUTO would choose and why, what it reads. Raises an error if it is not usable at all. The call requests the complete plan from the control plane: the rows "plan" report this, and show the plan, line by line, when the same call is repeated within a minute. CALL pgtrickle.explain_query(query) waits for it.';

@@ -11,7 +11,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM pgtrickle._runtime() AS r
 $$;
 COMMENT ON FUNCTION pgtrickle.worker_pool_status() IS
-'Refresh workers of the fleet that are at work, how many there may be, how many of them this database may have now, and parallel_refresh_mode. While no scheduler is connected: none at work, and what this database''s settings say.';
+'Busy refresh workers of the fleet, their maximum number, the number that this database may use now, and parallel_refresh_mode. Without a connected scheduler: no busy workers, and the settings of this database.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.worker_allocation_status()
 RETURNS TABLE (db_name text, workers_used int, workers_quota int, workers_queued int, cluster_active int, cluster_max int)
@@ -27,7 +27,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY d.name
 $$;
 COMMENT ON FUNCTION pgtrickle.worker_allocation_status() IS
-'A row for every database of the fleet: workers that it uses, its quota (0: none), units that wait, and the fleet''s workers. While no scheduler is connected: this database alone, with nothing at work.';
+'A row for every database of the fleet: workers that it uses, its quota (0: none), waiting units, and the workers of the fleet. Without a connected scheduler: only this database, with no busy workers.';
 
 CREATE OR REPLACE VIEW pgtrickle.server_worker_inventory AS
 SELECT p.kind, p.database, p.pid, p.state, p.since, p.memory
@@ -35,7 +35,7 @@ FROM pgtrickle._runtime() AS r
 CROSS JOIN LATERAL pg_catalog.jsonb_to_recordset(r.state -> 'processes')
     AS p(kind text, database text, pid int, state text, since timestamptz, memory bigint);
 COMMENT ON VIEW pgtrickle.server_worker_inventory IS
-'Every process and worker of the fleet, as this database''s scheduler last said; empty while it is not connected. database is NULL for what serves all of them, memory is in bytes. pid: of a process in its operating system, of a worker its PostgreSQL backend.';
+'Every process and worker of the fleet, as last published by the scheduler of this database; empty while it is not connected. database is NULL for processes that serve all databases, memory is in bytes. pid: of a process in its operating system, of a worker its PostgreSQL backend.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.parallel_job_status(max_age_seconds int DEFAULT 300)
 RETURNS TABLE (job_id bigint, unit_key text, unit_kind text, status text, member_count int, attempt_no int, scheduler_pid int, worker_pid int,
@@ -56,7 +56,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY j.job_id DESC
 $$;
 COMMENT ON FUNCTION pgtrickle.parallel_job_status(int) IS
-'Units of work, newest first: all that are not finished, and those that finished in the last max_age_seconds. duration_ms counts from the start, NULL while queued. members: stream tables, upstream first. detail: why it failed, for those who may read all members.';
+'Units of work, newest first: all that are not finished, and those that finished in the last max_age_seconds. duration_ms counts from the start, NULL while queued. members: stream tables, upstream first. detail: why it failed, for roles that may read all members.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.broker_status()
 RETURNS TABLE (source text, database text, pending_rows bigint, max_lsn pg_lsn, last_updated_tick bigint, consumers int, scans_done bigint,
@@ -69,7 +69,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 2, 1
 $$;
 COMMENT ON FUNCTION pgtrickle.broker_status() IS
-'The refresh broker''s ledger of the tables of other databases that are mirrored here, per table: changes that the slowest reader may not have seen, the greatest LSN, the broker''s tick, how many databases want to know, scans made, and scans that these databases did not have to make themselves. pending_rows and max_lsn are for those who may read a stream table that is made of the table, NULL for others. Empty while there is no broker, or enable_refresh_broker is off here. At most a few seconds old.';
+'The refresh broker''s ledger of the tables of other databases that are mirrored here, per table: changes that the slowest reader may not have read, the greatest LSN, the tick of the broker, the number of registered databases, scans made, and scans saved. pending_rows and max_lsn are shown to roles that may read a stream table over the table, NULL for others. Empty while there is no broker, or enable_refresh_broker is off here. At most a few seconds old.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.cache_stats()
 RETURNS TABLE (hits bigint, misses bigint, hit_rate float8, entries bigint, max_entries int, evictions bigint)
@@ -82,7 +82,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ) AS c(hits, misses, entries, evictions)
 $$;
 COMMENT ON FUNCTION pgtrickle.cache_stats() IS
-'Compiled templates of the control plane since it started: found, compiled, share found (NULL before the first), held now, the bound, evicted. Zeros while no scheduler is connected.';
+'Compiled templates of the control plane since it started: hits, misses, hit rate (NULL before the first), entries, maximum, evictions. Zeros while no scheduler is connected.';
 
 -- SECURITY DEFINER to write the event. Open to whoever has USAGE: all that it costs is compiling again.
 CREATE OR REPLACE FUNCTION pgtrickle.clear_caches() RETURNS bigint
@@ -102,4 +102,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.clear_caches() IS
-'Empties the caches of compiled templates at all levels: what is stored in this database at once, what processes hold at their next tick. Returns how many entries that are: those that the control plane last reported, and those deleted here. The next refresh of each stream table compiles anew.';
+'Empties the caches of compiled templates at all levels: entries in this database immediately, entries of processes at their next tick. Returns the number of entries: those that the control plane last reported, and those deleted here. The next refresh of each stream table compiles it again.';

@@ -261,7 +261,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM pgtrickle._rules(probe) AS r WHERE r.node_tree ~ '\{TABLESAMPLECLAUSE .*?:repeatable <>') THEN
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
-            MESSAGE = 'the query takes another TABLESAMPLE each time',
+            MESSAGE = 'TABLESAMPLE without REPEATABLE returns other rows each time',
             HINT = 'Add REPEATABLE (seed).';
     END IF;
     SELECT f.signature INTO bad
@@ -272,7 +272,7 @@ BEGIN
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
             MESSAGE = format('the query calls the volatile function %s', bad),
-            HINT = 'Its result differs at every call, so no stored result could be right. Remove it, or declare your own function STABLE or IMMUTABLE if it is.';
+            HINT = 'Its result differs at every call, so no stored result could be correct. Remove it, or declare your own function STABLE or IMMUTABLE if it is.';
     END IF;
     SELECT quote_ident(a.attname) INTO bad
     FROM pg_attribute AS a
@@ -286,7 +286,7 @@ BEGIN
     END IF;
     IF NOT EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = probe AND a.attnum > 0) THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
-            MESSAGE = 'the query must return at least one column', HINT = 'Name what you want to see after SELECT.';
+            MESSAGE = 'the query must return at least one column', HINT = 'List columns after SELECT.';
     END IF;
     IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = probe AND a.attname = '?column?') THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_column_definition',

@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION pgtrickle._keeper() RETURNS oid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.relowner FROM pg_class AS c WHERE c.oid = 'pgtrickle.pgt_stream_tables'::regclass
 $$;
-COMMENT ON FUNCTION pgtrickle._keeper() IS 'Internal. The role that installed pgtrickle and keeps stream tables.';
+COMMENT ON FUNCTION pgtrickle._keeper() IS 'Internal. The role that installed pgtrickle and maintains stream tables.';
 
 -- Not by options(): what the session says of itself would count there.
 CREATE OR REPLACE FUNCTION pgtrickle._security_setting(setting text) RETURNS text
@@ -510,7 +510,7 @@ BEGIN
     END IF;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = problem || ', which was not so when it was defined',
-            HINT = 'alter_stream_table with its query judges anew who evaluates it.';
+            HINT = 'alter_stream_table with its query checks again which role evaluates it.';
     END IF;
 END
 $$;

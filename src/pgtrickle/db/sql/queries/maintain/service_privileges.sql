@@ -16,7 +16,7 @@ WITH RECURSIVE service AS (
     SELECT d.source_relid AS relid FROM pgtrickle.pgt_dependencies AS d UNION SELECT c.source_relid FROM pgtrickle.pgt_sources AS c
     UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN pgtrickle.pgt_dependencies AS d ON d.source_relid = i.inhparent
 )
-SELECT true, 'it is a superuser', 'run pgtrickle install as a superuser: it hands over to a service role'
+SELECT true, 'it is a superuser', 'run pgtrickle install as a superuser, which transfers ownership to a service role'
 FROM service AS s WHERE s.rolsuper
 UNION ALL
 SELECT true, format('it has %%s', a.name), format('ALTER ROLE %%s NO%%s', s.quoted, a.name)

@@ -1,4 +1,4 @@
-"""Plans of `pgtrickle apply` in words and as diffs, for people."""
+"""Output of `pgtrickle apply`: plans in words and as diffs."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _SIGNS = {
 _WORDS = {
     CREATE: "create",
     ALTER: "alter",
-    REPLACE: "drop and create anew, empty until it is loaded",
-    DROP: "drop, no file defines it any more",
-    ADOPT: "take over into the set",
+    REPLACE: "drop and create again, empty until loaded",
+    DROP: "drop, no longer defined in a file",
+    ADOPT: "adopt into the set",
 }
-_NAMED = 6  # databases that a heading names
+_NAMED = 6  # databases that a heading lists by name
 
 
-def complain(problems: Iterable[DefinitionProblem]) -> None:
+def print_problems(problems: Iterable[DefinitionProblem]) -> None:
     for problem in problems:
         typer.echo(f"pgtrickle: {problem.one_line()}", err=True)
 
 
 def print_outcomes(wanted: DefinitionSet, outcomes: Sequence[ApplyResult]) -> None:
-    """Databases to which the same happens stand together, as those of tenants do."""
+    """Prints databases with the same changes, such as those of tenants, as one group."""
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     alike: dict[tuple[object, ...], list[ApplyResult]] = {}
     for outcome in outcomes:
@@ -49,11 +49,11 @@ def print_outcomes(wanted: DefinitionSet, outcomes: Sequence[ApplyResult]) -> No
         console.print(Text(_databases([outcome.database for outcome in same]), style="bold"))
         for line in outcome_lines(same[0]):
             console.print(line)
-    complain_of(outcomes)
+    print_errors(outcomes)
     console.print(planned(outcomes))
 
 
-def complain_of(outcomes: Iterable[ApplyResult]) -> None:
+def print_errors(outcomes: Iterable[ApplyResult]) -> None:
     sys.stdout.flush()
     for outcome in outcomes:
         for error in outcome.errors:
@@ -64,11 +64,11 @@ def outcome_lines(outcome: ApplyResult) -> Iterator[Text]:
     for change in outcome.changes:
         yield from _change(change)
     for name in outcome.left:
-        yield Text(f"  ? {name}  is in no file any more; --prune drops it", style="dim")
+        yield Text(f"  ? {name}  no longer defined in a file; --prune drops it", style="dim")
     for warning in outcome.warnings:
         yield Text(f"  warning: {warning}", style="yellow")
     if not outcome.changes and outcome.unchanged:
-        yield Text(f"  nothing to do, {outcome.unchanged} as defined", style="dim")
+        yield Text(f"  no changes, {outcome.unchanged} as defined", style="dim")
 
 
 def _change(change: Change) -> Iterator[Text]:
@@ -101,11 +101,14 @@ def summary(outcomes: Sequence[ApplyResult]) -> str:
     return f"Done: {_tally([outcome for outcome in outcomes if outcome.applied or outcome.errors])}"
 
 
-def ask(*, possible: bool) -> bool:
-    """Whether to go on. Nobody is asked where nobody can answer."""
+def confirm(*, possible: bool) -> bool:
+    """Whether to continue. Without a terminal there is no question and nothing is applied."""
     if possible and sys.stdin.isatty():
-        return typer.confirm("Apply this?")
-    typer.echo("pgtrickle: nothing was applied (hint: --yes applies without asking, --plan only shows)", err=True)
+        return typer.confirm("Apply these changes?")
+    typer.echo(
+        "pgtrickle: nothing was applied (hint: --yes applies without confirmation, --plan only shows the plan)",
+        err=True,
+    )
     return False
 
 
@@ -114,17 +117,17 @@ def _tally(outcomes: Sequence[ApplyResult]) -> str:
     for outcome in outcomes:
         for change in outcome.changes:
             counts[change.action] += 1
-    words = {CREATE: "to create", ALTER: "to alter", REPLACE: "to replace", DROP: "to drop", ADOPT: "to take over"}
+    words = {CREATE: "to create", ALTER: "to alter", REPLACE: "to replace", DROP: "to drop", ADOPT: "to adopt"}
     done = any(outcome.applied for outcome in outcomes)
     if done:
-        words = {CREATE: "created", ALTER: "altered", REPLACE: "replaced", DROP: "dropped", ADOPT: "taken over"}
+        words = {CREATE: "created", ALTER: "altered", REPLACE: "replaced", DROP: "dropped", ADOPT: "adopted"}
     parts = [f"{count} {words[action]}" for action, count in counts.items() if count]
     if parts:
         parts[-1] += f", in {_count(sum(bool(outcome.changes) for outcome in outcomes), 'database')}"
     failed = sum(bool(outcome.errors) for outcome in outcomes)
     if failed:
         parts.append(f"{_count(failed, 'database')} failed")
-    return ", ".join(parts) or "nothing to do"
+    return ", ".join(parts) or "no changes"
 
 
 def _databases(names: Sequence[str]) -> str:

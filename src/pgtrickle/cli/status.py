@@ -1,4 +1,4 @@
-"""`pgtrickle status`: what a database has, at a glance."""
+"""`pgtrickle status`: the stream tables of a database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pgtrickle.cli.parameters import Json, Server, print_json, require_installed
 def status(server: Server, as_json: Json = False) -> None:
     """Show the stream tables of a database.
 
-    The most important of pgtrickle.pgt_status(); --json has all of it.
+    The main columns of pgtrickle.pgt_status(); --json prints all of them.
     """
     from pgtrickle.db.connect import TRANSACTION, connect, translated
 

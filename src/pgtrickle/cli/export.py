@@ -1,0 +1,34 @@
+"""`pgtrickle export`: writes the stream tables of databases to definition files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pgtrickle.cli.parameters import Databases, Server
+
+
+def export(
+    server: Server,
+    folder: Annotated[Path, typer.Option("-f", "--folder", help="Folder to write the files to.", metavar="DIR")],
+    database: Databases = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+) -> None:
+    """Write the stream tables of databases to files for `apply`."""
+    from pgtrickle.definitions.export import collect, files_of
+    from pgtrickle.definitions.fleet import databases
+    from pgtrickle.errors import ConfigError
+
+    found, sets = collect(server, databases(server, database or ()))
+    files = files_of(found, sets, name_databases=bool(database))
+    for name in files:
+        if (folder / name).exists() and not overwrite:
+            raise ConfigError(f"{folder / name} exists", hint="choose another folder, or use --overwrite")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+        typer.echo(str(folder / name))
+    if not files:
+        typer.echo("no stream tables", err=True)

@@ -1,0 +1,39 @@
+"""`pgtrickle run`: the processes that refresh stream tables."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from pgtrickle.cli.options import options
+from pgtrickle.telemetry import set_up_logging
+
+
+def run(
+    server: Annotated[
+        list[str] | None,
+        typer.Option(help="postgresql://user@host/database; repeat for further servers.", metavar="DSN"),
+    ] = None,
+    spark_remote: Annotated[str | None, typer.Option(help="sc://host:port of a running Spark Connect server.")] = None,
+) -> None:
+    """Refresh stream tables continuously, until stopped.
+
+    Serves every database with pgtrickle on one server or several servers.
+    """
+    from pgtrickle.db.connect import TRANSACTION, connect
+    from pgtrickle.db.database_settings import report
+    from pgtrickle.process.launcher import run_forever
+
+    # One DSN, which may hold blanks: not split as typer would.
+    servers = server or [dsn for dsn in (os.environ.get("PGTRICKLE_SERVER"),) if dsn]
+    if not servers:
+        raise typer.BadParameter("use --server, or set PGTRICKLE_SERVER")
+    with connect(servers[0], role="run", pooler=TRANSACTION) as connection:
+        loaded = options.load(connection, spark_remote=spark_remote)
+        name = connection.info.dbname
+    settings = loaded.settings
+    set_up_logging(settings.log_level, settings.log_format)
+    report(loaded, database=name)  # what is wrong in one database must not keep the others waiting
+    run_forever(settings, options.sources(spark_remote=spark_remote), servers)
