@@ -27,7 +27,7 @@ WAYS = {"driver": sys.maxsize, "executors": 0}
 
 def load(line: Bench, name: str, way: str) -> tuple[float, float]:
     """Milliseconds to stage and in all of one load into an empty table."""
-    line.session.refresher.bulk_bytes = WAYS[way]
+    line.plane.worker.refresher.bulk_bytes = WAYS[way]
     line.sql(f"TRUNCATE {name}")
     line.sql(f"SELECT pgtrickle.repair_stream_table('{name}')")
     begun = time.perf_counter()
@@ -51,7 +51,7 @@ def main() -> None:
             ANALYZE sale;
         """)
         for name, query in QUERIES.items():
-            line.session.refresher.bulk_bytes = sys.maxsize
+            line.plane.worker.refresher.bulk_bytes = sys.maxsize
             line.create(name, query, "AUTO")
             line.verify(name)
         stage: dict[str, list[float]] = {}

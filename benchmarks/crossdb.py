@@ -91,7 +91,7 @@ def change(orders: Bench, customers: Bench, rows: int, number: int) -> None:
 
 def settle(line: Bench) -> None:
     for _ in range(10):
-        outcomes = line.session.tick()
+        outcomes = line.plane.tick()
         failed = [o for o in outcomes if o.error is not None]
         if failed:
             raise SystemExit(f"not refreshed: {failed}")
@@ -111,8 +111,8 @@ def compare(line: Bench, view: str) -> None:
 
 def tidy(line: Bench, others: Sequence[Bench]) -> None:
     """What the schedulers of the three databases do in the background."""
-    line.session.tidy()
-    line.session.finish_tidying(60)
+    line.plane.tidy()
+    line.plane.finish_tidying(60)
     for other in others:
         with connect(other.dsn, role="bench", autocommit=True) as conn:
             trim_all(conn)

@@ -34,7 +34,7 @@ QUERIES = {
 def timed(line: Bench, share: float, name: str, number: int) -> tuple[float, float, dict[str, float]]:
     count = int(ROWS * share)
     step = ROWS // count
-    line.session.tidy()
+    line.plane.tidy()
     line.sql(f"UPDATE sale SET qty = (qty + 1) % 9 WHERE id % {step} = {number % step}")
     begun = time.perf_counter()
     parts = line.tick(name).timings

@@ -18,10 +18,10 @@ from pgtrickle.db.connect import connect
 from pgtrickle.db.install import install
 from pgtrickle.model.flow import Cut
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.process.standalone import StandaloneRunner
+from pgtrickle.process.local_control_plane import LocalControlPlane
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.spark_server import SparkServer
-from pgtrickle.settings import Settings
+from pgtrickle.settings import Settings, Sources
 
 MODES = ("off", "session", "transaction")
 
@@ -49,7 +49,9 @@ def measure(server: EmbeddedPostgres, engine: SparkEngine, rounds: int) -> dict[
             "SELECT pgtrickle.create_stream_table('s', 'SELECT b, count(*) AS n, sum(a) AS total FROM t GROUP BY b', "
             "'calculated', 'DIFFERENTIAL')"
         )
-        turns = {m: StandaloneRunner("bench", dsn, engine, Settings(connection_pooler_mode=m)) for m in MODES}
+        planes = {
+            m: LocalControlPlane("bench", dsn, engine, Sources(flags={"connection_pooler_mode": m})) for m in MODES
+        }
         controls = {m: connect(dsn, role="bench", autocommit=True, pooler=m) for m in MODES}
         refresh: dict[str, list[float]] = {m: [] for m in MODES}
         look: dict[str, list[float]] = {m: [] for m in MODES}
@@ -57,14 +59,14 @@ def measure(server: EmbeddedPostgres, engine: SparkEngine, rounds: int) -> dict[
         for number in range(rounds + 10):  # the modes take turns, so that all have the same company
             for mode in MODES:
                 conn.execute(f"UPDATE t SET b = (b + 1) % 10 WHERE a = {1 + number % 1000}")
-                took = timed(turns[mode].tick)
+                took = timed(planes[mode].tick)
                 detector = Detector([relid])
                 quiet = timed(lambda c=controls[mode], d=detector: d.look(c, Cut(1 << 40, 1 << 40, ())))  # type: ignore[misc]
                 if number >= 10:
                     refresh[mode].append(took)
                     look[mode].append(quiet)
-        for turn in turns.values():
-            turn.close()
+        for plane in planes.values():
+            plane.close()
         for control in controls.values():
             control.close()
     return {

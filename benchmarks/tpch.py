@@ -102,7 +102,7 @@ def refreshed(line: Bench, name: str) -> Refreshed:
         "UPDATE pgtrickle.pgt_stream_tables SET refresh_requested_at = clock_timestamp() WHERE pgt_name = %s", name
     )
     begun = time.perf_counter()
-    outcomes = [o for o in line.session.tick() if o.table.name == name]
+    outcomes = [o for o in line.plane.tick() if o.table.name == name]
     took = (time.perf_counter() - begun) * 1000
     if len(outcomes) != 1:
         return Refreshed(took, error=f"{len(outcomes)} outcomes")
@@ -120,10 +120,10 @@ def created(line: Bench, name: str, query: str) -> tuple[list[str], str | None]:
         except psycopg.Error as error:
             reason = error.diag.message_primary
     until = time.monotonic() + LOADED_S
-    line.session.tick()
+    line.plane.tick()
     while time.monotonic() < until and line.sql(UNLOADED):  # capture waits for no lock, and vacuum has one for long
         time.sleep(1)
-        line.session.tick()
+        line.plane.tick()
     for table, status, message in line.sql(
         "SELECT pgt_name, status, last_error_message FROM pgtrickle.pgt_stream_tables WHERE status <> 'ACTIVE'"
     ):
@@ -165,7 +165,7 @@ def measured(line: Bench, tpch: Tpch, name: str, query: str, rounds: int) -> Mea
         actions: list[str | None] = []
         reasons = []
         for number in range(rounds):
-            line.session.tidy()
+            line.plane.tidy()
             tpch.change(share)
             first = number % len(modes)
             for mode in (*modes[first:], *modes[:first]):

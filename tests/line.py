@@ -4,6 +4,7 @@ both ways and was refreshed in the way that it claims."""
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from typing import Any
 
 import psycopg
@@ -14,9 +15,9 @@ from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.model.reasons import Reason, stored
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.process.standalone import StandaloneRunner
+from pgtrickle.process.local_control_plane import LocalControlPlane
 from pgtrickle.refresh.job import Outcome
-from pgtrickle.settings import Settings
+from pgtrickle.settings import Settings, Sources
 
 # What shows one of several equal values, whichever comes first.
 _ONE_OF_EQUAL = re.compile(
@@ -64,6 +65,11 @@ def _shown(name: str, type_: str, *, as_text: bool) -> str:
     return f"{name}::text" if as_text else name
 
 
+def sources_of(settings: Settings) -> Sources:
+    """Flags that make these settings, whatever a database says."""
+    return Sources(flags={f.name: getattr(settings, f.name) for f in fields(settings)})
+
+
 class Line:
     """Turns happen when the test asks for them, so that it decides what each one sees."""
 
@@ -72,10 +78,12 @@ class Line:
     ) -> None:
         self.dsn = dsn
         self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
-        self.session = StandaloneRunner("test", dsn, engine, settings or Settings(), origins)
+        self.plane = LocalControlPlane(
+            "test", dsn, engine, sources_of(settings) if settings is not None else Sources(), origins
+        )
 
     def close(self) -> None:
-        self.session.close()
+        self.plane.close()
         self.conn.close()
 
     def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
@@ -84,12 +92,17 @@ class Line:
             pass
         return cursor.fetchall() if cursor.description is not None else []
 
+    def edit_catalog(self, text: str) -> None:
+        """Writes to the catalog past the functions that tell the scheduler; it reads all of it again."""
+        self.sql(text)
+        self.sql("INSERT INTO pgtrickle.pgt_events (what) VALUES ('install')")
+
     def create(self, name: str, query: str, *, mode: str = "AUTO", schedule: str = "calculated") -> list[Outcome]:
         self.sql("SELECT pgtrickle.create_stream_table(%s, %s, %s, %s)", name, query, schedule, mode)
         return self.tick()
 
-    def tick(self, changes_seen_at: float = 0.0) -> list[Outcome]:
-        return self.session.tick(changes_seen_at)
+    def tick(self, *, include_unchanged: bool = False, changes_seen_at: float = 0.0) -> list[Outcome]:
+        return self.plane.tick(include_unchanged=include_unchanged, changes_seen_at=changes_seen_at)
 
     def last(self, name: str) -> tuple[str, str, str | None]:
         """Action, status and reason (or error) of the latest refresh."""

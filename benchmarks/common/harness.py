@@ -1,4 +1,4 @@
-"""An embedded PostgreSQL with durable settings, a warm Spark, and turns of the run loop that the benchmark asks for."""
+"""An embedded PostgreSQL with durable settings, a warm Spark, and ticks that the benchmark asks for."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ import psycopg
 from pgtrickle.db.install import install
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.process.standalone import StandaloneRunner
+from pgtrickle.process.local_control_plane import LocalControlPlane
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.spark_server import SparkServer
-from pgtrickle.settings import Settings
+from pgtrickle.settings import Settings, Sources
 
 WARM_UP_JOBS = 150
 
 
 class Bench:
-    """A database with pgtrickle and a session whose turns are called by hand."""
+    """A database with pgtrickle and a control plane whose ticks are called by hand."""
 
     def __init__(self, dsn: str, engine: SparkEngine | None) -> None:
         self.dsn = dsn
         self.engine = engine
         self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
         install(psycopg.connect(dsn))
-        self._session: StandaloneRunner | None = None
+        self._plane: LocalControlPlane | None = None
 
     @property
-    def session(self) -> StandaloneRunner:
-        if self._session is None:
+    def plane(self) -> LocalControlPlane:
+        if self._plane is None:
             assert self.engine is not None
-            self._session = StandaloneRunner("bench", self.dsn, self.engine, Settings())
-        return self._session
+            self._plane = LocalControlPlane("bench", self.dsn, self.engine, Sources())
+        return self._plane
 
     def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
         cursor = self.conn.execute(text, params or None)
@@ -51,7 +51,7 @@ class Bench:
 
     def tick(self, name: str, action: str = "DIFFERENTIAL") -> Outcome:
         """One turn, in which this table must have been refreshed in this way."""
-        outcomes = [o for o in self.session.tick() if o.table.name == name]
+        outcomes = [o for o in self.plane.tick() if o.table.name == name]
         if len(outcomes) != 1 or outcomes[0].error is not None or outcomes[0].action != action:
             raise SystemExit(f"{name} was not refreshed by {action}: {outcomes}")
         return outcomes[0]
@@ -62,8 +62,8 @@ class Bench:
             raise SystemExit(f"{name} differs from its query: {result}")
 
     def close(self) -> None:
-        if self._session is not None:
-            self._session.close()
+        if self._plane is not None:
+            self._plane.close()
         self.conn.close()
 
 

@@ -39,3 +39,14 @@ def test_refresh_command_needs_a_name_and_no_control_plane(installed: Database, 
     connection.close()
     assert status == 1
     assert "refresh_and_wait" in text
+
+
+def test_refresh_command_says_which_table_another_one_waits_for(installed: Database, spark_url: str) -> None:
+    installed.sql("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1)")
+    installed.sql("SELECT pgtrickle.create_stream_table('s', 'SELECT v, count(*) AS n FROM t GROUP BY v', '1h')")
+    installed.sql("SELECT pgtrickle.create_stream_table('r', 'SELECT sum(n) AS n FROM s', '1h')")
+    assert refresh(installed, spark_url, "--all")[0] == 0
+    installed.sql("UPDATE pgtrickle.pgt_stream_tables SET status = 'SUSPENDED' WHERE pgt_name = 's'")
+    status, rows, _ = refresh(installed, spark_url, "r")
+    assert (status, [(row["table"], row["action"]) for row in rows]) == (1, [("public.r", "SKIP")])
+    assert "public.s" in rows[0]["error"]

@@ -121,7 +121,7 @@ def test_a_line_that_does_nothing_is_found_and_minimised(lines: Lines, monkeypat
 
     def only_first(self: Line) -> list[object]:
         loaded = self.sql("SELECT bool_and(is_populated) FROM pgtrickle.pgt_stream_tables")[0][0]
-        return [] if loaded else list(self.session.tick())
+        return [] if loaded else list(self.plane.tick())
 
     monkeypatch.setattr(Line, "tick", only_first)
     made = generate(1, count=8)

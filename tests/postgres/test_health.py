@@ -6,10 +6,13 @@ import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 from cronsim import CronSim
 
+from pgtrickle.model.work import MULTIPLIERS
+from pgtrickle.scheduler.due import DIRTY, Due
 from pgtrickle.scheduler.schedule import interval_seconds
 from tests.conftest import Database, run
 from tests.postgres.rows import capture, create, job, loaded, publish, row
@@ -190,6 +193,25 @@ def test_durations_in_sql_are_durations_in_the_scheduler(db: Database, schedule:
     stored = "SELECT pgtrickle._schedule_seconds(pgtrickle._check_schedule(%s))"
     assert db.sql(stored, schedule) == [(seconds,)]
     assert interval_seconds(schedule) == seconds
+
+
+@pytest.mark.parametrize("tier", ["hot", "warm", "cold"])
+@pytest.mark.parametrize("schedule", ["45", "30s", "1h30m", "2d", "* * * * *", "*/7 3 * * *", "@daily", "0 0 29 2 *"])
+def test_a_table_is_behind_its_schedule_in_sql_when_it_is_due_in_the_scheduler(
+    db: Database, schedule: str, tier: str
+) -> None:
+    """The status functions have a due test of their own, in SQL."""
+    create(db, schedule=schedule)
+    db.sql("UPDATE pgtrickle.pgt_stream_tables SET refresh_tier = %s", tier)
+    now = datetime(2024, 5, 1, 10, 0, 30, tzinfo=UTC)
+    ((instant,),) = db.sql("SELECT extract(epoch FROM instant)::float8 FROM pgtrickle._fresh_from(%s)", now)
+    ages: list[float] = [0, 1, 29, 31, 44, 46, 59, 61, 89, 91, 299, 301, 449, 451, 3599, 3601, 5399, 5401, 10799, 10801]
+    ages += [days * 86400 + seconds for days in (0.5, 1, 2, 4, 20, 100, 500) for seconds in (-1, 1)]
+    for last in (now.timestamp() - age for age in ages):
+        due = Due.of([schedule], [DIRTY], [last], [False])
+        if due.cron.size == 0:  # cron has no tier
+            due.set_multiplier(np.array([0]), np.array([float(MULTIPLIERS[tier])]))
+        assert (last <= instant) == bool(len(due.due(now.timestamp()))), (last, instant)
 
 
 def test_health_check_says_what_to_look_at(db: Database) -> None:

@@ -34,6 +34,10 @@ class FakeLink:
         self.cleared = 0
         self.withdrawn = 0
 
+    @property
+    def is_open(self) -> bool:
+        return self.connection is not None
+
     def open(self, hello: DatabaseSettings) -> bool:
         if self.connection is not None:
             self.hellos.append(hello)
@@ -96,6 +100,9 @@ class Stage:
 
     def source(self, name: str) -> None:
         self.sql(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)")
+        self.capture(name)
+
+    def capture(self, name: str) -> None:
         relid = self.sql("SELECT %s::regclass::oid::int8", name)[0][0]
         with connect(self.database.dsn, role="capture", autocommit=True) as conn:
             ensure_capture(conn, relid, [1, 2])
@@ -186,6 +193,22 @@ def test_change_makes_its_readers_due_and_nobody_else(stage: Stage) -> None:
     assert stage.tick() == []
     stage.sql("INSERT INTO u VALUES (1, 1)")
     assert stage.tick() == [(two,)]
+
+
+def test_change_of_a_new_source_is_detected_together_with_its_capture(stage: Stage) -> None:
+    stage.sql("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    one = stage.table("one", "SELECT id FROM t")
+    stage.settle()
+    stage.capture("t")
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    assert stage.tick() == [(one,)]
+
+
+def test_table_that_is_created_before_the_first_tick_is_not_missed(stage: Stage) -> None:
+    assert stage.scheduling.tables == 0  # it has read the catalog
+    stage.source("t")
+    one = stage.table("one", "SELECT id FROM t")
+    assert stage.tick() == [(one,)]
 
 
 def test_changes_during_a_refresh_make_another_one(stage: Stage) -> None:

@@ -112,7 +112,7 @@ class Arena:
         query = f"SELECT word FROM nowhere.app.secret WHERE word = '{self.word}-pending'"
         run("SELECT pgtrickle.create_stream_table('reports.far', %s)", (query,))
         self.line.tick()
-        self.line.session.tidy()  # captures for the feed
+        self.line.plane.tidy()  # captures for the feed
         self.admin("INSERT INTO app.broken VALUES (2, 'WORD-broken')")
         run(f"SELECT '{self.word}-activity'")
         state = self.admin("SELECT pgt_name, status FROM pgtrickle.pgt_stream_tables ORDER BY 1")
@@ -230,7 +230,7 @@ class Arena:
                     plan_of_table(self.line_dsn, name)
             except PgtrickleError as error:
                 self.heard.append(f"verify {name}: {error.one_line()}")
-        self.line.session.tidy()
+        self.line.plane.tidy()
         self.line.tick()
 
     # -- afterwards

@@ -115,7 +115,7 @@ def test_cap_is_the_most_that_work_mem_can_be(installed: Database, make_line: Ca
         (Settings(delta_work_mem_cap_mb=8), "8MB"),
         (Settings(delta_work_mem_cap_mb=256, merge_work_mem_mb=32), "32MB"),
     ):
-        worker = make_line(installed, settings).session.worker
+        worker = make_line(installed, settings).plane.worker
         for conn in (worker.reader, worker.writer):
             assert conn.execute("SHOW work_mem").fetchone() == (expected,)
 
@@ -153,7 +153,7 @@ def test_all_that_a_way_takes_is_learned(auto: Line, monkeypatch: pytest.MonkeyP
     auto.sql("INSERT INTO t VALUES (1000, 1)")
     (outcome,) = auto.tick()
     auto.check("st", action)
-    past = auto.session.refresher.costs.past(outcome.table)
+    past = auto.plane.worker.refresher.costs.past(outcome.table)
     sample = (past.full if action == "FULL" else past.differential)[-1]
     assert sample.ms >= 1000 * SLOW_S
     assert sum(outcome.timings.values()) == pytest.approx(sample.ms, abs=0.1)
@@ -171,7 +171,7 @@ def test_what_is_given_up_is_learned_with_the_full_refresh_that_follows_which_is
     (outcome,) = line.tick()
     wall_ms = (time.perf_counter() - begun) * 1000
     assert line.last("st")[2] == "the changes touch more than 100 rows"
-    past = line.session.refresher.costs.past(outcome.table)
+    past = line.plane.worker.refresher.costs.past(outcome.table)
     (given_up,) = past.differential
     assert outcome.table.last_full_ms
     assert given_up.ms >= 1000 * SLOW_S + outcome.table.last_full_ms

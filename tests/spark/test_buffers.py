@@ -48,7 +48,7 @@ def make_home(
 
 def tell(fleet: Elsewhere) -> None:
     """As the dispatcher does now and then."""
-    fleet.line.session.site._origins.tell_all()
+    fleet.line.plane.database._origins.tell_all()
 
 
 def mirrored(fleet: Elsewhere) -> tuple[str, str | None]:
@@ -121,7 +121,7 @@ def test_a_mirror_whose_cut_the_origin_did_not_know_is_loaded_anew(
     origin.sql("UPDATE pgtrickle.pgt_readers SET snapshot = %s", known)  # as if it had not been told yet
     if not is_lost:
         ((key,),) = origin.sql("SELECT pgtrickle._origin()")
-        fleet.line.session.site._origins.note(key, reader_key, [mirror], Cut.parse(committed))
+        fleet.line.plane.database._origins.note(key, reader_key, [mirror], Cut.parse(committed))
     origin.sql("DELETE FROM items WHERE id = 10")
     assert netted(origin) == 2  # the mirror has the one and not the other
     origin.sql("INSERT INTO items VALUES (11, 11)")
@@ -223,7 +223,7 @@ def test_a_first_load_does_not_go_through_a_buffer(make_installed: Make, make_li
     for name in ("copied", "counted", "first", "second"):
         right(line, name, "DIFFERENTIAL")
     assert captured(line, "^mirror_") == 36  # three of them had that value already
-    line.session.tidy()
+    line.plane.tidy()
     assert captured(line, "^mirror_") == 0
 
 
@@ -235,7 +235,7 @@ def test_a_mirror_that_is_loaded_late_is_not_captured_before(make_installed: Mak
     line = make_line(make_installed())
     query = f"SELECT n.id, f.v FROM {near.name}.public.big AS n JOIN {far.name}.public.big AS f USING (id)"
     line.sql("SELECT pgtrickle.create_stream_table('joined', %s)", query)
-    line.session.site.define_with(line.session.control)
+    line.plane.database.define_with(line.plane.control)
     with psycopg.connect(far.server.dsn(), autocommit=True) as conn:
         conn.execute(f"ALTER DATABASE {far.name} ALLOW_CONNECTIONS false")
         conn.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [far.name])

@@ -65,7 +65,7 @@ def watched(line: Line, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) ->
 
 def watch(line: Line, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> Watched:
     """Every load of this line goes to the executors."""
-    line.session.refresher.bulk_bytes = 0
+    line.plane.worker.refresher.bulk_bytes = 0
     line.sql(SCHEMA)
     seen, whole = Watched(), engine.stage_by_executors
 
@@ -176,7 +176,7 @@ def test_partitioned_source_is_one_part(line: Line, watched: Watched) -> None:
 def test_small_loads_and_groups_stay_with_the_driver(line: Line, watched: Watched) -> None:
     line.create("groups", "SELECT kind, count(*) AS n FROM item GROUP BY kind")
     line.check("groups", "FULL")
-    line.session.refresher.bulk_bytes = 1 << 30
+    line.plane.worker.refresher.bulk_bytes = 1 << 30
     line.create("bag", QUERIES["bag"])
     line.check("bag", "FULL")
     assert watched.statements == []
@@ -187,7 +187,7 @@ def test_few_rows_that_one_session_computes_stay_with_the_driver(
 ) -> None:
     """However large what they are computed from is: executors would only be one more thing to wait for."""
     line.sql("ANALYZE item")
-    line.session.refresher.bulk_bytes = 4096
+    line.plane.worker.refresher.bulk_bytes = 4096
     with monkeypatch.context() as patched:
         patched.setattr(engine, "parallelism", lambda: pytest.fail("Spark was asked how much it does at once"))
         line.create("groups", "SELECT kind, count(*) AS n FROM item GROUP BY kind", mode="FULL")
@@ -247,7 +247,7 @@ def test_query_that_fails_says_the_same_as_by_the_driver(
     errors: list[PgtrickleError | None] = []
     states = []
     for name, limit in (("by_executors", 0), ("by_driver", sys.maxsize)):
-        line.session.refresher.bulk_bytes = limit
+        line.plane.worker.refresher.bulk_bytes = limit
         errors += [o.error for o in line.create(name, query) if o.table.name == name]
         states += line.sql(
             "SELECT status, last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = %s", name
@@ -260,7 +260,7 @@ def test_query_that_fails_says_the_same_as_by_the_driver(
     assert (type(ours), ours.message, ours.hint) == (type(drivers), drivers.message, drivers.hint)
     assert states[0] == states[1]
     assert line.sql("SELECT count(*) FROM by_executors") == [(0,)]
-    line.session.tidy()
+    line.plane.tidy()
     assert line.sql(STAGES) == []
 
 
@@ -307,7 +307,7 @@ def test_stage_of_a_load_that_broke_off_is_swept_and_no_other(
         assert sweep_stages(conn) == []
         running.rollback()
     assert len(line.sql(STAGES)) == 3
-    line.session.tidy()
+    line.plane.tidy()
     assert line.sql(STAGES) == []
     line.tick()
     line.check("bag", "FULL")
@@ -382,7 +382,7 @@ def test_task_that_runs_twice_is_counted_once(
         assert [len(parts) for parts in seen.parts] == [2]
         # The first attempt had committed its rows before the task failed: nobody counts them, and they are swept.
         assert len(line.sql(STAGES)) == (1 if after_writing else 0)
-        line.session.tidy()
+        line.plane.tidy()
         assert line.sql(STAGES) == []
     finally:
         line.close()
@@ -398,7 +398,7 @@ def test_task_that_fails_for_good_is_a_lost_engine(
     assert line.sql("SELECT status FROM pgtrickle.pgt_stream_tables") == [("INITIALIZING",)]
     line.tick()
     line.check("bag", "FULL")
-    line.session.tidy()
+    line.plane.tidy()
     assert line.sql(STAGES) == []
 
 

@@ -180,7 +180,7 @@ def test_changes_are_read_once_for_all_databases(
         noticed = time.monotonic()
         taken = origins.readings(key).taken
         for line in readers:
-            line.tick(noticed)
+            line.tick(changes_seen_at=noticed)
     assert origins.readings(key).taken == taken + 1
     for number, line in enumerate(readers):
         assert line.last("copied")[:2] == ("DIFFERENTIAL", "COMPLETED")
@@ -188,7 +188,7 @@ def test_changes_are_read_once_for_all_databases(
         assert line.rows("copied") == sorted(crm.sql(f"SELECT {columns} FROM customers"), key=repr)
     # Who was told later than the reading began does not take it.
     crm.sql("INSERT INTO customers VALUES (100, 'late', NULL)")
-    readers[0].tick(time.monotonic())
+    readers[0].tick(changes_seen_at=time.monotonic())
     assert (100, None) in readers[0].rows("copied")
     origins.tell_all()
     positions = crm.sql("SELECT count(*), count(snapshot) FROM pgtrickle.pgt_readers")

@@ -353,7 +353,7 @@ def test_cycle_is_not_refreshed_while_allow_circular_is_off(
     line.sql("INSERT INTO start VALUES (0)")
     close(line, PARITY, NODES)
     line.sql("INSERT INTO start VALUES (1)")
-    errors = [str(o.error) for o in make_line(installed).tick()]
+    errors = [str(o.error) for o in make_line(installed, Settings()).tick()]
     assert len(errors) == 2
     assert "while allow_circular is off" in errors[0]
 

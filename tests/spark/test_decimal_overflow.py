@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_exact_from_its_changes(line: Line, path: str, kind
     for name, query in QUERIES.items():
         line.sql("SELECT pgtrickle.create_stream_table(%s, %s, '1s', 'DIFFERENTIAL')", name, query)
     line.tick()
-    line.sql("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
+    line.edit_catalog("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
 
     def check() -> None:
         for name in QUERIES:

@@ -174,7 +174,7 @@ def test_failures_in_a_row_suspend_and_resume_goes_on(
 ) -> None:
     line = make_line(installed, Settings(max_consecutive_errors=3))
     create_all(line)
-    apply = line.session.refresher._apply_all
+    apply = line.plane.worker.refresher._apply_all
 
     def failing(jobs: Any, stages: Any) -> dict[int, tuple[int, int]]:
         if any(job.planned.table.name == "totals" for job in jobs):
@@ -183,7 +183,7 @@ def test_failures_in_a_row_suspend_and_resume_goes_on(
 
     line.sql("INSERT INTO item VALUES (1001, 2, 3, 'x')")
     with monkeypatch.context() as patched:
-        patched.setattr(line.session.refresher, "_apply_all", failing)
+        patched.setattr(line.plane.worker.refresher, "_apply_all", failing)
         for number in range(1, 4):
             assert [o.table.name for o in line.tick() if o.error] == ["totals"]
             assert status(line, "totals")[:2] == ("ACTIVE" if number < 3 else "SUSPENDED", number)
@@ -193,7 +193,7 @@ def test_failures_in_a_row_suspend_and_resume_goes_on(
         assert "totals" not in {o.table.name for o in turn(line)}
     assert "no luck today" in (status(line, "totals")[2] or "")
     assert line.last("totals")[:2] == ("DIFFERENTIAL", "FAILED")
-    line.session.tidy()
+    line.plane.tidy()
     line.sql("SELECT pgtrickle.resume_stream_table('totals')")
     turn(line)
     line.check("totals")

@@ -36,7 +36,7 @@ def shop(line: Line) -> Line:
 
 def follow(line: Line, name: str, subscriber: str = "c") -> Consumer:
     consumer = Consumer(psycopg.connect(line.dsn, autocommit=True), name, subscriber, f"copy_{name}")
-    line.session.tidy()
+    line.plane.tidy()
     consumer.catch_up()
     consumer.check()
     return consumer
@@ -66,7 +66,7 @@ def test_feeds_give_the_tables_after_random_changes(shop: Line) -> None:
             shop.sql("SELECT pgtrickle.repair_stream_table('sums')")
             shop.tick()
         if number % 3 == 0:
-            shop.session.tidy()
+            shop.plane.tidy()
         for consumer in consumers:
             if chance.random() < 0.7:
                 consumer.catch_up(chance.choice((1, 5, 10_000)))
@@ -84,11 +84,11 @@ def test_the_first_load_is_not_written_to_a_buffer(shop: Line) -> None:
     shop.sql("SELECT pgtrickle.create_stream_table('late', 'SELECT id, v FROM items')")
     shop.sql("CREATE TABLE copy_late (id int, v int)")
     consumer = Consumer(psycopg.connect(shop.dsn, autocommit=True), "late", "c", "copy_late")
-    shop.session.tidy()
+    shop.plane.tidy()
     assert consumer.read() == []
     shop.tick()
     assert consumer.read() == []
-    shop.session.tidy()
+    shop.plane.tidy()
     ((relid,),) = shop.sql("SELECT 'late'::regclass::oid::int8")
     assert shop.sql(f"SELECT count(*) FROM pgtrickle_changes.changes_{relid}") == [(0,)]
     shop.sql("DELETE FROM items WHERE id = 1")
@@ -104,7 +104,7 @@ def test_a_new_query_with_other_columns_starts_over(shop: Line) -> None:
     shop.sql("SELECT pgtrickle.alter_stream_table('rows_', query => 'SELECT id, v AS w FROM items')")
     shop.sql("INSERT INTO items VALUES (70, 1, 1)")
     shop.tick()
-    shop.session.tidy()
+    shop.plane.tidy()
     shop.sql("DROP TABLE copy_rows_; CREATE TABLE copy_rows_ (id int, w int)")
     consumer.catch_up()
     consumer.check()

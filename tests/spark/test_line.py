@@ -86,7 +86,7 @@ def test_all_first_shapes_stay_exact_through_changes(line: Line) -> None:
     line.tick()
     for name in QUERIES:
         line.check(name, "FULL")
-    line.sql("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
+    line.edit_catalog("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
     for change in CHANGES:
         line.sql(change)
         outcomes = line.tick()
@@ -115,8 +115,8 @@ def test_long_buffer_gets_its_index_while_the_loop_tidies_up(line: Line) -> None
     line.sql(SHOP)
     line.create("st", "SELECT id, qty FROM sale")
     line.sql("INSERT INTO sale SELECT i, 1, 1, 1 FROM generate_series(1000, 400000) AS i")  # more than 16 MiB
-    line.session.tidy()
-    line.session.finish_tidying(30)
+    line.plane.tidy()
+    line.plane.finish_tidying(30)
     buffer = line.sql("SELECT 'pgtrickle_changes.changes_' || 'sale'::regclass::oid")[0][0]
     assert line.sql("SELECT indisvalid FROM pg_index WHERE indrelid = %s::regclass", buffer) == [(True,)]
     line.tick()

@@ -110,7 +110,7 @@ def test_subqueries_over_what_using_merges_are_exact(line: Line, kind: str) -> N
     for name, query in made.items():
         line.sql("SELECT pgtrickle.create_stream_table(%s, %s, '1s', 'DIFFERENTIAL')", name, query)
     line.tick()
-    line.sql("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
+    line.edit_catalog("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
     for number in range(8):
         change(line, random, CHANGED[number % len(CHANGED)])
         outcomes = line.tick()

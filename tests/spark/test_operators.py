@@ -304,12 +304,12 @@ def test_changes_that_do_not_matter_move_the_frontier_and_nothing_else(line: Lin
     line.check("names", "NO_DATA")
     line.check("all_of_it")
     line.tick()
-    line.session.tidy()
+    line.plane.tidy()
     ((buffer,),) = line.sql("SELECT 'pgtrickle_changes.changes_' || 't'::regclass::oid")
     line.sql("SELECT pg_current_xact_id()")
     line.sql("UPDATE t SET seen = seen + 1")
     line.tick()
-    line.session.tidy()
+    line.plane.tidy()
     assert line.sql(f"SELECT count(*) FROM {buffer} WHERE xid < pg_snapshot_xmin(pg_current_snapshot())")[0][0] <= 4
 
 

@@ -39,7 +39,7 @@ def create(line: Line, name: str, query: str) -> None:
 
 def counters(line: Line) -> dict[str, tuple[int, int]]:
     """Per table: rows read by sequential scans, rows fetched through indexes, since the beginning."""
-    for connection in (line.session.worker.reader, line.session.worker.writer, line.session.control):
+    for connection in (line.plane.worker.reader, line.plane.worker.writer, line.plane.control):
         connection.execute("SELECT pg_stat_force_next_flush()")
     line.sql("SELECT pg_stat_clear_snapshot()")
     rows = line.sql(
@@ -180,7 +180,7 @@ def test_turn_that_finds_nothing_reads_no_table(line: Line) -> None:
     line.tick()
     before = counters(line)
     for _ in range(5):
-        assert {o.action for o in line.tick()} == {"NO_DATA"}
+        assert {o.action for o in line.tick(include_unchanged=True)} == {"NO_DATA"}
     assert counters(line) == before
 
 
@@ -215,7 +215,7 @@ def test_statements_of_a_wave_are_planned_once(line: Line) -> None:
     create(line, "lows", "SELECT g, min(v) AS lo FROM t GROUP BY g")
     create(line, "some", "SELECT id, v FROM t WHERE v % 2 = 0")
     line.tick()
-    reader, writer = line.session.worker.reader, line.session.worker.writer
+    reader, writer = line.plane.worker.reader, line.plane.worker.writer
     seen = []
     for number in range(6):
         line.sql(f"UPDATE t SET v = v + 1 WHERE id % 100 = {number}")

@@ -23,10 +23,10 @@ from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.model.identifiers import buffer_name
 from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.process.standalone import StandaloneRunner
+from pgtrickle.process.local_control_plane import LocalControlPlane
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.refresh.wave import WaveRefresher
-from pgtrickle.settings import Settings
+from pgtrickle.settings import Sources
 from tests.conftest import Database
 from tests.line import Line
 
@@ -51,8 +51,8 @@ def create_all(line: Line, queries: dict[str, str] = QUERIES) -> None:
     turn(line)
 
 
-def turn(line: Line) -> list[Outcome]:
-    outcomes = line.tick()
+def turn(line: Line, *, include_unchanged: bool = False) -> list[Outcome]:
+    outcomes = line.tick(include_unchanged=include_unchanged)
     assert [o.error for o in outcomes if o.error] == []
     return outcomes
 
@@ -87,7 +87,7 @@ def shop(line: Line) -> Line:
 
 def before_apply(line: Line, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """`act` happens once, when everything has been read and nothing been written yet."""
-    refresher: WaveRefresher = line.session.refresher
+    refresher: WaveRefresher = line.plane.worker.refresher
     finish = refresher._finish_all
     acted: list[object] = []
 
@@ -182,7 +182,7 @@ def test_of_two_refreshers_that_have_read_the_same_window_one_commits(
         assert shop.refreshes(name) == before[name] + 1
         shop.check(name)
     for line in (shop, other):
-        assert set(actions(turn(line)).values()) == {"NO_DATA"}
+        assert set(actions(turn(line, include_unchanged=True)).values()) == {"NO_DATA"}
     equal(shop)
     assert {name: status(shop, name) for name in QUERIES} == dict.fromkeys(QUERIES, ("ACTIVE", ""))
 
@@ -203,7 +203,7 @@ def test_chain_that_loses_against_another_pipeline_is_tried_again_and_not_counte
     beaten: list[list[Outcome]] = []
 
     def compute_after(self: WaveRefresher, *args: Any, **kwargs: Any) -> Any:
-        if not beaten and self.writer is shop.session.worker.writer and self.reader is self.writer:
+        if not beaten and self.writer is shop.plane.worker.writer and self.reader is self.writer:
             beaten.append(other.tick())
         return compute(self, *args, **kwargs)
 
@@ -239,10 +239,10 @@ def test_two_workers_on_one_database_stay_exact_under_load(
     stop = threading.Event()
 
     def work() -> None:
-        turns = StandaloneRunner("other", installed.dsn, engine, Settings())
+        plane = LocalControlPlane("other", installed.dsn, engine, Sources())
         while not stop.is_set():
-            turns.tick()
-        turns.close()
+            plane.tick()
+        plane.close()
 
     loops = [threading.Thread(target=work, daemon=True) for _ in range(2)]
     for loop in loops:
@@ -309,7 +309,7 @@ def test_drop_between_read_and_apply_leaves_nothing(shop: Line, monkeypatch: pyt
 
 def test_drop_during_apply_waits_for_it(shop: Line, installed: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.sql("INSERT INTO item VALUES (100, 2, 9)")
-    refresher = shop.session.refresher
+    refresher = shop.plane.worker.refresher
     apply = refresher._apply_all
     dropped = threading.Thread(
         target=lambda: installed.sql("SELECT pgtrickle.drop_stream_table('totals')"), daemon=True
@@ -366,7 +366,7 @@ def test_truncate_that_is_rolled_back_is_not_noticed(shop: Line, installed: Data
     writer = installed.connect(autocommit=False)
     writer.execute("TRUNCATE item CASCADE")
     writer.rollback()
-    assert set(actions(turn(shop)).values()) == {"NO_DATA"}
+    assert set(actions(turn(shop, include_unchanged=True)).values()) == {"NO_DATA"}
     equal(shop)
 
 
@@ -392,7 +392,7 @@ def test_partitions_come_and_go(line: Line) -> None:
     )
     for statement in ddl:
         line.sql(statement)
-        turn(line)
+        turn(line, include_unchanged=True)
         equal(line, list(queries))
         line.sql("UPDATE ev SET qty = qty + 1 WHERE at % 10 = 0; UPDATE ev SET kind = 4 WHERE qty > 6")
         if "ev_1" in statement:
@@ -412,7 +412,7 @@ def test_writes_past_disabled_capture_are_found(shop: Line, enabled_again: bool)
     )
     if enabled_again:
         shop.sql("ALTER TABLE item ENABLE TRIGGER USER")
-    turn(shop)
+    turn(shop, include_unchanged=True)
     for name in ("bag", "totals", "joined"):
         shop.check(name, "REINITIALIZE")
         assert shop.reason(name) == Reason.of(ReasonCode.SOURCE_CHANGED)
@@ -427,7 +427,7 @@ def test_dropped_buffer_is_made_again_and_its_readers_are_loaded_anew(shop: Line
     relid = shop.sql("SELECT 'item'::regclass::oid::int8")[0][0]
     shop.sql(f"INSERT INTO item VALUES (100, 2, 9); DROP TABLE {buffer_name(relid)}")
     shop.sql("UPDATE kind SET name = 'z' WHERE id = 1")
-    turn(shop)
+    turn(shop, include_unchanged=True)
     shop.check("names")
     for name in ("bag", "totals", "joined"):
         shop.check(name, "REINITIALIZE")
@@ -440,7 +440,7 @@ def test_dropped_buffer_is_made_again_and_its_readers_are_loaded_anew(shop: Line
 def test_column_that_nobody_uses_comes_and_goes_unnoticed(shop: Line) -> None:
     before = {name: shop.refreshes(name) for name in QUERIES}
     shop.sql("ALTER TABLE item ADD COLUMN extra int DEFAULT 5; ALTER TABLE kind DROP COLUMN spare")
-    assert set(actions(turn(shop)).values()) == {"NO_DATA"}
+    assert set(actions(turn(shop, include_unchanged=True)).values()) == {"NO_DATA"}
     shop.sql("UPDATE item SET extra = 6; ALTER TABLE item DROP COLUMN extra; ALTER TABLE item DROP COLUMN note")
     turn(shop)
     shop.sql("INSERT INTO item VALUES (100, 2, 9); UPDATE kind SET name = 'z' WHERE id = 1")
@@ -472,7 +472,7 @@ def test_dropped_column_stops_its_readers_and_nobody_else(shop: Line) -> None:
 def test_dropped_source_stops_its_readers_and_nobody_else(shop: Line) -> None:
     shop.sql("DROP TABLE item")
     for _ in range(2):
-        shop.tick()
+        shop.tick(include_unchanged=True)
     for name in ("bag", "totals", "joined"):
         now, message = status(shop, name)
         assert now == "ERROR"
@@ -480,7 +480,7 @@ def test_dropped_source_stops_its_readers_and_nobody_else(shop: Line) -> None:
     shop.sql("UPDATE kind SET name = 'z' WHERE id = 1")
     turn(shop)
     shop.check("names")
-    shop.session.tidy()
+    shop.plane.tidy()
     turn(shop)
 
 
@@ -519,7 +519,7 @@ def test_chain_and_diamond_follow_within_one_turn(shop: Line) -> None:
         turn(shop)
         for name in queries:
             shop.check(name)
-        assert set(actions(turn(shop)).values()) == {"NO_DATA"}
+        assert set(actions(turn(shop, include_unchanged=True)).values()) == {"NO_DATA"}
     shop.sql("TRUNCATE item; INSERT INTO item VALUES (1, 1, 1), (2, 2, NULL)")
     turn(shop)
     shop.check("one", "FULL")
@@ -581,7 +581,7 @@ def test_trimming_never_takes_what_a_reader_needs(shop: Line, installed: Databas
     with writing(installed.dsn, shuffle_items, threads=2):
         for number in range(15):
             turn(shop)
-            shop.session.tidy()
+            shop.plane.tidy()
             equal(shop, ["totals", "joined"])
             if number == 10:
                 slow.commit()
@@ -590,7 +590,7 @@ def test_trimming_never_takes_what_a_reader_needs(shop: Line, installed: Databas
     turn(shop)
     shop.sql("UPDATE item SET qty = 1 WHERE id = 5000; UPDATE kind SET name = 'last' WHERE id = 1")
     turn(shop)  # a cut after the last writer, for every reader
-    shop.session.tidy()
+    shop.plane.tidy()
     assert pending_rows(shop, "item") == pending_rows(shop, "kind") == 0
     equal(shop)
     for name in QUERIES:
@@ -602,14 +602,14 @@ def test_reader_that_was_suspended_for_long_goes_on_where_it_stood(shop: Line) -
     for number in range(10):
         shop.sql(f"INSERT INTO item VALUES ({100 + number}, 2, {number}); DELETE FROM item WHERE id = {1 + number}")
         turn(shop)
-        shop.session.tidy()
+        shop.plane.tidy()
         equal(shop, ["bag", "joined"])
     assert pending_rows(shop, "item") == 20
     shop.sql("SELECT pgtrickle.resume_stream_table('totals')")
     turn(shop)
     shop.check("totals")
     turn(shop)
-    shop.session.tidy()
+    shop.plane.tidy()
     assert pending_rows(shop, "item") == 0
 
 
@@ -619,8 +619,8 @@ def test_buffer_that_a_slow_reader_makes_long_gets_an_index(shop: Line, monkeypa
     shop.sql("SELECT pgtrickle.alter_stream_table('totals', status => 'SUSPENDED')")
     shop.sql("INSERT INTO item SELECT i, 2, i FROM generate_series(1000, 9000) AS i")
     turn(shop)
-    shop.session.tidy()
-    shop.session.finish_tidying(30)
+    shop.plane.tidy()
+    shop.plane.finish_tidying(30)
     relid = shop.sql("SELECT 'item'::regclass::oid::int8")[0][0]
     indexed = shop.sql(
         "SELECT i.indisvalid FROM pg_index AS i WHERE i.indrelid = %s::regclass", f"pgtrickle_changes.changes_{relid}"
@@ -651,7 +651,7 @@ def test_content_of_another_instance_is_loaded_anew(shop: Line, change: str, cod
         f"DELETE FROM totals WHERE kind = 1; DELETE FROM bag WHERE kind = 2; "
         f"UPDATE pgtrickle.pgt_stream_tables SET frontier = {change}"
     )
-    turn(shop)
+    turn(shop, include_unchanged=True)
     for name in QUERIES:
         shop.check(name, "REINITIALIZE")
         assert shop.reason(name) == Reason.of(code)
@@ -736,7 +736,7 @@ def test_changed_time_zone_reloads_tables_that_keep_none(installed: Database, ma
     moved.check("days", "REINITIALIZE")
     reason = Reason.of(ReasonCode.TIME_ZONE_CHANGED, old="UTC", new="America/Los_Angeles")
     assert moved.reason("days") == reason
-    assert actions(turn(moved)) == {"days": "NO_DATA"}
+    assert actions(turn(moved, include_unchanged=True)) == {"days": "NO_DATA"}
     moved.sql("INSERT INTO ev VALUES ('2026-01-05 01:00Z', 1)")
     turn(moved)
     moved.check("days")
@@ -757,7 +757,7 @@ def test_table_in_pooler_compatibility_mode_leaves_nothing_in_a_session(shop: Li
     turn(shop)
     shop.check("bag")
     assert shop.refreshes("bag") == before + 9
-    worker = shop.session.worker
+    worker = shop.plane.worker
     beside = worker._beside
     assert beside is not None
     for conn in (beside.reader, beside.writer):
@@ -804,7 +804,7 @@ def test_renamed_between_the_snapshot_and_the_read(
 
     monkeypatch.setattr(WaveRefresher, "_prints", late)
     for _ in range(4):
-        line.tick()
+        line.tick(include_unchanged=True)
         assert left == []
         assert not any("wrong" in str(row) for row in line.rows("joined"))
     assert (100, "k2", 1) in line.rows("joined")

@@ -106,7 +106,7 @@ def test_random_queries_stay_exact_through_random_changes(
     line.tick()
     for name in cases:
         line.check(name, "FULL")
-    line.sql("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
+    line.edit_catalog("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
     for _ in range(ROUNDS):
         content, done = random_changes(random, content, most=6)
         with line.conn.transaction():

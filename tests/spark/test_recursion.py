@@ -159,7 +159,7 @@ REACH = {
 
 def read(line: Line) -> dict[str, tuple[int, int]]:
     """Per table: rows read by sequential scans, rows fetched through indexes, since the beginning."""
-    for connection in (line.session.worker.reader, line.session.worker.writer, line.session.control, line.conn):
+    for connection in (line.plane.worker.reader, line.plane.worker.writer, line.plane.control, line.conn):
         connection.execute("SELECT pg_stat_force_next_flush()")
     line.sql("SELECT pg_stat_clear_snapshot()")
     rows = line.sql(

@@ -110,14 +110,14 @@ def test_a_replaced_view_is_followed_while_it_reads_the_same_columns(line: Line,
     line.sql("CREATE VIEW v AS SELECT a, b FROM t; CREATE VIEW outer_view AS SELECT a, b FROM v")
     line.create("st", query)
     line.sql("CREATE OR REPLACE VIEW v AS SELECT a, b * 10 AS b FROM t WHERE a <> 2")
-    line.tick()
+    line.tick(include_unchanged=True)
     line.equal("st")
     assert line.rows("st") == [(1, 10)]
     line.sql("INSERT INTO t VALUES (3, 3)")
     line.tick()
     line.equal("st")
     line.sql("CREATE OR REPLACE VIEW v AS SELECT a, b FROM other")
-    line.tick()
+    line.tick(include_unchanged=True)
     state, message = status(line, "public.st")
     assert state == "ERROR"
     assert "now reads public.other" in message
@@ -137,7 +137,7 @@ def test_a_replaced_view_that_could_not_have_been_used_stops_the_stream_table(
     line.sql("CREATE TABLE t (a int, b int); INSERT INTO t VALUES (1, 1); CREATE VIEW v AS SELECT a FROM t")
     line.create("st", "SELECT a FROM v")
     line.sql(f"CREATE OR REPLACE VIEW v AS SELECT a FROM t WHERE {condition}")
-    line.tick()
+    line.tick(include_unchanged=True)
     state, error = status(line, "public.st")
     assert state == "ERROR"
     assert message in error
@@ -147,7 +147,7 @@ def test_row_security_that_holds_for_the_owner_stops_the_stream_table(line: Line
     line.sql("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
     line.create("st", "SELECT a FROM t")
     line.sql("ALTER TABLE t ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY")
-    line.tick()
+    line.tick(include_unchanged=True)
     state, message = status(line, "public.st")
     assert state == "ERROR"
     assert "row security of public.t is active" in message

@@ -130,7 +130,7 @@ def test_renamed_while_the_control_plane_was_away(
     line.sql(TABLES)
     line.create("st", JOINED)
     line.create("columns", "SELECT a, b FROM t")
-    line.session.close()
+    line.plane.close()
     line.sql("ALTER TABLE t RENAME TO told; INSERT INTO told VALUES (60, 1); ALTER TABLE u RENAME c TO said")
     line.sql("ALTER TABLE told RENAME a TO x; ALTER TABLE told RENAME b TO a; ALTER TABLE told RENAME x TO b")
     other = make_line(installed)
@@ -213,7 +213,7 @@ def test_a_column_that_is_dropped_as_well_is_said(line: Line) -> None:
     line.sql(TABLES)
     line.create("st", "SELECT a, b FROM t")
     line.sql("ALTER TABLE t RENAME TO told; ALTER TABLE told DROP b CASCADE")
-    line.tick()
+    line.tick(include_unchanged=True)
     status, message = _status(line)
     assert status == "ERROR"
     assert message is not None
@@ -408,7 +408,7 @@ def test_names_are_kept_from_now_on(line: Line) -> None:
     with connect(line.dsn, role="test") as conn:
         install(conn)
     line.sql("ALTER TABLE u RENAME TO u2; INSERT INTO u2 VALUES (101, 2)")
-    line.tick()
+    line.tick(include_unchanged=True)
     line.check("st")
     status, message = _status(line, "gone")
     assert status == "ERROR"
@@ -450,7 +450,7 @@ def test_before_the_rename_is_followed(line: Line) -> None:
             line.sql("SELECT pgtrickle.alter_stream_table(%s, refresh_mode => 'FULL')", name)
     # The same text is another query now.
     line.sql("SELECT pgtrickle.create_or_replace_stream_table('columns', 'SELECT c, d FROM u')")
-    line.tick()
+    line.tick(include_unchanged=True)
     for name in queries:
         line.equal(name)
     assert line.rows("st") == before
@@ -496,7 +496,7 @@ def test_oids_of_another_database_are_not_followed(
     """As after a dump was restored, where they are given anew."""
     line.sql(TABLES + "CREATE TABLE secret (a int, b int); INSERT INTO secret VALUES (6, 6)")
     line.create("st", "SELECT a, b FROM t")
-    line.session.close()
+    line.plane.close()
     line.sql("UPDATE pgtrickle.pgt_stream_tables SET defined_in = '1/1', frontier = NULL, plan = NULL")
     line.sql("UPDATE pgtrickle.pgt_dependencies SET source_relid = 'secret'::regclass")
     if is_repaired:
@@ -514,7 +514,9 @@ def test_oids_of_another_database_are_not_followed(
 def test_copied_or_upgraded_with_its_oids(line: Line) -> None:
     line.sql(TABLES)
     line.create("st", "SELECT a, b FROM t")
-    line.sql("UPDATE pgtrickle.pgt_stream_tables SET defined_in = '1/1', needs_reinit = true, definition_version = 9")
+    line.edit_catalog(
+        "UPDATE pgtrickle.pgt_stream_tables SET defined_in = '1/1', needs_reinit = true, definition_version = 9"
+    )
     line.sql("INSERT INTO t VALUES (80, 1)")
     line.tick()
     line.sql("ALTER TABLE t RENAME TO told; INSERT INTO told VALUES (81, 1)")

@@ -201,7 +201,9 @@ def test_many_changes_and_large_loads(author: Author, line: Line) -> None:
         same(author, line, "rows", query)
         same(author, line, "groups", grouped)
     assert line.last("work.groups")[:2] == ("DIFFERENTIAL", "COMPLETED")
-    line.sql("UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, refresh_requested_at = clock_timestamp()")
+    line.edit_catalog(
+        "UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true, refresh_requested_at = clock_timestamp()"
+    )
     fine(line.tick())
     same(author, line, "rows", query)
 
@@ -338,7 +340,7 @@ def test_hostile_code_gets_nowhere(author: Author, line: Line) -> None:
         CREATE TABLE work.attempts (id int PRIMARY KEY, command text);
         """
     )
-    sessions = [line.session.worker.reader, line.session.worker.writer, line.session.control]
+    sessions = [line.plane.worker.reader, line.plane.worker.writer, line.plane.control]
     looks = (
         "SELECT name, setting FROM pg_settings WHERE source = 'session' ORDER BY 1",
         "SELECT name FROM pg_prepared_statements WHERE statement ~ 'noted'",

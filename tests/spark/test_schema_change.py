@@ -18,7 +18,7 @@ def test_replaced_function_is_noticed_and_the_content_computed_anew(line: Line) 
     line.create("gross", "SELECT id, taxed(price) AS p FROM item")
     line.create("net", "SELECT id, price FROM item")
     line.sql("CREATE OR REPLACE FUNCTION taxed(numeric) RETURNS numeric LANGUAGE sql IMMUTABLE AS 'SELECT $1 * 1.19'")
-    line.tick()
+    line.tick(include_unchanged=True)
     line.check("gross", "REINITIALIZE")
     assert line.reason("gross") == Reason.of(ReasonCode.FUNCTION_REPLACED)
     assert line.refreshes("net") == 1
@@ -33,7 +33,7 @@ def test_function_that_became_volatile_stops_its_table_with_a_reason(line: Line)
     line.sql(
         "CREATE OR REPLACE FUNCTION taxed(numeric) RETURNS numeric LANGUAGE sql VOLATILE AS 'SELECT $1 * random()'"
     )
-    line.tick()
+    line.tick(include_unchanged=True)
     ((status, message),) = line.sql("SELECT status, last_error_message FROM pgtrickle.pgt_stream_tables")
     assert status == "ERROR"
     assert "volatile" in message
@@ -100,12 +100,12 @@ def test_attached_partition_is_read_and_a_detached_one_is_not(line: Line) -> Non
     )
     line.create("st", "SELECT count(*) AS n, sum(p.v) AS s FROM part p LEFT JOIN part q ON q.id = p.v + 1")
     line.sql("ALTER TABLE part ATTACH PARTITION part_2 FOR VALUES FROM (10) TO (20)")
-    line.tick()
-    line.tick()
+    line.tick(include_unchanged=True)
+    line.tick(include_unchanged=True)
     line.equal("st")
     line.sql("UPDATE part SET v = v + 1 WHERE id = 12; ALTER TABLE part DETACH PARTITION part_1")
-    line.tick()
-    line.tick()
+    line.tick(include_unchanged=True)
+    line.tick(include_unchanged=True)
     line.equal("st")
     assert line.rows("st") == [(10, 146)]
 

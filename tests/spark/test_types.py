@@ -263,7 +263,7 @@ def test_every_type_is_carried_exactly(berlin: Line, path: str) -> None:
 
     through_changes(berlin, check)
     # A new load of the same content changes no row: what is stored and what is read have one form.
-    berlin.sql("UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true")
+    berlin.edit_catalog("UPDATE pgtrickle.pgt_stream_tables SET needs_reinit = true")
     (outcome,) = berlin.tick()
     assert (outcome.inserted, outcome.deleted) == (0, 0)
 
@@ -278,7 +278,7 @@ def test_every_type_with_a_canonical_text_is_a_key(berlin: Line, path: str) -> N
             f"SELECT {column}, count(*) AS n, sum(i) AS s, min(i) AS lo, max(i) AS hi FROM t GROUP BY {column}",
         )
     berlin.tick()
-    berlin.sql("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
+    berlin.edit_catalog("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
 
     def check() -> None:
         for type_ in keys:
@@ -294,7 +294,7 @@ def test_groups_by_a_key_whose_text_does_not_decide_equality_are_replaced_in_the
         query = f"SELECT {name(type_)}, count(*) AS n FROM t GROUP BY {name(type_)}"
         berlin.sql("SELECT pgtrickle.create_stream_table(%s, %s, '1s', 'DIFFERENTIAL')", f"by_{type_.name}", query)
     berlin.tick()
-    berlin.sql("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
+    berlin.edit_catalog("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
 
     def check() -> None:
         for type_ in odd:
@@ -310,7 +310,7 @@ def test_every_type_is_folded(berlin: Line, path: str) -> None:
         query = f"SELECT g, count({name(type_)}) AS n, {calls} FROM t GROUP BY g"
         berlin.sql("SELECT pgtrickle.create_stream_table(%s, %s, '1s', 'DIFFERENTIAL')", f"of_{type_.name}", query)
     berlin.tick()
-    berlin.sql("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
+    berlin.edit_catalog("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
 
     def check() -> None:
         for type_ in folded:

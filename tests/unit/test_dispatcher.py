@@ -40,7 +40,7 @@ class Desk:
         self.at_once: dict[int, int] = {}
         self.most = 0
 
-    def work(self, site: ManagedDatabase, jobs: Sequence[QueuedUnit]) -> Finished:
+    def work(self, site: ManagedDatabase, jobs: Sequence[QueuedUnit], observer: object) -> Finished:
         for job in jobs:
             self.at_once[job.unit.members[0]] = self.at_once.get(job.unit.members[0], 0) + 1
         self.most = max(self.most, *self.at_once.values())
@@ -177,7 +177,7 @@ def test_workers_that_end_at_the_same_moment(tmp_path: Path, desk: Desk) -> None
 def test_leases_that_wait_for_spark_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrived, go = threading.Semaphore(0), threading.Event()
 
-    def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit]) -> Finished:
+    def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit], _observer: object) -> Finished:
         with site.engine.aside():
             arrived.release()
             go.wait(120)

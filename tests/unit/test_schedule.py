@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from pgtrickle.errors import DefinitionError
-from pgtrickle.scheduler.schedule import interval_seconds, is_due, next_cron
+from pgtrickle.scheduler.due import DIRTY, Due
+from pgtrickle.scheduler.schedule import interval_seconds, next_cron
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def is_due(schedule: str, last: datetime | None, now: datetime) -> bool:
+    """Of a table with changes."""
+    seconds = -math.inf if last is None else last.timestamp()
+    return bool(len(Due.of([schedule], [DIRTY], [seconds], [False]).due(now.timestamp())))
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,10 @@ def test_definition_leaves_the_others_as_they_were() -> None:
     board.changed([2], NOW)
     board.load([row(6)], [6], NOW)
     board.load((), [1], NOW)
-    assert board.is_in_flight(2)
-    assert not board.is_in_flight(6)
+    turn = board.turn(NOW + 20, (), ())
+    assert turn is not None
+    assert 2 in turn.busy
+    assert 6 not in turn.busy
     assert due(board, NOW + 0.5) == []
     assert due(board, NOW + 20) == [3, 4, 5, 6]
     board.fared(2, "ok", NOW, NOW)
@@ -90,7 +92,9 @@ def test_definition_that_changes_keeps_what_is_under_way() -> None:
     board.load([row(1), row(2)], None, NOW)
     board.went([Unit(SINGLETON, ((1,),))])
     assert board.load([row(1, "1h")], [1], NOW) == {1}
-    assert board.is_in_flight(1)
+    turn = board.turn(NOW + 20, (), ())
+    assert turn is not None
+    assert 1 in turn.busy
     board.fared(1, "cancelled", 0, 0)
     assert due(board, NOW + 20) == [2]
     assert due(board, NOW + 3601) == [1, 2]

@@ -36,7 +36,8 @@ def refresh(
         settings = options.load(connection, spark_remote=spark_remote).settings
     set_up_logging("error" if settings.log_level == "info" else settings.log_level, settings.log_format)
     with working("starting Spark and refreshing"):
-        outcomes = refresh_once(settings, server, names or None, others or ())
+        sources = options.sources(spark_remote=spark_remote)
+        outcomes = refresh_once(settings, sources, server, names or None, others or ())
     rows = [
         {
             "table": o.table.full_name,

@@ -9,19 +9,20 @@ import os
 import queue
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Listener
 
-from pgtrickle.dispatch.lease import work
+from pgtrickle.dispatch.client import Client, close_idle, limits_of
+from pgtrickle.dispatch.lease import LeaseObserver, work
+from pgtrickle.dispatch.listener import SchedulerListener
 from pgtrickle.dispatch.managed_database import ManagedDatabase
-from pgtrickle.dispatch.pool import ThreadPool
+from pgtrickle.dispatch.pool import Executor, ThreadPool
 from pgtrickle.dispatch.pool_report import PoolReport
 from pgtrickle.dispatch.queue import Lease, Queue
-from pgtrickle.dispatch.quota import SERIAL, WORKER_CONNECTIONS, WorkerLimit, cap
+from pgtrickle.dispatch.quota import WorkerLimit, cap
 from pgtrickle.dispatch.slots import MOST_BEGUN, WorkerSlots
 from pgtrickle.ipc.channel import (
     ClearCaches,
@@ -29,10 +30,9 @@ from pgtrickle.ipc.channel import (
     Define,
     Finished,
     FromScheduler,
+    ReplyChannel,
     Submit,
     Withdraw,
-    has_room,
-    send,
 )
 from pgtrickle.ipc.fleet_memory import FleetMemory, WorkerShare
 from pgtrickle.ipc.fleet_memory import PoolStatus as PoolState
@@ -41,9 +41,6 @@ from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.settings import Settings
 
-FEWEST_IDLE = 16  # workers of all databases whose connections may stay open without work, whatever the server allows
-IDLE_SHARE = 3  # they may have one in so many of the connections that the server allows: of 100, as many as that
-IDLE_SECONDS = 30.0
 LOOK_SECONDS = 1.0
 RESUME_SECONDS = 0.5  # for a token, after Spark: who hold them may be workers of a database that hangs
 SLOW_SECONDS = 5.0  # a lease that takes longer does not keep databases waiting that have no worker
@@ -52,13 +49,13 @@ MOST_CANCELLED = 500  # jobs in a message: half of what a socket takes, so that 
 
 @dataclass(frozen=True, slots=True)
 class _Arrived:
-    connection: Connection
+    replies: ReplyChannel
     message: FromScheduler
 
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    connection: Connection
+    replies: ReplyChannel
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,43 +64,36 @@ class _Done:
     finished: Finished
 
 
-@dataclass(slots=True)
-class _Client:
-    """A database, as long as its scheduler is connected."""
-
-    key: str
-    site: ManagedDatabase
-    connection: Connection
-    limits: WorkerLimit
-    used: float = 0.0  # when a worker was last given to it
-    outbox: deque[Finished] = field(default_factory=deque)  # what its scheduler has no room for yet
-    later: list[QueuedUnit] = field(default_factory=list)  # a worker still has tables of theirs, from a session before
-
-
 class Dispatcher:
-    """Runs in the pipeline's main thread until `stop` is set and what runs has ended, or the time for that is over."""
+    """`run` is the pipeline's main thread: until `stop` is set and what runs has ended, or the time for that is over.
+    `step` is for a scheduler in the same process, with an executor in the calling thread.
+    """
 
     def __init__(
         self,
         settings: Settings,
         engine: SparkEngine,
-        memory: FleetMemory,
+        memory: FleetMemory | None,
         stop: threading.Event,
-        servers: Sequence[str] = (),
+        origins: OriginSessions | None = None,
+        *,
+        executor: Executor | None = None,
+        observer: LeaseObserver | None = None,
     ) -> None:
         self._settings = settings
         self._engine = engine
         self._stop = stop
-        self._origins = OriginSessions(servers)
-        self._telling: threading.Thread | None = None
+        self._origins = origins or OriginSessions()
+        self._is_telling = False
         self._inbox: queue.SimpleQueue[_Arrived | _Lost | _Done | None] = queue.SimpleQueue()
         self._queue = Queue()
         self._most = settings.max_dynamic_refresh_workers
-        self._pool = ThreadPool(min(settings.worker_pool_size, self._most))
+        self._executor = executor or ThreadPool(min(settings.worker_pool_size, self._most))
+        self._observer = observer
         self._tokens = WorkerSlots(self._most, RESUME_SECONDS, self.wake)
         engine.aside = self._tokens.lent
-        self._clients: dict[str, _Client] = {}
-        self._by_line: dict[int, _Client] = {}  # by id of its connection
+        self._clients: dict[str, Client] = {}
+        self._by_channel: dict[int, Client] = {}  # by id of its channel
         self._limits: dict[str, WorkerLimit] = {}
         self._letters: set[str] = set()  # databases with something in their outbox
         self._running: Counter[str] = Counter()  # of those that have any
@@ -116,22 +106,41 @@ class Dispatcher:
         self._inbox.put(None)
 
     def listen(self, listener: Listener) -> None:
-        threading.Thread(target=self._accept, args=(listener,), name="accept", daemon=True).start()
+        SchedulerListener(self.deliver, lambda replies: self._inbox.put(_Lost(replies)), self._stop).start(listener)
+
+    def deliver(self, replies: ReplyChannel, message: FromScheduler) -> None:
+        """A scheduler's message, from any thread. It is handled in the dispatcher's own."""
+        self._inbox.put(_Arrived(replies, message))
+
+    def step(self) -> None:
+        """Whatever can be done now. With an executor in the calling thread, that is all there is to do."""
+        while not self._inbox.empty():
+            self._handle_waiting()
+            self._send_replies()
+            self._assign()
+
+    def database(self, key: str) -> ManagedDatabase:
+        """One whose scheduler has introduced it."""
+        return self._clients[key].site
+
+    def close(self) -> None:
+        """For whoever used `step`: a process just ends."""
+        for client in self._clients.values():
+            client.site.close()
+        self._origins.close()
 
     def run(self, drain_seconds: float) -> None:
         deadline: float | None = None
         looked = time.monotonic()
         while True:
             try:
-                message = self._inbox.get(timeout=self._report.seconds_left(LOOK_SECONDS))
-                self._handle(message)
-                while not self._inbox.empty():
-                    self._handle(self._inbox.get_nowait())
+                self._handle(self._inbox.get(timeout=self._report.seconds_left(LOOK_SECONDS)))
+                self._handle_waiting()
             except queue.Empty:
                 pass
-            self._deliver()
+            self._send_replies()
             if time.monotonic() - looked >= LOOK_SECONDS:  # also while messages keep coming
-                self._close_idle()
+                close_idle(self._clients.values())
                 self._tell_origins()
                 looked = time.monotonic()
             if self._stop.is_set():
@@ -145,42 +154,29 @@ class Dispatcher:
     # -- messages
     # ---------------------------------------------------------------------------------------------------------
 
-    def _accept(self, listener: Listener) -> None:
-        while True:
-            try:
-                connection = listener.accept()
-            except (OSError, EOFError, AuthenticationError):  # the listener was closed, or a caller went half-way
-                if self._stop.wait(0.01):
-                    return
-                continue
-            threading.Thread(target=self._receive, args=(connection,), name="receive", daemon=True).start()
-
-    def _receive(self, connection: Connection) -> None:
-        try:
-            while True:
-                self._inbox.put(_Arrived(connection, connection.recv()))
-        except (OSError, EOFError):
-            self._inbox.put(_Lost(connection))
+    def _handle_waiting(self) -> None:
+        while not self._inbox.empty():
+            self._handle(self._inbox.get_nowait())
 
     def _handle(self, message: _Arrived | _Lost | _Done | None) -> None:
         match message:
-            case _Arrived(connection, DatabaseSettings() as hello):
-                self._introduce(connection, hello)
-            case _Arrived(connection, Submit(jobs)):
-                if client := self._client(connection):
+            case _Arrived(replies, DatabaseSettings() as hello):
+                self._introduce(replies, hello)
+            case _Arrived(replies, Submit(jobs)):
+                if client := self._client(replies):
                     self._put(client, jobs)
-            case _Arrived(connection, Withdraw()):
-                if client := self._client(connection):
+            case _Arrived(replies, Withdraw()):
+                if client := self._client(replies):
                     self._cancel(client)
-            case _Arrived(connection, ClearCaches()):
-                if client := self._client(connection):
+            case _Arrived(replies, ClearCaches()):
+                if client := self._client(replies):
                     client.site.cache.clear()
-            case _Arrived(connection, Define()):
-                if client := self._client(connection):
+            case _Arrived(replies, Define()):
+                if client := self._client(replies):
                     # Not a worker's: it is asked for by people, and waits for databases that may not answer.
-                    threading.Thread(target=client.site.define, name="define", daemon=True).start()
-            case _Lost(connection):
-                if client := self._client(connection):
+                    self._executor.start(client.site.define, "define")
+            case _Lost(replies):
+                if client := self._client(replies):
                     # Its units go with it: the next scheduler finds out anew what is due.
                     self._queue.drop(client.key)
                     self._forget(client)
@@ -197,7 +193,7 @@ class Dispatcher:
             case None:
                 pass
 
-    def _put(self, client: _Client, jobs: Sequence[QueuedUnit]) -> None:
+    def _put(self, client: Client, jobs: Sequence[QueuedUnit]) -> None:
         """A table is never with two workers, also when a new scheduler does not know what its predecessor began."""
         for job in jobs:
             if any((client.key, pgt_id) in self._held for pgt_id in job.unit.members):
@@ -205,21 +201,21 @@ class Dispatcher:
             else:
                 self._queue.put(client.key, job)
 
-    def _client(self, connection: Connection) -> _Client | None:
-        return self._by_line.get(id(connection))
+    def _client(self, replies: ReplyChannel) -> Client | None:
+        return self._by_channel.get(id(replies))
 
-    def _know(self, client: _Client) -> None:
-        self._clients[client.key] = self._by_line[id(client.connection)] = client
+    def _know(self, client: Client) -> None:
+        self._clients[client.key] = self._by_channel[id(client.replies)] = client
         self._limits[client.key] = client.limits
 
-    def _forget(self, client: _Client) -> None:
-        del self._clients[client.key], self._by_line[id(client.connection)], self._limits[client.key]
+    def _forget(self, client: Client) -> None:
+        del self._clients[client.key], self._by_channel[id(client.replies)], self._limits[client.key]
         self._letters.discard(client.key)
 
-    def _introduce(self, connection: Connection, hello: DatabaseSettings) -> None:
+    def _introduce(self, replies: ReplyChannel, hello: DatabaseSettings) -> None:
         known = self._clients.get(hello.key)
-        limits = _limits(hello.settings)
-        if known is not None and known.connection is connection and known.site.dsn == hello.dsn:
+        limits = limits_of(hello.settings)
+        if known is not None and known.replies is replies and known.site.dsn == hello.dsn:
             known.limits = self._limits[known.key] = limits
             known.site.configure(hello.settings)
             return
@@ -228,24 +224,24 @@ class Dispatcher:
             self._forget(known)
             known.site.close()
         site = ManagedDatabase(hello.name, hello.dsn, hello.settings, self._engine, self._origins)
-        self._know(_Client(hello.key, site, connection, limits))
+        self._know(Client(hello.key, site, replies, limits))
 
-    def _cancel(self, client: _Client) -> None:
+    def _cancel(self, client: Client) -> None:
         jobs, client.later = [*self._queue.drop(client.key), *client.later], []
         ended = [(job.job_id, CANCELLED, "the scheduler took it back", None) for job in jobs]
         for start in range(0, len(ended), MOST_CANCELLED):
             self._post(client, Finished(tuple(ended[start : start + MOST_CANCELLED]), (), datetime.now(UTC)))
 
-    def _post(self, client: _Client, finished: Finished) -> None:
+    def _post(self, client: Client, finished: Finished) -> None:
         client.outbox.append(finished)
         self._letters.add(client.key)
 
-    def _deliver(self) -> None:
+    def _send_replies(self) -> None:
         """Never waits: a scheduler that hangs is nobody else's business."""
         for key in tuple(self._letters):
             client = self._clients[key]
-            while client.outbox and has_room(client.connection):
-                send(client.connection, client.outbox.popleft())
+            while client.outbox and client.replies.has_room():
+                client.replies.send(client.outbox.popleft())
             if not client.outbox:
                 self._letters.discard(key)
 
@@ -273,7 +269,7 @@ class Dispatcher:
             self._running[lease.database] += 1
             self._leases[id(lease)] = client.used
             self._held += _tables(lease)
-            self._pool.submit(self._task(client.site, lease))
+            self._executor.submit(self._task(client.site, lease))
 
     def _slow(self) -> int:
         now = time.monotonic()
@@ -281,28 +277,23 @@ class Dispatcher:
 
     def _task(self, site: ManagedDatabase, lease: Lease) -> Callable[[], None]:
         def task() -> None:
-            finished = work(site, lease.jobs)
+            finished = work(site, lease.jobs, self._observer)
             self._inbox.put(_Done(lease, finished))
 
         return task
 
-    def _close_idle(self) -> None:
-        """Connections that nobody has needed for a while, and those above the bound."""
-        clients = sorted(self._clients.values(), key=lambda c: c.used, reverse=True)
-        kept, now = 0, time.monotonic()
-        allowed = max((c.site.server_connections for c in clients), default=0)
-        most = max(FEWEST_IDLE, allowed // (IDLE_SHARE * WORKER_CONNECTIONS))
-        for client in clients:
-            kept += client.site.idle()
-            if kept > most or now - client.used > IDLE_SECONDS:
-                client.site.shed()
-
     def _tell_origins(self) -> None:
-        """Beside: an origin may not answer."""
+        """In its own thread: an origin may not answer."""
         self._origins.let_go()
-        if self._origins.has_to_tell() and (self._telling is None or not self._telling.is_alive()):
-            self._telling = threading.Thread(target=self._origins.tell_all, name="tell", daemon=True)
-            self._telling.start()
+        if self._origins.has_to_tell() and not self._is_telling:
+            self._is_telling = True
+            self._executor.start(self._tell_all, "tell")
+
+    def _tell_all(self) -> None:
+        try:
+            self._origins.tell_all()
+        finally:
+            self._is_telling = False
 
     def _state(self) -> tuple[PoolState, list[WorkerShare]]:
         caches = [c.site.cache for c in self._clients.values()]
@@ -333,10 +324,3 @@ class Dispatcher:
 
 def _tables(lease: Lease) -> Counter[tuple[str, int]]:
     return Counter((lease.database, pgt_id) for job in lease.jobs for pgt_id in job.unit.members)
-
-
-def _limits(settings: Settings) -> WorkerLimit:
-    """Without parallel refreshes a database has one worker, whatever it was promised."""
-    if settings.parallel_refresh_mode == "on":
-        return WorkerLimit(settings.per_database_worker_quota, settings.max_concurrent_refreshes)
-    return SERIAL

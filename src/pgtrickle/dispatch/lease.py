@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Protocol
 
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
@@ -25,12 +26,21 @@ from pgtrickle.telemetry import LEASE_BROKEN, LEASE_FAILED, event
 log = logging.getLogger(__name__)
 
 
-def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit]) -> Finished:
+class LeaseObserver(Protocol):
+    """Learns what schedulers are not told: they only need to know whether to try again."""
+
+    def refreshed(self, outcomes: Sequence[Outcome]) -> None: ...
+
+    def failed(self, error: Exception) -> None:
+        """A lease as a whole: its connection was lost, or a fault of ours."""
+
+
+def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit], observer: LeaseObserver | None = None) -> Finished:
     """A lease, in a worker's thread."""
     try:
         worker = site.take()
     except PgtrickleError as error:
-        return _all_failed(jobs, RETRYABLE, error.one_line())
+        return _all_failed(jobs, RETRYABLE, error, observer)
     try:
         with translated():
             worker.writer.execute(
@@ -38,22 +48,22 @@ def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit]) -> Finished:
             )
         # The latest of them: what was read before may lack what one of them is wanted for.
         changes_seen_at = [job.changes_seen_at for job in jobs if job.changes_seen_at is not None]
-        return _finished(
-            jobs,
-            worker.run(
-                [job.unit for job in jobs], max(changes_seen_at) if changes_seen_at and all(changes_seen_at) else 0.0
-            ),
+        outcomes = worker.run(
+            [job.unit for job in jobs], max(changes_seen_at) if changes_seen_at and all(changes_seen_at) else 0.0
         )
+        if observer is not None:
+            observer.refreshed(outcomes)
+        return _finished(jobs, outcomes)
     except TransientError as error:
-        return _all_failed(jobs, RETRYABLE, error.one_line())
+        return _all_failed(jobs, RETRYABLE, error, observer)
     except PgtrickleError as error:
         log.error("A lease failed", extra=event(LEASE_FAILED, database=site.name, detail=error.one_line()))
-        return _all_failed(jobs, PERMANENT, error.one_line())
+        return _all_failed(jobs, PERMANENT, error, observer)
     except Exception as error:
         # A fault of ours must be seen, and must not take the other databases down.
         log.exception("A lease broke", extra=event(LEASE_BROKEN, database=site.name))
         worker.close()
-        return _all_failed(jobs, RETRYABLE, f"{type(error).__name__}: {error}")
+        return _all_failed(jobs, RETRYABLE, error, observer)
     finally:
         site.give_back(worker)
 
@@ -85,7 +95,10 @@ def _fared(outcome: Outcome) -> TableResult:
     return TableResult(outcome.table.pgt_id, outcome.action, branch, error.one_line())
 
 
-def _all_failed(jobs: Sequence[QueuedUnit], status: str, why: str) -> Finished:
+def _all_failed(jobs: Sequence[QueuedUnit], status: str, error: Exception, observer: LeaseObserver | None) -> Finished:
+    if observer is not None:
+        observer.failed(error)
     branch = "retry" if status == RETRYABLE else "stop"
+    why = error.one_line() if isinstance(error, PgtrickleError) else f"{type(error).__name__}: {error}"
     fared = tuple(TableResult(i, "SKIP", branch, why) for job in jobs for i in job.unit.members)
     return Finished(tuple((job.job_id, status, why, None) for job in jobs), fared, datetime.now(UTC))

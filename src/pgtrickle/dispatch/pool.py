@@ -1,12 +1,40 @@
-"""Threads that do one thing at a time: some that stay, others that are started per task."""
+"""Who executes tasks: threads, some that stay and others that are started per task; or the calling thread."""
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 Task = Callable[[], None]
+
+
+class Executor(Protocol):
+    def submit(self, task: Task) -> None:
+        """A worker's task. How many there may be at once is for the caller to know."""
+
+    def start(self, task: Task, name: str, /) -> None:
+        """A task that is not a worker's: it may wait for other databases, which nobody else should wait for."""
+
+
+class CallingThread:
+    """For one database, where nobody else has to wait: a worker's task is executed before `submit` returns, other tasks
+    when `run_started` is called."""
+
+    def __init__(self) -> None:
+        self._started: deque[Task] = deque()
+
+    def submit(self, task: Task) -> None:
+        task()
+
+    def start(self, task: Task, _name: str, /) -> None:
+        self._started.append(task)
+
+    def run_started(self) -> None:
+        while self._started:
+            self._started.popleft()()
 
 
 class ThreadPool:
@@ -43,6 +71,9 @@ class ThreadPool:
             self._tasks.put(task)
         else:
             self._start(self._once, (task,))
+
+    def start(self, task: Task, name: str, /) -> None:
+        threading.Thread(target=task, name=name, daemon=True).start()
 
     def close(self) -> None:
         """Persistent threads end when they are free; nobody is interrupted."""

@@ -14,7 +14,9 @@ PAUSE_SECONDS = 0.05
 class PoolReport:
     """`make` tells how things are. Call `write` whenever they may have moved, and again within `seconds_left`."""
 
-    def __init__(self, memory: FleetMemory, make: Callable[[], tuple[PoolStatus, Sequence[WorkerShare]]]) -> None:
+    def __init__(
+        self, memory: FleetMemory | None, make: Callable[[], tuple[PoolStatus, Sequence[WorkerShare]]]
+    ) -> None:
         self._memory = memory
         self._make = make
         self._next = 0.0
@@ -22,6 +24,8 @@ class PoolReport:
         self._written: tuple[PoolStatus, Sequence[WorkerShare]] | None = None
 
     def write(self) -> None:
+        if self._memory is None:  # nobody else wants to know
+            return
         now = time.monotonic()
         self._is_late = now < self._next
         if self._is_late:

@@ -13,6 +13,7 @@ from datetime import datetime
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
+from typing import Protocol
 
 from pgtrickle.errors import TransientError
 from pgtrickle.model.work import QueuedUnit
@@ -91,15 +92,28 @@ def call(path: Path, key: bytes, *, seconds: float, is_stopped: Callable[[], boo
             time.sleep(0.05)
 
 
-def has_room(connection: Connection) -> bool:
-    """Whether a message can be sent without waiting. True for a lost connection: sending reports it."""
-    poll = select.poll()
-    poll.register(connection, select.POLLOUT)
-    return bool(poll.poll(0))
+class ReplyChannel(Protocol):
+    """The dispatcher's way back to one scheduler."""
+
+    def has_room(self) -> bool:
+        """Whether a message can be sent without waiting. True for a lost connection: sending reports it."""
+
+    def send(self, message: Finished) -> None: ...
 
 
-def send(connection: Connection, message: Finished) -> None:
-    try:
-        connection.send(message)
-    except (OSError, ValueError):
-        pass  # the receiver detects that it has ended
+class SocketReplies:
+    """To a scheduler in another process."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def has_room(self) -> bool:
+        poll = select.poll()
+        poll.register(self._connection, select.POLLOUT)
+        return bool(poll.poll(0))
+
+    def send(self, message: Finished) -> None:
+        try:
+            self._connection.send(message)
+        except (OSError, ValueError):
+            pass  # the receiver detects that it has ended

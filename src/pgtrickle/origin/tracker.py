@@ -11,7 +11,7 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from pgtrickle.broker.scan import lsn_text
 from pgtrickle.db.discover import origin_dsn, server_label
@@ -62,6 +62,57 @@ class _Origin:
     @property
     def name(self) -> str:
         return f"{self.server}/{self.database}"
+
+
+class OriginChanges(Protocol):
+    """What a scheduler asks about tables of other databases."""
+
+    @property
+    def changes_seen_at(self) -> Mapping[int, float]:
+        """Mirror -> end of the latest look that found changes."""
+
+    def watch(self, mirrors: Iterable[MirroredSource]) -> None: ...
+
+    def look(self, reader: str, settings: Settings, now: float, /) -> list[int]:
+        """The mirrors whose sources may have changes."""
+
+    def next_moment(self, interval: float, /) -> float: ...
+
+    def problems(self) -> list[dict[str, Any]]: ...
+
+    def broker_problem(self) -> str | None: ...
+
+    def ledger(self) -> list[dict[str, Any]]: ...
+
+
+class UnpolledOrigins:
+    """Nobody looks at the origins: each tick takes all their tables for changed, and the refresh finds out. For a
+    scheduler whose ticks somebody waits for. `seen_at` 0: they are read anew.
+    """
+
+    def __init__(self) -> None:
+        self._mirrors: tuple[int, ...] = ()
+        self.changes_seen_at: dict[int, float] = {}
+        self.seen_at = 0.0
+
+    def watch(self, mirrors: Iterable[MirroredSource]) -> None:
+        self._mirrors = tuple(mirror.pgt_id for mirror in mirrors)
+
+    def look(self, _reader: str, _settings: Settings, _now: float, /) -> list[int]:
+        self.changes_seen_at = dict.fromkeys(self._mirrors, self.seen_at)
+        return list(self._mirrors)
+
+    def next_moment(self, _interval: float, /) -> float:
+        return math.inf
+
+    def problems(self) -> list[dict[str, Any]]:
+        return []
+
+    def broker_problem(self) -> str | None:
+        return None
+
+    def ledger(self) -> list[dict[str, Any]]:
+        return []
 
 
 class OriginChangeTracker:

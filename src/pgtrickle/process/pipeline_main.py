@@ -36,6 +36,7 @@ class PipelineTask:
 
 def main(task: PipelineTask) -> None:
     from pgtrickle.dispatch.dispatcher import Dispatcher
+    from pgtrickle.origin.sessions import OriginSessions
     from pgtrickle.pipeline.engine.spark import SparkEngine
 
     set_up_logging(task.settings.log_level, task.settings.log_format)
@@ -46,7 +47,8 @@ def main(task: PipelineTask) -> None:
         RemoteSparkAddress(task.spark), float(task.settings.spark_start_timeout_s), AGAIN_SECONDS, stop
     )
     engine = SparkEngine(remote)
-    dispatcher = Dispatcher(task.settings, engine, FleetMemory(memory_path(task.directory)), stop, task.servers)
+    memory = FleetMemory(memory_path(task.directory))
+    dispatcher = Dispatcher(task.settings, engine, memory, stop, OriginSessions(task.servers))
     stop_on_signals(stop, dispatcher.wake)
     dispatcher.listen(listen(socket_path(task.directory), task.authkey))
     threading.Thread(target=_warm_up, args=(engine, stop), name="warm-up", daemon=True).start()

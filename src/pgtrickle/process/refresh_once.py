@@ -5,21 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from pgtrickle.db import catalog
 from pgtrickle.db.connect import TRANSACTION, connect, translated
-from pgtrickle.errors import ConfigError
+from pgtrickle.errors import ConfigError, TransientError
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
-from pgtrickle.process.standalone import StandaloneRunner
+from pgtrickle.process.local_control_plane import LocalControlPlane
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.servers.spark_address import SparkUrlWaiter
 from pgtrickle.servers.spark_keeper import SparkSupervisor
-from pgtrickle.settings import Settings
+from pgtrickle.settings import Settings, Sources
 
-MOST_TURNS = 20  # what reads a table that was loaded just now follows in the next turn
+MOST_TICKS = 20  # what reads a table that was loaded just now follows in the next tick
 
 
 def refresh_once(
-    settings: Settings, dsn: str, names: Sequence[str] | None, servers: Sequence[str] = ()
+    settings: Settings, sources: Sources, dsn: str, names: Sequence[str] | None, servers: Sequence[str] = ()
 ) -> list[Outcome]:
     """Of these tables, or of all. The latest outcome of each. `servers`: others whose tables they read."""
     pins = {"search_path": "public"}  # for names without a schema
@@ -46,21 +47,32 @@ def refresh_once(
     try:
         seconds = settings.spark_start_timeout_s
         engine = SparkEngine(SparkUrlWaiter(spark.address, seconds, seconds, threading.Event()))
-        turns = StandaloneRunner("once", dsn, engine, settings, OriginSessions(servers))
         try:
-            return _until_quiet(turns)
+            plane = LocalControlPlane("once", dsn, engine, sources, OriginSessions(servers))
+            try:
+                return sorted([*_until_unchanged(plane), *_held(plane)], key=lambda o: o.table.full_name)
+            finally:
+                plane.close()
         finally:
-            turns.close()
             engine.close()
     finally:
         spark.stop()
 
 
-def _until_quiet(turns: StandaloneRunner) -> list[Outcome]:
+def _until_unchanged(plane: LocalControlPlane) -> list[Outcome]:
     latest: dict[int, Outcome] = {}
-    for _ in range(MOST_TURNS):
-        outcomes = [o for o in turns.tick() if o.action != "NO_DATA" or o.table.pgt_id not in latest]
+    for _ in range(MOST_TICKS):
+        outcomes = [o for o in plane.tick() if o.action != "NO_DATA" or o.table.pgt_id not in latest]
         latest |= {o.table.pgt_id: o for o in outcomes}
         if not any(o.error is None and o.action != "NO_DATA" for o in outcomes):
             break
-    return sorted(latest.values(), key=lambda o: o.table.full_name)
+    return list(latest.values())
+
+
+def _held(plane: LocalControlPlane) -> list[Outcome]:
+    """Tables that were asked for and did not go, because one that they read has failed."""
+    if not plane.held:
+        return []
+    with translated():
+        tables = catalog.load_stream_tables(plane.control, list(plane.held))
+    return [Outcome(t, "SKIP", None, TransientError(plane.held[t.pgt_id])) for t in tables if t.refresh_requested]

@@ -22,7 +22,7 @@ from pgtrickle.db.install import SCHEDULER_LOCK
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError, TransientError
 from pgtrickle.ipc.fleet_memory import FleetMemory, SchedulerState
-from pgtrickle.ipc.pipeline_link import PipelineLink
+from pgtrickle.ipc.pipeline_link import SocketPipelineLink
 from pgtrickle.ipc.registry import Registry
 from pgtrickle.ipc.wake_socket import WakeSocket
 from pgtrickle.maintain.tidy import Cleaner
@@ -82,7 +82,7 @@ class SchedulerProcess:
         os.set_blocking(ring, False)
         stop_on_signals(self._stop, lambda: _ring(ring))
         self._memory = FleetMemory(memory_path(task.directory))
-        self._link = PipelineLink(socket_path(task.directory), task.authkey, self._stop)
+        self._link = SocketPipelineLink(socket_path(task.directory), task.authkey, self._stop)
         self._woken = WakeSocket(task.directory, task.slot)
         registry = Registry(registry_path(task.directory))
         self._looks = OriginChangeTracker(

@@ -226,6 +226,9 @@ class Due:
         else:
             self.backoff_until[position] = now + seconds
 
+    def end_backoff(self) -> None:
+        self.backoff_until[:] = -np.inf
+
     def pass_over(self, now: float) -> None:
         """Called after each tick: a cron slot without changes is skipped.
 

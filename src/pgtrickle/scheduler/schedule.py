@@ -7,7 +7,7 @@ no changes writes nothing.
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from cronsim import CronSim
@@ -47,16 +47,6 @@ def interval_seconds(schedule: str) -> float | None:
     raise DefinitionError(
         f"schedule {schedule!r} is not a duration", hint="examples: 30s, 1h30m, */5 * * * *, calculated"
     )
-
-
-def is_due(schedule: str, last: datetime | None, now: datetime) -> bool:
-    """Whether the schedule is due. A calculated schedule is always due: it follows its sources' changes."""
-    if last is None or schedule.strip().lower() == CALCULATED:
-        return True
-    seconds = interval_seconds(schedule)
-    if seconds is not None:
-        return now - last >= timedelta(seconds=seconds)
-    return next_cron(schedule, last) <= now
 
 
 def next_cron(schedule: str, after: datetime) -> datetime:

@@ -224,6 +224,10 @@ class ScheduleState:
         """They may have undetected changes."""
         self._due.mark(self._at(tables), DIRTY)
 
+    def end_backoff(self) -> None:
+        """Those that failed and are to be tried again need not wait for it any longer."""
+        self._due.end_backoff()
+
     def hold(self, tables: Iterable[int]) -> None:
         """Tables that wait: an upstream table has failed, or the graph does not contain them yet."""
         self._held = frozenset(tables)
@@ -284,10 +288,6 @@ class ScheduleState:
         """A refresh is requested: by a user, for the first load, or for a new load."""
         position = self._index.get(pgt_id)
         return position is not None and bool(self._due.flags[position] & ASKED)
-
-    def is_in_flight(self, pgt_id: int) -> bool:
-        position = self._index.get(pgt_id)
-        return position is not None and bool(self._due.flags[position] & IN_FLIGHT)
 
     def _at(self, tables: Iterable[int]) -> Positions:
         return positions_of(tables, self._index)

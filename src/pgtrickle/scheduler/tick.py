@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgtrickle.capture.detect import Detector
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import TRANSACTION, backend_pid, connect, pooler_of, translated
+from pgtrickle.db.connect import TRANSACTION, connect, pooler_of, translated
 from pgtrickle.db.database_settings import SettingsWatch
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import SourceChangedError
@@ -20,10 +21,11 @@ from pgtrickle.maintain.feeds import FeedMaintainer
 from pgtrickle.model.flow import Cut
 from pgtrickle.model.reason_codes import CHANGES_BY_ITSELF
 from pgtrickle.model.reasons import Reason, ReasonCode
-from pgtrickle.model.work import CANCELLED, RETRYABLE, TIERS, QueuedUnit, RefreshGroup, Unit
-from pgtrickle.origin.tracker import MirroredSource, OriginChangeTracker
+from pgtrickle.model.work import CANCELLED, RETRYABLE, QueuedUnit, RefreshGroup, Unit
+from pgtrickle.origin.tracker import MirroredSource, OriginChanges, OriginChangeTracker
 from pgtrickle.scheduler.graph import held
 from pgtrickle.scheduler.graph_builder import GraphBuilder
+from pgtrickle.scheduler.job_log import JobLog
 from pgtrickle.scheduler.state import Row, ScheduleState
 from pgtrickle.scheduler.units import Deferred, plan
 from pgtrickle.settings import Settings, Sources
@@ -50,14 +52,13 @@ class DatabaseScheduler:
         dsn: str,
         sources: Sources,
         link: PipelineLink,
-        looks: OriginChangeTracker | None = None,
+        looks: OriginChanges | None = None,
     ) -> None:
         self._conn = conn
         self._name = name
         self._dsn = dsn
         self._link = link
         self.looks = looks or OriginChangeTracker(dsn, (), sources)
-        self._pid = backend_pid(conn)
         self._watch = SettingsWatch(name, sources, lambda: connect(dsn, role="settings", pooler=TRANSACTION))
         self.settings = Settings()
         self.state = "ACTIVE"
@@ -68,11 +69,14 @@ class DatabaseScheduler:
         with translated():
             if pooler_of(conn) != TRANSACTION:
                 conn.execute("LISTEN pgtrickle_wake")
-            # Units of an earlier session, over a connection that is still open, are withdrawn and detected again.
-            link.withdraw()
-            conn.execute(statement("jobs_abandoned"), {"detail": "its scheduler or pipeline exited"})
-        self._cut = NOWHERE
+        # Units of an earlier session, over a connection that is still open, are withdrawn and detected again.
+        link.withdraw()
+        self._job_log = JobLog(conn)
+        self._job_log.abandoned("its scheduler or pipeline exited")
+        # What comes after this cut is detected; what came before it is part of what is loaded below.
         self._detector = Detector(())
+        with translated():
+            self._cut = self._detector.look(conn, NOWHERE).cut
         self._board = ScheduleState(time.time(), tiered=self.settings.tiered_scheduling)
         self._behind = Deferred()
         self._jobs: dict[int, Unit] = {}  # in flight
@@ -98,6 +102,16 @@ class DatabaseScheduler:
         return len(self._board)
 
     @property
+    def has_released(self) -> bool:
+        """Whether tables wait for the next tick because those above them, which they had to wait for, have ended."""
+        return bool(self._behind.released)
+
+    @property
+    def held(self) -> Mapping[int, Reason]:
+        """Tables that wait because one that they read has failed, and why."""
+        return self._held
+
+    @property
     def seen(self) -> int:
         """Events of transactions before this one have been processed."""
         return self._cut.xmin
@@ -110,7 +124,7 @@ class DatabaseScheduler:
             return
         self.settings = settings
         self.state = "ACTIVE" if settings.enabled else "DISABLED"
-        if self._link.connection is not None:
+        if self._link.is_open:
             self._link.send(self._hello())
             if not settings.enabled:
                 self._link.withdraw()
@@ -132,13 +146,33 @@ class DatabaseScheduler:
         self._move_tiers(now)
         self._notice_loss()
         turn = self._board.turn(now, self._behind.waits.keys(), self._behind.released)
-        if turn is None or not self._link.open(self._hello()):
+        if turn is None or not self.introduce():
             return
         found = plan(self._graphs.graph, turn)
         self._behind.add(found)
         if found.units:
             self._submit(found.units)
         self._board.passed(now)
+
+    def introduce(self) -> bool:
+        """Makes sure that the pipeline knows this database. False: not now."""
+        return self._link.open(self._hello())
+
+    def expedite(self, *, include_unchanged: bool = False) -> None:
+        """Somebody waits for this tick: what has failed is tried again now, and definitions are looked at before it.
+
+        `include_unchanged`: tables whose time has come also go when no change of their sources was detected.
+        """
+        self._board.end_backoff()
+        if include_unchanged:
+            self._board.dirty(self._graphs.graph.nodes)
+        self._define_at = 0.0
+        self._ask_for_definitions(time.time())
+
+    def maintain_feeds(self) -> None:
+        """At once, whether or not an event has told of subscribers."""
+        self._feeds.expect()
+        self._feeds.turn(self.settings, time.monotonic())
 
     def _ask_for_definitions(self, now: float) -> None:
         """Definitions that read other databases; retried if a database does not answer."""
@@ -148,7 +182,7 @@ class DatabaseScheduler:
             row = self._conn.execute(statement("definitions_wait")).fetchone()
         waits, is_shared = row or (False, False)
         self._define_at = now + (DEFINE_SECONDS if waits else SHARED_SECONDS if is_shared else math.inf)
-        if (waits or is_shared) and self._link.open(self._hello()):
+        if (waits or is_shared) and self.introduce():
             self._link.send(Define())
 
     def next_moment(self) -> float:
@@ -169,22 +203,21 @@ class DatabaseScheduler:
     # ----------------------------------------------------------------------------------------------------
 
     def _detect(self) -> None:
-        is_first = self._cut is NOWHERE
         try:
             with translated():
                 news = self._detector.look(self._conn, self._cut)
+                if any(what == "capture" for _, what in news.events):
+                    # The buffers of new sources were not asked about: from the same cut, or what is in them is missed.
+                    self._reload_sources()
+                    news = self._detector.look(self._conn, self._cut)
         except SourceChangedError:  # a buffer was dropped: a failing statement returns no events
             self._reload_sources()
             return
         self._cut = news.cut
-        if is_first:
-            return  # all sources count as changed until the first check
         self._changed(news.changed)
         if not news.events:
             return
         whats = {what for _, what in news.events}
-        if "capture" in whats:
-            self._reload_sources()
         if "settings" in whats:
             self.look_at_settings()
         if "clear_caches" in whats:
@@ -268,19 +301,8 @@ class DatabaseScheduler:
                 "dry_run: these units would run in parallel; they run one after the other",
                 extra=event(DRY_RUN, database=self._name, units=", ".join(u.key for u in units)),
             )
-        with translated():
-            rows = self._conn.execute(
-                statement("jobs_queue"),
-                {
-                    "keys": [u.key for u in units],
-                    "kinds": [u.kind for u in units],
-                    "members": ["{" + ",".join(map(str, u.members)) + "}" for u in units],
-                    "tiers": [TIERS[u.tier] for u in units],
-                    "attempts": [self._attempts.get(u.key, 0) + 1 for u in units],
-                    "scheduler_pid": self._pid,
-                },
-            ).fetchall()
-        jobs = [QueuedUnit(row[0], unit, self._changes_seen_at(unit)) for row, unit in zip(rows, units, strict=True)]
+        ids = self._job_log.queued(units, self._attempts)
+        jobs = [QueuedUnit(i, unit, self._changes_seen_at(unit)) for i, unit in zip(ids, units, strict=True)]
         for job in jobs:
             self._jobs[job.job_id] = job.unit
         self._board.went(units)
@@ -311,22 +333,12 @@ class DatabaseScheduler:
             self.abandon("the pipeline exited")
 
     def _finished(self, message: Finished) -> None:
-        units = [job for job in message.jobs if job[0] in self._jobs]
-        with translated():
-            self._conn.execute(
-                statement("jobs_finished"),
-                {
-                    "ids": [job_id for job_id, _, _, _ in units],
-                    "statuses": [status for _, status, _, _ in units],
-                    "details": [why for _, _, why, _ in units],
-                    "rounds": [rounds for _, _, _, rounds in units],
-                    "times": [message.at] * len(units),
-                },
-            )
+        message = replace(message, jobs=tuple(job for job in message.jobs if job[0] in self._jobs))
+        self._job_log.finished(message)
         fared = {f.pgt_id: f for f in message.fared}
         again: set[int] = set()
         now = time.time()
-        for job_id, status, _, _ in units:
+        for job_id, status, _, _ in message.jobs:
             unit, began = self._jobs.pop(job_id), self._began.pop(job_id)
             if status == RETRYABLE:
                 self._attempts[unit.key] = self._attempts.get(unit.key, 0) + 1
@@ -344,8 +356,7 @@ class DatabaseScheduler:
         """No results of units in progress will arrive; committed refreshes stay committed."""
         if not self._jobs:
             return
-        with translated():
-            self._conn.execute(statement("jobs_abandoned"), {"detail": why})
+        self._job_log.abandoned(why)
         members = [i for unit in self._jobs.values() for i in unit.members]
         self._jobs.clear()
         self._began.clear()

@@ -147,6 +147,9 @@ BEGIN
           WHERE r.source_relid = st.pgt_relid
           GROUP BY r.pgt_id) AS a
     WHERE d.source_relid = st.pgt_relid AND d.pgt_id = a.pgt_id;
+    -- Schedulers know readers by the table that they read.
+    PERFORM pgtrickle._wake('alter', r.pgt_id)
+    FROM (SELECT DISTINCT d.pgt_id FROM pgtrickle.pgt_dependencies AS d WHERE d.source_relid = qualified::regclass::oid) AS r;
     UPDATE pgtrickle.pgt_privileges AS p
     SET relid = d.source_relid, columns = d.columns_used
     FROM pgtrickle.pgt_dependencies AS d
