@@ -18,6 +18,7 @@ from pgtrickle.dispatch.pool import CallingThread
 from pgtrickle.dispatch.worker import Worker
 from pgtrickle.ipc.pipeline_link import LocalPipelineLink
 from pgtrickle.maintain.tidy import Cleaner
+from pgtrickle.model.reasons import Reason
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.origin.tracker import UnpolledOrigins
 from pgtrickle.pipeline.engine.spark import SparkEngine
@@ -100,7 +101,7 @@ class LocalControlPlane:
             self._cleaner.beside.join(seconds)
 
     @property
-    def held(self) -> Mapping[int, str]:
+    def held(self) -> Mapping[int, Reason]:
         """Stream tables that wait because one that they read has failed, and why."""
         return self._scheduler.held
 
