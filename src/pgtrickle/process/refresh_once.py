@@ -75,4 +75,4 @@ def _held(plane: LocalControlPlane) -> list[Outcome]:
         return []
     with translated():
         tables = catalog.load_stream_tables(plane.control, list(plane.held))
-    return [Outcome(t, "SKIP", None, TransientError(plane.held[t.pgt_id])) for t in tables if t.refresh_requested]
+    return [Outcome(t, "SKIP", None, TransientError(str(plane.held[t.pgt_id]))) for t in tables if t.refresh_requested]
