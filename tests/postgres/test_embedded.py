@@ -106,7 +106,7 @@ def test_another_port_is_tried_when_the_free_one_is_taken(monkeypatch: pytest.Mo
 def test_no_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     full = shutil._ntuple_diskusage(100, 99, 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: full)
-    with pytest.raises(ConfigError, match="no disk"):
+    with pytest.raises(ConfigError, match="not enough disk space"):
         EmbeddedPostgres.create()
 
 

@@ -165,7 +165,7 @@ def test_what_is_given_up_is_learned_with_the_full_refresh_that_follows_which_is
     monkeypatch.setattr("pgtrickle.refresh.deltas.MAX_DELTA_ROWS", 100)
     line.sql("CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t SELECT i, i FROM generate_series(1, 300) AS i")
     line.create("st", "SELECT id, v - (SELECT avg(v) FROM t) AS off FROM t")
-    made_slow(monkeypatch, "pgtrickle.refresh.deltas.ask_all")
+    made_slow(monkeypatch, "pgtrickle.refresh.deltas.run_queries")
     line.sql("UPDATE t SET v = 10000 WHERE id = 7")
     begun = time.perf_counter()
     (outcome,) = line.tick()
