@@ -29,8 +29,14 @@ def captured(database: Database) -> int:
     return relid
 
 
+@pytest.fixture(autouse=True)
+def no_broker_role(installed: Database) -> None:
+    """Roles belong to the server: an earlier test may have installed as a role that creates this one."""
+    installed.superuser_sql("DROP ROLE IF EXISTS pgtrickle_broker")
+
+
 @pytest.fixture
-def broker_role(installed: Database) -> Iterator[Database]:
+def broker_role(installed: Database, no_broker_role: None) -> Iterator[Database]:
     """As a DBA prepares it where the installer may not create roles."""
     installed.superuser_sql("CREATE ROLE pgtrickle_broker NOLOGIN; GRANT pgtrickle_broker TO app")
     with connect(installed.dsn, role="test") as conn:
