@@ -28,7 +28,7 @@ soak: $(STAMP)  ## what takes too long for every run
 
 check: $(STAMP)  ## format, lint, types, import contracts, unit tests: under a minute
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy $(SOURCES)
-	$(BIN)/lint-imports --no-logo && $(BIN)/python -m pytest -q tests/unit $(wildcard tests/golden)
+	$(BIN)/lint-imports --no-logo && $(BIN)/python -m pytest -q -n 2 tests/unit tests/golden
 
 bench: $(STAMP)  ## every benchmark; each prints one JSON line last
 	@status=0; for b in $(sort $(wildcard benchmarks/*.py)); do echo "== $$b"; $(BIN)/python $$b || status=1; done; exit $$status
