@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# SQLSTATEs of PostgreSQL that callers tell apart.
+# SQLSTATEs of PostgreSQL that callers distinguish.
 AUTHENTICATION_FAILED, NO_SUCH_DATABASE, NO_SUCH_ROLE = "28P01", "3D000", "28000"
 NO_SUCH_FUNCTION = "42883"  # or operator
 
@@ -22,7 +22,7 @@ class PgtrickleError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.sqlstate = sqlstate  # of the error of PostgreSQL that it stands for
+        self.sqlstate = sqlstate  # of the PostgreSQL error that it translates
 
     def one_line(self) -> str:
         text = f"{self.code}: {self.message}"
@@ -35,6 +35,12 @@ class ConfigError(PgtrickleError):
     """The operator has to act: settings, environment, privileges of our own role, a missing Java."""
 
     code = "PGT100"
+
+
+class CatalogVersionError(ConfigError):
+    """A database's catalog has another version than this program needs: upgrade the one or the other."""
+
+    code = "PGT101"
 
 
 class DefinitionError(PgtrickleError):
@@ -63,6 +69,17 @@ class LostPrivilegeError(DefinitionError):
     """The author has lost a privilege that the query needs: nothing is read until it is granted again."""
 
     code = "PGT204"
+
+
+class SparkUnsupportedError(DefinitionError):
+    """Spark cannot evaluate the query with exactly PostgreSQL's result: `construct` is not supported."""
+
+    code = "PGT205"
+
+    def __init__(self, construct: str, detail: str = "", *, hint: str | None = None) -> None:
+        super().__init__(f"{construct} is not evaluated on Spark" + (f": {detail}" if detail else ""), hint=hint)
+        self.construct = construct
+        self.detail = detail
 
 
 class TransientError(PgtrickleError):
@@ -95,6 +112,19 @@ class LostRaceError(TransientError):
     code = "PGT305"
 
 
+class ReplicaUnavailableError(TransientError):
+    """A replica cannot be used now: it is being built, must be built first, or another process changes it."""
+
+    code = "PGT306"
+
+
+class OriginReplacedError(OriginAwayError):
+    """Another database has the name of an origin: recreated, restored from a dump, or renamed. The tables of mirrors
+    are searched there by name."""
+
+    code = "PGT307"
+
+
 class InexactValueError(PgtrickleError):
     """A value is out of range in the evaluation of changes; in AUTO the refresh falls back to FULL, with the reason."""
 
@@ -105,6 +135,22 @@ class TooManyRowsError(PgtrickleError):
     """Few changes touch so many rows that the table is computed in FULL instead."""
 
     code = "PGT401"
+
+
+class UnfitValueError(PgtrickleError):
+    """The columnar type of a column cannot represent a value: the replica stores that column as text instead."""
+
+    code = "PGT402"
+
+    def __init__(self, column: str, *, hint: str | None = None) -> None:
+        super().__init__(column, hint=hint)
+        self.column = column
+
+
+class TooFewKeptError(PgtrickleError):
+    """Deletions leave too few stored rows of a LIMIT: the refresh is FULL."""
+
+    code = "PGT403"
 
 
 class InvariantError(PgtrickleError):

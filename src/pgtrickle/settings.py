@@ -1,7 +1,7 @@
 """One frozen Settings, its sources and their precedence: flag, profile, environment, file, database, default.
 
 `load` is pure: it merges the values of the sources and records the origin of each value. Reading files, environments
-and databases is the caller's business. The reference page, `pgtrickle config` and the checks of
+and databases is left to the caller. The reference page, `pgtrickle config` and the checks of
 `pgtrickle.set_option()` are made from the fields below.
 """
 
@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import copyreg
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
 from pgtrickle.errors import ConfigError
+from pgtrickle.telemetry import redact
 
-# Settings travel to other processes.
+# Settings are sent to other processes.
 copyreg.pickle(MappingProxyType, lambda mapping: (MappingProxyType, (dict(mapping),)))
 
 ENV_PREFIX = "PGTRICKLE_"
 DATABASE_PREFIX = "pg_trickle."
 
-# PGTRICKLE_ variables that belong to the command line and are no settings.
+# PGTRICKLE_ variables of the command line, which are not settings.
 COMMAND_VARIABLES = frozenset({"SERVER", "CONFIG", "DEBUG"})
 ALIASES: Mapping[str, str] = {"publication_lag_warn_bytes": "publication_lag_warn_lsn"}
 
@@ -37,6 +39,9 @@ OPTION, SERVER, ALL_ROLES, DATABASE, ROLE, ROLE_IN_DATABASE, CONNECTION = (
     "connection",
 )
 DATABASE_ORIGINS = (OPTION, SERVER, ALL_ROLES, DATABASE, ROLE, ROLE_IN_DATABASE, CONNECTION)
+
+# Origins outside databases, lowest precedence first.
+OUTSIDE_ORIGINS = ("file", "env", "profile", "flag")
 
 # Who a setting is for. Each scheduler reads PER_DATABASE from its own database; the others are read once, when
 # `pgtrickle run` starts, from the database that --server names. HOST settings decide what is executed on our machine:
@@ -70,8 +75,12 @@ PROFILES: Mapping[str, Mapping[str, str]] = {
         "delta_work_mem_cap_mb": "256",
         "merge_work_mem_mb": "32",
     },
+    "offload": {
+        "source_cost_weight": "20",
+    },
 }
 
+_SECRET = re.compile(r"secret|password|token|access[.]?key|credential", re.IGNORECASE)
 _TRUE = frozenset({"on", "true", "yes", "1"})
 _FALSE = frozenset({"off", "false", "no", "0"})
 
@@ -80,7 +89,7 @@ def _proxy(items: dict[str, str]) -> MappingProxyType[str, str]:
     return MappingProxyType(items)
 
 
-# Settings travel to the schedulers' processes.
+# Settings are sent to the schedulers' processes.
 copyreg.pickle(MappingProxyType, lambda mapping: (_proxy, (dict(mapping),)))
 
 
@@ -92,9 +101,11 @@ def _setting(
     high: float | None = None,
     choices: tuple[str, ...] = (),
     scope: str = PER_DATABASE,
+    is_secret: bool = False,
 ) -> Any:
-    """A field with its documentation and its range."""
+    """A field with its documentation and its range. A secret is accepted from the environment and the file only."""
     metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "kind": type(default), "scope": scope}
+    metadata["is_secret"] = is_secret
     if isinstance(default, Mapping):
         return field(default_factory=lambda: default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -102,13 +113,15 @@ def _setting(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Read at the edge, passed inward. An empty text means "not set"."""
+    """Read by the main program and passed as an argument. An empty text means "not set"."""
 
     enabled: bool = _setting(True, "Per database: off stops refreshes; capture continues.")
     scheduler_interval_ms: int = _setting(
         1000, "Time between two ticks of a scheduler, in milliseconds.", low=100, high=600_000
     )
-    event_driven_wake: bool = _setting(True, "Wake the scheduler by NOTIFY pgtrickle_wake, in addition to its ticks.")
+    event_driven_wake: bool = _setting(
+        True, "Wake the scheduler when a request or a change would make a table due, in addition to its ticks."
+    )
     wake_debounce_ms: int = _setting(
         10, "How long to collect wake-ups before acting, in milliseconds.", low=1, high=5000
     )
@@ -130,15 +143,42 @@ class Settings:
     adaptive_batch_coalescing: bool = _setting(
         True, "Use the broker's counts while they are fresh; off: poll other databases directly."
     )
+    engine: str = _setting(
+        "auto",
+        "What evaluates stream tables without an engine of their own: auto chooses by cost, spark refuses queries that "
+        "Spark cannot evaluate exactly.",
+        choices=("auto", "spark", "postgres"),
+    )
+    source_cost_weight: float = _setting(
+        1.0,
+        "How much a second that the source server spends on a refresh counts beside a second of waiting, when AUTO "
+        "chooses mode and engine; 0 = only the elapsed time counts.",
+        low=0.0,
+        high=1000.0,
+    )
     max_databases: int = _setting(
         0, "Expected number of databases, for the budget of pgtrickle doctor; 0 = unknown.", low=0, scope=FLEET
     )
     template_cache_max_entries: int = _setting(
-        256,
-        "Number of compiled templates in memory; the least recently used is evicted.",
+        2048,
+        "Number of compiled templates of all databases in the memory of the pipeline; the least recently used is "
+        "evicted.",
         low=0,
         high=65_536,
         scope=FLEET,
+    )
+    template_cache_dir: str = _setting(
+        "",
+        "Directory of compiled templates that all databases and processes share and that survive restarts; default: "
+        "pgtrickle/templates in XDG_CACHE_HOME, or in ~/.cache.",
+        scope=HOST,
+    )
+    template_cache_max_mb: int = _setting(
+        256,
+        "Size of the files in template_cache_dir, in MB; the least recently used are removed. 0 = nothing is stored.",
+        low=0,
+        high=65_536,
+        scope=HOST,
     )
     differential_max_change_ratio: float = _setting(
         0.15, "Ratio of changed rows to rows of the source above which a refresh is FULL.", low=0, high=1
@@ -175,7 +215,10 @@ class Settings:
         choices=("off", "transaction", "session"),
     )
     max_consecutive_errors: int = _setting(
-        3, "Number of consecutive transient failures after which a stream table is suspended.", low=1, high=100
+        3,
+        "Number of consecutive internal errors after which a stream table is suspended. Other failures are retried.",
+        low=1,
+        high=100,
     )
     allow_circular: bool = _setting(
         False, "Allow stream tables that read one another in a cycle. SQL functions read it, too."
@@ -203,6 +246,18 @@ class Settings:
     )
     history_retention_days: int = _setting(90, "Retention of the refresh history, in days.", low=1, high=36_500)
     spark_master: str = _setting("local[*]", "Master of the Spark Connect server that pgtrickle starts.", scope=HOST)
+    spark_driver_host: str = _setting(
+        "127.0.0.1",
+        "Address of this machine at which executors on other machines reach the Spark server that pgtrickle starts. "
+        "Clients connect to it on loopback, whatever this is.",
+        scope=HOST,
+    )
+    spark_python: str = _setting(
+        "",
+        "Python of Spark's Python processes, at the same path on this machine and on all workers; default: the one "
+        "that runs pgtrickle.",
+        scope=HOST,
+    )
     spark_remote: str = _setting(
         "", "sc://host:port of a running Spark Connect server; pgtrickle then starts none.", scope=HOST
     )
@@ -217,6 +272,13 @@ class Settings:
     spark_start_timeout_s: int = _setting(
         120, "Time limit for the start of Spark, in seconds.", low=5, high=3600, scope=HOST
     )
+    replica_root: str = _setting(
+        "",
+        "Directory of columnar replicas that Spark's executors can write, or a URL in an object store (s3a://, s3://, "
+        "abfss://, gs://, hdfs://) without credentials; default: pgtrickle/replicas in XDG_STATE_HOME, or in "
+        "~/.local/state.",
+        scope=HOST,
+    )
     standby_check_s: int = _setting(
         30,
         "Time between two checks whether a standby server was promoted, in seconds.",
@@ -226,6 +288,22 @@ class Settings:
     )
     java_home: str = _setting(
         "", "Java 17 or later to use for Spark; default: JAVA_HOME, then the one in the wheel.", scope=HOST
+    )
+    http: str = _setting(
+        "",
+        "host:port where pgtrickle run serves its web UI and metrics; default: it serves none. An address that is not "
+        "of the loopback interface requires http_token.",
+        scope=HOST,
+    )
+    http_token: str = _setting(
+        "",
+        "Secret of at least 16 characters that permits changes and shows error texts in the web UI. Environment or "
+        "file only.",
+        scope=HOST,
+        is_secret=True,
+    )
+    metrics_max_tables: int = _setting(
+        1000, "Number of stream tables that have metrics of their own.", low=0, high=100_000, scope=HOST
     )
     log_level: str = _setting(
         "info", "Minimum level of log messages.", choices=("debug", "info", "warning", "error"), scope=HOST
@@ -278,18 +356,20 @@ class Sources:
         for name, (value, origin) in (database or {}).items():
             try:
                 where = f"{DATABASE_PREFIX}{name}, {origin}"
-                if origin == OPTION and _scope(name) == HOST:
+                if (origin == OPTION and _scope(name) == HOST) or is_secret(name):
                     raise ConfigError(
                         f"{name} ({where}) cannot be set in a database: it concerns the machine that runs pgtrickle",
                         hint="use an environment variable, the TOML file or a flag",
                     )
                 _take(values, origins, conf, origin, name, where, value)
             except ConfigError as error:
-                problems.append(SettingProblem(name, value, origin, error.one_line()))
+                problems.append(SettingProblem(name, shown_value(name, value), origin, error.one_line()))
                 if previous is not None and name in Settings.__dataclass_fields__:
                     values[name], origins[name] = getattr(previous, name), "previous"
         for origin, given in self._outside():  # lowest precedence first
             for name, where, said in given:
+                if origin == "flag" and is_secret(name) and said:
+                    raise ConfigError(f"{where} is visible to other users", hint="use the environment or the TOML file")
                 _take(values, origins, conf, origin, name, where, said)
         if conf:
             values["spark_conf"] = MappingProxyType(conf)
@@ -329,6 +409,35 @@ def _scope(given: str) -> str | None:
     name = given.partition(".")[0]
     found = Settings.__dataclass_fields__.get(ALIASES.get(name, name))
     return None if found is None else str(found.metadata["scope"])
+
+
+def is_secret(name: str) -> bool:
+    found = Settings.__dataclass_fields__.get(name)
+    return found is not None and bool(found.metadata["is_secret"])
+
+
+def shown_value(name: str, value: Any) -> Any:
+    """Without secrets, tokens in URLs, and the settings that Spark itself redacts."""
+    if isinstance(value, Mapping):
+        return {key: "***" if _SECRET.search(key) else shown_value(name, text) for key, text in value.items()}
+    if is_secret(name) and value:
+        return "***"
+    return redact(value) if isinstance(value, str) else value
+
+
+def set_outside(loaded: Loaded) -> dict[str, dict[str, str]]:
+    """Value and origin, as texts, of the settings that pgtrickle was started with and that databases may see."""
+    found = {}
+    for name, origin in loaded.origins.items():
+        if origin in OUTSIDE_ORIGINS and _scope(name) != HOST and not is_secret(name):
+            found[name] = {"value": _text(getattr(loaded.settings, name)), "origin": origin}
+    return found
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def describe() -> list[dict[str, Any]]:
@@ -389,7 +498,7 @@ def _check(name: str, value: object, where: str) -> Any:
     except ValueError:
         raise bad from None
     low, high = metadata["low"], metadata["high"]
-    # Written so that a NaN fails.
+    # In this form, NaN is out of range.
     if not ((low is None or number >= low) and (high is None or number <= high)):
         raise ConfigError(f"{name} = {value} ({where}) is out of range", hint=f"it must be {_range(metadata)}")
     return number

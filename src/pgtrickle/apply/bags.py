@@ -1,5 +1,5 @@
-"""Rows without a key: weight n is n rows. A row to delete is found by its identity (that of a mirror by its key, if it
-has one) and confirmed by its whole text."""
+"""Bags of rows: weight n is n copies. A row to delete is found by its identity, a hash (in a mirror by its key, if it
+has one), and confirmed by its whole text."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.stage import stage_columns
-from pgtrickle.apply.target import Target, own_identity
+from pgtrickle.apply.indexes import ROW_ID, index_rows
+from pgtrickle.apply.stage import stage_columns, table_of, use_memory
+from pgtrickle.apply.target import COLLATED, TEXT_DECIDES, Target, is_empty
 from pgtrickle.db.roundtrip import Query, Steps
 from pgtrickle.errors import InvariantError
+from pgtrickle.model.catalog import Column
+from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.model.texts import as_text
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
-# (name, type) of a delta: identity, weight, row
-DELTA_COLUMNS = (("h", "int8"), ("n", "int8"), ("k", "text"))
-# and of a load: each row with its identity
-LOAD_COLUMNS = (("k", "text"), ("h", "int8"))
-# The array of a row is made once: merged into the outer query, it would be made again for each of its columns.
+# (name, type) of a delta: weight, row
+DELTA_COLUMNS = (("n", "int8"), ("k", "text"))
+# of a load that passes through the driver: each row
+LOAD_COLUMNS = (("k", "text"),)
+# The array of a row is built once; merged into the outer query, the subquery would build it for each column.
 _ONCE = "OFFSET 0"
 
 
 @dataclass(frozen=True, slots=True)
 class BagDelta:
-    """Rows that come and go, in their texts. `identities` is None for a mirror, whose rows get theirs in the apply; its
-    small deltas are not netted either: a row may be there more than once, with weights that cancel out."""
+    """Inserted and deleted rows, as texts. Small deltas of a mirror are not netted: a row may occur more than once,
+    with weights that cancel out."""
 
-    identities: Sequence[int] | None
     weights: Sequence[int]
     rows: Sequence[str]
 
@@ -36,22 +39,13 @@ class BagDelta:
         return len(self.rows)
 
     def columns(self) -> list[Sequence[Any]]:
-        """In the order of `delta_columns`."""
-        return [*([self.identities] if self.identities is not None else []), self.weights, self.rows]
-
-
-def delta_columns(target: Target) -> Sequence[tuple[str, str]]:
-    """What has to be carried of a delta: a mirror's rows get their identity here."""
-    return DELTA_COLUMNS[1:] if target.is_mirror else DELTA_COLUMNS
-
-
-def load_columns(target: Target) -> Sequence[tuple[str, str]]:
-    return LOAD_COLUMNS[:1] if target.is_mirror else LOAD_COLUMNS
+        """In the order of DELTA_COLUMNS."""
+        return [self.weights, self.rows]
 
 
 def apply_arrays(target: Target, delta: BagDelta) -> Steps[tuple[int, int]]:
-    """A small delta, as array parameters. Returns rows inserted and deleted. That of a mirror is netted by the
-    statement."""
+    """Applies a small delta, as array parameters. The statement nets that of a mirror. Returns rows inserted and
+    deleted."""
     text = target.text("bag", lambda: _arrays_text(target))
     ((inserted, deleted, expected),) = yield Query(text, delta.columns())
     _check(target, deleted, expected)
@@ -59,17 +53,31 @@ def apply_arrays(target: Target, delta: BagDelta) -> Steps[tuple[int, int]]:
 
 
 def _arrays_text(target: Target) -> str:
-    rows = "SELECT d.h, d.n, d.k FROM unnest($1::int8[], $2::int8[], $3::text[]) AS d(h, n, k)"
+    rows = "SELECT d.n, d.k FROM unnest($1::int8[], $2::text[]) AS d(n, k)"
     if target.is_mirror:
-        netted = (
-            'SELECT s.k COLLATE "C", sum(s.n)::int8 FROM unnest($1::int8[], $2::text[]) AS s(n, k) '
+        rows = (
+            'SELECT sum(s.n)::int8 AS n, s.k COLLATE "C" AS k FROM unnest($1::int8[], $2::text[]) AS s(n, k) '
             'GROUP BY s.k COLLATE "C" HAVING sum(s.n) <> 0'
         )
-        rows = f"SELECT {own_identity('d.k')} AS h, d.n, d.k FROM ({netted}) AS d(k, n)"
-    a = "d.k::text[]" if target.key else "CASE WHEN d.n > 0 THEN d.k::text[] END"
-    # Rows come only when others have gone: a unique index of the user's may know both.
+    return _apply_text(target, _identified(target, f"({rows})"))
+
+
+def apply_difference(conn: Connection, target: Target, difference: str) -> tuple[int, int]:
+    """Applies the rows of a query (identity, weight, text). Deleted rows have their stored identity."""
+    row = conn.execute(
+        _apply_text(target, f"SELECT d.h, d.n, d.k, d.k::text[] AS a FROM ({difference}) AS d")
+    ).fetchone()
+    assert row is not None
+    inserted, deleted, expected = row
+    _check(target, deleted, expected)
+    return inserted, deleted
+
+
+def _apply_text(target: Target, rows: str) -> str:
+    """`rows`: a query for (h, n, k, a)."""
+    # Deletes before it inserts: a unique index of the user may contain both rows.
     return (
-        f"WITH d AS MATERIALIZED (SELECT d.*, {a} AS a, row_number() OVER () AS ord FROM ({rows}) AS d), "
+        f"WITH d AS MATERIALIZED (SELECT d.*, row_number() OVER () AS ord FROM ({rows}) AS d), "
         f"gone AS ({_delete(target, 'd')} RETURNING 1), "
         f"come AS ({_insert(target, 'd')} WHERE (SELECT count(*) FROM gone) >= 0 RETURNING 1) "
         "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone), "
@@ -77,57 +85,114 @@ def _arrays_text(target: Target) -> str:
     )
 
 
+def _identified(target: Target, rows: str, which: str = "") -> str:
+    """A query for (h, n, k, a) of a relation (n, k): rows with identity and the array of their texts."""
+    return (
+        f"SELECT {target.identity_of_array('i.a', 'i.k')} AS h, i.n, i.k, i.a "
+        f"FROM (SELECT r.n, r.k, r.k::text[] AS a FROM {rows} AS r{which} {_ONCE}) AS i"
+    )
+
+
 def apply_staged(conn: Connection, target: Target, delta: BagDelta) -> tuple[int, int]:
-    """A large delta, netted, through a staging table with `delta_columns`."""
-    stage = stage_columns(conn, delta_columns(target), delta.columns())
-    if target.is_mirror:
-        stage = f"(SELECT {own_identity('s.k')} AS h, s.n, s.k FROM {stage} AS s)"
-    return _apply_rows(conn, target, stage)
+    """Applies a large netted delta, through a staging table."""
+    return _apply_table(conn, target, stage_columns(conn, DELTA_COLUMNS, delta.columns()))
 
 
-def _apply_rows(conn: Connection, target: Target, delta: str) -> tuple[int, int]:
-    """`delta`: a relation with DELTA_COLUMNS."""
-    row = conn.execute(f"SELECT coalesce(-sum(d.n), 0)::int8 FROM {delta} AS d WHERE d.n < 0").fetchone()
-    expected = int(row[0]) if row else 0
+def apply_relation(conn: Connection, target: Target, relation: str, *, is_small: bool) -> tuple[int, int]:
+    """Applies a netted delta that another engine has staged: a relation with the columns n and k."""
+    if not is_small:
+        return _apply_table(conn, target, table_of(conn, "__pgt_delta", f"SELECT d.n, d.k FROM {relation} AS d"))
+    row = conn.execute(_apply_text(target, _identified(target, relation))).fetchone()
+    assert row is not None
+    inserted, deleted, expected = row
+    _check(target, deleted, expected)
+    return inserted, deleted
+
+
+def _apply_table(conn: Connection, target: Target, stage: str) -> tuple[int, int]:
+    expected = _expected(conn, stage)
     if expected:
-        a = ", d.k::text[] AS a" if target.key else ""
-        d = f"WITH d AS MATERIALIZED (SELECT d.*{a}, row_number() OVER () AS ord FROM {delta} AS d WHERE d.n < 0) "
-        _check(target, conn.execute(d + _delete(target, "d")).rowcount, expected)
-    rows = f"(SELECT s.h, s.n, s.k::text[] AS a FROM {delta} AS s WHERE s.n > 0 {_ONCE})"
-    return conn.execute(_insert(target, rows)).rowcount, expected
+        _delete_all(conn, target, _identified(target, stage, " WHERE r.n < 0"), expected)
+    return conn.execute(_insert(target, f"({_identified(target, stage, ' WHERE r.n > 0')})")).rowcount, expected
 
 
-def replace_staged(conn: Connection, target: Target, stage: str) -> tuple[int, int]:
-    """Makes the table equal to the staged rows (`load_columns`) by difference: readers and consumers see a delta.
+def _expected(conn: Connection, delta: str) -> int:
+    """The number of rows to delete."""
+    row = conn.execute(f"SELECT coalesce(-sum(d.n), 0)::int8 FROM {delta} AS d WHERE d.n < 0").fetchone()
+    return int(row[0]) if row else 0
 
-    A row under another identity than it gets now is another row: it goes, and comes.
+
+def _delete_all(conn: Connection, target: Target, rows: str, expected: int) -> None:
+    d = f"WITH d AS MATERIALIZED (SELECT d.*, row_number() OVER () AS ord FROM ({rows}) AS d) "
+    _check(target, conn.execute(d + _delete(target, "d")).rowcount, expected)
+
+
+def identified(target: Target, relation: str) -> str:
+    """The rows of a relation with the columns c0, c1, ... of the target (a table, or a subquery in parentheses), with
+    their identity as column h: the content that `replace_rows` writes."""
+    values = [f"r.c{i}" for i in range(len(target.columns))]
+    return f"(SELECT r.*, {target.identity(values, target.encoded_content('r'))} AS h FROM {relation} AS r)"
+
+
+def replace_rows(conn: Connection, target: Target, content: str) -> tuple[int, int]:
+    """Makes the table equal to a content (see `identified`), by difference: readers and consumers see a delta.
+
+    A stored row with another identity than its new one is deleted and inserted.
     """
-    h = own_identity("s.k") if target.is_mirror else "s.h"
-    row = conn.execute(f"SELECT EXISTS (SELECT FROM {target.table})").fetchone()
-    if not (row and row[0]):
+    if is_empty(conn, target.table):
+        columns = "".join(f"n.c{i}, " for i in range(len(target.columns)))
         inserted = conn.execute(
-            f"INSERT INTO {target.table} ({target.column_list()}) SELECT {target.decoded('d.a')}d.h "
-            f"FROM (SELECT {h}, s.k::text[] FROM {stage} AS s {_ONCE}) AS d(h, a)"
+            f"INSERT INTO {target.table} ({target.column_list()}) SELECT {columns}n.h FROM {content} AS n"
         ).rowcount
-        # Without it the next refresh would look its rows up by reading all of them.
+        index_rows(conn, target)
+        # Without it the next refresh would scan the table to find rows.
         conn.execute(f"ANALYZE {target.table}")
         return inserted, 0
-    conn.execute("DROP TABLE IF EXISTS pg_temp.__pgt_difference")  # of another table of the same transaction
-    conn.execute('CREATE TEMP TABLE __pgt_difference (h int8, n int8, k text COLLATE "C") ON COMMIT DROP')
-    conn.execute(
-        f"INSERT INTO __pgt_difference SELECT b.h, sum(b.w), b.k FROM ("
-        f'SELECT {h}, s.k COLLATE "C", 1 FROM {stage} AS s '
-        f"UNION ALL SELECT t.__pgt_row_id, {target.encoded('t')}, -1 FROM {target.table} AS t"
-        ") AS b(h, k, w) GROUP BY b.h, b.k HAVING sum(b.w) <> 0"
+    index_rows(conn, target)
+    if content.startswith("("):
+        content = table_of(conn, "__pgt_content", f"SELECT * FROM {content} AS n")  # because it is read three times
+    use_memory(conn)
+    difference = table_of(conn, "__pgt_difference", _difference(target, content))
+    rows = f"SELECT d.h, d.n, d.k, d.k::text[] AS a FROM {difference} AS d WHERE d.n"
+    expected = _expected(conn, difference)
+    if expected:
+        _delete_all(conn, target, f"{rows} < 0", expected)
+    return conn.execute(_insert(target, f"({rows} > 0 {_ONCE})")).rowcount, expected
+
+
+def _difference(target: Target, content: str) -> str:
+    """A query for (h, n, k): the rows in which content and target differ, with weight and text.
+
+    Rows are grouped by their values if these are equal exactly when their texts are, which is faster, else by texts.
+    """
+    count = len(target.columns)
+    new = [_grouped(f"n.c{i}", c) for i, c in enumerate(target.columns)]
+    old = [_grouped(f"t.{quote_ident(c.name)}", c) for c in target.columns]
+    names = ["h", *(f"c{i}" for i in range(count))]
+    grouped = ", ".join(f"b.{name}" for name in names)
+    shown = [as_text(f"g.c{i}", c.base) if _is_grouped(c) else f"g.c{i}" for i, c in enumerate(target.columns)]
+    return (
+        f'SELECT g.h, g.n, ARRAY[{", ".join(shown)}]::text[]::text COLLATE "C" AS k FROM ('
+        f"SELECT {grouped}, sum(b.w)::int8 AS n FROM (SELECT {', '.join(['n.h', *new, '1'])} FROM {content} AS n "
+        f"UNION ALL SELECT {', '.join([f't.{ROW_ID}', *old, '-1'])} FROM {target.table} AS t"
+        f") AS b({', '.join(names)}, w) "
+        f"GROUP BY {grouped} HAVING sum(b.w) <> 0) AS g"
     )
-    conn.execute("ANALYZE __pgt_difference")
-    return _apply_rows(conn, target, "__pgt_difference")
+
+
+def _is_grouped(column: Column) -> bool:
+    return column.base in TEXT_DECIDES
+
+
+def _grouped(value: str, column: Column) -> str:
+    """The expression to group by: a value, or its text. No collation makes different texts equal."""
+    grouped = value if _is_grouped(column) else as_text(value, column.base)
+    return f'{grouped} COLLATE "C"' if column.base in COLLATED or not _is_grouped(column) else grouped
 
 
 def _delete(target: Target, d: str) -> str:
-    """Of rows of `d` with a negative weight, as many as that. `d` has (h, n, k, ord); with a key also a, the row's
-    array."""
-    # IS TRUE: no join by the text, for which that of every row would be made.
+    """Deletes -n copies of each row of `d` (h, n, k, a, ord) with a negative weight n."""
+    # IS TRUE prevents a join by text, which would compute the text of every row.
     return (
         f"DELETE FROM {target.table} WHERE ctid = ANY (ARRAY(SELECT v.place FROM ("
         f"SELECT t.ctid AS place, d.n, row_number() OVER (PARTITION BY d.ord) AS copy "
@@ -148,6 +213,6 @@ def _insert(target: Target, d: str) -> str:
 def _check(target: Target, deleted: int, expected: int) -> None:
     if deleted != expected:
         raise InvariantError(
-            f"{expected} rows were to leave {target.schema}.{target.name} but {deleted} were found",
-            hint="was the stream table changed by hand? It is loaded anew",
+            f"{expected} rows had to be deleted from {target.schema}.{target.name}, but {deleted} were found",
+            hint="the stream table may have been changed by hand; it is loaded again",
         )

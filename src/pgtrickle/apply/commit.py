@@ -1,7 +1,7 @@
-"""The fence and the record: what every refresh writes beside its rows.
+"""The fence and the record, which every refresh writes besides its rows.
 
-The first statement of the transaction moves the catalog row's epoch from the value that the refresh has read. Of two
-workers with the same epoch the second waits for the first and then matches nothing, so it writes nothing.
+The first statement of the transaction increments the epoch of the catalog row that the refresh has read. Of two
+workers with the same epoch the second waits for the first and then matches no row, so it writes nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db.statements import statement
@@ -21,34 +21,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RefreshRecord:
-    """A refresh as the catalog and the history will show it."""
+    """A refresh as the catalog and the history record it."""
 
     pgt_id: int
     epoch: int
     frontier: dict[str, Any]
     data_timestamp: datetime
-    started_at: datetime
+    started_at: datetime  # its wave
     action: str
     reason: Reason | None
     initiated_by: str
     delta_rows: int
     requested_at: datetime | None
     fingerprints: dict[int, str | None]
-    settled: dict[str, str | None]  # what the content rests on besides the sources
+    settled: dict[str, str | None]  # what the content depends on besides the sources
+    engine: str = "postgres"
+    engine_reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedRefresh:
-    """A record with what was done to the table."""
+    """A record with the numbers of rows written."""
 
     record: RefreshRecord
     inserted: int
     deleted: int
     timings: dict[str, float]
+    source_ms: float = 0.0  # the part of the timings that the database spent
+    is_cold: bool = False  # it started Spark or created a replica
+    share_ms: float = 0.0  # of the timings, its part of what was done for several tables at once
 
 
 def fence(conn: Connection, records: Sequence[RefreshRecord]) -> set[int]:
-    """The tables that are ours to write; somebody else was first at the others."""
+    """The tables that this refresh may write; another worker committed the others first."""
     rows = conn.execute(
         statement("refresh_fence"),
         {
@@ -75,14 +80,15 @@ def fence(conn: Connection, records: Sequence[RefreshRecord]) -> set[int]:
 
 
 def write_history(conn: Connection, written: Sequence[CommittedRefresh]) -> None:
-    records = [w.record for w in written]
+    records, now = [w.record for w in written], datetime.now(UTC)
     reasons = [columns(r.reason) for r in records]
+    engines = [columns(r.engine_reason) for r in records]
     conn.execute(
         statement("refresh_completed"),
         {
             "ids": [r.pgt_id for r in records],
             "data_timestamps": [r.data_timestamp for r in records],
-            "started_at": [r.started_at for r in records],
+            "wave_ms": [(now - r.started_at).total_seconds() * 1000 for r in records],
             "actions": [r.action for r in records],
             "reason_codes": [r.code for r in reasons],
             "reason_params": [r.params for r in reasons],
@@ -93,5 +99,11 @@ def write_history(conn: Connection, written: Sequence[CommittedRefresh]) -> None
             "initiated_by": [r.initiated_by for r in records],
             "timings": [json.dumps(w.timings) for w in written],
             "ms": [float(sum(w.timings.values())) for w in written],
+            "engines": [r.engine for r in records],
+            "engine_codes": [e.code for e in engines],
+            "engine_params": [e.params for e in engines],
+            "source_ms": [w.source_ms for w in written],
+            "cold": [w.is_cold for w in written],
+            "share_ms": [w.share_ms for w in written],
         },
     )

@@ -1,32 +1,35 @@
 """Groups: a state row per group beside the stream table, and the visible row that PostgreSQL computes from it.
 
-A group is found by its identity (Spark's hash of the key) and confirmed by the key itself. The visible row carries
-the state row's own number, so two keys with one hash stay two groups.
+A group is found by the hash of its key's text and confirmed by the key itself. The visible row contains
+the number of the state row, so two keys with the same hash stay two groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.apply.stage import stage_columns
-from pgtrickle.apply.target import Target
+from pgtrickle.apply.indexes import ROW_ID, ensure_index, index_rows
+from pgtrickle.apply.stage import stage_columns, table_of, use_memory
+from pgtrickle.apply.target import Target, is_empty, same_image, text_hash
 from pgtrickle.db.roundtrip import Query, Steps, ask
 from pgtrickle.errors import InvariantError
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.model.texts import as_text, from_text
+from pgtrickle.model.texts import from_text
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 
-Touched = dict[int, int]  # the numbers of groups that a delta was added to, and how many rows each has now
+FEW_ROWS = 10_000  # changed groups up to which an index is used and no ANALYZE is needed
+
+Touched = dict[int, int]  # numbers of the changed groups, and their new row counts
 
 
 @dataclass(frozen=True, slots=True)
 class StateColumn:
-    """A column of a measure's state. `fold` is add, least, greatest or set; `base` its type, looked through domains."""
+    """A column of a measure's state. `fold` is add, least, greatest or set; `base`: its type, domains resolved."""
 
     name: str
     type: str
@@ -36,7 +39,7 @@ class StateColumn:
 
 @dataclass(frozen=True, slots=True)
 class KeyType:
-    """The type of a column of the key, as it is declared; `base`: looked through domains."""
+    """The declared type of a column of the key; `base`: domains resolved."""
 
     name: str
     base: int
@@ -44,51 +47,54 @@ class KeyType:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What the apply needs of a fold template. `output(state)` selects the visible rows of a state expression."""
+    """The parts of a fold template that the apply needs. `output(state)` selects the visible rows of a state."""
 
     target: Target
     key_types: tuple[KeyType, ...]
     state: tuple[StateColumn, ...]
     output: Callable[[str], str]
-    is_limited: bool = False  # which groups show depends on the others
+    is_limited: bool = False  # the visible groups depend on one another
 
     def delta_columns(self) -> list[tuple[str, str]]:
-        """(name, type) of a delta: identity, weight, key, then each state column and whether it replaces the old."""
-        columns = [("h", "int8"), ("n", "int8"), ("k", "text")]
+        """(name, type) of a delta: weight, key, then each state column and whether it replaces the old value."""
+        columns = [("n", "int8"), ("k", "text")]
         for column in self.state:
             columns.append((column.name, "text"))
             if column.fold in ("least", "greatest"):
                 columns.append((f"{column.name}_set", "bool"))
         return columns
 
-    def load_columns(self) -> list[tuple[str, str]]:
-        """(name, type) of a staged load: key, number of rows, state, then the identity."""
-        return [("k", "text"), ("n", "int8"), *((c.name, "text") for c in self.state), ("h", "int8")]
+    def decoded_rows(self, texts: str) -> str:
+        """A relation (k, n, k0, k1, ...) from one with k and n, for groups without state."""
+        keys = "".join(
+            f", {from_text(f'(d.k::text[])[{i + 1}]', t.name, t.base)} AS k{i}" for i, t in enumerate(self.key_types)
+        )
+        return f"(SELECT d.k, d.n{keys} FROM {texts} AS d(k, n))"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDelta:
-    """The change of groups: identity, number of rows that came or went, key, and what is folded into each state column
-    (`Groups.delta_columns` after the key). `anew`: identities and keys of groups of which it has the whole state, and
-    not a change of it."""
+    """The delta of groups: change of the row count, key, and the values to fold into each state column
+    (`Groups.delta_columns` after the key). `anew`: keys of groups for which it contains the whole state, not a
+    change."""
 
-    identities: Sequence[int]
     weights: Sequence[int]
     keys: Sequence[str]
     state: tuple[Sequence[Any], ...] = ()
-    anew: tuple[tuple[int, str], ...] = ()
+    anew: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def columns(self) -> list[Sequence[Any]]:
         """In the order of `Groups.delta_columns`."""
-        return [self.identities, self.weights, self.keys, *self.state]
+        return [self.weights, self.keys, *self.state]
 
 
 def create_state(conn: Connection, groups: Groups) -> None:
     columns = [
-        '"gid" bigint GENERATED ALWAYS AS IDENTITY',
+        # Without CACHE, numbering takes as long as writing the rows of a load.
+        '"gid" bigint GENERATED ALWAYS AS IDENTITY (CACHE 1000)',
         '"h" bigint NOT NULL',
         '"k" text COLLATE "C" NOT NULL',
         '"n" bigint NOT NULL',
@@ -98,8 +104,6 @@ def create_state(conn: Connection, groups: Groups) -> None:
     table = groups.target.state
     conn.execute(f"DROP TABLE IF EXISTS {table}")
     conn.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
-    conn.execute(f'CREATE INDEX ON {table} ("h")')
-    conn.execute(f'CREATE UNIQUE INDEX ON {table} ("gid")')
 
 
 def fold_arrays(groups: Groups, delta: GroupDelta) -> Steps[tuple[int, int]]:
@@ -122,8 +126,22 @@ def fold_staged(conn: Connection, groups: Groups, delta: GroupDelta) -> tuple[in
     return shown
 
 
+def fold_relation(conn: Connection, groups: Groups, relation: str, *, is_added: bool) -> tuple[int, int]:
+    """The same for a delta that another engine has staged: a relation with the columns of `delta_columns`. `is_added`:
+    it contains changes of the state; otherwise the new state."""
+    delta = table_of(conn, "__pgt_delta", f"SELECT d.* FROM {relation} AS d")
+    if not is_added:
+        source = f"(SELECT {text_hash('u.k')} AS h, u.k FROM {delta} AS u) AS d"
+        conn.execute(f"UPDATE {groups.target.state} AS s SET {_nothing(groups)} FROM {source} WHERE {_MATCH}")
+    touched = _checked(groups, dict(conn.execute(_add(groups, f"{delta} AS d")).fetchall()))
+    shown = ask(conn, _show(groups, None if groups.is_limited else list(touched)))
+    if groups.key_types:
+        ask(conn, drop_empty(groups, touched))
+    return shown
+
+
 def add_arrays(groups: Groups, delta: GroupDelta) -> Steps[Touched]:
-    """Adds a small delta to the state alone."""
+    """Adds a small delta to the state only."""
 
     def text() -> str:
         arrays = ", ".join(f"${i}::{t}[]" for i, (_, t) in enumerate(groups.delta_columns(), start=1))
@@ -135,16 +153,19 @@ def add_arrays(groups: Groups, delta: GroupDelta) -> Steps[Touched]:
 
 def add_staged(conn: Connection, groups: Groups, delta: GroupDelta) -> Touched:
     stage = stage_columns(conn, groups.delta_columns(), delta.columns())
-    return _checked(groups, dict(conn.execute(_add(groups, stage)).fetchall()))
+    return _checked(groups, dict(conn.execute(_add(groups, f"{stage} AS d")).fetchall()))
 
 
-def _emptied(groups: Groups, anew: Sequence[tuple[int, str]]) -> Steps[None]:
-    """Before all of their state is added."""
+def _emptied(groups: Groups, anew: Sequence[str]) -> Steps[None]:
+    """Sets the state of groups to zero before their whole state is added."""
     if anew:
-        sets = ['"n" = 0', *(f'"{c.name}" = {0 if c.fold == "add" else "NULL"}' for c in groups.state)]
-        source = "unnest($1::int8[], $2::text[]) AS d(h, k)"
-        text = f"UPDATE {groups.target.state} AS s SET {', '.join(sets)} FROM {source} WHERE {_MATCH}"
-        yield Query(text, [[h for h, _ in anew], [k for _, k in anew]])
+        source = f"(SELECT {text_hash('u.k')} AS h, u.k FROM unnest($1::text[]) AS u(k)) AS d"
+        text = f"UPDATE {groups.target.state} AS s SET {_nothing(groups)} FROM {source} WHERE {_MATCH}"
+        yield Query(text, [list(anew)])
+
+
+def _nothing(groups: Groups) -> str:
+    return ", ".join(['"n" = 0', *(f'"{c.name}" = {0 if c.fold == "add" else "NULL"}' for c in groups.state)])
 
 
 def drop_empty(groups: Groups, touched: Touched) -> Steps[None]:
@@ -157,7 +178,7 @@ def _add(groups: Groups, source: str) -> str:
     sets = ['"n" = s."n" + d.n', *(f'"{c.name}" = {_folded(c)}' for c in groups.state)]
     state = groups.target.state
     return (
-        f"WITH d AS MATERIALIZED (SELECT * FROM {source}), "
+        f"WITH d AS MATERIALIZED (SELECT {text_hash('d.k')} AS h, d.* FROM {source}), "
         f"u AS (UPDATE {state} AS s SET {', '.join(sets)} FROM d WHERE {_MATCH} RETURNING s.gid, s.n), "
         f"i AS (INSERT INTO {state} ({_state_list(groups)}) SELECT {_state_row(groups)} FROM d "
         f"WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE {_MATCH}) RETURNING gid, n) "
@@ -167,42 +188,111 @@ def _add(groups: Groups, source: str) -> str:
 
 def _checked(groups: Groups, touched: Touched) -> Touched:
     if any(n < 0 for n in touched.values()):
-        raise InvariantError(f"a group of {groups.target.schema}.{groups.target.name} has fewer than no rows")
+        raise InvariantError(f"a group of {groups.target.schema}.{groups.target.name} has a negative row count")
     return touched
 
 
-def replace_state(conn: Connection, groups: Groups, stage: str) -> None:
-    """Makes the state equal to the staged one (see `load_columns`), by difference."""
-    differs = " OR ".join(["s.n <> d.n", *(f"{_text(c)} IS DISTINCT FROM {_new(c)}" for c in groups.state)])
-    sets = ['"n" = d.n', *(f'"{c.name}" = {_value(c)}' for c in groups.state)]
-    state = groups.target.state
-    conn.execute(f"DELETE FROM {state} AS s WHERE NOT EXISTS (SELECT FROM {stage} AS d WHERE {_MATCH})")
-    conn.execute(f"UPDATE {state} AS s SET {', '.join(sets)} FROM {stage} AS d WHERE {_MATCH} AND ({differs})")
-    conn.execute(
-        f"INSERT INTO {state} ({_state_list(groups)}) SELECT {_state_row(groups)} FROM {stage} AS d "
-        f"WHERE NOT EXISTS (SELECT FROM {state} AS s WHERE {_MATCH})"
+def replace_state(conn: Connection, groups: Groups, content: str) -> None:
+    """Makes the state equal to a content, by difference. `content`: a relation with the columns k, n, k0, k1, ...
+    and those of the state (pipeline/templates/load_query.py), a table or a subquery in parentheses."""
+    state, is_first = groups.target.state, is_empty(conn, groups.target.state)
+    loaded = f"(SELECT {text_hash('x.k')} AS h, x.* FROM {content} AS x) AS d"
+    columns = [*(f'"k{i}"' for i in range(len(groups.key_types))), *(f'"{c.name}"' for c in groups.state)]
+    values = [*(f'd."k{i}"' for i in range(len(groups.key_types))), *map(_loaded, groups.state)]
+    insert = (
+        f"INSERT INTO {state} ({', '.join(['h', 'k', 'n', *columns])}) "
+        f"SELECT {', '.join(['d.h', 'd.k', 'd.n', *values])} FROM"
     )
-    conn.execute(f"ANALYZE {state}")
+    if is_first:
+        changed = conn.execute(f"{insert} {loaded}").rowcount
+        _index_state(conn, groups)
+    else:
+        _index_state(conn, groups)
+        use_memory(conn)
+        same = same_image((f's."{c.name}"', _loaded(c), c.base) for c in groups.state)
+        # One join finds all groups that differ: they are few, or all of them are new.
+        stage = table_of(
+            conn,
+            "__pgt_changed",
+            f"SELECT s.gid, d.* FROM {loaded} FULL JOIN {state} AS s ON {_MATCH} "
+            f"WHERE s.gid IS NULL OR d.k IS NULL OR NOT (s.n = d.n AND {same})",
+        )
+        sets = ['"n" = d.n', *(f'"{c.name}" = {_loaded(c)}' for c in groups.state)]
+        changed = sum(
+            conn.execute(text).rowcount
+            for text in (
+                f"DELETE FROM {state} AS s USING {stage} AS d WHERE d.k IS NULL AND s.gid = d.gid",
+                f"UPDATE {state} AS s SET {', '.join(sets)} FROM {stage} AS d WHERE d.k IS NOT NULL AND s.gid = d.gid",
+                f"{insert} {stage} AS d WHERE d.gid IS NULL",
+            )
+        )
+    if is_first or changed > FEW_ROWS:
+        conn.execute(f"ANALYZE {state}")
 
 
-def replace_groups(conn: Connection, groups: Groups, stage: str) -> tuple[int, int]:
-    """Makes the state equal to the staged one and the visible rows with it, by difference."""
-    replace_state(conn, groups, stage)
+def _index_state(conn: Connection, groups: Groups) -> None:
+    ensure_index(conn, groups.target.state, "h")
+    ensure_index(conn, groups.target.state, "gid", is_unique=True)
+
+
+def _loaded(column: StateColumn) -> str:
+    return f"coalesce({_new(column)}, 0)" if column.fold == "add" else _new(column)
+
+
+def replace_groups(conn: Connection, groups: Groups, content: str) -> tuple[int, int]:
+    """Makes the state equal to a content, and then the visible rows, by difference."""
+    table = groups.target.table
+    is_first = is_empty(conn, table)
+    replace_state(conn, groups, content)
+    if is_first:
+        inserted, deleted = _show_first(conn, groups), 0
+        index_rows(conn, groups.target)
+    else:
+        index_rows(conn, groups.target)
+        inserted, deleted = _show_differing(conn, groups)
+    if is_first or inserted + deleted > FEW_ROWS:
+        conn.execute(f"ANALYZE {table}")
+    return inserted, deleted
+
+
+def _show_differing(conn: Connection, groups: Groups) -> tuple[int, int]:
+    """Makes the visible rows equal to those of the state. All are compared, even if their state has not changed,
+    because a user may have written to the table."""
     state, table = groups.target.state, groups.target.table
-    # Rows of groups that are in no state (of an earlier definition, or made by hand), and second rows of one group.
-    orphans = conn.execute(
-        f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT t.place FROM (SELECT ctid AS place, __pgt_row_id AS gid, "
-        f"row_number() OVER (PARTITION BY __pgt_row_id) AS copy FROM {table}) AS t "
-        f"WHERE t.copy > 1 OR NOT EXISTS (SELECT FROM {state} AS s WHERE s.gid = t.gid)))"
-    ).rowcount
-    # All of them, whether or not their state has changed: somebody may have written to the table.
-    inserted, deleted = ask(conn, _show(groups, None))
-    conn.execute(f"ANALYZE {table}")
+    identical = same_image(_pairs(groups.target))
+    row = conn.execute(
+        "SELECT count(*) FILTER (WHERE o.gid IS NULL), coalesce(array_agg(coalesce(o.gid, "
+        f"t.{ROW_ID})) FILTER (WHERE o.gid IS NULL OR t.ctid IS NULL OR NOT ({identical})), '{{}}') "
+        f"FROM ({_output(groups)}) AS o FULL JOIN {table} AS t ON o.gid = t.{ROW_ID}"
+    ).fetchone()
+    assert row is not None
+    strays, gids = row
+    twice = conn.execute(f"SELECT EXISTS (SELECT FROM {table} GROUP BY {ROW_ID} HAVING count(*) > 1)").fetchone()
+    orphans = 0
+    if strays or (twice and twice[0]):
+        # Rows without a state (of an earlier definition, or written by hand), and duplicate rows of one group.
+        orphans = conn.execute(
+            f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT t.place FROM (SELECT ctid AS place, {ROW_ID} AS gid, "
+            f"row_number() OVER (PARTITION BY {ROW_ID}) AS copy FROM {table}) AS t "
+            f"WHERE t.copy > 1 OR NOT EXISTS (SELECT FROM {state} AS s WHERE s.gid = t.gid)))"
+        ).rowcount
+    if orphans or groups.is_limited or len(gids) > FEW_ROWS:
+        inserted, deleted = ask(conn, _show(groups, None))
+    else:
+        inserted, deleted = ask(conn, _show(groups, gids)) if gids else (0, 0)
     return inserted, deleted + orphans
 
 
+def _show_first(conn: Connection, groups: Groups) -> int:
+    """Inserts the visible rows of all groups into an empty table."""
+    return conn.execute(
+        f"INSERT INTO {groups.target.table} ({groups.target.column_list()}) "
+        f"SELECT {_typed(groups.target)} FROM ({_output(groups)}) AS o"
+    ).rowcount
+
+
 def _show(groups: Groups, gids: list[int] | None) -> Steps[tuple[int, int]]:
-    """Replaces the visible rows of these groups (None: all) where they differ."""
+    """Replaces the visible rows of these groups (None: all) if they differ."""
     if gids is None:
         wanted = Query(groups.target.text("show all", lambda: _show_text(groups, is_all=True)))
     else:
@@ -213,25 +303,33 @@ def _show(groups: Groups, gids: list[int] | None) -> Steps[tuple[int, int]]:
 
 def _show_text(groups: Groups, *, is_all: bool) -> str:
     target = groups.target
-    alive = "live.n > 0" if groups.key_types else "true"
-    among = "" if is_all else " AND live.gid = ANY ($1::int8[])"
-    output = groups.output(f"(SELECT live.* FROM {target.state} AS live WHERE {alive}{among}) AS s")
-    identical = "".join(
-        f" AND {as_text(f'o.c{i}', c.base)} IS NOT DISTINCT FROM {as_text(f't.{quote_ident(c.name)}', c.base)}"
-        for i, c in enumerate(target.columns)
-    )
-    same = f"o.gid = t.__pgt_row_id{identical}"
-    typed = ", ".join([*(f"o.c{i}" for i in range(len(target.columns))), "o.gid"])
-    # Rows come only when others have gone: a unique index of the user's may know both.
+    output = _output(groups, "" if is_all else " AND live.gid = ANY ($1::int8[])")
+    same = f"o.gid = t.{ROW_ID} AND {same_image(_pairs(target))}"
+    # Deletes before it inserts: a unique index of the user may contain both rows.
     return (
         f"WITH o AS MATERIALIZED ({output}), "
         f"gone AS (DELETE FROM {target.table} AS t WHERE NOT EXISTS (SELECT FROM o WHERE {same})"
-        f"{'' if is_all else ' AND t.__pgt_row_id = ANY ($1::int8[])'} RETURNING 1), "
-        f"come AS (INSERT INTO {target.table} ({target.column_list()}) SELECT {typed} FROM o "
+        f"{'' if is_all else f' AND t.{ROW_ID} = ANY ($1::int8[])'} RETURNING 1), "
+        f"come AS (INSERT INTO {target.table} ({target.column_list()}) SELECT {_typed(target)} FROM o "
         f"WHERE NOT EXISTS (SELECT FROM {target.table} AS t WHERE {same}) "
         "AND (SELECT count(*) FROM gone) >= 0 RETURNING 1) "
         "SELECT (SELECT count(*) FROM come), (SELECT count(*) FROM gone)"
     )
+
+
+def _pairs(target: Target) -> Iterator[tuple[str, str, int]]:
+    """Each column of the computed row o and of the stored row t, with its type."""
+    return ((f"o.c{i}", f"t.{quote_ident(c.name)}", c.base) for i, c in enumerate(target.columns))
+
+
+def _output(groups: Groups, among: str = "") -> str:
+    """The visible rows of groups."""
+    alive = "live.n > 0" if groups.key_types else "true"
+    return groups.output(f"(SELECT live.* FROM {groups.target.state} AS live WHERE {alive}{among}) AS s")
+
+
+def _typed(target: Target) -> str:
+    return ", ".join([*(f"o.c{i}" for i in range(len(target.columns))), "o.gid"])
 
 
 # s and d are the same group: found by the identity, confirmed by the key, whose text decides equality.
@@ -255,10 +353,6 @@ def _new(column: StateColumn) -> str:
 
 def _value(column: StateColumn) -> str:
     return from_text(_new(column), column.type, column.base)
-
-
-def _text(column: StateColumn) -> str:
-    return as_text(f's."{column.name}"', column.base)
 
 
 def _folded(column: StateColumn) -> str:

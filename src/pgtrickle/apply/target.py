@@ -1,28 +1,34 @@
-"""Where a refresh writes: the stream table, its state beside it, and how carried rows become stored ones.
+"""The target of a refresh: the stream table, its state table, and how encoded rows are decoded.
 
-A row travels as one text, PostgreSQL's array of its columns' texts.
+An encoded row is one text: PostgreSQL's array of its columns' texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pgtrickle.model.catalog import REGION, Column
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.model.texts import as_text, from_text
+from pgtrickle.model.texts import FIRST_OF_USERS, as_text, from_text
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
+
+
+COLLATED = frozenset({19, 25, 1042, 1043})  # name, text, character, character varying
+# Types whose values are equal exactly when their texts are: bool, bytea, integers, text, oid, character varying, date,
+# timestamp, timestamptz, uuid.
+TEXT_DECIDES = frozenset({16, 17, 20, 21, 23, 25, 26, 1043, 1082, 1114, 1184, 2950})
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A stream table's storage. `lookups`: columns by which refreshes find its rows.
 
-    `is_mirror`: nothing is computed for it, so the database itself gives its rows their identity. `key`: columns that
-    have no NULL and a unique index, by which rows are found instead of by their identity.
+    `is_mirror`: nothing is computed for it. `key`: columns without NULLs and with a unique index, by which rows are
+    found instead of by their identity. `has_record_hash`: all columns have a built-in hash function.
     """
 
     pgt_id: int
@@ -32,6 +38,7 @@ class Target:
     lookups: tuple[str, ...] = ()
     is_mirror: bool = False
     key: tuple[str, ...] = ()
+    has_record_hash: bool = False
     texts: dict[str, str] = field(default_factory=dict, init=False, compare=False, repr=False)  # of its statements
 
     @property
@@ -43,7 +50,7 @@ class Target:
         return f'"pgtrickle_changes"."state_{self.pgt_id}"'
 
     def text(self, name: str, made: Callable[[], str]) -> str:
-        """A statement that is the same each time."""
+        """A statement that is rendered once."""
         text = self.texts.get(name)
         if text is None:
             text = self.texts[name] = made()
@@ -53,35 +60,84 @@ class Target:
         return ", ".join([*(quote_ident(c.name) for c in self.columns), '"__pgt_row_id"'])
 
     def decoded(self, array: str) -> str:
-        """The columns of a carried row, cast back to their types."""
+        """The columns of an encoded row, cast back to their types."""
         return "".join(f"{from_text(f'{array}[{i}]', c.type, c.base)}, " for i, c in enumerate(self.columns, start=1))
 
     def found_by(self, stored: str, carried: str) -> str:
-        """A condition with an index: that a stored row may be the one that `carried` (h, a) stands for."""
+        """An indexable condition: a stored row may be the encoded row `carried` (h, a)."""
         if not self.key:
             return f"{stored}.__pgt_row_id = {carried}.h"
         places = {c.name: (i, c) for i, c in enumerate(self.columns, start=1)}
         wanted = {name: from_text(f"{carried}.a[{i}]", c.type, c.base) for name, (i, c) in places.items()}
         return " AND ".join(f"{stored}.{quote_ident(name)} = {wanted[name]}" for name in self.key)
 
-    def encoded(self, alias: str) -> str:
-        """A stored row in the form in which it travels.
+    def identity(self, values: Sequence[str], text: str) -> str:
+        """The hash by which a stored row is found: of the row's values or of its text. Equal rows have equal hashes;
+        the row's text decides between several. The hash of the values takes a quarter of the time."""
+        if not self.has_record_hash:
+            return text_hash(text)
+        # The default or a column's collation may be nondeterministic, and its hash may change with an upgrade.
+        compared = [f'{v} COLLATE "C"' if c.base in COLLATED else v for v, c in zip(values, self.columns, strict=True)]
+        return f"pg_catalog.hash_record_extended(ROW({', '.join(compared)}), 0)"
 
-        Equal texts are the same row to the byte, which is finer than equality, so the wrong row is never taken.
+    @property
+    def identity_name(self) -> str:
+        return "hash of the record" if self.has_record_hash else "hash of the text"
+
+    def identity_of_array(self, array: str, text: str) -> str:
+        """The same for an encoded row, given as an array of texts and as one text."""
+        values = [from_text(f"{array}[{i}]", c.type, c.base) for i, c in enumerate(self.columns, start=1)]
+        return self.identity(values, text)
+
+    def decoded_rows(self, texts: str) -> str:
+        """A relation with the columns c0, c1, ..., from a relation whose only column is the encoded row."""
+        listed = ", ".join(f"{from_text(f'd.a[{i + 1}]', c.type, c.base)} AS c{i}" for i, c in enumerate(self.columns))
+        # OFFSET 0: the array of a row is built once; merged into the outer query, it would be built for each column.
+        return f"(SELECT {listed} FROM (SELECT s.k::text[] AS a FROM {texts} AS s(k) OFFSET 0) AS d)"
+
+    def encoded(self, alias: str) -> str:
+        """A stored row, encoded.
+
+        Rows with equal texts are identical, which is stricter than equality, so the wrong row is never chosen.
         """
-        texts = ", ".join(as_text(f"{alias}.{quote_ident(c.name)}", c.base) for c in self.columns)
+        return self._encoded([f"{alias}.{quote_ident(c.name)}" for c in self.columns])
+
+    def encoded_content(self, alias: str) -> str:
+        """The same for a row with the columns c0, c1, ..."""
+        return self._encoded([f"{alias}.c{i}" for i in range(len(self.columns))])
+
+    def _encoded(self, values: Sequence[str]) -> str:
+        texts = ", ".join(as_text(value, c.base) for value, c in zip(values, self.columns, strict=True))
         return f'ARRAY[{texts}]::text[]::text COLLATE "C"'
 
 
-def own_identity(row: str) -> str:
-    """The identity that a mirror's row has by its text."""
-    return f'pg_catalog.hashtextextended({row} COLLATE "C", 0)'
+def text_hash(text: str) -> str:
+    return f'pg_catalog.hashtextextended({text} COLLATE "C", 0)'
+
+
+def same_image(pairs: Iterable[tuple[str, str, int]]) -> str:
+    """A condition: two values (two expressions and their type, domains resolved) have the same bytes, or both are NULL.
+    Values of user-defined types are compared by their texts, because their bytes may contain padding."""
+    images, texts = [], []
+    for left, right, base in pairs:
+        if base < FIRST_OF_USERS:
+            images.append((left, right))
+        else:
+            texts.append(f"{as_text(left, base)} IS NOT DISTINCT FROM {as_text(right, base)}")
+    if images:
+        left, right = (f"ROW({', '.join(side)})" for side in zip(*images, strict=True))
+        texts.insert(0, f"pg_catalog.record_image_eq({left}, {right})")
+    return " AND ".join(texts) or "true"
+
+
+def is_empty(conn: Connection, table: str) -> bool:
+    row = conn.execute(f"SELECT NOT EXISTS (SELECT FROM {table})").fetchone()
+    return bool(row and row[0])
 
 
 def reshape(conn: Connection, target: Target) -> None:
-    """Before a load is written: the columns of the definition, and the hidden one that regions need."""
+    """Alters the table before a load: the columns of the definition, and the hidden column of regions."""
     conn.execute("SELECT pgtrickle._reshape(%s)", (target.pgt_id,))
-    _index(conn, target)
     wanted = any(c.name == REGION for c in target.columns)
     row = conn.execute(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = %s::pg_catalog.regclass AND attname = %s)",
@@ -89,27 +145,7 @@ def reshape(conn: Connection, target: Target) -> None:
     ).fetchone()
     if row is None or bool(row[0]) == wanted:
         return
-    if not wanted:
+    if wanted:
+        conn.execute(f'ALTER TABLE {target.table} ADD COLUMN {quote_ident(REGION)} text COLLATE "C"')
+    else:
         conn.execute(f"ALTER TABLE {target.table} DROP COLUMN {quote_ident(REGION)}")
-        return
-    conn.execute(f'ALTER TABLE {target.table} ADD COLUMN {quote_ident(REGION)} text COLLATE "C"')
-    # By hash: the text of a key may be too long for an index.
-    conn.execute(f"CREATE INDEX ON {target.table} (pg_catalog.hashtextextended({quote_ident(REGION)}, 0))")
-
-
-def _index(conn: Connection, target: Target) -> None:
-    """The indexes by which refreshes find rows, and no others of ours. By hash: a value may be too long for a tree."""
-    rows = conn.execute(
-        "SELECT c.relname, a.attname FROM pg_catalog.pg_index AS i "
-        "JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid "
-        "JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] "
-        "WHERE i.indrelid = %s::pg_catalog.regclass AND starts_with(c.relname, '__pgt_lookup_') ORDER BY 1",
-        (target.table,),
-    ).fetchall()
-    if tuple(column for _, column in rows) == target.lookups:
-        return
-    for name, _ in rows:
-        conn.execute(f"DROP INDEX {quote_ident(target.schema)}.{quote_ident(name)}")
-    for position, column in enumerate(target.lookups):
-        name = f"__pgt_lookup_{target.pgt_id}_{position}"
-        conn.execute(f"CREATE INDEX {quote_ident(name)} ON {target.table} USING hash ({quote_ident(column)})")

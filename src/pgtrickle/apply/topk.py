@@ -1,7 +1,7 @@
-"""LIMIT: the first rows of a query and spare ones beside the stream table, and the visible rows chosen among them.
+"""Top-k queries: the state contains the first rows and spare rows; the visible rows are selected from it (ADR 14).
 
-The state has a row for each kept row, with the number of its copies, and one that counts none: the edge, up to which
-everything is kept. Its text has one element more than a row's. Without an edge, all rows of the query are kept.
+The state has a row for each distinct stored row, with its number of copies, and one with the count 0: the boundary row,
+up to which all rows are stored. Its text has one element more. Without a boundary row, the state has all rows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from pgtrickle.apply import bags
 from pgtrickle.apply.groups import GroupDelta, Groups, Touched, add_arrays, add_staged, drop_empty, replace_state
+from pgtrickle.apply.indexes import index_rows
+from pgtrickle.apply.target import text_hash
 from pgtrickle.db.roundtrip import ask
 from pgtrickle.errors import InvariantError
 from pgtrickle.model.texts import as_text
@@ -18,12 +20,10 @@ from pgtrickle.model.texts import as_text
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
-FEW_ROWS = 5_000  # above, visible rows that come and go are staged
-
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """`order` is that of state rows aliased s. `needed` rows decide what shows; `wanted` are kept after a reading."""
+    """`order`: of state rows, aliased s. `needed`: rows that decide the visible ones; `wanted`: stored by a read."""
 
     groups: Groups
     order: str
@@ -32,18 +32,18 @@ class TopK:
 
     @property
     def most(self) -> int:
-        """State rows above which those after the wanted ones are let go: not each time, but before a copy of all."""
+        """The number of state rows above which those after the first `wanted` ones are deleted."""
         return 2 * self.wanted
 
 
 def runs_out(conn: Connection, kept: TopK, change: int) -> bool:
-    """Whether, with this change of their number, too few rows would be kept and others not."""
+    """Whether this change of the row count leaves too few stored rows while the query has others."""
     row = conn.execute(f"SELECT coalesce(sum(n), 0)::int8, bool_or(n = 0) FROM {kept.groups.target.state}").fetchone()
     return row is not None and bool(row[1]) and row[0] + change < kept.needed
 
 
 def keep_arrays(conn: Connection, kept: TopK, delta: GroupDelta) -> tuple[int, int]:
-    """Adds a small delta to the kept rows, as array parameters, then updates the visible ones."""
+    """Adds a small delta to the stored rows, as array parameters, then updates the visible ones."""
     return _settle(conn, kept, ask(conn, add_arrays(kept.groups, delta)))
 
 
@@ -52,9 +52,10 @@ def keep_staged(conn: Connection, kept: TopK, delta: GroupDelta) -> tuple[int, i
     return _settle(conn, kept, add_staged(conn, kept.groups, delta))
 
 
-def replace_kept(conn: Connection, kept: TopK, stage: str) -> tuple[int, int]:
-    """Makes the state equal to the staged one (see `Groups.load_columns`) and the visible rows with it."""
-    replace_state(conn, kept.groups, stage)
+def replace_kept(conn: Connection, kept: TopK, content: str) -> tuple[int, int]:
+    """Makes the state equal to a content (see `groups.replace_state`), and then the visible rows."""
+    replace_state(conn, kept.groups, content)
+    index_rows(conn, kept.groups.target)
     rows = _show(conn, kept)
     conn.execute(f"ANALYZE {kept.groups.target.table}")
     return rows
@@ -64,7 +65,7 @@ def _settle(conn: Connection, kept: TopK, touched: Touched) -> tuple[int, int]:
     state = kept.groups.target.state
     ask(conn, drop_empty(kept.groups, touched))
     if runs_out(conn, kept, 0):
-        raise InvariantError(f"too few rows of {kept.groups.target.schema}.{kept.groups.target.name} are kept")
+        raise InvariantError(f"too few rows of {kept.groups.target.schema}.{kept.groups.target.name} are stored")
     row = conn.execute(f"SELECT count(*) > {kept.most} FROM {state}").fetchone()
     if row is not None and row[0]:
         _trim(conn, kept)
@@ -72,7 +73,7 @@ def _settle(conn: Connection, kept: TopK, touched: Touched) -> tuple[int, int]:
 
 
 def _trim(conn: Connection, kept: TopK) -> None:
-    """Lets go of what sorts after the wanted rows; the last of these is the new edge."""
+    """Deletes the rows after the first `wanted` ones; the last remaining row is the new boundary row."""
     state = kept.groups.target.state
     keys = "".join(f', "k{i}"' for i in range(len(kept.groups.key_types)))
     conn.execute(
@@ -80,25 +81,23 @@ def _trim(conn: Connection, kept: TopK) -> None:
         f"ORDER BY {kept.order} FETCH FIRST {kept.wanted} ROWS WITH TIES), "
         f"placed AS MATERIALIZED (SELECT s.*, row_number() OVER (ORDER BY {kept.order}) AS place FROM first AS s), "
         f"gone AS (DELETE FROM {state} AS s WHERE NOT EXISTS (SELECT FROM placed AS p WHERE p.gid = s.gid)) "
-        f'INSERT INTO {state} ("h", "k", "n"{keys}) SELECT 0, (p.k::text[] || \'edge\'::text)::text, 0{keys} '
-        "FROM placed AS p ORDER BY p.place DESC LIMIT 1"
+        f'INSERT INTO {state} ("h", "k", "n"{keys}) SELECT {text_hash("e.k")}, e.k, 0{keys} FROM ('
+        f"SELECT (p.k::text[] || 'edge'::text)::text AS k{keys} FROM placed AS p ORDER BY p.place DESC LIMIT 1) AS e"
     )
 
 
 def _show(conn: Connection, kept: TopK) -> tuple[int, int]:
-    """Makes the visible rows those that the query chooses among the kept ones, by difference."""
+    """Makes the visible rows equal to those that the query selects from the state, by difference."""
     target = kept.groups.target
     chosen = kept.groups.output(f"(SELECT kept.* FROM {target.state} AS kept WHERE kept.n > 0) AS s")
-    texts = ", ".join(as_text(f"o.c{i}", c.base) for i, c in enumerate(target.columns))
-    found = conn.execute(
-        "SELECT b.h, sum(b.w)::int8, b.k FROM ("
-        f'SELECT o.h, ARRAY[{texts}]::text[]::text COLLATE "C", 1 FROM ({chosen}) AS o '
+    text = f"ARRAY[{', '.join(as_text(f'o.c{i}', c.base) for i, c in enumerate(target.columns))}]::text[]::text"
+    values = [f"o.c{i}" for i in range(len(target.columns))]
+    return bags.apply_difference(
+        conn,
+        target,
+        "SELECT b.h, sum(b.w)::int8 AS n, b.k FROM ("
+        f'SELECT {target.identity(values, "o.k")}, o.k COLLATE "C", 1 '
+        f"FROM (SELECT o.*, {text} AS k FROM ({chosen}) AS o) AS o "
         f"UNION ALL SELECT t.__pgt_row_id, {target.encoded('t')}, -1 FROM {target.table} AS t"
-        ") AS b(h, k, w) GROUP BY b.h, b.k HAVING sum(b.w) <> 0"
-    ).fetchall()
-    if not found:
-        return 0, 0
-    delta = bags.BagDelta(*zip(*found, strict=True))
-    if len(found) <= FEW_ROWS:
-        return ask(conn, bags.apply_arrays(target, delta))
-    return bags.apply_staged(conn, target, delta)
+        ") AS b(h, k, w) GROUP BY b.h, b.k HAVING sum(b.w) <> 0",
+    )

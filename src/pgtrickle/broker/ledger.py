@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pgtrickle.model.flow import Cut
 
-MOST_LOOKS = 1_000  # kept per source, to know what is pending
+MOST_COUNTS = 1_000  # kept per source, to know what is pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class LedgerEntry:
     max_lsn: int = 0
     scans_done: int = 0
     scans_saved: float = 0.0
-    _looks: deque[tuple[int, int]] = field(default_factory=deque)  # (all transactions are before this one, changes)
+    _counts: deque[tuple[int, int]] = field(default_factory=deque)  # (all transactions are before this one, changes)
     _pending: int = 0
 
     @property
@@ -54,13 +54,13 @@ class LedgerEntry:
 
     def add(self, changes: int, upto: int, horizon: int) -> None:
         if changes:
-            self._looks.append((upto, changes))
+            self._counts.append((upto, changes))
             self._pending += changes
-        while self._looks and self._looks[0][0] <= horizon:
-            self._pending -= self._looks.popleft()[1]
-        if len(self._looks) > MOST_LOOKS:
-            first, second = self._looks.popleft(), self._looks.popleft()
-            self._looks.appendleft((second[0], first[1] + second[1]))
+        while self._counts and self._counts[0][0] <= horizon:
+            self._pending -= self._counts.popleft()[1]
+        if len(self._counts) > MOST_COUNTS:
+            first, second = self._counts.popleft(), self._counts.popleft()
+            self._counts.appendleft((second[0], first[1] + second[1]))
 
 
 class Ledger:

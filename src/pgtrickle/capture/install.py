@@ -15,6 +15,7 @@ from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 
 LOCK_TIMEOUT_MS = 100
 DEADLINE_S = 30.0
+RETRIED = ("55P03", "40P01")  # lock_not_available, deadlock_detected
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,6 @@ class _State:
     source: str | None
     triggers: tuple[dict[str, object], ...]
     strays: tuple[str, ...]
-    wakes: bool
 
 
 def ensure_capture(
@@ -87,7 +87,7 @@ def _retried(
             with translated():
                 return action()
         except TransientError as error:
-            if "55P03" not in error.message and "40P01" not in error.message:
+            if error.sqlstate not in RETRIED:
                 raise
             if clock() + pause > end:
                 raise TransientError(
@@ -101,13 +101,13 @@ def _read(conn: Connection, relid: int, attnums: Collection[int]) -> _State:
     row = conn.execute(statement("capture_state"), {"relid": relid, "attnums": sorted(set(attnums))}).fetchone()
     if row is None:
         raise SourceChangedError(f"source table {relid} does not exist")
-    table, recorded, columns, gone, buffer, source, triggers, foreign, strays, wakes = row
+    table, recorded, columns, gone, buffer, source, triggers, foreign, strays = row
     if gone:
         raise SourceChangedError(f"{table} lacks columns that are needed: attribute numbers {gone}")
     if foreign:
         raise NotDifferentiableError(Reason.of(ReasonCode.CHILD_NOT_TABLE, child=foreign, relation=table))
     captured = tuple(CapturedColumn(**c) for c in columns)
-    return _State(table, recorded, captured, buffer, source, tuple(triggers), tuple(strays), wakes)
+    return _State(table, recorded, captured, buffer, source, tuple(triggers), tuple(strays))
 
 
 def _statements(relid: int, state: _State) -> list[str]:
@@ -123,7 +123,7 @@ def _statements(relid: int, state: _State) -> list[str]:
                 needed.append(f"ALTER TABLE {buffer} DROP COLUMN c{column.attnum}")
             if typid != column.typid:
                 needed.append(f"ALTER TABLE {buffer} ADD COLUMN {column.definition}")
-    source = function_source(relid, state.columns, wakes=state.wakes)
+    source = function_source(relid, state.columns)
     if state.source != source:
         needed += create_function(relid, source)
     for t in state.triggers:

@@ -20,6 +20,10 @@ from dataclasses import dataclass
 
 from pgtrickle.model.identifiers import buffer_name, capture_function_name, quote_ident
 
+# A scheduler that holds this advisory lock is to be notified on this channel: see ADR 35.
+WAKE_LOCK = 0x7067_7761  # "pgwa"
+WAKE_CHANNEL = "pgtrickle_changed"
+
 
 @dataclass(frozen=True, slots=True)
 class CapturedColumn:
@@ -70,11 +74,11 @@ def create_buffer(relid: int, columns: Sequence[CapturedColumn]) -> list[str]:
     ]
 
 
-def function_source(relid: int, columns: Sequence[CapturedColumn], *, wakes: bool = False) -> str:
+def function_source(relid: int, columns: Sequence[CapturedColumn]) -> str:
     """The body of the capture function. It works on the source, its partitions and its children: columns go by name.
 
-    `wakes`: the commit notifies the scheduler. Only if an IMMEDIATE table reads the source: transactions that notify
-    commit one after the other.
+    Its last statement wakes a scheduler that waits (ADR 35). A writer neither waits nor fails because of it: the lock
+    is only tried; a transaction that notified could not be prepared; a full queue of notifications fails the commit.
     """
     buffer = buffer_name(relid)
     targets = ", ".join(["xid", "lsn", "action", *(f"c{c.attnum}" for c in columns)])
@@ -93,7 +97,6 @@ def function_source(relid: int, columns: Sequence[CapturedColumn], *, wakes: boo
     names = literal("{" + ",".join(_element(c.name) for c in columns) + "}") + "::pg_catalog.name[]"
     types = "'{" + ",".join(str(c.declared) for c in columns) + "}'::pg_catalog.oid[]"
     source = f"'{relid:d}'::pg_catalog.regclass"
-    wake = "\n    PERFORM pg_catalog.pg_notify('pgtrickle_wake', '');" if wakes else ""
     return f"""
 #variable_conflict use_column
 BEGIN
@@ -117,7 +120,13 @@ BEGIN
         IF TG_OP OPERATOR(pg_catalog.<>) 'DELETE' THEN
             {image("I", "NEW")}
         END IF;
-    END IF;{wake}
+    END IF;
+    IF pg_catalog.current_setting('max_prepared_transactions') OPERATOR(pg_catalog.=) '0'
+       AND NOT pg_catalog.pg_try_advisory_xact_lock_shared({WAKE_LOCK}) THEN
+        IF pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.5::pg_catalog.float8 THEN
+            PERFORM pg_catalog.pg_notify('{WAKE_CHANNEL}', '');
+        END IF;
+    END IF;
     RETURN NULL;
 END
 """

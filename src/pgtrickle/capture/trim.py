@@ -79,6 +79,36 @@ def index_long_buffers(
     return indexed
 
 
+def hollow_buffers(conn: Connection, *, long_bytes: int = LONG_BUFFER_BYTES) -> list[int]:
+    """Sources whose buffers are empty and large: a burst of changes has gone through them."""
+    with translated():
+        large = [row[0] for row in conn.execute(statement("large_buffers"), {"long_bytes": long_bytes}).fetchall()]
+    filled = set(_filled(conn, large)) if large else set()
+    return [relid for relid in large if relid not in filled]
+
+
+def release_space(
+    conn: Connection,
+    *,
+    long_bytes: int = LONG_BUFFER_BYTES,
+    bounded: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> list[int]:
+    """Gives the space of large empty buffers back to the operating system; returns their sources. VACUUM removes only
+    what no snapshot sees, and truncates the file only while no writer waits: as TRUNCATE would not. An index that the
+    buffer got when it was long goes with it."""
+    released = []
+    for relid in hollow_buffers(conn, long_bytes=long_bytes):
+        try:
+            with bounded(), translated():
+                outside(conn, f"DROP INDEX CONCURRENTLY IF EXISTS pgtrickle_changes.changes_{relid:d}_xid")
+                outside(conn, f"VACUUM (TRUNCATE) {buffer_name(relid)}")
+        except TransientError:
+            continue  # the next time
+        released.append(relid)
+    still = set(hollow_buffers(conn, long_bytes=long_bytes))
+    return [relid for relid in released if relid not in still]
+
+
 def _batch(conn: Connection, relid: int, batch_rows: int) -> int:
     row = conn.execute(statement("trim_horizon"), {"relid": relid}).fetchone()
     assert row is not None

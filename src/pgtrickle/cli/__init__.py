@@ -1,12 +1,11 @@
-"""The command line: one module per command, one-line errors, exit codes 0, 1, 2 and 75."""
+"""The command line: one module per command, one-line errors, exit statuses as in exit_status.py."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-EXIT_REFUSED = 1
-EXIT_TRY_AGAIN = 75
+from pgtrickle.cli.exit_status import FAILED, TRY_AGAIN
 
 
 def main() -> None:
@@ -22,17 +21,17 @@ def main() -> None:
         _print_error(error.one_line())
         # For a running fleet a missing database or role is a lost connection; on the command line it is a typing error.
         again = isinstance(error, TransientError) and error.sqlstate not in (NO_SUCH_DATABASE, NO_SUCH_ROLE)
-        sys.exit(EXIT_TRY_AGAIN if again else EXIT_REFUSED)
+        sys.exit(TRY_AGAIN if again else FAILED)
     except BrokenPipeError:
         # The reader (head, a closed terminal) has gone; prevent an error message of the interpreter at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_REFUSED)
+        sys.exit(FAILED)
     except Exception as error:
         if _debugging():
             raise
         text = " ".join(str(error).split()) or type(error).__name__
         _print_error(f"{type(error).__name__}: {text} (hint: --debug prints the traceback)")
-        sys.exit(EXIT_REFUSED)
+        sys.exit(FAILED)
 
 
 def _debugging() -> bool:
@@ -40,6 +39,11 @@ def _debugging() -> bool:
 
 
 def _print_error(line: str) -> None:
-    from pgtrickle.telemetry import redact
+    from pgtrickle.telemetry import COMMAND_FAILED, event, logs_json, redact
 
-    sys.stderr.write(f"pgtrickle: {redact(line)}\n")
+    if logs_json():
+        import logging
+
+        logging.getLogger(__name__).error(redact(line), extra=event(COMMAND_FAILED))
+    else:
+        sys.stderr.write(f"pgtrickle: {redact(line)}\n")

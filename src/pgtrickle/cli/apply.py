@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pgtrickle.cli.exit_status import CHANGES, TRY_AGAIN
 from pgtrickle.cli.parameters import Databases, Json, Server, print_json
 
 if TYPE_CHECKING:
     from pgtrickle.definitions.changes import ApplyResult
     from pgtrickle.definitions.fleet import PlannedApply
     from pgtrickle.definitions.wanted import DefinitionProblem
-
-EXIT_CHANGES = 2
-EXIT_TRY_AGAIN = 75
 
 Folder = Annotated[
     Path, typer.Option("-f", "--folder", help="A folder or a single file with definitions.", metavar="DIR")
@@ -82,7 +80,7 @@ def apply(
             typer.echo(summary(results))
     if as_json:
         print_json({"set": wanted.name, "databases": [result.as_json() for result in results]})
-    _exit(results, EXIT_CHANGES if plan and planned.has_changes else 0)
+    _exit(results, CHANGES if plan and planned.has_changes else 0)
 
 
 def _refuse(problems: Sequence[DefinitionProblem]) -> None:
@@ -108,6 +106,6 @@ def _carried_out(planned: PlannedApply) -> list[ApplyResult]:
 def _exit(outcomes: list[ApplyResult], otherwise: int) -> None:
     failed = [outcome for outcome in outcomes if outcome.errors]
     if failed:
-        raise typer.Exit(EXIT_TRY_AGAIN if all(outcome.transient for outcome in failed) else 1)
+        raise typer.Exit(TRY_AGAIN if all(outcome.transient for outcome in failed) else 1)
     if otherwise:
         raise typer.Exit(otherwise)

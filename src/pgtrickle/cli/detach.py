@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pgtrickle.cli.parameters import Json, Server, print_json
+from pgtrickle.cli.parameters import Json, Server, print_json, require_installed
 
 
 def detach(
@@ -25,6 +25,7 @@ def detach(
     """
     from pgtrickle.db.connect import TRANSACTION, connect, translated
 
+    require_installed(server)
     with connect(server, role="detach", pooler=TRANSACTION) as connection, translated():
         row = connection.execute(
             "SELECT pgtrickle.detach_reader(%s, %s, %s, %s)", (database, of_server, mirror, key)

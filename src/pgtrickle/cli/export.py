@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pgtrickle.cli.parameters import Databases, Server
+from pgtrickle.cli.parameters import Databases, Json, Server, print_json
 
 
 def export(
@@ -15,6 +15,7 @@ def export(
     folder: Annotated[Path, typer.Option("-f", "--folder", help="Folder to write the files to.", metavar="DIR")],
     database: Databases = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Write the stream tables of databases to files for `apply`."""
     from pgtrickle.definitions.export import collect, files_of
@@ -29,6 +30,9 @@ def export(
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
-        typer.echo(str(folder / name))
-    if not files:
+        if not as_json:
+            typer.echo(str(folder / name))
+    if as_json:
+        print_json([str(folder / name) for name in files])
+    elif not files:
         typer.echo("no stream tables", err=True)

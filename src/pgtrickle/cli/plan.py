@@ -6,15 +6,23 @@ from typing import Annotated
 
 import typer
 
-from pgtrickle.cli.parameters import Json, Server, print_json, require_installed
+from pgtrickle.cli.parameters import Json, OneName, Server, print_json, require_installed
 
 
 def plan(
     server: Server,
-    name: Annotated[str | None, typer.Argument(help="Name of a stream table, with schema unless public.")] = None,
+    name: OneName = None,
     query: Annotated[str | None, typer.Option("--query", help="Show the plan of this query; creates nothing.")] = None,
     statements: Annotated[
         bool, typer.Option("--statements", help="Also show the SQL statements of a refresh.")
+    ] = False,
+    analyze: Annotated[
+        bool,
+        typer.Option(
+            "--analyze",
+            help="Compute a refresh of the stream table with each engine, without applying it, and show rows and time "
+            "per operator.",
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -24,7 +32,12 @@ def plan(
     """
     if (name is None) == (query is None):
         raise typer.BadParameter("name a stream table, or use --query")
+    if analyze and (name is None or statements):
+        raise typer.BadParameter("--analyze takes the name of a stream table, and no --statements")
     require_installed(server)
+    if analyze:
+        _analyze(server, name or "", as_json=as_json)
+        return
     from pgtrickle.define.plan_requests import plan_of_query, plan_of_table
 
     found = plan_of_query(server, query) if query is not None else plan_of_table(server, name or "")
@@ -34,4 +47,19 @@ def plan(
     from pgtrickle.pipeline.templates.explain import plan_lines
 
     for line in plan_lines(found, statements=statements):
+        typer.echo(line)
+
+
+def _analyze(server: str, name: str, *, as_json: bool) -> None:
+    from pgtrickle.cli.analysis_output import analysis_lines
+    from pgtrickle.cli.options import options
+    from pgtrickle.cli.render import working
+    from pgtrickle.process.analyze_command import analyze_table
+
+    with working("starting Spark and computing a refresh"):
+        found = analyze_table(options.load().settings, server, name)
+    if as_json:
+        print_json(found)
+        return
+    for line in analysis_lines(found):
         typer.echo(line)

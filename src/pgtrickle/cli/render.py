@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -10,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pgtrickle.settings import Loaded, describe
-from pgtrickle.telemetry import redact
+from pgtrickle.settings import Loaded, describe, shown_value
 
 if TYPE_CHECKING:
     from pgtrickle.db.service import Installation
     from pgtrickle.maintain.budget import Budget
 
 MOST_SUGGESTED = 20
-_SECRET = re.compile(r"secret|password|token|access[.]?key|credential", re.IGNORECASE)
 
 
 @contextmanager
@@ -41,7 +38,8 @@ def cell(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
-    return str(value)
+    # What could steer a terminal is shown, and does nothing.
+    return "".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
 
 
 def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
@@ -50,7 +48,7 @@ def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
     rows = []
     for described in describe():
         row = {key: described[key] for key in ("name", "default", "range", "scope", "doc")}
-        row["value"] = _without_secrets(getattr(loaded.settings, row["name"]))
+        row["value"] = shown_value(row["name"], getattr(loaded.settings, row["name"]))
         row["origin"] = loaded.origins[row["name"]]
         found = problems.pop(row["name"], None)
         row["problem"] = found.message if found is not None else None
@@ -60,13 +58,6 @@ def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
             {"name": problem.name, "value": problem.value, "origin": problem.origin, "problem": problem.message}
         )
     return rows
-
-
-def _without_secrets(value: Any) -> Any:
-    """Without tokens in URLs and without the settings that Spark itself redacts."""
-    if isinstance(value, Mapping):
-        return {key: "***" if _SECRET.search(key) else _without_secrets(text) for key, text in value.items()}
-    return redact(value) if isinstance(value, str) else value
 
 
 def budget_lines(budget: Budget) -> Iterator[str]:
@@ -102,22 +93,24 @@ def installation_lines(found: Installation) -> Iterator[str]:
 
 
 def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool) -> None:
-    """One line per stream table, followed by problems."""
-    columns = ["stream table", "status", "mode", "schedule", "content age", "last refresh"]
+    """One line per stream table, whatever its length, followed by problems. Lag: an upper bound, 0 when nothing is
+    pending."""
+    columns = ["stream table", "status", "mode", "schedule", "lag", "last refresh"]
     shown = [
         [
             row["name"],
-            row["status"] if row["is_populated"] or row["status"] != "INITIALIZING" else "not loaded",
+            _state(row),
             row["effective_refresh_mode"],
             row["schedule"],
-            _duration(row["staleness"]),
+            lag_text(row["behind_seconds"]),
             row["last_refresh_at"],
         ]
         for row in rows
     ]
     if shown:
-        print_table(columns, shown)
+        print_unbroken(columns, shown)
     lines = [f"{row['name']}: FULL, because {row['mode_reason']}" for row in rows if row["mode_reason"]]
+    lines += [f"{row['name']}: {load_text(row['load'])}" for row in rows if row["load"]]
     lines += [f"{row['name']}: {row['last_error_message']}" for row in rows if row["last_error_message"]]
     if not served:
         lines.append("no scheduler is connected to this database (hint: start pgtrickle run)")
@@ -127,8 +120,37 @@ def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool) -> None:
         typer.echo(" ".join(line.split()))
 
 
-def _duration(value: Any) -> str:
-    return cell(value if value is None else timedelta(seconds=round(value.total_seconds())))
+def _state(row: Mapping[str, Any]) -> str:
+    if row["load"]:
+        return "loading"
+    return str(row["status"]) if row["is_populated"] or row["status"] != "INITIALIZING" else "not loaded"
+
+
+def load_text(load: Mapping[str, Any]) -> str:
+    """A row of load_progress() for people."""
+    from dataclasses import fields
+
+    from pgtrickle.observe.loads import LoadProgress
+
+    return LoadProgress(**{field.name: load[field.name] for field in fields(LoadProgress)}).text()
+
+
+def lag_text(seconds: float | None) -> str:
+    """Behind the sources, rounded; - if it is unknown."""
+    return cell(None if seconds is None else timedelta(seconds=round(seconds)))
+
+
+def print_unbroken(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table whose cells are never broken, in a narrow terminal neither: they are copied, and read by programs."""
+    for line in table_lines(columns, rows):
+        typer.echo(line)
+
+
+def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    lines = [tuple(columns), *(tuple(" ".join(cell(value).split()) for value in row) for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    for line in lines:
+        yield "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -17,6 +17,10 @@ def run(
         typer.Option(help="postgresql://user@host/database; repeat for further servers.", metavar="DSN"),
     ] = None,
     spark_remote: Annotated[str | None, typer.Option(help="sc://host:port of a running Spark Connect server.")] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(help="Serve the web UI and metrics here, for example 127.0.0.1:8321.", metavar="HOST:PORT"),
+    ] = None,
 ) -> None:
     """Refresh stream tables continuously, until stopped.
 
@@ -25,15 +29,20 @@ def run(
     from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.db.database_settings import report
     from pgtrickle.process.launcher import run_forever
+    from pgtrickle.web.listen import listen
 
     # One DSN, which may hold blanks: not split as typer would.
     servers = server or [dsn for dsn in (os.environ.get("PGTRICKLE_SERVER"),) if dsn]
     if not servers:
         raise typer.BadParameter("use --server, or set PGTRICKLE_SERVER")
     with connect(servers[0], role="run", pooler=TRANSACTION) as connection:
-        loaded = options.load(connection, spark_remote=spark_remote)
+        loaded = options.load(connection, spark_remote=spark_remote, http=http)
         name = connection.info.dbname
     settings = loaded.settings
     set_up_logging(settings.log_level, settings.log_format)
     report(loaded, database=name)  # what is wrong in one database must not keep the others waiting
-    run_forever(settings, options.sources(spark_remote=spark_remote), servers)
+    sources = options.sources(spark_remote=spark_remote, http=http)
+    # What a database says must not open a port of this machine.
+    own_settings = sources.load().settings
+    listener = listen(own_settings.http, own_settings.http_token) if own_settings.http else None
+    run_forever(settings, sources, servers, listener, home=name)

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from pgtrickle.cli.parameters import Json, Others, Server, print_json, require_installed
+from pgtrickle.cli.parameters import Json, OneName, Others, Server, print_json, require_installed
 
 
 def verify(
     server: Server,
-    name: Annotated[str | None, typer.Argument(help="Name of a stream table, with schema unless public.")] = None,
+    name: OneName = None,
     everything: Annotated[bool, typer.Option("--all", help="All stream tables of the database.")] = False,
     others: Others = None,
     as_json: Json = False,

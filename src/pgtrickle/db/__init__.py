@@ -1,8 +1,9 @@
 """Access to PostgreSQL: connections, error translation, installed objects. No other package imports the driver."""
 
 from pgtrickle.db.connect import Connection, connect, outside, translate, translated
-from pgtrickle.db.install import SCHEMA_VERSION, install, installed_version, uninstall
+from pgtrickle.db.install import install, uninstall
 from pgtrickle.db.statements import statement
+from pgtrickle.db.version import SCHEMA_VERSION, installed_version, require_version
 from pgtrickle.model.identifiers import qualified, quote_ident
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "outside",
     "qualified",
     "quote_ident",
+    "require_version",
     "statement",
     "translate",
     "translated",

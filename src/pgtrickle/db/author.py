@@ -84,7 +84,7 @@ class AuthorSession:
         return answer.rows
 
     def look_at(self, query: str, view: str, path: str = SAFE_PATH) -> Connection:
-        """The session after a temporary view over the query was made in it, which runs the author's code, too:
+        """The session after it created a temporary view over the query, which runs the author's code, too:
         constants of arrays and composite types are checked against the domains in them. For reading catalogs and
         nothing else, with our own settings again. `path`: the search_path for resolving names of the query."""
         self._spend()
@@ -170,12 +170,12 @@ def _end(conn: Connection, *, is_pooled: bool) -> None:
             conn.execute("ROLLBACK TO SAVEPOINT __pgt_before")
             conn.execute("SELECT pg_catalog.pg_terminate_backend(pg_catalog.pg_backend_pid())")
     except psycopg.Error:
-        pass  # as it should, or there is no session any more
+        pass  # terminated as intended, or already closed
     finally:
         _drop(conn)
 
 
 def _drop(conn: Any) -> None:
-    """Ends the connection, not as a pooled one that is put in order first."""
+    """Closes the connection without the cleanup of a pooled one."""
     if not conn.closed:
         psycopg.Connection.close(conn)

@@ -24,7 +24,7 @@ class ReadPoint:
     cut: Cut
     instance: Instance
     time: datetime
-    session: Mapping[str, str]  # settings that this session has from its role or database
+    session: Mapping[str, str]  # settings from the role or the database
 
     @property
     def time_zone(self) -> str:
@@ -43,7 +43,7 @@ def moment_of(row: Sequence[Any]) -> ReadPoint:
 
 def load_stream_tables(conn: Connection, ids: Sequence[int] | None = None) -> list[StreamTable]:
     text = statement("stream_tables")
-    # Two statements: a plan that is kept for both would read the whole catalog for a few.
+    # Two statements: a shared generic plan would read the whole catalog for a few rows.
     found = (
         conn.execute(f"{text} ORDER BY st.pgt_id")
         if ids is None
@@ -53,7 +53,7 @@ def load_stream_tables(conn: Connection, ids: Sequence[int] | None = None) -> li
 
 
 def load_mirrors(conn: Connection, origins: Sequence[str]) -> list[StreamTable]:
-    """Of these origins (keys), those that still have mirrors."""
+    """The mirrors of these origins (keys)."""
     text = (
         f"{statement('stream_tables')} WHERE st.status IN ('INITIALIZING', 'ACTIVE') AND st.pgt_id IN (SELECT m.pgt_id "
         "FROM pgtrickle.pgt_mirrors AS m WHERE m.origin_key = ANY (%(keys)s::text[])) ORDER BY st.pgt_id"
@@ -62,7 +62,7 @@ def load_mirrors(conn: Connection, origins: Sequence[str]) -> list[StreamTable]:
 
 
 def _stream_table(row: tuple[Any, ...]) -> StreamTable:
-    bases = row[37] or {}
+    bases = row[40] or {}
     columns = tuple(
         Column(position, c["name"], c["type"], int(c["typid"]), int(c["typmod"]), basis=bases.get(str(c["typid"]), 0))
         for position, c in enumerate(row[5], start=1)
@@ -85,17 +85,15 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
         mirror,
         *row[28:34],
         tuple(row[34]),
-        *row[35:37],
+        *row[35:40],
+        row[41],
     ]
     return StreamTable(*fields)
 
 
 def is_keeper(conn: Connection) -> bool:
     """Whether the session has the privileges of the role that installed pgtrickle."""
-    row = conn.execute(
-        "SELECT pg_catalog.pg_has_role(p.proowner, 'USAGE') FROM pg_catalog.pg_proc AS p "
-        "WHERE p.oid = 'pgtrickle._register'::pg_catalog.regproc"
-    ).fetchone()
+    row = conn.execute(statement("is_keeper")).fetchone()
     return bool(row and row[0])
 
 
@@ -124,7 +122,7 @@ def find_relation(conn: Connection, schema: str, name: str) -> Relation:
 
 
 def origin_names(conn: Connection, relids: Collection[int]) -> dict[str, str]:
-    """Of mirrors among relations: the table of another database, by the name here."""
+    """The origin's table of each mirror among the relations, by the name of the mirror."""
     return dict(conn.execute(statement("origin_names"), {"relids": list(relids)}).fetchall())
 
 
@@ -135,7 +133,7 @@ def function_names(conn: Connection) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def keywords(conn: Connection) -> frozenset[str]:
-    """Those that cannot be an alias without AS, in upper case."""
+    """Keywords that cannot be an alias without AS, in upper case."""
     return frozenset(r[0] for r in conn.execute(statement("keywords")).fetchall())
 
 
@@ -153,13 +151,9 @@ def describe(conn: Connection, query: str) -> list[tuple[int, int, str, int, str
 def typed(
     conn: Connection, columns: Sequence[tuple[int, int, int]]
 ) -> list[tuple[int, int, str, int, str, int, str | None]]:
-    """The same for columns of which (typid, typmod, collation) are known already."""
+    """The same for columns with known (typid, typmod, collation)."""
     found = [(t, m) for t, m, _ in columns]
-    collations = conn.execute(
-        "SELECT CASE WHEN u.c <> ALL ('{0,100}') THEN u.c::oid::regcollation::text END "
-        "FROM unnest(%s::int8[]) WITH ORDINALITY AS u(c, ord) ORDER BY u.ord",
-        ([c for *_, c in columns],),
-    ).fetchall()
+    collations = conn.execute(statement("collations"), {"collations": [c for *_, c in columns]}).fetchall()
     rows = zip(found, _types(conn, found), collations, strict=True)
     return [(*pair, *row[:-1], c) for pair, row, (c,) in rows]
 
@@ -171,7 +165,7 @@ def _types(conn: Connection, found: Sequence[tuple[int, int]]) -> list[tuple[Any
 
 
 def plan(conn: Connection, query: str) -> list[tuple[int, int]]:
-    """(typid, typmod) of each column of a query that PostgreSQL has planned, and not run."""
+    """Has PostgreSQL plan the query without running it; returns (typid, typmod) of each column."""
     with conn.cursor() as cursor:
         cursor.execute(f"SELECT * FROM ({query}) AS described LIMIT 0")
         result = cursor.pgresult
@@ -180,7 +174,7 @@ def plan(conn: Connection, query: str) -> list[tuple[int, int]]:
 
 
 def _collations(conn: Connection, query: str, collatable: Sequence[bool]) -> list[str | None]:
-    """From one row of NULLs, so that the query is planned once, whatever the number of columns."""
+    """Evaluated for one row of NULLs, so that the query is planned once for any number of columns."""
     if not any(collatable):
         return [None] * len(collatable)
     names = ", ".join(f"c{i}" for i in range(len(collatable)))

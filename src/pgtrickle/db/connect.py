@@ -8,6 +8,7 @@ so short that it cancels the pinning itself, it must be disabled there.
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -45,10 +46,10 @@ _KINDS: Mapping[str, type[Connection]] = {
     TRANSACTION: PooledConnection,
 }
 
-# As of PostgreSQL's own maintenance commands: with an empty path temporary objects would be found first.
+# The path of PostgreSQL's maintenance commands: with an empty path temporary objects would be found first.
 SAFE_PATH = "pg_catalog, pg_temp"
 
-# name, value, first server version that has it
+# name, value, first server version with this setting
 _PINNED: tuple[tuple[str, str, int], ...] = (
     ("client_encoding", "UTF8", 0),
     ("array_nulls", "on", 0),  # off turns the NULLs of our array parameters into texts
@@ -69,13 +70,28 @@ _PINNED: tuple[tuple[str, str, int], ...] = (
 )
 
 
-# For sessions that run the same statements with a few values each time: planned once, as if for ten values. The server
-# would otherwise plan each of them five times first, which takes longer than to run it.
+# The statement of a process that was killed ends soon, and its locks with it: without this it would run to its end.
+# A server on Windows cannot tell that a client has gone, and refuses the setting.
+_CHECK_CLIENT = """
+    CASE WHEN pg_catalog.version() !~* 'visual c|msvc|mingw|windows'
+         THEN pg_catalog.set_config('client_connection_check_interval', '5s', false) END
+"""
+_CHECKS_CLIENTS = 140000  # the first server version with this setting
+
+# By it the trigger of stream tables that refuses direct writes (install/define/protect.sql) knows our sessions.
+_APPLIES = {"pgtrickle.applies": "on"}
+
+# For sessions that run the same statements with a few values each: planned once, as if for ten values. The server
+# would otherwise plan each of them five times, which takes longer than running it.
 PLANS_KEPT = {"plan_cache_mode": "force_generic_plan"}
 MOST_PLANNED_AHEAD = 256  # values of an array; a longer array gets its own plan
 
 _DECODER = JSONDecoder()
-_TIMED_OUT = {"57014": "-c statement_timeout=0", "25P04": "-c transaction_timeout=0"}
+_TIMED_OUT = {
+    "57014": "-c statement_timeout=0",
+    "25P04": "-c transaction_timeout=0",
+    "57P05": "-c idle_session_timeout=0",
+}
 _SHORT_MS = 200  # each transaction behind a pooler begins with our settings, and must reach that point
 
 
@@ -106,27 +122,47 @@ def connect(
     the service role if we may SET ROLE to it; otherwise as the role of the DSN, like authors.
     """
     with translated():
-        try:
-            conninfo_to_dict(dsn)
-        except psycopg.ProgrammingError as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(
-                f"invalid connection string: {reason}", hint="write postgresql://user@host/database"
-            ) from None
+        _require_valid(dsn)
         for _ in _TIMED_OUT:
             try:
                 return _connect(dsn, role, autocommit, pooler, pins or {}, as_service)
             except psycopg.Error as error:
-                if error.sqlstate not in _TIMED_OUT:
+                options = error.options if isinstance(error, _CutOffError) else _TIMED_OUT.get(error.sqlstate or "")
+                if not options:
                     raise
                 given = conninfo_to_dict(dsn).get("options") or ""
-                dsn = make_conninfo(dsn, options=f"{given} {_TIMED_OUT[error.sqlstate]}".strip())
+                dsn = make_conninfo(dsn, options=f"{given} {options}".strip())
         return _connect(dsn, role, autocommit, pooler, pins or {}, as_service)
 
 
+def with_password(dsn: str, password: str) -> str:
+    """The connection string with another password."""
+    _require_valid(dsn)
+    return make_conninfo(dsn, password=password)
+
+
+def _require_valid(dsn: str) -> None:
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"invalid connection string: {reason}", hint="write postgresql://user@host/database"
+        ) from None
+
+
 def _json(data: str | bytes) -> Any:
-    """Without checking the encoding of the bytes, which takes as long as reading them."""
+    """Parses JSON without checking the encoding, which takes as long as parsing."""
     return _DECODER.decode(data if isinstance(data, str) else data.decode())
+
+
+class _CutOffError(psycopg.OperationalError):
+    """The server ended the session before its first statement, and its message is lost: it may be a short time-out."""
+
+    def __init__(self, message: str, version: int) -> None:
+        super().__init__(message)
+        known = ["25P04"] * (version >= 170000) + ["57P05"] * (version >= 140000)
+        self.options = " ".join(_TIMED_OUT[code] for code in known)
 
 
 def _connect(
@@ -152,6 +188,8 @@ def _connect(
     try:
         settings = {name: value for name, value, since in _PINNED if conn.info.server_version >= since} | dict(pins)
         find_role = _SERVICE_ROLE.format("SET" if conn.info.server_version >= 160000 else "MEMBER")
+        if as_service:
+            settings |= _APPLIES
         if "role" in pins or not as_service:
             find_role = ""
         if isinstance(conn, PooledConnection):
@@ -163,11 +201,19 @@ def _connect(
             conn.pin(settings)
             return conn
         calls = ["pg_catalog.set_config(%s, %s, false)" for _ in settings]
+        if conn.info.server_version >= _CHECKS_CLIENTS:
+            calls.append(_CHECK_CLIENT)
         if find_role:
             calls.append(f"(SELECT pg_catalog.set_config('role', s.rolname, false) FROM ({find_role}) AS s)")
         values = [item for pin in settings.items() for item in pin]
         conn.execute(f"SELECT {', '.join(calls)}", values, prepare=False)
         conn.autocommit = autocommit
+    except psycopg.OperationalError as error:
+        is_lost, version = conn.broken, conn.info.server_version
+        conn.close()
+        if is_lost and error.sqlstate is None:
+            raise _CutOffError(str(error), version) from error
+        raise
     except BaseException:
         conn.close()
         raise
@@ -176,9 +222,13 @@ def _connect(
 
 def _check_time_outs(conn: PooledConnection) -> None:
     """Raises the error that the server would raise later."""
-    names = "('statement_timeout'), ('transaction_timeout')"
+    names = "('statement_timeout'), ('transaction_timeout'), ('idle_session_timeout')"
     text = f"SELECT pg_catalog.current_setting(n, true) FROM (VALUES {names}) AS names (n)"
-    errors: tuple[type[psycopg.Error], ...] = (psycopg.errors.QueryCanceled, psycopg.errors.TransactionTimeout)
+    errors: tuple[type[psycopg.Error], ...] = (
+        psycopg.errors.QueryCanceled,
+        psycopg.errors.TransactionTimeout,
+        psycopg.errors.IdleSessionTimeout,
+    )
     for error, (value,) in zip(errors, psycopg.Cursor(conn).execute(text).fetchall(), strict=True):
         if value is not None and value.endswith("ms") and int(value[:-2]) < _SHORT_MS:
             raise error(f"a time-out of {value} is too short")
@@ -212,8 +262,20 @@ def begin(conn: Connection, how: str, *, snapshot: str | None = None) -> None:
         conn.execute(f"BEGIN {how}" + ("" if snapshot is None else f"; SET TRANSACTION SNAPSHOT '{snapshot}'"))
 
 
+@contextmanager
+def at_snapshot(conn: Connection, snapshot: str) -> Iterator[None]:
+    """A transaction at a snapshot that another session exported; commits at the end."""
+    begin(conn, "ISOLATION LEVEL REPEATABLE READ READ WRITE", snapshot=snapshot)
+    try:
+        yield
+        conn.execute("COMMIT")
+    finally:
+        if not conn.closed:
+            conn.rollback()
+
+
 def plan_for_many(conn: Connection) -> None:
-    """Until the transaction ends statements are planned for the values that they get (see PLANS_KEPT)."""
+    """Until the transaction ends, statements are planned for their actual values (see PLANS_KEPT)."""
     conn.execute("SET LOCAL plan_cache_mode = auto")
 
 
@@ -227,7 +289,7 @@ def outside(conn: Connection, text: str) -> None:
 
 
 def chunk_size() -> int:
-    """Rows that a stream takes at a time: one, where the driver's library is older than PostgreSQL 17."""
+    """Rows per chunk of a streamed result: one if libpq is older than PostgreSQL 17."""
     return 500 if psycopg.capabilities.has_stream_chunked() else 1
 
 
@@ -288,8 +350,22 @@ def translate(exc: psycopg.Error) -> PgtrickleError:
     return kind(message, hint=hint, sqlstate=state)
 
 
+def without_values(error: PgtrickleError) -> str:
+    """The message without values of rows, which PostgreSQL quotes in errors of class 22 (data exception): instead the
+    name of the state, in words."""
+    state = error.sqlstate
+    if state is None or not state.startswith("22"):
+        return error.message
+    try:
+        name = psycopg.errors.lookup(state).__name__
+    except KeyError:
+        name = "DataException"
+    words = re.sub(r"(?<!^)(?=[A-Z])", " ", name).lower()
+    return f"{words} [{state}]"
+
+
 def _refused_state(message: str) -> str | None:
-    """Why a server refused a connection. The driver keeps the server's words alone, without their SQLSTATE."""
+    """Why a server refused a connection. The driver provides only the message, without its SQLSTATE."""
     if "password authentication failed" in message or "no password supplied" in message:
         return AUTHENTICATION_FAILED
     if message.endswith(" does not exist"):

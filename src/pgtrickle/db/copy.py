@@ -1,8 +1,8 @@
 """Arrow in and out of PostgreSQL by COPY, inside the caller's transaction.
 
-CSV is exact here because every column travels as integer, boolean or text, because a quoted empty string and an
-unquoted NULL differ on both sides, and because Arrow reads and writes it in C++. It keeps bulk work on the one driver
-and in the one transaction (and so the one snapshot) that the refresh already has.
+CSV is exact here because every column is sent as integer, boolean or text, because a quoted empty string and an
+unquoted NULL differ on both sides, and because Arrow reads and writes it in C++. COPY uses the same driver and the
+same transaction (and so the same snapshot) as the refresh.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class SettingsWatch:
         self._asked: tuple[frozenset[str], str, StoredSettings] | None = None
         self._seen: StoredSettings | None = None
 
-    def look(self, connection: Connection) -> Loaded:
+    def read(self, connection: Connection) -> Loaded:
         """The settings as they are now. Wrong values are logged, listed in `problems`, and change nothing."""
         begins = connection is not self._session
         if begins:

@@ -9,6 +9,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pgtrickle.db.connect import TRANSACTION, connect, translated
 from pgtrickle.db.statements import statement
+from pgtrickle.db.version import CatalogVersion, catalog_version
 from pgtrickle.errors import ConfigError, PgtrickleError
 
 if TYPE_CHECKING:
@@ -37,17 +38,40 @@ def origin_dsn(own: str, servers: Iterable[str], server: str, database: str) -> 
     raise ConfigError(f"server {server} does not belong to this fleet", hint="start pgtrickle run with --server for it")
 
 
-def databases(conn: Connection, dsn: str) -> list[str]:
-    """Databases to which we may connect and that have our catalog."""
+def databases(conn: Connection, dsn: str) -> dict[str, CatalogVersion]:
+    """Databases to which we may connect and that have our catalog, and its versions."""
     rows = conn.execute(statement("databases")).fetchall()
-    return [name for _, name, _ in rows if is_installed(in_database(dsn, name))]
+    found = {name: find_catalog(in_database(dsn, name)) for _, name, _ in rows}
+    return {name: version for name, version in found.items() if version is not None}
 
 
 def is_installed(dsn: str) -> bool:
-    """Whether the database accepts our connection and has our catalog."""
+    """Whether the database accepts our connection and has our catalog, in any version."""
+    return find_catalog(dsn) is not None
+
+
+def unserved(conn: Connection, dsn: str) -> dict[str, str]:
+    """Databases that have our catalog and that this role cannot serve: name -> the role that installed it there."""
+    rows = conn.execute(statement("databases")).fetchall()
+    found = {name: find_other_owner(in_database(dsn, name)) for _, name, _ in rows}
+    return {name: owner for name, owner in found.items() if owner is not None}
+
+
+def find_other_owner(dsn: str) -> str | None:
+    """The role that installed pgtrickle in the database, if this role is not a member of it."""
+    try:
+        with connect(dsn, role="probe", pooler=TRANSACTION) as conn, translated():
+            row = conn.execute(statement("installed_by_other")).fetchone()
+            return None if row is None else str(row[0])
+    except PgtrickleError:
+        return None
+
+
+def find_catalog(dsn: str) -> CatalogVersion | None:
+    """The version of our catalog. None: there is none, or the database does not accept our connection."""
     try:
         with connect(dsn, role="probe", pooler=TRANSACTION) as conn, translated():
             row = conn.execute(statement("is_installed")).fetchone()
+            return catalog_version(conn) if row is not None and row[0] else None
     except PgtrickleError:
-        return False
-    return bool(row and row[0])
+        return None

@@ -46,7 +46,7 @@ class Handover:
 
 def hand_over(conn: Connection, *, snapshot: bool = True) -> Handover:
     """`snapshot`: exports that of `conn`, which is in a REPEATABLE READ transaction (and in no savepoint: PostgreSQL
-    refuses that). It is good until that transaction ends.
+    refuses that). It is valid until that transaction ends.
     """
     info = conn.info
     parts = {name: value for name, value in info.get_parameters().items() if name not in _HERE_ONLY}

@@ -1,6 +1,8 @@
 """Installs and removes our schemas, catalog and functions. Needs no extension and no superuser.
 
-Catalog tables are created once; functions are replaced at every install.
+An upgrade runs the files of sql/migrations whose number is above the catalog's version: those named *_pre.sql change
+tables and drop functions with changed signatures; then the scripts of sql/install create missing objects and replace
+functions and views, as at every install; then those named *_post.sql change rows. ADR 27 has the rules.
 """
 
 from __future__ import annotations
@@ -9,34 +11,21 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
 
+import psycopg
+
+from pgtrickle import __version__
 from pgtrickle.db.connect import Connection, translated
-from pgtrickle.db.statements import install_scripts, statement
-from pgtrickle.errors import ConfigError
+from pgtrickle.db.lock_retry import retry_locks
+from pgtrickle.db.statements import install_scripts, migrations, statement
+from pgtrickle.db.version import SCHEMA_VERSION, catalog_version, installed_version, refuse_newer
 from pgtrickle.settings import ALIASES, describe
 
-SCHEMA_VERSION = 1
 INSTALL_LOCK = 0x70677472  # "pgtr"
 SCHEDULER_LOCK = 0x7067_7363  # "pgsc": one active scheduler per database
 _TURN_OUT_SECONDS = 10.0
-
-
-def _package_version() -> str:
-    try:
-        return version("pgtrickle")
-    except PackageNotFoundError:
-        return "0+unknown"
-
-
-def installed_version(conn: Connection) -> int | None:
-    """The catalog's version, None when nothing is installed. Leaves a transaction open only if one was."""
-    with translated(), conn.transaction():
-        row = conn.execute("SELECT pg_catalog.to_regclass('pgtrickle.pgt_schema_version') IS NOT NULL").fetchone()
-        if row is None or not row[0]:
-            return None
-        row = conn.execute("SELECT max(version) FROM pgtrickle.pgt_schema_version").fetchone()
-        return None if row is None or row[0] is None else int(row[0])
+ROLE_MARK = "Created by pgtrickle install, for its objects."  # the comment of such a role
 
 
 def install(conn: Connection, *, as_role: str | None = None) -> None:
@@ -44,26 +33,49 @@ def install(conn: Connection, *, as_role: str | None = None) -> None:
 
     As the role of the session, which then owns all objects, or as a service role: see db/service.py.
     """
-    with translated(), conn.transaction(), become(conn, as_role):
+    with translated(), conn.transaction():
         conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
         conn.execute("SET LOCAL client_min_messages = warning")
         conn.execute("SET LOCAL check_function_bodies = off")
-        found = installed_version(conn)
-        if found is not None and found > SCHEMA_VERSION:
-            raise ConfigError(
-                f"the database has catalog version {found}, this program knows up to {SCHEMA_VERSION}",
-                hint="upgrade pgtrickle",
-            )
-        for text in install_scripts():
-            _run(conn, text)
-        conn.execute("SELECT pgtrickle._define_options(%s)", [_options()])
-        conn.execute(statement("record_version"), [SCHEMA_VERSION, _package_version()])
-        conn.execute("SELECT pgtrickle._wake('install')")
+        with become(conn, as_role):
+            found = catalog_version(conn)
+        if found is not None:
+            refuse_newer(found, conn.info.dbname)
+            if found.schema < SCHEMA_VERSION:
+                _terminate_backends(conn)  # not as the service role, which may end its own sessions only
+        with become(conn, as_role):
+            if found is None:
+                _create(conn)
+            else:
+                since = found.schema
+                retry_locks(conn, lambda: _upgrade(conn, since))
+            conn.execute("SELECT pgtrickle._wake('install')")
+
+
+def _upgrade(conn: Connection, since: int) -> None:
+    """Upgrades from the version `since`, which may be the current one. Sources and change buffers are not locked:
+    writers and triggers continue. Refreshes and definitions wait until the upgrade is committed."""
+    if since < SCHEMA_VERSION:
+        tables = [name for (name,) in conn.execute(statement("catalog_tables")).fetchall()]
+        conn.execute(f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE")
+    for text in migrations(since, "pre"):
+        _run(conn, text)
+    _create(conn)
+    for text in migrations(since, "post"):
+        _run(conn, text)
+
+
+def _create(conn: Connection) -> None:
+    """Creates missing objects, and replaces functions, views and privileges by those of this version."""
+    for text in install_scripts():
+        _run(conn, text)
+    conn.execute("SELECT pgtrickle._define_options(%s)", [_options()])
+    conn.execute(statement("record_version"), [SCHEMA_VERSION, __version__])
 
 
 @contextmanager
 def become(conn: Connection, role: str | None) -> Iterator[None]:
-    """Until the block ends, whatever else the transaction does afterwards."""
+    """SET ROLE until the block ends."""
     if role is None:
         yield
         return
@@ -71,6 +83,46 @@ def become(conn: Connection, role: str | None) -> Iterator[None]:
     conn.execute("SELECT pg_catalog.set_config('role', %s, true)", [role])
     yield  # an error ends the transaction, and the role with it
     conn.execute("SELECT pg_catalog.set_config('role', %s, true)", [before])
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What `uninstall` removes, and who reads it."""
+
+    stream_tables: tuple[str, ...]
+    sources: tuple[str, ...]  # whose changes are captured
+    publications: tuple[str, ...]
+    subscribers: tuple[str, ...]
+    readers: tuple[str, ...]  # other databases that read tables of this one
+
+
+def installed_objects(conn: Connection) -> Installed | None:
+    """None: pgtrickle is not installed."""
+    with translated(), conn.transaction():
+        conn.execute(statement("become_owner"))
+        if installed_version(conn) is None:
+            return None
+        row = conn.execute(statement("installed_objects")).fetchone()
+        assert row is not None
+        return Installed(*map(tuple, row))
+
+
+def drop_service_role(conn: Connection, role: str) -> str | None:
+    """Drops the role that `install` created, if nothing belongs to it any more. Returns why it stays, or None."""
+    with translated():
+        row = conn.execute(statement("role_created"), {"role": role, "mark": ROLE_MARK}).fetchone()
+        is_made, owns, quoted = row or (False, True, role)
+        if not is_made:
+            return None
+        if owns:
+            return f"role {role} stays, because it owns tables here"
+        try:
+            with conn.transaction():
+                conn.execute(f"DROP OWNED BY {quoted}")  # privileges that were granted to it
+                conn.execute(f"DROP ROLE {quoted}")
+        except psycopg.Error as error:
+            return f"role {role} stays: {' '.join(str(error.diag.message_primary).split())}"
+    return None
 
 
 def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
@@ -140,7 +192,7 @@ def _options() -> str:
 
 
 def _shown(value: object) -> str:
-    """As PostgreSQL writes it; without a value, nothing."""
+    """The value in PostgreSQL's format; empty without a value."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value) if isinstance(value, str | int | float) else ""

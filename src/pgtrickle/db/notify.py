@@ -1,4 +1,4 @@
-"""Waiting for NOTIFY without holding anything."""
+"""Waits for NOTIFY without holding a transaction or a lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Stop(Protocol):
 
 
 def wait_for_notify(conn: Connection, seconds: float, stop: Stop) -> bool:
-    """Returns True as soon as a notification arrives, False after the time or when asked to stop."""
+    """Returns True as soon as a notification arrives, False after the timeout or a stop request."""
     deadline = time.monotonic() + seconds
     while not stop.is_set():
         left = deadline - time.monotonic()

@@ -1,8 +1,8 @@
-"""Sessions behind a pooler, which lends a server's session to many clients in turn.
+"""Sessions behind a pooler, which assigns a server session to many clients in turn.
 
-In transaction mode nothing may be left in the session, and nothing that others left there may reach us: each
-transaction begins with our settings, for itself alone, in the round trip of its BEGIN. A lone statement is a
-transaction of four commands in one round trip.
+In transaction mode we must not leave state in the session, and the state of other clients must not affect us: each
+transaction begins with our settings, set locally, in the round trip of its BEGIN. A single statement is a transaction
+of four commands in one round trip.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from psycopg.abc import AdaptContext, Params, Query, QueryNoTemplate
     from psycopg.copy import Writer
 
-# Said outright: default_transaction_* may be what another client has set.
+# Explicit, because another client may have set default_transaction_*.
 READ_COMMITTED = "ISOLATION LEVEL READ COMMITTED READ WRITE"
-ON_STANDBY = "ISOLATION LEVEL READ COMMITTED READ ONLY"  # which refuses the words READ WRITE already
+ON_STANDBY = "ISOLATION LEVEL READ COMMITTED READ ONLY"  # a standby refuses even the keywords READ WRITE
 
-# What answers or objects depend on, besides what we pin: as the session had it when it began, whoever has set it since.
+# Settings, besides the pinned ones, that affect results or objects: reset to the value at the start of the session.
 DEFAULTED = (
     "role",
     "timezone",
@@ -43,13 +43,12 @@ DEFAULTED = (
     "default_table_access_method",
 )
 
-# Begins by itself, or would stay in the session when our transaction is over.
+# Statements that start a transaction, or whose effect would outlive ours.
 _STAYS = re.compile(r"\s*(?:BEGIN|START|LISTEN|PREPARE|DISCARD|SET(?!\s+(?:LOCAL|TRANSACTION|CONSTRAINTS)))\b", re.I)
 
 
 class SessionPooledConnection(psycopg.Connection[tuple[Any, ...]]):
-    """The session is ours while we are connected, and goes back as we got it, even to a pooler that does not see to
-    that."""
+    """For session poolers. Before it is closed, the session is reset, because the pooler may not do so."""
 
     def close(self) -> None:
         if not self.closed and self.pgconn.transaction_status == TransactionStatus.IDLE:
@@ -57,13 +56,13 @@ class SessionPooledConnection(psycopg.Connection[tuple[Any, ...]]):
                 self.autocommit = True
                 self.execute("DISCARD ALL")
             except psycopg.Error:
-                pass  # it is lost anyway
+                pass  # the connection is lost
         super().close()
 
 
 class _Iso(Loader):
-    """Values come as our transaction wrote them, in ISO; the driver would go by what the session has when it reads
-    them. Times with a zone are in UTC."""
+    """Parses values in ISO format, which our transactions set. The driver would use the DateStyle that the session has
+    at the time of parsing. Times with a time zone are in UTC."""
 
     def __init__(self, oid: int, context: AdaptContext | None = None) -> None:  # noqa: ARG002 - the driver's signature
         super().__init__(oid, None)
@@ -89,12 +88,12 @@ _LOADERS: Mapping[str, type[Any]] = {
 
 
 class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
-    """For transaction poolers; right without one, too. Always in autocommit mode."""
+    """For transaction poolers; also works without one. Always in autocommit mode."""
 
-    pins = ""  # one SELECT that sets them for the transaction
+    pins = ""  # a SELECT that sets them for the transaction
 
     def pin(self, settings: Mapping[str, str]) -> None:
-        """From the next transaction on."""
+        """Changes the settings, from the next transaction on."""
         calls = [f"pg_catalog.set_config('{name}', NULL, true)" for name in DEFAULTED if name not in settings]
         for name, value in settings.items():
             parts = (sql.Literal(part).as_string(self) for part in (name, value))
@@ -109,11 +108,11 @@ class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
 
     @property
     def usual(self) -> str:
-        """How a transaction begins. Servers say themselves when they are, and cease to be, a standby."""
+        """The default transaction mode. Servers report whether they are a standby."""
         return ON_STANDBY if self.info.parameter_status("in_hot_standby") == "on" else READ_COMMITTED
 
     def begin(self, how: str | None = None, *, snapshot: str | None = None) -> None:
-        # The pins are a query, and a snapshot is taken over before any.
+        # The settings are a query, and a snapshot must be imported before the first query.
         taken = "" if snapshot is None else f"SET TRANSACTION SNAPSHOT '{snapshot}'; "
         psycopg.Cursor(self).execute(f"BEGIN {how or self.usual}; {taken}{self.pins}")
 
@@ -137,11 +136,11 @@ class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
             self.commit()
 
     def within(self) -> AbstractContextManager[object]:
-        """The transaction that there is, or a new one."""
+        """Runs in the open transaction, or in a new one."""
         return self.transaction() if self.is_idle else nullcontext()
 
     def undo(self) -> None:
-        """After an error, which it must not hide."""
+        """Rolls back after an error, without hiding it."""
         if not self.closed and not self.broken:
             try:
                 self.rollback()
@@ -149,7 +148,7 @@ class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
                 self.close()
 
     def outside(self, text: str) -> None:
-        """A statement that refuses to be in a transaction: without our settings."""
+        """Runs a statement that cannot run in a transaction, without our settings."""
         psycopg.Cursor(self).execute(text)
 
 
@@ -172,7 +171,7 @@ class PooledCursor(psycopg.Cursor[tuple[Any, ...]]):
         if not conn.is_idle:
             return super().execute(query, params, prepare=prepare, binary=binary)
         try:
-            # Before the results come in, the connection counts as idle: so these are plain cursors.
+            # Plain cursors, because the connection counts as idle until the results arrive.
             with conn.pipeline():
                 psycopg.Cursor(conn).execute(f"BEGIN {conn.usual}")
                 psycopg.Cursor(conn).execute(conn.pins)

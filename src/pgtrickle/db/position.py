@@ -1,4 +1,4 @@
-"""Where in a query PostgreSQL finds the fault."""
+"""The position of a syntax error in a query."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pgtrickle.db.connect import Connection
 
 
 def line_of_error(conn: Connection, query: str) -> int | None:
-    """The line, from 0, that the parser complains about; None when it does not. Nothing is executed.
+    """The line, from 0, of the parser's error; None without an error. Nothing is executed.
 
-    In a transaction block, which it leaves usable.
+    It needs a transaction block, which stays usable.
     """
     with conn.transaction(force_rollback=True):
         result = conn.pgconn.prepare(b"", query.encode())

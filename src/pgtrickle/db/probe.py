@@ -1,4 +1,4 @@
-"""A query as PostgreSQL understands it: a temporary view over it, or where it names a table of another database."""
+"""Parses a query with PostgreSQL: a temporary view over it, or the position of a table of another database."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _ELSEWHERE = "0A000"
 def make_probe(conn: Connection, query: str, path: str = SAFE_PATH) -> int | None:
     """The view is pg_temp.__pgt_probe. Otherwise the position of the first name of the form database.schema.table.
 
-    `path`: the search_path of whoever wrote the query. It holds for the view alone: in other statements functions and
-    operators of theirs would run with the rights of this session.
+    `path`: the search_path of the author. It applies to CREATE VIEW only: in other statements the author's functions
+    and operators would run with the privileges of this session.
     """
     try:
         with conn.transaction():
             conn.execute(_PATH, (path,))
-            # binary: by the protocol in which the server takes one statement and no more.
+            # binary: uses the extended protocol, in which the server accepts only one statement.
             conn.execute(_VIEW + query, binary=True)
             conn.execute(_PATH, (SAFE_PATH,))
         return None

@@ -1,4 +1,4 @@
-"""Whether a password is that of a role."""
+"""Checks the password of a role."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CONNECT_SECONDS = 5
 
 
 def is_user(conn: Connection, user: str, password: str | None) -> bool:
-    """Whether the password opens the database of `conn` for the user: whoever writes a user mapping can name anybody.
+    """Whether the user can log in to the database of `conn` with this password: a user mapping can name any role.
 
-    As postgres_fdw asks it of all but superusers: a server that lets them in without a password proves nothing.
+    As postgres_fdw requires for all but superusers, the server must have asked for the password.
     """
     if not password:
         return False

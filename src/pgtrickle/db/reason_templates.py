@@ -1,6 +1,6 @@
-"""The templates of reasons as a function of PostgreSQL, which renders reasons for whoever is in psql.
+"""The templates of reasons as an SQL function, so that PostgreSQL can render reasons.
 
-The result is sql/install/reasons/reasons.sql. A test compares them, `make golden` writes it.
+The result is sql/install/reasons/reasons.sql: `make golden` writes it, a test compares it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def reasons_script() -> str:
 
 
 def _branch(code: ReasonCode) -> str:
-    # Literals that only a line break separates are one to PostgreSQL.
+    # PostgreSQL concatenates literals that are separated by a line break.
     lines = wrap(code.template.replace("'", "''"), _WIDTH, drop_whitespace=False, break_long_words=False)
     text = "\n            ".join(f"'{line}'" for line in lines)
     return f"        WHEN '{code}' THEN {text}"

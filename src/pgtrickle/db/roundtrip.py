@@ -1,7 +1,7 @@
-"""Several statements in one round trip, below the driver's cursors, which take 50 us of ours for each.
+"""Runs several statements in one round trip, below the driver's cursors, which take 50 us of CPU each.
 
-What comes a second time in a session that is our own is prepared, and so planned once. Inside a transaction only: what
-fails takes the others along, and the caller knows how to go on.
+In a session of our own, a statement that is repeated is prepared, and so planned once. Only inside a transaction: an
+error fails all statements, and the caller handles it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
 
-# Statements that a session keeps. A stream table has a handful, and a wave has dozens of tables.
+# Prepared statements per session. A stream table has a handful, and a wave has dozens of tables.
 MOST_PREPARED = 1_000
-CHUNK_ROWS = 500  # of an answer that is looked at while it comes
+CHUNK_ROWS = 500  # of a result that is streamed to `look`
 _CANCEL_SECONDS = 5.0
 
 Rows: TypeAlias = list[tuple[Any, ...]]
@@ -37,45 +37,47 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A statement with $1, $2 ... and their values. Its text says each one's type, or the server can infer it."""
+    """A statement with $1, $2 ... and their values. Their types are in the text, or the server can infer them."""
 
     text: str
     values: Sequence[Any] = ()
     is_kept: bool = True
-    # A plan that is kept does not see how tables grow, until somebody analyses them: with another mark it is made anew.
+    # A cached plan ignores growing tables until they are analysed; with another mark the statement is prepared again.
     mark: tuple[int, ...] = ()
-    look: Callable[[Rows], None] | None = None  # at some rows after the other; may raise when they are too many
+    look: Callable[[Rows], None] | None = None  # called with each chunk of rows; may raise if there are too many
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
     rows: Rows
-    ms: float  # about what it took the server
+    ms: float  # approximate time in the server
 
 
-# Statements of which each depends on what the one before has found.
+# Statements that depend on the results of earlier ones.
 Steps: TypeAlias = Generator[Query, Rows, Result]
 
 
 class OwnSession(psycopg.Connection[tuple[Any, ...]]):
-    """A session of the server that no pooler lends to others: what is prepared in it stays."""
+    """A server session that is not shared through a pooler: prepared statements persist."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.prepared: OrderedDict[str, tuple[bytes, tuple[int, ...]]] = OrderedDict()  # names; the latest used last
-        self.once: OrderedDict[int, None] = OrderedDict()  # hashes of what has come once
+        self.prepared: OrderedDict[str, tuple[bytes, tuple[int, ...]]] = (
+            OrderedDict()
+        )  # names, least recently used first
+        self.once: OrderedDict[int, None] = OrderedDict()  # hashes of statements that ran once
         self.unwanted: list[bytes] = []
         self._named = 0
 
     def _deallocate(self, name: bytes | None) -> PQGen[None]:
-        """The driver forgets all that is prepared after a DROP or a ROLLBACK: ours goes with it."""
+        """The driver deallocates all prepared statements after a DROP or a ROLLBACK, including ours."""
         if name is None:
             self.prepared.clear()
             self.unwanted.clear()
         return super()._deallocate(name)
 
     def name_for(self, ask: Query) -> tuple[bytes | None, bool]:
-        """What it is prepared as, and whether it is yet to be. None: it has not come before."""
+        """The name of the prepared statement, and whether it still has to be prepared. None: first execution."""
         text = ask.text
         name, mark = self.prepared.get(text, (None, ()))
         if name is not None:
@@ -96,13 +98,13 @@ class OwnSession(psycopg.Connection[tuple[Any, ...]]):
         return name, True
 
     def failed(self, text: str) -> None:
-        """What the server knows of it is not used again: it may have come to mean something else."""
+        """Drops the prepared statement, because its meaning may have changed."""
         if text in self.prepared:
             self.unwanted.append(self.prepared.pop(text)[0])
 
 
 def ask(conn: psycopg.Connection[Any], steps: Steps[Result]) -> Result:
-    """Runs one after the other."""
+    """Runs the statements one after the other."""
     ((result, _),) = ask_together(conn, [steps])
     return result
 
@@ -110,8 +112,8 @@ def ask(conn: psycopg.Connection[Any], steps: Steps[Result]) -> Result:
 def ask_together(
     conn: psycopg.Connection[Any], several: Sequence[Steps[Result]], *, apart: bool = False
 ) -> list[tuple[Result, float]]:
-    """Runs the first statements of all in one round trip, then the second ones, and so on. With each result what it
-    took in ms, see `ask_all`."""
+    """Runs the first statements of all in one round trip, then the second ones, and so on. Returns each result with its
+    time in ms, see `run_queries`."""
     results: dict[int, Result] = {}
     spent = [0.0] * len(several)
     asked: list[tuple[int, Query]] = []
@@ -133,9 +135,10 @@ def ask_together(
 
 
 def run_queries(conn: psycopg.Connection[Any], asks: Sequence[Query], *, apart: bool = False) -> list[QueryResult]:
-    """An answer to each. Raises the error of the first that failed, and then the transaction has failed.
+    """Returns the result of each query. Raises the error of the first one that failed; the transaction has then failed.
 
-    `apart`: the server sends each answer when it has it, so that one knows what each took; else all took the same.
+    `apart`: the server sends each result as soon as it has it, which gives the time of each; otherwise the total time
+    is divided equally.
     """
     if not asks:
         return []
@@ -168,7 +171,7 @@ def run_queries(conn: psycopg.Connection[Any], asks: Sequence[Query], *, apart: 
 
 @dataclass(slots=True)
 class _Message:
-    """An ask; or, without one, something for the server to prepare or to forget."""
+    """A query; or, without one, a Parse or Close message."""
 
     ask: Query | None
     prepares: str | None = None
@@ -177,7 +180,7 @@ class _Message:
 
 
 def _apart(messages: Sequence[_Message]) -> Iterator[QueryResult]:
-    """To prepare a statement is its own: the server sends that answer along with the one to it."""
+    """Adds the time of a Parse to its query: the server sends both results together."""
     preparing = 0.0
     for message in messages:
         if message.ask is None:
@@ -210,7 +213,7 @@ def _send(pgconn: PGconn, own: OwnSession | None, asks: Sequence[Query], *, apar
 
 
 class _Received:
-    """How far the answers have come in."""
+    """The results received so far."""
 
     def __init__(self, conn: psycopg.Connection[Any], messages: Sequence[_Message]) -> None:
         self._transformer = Transformer(conn)
@@ -238,7 +241,7 @@ class _Received:
                     message.ask.look(rows)
 
     def forget(self, own: OwnSession) -> None:
-        """After an error. What had been prepared before it stays, what came after it has not been."""
+        """After an error: statements prepared before it persist, later ones do not."""
         at_fault = self._messages[self._place]
         if at_fault.ask is not None:
             own.failed(at_fault.ask.text)
@@ -248,7 +251,7 @@ class _Received:
 
 
 def _results(pgconn: PGconn, looks: Sequence[Callable[[Rows], None] | None]) -> Generator[PGresult | None]:
-    """All up to the synchronisation, None after those of each message."""
+    """All results up to the Sync; None ends the results of each message."""
     line = poll()
     line.register(pgconn.socket, POLLIN)
     position = 0
@@ -273,7 +276,7 @@ def _results(pgconn: PGconn, looks: Sequence[Callable[[Rows], None] | None]) -> 
 
 
 def _in_parts(pgconn: PGconn, look: Callable[[Rows], None] | None) -> None:
-    if look is None or pgconn.pipeline_status == PipelineStatus.ABORTED:  # then no rows will come
+    if look is None or pgconn.pipeline_status == PipelineStatus.ABORTED:  # then there are no rows
         return
     if psycopg.capabilities.has_stream_chunked():
         pgconn.set_chunked_rows_mode(CHUNK_ROWS)
@@ -282,7 +285,7 @@ def _in_parts(pgconn: PGconn, look: Callable[[Rows], None] | None) -> None:
 
 
 def _drain(conn: psycopg.Connection[Any], stream: Iterator[PGresult | None], *, is_over: bool) -> None:
-    """After an error, which it must not hide: the session is usable again, or closed. `is_over`: to the server, too."""
+    """After an error, which it must not hide: makes the session usable, or closes it. `is_over`: the server failed."""
     try:
         if conn.pgconn.status == ConnStatus.OK:
             if not is_over:

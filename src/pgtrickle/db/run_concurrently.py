@@ -1,6 +1,6 @@
-"""Tasks that wait for several servers at a time: a thread each, so that one that does not answer holds up no other.
+"""Runs tasks that wait for several servers: one thread each, so that a server that does not answer delays no other.
 
-No pool of threads: those that wait for a server that is stuck would be missed by all others.
+There is no thread pool, because threads that wait for a hanging server would be missing for the other tasks.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TypeVar
 Key = TypeVar("Key")
 Result = TypeVar("Result")
 
-PATIENCE_SECONDS = 0.1  # for the others, when one has come: what is ready together is taken together
+PATIENCE_SECONDS = 0.1  # after the first result, to return further results with it
 
 
 def run_concurrently(
     tasks: Mapping[Key, Callable[[Callable[[Result], None]], None]],
 ) -> Iterator[list[tuple[Key, Future[Result]]]]:
-    """What they bring, as it comes. An task hands its result to the function that it gets, and may have something
-    left to do then, which is waited for at the end."""
+    """Yields results as they arrive. A task passes its result to its argument, and may continue afterwards; the
+    iterator waits for all tasks at the end."""
     futures: dict[Future[Result], Key] = {}
     threads: list[threading.Thread] = []
     for key, task in tasks.items():

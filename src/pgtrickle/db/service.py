@@ -1,33 +1,30 @@
-"""Installs as a service role: an ordinary role of its own, which `pgtrickle run` works as.
+"""Installs as a service role: a separate ordinary role that `pgtrickle run` uses.
 
-A superuser never owns what runs later: it creates the role, prepares what only a superuser can, and hands over what an
-earlier version left in its name. An ordinary role installs as itself, unless it asks for a service role.
+A superuser never owns objects of pgtrickle: it creates the role, does what only a superuser can do, and transfers the
+ownership of objects of earlier versions. An ordinary role installs as itself, unless a service role is given.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
-import psycopg
-
-from pgtrickle.db.connect import Connection, translate, translated
-from pgtrickle.db.install import INSTALL_LOCK, become, install
+from pgtrickle.db.connect import Connection, translated
+from pgtrickle.db.install import INSTALL_LOCK, ROLE_MARK, become, install
+from pgtrickle.db.lock_retry import retry_locks
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import ConfigError, PgtrickleError, TransientError
+from pgtrickle.db.version import catalog_version, refuse_newer
+from pgtrickle.errors import ConfigError, PgtrickleError
 from pgtrickle.model.identifiers import quote_ident
 
 DEFAULT_SERVICE_ROLE = "pgtrickle_service"
 BROKER_ROLE = "pgtrickle_broker"
-LOCK_TIMEOUT_MS = 100  # below deadlock_timeout: we give way, not those who write
-DEADLINE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """`role` owns the objects. `is_service`: it is another than the one that installed, or was asked for.
-    `needed`: statements that the DBA has to run before the stream tables that there are can be refreshed;
-    `suggested`: before there can be others.
+    """`role` owns the objects. `is_service`: it is not the installing role, or was given explicitly. `needed`:
+    statements that the DBA has to run before existing stream tables can be refreshed; `suggested`: before others can be
+    created.
     """
 
     role: str
@@ -53,7 +50,7 @@ class _Roles:
 
 
 def install_as_service(conn: Connection, service_role: str | None = None) -> Installation:
-    """Installs or upgrades as the service role. `service_role`: the one that was asked for."""
+    """Installs or upgrades as the service role. `service_role`: the given one."""
     with translated():
         with conn.transaction():
             conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [INSTALL_LOCK])
@@ -65,6 +62,7 @@ def install_as_service(conn: Connection, service_role: str | None = None) -> Ins
                     f"{target} is a superuser, which a service role must not be",
                     hint="name another role with --service-role",
                 )
+            _refuse_newer(conn)
             is_service = target != roles.me
             if is_service:
                 _prepare_role(conn, roles, target)
@@ -74,7 +72,7 @@ def install_as_service(conn: Connection, service_role: str | None = None) -> Ins
             else:
                 gives = False
         if gives:
-            # Whoever connects again works as the service role; sessions of before are still the former owner's.
+            # New sessions use the service role; existing ones still have the role of the former owner.
             with conn.transaction():
                 conn.execute(statement("terminate_backends"))
         install(conn, as_role=target if is_service else None)
@@ -85,6 +83,15 @@ def install_as_service(conn: Connection, service_role: str | None = None) -> Ins
             suggested = _statements(conn, "service_candidates", target) if is_service else ()
     left = tuple(line for line in suggested if line not in needed)
     return Installation(target, quoted, is_service, can_log_in, needed, left)
+
+
+def _refuse_newer(conn: Connection) -> None:
+    """Checks before any change. If this role may not read the schema, `install` checks as the service role."""
+    row = conn.execute(
+        "SELECT coalesce(pg_catalog.has_schema_privilege(pg_catalog.to_regnamespace('pgtrickle')::oid, 'USAGE'), false)"
+    ).fetchone()
+    if row is not None and row[0] and (found := catalog_version(conn)) is not None:
+        refuse_newer(found, conn.info.dbname)
 
 
 def _roles(conn: Connection, service: str) -> _Roles:
@@ -98,11 +105,11 @@ def _statements(conn: Connection, name: str, role: str) -> tuple[str, ...]:
 
 
 def _choose(roles: _Roles, asked: str | None) -> str:
-    """The role that is to own the objects."""
+    """The role that will own the objects."""
     if roles.owner is not None and not roles.owner_is_super:
         is_known = roles.owner == DEFAULT_SERVICE_ROLE or roles.owner_has_database
         if roles.is_super and asked is None and not is_known:
-            # Whoever may create schemas can take ours; a superuser's sessions would then work as that role.
+            # Any role that may create schemas can create ours; a superuser's sessions would then use that role.
             raise ConfigError(
                 f"schema pgtrickle belongs to {roles.owner}",
                 hint=f"if this is the service role, use --service-role {roles.owner}; otherwise drop the schema first",
@@ -122,7 +129,7 @@ def _choose(roles: _Roles, asked: str | None) -> str:
 
 
 def _prepare_role(conn: Connection, roles: _Roles, target: str) -> None:
-    """Creates it where it is missing; afterwards we may become it, and it may create schemas."""
+    """Creates the role if necessary; afterwards we may SET ROLE to it, and it may create schemas."""
     name, me = quote_ident(target), quote_ident(roles.me)
     if not roles.exists:
         if not (roles.is_super or roles.may_create_roles):
@@ -131,9 +138,10 @@ def _prepare_role(conn: Connection, roles: _Roles, target: str) -> None:
                 hint=f"a role with CREATEROLE runs: CREATE ROLE {name}; GRANT {name} TO {me}",
             )
         conn.execute(f"CREATE ROLE {name} NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS")
+        conn.execute(f"COMMENT ON ROLE {name} IS '{ROLE_MARK}'")
     if not roles.is_super and not _roles(conn, target).may_become:
         _try(conn, f"GRANT {name} TO {me}", f"{roles.me} may not SET ROLE to {target}", f"GRANT {name} TO {me}")
-        if not _roles(conn, target).may_become:  # from 16 on being a member and becoming it are two things
+        if not _roles(conn, target).may_become:  # from 16 on membership does not imply SET ROLE
             _try(
                 conn,
                 f"GRANT {name} TO {me} WITH SET TRUE",
@@ -157,7 +165,7 @@ def _try(conn: Connection, text: str, problem: str, hint: str) -> None:
 
 
 def _prepare_broker(conn: Connection, service: str) -> None:
-    """As sql/install/capture/broker.sql does for a role that may; the service role may not."""
+    """Does what sql/install/capture/broker.sql does for a privileged role; the service role is not privileged."""
     row = conn.execute("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = %s", [BROKER_ROLE]).fetchone()
     if row is None:
         conn.execute(f"CREATE ROLE {BROKER_ROLE} NOLOGIN NOINHERIT")
@@ -166,7 +174,7 @@ def _prepare_broker(conn: Connection, service: str) -> None:
 
 
 def _hand_over(conn: Connection, roles: _Roles, target: str) -> None:
-    """Gives every object to the service role; triggers go on firing, buffers and content stay as they are."""
+    """Transfers the ownership of every object to the service role; triggers, buffers and content do not change."""
     lacks = _statements(conn, "service_needs", target)
     if lacks:
         missing = () if roles.exists else (f"CREATE ROLE {quote_ident(target)};",)
@@ -174,30 +182,14 @@ def _hand_over(conn: Connection, roles: _Roles, target: str) -> None:
             f"nothing was changed: role {target} lacks privileges to read or capture sources of existing stream tables",
             hint=f"run these statements first, then install again: {' '.join((*missing, *lacks))}",
         )
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            with conn.transaction():
-                conn.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_MS}ms'")
-                given = conn.execute(statement("give_away"), {"role": target}).fetchall()
-                tables = [table for _, table in given if table is not None]
-                if tables:
-                    conn.execute(f"LOCK TABLE ONLY {', ONLY '.join(tables)} IN ACCESS EXCLUSIVE MODE")
-                for text, _ in given:
-                    conn.execute(text)
-                conn.execute(
-                    "UPDATE pgtrickle.pgt_stream_tables SET created_by = %s "
-                    "WHERE pgt_id IN (SELECT pgt_id FROM pgtrickle.pgt_mirrors)",
-                    [target],
-                )
-                conn.execute("SET LOCAL lock_timeout = 0")
-            return
-        except psycopg.Error as error:
-            if error.sqlstate != "55P03":
-                raise
-            if time.monotonic() > deadline:
-                raise TransientError(
-                    f"objects of pgtrickle are in use: {translate(error).message}",
-                    hint="try again when no long transaction writes to a source",
-                ) from error
-        time.sleep(0.1)
+
+    def give_away() -> None:
+        given = conn.execute(statement("give_away"), {"role": target}).fetchall()
+        tables = [table for _, table in given if table is not None]
+        if tables:
+            conn.execute(f"LOCK TABLE ONLY {', ONLY '.join(tables)} IN ACCESS EXCLUSIVE MODE")
+        for text, _ in given:
+            conn.execute(text)
+        conn.execute(statement("mirrors_given"), {"role": target})
+
+    retry_locks(conn, give_away)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def applied(conn: Connection, settings: Mapping[str, tuple[str, str]]) -> Iterator[None]:
-    """Within a transaction: these settings, each with its value and the one that the session has otherwise, until the
-    block ends. Nothing is said to the server where there are none."""
+    """Applies settings (value, value of the session) until the block ends, within a transaction. Sends nothing if there
+    are none."""
     if not settings:
         yield
         return
@@ -23,15 +23,14 @@ def applied(conn: Connection, settings: Mapping[str, tuple[str, str]]) -> Iterat
     try:
         yield
     finally:
-        # In a transaction that has failed they go with it.
+        # A failed transaction resets them itself.
         if not conn.closed and conn.info.transaction_status == TransactionStatus.INTRANS:
             _set(conn, {name: usual for name, (_, usual) in settings.items()})
 
 
 @contextmanager
 def defaulted(conn: Connection, pinned: Mapping[str, str]) -> Iterator[None]:
-    """Within a transaction: what our sessions have pinned is as a session of this role begins with, until the block
-    ends."""
+    """Resets the pinned settings to the defaults of the role until the block ends, within a transaction."""
     conn.execute("; ".join(f"SET LOCAL {name} TO DEFAULT" for name in pinned))
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a database says about our settings: postgresql.conf, ALTER DATABASE, ALTER ROLE, pgtrickle.set_option()."""
+"""Our settings in a database: postgresql.conf, ALTER DATABASE, ALTER ROLE, pgtrickle.set_option()."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from pgtrickle.settings import ALIASES, DATABASE_ORIGINS, DATABASE_PREFIX, SERVE
 _NAMES = tuple(DATABASE_PREFIX + name for name in (*(f.name for f in fields(Settings)), *ALIASES))
 _SERVER_RANK = 1 + DATABASE_ORIGINS.index(SERVER)
 _CONNECTION_RANK = len(DATABASE_ORIGINS)
-# -c name=value and --name=value of the connection's `options`; a backslash keeps the next character.
+# -c name=value and --name=value of the connection's `options`; a backslash escapes the next character.
 _OPTION = re.compile(r"(?:-c\s*|--)([\w.-]+)=((?:\\.|[^\\\s])*)")
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSettings:
-    """Per setting (without its prefix) and rank what was said; rank 1 is the first of DATABASE_ORIGINS."""
+    """The value per setting (without its prefix) and rank; rank 1 is the first of DATABASE_ORIGINS."""
 
     values: Mapping[str, Mapping[int, str]]
     files_read_at: str
-    as_of: float = 0.0  # since when the session has the server's own values, in seconds since the epoch
+    as_of: float = 0.0  # since when the session has the server's values, in seconds since the epoch
 
     def stored(self) -> frozenset[str]:
-        """What ALTER DATABASE and ALTER ROLE have stored: it hides the server's own value from a session."""
+        """Values of ALTER DATABASE and ALTER ROLE, which take precedence over the server's value."""
         return frozenset(
             name for name, by_rank in self.values.items() if any(_SERVER_RANK < r < _CONNECTION_RANK for r in by_rank)
         )
 
     def with_server(self, names: frozenset[str], other: StoredSettings) -> StoredSettings:
-        """The same, with the server's own values of some settings as another session sees them."""
+        """The same, with server values of some settings that another session has read."""
         merged = dict(self.values)
         for name in names:
             kept = {rank: value for rank, value in merged.get(name, {}).items() if rank != _SERVER_RANK}
@@ -44,7 +44,7 @@ class StoredSettings:
     def winners(self) -> dict[str, tuple[str, str]]:
         """(value, one of DATABASE_ORIGINS) by setting."""
         best = {name: max(by_rank.items()) for name, by_rank in self.values.items() if by_rank}
-        # An empty text means "not set": what a parameter that was set and reset reads as.
+        # An empty text means "not set": a parameter that was set and reset is empty.
         return {name: (value, DATABASE_ORIGINS[rank - 1]) for name, (rank, value) in best.items() if value != ""}
 
 
@@ -55,14 +55,14 @@ def has_options(connection: Connection) -> bool:
 
 
 def read_settings(connection: Connection, *, options: bool, further: tuple[str, ...] = ()) -> StoredSettings:
-    """`options`: pgtrickle.pgt_settings is there. `further`: names to ask for beside the known ones."""
+    """`options`: pgtrickle.pgt_settings exists. `further`: additional names to read."""
     text = statement("settings")
     if options:
         text += "\nUNION ALL\n" + statement("settings_options")
     names = {"names": [*_NAMES, *further]}
     is_pooled = pooler_of(connection) == TRANSACTION
     with translated(), connection.transaction() if is_pooled else nullcontext():
-        if is_pooled:  # what another client has SET is not what the server says
+        if is_pooled:  # a value that another client has SET is not the server's
             connection.execute(statement("settings_reset"), names)
         rows = connection.execute(text, names).fetchall()
     values: dict[str, dict[int, str]] = {}
@@ -81,17 +81,12 @@ def read_settings(connection: Connection, *, options: bool, further: tuple[str, 
 
 
 def names_in_files(connection: Connection) -> tuple[str, ...]:
-    """Our names in postgresql.conf, those that nobody knows included. Only superusers may look; for others none."""
+    """Names of our settings in postgresql.conf, also unknown ones. Only superusers can read them; others get none."""
     with translated():
-        row = connection.execute(
-            "SELECT has_table_privilege('pg_catalog.pg_file_settings', 'SELECT') "
-            "AND has_function_privilege('pg_catalog.pg_show_all_file_settings()', 'EXECUTE')"
-        ).fetchone()
+        row = connection.execute(statement("may_read_files")).fetchone()
         if not (row and row[0]):
             return ()
-        rows = connection.execute(
-            "SELECT DISTINCT lower(name) FROM pg_catalog.pg_file_settings WHERE starts_with(lower(name), 'pg_trickle.')"
-        ).fetchall()
+        rows = connection.execute(statement("names_in_files")).fetchall()
     return tuple(name for (name,) in rows)
 
 

@@ -9,14 +9,17 @@ from importlib.resources.abc import Traversable
 
 from pgtrickle.errors import InvariantError
 
-# The scripts of sql/install, in the order in which they run: tables before the functions that have their row types,
-# functions before the views and default values that call them, privileges after all of what they are granted on.
+# The scripts of sql/install, in the order in which they run: tables before the functions that use their row types,
+# functions before the views and default values that call them, privileges after the objects that they are granted on.
 INSTALL_ORDER = (
     "catalog/schemas",
     "catalog/stream_tables",
     "catalog/control",
     "catalog/mirrors",
     "catalog/subscribers",
+    "catalog/definitions",
+    "catalog/settings",
+    "catalog/replicas",
     "reasons/reasons",
     "names/names",
     "names/session",
@@ -30,15 +33,19 @@ INSTALL_ORDER = (
     "mirrors/shared_sources",
     "define/lifecycle",
     "define/requests",
+    "define/protect",
     "capture/triggers",
     "define/plans",
     "settings/options",
     "status/visible",
     "status/due",
     "status/status",
+    "status/loads",
     "feeds/readers",
+    "status/replicas",
     "feeds/publications",
     "feeds/feeds",
+    "define/restored",
     "status/graph",
     "status/workers",
     "define/groups",
@@ -47,8 +54,6 @@ INSTALL_ORDER = (
     "capture/broker",
     "define/applied",
     "privileges",
-    "earlier",
-    "reasons/earlier",
 )
 
 
@@ -64,9 +69,16 @@ def statement(name: str) -> str:
 
 
 def install_scripts() -> list[str]:
-    """The texts of the scripts that create what a database has, in their order."""
+    """The texts of the install scripts, in their order."""
     folder = _sql("install")
     return [folder.joinpath(f"{name}.sql").read_text(encoding="utf-8") for name in INSTALL_ORDER]
+
+
+def migrations(since: int, stage: str) -> list[str]:
+    """The texts of sql/migrations/<version>_<subject>_<stage>.sql above a version, in the order of their names."""
+    found = [f for f in _sql_files(_sql("migrations")) if f.name.endswith(f"_{stage}.sql")]
+    later = [f for f in found if int(f.name.split("_", 1)[0]) > since]
+    return [f.read_text(encoding="utf-8") for f in sorted(later, key=lambda f: f.name)]
 
 
 @cache

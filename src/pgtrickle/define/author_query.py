@@ -1,8 +1,8 @@
-"""Stream tables whose query calls code that is not trusted: evaluated by a session that runs as their author.
+"""Stream tables whose query calls untrusted code: evaluated by a session that runs as their author (ADR 22).
 
-What only we may read is copied for that session first: the windows of changes, the copies of other databases' tables.
-Such a table keeps no state beside it, because the visible rows of a state are computed by expressions of the query,
-which would be ours to run.
+Data that only we may read is copied for that session first: change windows, and mirrors of tables of other databases.
+Such a table has no state table, because the visible rows of a state are computed by expressions of the query, which we
+would have to evaluate.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def session(
     settings: Mapping[str, str] | None = None,
     may_write: bool = False,
 ) -> AbstractContextManager[AuthorSession]:
-    """`settings`: other ones of the author than those that all evaluations have."""
+    """`settings`: further settings of the author, besides those of all evaluations."""
     settings = evaluated(table.session_settings) if settings is None else settings
     return as_author(place, table.author, settings=settings, copies=copies, may_write=may_write)
 
@@ -58,7 +58,7 @@ def session(
 def read_rows(
     place: Handover, table: StreamTable, text: str, copies: Sequence[Copy], look: Callable[[Rows], None] | None
 ) -> Rows:
-    """The signed rows of a change statement: weight and row."""
+    """The signed rows of a delta statement: weight and row."""
     with session(place, table, copies) as author:
         return author.rows(_signed(text), ("int8", "text"), look=look)
 
@@ -66,7 +66,7 @@ def read_rows(
 def read_many(
     place: Handover, table: StreamTable, text: str, copies: Sequence[Copy], types: Sequence[pa.DataType]
 ) -> Generator[pa.Table]:
-    """The same for many."""
+    """The same for many rows."""
     with session(place, table, copies) as author, closing(author.batches(_signed(text), ("int8", "text"), types)) as b:
         yield from b
 
@@ -99,8 +99,8 @@ def _signed(text: str) -> str:
 def window_copies(
     conn: Connection, table: StreamTable, changed: Mapping[int, ChangedSource], *, empty: bool = False
 ) -> tuple[dict[int, ChangedSource], list[Copy]]:
-    """The changes as the author's session has them. Of their columns those that the table reads and its author may
-    read; a buffer has those of other readers as well."""
+    """Copies of the change windows for the author's session, with the columns that the table reads and its author may
+    read; a buffer also contains columns of other readers."""
     readable = _columns(conn, table, changed)
     copies = []
     for relid, change in changed.items():
@@ -112,7 +112,7 @@ def window_copies(
 
 
 def unreadable(conn: Connection, table: StreamTable) -> dict[int, frozenset[int]]:
-    """Columns of sources that changes would be found by, and that the author may not read."""
+    """Key columns of sources that the author may not read."""
     found = _columns(conn, table, [s.relid for s in table.sources])
     return {relid: frozenset(a for a, may in columns if not may) for relid, columns in found.items()}
 
@@ -129,7 +129,7 @@ def _columns(
 
 
 def with_copies(conn: Connection, table: StreamTable, query: str) -> tuple[str, tuple[Copy, ...]]:
-    """A query over copies of the mirrors that it reads, of the columns that it names; and those copies."""
+    """The query with its mirrors replaced by copies, and these copies with the columns that it names."""
     mirrors = [r for r in catalog.relations(conn, [s.relid for s in table.sources]) if r.schema == _OURS]
     if not mirrors:
         return query, ()
@@ -149,8 +149,8 @@ def with_copies(conn: Connection, table: StreamTable, query: str) -> tuple[str, 
 
 
 class QueryDescriber:
-    """What PostgreSQL says of statements of a table: as us where its code is trusted, else as its author, because
-    analysing and planning run code, too."""
+    """Describes statements of a table: with our role if its code is trusted, otherwise as its author, because parse
+    analysis and planning run code, too."""
 
     def __init__(self, conn: Connection, table: StreamTable) -> None:
         self._conn = conn
@@ -165,7 +165,7 @@ class QueryDescriber:
         return [SqlType(*row) for row in catalog.typed(self._conn, [(t, m, c) for t, m, c in columns])]
 
     def plan(self, sql: str) -> None:
-        """Raises what PostgreSQL has against it."""
+        """Raises PostgreSQL's error."""
         if not self._table.runs_as_author:
             catalog.plan(self._conn, sql)
             return
@@ -204,16 +204,16 @@ def looked_at(
     path: str | None = None,
     relids: Collection[int] = (),
 ) -> Iterator[tuple[Connection, frozenset[str]]]:
-    """A session with a temporary view over a query, for looking at it in the catalogs; and the relations in it that are
-    copies. Made as whoever evaluates the table (None: us), because to analyse a query may run code of its types.
+    """A session with a temporary view over a query, for reading the catalogs; and the relations in it that are copies.
+    Created as the role that evaluates the table (None: ours), because parse analysis may run code of types.
 
-    `path`: the search_path that names are found along. `relids`: sources whose changes the query reads.
+    `path`: the search_path for names. `relids`: sources whose changes the query reads.
     """
     if table is None or not table.runs_as_author:
         with conn.transaction(force_rollback=True):
             if path is not None:
                 conn.execute(_PATH, (path,))
-            # binary: by the protocol in which the server takes one statement and no more.
+            # binary: uses the extended protocol, in which the server accepts only one statement.
             conn.execute(f"CREATE TEMPORARY VIEW {name} AS {query}", binary=True)
             if path is not None:
                 conn.execute(_PATH, (SAFE_PATH,))

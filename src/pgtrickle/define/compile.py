@@ -1,6 +1,6 @@
 """Compiles stream tables. PASSES is the compiler on one screen: from PostgreSQL's text of a query to a template.
 
-A pass takes a Compilation, which is what earlier passes have found, and returns it with what it has found itself.
+A pass takes a Compilation, the results of earlier passes, and returns it with its own result added.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pgtrickle.apply.groups import Groups
 from pgtrickle.apply.target import Target
@@ -20,35 +20,56 @@ from pgtrickle.define import operators as meaning
 from pgtrickle.define.author_query import QueryDescriber, unreadable, with_copies
 from pgtrickle.define.storage import groups_of, null_state, target_of
 from pgtrickle.errors import DefinitionError
-from pgtrickle.model.catalog import Relation, StreamTable
+from pgtrickle.model.catalog import ObjectId, Relation, StreamTable
 from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.model.session import evaluated, other_formats
 from pgtrickle.pipeline.codec import UNFORMATTED, SqlType, encoded, exact
 from pgtrickle.pipeline.parse.query import parse
 from pgtrickle.pipeline.parse.reader import Functions
-from pgtrickle.pipeline.plan.nodes import Aggregate, Plan, scans
+from pgtrickle.pipeline.plan.nodes import Aggregate, Plan, join_count, scans
 from pgtrickle.pipeline.render.statement_cache import StatementCache
 from pgtrickle.pipeline.templates.canonical import canonical
 from pgtrickle.pipeline.templates.explain import explain
+from pgtrickle.pipeline.templates.load_query import rows_query
 from pgtrickle.pipeline.templates.monotone import obstacle
 from pgtrickle.pipeline.templates.stages import LoadStage, RefreshStages, refresh_stages
 from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, Template, template_of
 from pgtrickle.pipeline.templates.topk import TopKTemplate
+from pgtrickle.pipeline.text.using_alias import with_named_rows
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
-# Of a change statement when all sources have changed. TPC-H has up to 40,000; PostgreSQL takes seconds, and up to
-# gigabytes, to analyse one of 400,000 (a query of 1,600 with subqueries in subqueries), however few the changes are.
+# Length of a delta statement if all sources have changed. TPC-H has up to 40,000; PostgreSQL needs seconds and up to
+# gigabytes to parse one of 400,000 (a query of 1,600 with nested subqueries), however few the changes are.
 MOST_CHARACTERS = 200_000
+T = TypeVar("T")
+
+
+class Once:
+    """A value that is computed at its first use."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self) -> None:
+        self._value: Any = None
+
+    def get(self, compute: Callable[[], T]) -> T:
+        if self._value is None:
+            self._value = compute()
+        return cast("T", self._value)
+
+    def known(self) -> Any:
+        """None: it was not computed yet."""
+        return self._value
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """A stream table that can be refreshed. Without `stages.changes` it can only be recomputed (`reason` says why).
 
-    `groups` is the state beside it, if it has one; `kept` too when that is the first rows of a LIMIT. `explanation`
-    is the stages in words.
+    `groups`: its state table, if it has one; `kept`: the same if that stores the first rows of a LIMIT. `explanation`
+    describes the stages for people.
     """
 
     target: Target
@@ -58,14 +79,17 @@ class Compiled:
     explanation: dict[str, Any]
     kept: TopK | None = None
     settings: Mapping[str, str] = field(default_factory=dict)  # of the author, under which statements are evaluated
-    meant: dict[str, Any] | None = None  # what the text means, for the plan (define/operators.py)
+    meant: dict[str, Any] | None = None  # the resolved text, for the plan (define/operators.py)
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
-    copies: tuple[Copy, ...] = ()  # what the author's session needs to load it
+    copies: tuple[Copy, ...] = ()  # copies that the author's session needs to load it
+    knows_sources: bool = field(default=True, compare=False)  # it names no other relations than its sources
     texts: StatementCache = field(default_factory=StatementCache, compare=False, repr=False)  # of change statements
+    on_spark: Once = field(default_factory=Once, compare=False, repr=False)  # its load, compiled at the first use
+    template: Template | None = field(init=False, compare=False, repr=False)  # that of stages.changes
 
-    @property
-    def template(self) -> Template | None:
-        return self.stages.changes.read.template if self.stages.changes is not None else None
+    def __post_init__(self) -> None:
+        changes = self.stages.changes
+        object.__setattr__(self, "template", changes.read.template if changes is not None else None)
 
     @property
     def load_sql(self) -> str:
@@ -78,11 +102,11 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Compilation:
-    """What is known of a table while it is compiled: each pass adds to it what it has found.
+    """The state of a compilation: each pass adds its result.
 
     `table` has the text with explicit operators after the first pass. `formats`: of the author's session, where the
-    query makes texts of values in them. `only_whole`: why the text with explicit operators is FULL. `is_folded`: groups
-    at the top keep their state in a table beside the stream table.
+    query converts values to text. `only_whole`: why the text with explicit operators is FULL. `is_folded`: groups at
+    the top have a state table.
     """
 
     conn: Connection
@@ -96,11 +120,13 @@ class Compilation:
     plan: Plan | None = None
     template: Template | None = None
     explanation: Mapping[str, Any] = field(default_factory=dict)
+    is_portable: bool = False  # numbers of relations are ObjectIds
+    strangers: list[str] = field(default_factory=list)  # relations that the text names and that are not its sources
 
     def describe(self, sql: str) -> list[SqlType]:
         """The result types of a statement.
 
-        In a savepoint: a part of a query that names columns of the query around it fails by itself, and is asked for.
+        In a savepoint: a subquery that names columns of an outer query fails by itself.
         """
         with translated(), self.conn.transaction():
             return QueryDescriber(self.conn, self.table).describe(sql)
@@ -109,22 +135,29 @@ class Compilation:
 Pass = Callable[[Compilation], Compilation]
 
 
-def compile_table(conn: Connection, table: StreamTable, cycle: frozenset[int] = frozenset()) -> Compiled:
-    """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE, or is in a cycle."""
-    state = Compilation(conn, table, cycle)
+def compile_table(
+    conn: Connection, table: StreamTable, cycle: frozenset[int] = frozenset(), *, portable: bool = False
+) -> Compiled:
+    """Raises NotDifferentiableError only when the table was declared DIFFERENTIAL or IMMEDIATE, or is in a cycle.
+
+    `portable`: for a store of templates that other databases use (define/template_store.py).
+    """
+    state = Compilation(conn, table, cycle, is_portable=portable)
     remaining = CYCLE_PASSES if cycle else PASSES
     while remaining:
         try:
             state, remaining = remaining[0](state), remaining[1:]
         except NotDifferentiableError as error:
             if isinstance(state.plan, Aggregate) and state.template is None:
-                # Groups whose state cannot be kept beside the table are replaced in the table.
+                # Groups that cannot have a state table are replaced in the stream table.
                 state, remaining = replace(state, is_folded=False, plan=None), PASSES[PASSES.index(parse_query) :]
             elif state.table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or (cycle and not state.formats):
                 raise
             else:
-                full = full_refresh(conn, state.table, error.reason, is_formatted=bool(state.formats))
-                return replace(full, settings=state.settings, meant=state.meant)
+                full = full_refresh(
+                    conn, state.table, error.reason, is_formatted=bool(state.formats), portable=portable
+                )
+                return replace(full, settings=state.settings, meant=state.meant, knows_sources=not state.strangers)
     return _compiled(state)
 
 
@@ -152,11 +185,11 @@ def resolve_operators(state: Compilation) -> Compilation:
 
 
 def check_formats(state: Compilation) -> Compilation:
-    """Refuses a query that makes texts of values, in formats of its author that are not ours."""
+    """Refuses a query that converts values to text in formats of its author that differ from ours."""
     if state.formats:
         listed = ", ".join(f"{name} {value}" for name, value in sorted(state.formats.items()))
         reason = Reason.of(ReasonCode.AUTHOR_FORMATS, formats=listed)
-        raise NotDifferentiableError(reason, hint="use to_char() and the like, or define it with the usual formats")
+        raise NotDifferentiableError(reason, hint="use to_char(), or define it in a session with the default formats")
     return state
 
 
@@ -167,7 +200,8 @@ def check_mode(state: Compilation) -> Compilation:
         raise NotDifferentiableError(state.only_whole)
     if table.refresh_mode == "FULL":
         raise NotDifferentiableError(Reason.of(ReasonCode.REFRESH_MODE_FULL))
-    if table.effective_mode == "FULL" and table.mode_reason:
+    is_found_again = table.mode_reason is not None and table.mode_reason.code is ReasonCode.MAX_DIFFERENTIAL_JOINS
+    if table.effective_mode == "FULL" and table.mode_reason and not is_found_again:
         raise NotDifferentiableError(table.mode_reason)
     if table.runs_as_author and with_copies(state.conn, table, table.query)[1]:
         raise NotDifferentiableError(Reason.of(ReasonCode.AUTHOR_COPIES, author=table.author))
@@ -175,8 +209,19 @@ def check_mode(state: Compilation) -> Compilation:
 
 
 def parse_query(state: Compilation) -> Compilation:
-    """Splits the text into tokens and reads it into a plan, with views and WITH items expanded."""
-    return replace(state, plan=parse_table(state.conn, state.table, folded=state.is_folded))
+    """Parses the text into a plan, with views and CTEs expanded."""
+    number = ObjectId if state.is_portable else int
+    plan = parse_table(state.conn, state.table, folded=state.is_folded, number=number, strangers=state.strangers)
+    return replace(state, plan=plan)
+
+
+def check_joins(state: Compilation) -> Compilation:
+    """Refuses a query with more joins than its option max_differential_joins permits."""
+    assert state.plan is not None
+    limit = state.table.max_differential_joins
+    if limit is not None and (number := join_count(state.plan)) > limit:
+        raise NotDifferentiableError(Reason.of(ReasonCode.MAX_DIFFERENTIAL_JOINS, joins=number, limit=limit))
+    return state
 
 
 def canonicalise(state: Compilation) -> Compilation:
@@ -189,7 +234,7 @@ def canonicalise(state: Compilation) -> Compilation:
 def choose_template(state: Compilation) -> Compilation:
     """Chooses how the result is stored and maintained: bag, groups with state, regions, top-k or recursion."""
     assert state.plan is not None
-    target = target_of(state.table)
+    target = target_of(state.conn, state.table, portable=state.is_portable)
     beside = None if state.table.runs_as_author else target.state
     with _refusals(state):
         template = template_of(state.plan, state.table.columns, state.describe, target.table, beside)
@@ -197,11 +242,11 @@ def choose_template(state: Compilation) -> Compilation:
 
 
 def prove_load(state: Compilation) -> Compilation:
-    """Has PostgreSQL plan the load and the visible rows, so that a statement that it refuses is found now."""
+    """Has PostgreSQL plan the load and the visible rows, so that a refused statement is detected now."""
     template = state.template
     assert template is not None
     with _refusals(state):
-        QueryDescriber(state.conn, state.table).plan(template.load_statement())
+        QueryDescriber(state.conn, state.table).plan(template.load_query().sql)
         if isinstance(template, FoldTemplate | TopKTemplate):
             catalog.plan(state.conn, template.output_statement(f"(SELECT {null_state(template)}) AS s"))
     return state
@@ -218,7 +263,7 @@ def explain_template(state: Compilation) -> Compilation:
 
 
 def check_cycle(state: Compilation) -> Compilation:
-    """Refuses a member of a cycle whose mode or session does not let the fixpoint be computed."""
+    """Refuses a member of a cycle whose mode or session prevents the computation of the fixpoint."""
     table = state.table
     if table.runs_as_author:
         found = Reason.of(ReasonCode.AUTHOR_SESSION)
@@ -264,6 +309,7 @@ PASSES: tuple[Pass, ...] = (
     check_formats,  # refuses texts of values in the author's formats
     check_mode,  # refuses what is declared FULL
     parse_query,  # text -> plan (pipeline/parse, pipeline/plan)
+    check_joins,  # refuses more joins than the table's option permits
     canonicalise,  # plan -> plan with one text for equal values (pipeline/templates/canonical.py)
     choose_template,  # plan -> template (pipeline/templates), which has the delta rules (pipeline/differentiate)
     prove_load,  # PostgreSQL plans the template's statements
@@ -300,7 +346,7 @@ def _refusals(state: Compilation) -> Iterator[None]:
 def _compiled(state: Compilation) -> Compiled:
     template = state.template
     assert template is not None
-    target = target_of(state.table, template)
+    target = target_of(state.conn, state.table, template, portable=state.is_portable)
     groups, kept = groups_of(template, target), None
     if isinstance(template, TopKTemplate) and groups is not None:
         kept = TopK(groups, template.order("s", "k"), template.needed, template.wanted)
@@ -314,15 +360,16 @@ def _compiled(state: Compilation) -> Compiled:
         settings=state.settings,
         meant=state.meant,
         cycle=state.cycle,
+        knows_sources=not state.strangers,
     )
 
 
 def _explained(conn: Connection, stages: RefreshStages) -> dict[str, Any]:
-    """Tables of other databases by their own names: those of mirrors tell nobody anything."""
+    """Replaces the names of mirrors by those of the tables at their origins."""
     explanation = explain(stages)
     changes = stages.changes
     if changes is not None and any(s.relation.schema == "pgtrickle_changes" for s in scans(changes.read.template.plan)):
-        for mirror, origin in catalog.origin_names(conn, changes.read.relids).items():
+        for mirror, origin in catalog.origin_names(conn, changes.read.template.relids).items():
             told = f"Scan {origin} (mirrored here as {mirror}):"
             explanation["tree"] = [line.replace(f"Scan {mirror}:", told) for line in explanation["tree"]]
     return explanation
@@ -331,7 +378,7 @@ def _explained(conn: Connection, stages: RefreshStages) -> dict[str, Any]:
 def _no_fixpoint(table: StreamTable, why: Reason) -> NotDifferentiableError:
     return NotDifferentiableError(
         Reason.of(ReasonCode.NO_FIXPOINT, table=table.full_name, why=why),
-        hint="do it in a stream table outside of the cycle, which reads the cycle or is read by it",
+        hint="move this part to a stream table outside the cycle, which reads the cycle or is read by it",
     )
 
 
@@ -344,33 +391,51 @@ def _hidden(plan: Plan, cycle: frozenset[int]) -> Reason | None:
     return None
 
 
-def parse_table(conn: Connection, table: StreamTable, *, folded: bool = True) -> Plan:
-    """The plan of a table's query. `folded`: groups at the top become an Aggregate."""
+def parse_table(
+    conn: Connection,
+    table: StreamTable,
+    *,
+    folded: bool = True,
+    number: Callable[[int], int] = int,
+    strangers: list[str] | None = None,
+) -> Plan:
+    """The plan of a table's query. `folded`: groups at the top become an Aggregate. `number`: for oids of relations.
+    `strangers` gets the names of relations that are not its sources."""
     used = {s.relid: s.columns for s in table.sources}
     functions = Functions(*catalog.function_names(conn))
-    known = {(r.schema, r.name): r for r in catalog.relations(conn, used)}
-    if table.runs_as_author:  # what it does not name it reads only where its author may: keys, to find changes by
+    known = {(r.schema, r.name): replace(r, relid=number(r.relid)) for r in catalog.relations(conn, used)}
+    if table.runs_as_author:  # keys that it does not name are read only if its author may
         hidden = unreadable(conn, table)
         used = {relid: columns - hidden.get(relid, frozenset()) for relid, columns in used.items()}
 
     def find(schema: str, name: str) -> Relation:
-        # A name that is not among the sources is one that was renamed or made anew: then whatever has the name now.
-        found = known.get((schema, name)) or catalog.find_relation(conn, schema, name)
+        # A name that is not among the sources was renamed or created again: then the current relation of that name.
+        found = known.get((schema, name))
+        if found is None:
+            found = catalog.find_relation(conn, schema, name)
+            if strangers is not None:
+                strangers.append(f"{schema}.{name}")
         return meaning.view_explicit(conn, found, table) if found.kind == "v" else found
 
     return parse(table.query, find, used, functions, folded=folded)
 
 
-def full_refresh(conn: Connection, table: StreamTable, reason: Reason, *, is_formatted: bool = False) -> Compiled:
-    """A table whose query is evaluated whole. `is_formatted`: under formats of its author that are not ours."""
+def full_refresh(
+    conn: Connection, table: StreamTable, reason: Reason, *, is_formatted: bool = False, portable: bool = False
+) -> Compiled:
+    """A table in mode FULL. `is_formatted`: with formats of its author that differ from ours."""
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
     texts = [
         f"pgtrickle._in_our_format(q.c{i})" if is_formatted and c.typid not in UNFORMATTED else exact(f"q.c{i}", c.base)
         for i, c in enumerate(table.columns)
     ]
     row = encoded(texts)
-    query, copies = with_copies(conn, table, table.query) if table.runs_as_author else (table.query, ())
+    query, copies = with_named_rows(table.query), tuple[Copy, ...]()
+    if table.runs_as_author:
+        query, copies = with_copies(conn, table, query)
     load = f"SELECT {row} FROM ({query}) AS q({names})"
-    stages = RefreshStages(LoadStage(load))
+    # With other formats a typed row would have another text, and therefore another identity.
+    typed = None if is_formatted else rows_query(query, table.columns)
+    stages = RefreshStages(LoadStage(load, typed))
     explanation = {**explain(stages), "reason": str(reason)}
-    return Compiled(target_of(table), stages, None, reason, explanation, copies=copies)
+    return Compiled(target_of(conn, table, portable=portable), stages, None, reason, explanation, copies=copies)

@@ -1,7 +1,7 @@
 """Definitions that read other databases: tables are looked up there and mirrored here, PostgreSQL types the query.
 
-Whoever asks has to be allowed to read: what is here is checked by this database, what is elsewhere by the database that
-it is in, for the role of the same name.
+Privileges of the defining role are checked by this database for local tables, and by the origin, for the role of the
+same name, for others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OriginTable:
-    """A table of another database, as somebody who may read it sees it."""
+    """A table of another database, with the privileges of one role."""
 
     place: OriginDatabase
     schema: str
@@ -48,7 +48,7 @@ class OriginTable:
         return f"{self.place.database}.{self.schema}.{self.name}"
 
     def readable_by(self, other: OriginTable) -> OriginTable:
-        """With the columns that somebody else may read, too, as that one sees it."""
+        """Restricts the readable columns to those that the other role may read, too."""
         theirs = {c["attnum"] for c in other.columns if c["may_read"]}
         columns = tuple({**c, "may_read": c["may_read"] and c["attnum"] in theirs} for c in self.columns)
         return replace(self, columns=columns)
@@ -56,7 +56,7 @@ class OriginTable:
 
 @dataclass(slots=True)
 class _Shell:
-    """An empty table in the place of one elsewhere, while the query is typed."""
+    """An empty table that replaces one of another database while PostgreSQL types the query."""
 
     table: OriginTable
     name: str
@@ -68,7 +68,7 @@ class _Shell:
 
 @dataclass(slots=True)
 class PendingDefinition:
-    """A row of pgt_definitions: what is wanted, and by whom."""
+    """A row of pgt_definitions: a requested definition and its role."""
 
     schema: str
     name: str
@@ -77,7 +77,7 @@ class PendingDefinition:
     options: dict[str, Any]
     search_path: str
     role: str
-    asked_at: datetime | None = None  # None: of a query that is only planned
+    asked_at: datetime | None = None  # None: the query is only planned
     shells: dict[tuple[str, ...], _Shell] = field(default_factory=dict)
 
     @property
@@ -86,7 +86,7 @@ class PendingDefinition:
 
 
 def define_pending(home: Connection, dsn: str, origins: OriginSessions) -> int:
-    """All that wait; those that are refused, or cannot be decided now, say why. Returns how many were accepted."""
+    """Processes all pending definitions; records why one is refused or retried. Returns how many were accepted."""
     accepted = 0
     for asked in pending(home):
         error: PgtrickleError | None = None
@@ -95,7 +95,7 @@ def define_pending(home: Connection, dsn: str, origins: OriginSessions) -> int:
                 define(home, dsn, origins, asked)
                 done = home.execute(statement("definition_done"), asked.request)
                 if not done.rowcount:
-                    raise TransientError("it was asked for anew, or taken back, meanwhile")
+                    raise TransientError("the definition was replaced or withdrawn meanwhile")
             accepted += 1
         except PgtrickleError as caught:
             if home.closed or home.broken:
@@ -114,7 +114,7 @@ def _refuse(home: Connection, asked: PendingDefinition, error: PgtrickleError) -
             {**asked.request, "message": error.one_line(), "is_final": is_final},
         )
     log.warning(
-        "A definition was refused" if is_final else "A definition waits",
+        "A definition was refused" if is_final else "A definition is checked again later",
         extra=event(DEFINITION_REFUSED, table=f"{asked.schema}.{asked.name}", detail=error.one_line()),
     )
 
@@ -125,7 +125,7 @@ def pending(home: Connection) -> list[PendingDefinition]:
 
 
 def define(home: Connection, dsn: str, origins: OriginSessions, asked: PendingDefinition) -> None:
-    """In a transaction of `home`, with the rights of the role that asks."""
+    """In a transaction of `home`, with the privileges of the defining role."""
     find = _finder(dsn, origins, asked.role)
     keywords = catalog.keywords(home)
 
@@ -133,7 +133,7 @@ def define(home: Connection, dsn: str, origins: OriginSessions, asked: PendingDe
         return _shell(home, asked, parts, find)
 
     if home.execute("SELECT current_user = %s", (asked.role,)).fetchone() != (True,):
-        # First without its constants: to read one may run code of whoever owns its type, here with our privileges.
+        # First without its constants: parsing one may run code of the owner of its type, here with our privileges.
         _type(home, replace(asked, query=without_constants(asked.query)), keywords, place)
         row = home.execute(statement("constants_trusted"), {"probe": "pg_temp.__pgt_probe"}).fetchone()
         home.execute("DROP VIEW pg_temp.__pgt_probe")
@@ -142,12 +142,12 @@ def define(home: Connection, dsn: str, origins: OriginSessions, asked: PendingDe
     _type(home, asked, keywords, place)
     require_columns(home)
     used = {r[0]: frozenset(r[1]) for r in home.execute(statement("probe_columns")).fetchall()}
-    # As PostgreSQL understood it over all columns: * and NATURAL mean those of the tables, not of the mirrors.
+    # The text as PostgreSQL resolved it over all columns: * and NATURAL refer to the tables, not to the mirrors.
     row = home.execute(statement("probe_text")).fetchone()
     assert row is not None
     text, operators = row
     home.execute("DROP VIEW pg_temp.__pgt_probe")
-    # While the tables that it was typed over are there: operators that the text does not name are those of the author.
+    # While the empty tables still exist: operators that the text does not name are those of the author.
     text = explicit(home, text, operators, asked.search_path).query
     mirrors = []
     for shell in asked.shells.values():
@@ -159,7 +159,7 @@ def define(home: Connection, dsn: str, origins: OriginSessions, asked: PendingDe
             text = reference.replaced(text, "pgtrickle_changes", f"mirror_{mirrors[-1]}")
         home.execute(f"DROP TABLE {shell.relation}")
     if make_probe(home, text) is not None:
-        raise InvariantError("a name of another database is left in the query")
+        raise InvariantError("the query still names another database")
     relids = [r[0] for r in home.execute(statement("mirror_relids"), {"ids": mirrors}).fetchall()]
     registered = home.execute(
         statement("definition_register"),
@@ -174,12 +174,12 @@ def define(home: Connection, dsn: str, origins: OriginSessions, asked: PendingDe
         },
     ).fetchone()
     if registered is None:
-        raise DefinitionError(f"role {asked.role} is gone")
+        raise DefinitionError(f"role {asked.role} does not exist any more")
     home.execute("DROP VIEW pg_temp.__pgt_probe")
 
 
 def require_columns(home: Connection) -> None:
-    """A mirror has the columns that are named, and one of ours: rows as a whole are not those of the table."""
+    """Refuses whole rows: a mirror has only the named columns, and a hidden one."""
     row = home.execute(statement("probe_whole_rows")).fetchone()
     if row is not None and row[0]:
         raise DefinitionError(
@@ -193,7 +193,7 @@ def _type(
     keywords: frozenset[str],
     place: Callable[[tuple[str, ...]], tuple[str, str]],
 ) -> None:
-    """Makes the probe. PostgreSQL says, one after the other, where a name of another database stands."""
+    """Creates the probe. PostgreSQL reports the position of each name of another database, one after the other."""
     text = asked.query
     while (position := make_probe(home, text, asked.search_path)) is not None:
         reference = reference_at(text, position, keywords)
@@ -210,9 +210,9 @@ def _finder(dsn: str, origins: OriginSessions, role: str) -> Callable[[tuple[str
 
 
 def find_table(conn: Connection, place: OriginDatabase, schema: str, name: str, role: str) -> OriginTable:
-    """A table at its origin. Raises when it is none whose changes can be captured, or when the role may not read it.
+    """Finds a table at its origin. Raises an error if its changes cannot be captured, or if the role may not read it.
 
-    To whoever may not read it, it says no more than that.
+    In the latter case the message reveals nothing else.
     """
     full_name = f"{place.database}.{schema}.{name}"
     with translated():
@@ -221,7 +221,7 @@ def find_table(conn: Connection, place: OriginDatabase, schema: str, name: str, 
     relid, _, denied, columns, key, indexes, obstacle = row
     if denied is not None:
         raise DefinitionError(
-            f"{full_name}: {denied}", hint="rights are checked where the table is, for the role of your name"
+            f"{full_name}: {denied}", hint="privileges are checked at the origin, for the role with your name"
         )
     if relid is None:
         raise DefinitionError(f"{full_name} does not exist", hint="write database.schema.table")
@@ -257,9 +257,9 @@ def _column(column: Mapping[str, Any], name: str) -> str:
 
 
 def ensure_mirror(home: Connection, table: OriginTable, names: set[str], local: int | None = None) -> int:
-    """A mirror with these columns, and those of the table's key; one that is there already is taken.
+    """Returns a mirror with these columns and those of the table's key; creates it if none exists.
 
-    `local`: the relation here that it stands for, whose names and types its columns have.
+    `local`: the local relation that it replaces, which determines the names and types of its columns.
     """
     keys = set(table.key)
     wanted = [c for c in table.columns if c["name"] in names or c["attnum"] in keys] or list(table.columns[:1])

@@ -1,6 +1,6 @@
-"""Foreign and declared tables whose origin is a database of the fleet: what reads them is moved to mirrors of it.
+"""Foreign and declared tables whose origin is a database of the fleet: their readers use mirrors instead.
 
-And back, when the origin is not managed any more, or is another one. Until then they are read as they are, in FULL.
+They are moved back if the origin is not managed any more, or is another one. Until then they are refreshed in FULL.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Candidate:
         return f"{self.schema}.{self.name}"
 
     def is_served_by(self, table: OriginTable | None) -> bool:
-        """Whether its mirror is one of this table, and its columns are those that it has here."""
+        """Whether its mirror belongs to this table and has the local columns."""
         if table is None or (table.place.key, table.relid) != (self.served_key, self.served_relid):
             return False
         here = {c["name"]: c for c in self.columns}
@@ -81,7 +81,7 @@ class _Candidate:
 
 
 def serve_shared(home: Connection, dsn: str, origins: OriginSessions) -> int:
-    """Moves what can be moved; returns how many stream tables were. An origin that does not answer changes nothing."""
+    """Moves stream tables to mirrors and back; returns how many. An origin that does not answer changes nothing."""
     with translated():
         rows = home.execute(statement("shared_candidates")).fetchall()
     moved = 0
@@ -95,7 +95,8 @@ def serve_shared(home: Connection, dsn: str, origins: OriginSessions) -> int:
                 raise
         except PgtrickleError as error:
             log.warning(
-                "A stream table stays as it is", extra=event(DEFINITION_KEPT, pgt_id=pgt_id, detail=error.one_line())
+                "A stream table was not moved to a mirror",
+                extra=event(DEFINITION_KEPT, pgt_id=pgt_id, detail=error.one_line()),
             )
     return moved
 
@@ -132,23 +133,18 @@ def _serve(home: Connection, dsn: str, origins: OriginSessions, pgt_id: int, can
 
 
 def _follow_here(home: Connection, pgt_id: int, candidates: Sequence[_Candidate]) -> None:
-    """Tables that mirrors stand for are in the query as it was typed alone: by the names that they have now."""
-    row = home.execute(
-        "SELECT defining_query, original_query FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s FOR UPDATE", (pgt_id,)
-    ).fetchone()
+    """Updates the names of tables that mirrors replace: only the query as typed contains them."""
+    row = home.execute(statement("texts_held"), {"id": pgt_id}).fetchone()
     if row is None or all(c.name is None or c.name in row[1] for c in candidates):
         return
-    home.execute(
-        "UPDATE pgtrickle.pgt_stream_tables SET original_query = %s WHERE pgt_id = %s",
-        (typed_text(home, pgt_id, row[0]), pgt_id),
-    )
+    home.execute(statement("typed_text_stored"), {"id": pgt_id, "typed": typed_text(home, pgt_id, row[0])})
 
 
 def _origin(dsn: str, origins: OriginSessions, candidate: _Candidate) -> OriginTable:
     if candidate.schema is None:
-        raise DefinitionError("the table is gone")
+        raise DefinitionError("the table does not exist any more")
     if candidate.origin is None:
-        raise DefinitionError("it does not say which table of which database it is")
+        raise DefinitionError("its options do not name the database and the table of its origin")
     database, schema, name = candidate.origin
     role = candidate.creator
     if candidate.declared_by is not None:
@@ -160,20 +156,20 @@ def _origin(dsn: str, origins: OriginSessions, candidate: _Candidate) -> OriginT
         host, port = candidate.host, candidate.port or "5432"
         server = _server(dsn, origins, host, port)
         if server is None:
-            raise DefinitionError(f"its server {host or 'localhost'}:{port} is not one of this fleet")
+            raise DefinitionError(f"its server {host or 'localhost'}:{port} does not belong to this fleet")
         database = f"{database}@{server}"
     with origins.visit(dsn, database) as (conn, place):
         if role != candidate.creator and not (candidate.is_vouched or is_user(conn, role, candidate.password)):
-            raise DefinitionError(f"the user mapping of {candidate.creator} does not prove to be {role}")
+            raise DefinitionError(f"the user mapping of {candidate.creator} has no valid password for role {role}")
         table = find_table(conn, place, schema, name, role)
         if candidate.declared_by not in (None, role):
-            # Otherwise whoever declares would choose what others, who may read more, put into their stream tables.
+            # Otherwise the declaring role could choose the source of stream tables of roles with more privileges.
             table = table.readable_by(find_table(conn, place, schema, name, str(candidate.declared_by)))
     return table
 
 
 def _declared(dsn: str, origins: OriginSessions, database: str) -> str:
-    """database@host:port as a subscription has it, with the host as this fleet names it. Others stay as they are."""
+    """database@host:port of a subscription, with the host as the fleet names it; otherwise unchanged."""
     name, _, server = database.rpartition("@")
     host, _, port = server.rpartition(":")
     found = _server(dsn, origins, host, port) if name and host else None
@@ -181,7 +177,7 @@ def _declared(dsn: str, origins: OriginSessions, database: str) -> str:
 
 
 def _server(dsn: str, origins: OriginSessions, host: str | None, port: str) -> str | None:
-    """The server of the fleet that is meant. `localhost` is, to a server, where it is itself."""
+    """The server of the fleet. For a server, `localhost` is the server itself."""
     own = server_label(dsn)
     if host is None or host.startswith("/") or host in ("localhost", "127.0.0.1", "::1"):
         return own if own.rpartition(":")[2] == port else None
@@ -203,17 +199,13 @@ def _addresses(host: str) -> set[str]:
 
 
 def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], found: dict[int, OriginTable]) -> int:
-    """The same query with these relations replaced by their mirrors, or, where they have such, the other way round.
+    """Replaces these relations in the query by their mirrors, or their mirrors by these relations.
 
-    Not while something that it reads was renamed: its text means something else until that is followed.
+    Not while a rename is pending: until then the text has another meaning.
     """
     if home.execute("SELECT pgtrickle._reads_otherwise(%s)", (pgt_id,)).fetchone() == (True,):
         return 0
-    row = home.execute(
-        "SELECT defining_query, original_query, coalesce(pgtrickle._author(created_by, created_key), '') "
-        "FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s FOR UPDATE",
-        (pgt_id,),
-    ).fetchone()
+    row = home.execute(statement("texts_held"), {"id": pgt_id}).fetchone()
     if row is None:
         return 0
     text, original, creator = row
@@ -222,7 +214,7 @@ def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], foun
     keywords = catalog.keywords(home)
     for candidate in candidates:
         if candidate.schema is None or candidate.name is None:
-            raise DefinitionError("a table that it reads by its origin is gone", hint="define it anew")
+            raise DefinitionError("a mirrored table that it reads does not exist any more", hint="define it again")
         here, there = (candidate.schema, candidate.name), ("pgtrickle_changes", f"mirror_{candidate.mirror}")
         if candidate.mirror is None:
             mirrors.append(ensure_mirror(home, *_as_local(candidate, found[candidate.relid], used)))
@@ -230,7 +222,7 @@ def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], foun
         old, new = (here, there) if candidate.mirror is None else (there, here)
         places = references_to(text, old, keywords)
         if not places:
-            raise DefinitionError(f"{candidate.label} is read through a view, which hides it")
+            raise DefinitionError(f"{candidate.label} is read through a view")
         for place in places:
             text = place.replaced(text, *new)
     if make_probe(home, text) is not None:
@@ -256,7 +248,7 @@ def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], foun
 def _as_local(
     candidate: _Candidate, table: OriginTable, used: dict[int, frozenset[int]]
 ) -> tuple[OriginTable, set[str], int]:
-    """The table at its origin under the names and types that its columns have here."""
+    """The table at its origin, with the local names and types of its columns."""
     there = {c["name"]: c for c in table.columns}
     columns = []
     for column in candidate.columns:

@@ -1,13 +1,14 @@
-"""A query's text with the operators that PostgreSQL found for its author (ADR 23).
+"""A query's text with the operators that PostgreSQL resolved for its author (ADR 23).
 
-The kept text does not name the operators of JOIN USING, NULLIF and the like. Under our search_path they may be others:
-citext is then compared as text. So the text is parsed here as we would run it, its operators are compared with those of
-the author, and where they differ the places are written out until they do not.
+The stored text does not name the operators of JOIN USING, NULLIF and similar constructs. Under our search_path they may
+be others: citext is then compared as text. So the text is parsed with our path, its operators are compared with those
+of the author, and constructs that differ are rewritten with explicit operators.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,34 +24,37 @@ from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.text import implicit_operators as implicit
 from pgtrickle.pipeline.text.node_tree import implicitly_converted_type
+from pgtrickle.telemetry import STATEMENT_REFUSED, event
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
+log = logging.getLogger(__name__)
+
 _VIEW = "__pgt_meaning"
 _BUILT_IN = "OPERATOR(pg_catalog.=)"
 _MOST_TRIES = 4_000
-# Objects that PostgreSQL itself made have smaller numbers.
+# Built-in objects have smaller oids.
 FIRST_OF_USERS = 16384
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedQuery:
-    """A text that means under our search_path what the author's did. `only_whole`: why it cannot be followed from
-    changes as it is written now."""
+    """A text that has under our search_path the meaning of the author's text. `only_whole`: why it cannot be maintained
+    from changes in this form."""
 
     query: str
     only_whole: Reason | None = None
 
 
 def mark(table: StreamTable) -> str:
-    """Of a text and its operators: kept in the plan, so that both are compared once."""
+    """A hash of a text and its operators: stored in the plan, so that both are compared once."""
     parts = [table.query, *map(str, table.operators), str(table.session_settings.get("search_path"))]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def meant(conn: Connection, table: StreamTable) -> ResolvedQuery:
-    """Of tables from before operators were kept: the text as it is."""
+    """The resolved query; for tables of versions that did not store operators, the unchanged text."""
     if not table.session_settings or table.mirror is not None:
         return ResolvedQuery(table.query)
     known = (table.plan or {}).get("meant")
@@ -63,26 +67,26 @@ def meant(conn: Connection, table: StreamTable) -> ResolvedQuery:
 
 
 def as_meant(table: StreamTable, found: ResolvedQuery) -> StreamTable:
-    """The table with this text, which is not looked at again."""
+    """The table with this text, which is not resolved again."""
     written = replace(table, query=found.query)
     return replace(written, plan={**(table.plan or {}), "meant": kept(written, found)})
 
 
 def kept(table: StreamTable, found: ResolvedQuery) -> dict[str, Any]:
-    """For the plan."""
+    """The value to store in the plan."""
     query = found.query if found.query != table.query else None
     return {"mark": mark(table), "query": query, "only_whole": found.only_whole and found.only_whole.to_json()}
 
 
 def _kept_reason(kept: dict[str, Any] | str | None) -> Reason | None:
-    """From a plan. Plans from before reasons had codes have the text of the only one that there was."""
+    """The reason stored in a plan. Plans of versions without reason codes contain the text of the only possible one."""
     if isinstance(kept, str):
         return Reason.of(ReasonCode.ROW_OPERATOR)
     return None if kept is None else Reason.from_json(kept)
 
 
 def view_explicit(conn: Connection, relation: Relation, table: StreamTable) -> Relation:
-    """A view whose text is to be a part of the query's: its operators are those that its own author found."""
+    """A view that is expanded into the query: its operators are those of the view's author."""
     if relation.query is None:
         return relation
     row = conn.execute("SELECT pgtrickle._operators(%s::int8::oid)::int8[]", (relation.relid,)).fetchone()
@@ -98,11 +102,11 @@ def view_explicit(conn: Connection, relation: Relation, table: StreamTable) -> R
 def explicit(
     conn: Connection, query: str, operators: Sequence[int], path: str | None, table: StreamTable | None = None
 ) -> ResolvedQuery:
-    """`path`: the author's; None where it is not known. `table`: whose query it is, if it is one already. Raises when
-    the text cannot be written so that it has these operators."""
+    """`path`: the author's; None if unknown. `table`: the stream table of the query, if it exists. Raises an error if
+    the text cannot be rewritten with these operators."""
     wanted = Counter(operators)
     ours = _operators(conn, table, query, SAFE_PATH)
-    # Operators of pg_catalog that are others now go by types of columns that are others now.
+    # Different operators of pg_catalog follow from changed column types.
     are_built_in = ours is not None and all(o < FIRST_OF_USERS for o in (*ours, *wanted))
     if ours == wanted or are_built_in:
         return ResolvedQuery(query)
@@ -135,12 +139,12 @@ class _Writer:
     conn: Connection
     table: StreamTable | None
     path: str
-    equal: list[str]  # operators that places may have found
+    equal: list[str]  # operators that the constructs may have
     wanted: Counter[int]
     tries: int = 0
 
     def write(self, text: str) -> ResolvedQuery | None:
-        """First with all of USING as it is; one that is written out takes those around it along."""
+        """Tries first without rewriting USING; rewriting one USING requires rewriting the enclosing ones."""
         for kinds in (frozenset({"USING"}), frozenset[str]()):
             found = self._places(text, kinds)
             if found is None:
@@ -181,12 +185,12 @@ class _Writer:
         return None
 
     def _is_same(self, now: Counter[int] | None, before: Counter[int]) -> bool:
-        """What is written twice brings its operators twice."""
+        """A rewritten expression that occurs twice has its operators twice."""
         return now is not None and now >= before and now.keys() == before.keys()
 
 
 def _operators(conn: Connection, table: StreamTable | None, query: str, path: str) -> Counter[int] | None:
-    """Those of a text under a search_path; None where it does not stand."""
+    """The operators of a text under a search_path; None if it cannot be parsed."""
     tree = _tree(conn, table, query, path)
     return None if tree is None else Counter(tree[1])
 
@@ -194,7 +198,7 @@ def _operators(conn: Connection, table: StreamTable | None, query: str, path: st
 def _tree(
     conn: Connection, table: StreamTable | None, query: str, path: str = SAFE_PATH, relids: Collection[int] = ()
 ) -> tuple[str, list[int]] | None:
-    """A parse tree and its operators. The text is parsed, and not run."""
+    """A parse tree and its operators. The text is parsed, but not executed."""
     try:
         with translated(), looked_at(conn, table, query, _VIEW, path=path, relids=relids) as (looking, _):
             row = looking.execute(
@@ -208,14 +212,14 @@ def _tree(
 
 
 def makes_texts(conn: Connection, table: StreamTable, query: str) -> bool:
-    """Whether a query may show in which format values are written."""
+    """Whether the result of a query may depend on output formats."""
     with translated(), looked_at(conn, table, query, _VIEW) as (looking, _):
         row = looking.execute(f"SELECT pgtrickle._makes_texts('pg_temp.{_VIEW}'::pg_catalog.regclass)").fetchone()
     return row is not None and bool(row[0])
 
 
 def own_types(conn: Connection) -> dict[int, tuple[int, str]]:
-    """The types of the database whose equality is not in pg_catalog: base type and name by oid."""
+    """The types whose equality operator is not in pg_catalog: base type and name by oid."""
     return {oid: (base, name) for oid, base, name in conn.execute(statement("own_equality")).fetchall()}
 
 
@@ -226,7 +230,7 @@ def compared_otherwise(
     statements: Sequence[str],
     relids: Collection[int],
 ) -> Reason | None:
-    """Why statements of ours do not compare values of these types as the types do."""
+    """Why our statements would compare values of these types by another operator."""
     bases = {oid: base for oid, (base, _) in types.items()}
     for text in dict.fromkeys(statements):
         found = _tree(conn, table, f"SELECT 1 AS one FROM ({text}) AS statement", relids=relids)
@@ -236,9 +240,13 @@ def compared_otherwise(
 
 
 def refused(error: DefinitionError, *, has_own_types: bool) -> Reason:
-    """Why PostgreSQL refuses a statement of ours. `has_own_types`: see own_types()."""
+    """Why PostgreSQL refuses one of our statements. `has_own_types`: see own_types()."""
     if isinstance(error, NotDifferentiableError):
         return error.reason
     if has_own_types and error.sqlstate == NO_SUCH_FUNCTION:
         return Reason.of(ReasonCode.NO_OPERATOR)
-    return Reason.of(ReasonCode.POSTGRESQL_REFUSES, message=error.message)
+    # Not for users: it is about a text that they have not written.
+    log.warning("A statement for changes is refused", extra=event(STATEMENT_REFUSED, detail=error.message))
+    if error.sqlstate == NO_SUCH_FUNCTION:  # such as the equality of json, in GROUP BY
+        return Reason.of(ReasonCode.NO_OPERATOR)
+    return Reason.of(ReasonCode.POSTGRESQL_REFUSES, state=error.sqlstate or "unknown")

@@ -1,7 +1,7 @@
-"""How a query would be maintained: it is defined as if it were to stay, compiled, and forgotten again.
+"""Plans a query without creating a stream table: it is defined and compiled in a transaction that is rolled back.
 
-For the command in the session of whoever asks; for CALL explain_query and validate_query() in a session of ours, for
-the role that asks.
+For the command, in the session of the caller; for CALL explain_query and validate_query(), in a session of ours with
+the privileges of the calling role.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pgtrickle.telemetry import PLAN_REFUSED, event
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
+    from pgtrickle.define.compile import Compiled
     from pgtrickle.model.catalog import StreamTable
 
 log = logging.getLogger(__name__)
@@ -34,24 +35,36 @@ _PLANNED = "__pgt_planned"
 
 def plan_of_table(dsn: str, name: str) -> dict[str, Any]:
     with connect(dsn, role="plan", pooler=TRANSACTION) as conn, translated(), conn.transaction(force_rollback=True):
-        _require_keeper(conn, "SELECT * FROM pgtrickle.explain_st('...')")
-        wanted = name if "." in name else f"public.{name}"
-        for table in catalog.load_stream_tables(conn):
-            if table.full_name == wanted or table.name == name:
-                if table.lost_privilege is not None:
-                    raise lost_privilege(table)
-                if table.mirror is None:
-                    judge(conn, table)
-                    table = follow_renames(conn, table)
-                return _plan(conn, table)
+        return _plan(conn, _named(conn, name))
+
+
+def compiled_table(dsn: str, name: str) -> tuple[StreamTable, Compiled]:
+    """Compiles the table as a refresh would; nothing is stored."""
+    with connect(dsn, role="plan", pooler=TRANSACTION) as conn, translated(), conn.transaction(force_rollback=True):
+        table = _named(conn, name)
+        return table, _compiled(conn, table)
+
+
+def _named(conn: Connection, name: str) -> StreamTable:
+    """The table with the current names of its sources; raises an error if its query must not be evaluated."""
+    _require_keeper(conn, "SELECT * FROM pgtrickle.explain_st('...')")
+    wanted = name if "." in name else f"public.{name}"
+    for table in catalog.load_stream_tables(conn):
+        if table.full_name == wanted or table.name == name:
+            if table.lost_privilege is not None:
+                raise lost_privilege(table)
+            if table.mirror is None:
+                judge(conn, table)
+                return follow_renames(conn, table)
+            return table
     raise DefinitionError(f"there is no stream table {name}", hint="pgtrickle status lists them")
 
 
 def plan_of_query(dsn: str, query: str) -> dict[str, Any]:
-    """With the rights of the session; nothing is left behind."""
+    """With the privileges of the session; everything is rolled back."""
     with connect(dsn, role="plan", pooler=TRANSACTION) as conn, translated(), conn.transaction(force_rollback=True):
         _require_keeper(conn, "CALL pgtrickle.explain_query('...')")
-        # Names in it mean what they mean in a fresh session; afterwards nothing may be found by accident again.
+        # Names in it are resolved with the search_path of a new session; afterwards our path applies again.
         conn.execute('SET LOCAL search_path = "$user", public')
         conn.execute("SELECT pgtrickle.create_stream_table(%s, %s)", (f"public.{_PLANNED}", query))
         conn.execute(f"SET LOCAL search_path = {SAFE_PATH}")
@@ -62,7 +75,7 @@ def plan_of_query(dsn: str, query: str) -> dict[str, Any]:
 
 
 def tell_plans(home: Connection, dsn: str, origins: OriginSessions) -> None:
-    """Answers those who CALL explain_query, or ask by validate_query()."""
+    """Answers pending requests of explain_query and validate_query()."""
     with translated():
         home.execute(statement("plans_forgotten"))
         rows = home.execute(statement("plans_asked")).fetchall()
@@ -70,7 +83,7 @@ def tell_plans(home: Connection, dsn: str, origins: OriginSessions) -> None:
         answer: dict[str, Any] = {"id": plan_id, "plan": None, "mode": None, "reason": None, "message": None}
         try:
             with translated(), home.transaction(force_rollback=True):
-                # A schema in which whoever asks may create, and which is gone with the transaction.
+                # A schema in which the caller may create objects; it is rolled back with the transaction.
                 home.execute(f"CREATE SCHEMA {_PLANNED}")
                 home.execute(f"GRANT USAGE, CREATE ON SCHEMA {_PLANNED} TO {quote_ident(role)}")
                 define(home, dsn, origins, PendingDefinition(_PLANNED, _PLANNED, None, query, {}, path, role))
@@ -81,31 +94,31 @@ def tell_plans(home: Connection, dsn: str, origins: OriginSessions) -> None:
             if home.closed or home.broken:
                 raise
             answer["message"] = error.one_line()
-            log.info("A plan was not told", extra=event(PLAN_REFUSED, detail=answer["message"]))
+            log.info("A requested plan could not be made", extra=event(PLAN_REFUSED, detail=answer["message"]))
         with translated():
             home.execute(statement("plan_told"), answer)
 
 
 def _require_keeper(conn: Connection, hint: str) -> None:
-    """To compile takes what the control plane may read."""
+    """Compiling requires the privileges of the control plane."""
     if not catalog.is_keeper(conn):
-        raise ConfigError("only the role that installed pgtrickle may plan by the command", hint=f"in psql: {hint}")
+        raise ConfigError("only the role that installed pgtrickle may run pgtrickle plan", hint=f"in psql: {hint}")
 
 
 def _found(conn: Connection, schema: str) -> StreamTable:
     for table in catalog.load_stream_tables(conn):
         if (table.schema, table.name) == (schema, _PLANNED):
             return table
-    raise InvariantError("what was to be planned was not defined")
+    raise InvariantError("the query to plan was not defined")
+
+
+def _compiled(conn: Connection, table: StreamTable) -> Compiled:
+    rows = conn.execute(statement("cycle_relids"), {"id": table.pgt_id}).fetchall()
+    return compile_table(conn, table, frozenset(relid for (relid,) in rows))
 
 
 def _plan(conn: Connection, table: StreamTable) -> dict[str, Any]:
-    rows = conn.execute(
-        "SELECT st.pgt_relid::int8 FROM pgtrickle.pgt_stream_tables AS st "
-        "WHERE st.pgt_id = ANY (pgtrickle._cycle_of(%s))",
-        (table.pgt_id,),
-    ).fetchall()
-    compiled = compile_table(conn, table, frozenset(relid for (relid,) in rows))
+    compiled = _compiled(conn, table)
     found: dict[str, Any] = {"mode": "FULL", "query": table.query, **compiled.explanation}
     if compiled.template is not None:
         ((found["full_when"],),) = conn.execute("SELECT pgtrickle._full_when()").fetchall()

@@ -1,4 +1,4 @@
-"""Makes a stream table ready to be refreshed: compiled, its sources captured, its state table there."""
+"""Prepares a stream table for refreshes: compiles it, captures its sources and creates its state table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pgtrickle.apply.groups import create_state
 from pgtrickle.capture.fingerprint import fingerprints, fingerprints_for_others
@@ -19,9 +19,12 @@ from pgtrickle.define.compile import Compiled, compile_table
 from pgtrickle.define.operators import meant
 from pgtrickle.define.prove import prove_delta_statements
 from pgtrickle.define.renames import ANEW, follow_origin, follow_renames, has_renamed, is_renamed_there
+from pgtrickle.define.restored import adopt_if_restored
+from pgtrickle.define.template_key import TemplateKey, template_key
 from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
-from pgtrickle.model.reasons import Reason, named
+from pgtrickle.model.identifiers import qualified, quote_literal
+from pgtrickle.model.reasons import Reason, ReasonCode, named
 from pgtrickle.model.texts import same_text
 from pgtrickle.pipeline.templates.explain import plan_words
 from pgtrickle.pipeline.text.tokens import without_names
@@ -32,45 +35,93 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MirrorReader:
-    """The database of mirrors, as their origins are told of it."""
+    """The reading database of mirrors, as reported to their origins."""
 
     key: str
     server: str
     database: str
 
 
+class StoredTemplates(Protocol):
+    """Compiled templates that processes and databases share."""
+
+    def is_usable(self) -> bool: ...
+
+    def get_stored(self, key: TemplateKey) -> Compiled | None: ...
+
+    def put_stored(self, key: TemplateKey, compiled: Compiled) -> Compiled | None:
+        """As others will get it; None: it cannot be stored."""
+
+
 CAPTURE_TRIES = 3
-CAPTURE_SECONDS = 0.3  # for a lock on a source; who does not get it tries again, the other tables do not wait for it
+CAPTURE_SECONDS = 0.3  # for a lock on a source; without the lock it is retried, and other tables do not wait
 
 
 def prepare(
-    conn: Connection, table: StreamTable, *, reload: Reason | None = None, cycle: frozenset[int] = frozenset()
+    conn: Connection,
+    table: StreamTable,
+    *,
+    reload: Reason | None = None,
+    cycle: frozenset[int] = frozenset(),
+    store: StoredTemplates | None = None,
 ) -> tuple[StreamTable, Compiled]:
-    """Idempotent. `cycle`: the relations of its cycle, if it is in one. Returns the table, too: its query goes by the
-    names that its sources have now.
+    """Idempotent. `cycle`: the relations of its cycle, if it is in one. Also returns the table, whose query has the
+    current names of its sources.
 
     A changed shape (definition, types, state) marks the content for a new load and recreates the state; `reload` is
     another reason for that.
     """
+    table = adopt_if_restored(conn, table)
+    lacks_columns = _has_dropped_columns(conn, table)
+    if lacks_columns:
+        reload = reload or Reason.of(ReasonCode.SOURCE_CHANGED)
     followed = follow_renames(conn, table)
     try:
         with translated():
-            return followed, _ready(conn, followed, reload, cycle, is_renamed=followed is not table)
+            compiled = _ready(conn, followed, reload, cycle, store, is_renamed=followed is not table)
+            if lacks_columns:
+                conn.execute(statement("dropped_columns_removed"), {"id": table.pgt_id})
+            return followed, compiled
     except DefinitionError as error:
-        # In between: then the names that it was looked for by are nobody's, or another's.
+        # A rename in between: the names may refer to no relation, or to another one.
         if has_renamed(conn, followed):
-            raise TransientError("a source was renamed while the query was looked at") from error
+            raise TransientError("a source was renamed while the query was analysed") from error
         raise
 
 
+def _has_dropped_columns(conn: Connection, table: StreamTable) -> bool:
+    """Raises an error if a source or a captured column was dropped. True: other columns were dropped, and only
+    PostgreSQL can tell whether the query needs them."""
+    with translated():
+        rows = conn.execute(statement("sources_dropped"), {"id": table.pgt_id}).fetchall()
+    for name, exists, is_created_again, columns in rows:
+        if exists and table.effective_mode == "FULL":
+            continue
+        if exists:
+            raise SourceChangedError(f"column {', '.join(columns)} of {name} was dropped", hint=ANEW)
+        repair = f"SELECT pgtrickle.repair_stream_table({quote_literal(qualified(table.schema, table.name))})"
+        if is_created_again:
+            raise SourceChangedError(f"{name} was dropped and created again", hint=f"to read the new one: {repair}")
+        raise SourceChangedError(
+            f"{name} was dropped", hint=f"create it again, then {repair}; or give it another query"
+        )
+    return bool(rows)
+
+
 def _ready(
-    conn: Connection, table: StreamTable, reload: Reason | None, cycle: frozenset[int], *, is_renamed: bool
+    conn: Connection,
+    table: StreamTable,
+    reload: Reason | None,
+    cycle: frozenset[int],
+    store: StoredTemplates | None,
+    *,
+    is_renamed: bool,
 ) -> Compiled:
     judge(conn, table, reload)
-    # Views before they are compiled, names after: what changes in between does not have the fingerprint noted here.
+    # Fingerprints of views before compiling, names after: a change in between does not match the fingerprint.
     found: dict[int, str | None] = dict.fromkeys(s.relid for s in table.watched if not s.capturable)
     found |= fingerprints(conn, found)
-    compiled = compile_table(conn, table, cycle)
+    compiled = compile_table(conn, table, cycle) if cycle else _compiled(conn, table, store)
     for source in table.captured:
         columns = source.columns if compiled.template is not None else frozenset()
         found[source.relid] = _captured(conn, source.relid, columns)
@@ -79,12 +130,33 @@ def _ready(
     return compiled
 
 
-def prepare_mirror(
-    origin: Connection, home: Connection, table: StreamTable, reader: MirrorReader, *, reload: Reason | None = None
-) -> tuple[StreamTable, Compiled]:
-    """The same for a mirror: its source is captured at its origin, where it is known as a reader from then on.
+def _compiled(conn: Connection, table: StreamTable, store: StoredTemplates | None) -> Compiled:
+    """From the store, or compiled now and put there."""
+    key = template_key(conn, table) if store is not None and store.is_usable() else None
+    if store is None or key is None:
+        return compile_table(conn, table)
+    found = store.get_stored(key)
+    if found is not None:
+        return found
+    compiled = compile_table(conn, table, portable=True)
+    # What it was compiled from may have changed meanwhile: then it is not what the key stands for.
+    if compiled.knows_sources and template_key(conn, table) == key:
+        found = store.put_stored(key, compiled)
+    return found or compile_table(conn, table)
 
-    That first: nobody may take the buffer for needless, or trim it, while it is being loaded.
+
+def prepare_mirror(
+    origin: Connection,
+    home: Connection,
+    table: StreamTable,
+    reader: MirrorReader,
+    *,
+    reload: Reason | None = None,
+    store: StoredTemplates | None = None,
+) -> tuple[StreamTable, Compiled]:
+    """The same for a mirror: its source is captured at its origin, where it is registered as a reader.
+
+    It is registered first, so that the buffer is neither dropped nor trimmed while the mirror is loaded.
     """
     mirror = table.mirror
     if mirror is None:
@@ -93,15 +165,20 @@ def prepare_mirror(
         table = follow_origin(home, table, _same_types(origin, table, mirror))
     try:
         with translated():
-            return table, _mirror_ready(origin, home, table, reader, reload)
+            return table, _mirror_ready(origin, home, table, reader, reload, store)
     except DefinitionError as error:
         if is_renamed_there(origin, table):
-            raise TransientError("a table of the origin was renamed while it was looked at") from error
+            raise TransientError("a table of the origin was renamed while it was analysed") from error
         raise
 
 
 def _mirror_ready(
-    origin: Connection, home: Connection, table: StreamTable, reader: MirrorReader, reload: Reason | None
+    origin: Connection,
+    home: Connection,
+    table: StreamTable,
+    reader: MirrorReader,
+    reload: Reason | None,
+    store: StoredTemplates | None,
 ) -> Compiled:
     mirror = table.mirror
     assert mirror is not None
@@ -119,7 +196,7 @@ def _mirror_ready(
     )
     judge(origin, there, reload)
     found = _captured(origin, mirror.relid, frozenset(mirror.columns), fingerprints_for_others)
-    compiled = _by_key(home, compile_table(origin, there))
+    compiled = _by_key(home, _compiled(origin, there, store))
     compiled = _settled(origin, home, there, compiled, reload)
     with home.transaction():
         if _is_to_be_loaded(home, table, reload):
@@ -134,8 +211,8 @@ def _by_key(home: Connection, compiled: Compiled) -> Compiled:
 
 
 def _same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> Relation:
-    """The table at its origin. Raises when it is gone, or a column has come to be of another type: the mirror's may
-    take its values, but as others."""
+    """The table at its origin. Raises an error if it does not exist, or if the type of a column has changed: the type
+    of the mirror might accept its values, but with another meaning."""
     relations = catalog.relations(origin, [mirror.relid])
     if not relations:
         raise SourceChangedError(f"{mirror.name} does not exist any more", hint=ANEW)
@@ -158,16 +235,16 @@ def _settled(
     *,
     is_renamed: bool = False,
 ) -> Compiled:
-    """Proven where its sources are, recorded where the table is, if its shape is another one than before. The content
-    stays if only names are (`is_renamed`).
+    """If its shape has changed: statements are checked in the database of its sources, and the shape is recorded in the
+    database of the table. The content stays if only names have changed (`is_renamed`).
 
-    After a restart of ours nothing has to be proven again: changed sources show in their fingerprints, code that the
-    query can reach by what the catalog says of it.
+    After a restart of the control plane nothing has to be checked again: changed sources are detected by their
+    fingerprints, changed code by the catalog.
     """
     stored = (table.plan or {}).get("shape")
     if reload is not None or stored != _shape(table, compiled):
         compiled = prove_delta_statements(there, table, compiled)
-        # What only FULL can follow may show names: rows as values, tableoid.
+        # The result of a query in mode FULL may contain names: rows as values, tableoid.
         is_renamed = _same_meaning(there, table, compiled) is None and is_renamed
     if stored != _shape(table, compiled):
         _record(home, table, compiled, is_renamed=is_renamed)
@@ -180,33 +257,40 @@ def _settled(
 
 
 def is_judged(table: StreamTable) -> bool:
-    """Whether the code that its query can reach is as it was when it was found to be trusted."""
+    """Whether the code that its query can call is unchanged since it was found to be trusted."""
     return table.plan is not None and table.plan.get("code") == table.code
 
 
+def _has_same_views(conn: Connection, table: StreamTable) -> bool:
+    """Whether the views that it reads are unchanged since its content was computed: a replaced view may call other
+    code, which `is_judged` does not check."""
+    views = [s.relid for s in table.watched if not s.capturable]
+    return fingerprints(conn, views) == {relid: table.fingerprints.get(relid) for relid in views}
+
+
 def judge(conn: Connection, table: StreamTable, reload: Reason | None = None) -> None:
-    """Raises when the query reaches code that must not run with the privileges that it is evaluated with. Before
-    anything is compiled: PostgreSQL calls functions of constants when it plans."""
-    if reload is None and is_judged(table):
+    """Raises an error if the query can call code that must not run with the privileges of its evaluation. Called before
+    anything is compiled, because PostgreSQL calls functions of constants when it plans."""
+    if reload is None and is_judged(table) and _has_same_views(conn, table):
         return
-    # As it will be run: the kept text may not even be parsed where it does not name its operators.
+    # The resolved text: the stored one may fail to parse where it does not name its operators.
     with looked_at(conn, table, meant(conn, table).query, "__pgt_judged") as (looking, _):
         asked = {"probe": "pg_temp.__pgt_judged", "id": None if table.mirror is not None else table.pgt_id}
         looking.execute(statement("still_trusted"), asked)
 
 
 def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> Reason | None:
-    """Raises when the query's text reads other tables or columns than it did when the table was defined. Returns why it
-    cannot be maintained from changes, if so.
+    """Raises an error if the query now reads other tables or columns than when it was defined: the author's privileges
+    were checked for the former only. Returns why it cannot be maintained from changes, if so.
 
-    Whoever asked for those had the right to read them; nobody has asked for these. A view that was replaced may also do
-    what a definition must not, or what only FULL can follow.
+    A replaced view may also do what a definition must not do, or what requires FULL.
     """
     query = (compiled.meant or {}).get("query") or table.query
     now = _meaning(conn, table, query)
     if now.stranger is not None and not table.runs_as_author:
         raise DefinitionError(
-            now.stranger, hint="map both to one user, or have its origin managed: then rights count there"
+            now.stranger,
+            hint="map both roles to one user, or let pgtrickle manage the origin, where privileges are checked then",
         )
     if table.mirror is None:  # a mirror's types are those of another database: see _same_types
         _require_same_types(table, query, now.types)
@@ -218,9 +302,9 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> R
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """What the text of a query means now. `reads`: relation, its name, columns; without those that are copied for an
+    """The current meaning of a query's text. `reads`: relation, its name, columns; without those that are copied for an
     author. `types`: oid, modifier and name of each column's type. `obstacle`: why it cannot be maintained from changes.
-    `stranger`: a foreign table that others are mapped to differently."""
+    `stranger`: a foreign table whose user mapping differs between author and service."""
 
     reads: tuple[tuple[int, str, tuple[int, ...]], ...]
     types: tuple[tuple[int, int, str], ...]
@@ -241,9 +325,9 @@ def _meaning(conn: Connection, table: StreamTable, query: str) -> _Meaning:
 
 def _require_same_types(table: StreamTable, query: str, types: Sequence[tuple[int, int, str]]) -> None:
     for column, (typid, typmod, type_) in zip(table.columns, types, strict=True):
-        # Oids alone differ in a restored dump, names alone where a type was renamed.
+        # In a restored dump only oids differ, after the rename of a type only names.
         is_other = (typid, typmod) != (column.typid, column.typmod) and type_ != column.type
-        # NULLIF has the modifier of its argument; the CASE that is written for it has none, and the same values.
+        # NULLIF has the modifier of its argument; the CASE that replaces it has none, and the same values.
         if is_other and not (query != table.query and (typid, typmod) == (column.typid, -1)):
             raise SourceChangedError(
                 f"column {column.name} of the query is of type {type_} now, and was {column.type}", hint=ANEW
@@ -268,7 +352,7 @@ def _captured(
     columns: frozenset[int],
     look: Callable[[Connection, Iterable[int]], dict[int, str]] = fingerprints,
 ) -> str | None:
-    """The fingerprint of a state that was found in order *after* it was read, so never of one that lacks a trigger."""
+    """The fingerprint, read *before* capture was found to be complete, so never that of a state without a trigger."""
     found: str | None = None
     for _ in range(CAPTURE_TRIES):
         found = look(conn, [relid]).get(relid)
@@ -278,25 +362,18 @@ def _captured(
 
 
 def _expect(conn: Connection, table: StreamTable, found: dict[int, str | None], reload: Reason | None) -> None:
-    """A table that is about to be loaded takes over the sources' present state; its load finds it or prepares again."""
+    """Stores the current fingerprints for a table that will be loaded; its load compares them or prepares again."""
     with conn.transaction():
         if not _is_to_be_loaded(conn, table, reload):
             return
-        conn.execute(
-            "UPDATE pgtrickle.pgt_dependencies AS d SET fingerprint = f.fingerprint "
-            "FROM unnest(%s::oid[], %s::text[]) AS f (relid, fingerprint) WHERE d.pgt_id = %s "
-            "AND d.source_relid = f.relid AND d.fingerprint IS DISTINCT FROM f.fingerprint",
-            (list(found), list(found.values()), table.pgt_id),
-        )
+        expected = {"id": table.pgt_id, "relids": list(found), "fingerprints": list(found.values())}
+        conn.execute(statement("fingerprints_expected"), expected)
 
 
 def _is_to_be_loaded(conn: Connection, table: StreamTable, reload: Reason | None) -> bool:
-    """Holds the catalog's row until the end of the transaction; `reload` is a reason to mark it."""
-    row = conn.execute(
-        "SELECT needs_reinit OR NOT is_populated FROM pgtrickle.pgt_stream_tables "
-        "WHERE pgt_id = %s AND definition_version = %s FOR UPDATE",
-        (table.pgt_id, table.definition_version),
-    ).fetchone()
+    """Locks the catalog row until the end of the transaction; `reload`: why it has to be loaded."""
+    expected = {"id": table.pgt_id, "version": table.definition_version}
+    row = conn.execute(statement("load_needed"), expected).fetchone()
     if row is None or not (row[0] or reload is not None):
         return False
     if reload is not None:
@@ -337,12 +414,12 @@ def _mode(table: StreamTable, compiled: Compiled) -> str:
 
 
 def _shape(table: StreamTable, compiled: Compiled) -> str:
-    """What the stored content and state depend on besides the data."""
+    """Everything that the stored content and state depend on, apart from the data."""
     return _hashed([table.definition_version, table.relid, compiled.load_sql, *_layout(compiled)])
 
 
 def _content(table: StreamTable, compiled: Compiled) -> str:
-    """The same whatever the sources and their columns are called. To be compared where nothing else has changed."""
+    """The same without the names of sources and columns. Compared if nothing else has changed."""
     return _hashed([table.relid, without_names(compiled.load_sql), *_layout(compiled)])
 
 
@@ -351,12 +428,8 @@ def _layout(compiled: Compiled) -> list[object]:
     if compiled.groups is not None:
         state = [t.name for t in compiled.groups.key_types]
         state += [(c.name, c.type, c.fold) for c in compiled.groups.state]
-    # A mirror of before, whose rows have Spark's identity, is loaded anew.
-    return [
-        state,
-        compiled.reason and compiled.reason.to_json(),
-        *(["identity by the database"] if compiled.target.is_mirror else []),
-    ]
+    # Another way to compute identities requires a load.
+    return [state, compiled.reason and compiled.reason.to_json(), compiled.target.identity_name]
 
 
 def _hashed(parts: list[object]) -> str:

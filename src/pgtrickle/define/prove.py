@@ -1,4 +1,4 @@
-"""Has PostgreSQL plan the delta statements of a compiled table, so that one that it refuses is found at definition."""
+"""Has PostgreSQL plan the delta statements of a compiled table, so that a refused one is detected at definition."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def prove_delta_statements(conn: Connection, table: StreamTable, compiled: Compiled) -> Compiled:
-    """The same table after PostgreSQL has planned the statements that read buffers, which capture has made by now.
+    """The same table after PostgreSQL has planned the statements that read buffers, which exist by now.
 
-    One that it refuses means that the query was cut in the wrong place: FULL, or the error, as for any other obstacle.
+    A refused statement means that the query was parsed wrongly: FULL, or the error, as for any other obstacle.
     """
     template = compiled.template
     if template is None:
@@ -51,7 +51,7 @@ def prove_delta_statements(conn: Connection, table: StreamTable, compiled: Compi
 
 
 def _statements(template: Template, *, are_copied: bool) -> list[str]:
-    """One of each kind that reads changes or state. Many changes are read another way than few."""
+    """One statement of each kind that reads changes or state. Those for many and for few changes differ."""
     sampled = without_storage(template)
     statements = [
         *sample_statements(ReadStage(sampled), are_copied=are_copied),

@@ -1,7 +1,7 @@
-"""A source, or a column of one, that was renamed: the query goes by the relation, as that of a view does (ADR 21).
+"""Follows renames of sources and columns: the query refers to the relation, as that of a view does (ADR 21).
 
-The kept text has the old names. It is given to PostgreSQL over empty tables that have them; these are renamed in its
-place, and PostgreSQL writes the text down again.
+The stored text has the old names. PostgreSQL parses it over empty tables with these names; the tables are renamed, and
+PostgreSQL prints the text again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Nobody has it in the search_path, so names in it are written with it; the tables are gone with their transaction.
+# Not in any search_path, so names in it are printed with the schema; its tables are rolled back.
 _SHELLS = "pgtrickle_changes"
-ANEW = "define it anew with pgtrickle.alter_stream_table(name, query => ...)"
+ANEW = "define it again with pgtrickle.alter_stream_table(name, query => ...)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +62,16 @@ class _Renamed:
 
 
 def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
-    """The table with its query by the names that its sources have now, which is recorded. Raises when that cannot be
-    written."""
+    """Rewrites the query with the current names of its sources and records it; returns the table. Raises an error if
+    the query cannot be rewritten."""
     if not table.is_in_place:
         return table
     with translated(), conn.transaction():
-        conn.execute(statement("oids_settled"), {"id": table.pgt_id})
         rows = conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchall()
         names = conn.execute(statement("names_changed"), {"id": table.pgt_id}).fetchall()
         for *_, before, now, in_text in names:
             if in_text:
-                raise SourceChangedError(f"{before} is {now} now, and the query names it", hint=ANEW)
+                raise SourceChangedError(f"{before}, which the query names, is {now} now", hint=ANEW)
         if not (rows or names) or not _is_locked(conn, table):
             return table
         renamed = [replace(_Renamed(*row), columns=tuple(_Column(*c) for c in row[-1])) for row in rows]
@@ -82,16 +81,12 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
             typed = typed_text(conn, table.pgt_id, query) if query != table.query else None
         except DefinitionError as error:
             if conn.execute(statement("renamed"), {"id": table.pgt_id}).fetchall() != rows:
-                raise TransientError("a source was renamed once more while that was followed") from error
+                raise TransientError("a source was renamed again while the query was rewritten") from error
             raise SourceChangedError(
-                f"{what}, and the query cannot be written with that: {error.message}", hint=ANEW
+                f"{what}, and the query cannot be rewritten: {error.message}", hint=ANEW
             ) from error
-        # Those of views, whose texts are current.
-        conn.execute(
-            "UPDATE pgtrickle.pgt_names SET name = pgtrickle._name_of(classid, objid, objsubid) WHERE pgt_id = %s "
-            "AND pgtrickle._is_called_otherwise(classid, objid, objsubid, name)",
-            (table.pgt_id,),
-        )
+        # Names in views, whose texts are current.
+        conn.execute(statement("names_followed"), {"id": table.pgt_id})
         conn.execute(
             statement("renames_followed"),
             {
@@ -110,7 +105,7 @@ def follow_renames(conn: Connection, table: StreamTable) -> StreamTable:
 
 
 def has_renamed(conn: Connection, table: StreamTable) -> bool:
-    """Whether something that it reads or names has been renamed and is yet to be followed."""
+    """Whether a rename of an object that it reads or names has not been followed yet."""
     if not table.is_in_place:
         return False
     with translated():
@@ -119,14 +114,14 @@ def has_renamed(conn: Connection, table: StreamTable) -> bool:
 
 
 def _is_locked(conn: Connection, table: StreamTable) -> bool:
-    """False: it was altered meanwhile, which whoever prepares it will notice."""
+    """False: it was altered meanwhile; the next preparation detects this."""
     version = "SELECT FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s AND definition_version = %s FOR UPDATE"
     return conn.execute(version, (table.pgt_id, table.definition_version)).fetchone() is not None
 
 
 def follow_origin(home: Connection, table: StreamTable, relation: Relation) -> StreamTable:
-    """A mirror, by the names that its table (`relation`) has at the origin now, which is recorded. Not one that stands
-    for a foreign or declared table: those are found by name."""
+    """Records the current names of a mirror's table (`relation`) at the origin. Not for mirrors of foreign or declared
+    tables, which refer to the origin by name."""
     mirror = table.mirror
     assert mirror is not None
     names = {c.attnum: c.name for c in relation.columns}
@@ -141,19 +136,17 @@ def follow_origin(home: Connection, table: StreamTable, relation: Relation) -> S
         row = home.execute("SELECT pgtrickle._rename_mirror(%s, %s, %s, %s, %s::text[]::name[])", wanted).fetchone()
         if row is None or not row[0]:
             return table
-        # What reads it follows its columns by itself, and then has a new text as well.
+        # Its readers follow the columns themselves, and then have a new text as well.
         for pgt_id, query in home.execute(statement("readers_of"), {"relid": table.relid}).fetchall():
             typed = typed_text(home, pgt_id, query)
-            home.execute(
-                "UPDATE pgtrickle.pgt_stream_tables SET original_query = %s WHERE pgt_id = %s", (typed, pgt_id)
-            )
+            home.execute(statement("typed_text_stored"), {"id": pgt_id, "typed": typed})
     log.info("A renamed source is followed", extra=event(RENAME_FOLLOWED, table=table.full_name, detail=mirror.name))
     (followed,) = catalog.load_stream_tables(home, [table.pgt_id])
     return followed
 
 
 def is_renamed_there(origin: Connection, table: StreamTable) -> bool:
-    """Whether the table of a mirror, or a column, has another name at its origin now than the mirror asks for."""
+    """Whether the table of a mirror, or a column, was renamed at its origin."""
     mirror = table.mirror
     assert mirror is not None
     tokens = tokenize(table.query)  # SELECT m.a, m.b FROM ...: see _mirror_query
@@ -168,31 +161,31 @@ def is_renamed_there(origin: Connection, table: StreamTable) -> bool:
 
 def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]) -> str:
     keywords = catalog.keywords(conn)
-    # One that is only read through a view is not in the text: views are followed by PostgreSQL.
+    # A relation that is only read through a view is not in the text: PostgreSQL maintains views.
     named = [r for r in renamed if references_to(table.query, (r.schema, r.name), keywords)]
     if not named:
         return table.query
-    if table.runs_as_author:  # to have PostgreSQL write it would run code of the author, as us
-        raise DefinitionError(f"it is evaluated as {table.author}, so it is not analysed as the service")
-    # An operator that the text does not name is found along the author's path; all else in pg_catalog, as it was.
+    if table.runs_as_author:  # PostgreSQL would run code of the author with our role
+        raise DefinitionError(f"it runs as {table.author}, so the service role does not analyse it")
+    # Operators that the text does not name are resolved with the author's path, everything else in pg_catalog.
     path = ", ".join(["pg_catalog", *filter(None, [table.session_settings.get("search_path")]), "pg_temp"])
     with translated(), conn.transaction(force_rollback=True):
         text = _through_shells(conn, table.query, named, keywords, path)
     with translated(), conn.transaction(force_rollback=True):
         text, columns = _understood(conn, text, path)
     if [(c["name"], c["typid"], c["typmod"]) for c in columns] != [(c.name, c.typid, c.typmod) for c in table.columns]:
-        raise DefinitionError("its columns would be others")
+        raise DefinitionError("its columns would change")
     return text
 
 
 def _through_shells(conn: Connection, text: str, named: Sequence[_Renamed], keywords: frozenset[str], path: str) -> str:
-    """In a transaction that is taken back."""
-    # One at a time: two that give the same names would wait for one another.
+    """In a transaction that is rolled back."""
+    # One at a time: two with the same names would wait for each other.
     conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('pgtrickle.shells', 0))")
     under_own_names = _are_free(conn, [r.name for r in named], [r.name_now for r in named])
     shells = [r.name if under_own_names else f"__pgt_shell_{i}" for i, r in enumerate(named)]
     for shell, its in zip(shells, named, strict=True):
-        # A relation without an alias keeps none if it can: then the text is what PostgreSQL would write for a view.
+        # A relation without an alias gets none if possible: then the text is what PostgreSQL prints for a view.
         for place in references_to(text, (its.schema, its.name), keywords):
             text = place.replaced(text, _SHELLS, shell, with_alias=not under_own_names)
     for shell, its in zip(shells, named, strict=True):
@@ -220,7 +213,7 @@ def _through_shells(conn: Connection, text: str, named: Sequence[_Renamed], keyw
 
 
 def _make_shell(conn: Connection, shell: str, its: _Renamed) -> None:
-    """Not LIKE the relation, which takes the right to read all of it."""
+    """Without LIKE, which requires the privilege to read the whole relation."""
     where = f"{_SHELLS}.{quote_ident(shell)}"
     columns = ", ".join(f"{quote_ident(c.now)} {c.type}" for c in its.columns)
     conn.execute(f"CREATE TABLE {where} ({columns})")
@@ -230,7 +223,7 @@ def _make_shell(conn: Connection, shell: str, its: _Renamed) -> None:
 
 
 def _columns(its: _Renamed) -> list[tuple[str, str]]:
-    """Names before and now. One that the query does not name must not stand in the way of one that it does."""
+    """Old and new names. An unused column must not have the name of a used one."""
     taken = {c.before for c in its.columns}
     return [(c.before or (f"__pgt_other_{i}" if c.now in taken else c.now), c.now) for i, c in enumerate(its.columns)]
 
@@ -240,16 +233,12 @@ def _are_free(conn: Connection, before: list[str], now: list[str]) -> bool:
         return False
     if any(name.startswith("__pgt_shell_") for name in before + now):
         return False
-    row = conn.execute(
-        "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
-        "WHERE n.nspname = %s AND c.relname = ANY (%s::text[]))",
-        (_SHELLS, before + now),
-    ).fetchone()
+    row = conn.execute(statement("names_taken"), {"schema": _SHELLS, "names": before + now}).fetchone()
     return row is not None and not row[0]
 
 
 def _rename_columns(conn: Connection, relation: str, names: Sequence[tuple[str, str]]) -> None:
-    """By names in between, as two may change places."""
+    """Through temporary names, because two columns may swap names."""
     renamed = [(old, new) for old, new in names if old != new]
     for i, (old, _) in enumerate(renamed):
         conn.execute(f"ALTER TABLE {relation} RENAME COLUMN {quote_ident(old)} TO __pgt_between_{i}")
@@ -258,7 +247,7 @@ def _rename_columns(conn: Connection, relation: str, names: Sequence[tuple[str, 
 
 
 def _understood(conn: Connection, text: str, path: str) -> tuple[str, list[dict[str, Any]]]:
-    """As PostgreSQL writes it, and its columns."""
+    """The text as PostgreSQL prints it, and its columns."""
     if make_probe(conn, text, path) is not None:
         raise DefinitionError("it names another database")
     return _text_of_probe(conn)
@@ -274,7 +263,7 @@ def _text_of_probe(conn: Connection) -> tuple[str, list[dict[str, Any]]]:
 
 
 def typed_text(conn: Connection, pgt_id: int, query: str) -> str:
-    """The query as a user would type it: tables of other databases by their own names, not by those of mirrors."""
+    """The query as a user would type it: with the names of tables of other databases, not of mirrors."""
     keywords = catalog.keywords(conn)
     for mirror, parts in conn.execute(statement("mirror_names"), {"id": pgt_id}).fetchall():
         for place in references_to(query, (_SHELLS, mirror), keywords):

@@ -1,32 +1,47 @@
-"""Where a result is stored: the stream table, and a table beside it with the state of groups or top-k rows."""
+"""Where a result is stored: the stream table, and a state table for groups or top-k rows."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from pgtrickle.apply.groups import Groups, KeyType, StateColumn
 from pgtrickle.apply.target import Target
-from pgtrickle.model.catalog import REGION, REGION_COLUMN, StreamTable
+from pgtrickle.model.catalog import REGION, REGION_COLUMN, ObjectId, StreamTable
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.pipeline.codec import SqlType
+from pgtrickle.pipeline.codec import HASHED, SqlType
 from pgtrickle.pipeline.plan.measures import Measure
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate
 from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template
 from pgtrickle.pipeline.templates.topk import TopKTemplate
 
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
 
-def target_of(table: StreamTable, template: Template | None = None) -> Target:
-    """The stream table. A template may add a hidden column, or indexes over columns that it looks rows up by."""
+RECORD_HASH_SINCE = 140000  # the version of PostgreSQL that has hash_record_extended
+
+
+def target_of(
+    conn: Connection, table: StreamTable, template: Template | None = None, *, portable: bool = False
+) -> Target:
+    """The stream table. A template may add a hidden column, or indexes on columns by which it finds rows."""
     columns = table.columns
     if isinstance(template, RegionTemplate) and template.has_column:
         columns = (*columns, REGION_COLUMN)
     lookups = template.lookups if isinstance(template, RecursionTemplate) else ()
-    return Target(table.pgt_id, table.schema, table.name, columns, lookups, table.mirror is not None)
+    return Target(
+        ObjectId(table.pgt_id) if portable else table.pgt_id,
+        table.schema,
+        table.name,
+        columns,
+        lookups,
+        table.mirror is not None,
+        has_record_hash=conn.info.server_version >= RECORD_HASH_SINCE and all(c.base in HASHED for c in columns),
+    )
 
 
 def groups_of(template: Template, target: Target) -> Groups | None:
-    """The state beside the stream table; None for templates without state."""
+    """The state table; None for templates without state."""
     if not isinstance(template, FoldTemplate | TopKTemplate):
         return None
     key_types = tuple(KeyType(t.declared, t.base) for t in _key_types(template))
@@ -35,7 +50,7 @@ def groups_of(template: Template, target: Target) -> Groups | None:
 
 
 def without_storage(template: Template) -> Template:
-    """The same over an empty relation: the table gets its new columns only when its load is ready."""
+    """The same over an empty relation, because the table gets its new columns only with its load."""
     match template:
         case TopKTemplate():
             return replace(template, state=f"(SELECT {null_state(template)} WHERE false)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pgtrickle.db import Connection
+from pgtrickle.db import Connection, statement
 from pgtrickle.definitions import present
 from pgtrickle.definitions.changes import ADOPT, ALTER, CREATE, DROP, REFRESH_GROUP, Change, OptionChange
 from pgtrickle.definitions.present import StoredGroup, placed
@@ -75,13 +75,7 @@ class GroupWork:
                     self.conn.execute("SELECT pgtrickle._note_group_applied(%s, %s)", [group.name, owner])
 
     def _members(self, group: GroupDefinition) -> tuple[str, ...]:
-        rows = self.conn.execute(
-            """SELECT pg_catalog.format('%%I.%%I', st.pgt_schema, st.pgt_name)
-               FROM pg_catalog.unnest(%s::text[]) AS m(name)
-               JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = pgtrickle._find(m.name)
-               ORDER BY 1""",
-            [list(group.members)],
-        ).fetchall()
+        rows = self.conn.execute(statement("definitions_members"), {"names": list(group.members)}).fetchall()
         return tuple(name for (name,) in rows)
 
     def _drop(self, name: str) -> None:

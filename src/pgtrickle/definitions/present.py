@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pgtrickle.db import Connection, statement, translated
+from pgtrickle.db import Connection, require_version, statement, translated
 from pgtrickle.definitions.order import Name
 from pgtrickle.definitions.wanted import FilePosition, Option
 from pgtrickle.errors import ConfigError, PgtrickleError
@@ -77,11 +77,11 @@ def reads(conn: Connection) -> dict[Name, set[Name]]:
 def require_ready(conn: Connection) -> bool:
     """False if pgtrickle is not installed; raises an error if it cannot be used."""
     row = conn.execute(statement("definitions_ready")).fetchone()
-    installed, current, usable = row or (False, False, False)
+    installed, usable = row or (False, False)
     if installed and not usable:
         raise ConfigError("permission denied for schema pgtrickle", hint="GRANT USAGE ON SCHEMA pgtrickle TO this role")
-    if installed and not current:
-        raise ConfigError("the installed pgtrickle is older than this program", hint="run pgtrickle install again")
+    if installed:
+        require_version(conn)
     return bool(installed)
 
 

@@ -25,6 +25,7 @@ OPTIONS: Mapping[str, type[Any]] = MappingProxyType(
         "partition_by": str,
         "max_differential_joins": int,
         "max_delta_fraction": float,
+        "engine": str,
         "tier": str,
     }
 )

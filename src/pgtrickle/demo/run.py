@@ -11,6 +11,7 @@ import random
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -25,10 +26,12 @@ from pgtrickle.db.connect import connect, translated
 from pgtrickle.demo.view import Rates, TableState, headline, lines, live, read_states
 from pgtrickle.errors import ConfigError, TransientError
 from pgtrickle.maintain.report import verify_lines
+from pgtrickle.observe.loads import read_loads
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.server_process import GuardedProcess, private_directory
 from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
+from pgtrickle.web.listen import DEFAULT_PORT, parse_address
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,16 +42,16 @@ if TYPE_CHECKING:
 ROLE = DATABASE = "shop"
 LOOK_S = 0.5
 PLAIN_LOOK_S = 5.0
-LOAD_S = 120.0
+LOAD_S = 400.0
 PAUSE_S = 0.03
 
 _SUMMARY = """
-SELECT lower(action), count(*),
+SELECT lower(action), engine, count(*),
        percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM end_time - start_time)) * 1000
 FROM pgtrickle.pgt_refresh_history
 WHERE status = 'COMPLETED' AND action <> 'NO_DATA'
-GROUP BY action
-ORDER BY 2 DESC
+GROUP BY action, engine
+ORDER BY 3 DESC
 """
 
 
@@ -57,8 +60,8 @@ def example(name: str) -> str:
     return files("pgtrickle.demo").joinpath("examples", "shop", name).read_text(encoding="utf-8")
 
 
-def run_demo(settings: Settings, seconds: int | None) -> int:
-    """Returns the exit status: 0 when every stream table equals its query at the end."""
+def run_demo(settings: Settings, seconds: int | None, http: str | None = None) -> int:
+    """Returns the exit status: 0 when every stream table equals its query at the end. `http`: where the web UI is."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
@@ -67,7 +70,10 @@ def run_demo(settings: Settings, seconds: int | None) -> int:
         stack.enter_context(_signals(stop))
         server, spark_url = _start_servers(settings, console, stack, stop)
         dsn = _prepare(server, console)
-        runner = stack.enter_context(_runner(dsn, spark_url))
+        url, address = _web_address(http)
+        token = secrets.token_hex(8)
+        runner = stack.enter_context(_runner(dsn, spark_url, address, token))
+        console.print(f"Watch it in a browser:  {url}  (token for changes: {token})")
         console.print(f"Connect with:  {_short(server.program('psql'))} {dsn}")
         console.print("        e.g.   SELECT * FROM sales_by_region ORDER BY revenue DESC;")
         return _watch(dsn, runner, console, seconds, stop)
@@ -182,16 +188,47 @@ def _prepare(server: EmbeddedPostgres, console: Console) -> str:
     return dsn
 
 
+def _add_heavy(dsn: str, console: Console) -> None:
+    """After the first loads: building replicas takes seconds, and nothing else waits for it."""
+    with connect(dsn, role="demo", autocommit=True, as_service=False) as conn, translated():
+        conn.execute("SET search_path = public")
+        conn.execute(example("heavy.sql").encode())
+    console.print("A seventh one, bought_together, is computed on Spark from replicas, which are built now")
+
+
+def _web_address(http: str | None) -> tuple[str, str]:
+    """Its URL, and host:port: the given one; otherwise the usual port, or any that is free."""
+    host, port = parse_address(http or f"127.0.0.1:{DEFAULT_PORT}")
+    if http is None:
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, port))
+            except OSError:
+                with socket.socket() as free:
+                    free.bind((host, 0))
+                    port = free.getsockname()[1]
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"http://{where}/", where
+
+
 @contextmanager
-def _runner(dsn: str, spark_url: str) -> Iterator[GuardedProcess]:
+def _runner(dsn: str, spark_url: str, address: str, token: str) -> Iterator[GuardedProcess]:
     """`pgtrickle run`, as a user would start it. Secrets go through the environment."""
     directory = private_directory("pgtrickle-demo-", need_mib=50)
     log = directory / "run.log"
     environ = {k: v for k, v in os.environ.items() if not k.startswith("PGTRICKLE_")}
+    environ["PGTRICKLE_REPLICA_ROOT"] = str(directory / "replicas")
     process = GuardedProcess(
         [sys.executable, "-m", "pgtrickle.cli", "run"],
         log=log,
-        env={**environ, "PGTRICKLE_SERVER": dsn, "PGTRICKLE_SPARK_REMOTE": spark_url, "PYTHONUNBUFFERED": "1"},
+        env={
+            **environ,
+            "PGTRICKLE_SERVER": dsn,
+            "PGTRICKLE_SPARK_REMOTE": spark_url,
+            "PGTRICKLE_HTTP": address,
+            "PGTRICKLE_HTTP_TOKEN": token,
+            "PYTHONUNBUFFERED": "1",
+        },
         signals=(("SIGTERM", 15.0),),
         remove=(directory,),
     )
@@ -210,9 +247,13 @@ def _watch(dsn: str, runner: GuardedProcess, console: Console, seconds: int | No
         _until_loaded(conn, runner, console, stop)
         workload.start()
         try:
+            _add_heavy(dsn, console)
             _show(conn, workload, runner, console, seconds, stop)
         finally:
             workload.stop()
+        if not all(state.populated for state in read_states(conn)):
+            stop.clear()
+            _until_loaded(conn, runner, console, stop)
     if workload.tally.error:
         raise ConfigError(f"the demo's workload failed: {workload.tally.error}")
     status = _verify(dsn, console)
@@ -230,12 +271,16 @@ def _until_loaded(conn: Connection, runner: GuardedProcess, console: Console, st
                 progress.end("Stream tables are loaded", time.monotonic() - began)
                 return
             _check(runner)
-            broken = next((state for state in states if state.error), None)
+            broken = next((state for state in states if state.status in ("ERROR", "SUSPENDED")), None)
             if broken is not None:
                 raise ConfigError(f"stream table {broken.name} could not be loaded: {broken.error}")
             if time.monotonic() - began > LOAD_S:
-                raise TransientError(f"the stream tables were not loaded after {LOAD_S:.0f} s")
-            progress.tick("the first load", time.monotonic() - began)
+                raise TransientError(
+                    f"the stream tables were not loaded after {LOAD_S:.0f} s",
+                    hint=next((f"pgtrickle run reports: {line}" for line in reversed(_complaints(runner))), None),
+                )
+            loads = "; ".join(f"{load.name}: {load.text()}" for load in read_loads(conn))
+            progress.tick(f"the first load{f' ({loads})' if loads else ''}", time.monotonic() - began)
             if stop.wait(0.1):
                 raise KeyboardInterrupt
 
@@ -306,8 +351,8 @@ def _verify(dsn: str, console: Console) -> int:
     )
     results = verify_tables(dsn, None)
     with connect(dsn, role="view", autocommit=True) as conn, translated():
-        for action, count, median in conn.execute(_SUMMARY):
-            console.print(f"  {count} {action} refreshes, median {median:.0f} ms")
+        for action, engine, count, median in conn.execute(_SUMMARY):
+            console.print(f"  {count} {action} refreshes on {engine}, median {median:.0f} ms")
     for line in verify_lines(results):
         console.print(f"  {line}")
     return 0 if results and all(result.ok for result in results) else 1

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 # One row per stream table: its state, how often it was refreshed, and its latest refresh that did something.
 _STATE = """
 SELECT st.pgt_schema, st.pgt_name, st.status, st.is_populated, st.last_error_message,
-       extract(epoch FROM clock_timestamp() - st.data_timestamp)::float8 AS behind,
-       h.refreshes, h.changes, l.action,
+       i.behind_seconds::float8 AS lag,
+       h.refreshes, h.changes, l.action, l.engine,
        extract(epoch FROM l.end_time - l.start_time)::float8 * 1000 AS ms
 FROM pgtrickle.pgt_stream_tables AS st
+JOIN pgtrickle.stream_tables_info AS i ON i.pgt_id = st.pgt_id
 CROSS JOIN LATERAL (
     SELECT count(*) AS refreshes,
            coalesce(sum(coalesce(rows_inserted, 0) + coalesce(rows_deleted, 0)), 0)::bigint AS changes
@@ -29,7 +30,7 @@ CROSS JOIN LATERAL (
     WHERE pgt_id = st.pgt_id AND status = 'COMPLETED' AND action <> 'NO_DATA'
 ) AS h
 LEFT JOIN LATERAL (
-    SELECT action, start_time, end_time
+    SELECT action, engine, start_time, end_time
     FROM pgtrickle.pgt_refresh_history
     WHERE pgt_id = st.pgt_id AND status = 'COMPLETED' AND action <> 'NO_DATA'
     ORDER BY refresh_id DESC
@@ -48,20 +49,21 @@ class TableState:
     populated: bool
     error: str | None
     rows: int
-    behind_s: float | None
+    lag_s: float | None  # behind its sources, 0 if nothing is pending
     refreshes: int
     changes: int
     mode: str | None
+    engine: str | None
     ms: float | None
 
 
 def read_states(conn: Connection) -> list[TableState]:
     with translated():
         states = []
-        for schema, name, status, populated, error, behind, refreshes, changes, mode, ms in conn.execute(_STATE):
+        for schema, name, status, populated, error, lag, *latest in conn.execute(_STATE):
             counted = conn.execute(f"SELECT count(*) FROM {quote_ident(schema)}.{quote_ident(name)}").fetchone()
             rows = counted[0] if counted else 0
-            states.append(TableState(name, status, populated, error, rows, behind, refreshes, changes, mode, ms))
+            states.append(TableState(name, status, populated, error, rows, lag, *latest))
         return states
 
 
@@ -90,8 +92,8 @@ def headline(tally: Tally, elapsed_s: float) -> str:
 def lines(states: Sequence[TableState], rates: dict[str, float]) -> list[str]:
     """For pipes and logs."""
     return [
-        f"  {s.name:<18} {s.rows:>7} rows  {(s.mode or s.status):<13} {_ms(s.ms):>7} ms  "
-        f"{s.refreshes:>4} refreshes  {rates.get(s.name, 0):>6.1f} changes/s  {_behind(s.behind_s)}"
+        f"  {s.name:<18} {s.rows:>7} rows  {(s.mode or s.status):<13} {(s.engine or '-'):<8} {_ms(s.ms):>7} ms  "
+        f"{s.refreshes:>4} refreshes  {rates.get(s.name, 0):>6.1f} changes/s  {_lag(s)}"
         + (f"  {s.error}" if s.error else "")
         for s in states
     ]
@@ -105,18 +107,19 @@ def live(states: Sequence[TableState], rates: dict[str, float], head: str, foot:
 
     table = Table(title=head, title_justify="left", title_style="bold", expand=False)
     table.add_column("stream table")
-    for column in ("rows", "mode", "ms", "refreshes", "changes/s", "behind"):
-        table.add_column(column, justify="left" if column == "mode" else "right")
+    for column in ("rows", "mode", "engine", "ms", "refreshes", "changes/s", "lag"):
+        table.add_column(column, justify="left" if column in ("mode", "engine") else "right")
     for s in states:
         style = "red" if s.error else "green" if rates.get(s.name, 0) > 0 else ""
         table.add_row(
             s.name,
             str(s.rows),
             s.mode or s.status,
+            s.engine or "-",
             _ms(s.ms),
             str(s.refreshes),
             f"{rates.get(s.name, 0):.1f}",
-            _behind(s.behind_s),
+            _lag(s),
             style=style,
         )
     errors = [Text(f"{s.name}: {s.error}", style="red") for s in states if s.error]
@@ -127,5 +130,7 @@ def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
 
 
-def _behind(value: float | None) -> str:
-    return "not loaded" if value is None else f"{max(value, 0):.1f} s behind"
+def _lag(state: TableState) -> str:
+    if not state.populated:
+        return "not loaded"
+    return "-" if state.lag_s is None else f"lag {max(state.lag_s, 0):.1f} s"

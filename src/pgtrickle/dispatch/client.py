@@ -1,4 +1,4 @@
-"""A database as the dispatcher knows it: how many workers it may have, what waits for it, when it was last served."""
+"""A database in the dispatcher: its worker limits, its outgoing messages, and when it last got a worker."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pgtrickle.ipc.channel import Finished, ReplyChannel
 from pgtrickle.model.work import QueuedUnit
 from pgtrickle.settings import Settings
 
-FEWEST_IDLE = 16  # workers of all databases whose connections may stay open without work, whatever the server allows
-IDLE_SHARE = 3  # they may have one in so many of the connections that the server allows: of 100, as many as that
+FEWEST_IDLE = 16  # workers of all databases whose idle connections may always stay open
+IDLE_SHARE = 3  # idle connections may use one in so many of the server's connections: of 100, 33
 IDLE_SECONDS = 30.0
 
 
@@ -26,20 +26,20 @@ class Client:
     site: ManagedDatabase
     replies: ReplyChannel
     limits: WorkerLimit
-    used: float = 0.0  # when a worker was last given to it
-    outbox: deque[Finished] = field(default_factory=deque)  # what its scheduler has no room for yet
-    later: list[QueuedUnit] = field(default_factory=list)  # a worker still has tables of theirs, from a session before
+    used: float = 0.0  # when it last got a worker
+    outbox: deque[Finished] = field(default_factory=deque)  # messages that its scheduler cannot take yet
+    later: list[QueuedUnit] = field(default_factory=list)  # a worker of an earlier session still has their tables
 
 
 def limits_of(settings: Settings) -> WorkerLimit:
-    """Without parallel refreshes a database has one worker, whatever it was promised."""
+    """Without parallel refreshes a database has one worker, whatever its quota."""
     if settings.parallel_refresh_mode == "on":
         return WorkerLimit(settings.per_database_worker_quota, settings.max_concurrent_refreshes)
     return SERIAL
 
 
 def close_idle(clients: Iterable[Client]) -> None:
-    """Connections that nobody has needed for a while, and those above the bound."""
+    """Closes connections that were idle for a while, and those above the bound."""
     by_use = sorted(clients, key=lambda c: c.used, reverse=True)
     kept, now = 0, time.monotonic()
     allowed = max((c.site.server_connections for c in by_use), default=0)

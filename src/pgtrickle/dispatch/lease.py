@@ -1,4 +1,4 @@
-"""What a worker's thread does with a lease, and what is said of it afterwards."""
+"""Executes a lease in a worker's thread and reports its results."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from pgtrickle.db.connect import translated
-from pgtrickle.db.statements import statement
+from pgtrickle.dispatch.lease_progress import LeaseProgress
 from pgtrickle.dispatch.managed_database import ManagedDatabase
 from pgtrickle.errors import (
     EngineLostError,
@@ -25,14 +24,24 @@ from pgtrickle.telemetry import LEASE_BROKEN, LEASE_FAILED, event
 
 log = logging.getLogger(__name__)
 
+# The first matching class determines the branch; any other error stops the table.
+_BRANCHES: tuple[tuple[type[PgtrickleError], str], ...] = (
+    (FencedError, "fenced"),
+    (EngineLostError, "engine"),
+    (OriginAwayError, "away"),
+    (TransientError, "retry"),
+    (InvariantError, "retry"),
+)
+_BY_WEIGHT = ("stop", "retry", "away", "engine", "fenced")  # by precedence: the reason of a failed unit
+
 
 class LeaseObserver(Protocol):
-    """Learns what schedulers are not told: they only need to know whether to try again."""
+    """Receives details that schedulers do not need, which only have to know whether to retry."""
 
     def refreshed(self, outcomes: Sequence[Outcome]) -> None: ...
 
     def failed(self, error: Exception) -> None:
-        """A lease as a whole: its connection was lost, or a fault of ours."""
+        """A lease failed as a whole: its connection was lost, or because of a bug."""
 
 
 def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit], observer: LeaseObserver | None = None) -> Finished:
@@ -42,14 +51,13 @@ def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit], observer: LeaseObser
     except PgtrickleError as error:
         return _all_failed(jobs, RETRYABLE, error, observer)
     try:
-        with translated():
-            worker.writer.execute(
-                statement("jobs_running"), {"ids": [j.job_id for j in jobs], "worker_pid": worker.backend_pid}
-            )
-        # The latest of them: what was read before may lack what one of them is wanted for.
+        progress = LeaseProgress(worker.writer, jobs)
+        # The latest of them: an earlier read may lack the changes that made one of them due.
         changes_seen_at = [job.changes_seen_at for job in jobs if job.changes_seen_at is not None]
         outcomes = worker.run(
-            [job.unit for job in jobs], max(changes_seen_at) if changes_seen_at and all(changes_seen_at) else 0.0
+            [job.unit for job in jobs],
+            max(changes_seen_at) if changes_seen_at and all(changes_seen_at) else 0.0,
+            progress,
         )
         if observer is not None:
             observer.refreshed(outcomes)
@@ -60,8 +68,8 @@ def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit], observer: LeaseObser
         log.error("A lease failed", extra=event(LEASE_FAILED, database=site.name, detail=error.one_line()))
         return _all_failed(jobs, PERMANENT, error, observer)
     except Exception as error:
-        # A fault of ours must be seen, and must not take the other databases down.
-        log.exception("A lease broke", extra=event(LEASE_BROKEN, database=site.name))
+        # A bug must be visible, and must not affect the other databases.
+        log.exception("A lease failed unexpectedly", extra=event(LEASE_BROKEN, database=site.name))
         worker.close()
         return _all_failed(jobs, RETRYABLE, error, observer)
     finally:
@@ -69,29 +77,23 @@ def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit], observer: LeaseObser
 
 
 def _finished(jobs: Sequence[QueuedUnit], outcomes: Sequence[Outcome]) -> Finished:
-    fared = {o.table.pgt_id: _fared(o) for o in outcomes}
+    results = {o.table.pgt_id: _table_result(o) for o in outcomes}
     rounds = {o.table.pgt_id: o.rounds for o in outcomes if o.rounds is not None}
     ended = []
     for job in jobs:
-        own = [fared[i] for i in job.unit.members if i in fared]
-        why = next(
-            (f.detail for branch in ("stop", "retry", "away", "engine") for f in own if f.branch == branch), None
-        )
+        own = [results[i] for i in job.unit.members if i in results]
+        why = next((f.detail for branch in _BY_WEIGHT for f in own if f.branch == branch), None)
         branches = {f.branch for f in own}
-        status = PERMANENT if "stop" in branches else RETRYABLE if branches & {"retry", "away", "engine"} else SUCCEEDED
+        status = PERMANENT if "stop" in branches else RETRYABLE if branches - {"ok"} else SUCCEEDED
         ended.append((job.job_id, status, why, max((rounds.get(i, 0) for i in job.unit.members), default=0) or None))
-    return Finished(tuple(ended), tuple(fared.values()), datetime.now(UTC))
+    return Finished(tuple(ended), tuple(results.values()), datetime.now(UTC))
 
 
-def _fared(outcome: Outcome) -> TableResult:
+def _table_result(outcome: Outcome) -> TableResult:
     error = outcome.error
-    if error is None or isinstance(error, FencedError):
-        return TableResult(outcome.table.pgt_id, outcome.action, "ok")
-    branch = "retry" if isinstance(error, TransientError | InvariantError) else "stop"
-    if isinstance(error, EngineLostError):
-        branch = "engine"
-    elif isinstance(error, OriginAwayError):
-        branch = "away"
+    if error is None:
+        return TableResult(outcome.table.pgt_id, outcome.action, "ok", share_ms=outcome.share_ms)
+    branch = next((name for kind, name in _BRANCHES if isinstance(error, kind)), "stop")
     return TableResult(outcome.table.pgt_id, outcome.action, branch, error.one_line())
 
 
@@ -100,5 +102,5 @@ def _all_failed(jobs: Sequence[QueuedUnit], status: str, error: Exception, obser
         observer.failed(error)
     branch = "retry" if status == RETRYABLE else "stop"
     why = error.one_line() if isinstance(error, PgtrickleError) else f"{type(error).__name__}: {error}"
-    fared = tuple(TableResult(i, "SKIP", branch, why) for job in jobs for i in job.unit.members)
-    return Finished(tuple((job.job_id, status, why, None) for job in jobs), fared, datetime.now(UTC))
+    results = tuple(TableResult(i, "SKIP", branch, why) for job in jobs for i in job.unit.members)
+    return Finished(tuple((job.job_id, status, why, None) for job in jobs), results, datetime.now(UTC))

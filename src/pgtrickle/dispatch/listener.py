@@ -1,4 +1,4 @@
-"""Accepts the schedulers' connections and hands on what they send: a thread that accepts, one per connection."""
+"""Accepts connections of schedulers and forwards their messages: one accepting thread, one thread per connection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SchedulerListener:
         while True:
             try:
                 connection = listener.accept()
-            except (OSError, EOFError, AuthenticationError):  # the listener was closed, or a caller went half-way
+            except (OSError, EOFError, AuthenticationError):  # the listener was closed, or a client disconnected
                 if self._stop.wait(0.01):
                     return
                 continue

@@ -1,63 +1,89 @@
-"""One database as the pipeline knows it: how to reach it, its settings, its compiled tables, its idle workers."""
+"""One database of the pipeline: its DSN, its settings, its compiled tables, its idle workers."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import time
 
 from pgtrickle.db.connect import OFF, PLANS_KEPT, TRANSACTION, Connection, connect, translated
+from pgtrickle.db.version import require_version
 from pgtrickle.define.cross_database import define_pending
 from pgtrickle.define.foreign_tables import serve_shared
 from pgtrickle.define.plan_requests import tell_plans
-from pgtrickle.define.template_cache import TemplateCache
+from pgtrickle.define.template_cache import ProcessTemplates, TemplateCache
+from pgtrickle.dispatch.replica_advancer import ReplicaAdvancer
 from pgtrickle.dispatch.worker import Worker
 from pgtrickle.errors import PgtrickleError
+from pgtrickle.ipc.fleet_memory import WorkerState
 from pgtrickle.mirror.manage import MirrorManager
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh.cost_history import CostHistoryCache
+from pgtrickle.replica import ReplicaStore
+from pgtrickle.replica.roots import root_of
 from pgtrickle.settings import Settings
 from pgtrickle.telemetry import DEFINER_FAILED, event
 
 log = logging.getLogger(__name__)
 
-# Statements that a session keeps prepared. A stream table has a handful, and a wave has dozens of tables: with the
-# driver's hundred each wave prepared nearly all of them anew.
+# Prepared statements per session. A stream table has a handful, and a wave has dozens of tables: with the driver's
+# default of 100, each wave prepared nearly all of them again.
 MOST_PREPARED = 1_000
-PREPARED_AFTER = 1  # execution: what is the same the second time is so with every refresh
-# Conditions that find the touched rows bring tables of their own (ADR 10). One below geqo_threshold.
+# The reader of a refresh holds its locks while the writer waits for one. A transaction that has locked the stream table
+# and requests a lock on a source waits for both, and PostgreSQL does not know that these sessions belong together. The
+# refresh gives way.
+_LOCKS = {"lock_timeout": "20s"}
+PREPARED_AFTER = 1  # execution: a statement that is executed twice is executed by every refresh
+# Conditions that find affected rows add tables to a join (ADR 10). One below geqo_threshold.
 JOINS_PLANNED_TOGETHER = {"from_collapse_limit": "11", "join_collapse_limit": "11"}
+
+
+def session_pins(settings: Settings) -> dict[str, str]:
+    """Settings of PostgreSQL for sessions that refresh."""
+    cap = settings.delta_work_mem_cap_mb or settings.merge_work_mem_mb
+    return {"jit": "off", "work_mem": f"{min(settings.merge_work_mem_mb, cap)}MB", **JOINS_PLANNED_TOGETHER}
 
 
 class ManagedDatabase:
     """Workers of one database take their connections from here and give them back."""
 
     def __init__(
-        self, name: str, dsn: str, settings: Settings, engine: SparkEngine, origins: OriginSessions | None = None
+        self,
+        name: str,
+        dsn: str,
+        settings: Settings,
+        engine: SparkEngine,
+        origins: OriginSessions | None = None,
+        cache: TemplateCache | None = None,
     ) -> None:
         self.name = name
         self.dsn = dsn
         self.settings = settings
         self.engine = engine
-        self.cache = TemplateCache(settings.template_cache_max_entries)
+        if cache is None:
+            cache = TemplateCache(ProcessTemplates(settings.template_cache_max_entries), name)
+        self.cache = cache
         self.costs = CostHistoryCache()
         self._origins = origins or OriginSessions()
         self._mirroring = MirrorManager(dsn, engine, self.cache, self._origins, settings.max_buffer_rows)
         self._defining = threading.Lock()
-        self.server_connections = 0  # that the server allows, as soon as there is one of ours
+        self._advancer = ReplicaAdvancer(name, dsn)
+        self.server_connections = 0  # max_connections of the server, after the first connection
         self._idle: list[Worker] = []
+        self._since: dict[Worker, tuple[str, float]] = {}  # what each worker with connections does, and since when
         self._lock = threading.Lock()
         self._is_closed = False
 
     def configure(self, settings: Settings) -> None:
-        """What is under way ends as it began; the next worker follows the new settings."""
+        """Running leases keep the old settings; the next worker uses the new ones."""
         self.settings = settings
-        self.cache.resize(settings.template_cache_max_entries)
         self._mirroring.max_buffer_rows = settings.max_buffer_rows
         self.shed()
 
     def define(self) -> None:
-        """Definitions that read other databases, plans that were asked for; who comes meanwhile leaves it to us."""
+        """Processes definitions over other databases and requested plans; concurrent calls return at once."""
         if not self._defining.acquire(blocking=False):
             return
         try:
@@ -68,7 +94,7 @@ class ManagedDatabase:
                 self.give_back(worker)
         except PgtrickleError as error:
             log.warning(
-                "Definitions were not looked at",
+                "Pending definitions were not processed",
                 extra=event(DEFINER_FAILED, database=self.name, detail=error.one_line()),
             )
         finally:
@@ -86,50 +112,79 @@ class ManagedDatabase:
             while self._idle:
                 worker = self._idle.pop()
                 if worker.is_usable():
+                    self._since[worker] = "ACTIVE", time.time()
                     return worker
-                worker.close()
-        return self._open()
+                self._close(worker)
+        worker = self._open()
+        with self._lock:
+            self._since[worker] = "ACTIVE", time.time()
+        return worker
 
     def give_back(self, worker: Worker) -> None:
+        if worker.replicas is not None and worker.is_usable() and not self._is_closed:
+            try:
+                self._advancer.look(worker.writer, worker.replicas)
+            except PgtrickleError:
+                worker.close()
         with self._lock:
             if worker.is_usable() and not self._is_closed:
                 self._idle.append(worker)
+                self._since[worker] = "IDLE", time.time()
                 return
+            self._close(worker)
+
+    def _close(self, worker: Worker) -> None:
+        self._since.pop(worker, None)
         worker.close()
+
+    def workers(self) -> list[WorkerState]:
+        """Those with connections, oldest first."""
+        with self._lock:
+            found = list(self._since.items())
+        return [WorkerState(self.name, worker.pid or 0, state, since) for worker, (state, since) in found]
 
     def idle(self) -> int:
         return len(self._idle)
 
     def shed(self) -> None:
-        """Closes the idle connections: others need the room."""
+        """Closes idle connections, because others need them."""
         with self._lock:
             workers, self._idle = self._idle, []
-        for worker in workers:
-            worker.close()
+            for worker in workers:
+                self._close(worker)
 
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
         self.shed()
+        self.cache.forget()
 
     def _open(self) -> Worker:
         return self._connected(self.settings.connection_pooler_mode)
 
     def _connected(self, mode: str) -> Worker:
-        cap = self.settings.delta_work_mem_cap_mb or self.settings.merge_work_mem_mb
-        work_mem = f"{min(self.settings.merge_work_mem_mb, cap)}MB"
-        pins = {"jit": "off", "work_mem": work_mem, **JOINS_PLANNED_TOGETHER}
-        if mode == OFF:  # behind a pooler nothing is prepared
+        pins = session_pins(self.settings) | _LOCKS
+        if mode == OFF:  # behind a pooler there are no prepared statements
             pins |= PLANS_KEPT
         reader = connect(self.dsn, role="reader", autocommit=True, pooler=mode, pins=pins)
         try:
+            require_version(reader)  # an upgrade terminates existing sessions
             writer = connect(self.dsn, role="writer", autocommit=True, pooler=mode, pins=pins)
         except BaseException:
             reader.close()
             raise
         beside = (lambda: self._connected(TRANSACTION)) if mode != TRANSACTION else None
         worker = Worker(
-            self.name, reader, writer, self.engine, self.settings, self.cache, self.costs, self._mirroring, beside
+            self.name,
+            reader,
+            writer,
+            self.engine,
+            self.settings,
+            self.cache,
+            self.costs,
+            self._mirroring,
+            beside,
+            ReplicaStore(root_of(self.settings.replica_root, os.environ), self.engine),
         )
         try:
             self._ask(worker)

@@ -1,4 +1,4 @@
-"""Who executes tasks: threads, some that stay and others that are started per task; or the calling thread."""
+"""Executors of tasks: threads, persistent or started per task; or the calling thread."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ Task = Callable[[], None]
 
 class Executor(Protocol):
     def submit(self, task: Task) -> None:
-        """A worker's task. How many there may be at once is for the caller to know."""
+        """Starts a worker's task. The caller limits their number."""
 
     def start(self, task: Task, name: str, /) -> None:
-        """A task that is not a worker's: it may wait for other databases, which nobody else should wait for."""
+        """Starts another task, which may wait for databases that do not answer."""
+
+    def resize(self, persistent: int, /) -> None:
+        """How many threads stay between tasks."""
 
 
 class CallingThread:
-    """For one database, where nobody else has to wait: a worker's task is executed before `submit` returns, other tasks
-    when `run_started` is called."""
+    """For one database: a worker's task is executed before `submit` returns, other tasks when `run_started` is
+    called."""
 
     def __init__(self) -> None:
         self._started: deque[Task] = deque()
@@ -31,6 +34,9 @@ class CallingThread:
 
     def start(self, task: Task, _name: str, /) -> None:
         self._started.append(task)
+
+    def resize(self, _persistent: int, /) -> None:
+        pass  # there is one thread
 
     def run_started(self) -> None:
         while self._started:
@@ -48,9 +54,9 @@ class ThreadPool:
         self._running = 0
         self._waiting = 0  # persistent threads without a task
         self._started = 0
-        self._persistent = persistent
-        for _ in range(self._persistent):
-            self._start(self._stay, ())
+        self._surplus = 0  # persistent threads that end after their task
+        self._persistent = 0
+        self.resize(persistent)
 
     @property
     def running(self) -> int:
@@ -75,10 +81,26 @@ class ThreadPool:
     def start(self, task: Task, name: str, /) -> None:
         threading.Thread(target=task, name=name, daemon=True).start()
 
-    def close(self) -> None:
-        """Persistent threads end when they are free; nobody is interrupted."""
-        for _ in range(self._persistent):
+    @property
+    def persistent(self) -> int:
+        return self._persistent
+
+    def resize(self, persistent: int, /) -> None:
+        """Threads that are too many end when they are free; nobody is interrupted."""
+        with self._lock:
+            more, self._persistent = persistent - self._persistent, persistent
+            ending = min(max(-more, 0), self._waiting)
+            self._waiting -= ending
+            kept = min(max(more, 0), self._surplus)
+            self._surplus += max(-more, 0) - ending - kept
+        for _ in range(ending):
             self._tasks.put(None)
+        for _ in range(more - kept):
+            self._start(self._stay, ())
+
+    def close(self) -> None:
+        """Persistent threads end when they are idle; no task is interrupted."""
+        self.resize(0)
 
     def _start(self, target: Callable[..., None], args: tuple[object, ...]) -> None:
         with self._lock:
@@ -102,4 +124,8 @@ class ThreadPool:
             finally:
                 with self._lock:
                     self._running -= 1
-                    self._waiting += 1
+                    is_surplus = self._surplus > 0
+                    self._surplus -= is_surplus
+                    self._waiting += not is_surplus
+            if is_surplus:
+                return

@@ -1,23 +1,24 @@
-"""Units that wait for a worker, of all databases, and which of them the next free worker gets. Pure; not thread-safe.
+"""The waiting units of all databases, and which of them the next free worker gets. Pure; not thread-safe.
 
 A worker gets a *lease*: one database and units of one band of it, so that they can be read at one snapshot and share
-a wave. Which database is decided in this order:
+a wave. The database is chosen in this order:
 
-1. IMMEDIATE units, whoever's they are;
-2. databases that have fewer workers than they are guaranteed;
+1. IMMEDIATE units of any database;
+2. databases with fewer workers than guaranteed;
 3. the band;
 4. workers in use relative to the guarantee;
-5. whose oldest unit waits longest.
+5. the age of the oldest unit.
 
-Within a band of a database: tier, topological order, age. So that nobody waits for ever behind a stream of better
-units, every eighth lease begins with the unit that has waited longest, if eight leases have passed it by: a unit
-with k older ones ahead of it is taken within about 8 (k + 1) leases that its database may have.
+Within a band of a database: tier, topological order, age. All units of a lease end together, so units whose latest
+refresh took long share a lease only with one another, and do not delay the others. To prevent starvation, every eighth
+lease begins with the oldest unit, if eight leases have overtaken it: a unit with k older ones is taken within about
+8 (k + 1) leases of its database.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
@@ -25,16 +26,18 @@ from pgtrickle.dispatch.quota import WorkerLimit, cap
 from pgtrickle.model.work import BANDS, IMMEDIATE, QueuedUnit
 
 MOST_MEMBERS = 50  # stream tables of a lease: they share snapshots and transactions, which should stay short
-FEWEST_MEMBERS = 10  # below it, a Spark job's fixed cost outweighs what working side by side gains
+FEWEST_MEMBERS = 10  # below, the fixed cost of a Spark job outweighs the gain of parallel work
 OLDEST_EVERY = 8
+LONG_MS = 1_000.0  # a refresh that takes longer counts as long
+MOST_SKIPPED = 200  # units of the other kind that are passed over to fill a lease
 
 _FIRST = BANDS[IMMEDIATE]
-_SPARE = 64  # stale entries that a heap may have besides as many as it has live ones
+_SPARE = 64  # stale entries that a heap may have in addition to the number of its live ones
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What one worker does next."""
+    """The next work of one worker."""
 
     database: str
     jobs: tuple[QueuedUnit, ...]
@@ -42,14 +45,14 @@ class Lease:
 
 @dataclass(slots=True)
 class _Line:
-    """The waiting units of one band of one database. `number` counts all units that were ever put: their age."""
+    """The waiting units of one band of one database. `number`: a sequence number, the age of a unit."""
 
     database: str
     band: int
     jobs: OrderedDict[int, tuple[QueuedUnit, int]] = field(
         default_factory=OrderedDict
     )  # number -> job, leases before it
-    heap: list[tuple[int, int, int]] = field(default_factory=list)  # tier, order, number; taken ones leave late
+    heap: list[tuple[int, int, int]] = field(default_factory=list)  # tier, order, number; taken ones are removed later
     tables: int = 0
 
     @property
@@ -76,7 +79,7 @@ class _Line:
 
 
 class Queue:
-    """All units that wait. Each operation costs O(log units), `take` also O(workers * log databases)."""
+    """All waiting units. Each operation costs O(log units), `take` also O(workers * log databases)."""
 
     def __init__(self) -> None:
         self._lines: dict[str, dict[int, _Line]] = {}  # no empty ones
@@ -84,6 +87,7 @@ class Queue:
         # Per band: lines by their oldest unit. An entry whose unit is no longer its line's oldest is stale.
         self._ages: dict[int, list[tuple[int, str]]] = {band: [] for band in sorted(set(BANDS.values()))}
         self._live: dict[int, int] = dict.fromkeys(self._ages, 0)
+        self._long: dict[str, set[int]] = {}  # database -> tables whose latest refresh took long
         self._numbers = 0
         self._leases = 0
 
@@ -103,13 +107,22 @@ class Queue:
             self._note_age(line)
         where[job.job_id] = band, number
 
+    def note_durations(self, database: str, shares_ms: Iterable[tuple[int, float]]) -> None:
+        """The latest refreshes of tables: pgt_id and milliseconds."""
+        known = self._long.setdefault(database, set())
+        for pgt_id, ms in shares_ms:
+            (known.add if ms > LONG_MS else known.discard)(pgt_id)
+
+    def forget_durations(self, database: str) -> None:
+        self._long.pop(database, None)
+
     def cancel(self, database: str, job_id: int) -> QueuedUnit | None:
-        """Takes a unit back. None: it does not wait, or no longer."""
+        """Withdraws a unit. None: it is not waiting."""
         found = self._where.get(database, {}).get(job_id)
         return None if found is None else self._remove(self._lines[database][found[0]], found[1])
 
     def drop(self, database: str) -> tuple[QueuedUnit, ...]:
-        """Takes all units of a database back, oldest first."""
+        """Withdraws all units of a database, oldest first."""
         numbered = {n: job for line in self._lines.pop(database, {}).values() for n, (job, _) in self._gone(line)}
         self._where.pop(database, None)
         return tuple(numbered[n] for n in sorted(numbered))
@@ -121,9 +134,9 @@ class Queue:
         return sum(map(len, self._where.values()))
 
     def take(self, running: Mapping[str, int], limits: Mapping[str, WorkerLimit], max_workers: int) -> Lease | None:
-        """The next lease, or None when no worker is free or no database with waiting units may have one more.
+        """The next lease; None if no worker is free, or if no database with waiting units may have another one.
 
-        running: workers in use by each database that has any. limits: of each database that has units here.
+        running: workers in use by each database. limits: of each database with waiting units.
         """
         active = sum(running.values())
         if active >= max_workers:
@@ -138,7 +151,7 @@ class Queue:
             return None
         self._leases += 1
         used = busy.get(line.database, 0)
-        # Each other database that waits may want one of the free workers.
+        # Each other waiting database may need one of the free workers.
         free = min(cap(limits[line.database], active, max_workers) - used, max_workers - active - len(self._lines) + 1)
         return Lease(line.database, self._cut(line, first, max(1, free)))
 
@@ -146,18 +159,30 @@ class Queue:
         """The best units of a line up to its share; at least one, however large."""
         room = min(MOST_MEMBERS, max(FEWEST_MEMBERS, -(-line.tables // workers)))
         taken: list[QueuedUnit] = []
-        while line.jobs:
+        others: list[tuple[int, int, int]] = []  # of the other kind: they stay in line
+        is_long = False
+        while len(others) < min(len(line.jobs), MOST_SKIPPED):
             number = first if first is not None else line.best()
             first = None
-            size = line.jobs[number][0].unit.size
-            if taken and size > room:
+            job = line.jobs[number][0]
+            if not taken:
+                is_long = self._is_long(line, job)
+            elif self._is_long(line, job) != is_long:
+                others.append(heappop(line.heap))
+                continue
+            if taken and job.unit.size > room:
                 break
-            room -= size
+            room -= job.unit.size
             taken.append(self._remove(line, number))
+        for entry in others:
+            heappush(line.heap, entry)
         return tuple(taken)
 
+    def _is_long(self, line: _Line, job: QueuedUnit) -> bool:
+        return not self._long.get(line.database, set()).isdisjoint(job.unit.members)
+
     def _longest_waiting(self, full: set[str]) -> _Line | None:
-        """Where the unit waits whose turn it is by age, whatever else waits."""
+        """The line of the oldest unit, if it has to be taken now regardless of priorities."""
         if (self._leases + 1) % OLDEST_EVERY:
             return None
         lines = [line for band in self._ages if (line := self._oldest(band, full)) is not None]
@@ -175,7 +200,7 @@ class Queue:
                 line = self._lines[database][min(self._lines[database])]
                 base = limits[database].guaranteed
                 found.append(((line.band != _FIRST, used >= base, line.band, used / base, line.oldest), line))
-        for band in self._ages:  # databases without a worker: the one of the best band that waits longest
+        for band in self._ages:  # databases without a worker: the oldest unit of the best band
             idle = self._oldest(band, busy)
             if idle is not None:
                 found.append(((band != _FIRST, False, band, 0.0, idle.oldest), idle))
@@ -183,7 +208,7 @@ class Queue:
         return min(found, key=lambda each: each[0])[1] if found else None
 
     def _oldest(self, band: int, without: Mapping[str, int] | set[str]) -> _Line | None:
-        """The line of this band with the oldest unit, some databases (no more than there are workers) aside."""
+        """The line of this band with the oldest unit, without some databases (at most as many as there are workers)."""
         heap = self._ages[band]
         aside: list[tuple[int, str]] = []
         found = None

@@ -9,7 +9,7 @@ WORKER_CONNECTIONS = 2  # one reads at a snapshot, one writes
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimit:
-    """What a database's settings say. `quota` 0 = none, then `max_concurrent` holds."""
+    """The settings of a database. `quota` 0: none, then `max_concurrent` applies."""
 
     quota: int = 0
     max_concurrent: int = 4
@@ -20,7 +20,7 @@ class WorkerLimit:
 
     @property
     def guaranteed(self) -> int:
-        """Workers that it gets before others get more than theirs. One without a quota is to get ahead too."""
+        """Workers that it gets before others exceed their guarantee. Without a quota: one."""
         return max(1, self.quota)
 
 
@@ -34,7 +34,7 @@ def may_burst(active: int, max_workers: int) -> bool:
 
 
 def cap(limit: WorkerLimit, active: int, max_workers: int) -> int:
-    """Workers that a database may have while `active` of the fleet's are at work."""
+    """Workers that a database may have while `active` workers of the fleet are busy."""
     if limit.quota == 0:
         return limit.max_concurrent
     base = limit.guaranteed

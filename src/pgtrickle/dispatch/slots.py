@@ -1,6 +1,6 @@
-"""Who is at work. A worker that waits for Spark lends its token, and takes one back before anybody new gets one.
+"""Worker slots. A worker that waits for Spark releases its slot, and gets one again before any new lease.
 
-So leases that wait for the same Spark job are more than there are workers, and the job is the larger for it.
+So more leases than workers can wait for the same Spark job, which makes the job larger.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-# Leases under way, those that wait for Spark included; as many as there are workers, if these are more. Each has its
+# Leases in progress, including those that wait for Spark; the number of workers, if that is larger. Each has its own
 # connections.
 MOST_BEGUN = 16
 
 
 class WorkerSlots:
-    """`most` at a time. Who has waited for `patience_s` goes on without: those who hold them may hang."""
+    """At most `most` at a time. A worker that has waited for `patience_s` continues without a slot: others may hang."""
 
     def __init__(self, most: int, patience_s: float, on_lent: Callable[[], None]) -> None:
         self._most = most
@@ -33,11 +33,19 @@ class WorkerSlots:
 
     @property
     def aside(self) -> int:
-        """Workers that have begun and are not at work now."""
+        """Workers in progress without a slot."""
         return self._aside
 
+    def resize(self, most: int) -> None:
+        """Who waits for a token gets one of the new ones; those that are too many are given back in time."""
+        with self._lock:
+            self._most = most
+            while self._line and self._used < self._most:
+                self._used += 1
+                self._line.popleft().set()
+
     def take(self) -> None:
-        """For somebody new. Whether there may be one more is for the caller to know."""
+        """Takes a slot for a new lease. The caller checks the limit."""
         with self._lock:
             self._used += 1
 
@@ -72,7 +80,7 @@ class WorkerSlots:
                 self._used += 1
 
     def _hand_over(self) -> None:
-        if self._line:
+        if self._line and self._used <= self._most:
             self._line.popleft().set()
         else:
             self._used -= 1

@@ -1,20 +1,22 @@
-"""Refreshes units of one database: prepares what is new, one wave for the tables that stand alone, one instant for
-those that read one another. What fails is recorded in the catalog; a lost connection is the caller's to see."""
+"""Refreshes units of one database: prepares tables, refreshes independent ones in one wave, and those that read one
+another at one snapshot. Failures are recorded in the catalog; a lost connection is raised to the caller."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import assert_never
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import Connection, backend_pid, translated
+from pgtrickle.db.statements import statement
 from pgtrickle.define.compile import Compiled
 from pgtrickle.define.prepare import prepare
 from pgtrickle.define.privileges import lost_privilege
 from pgtrickle.define.renames import has_renamed
-from pgtrickle.define.template_cache import TemplateCache, version
+from pgtrickle.define.template_cache import TemplateCache
 from pgtrickle.dispatch.lease_stages import (
     ChainStage,
     CycleStage,
@@ -29,6 +31,7 @@ from pgtrickle.dispatch.lease_stages import (
 )
 from pgtrickle.errors import (
     ConfigError,
+    DefinitionError,
     EngineLostError,
     FencedError,
     InvariantError,
@@ -44,15 +47,23 @@ from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.model.work import Unit
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh.cost_history import CostHistoryCache
-from pgtrickle.refresh.cost_model import Limits
+from pgtrickle.refresh.cost_model import SPARK, Limits
+from pgtrickle.refresh.culprit import find_culprit
 from pgtrickle.refresh.cycle import CycleRefresher
 from pgtrickle.refresh.decide import NO_DATA, PREPARE
 from pgtrickle.refresh.failures import record_failure
 from pgtrickle.refresh.job import Outcome
+from pgtrickle.refresh.lease_templates import LeaseTemplates, is_plain
+from pgtrickle.refresh.progress import Progress, UnobservedProgress
+from pgtrickle.refresh.spark_load import needed_together
+from pgtrickle.refresh.spark_query import spark_query
+from pgtrickle.replica import ReplicaStore
 from pgtrickle.settings import Settings
-from pgtrickle.telemetry import PLAN_COMPILED, REFRESH_DONE, REFRESH_FAILED, REFRESH_FENCED, event
+from pgtrickle.telemetry import PLAN_COMPILED, REFRESH_DONE, REFRESH_FAILED, REFRESH_FENCED, REPLICA_FAILED, event
 
 log = logging.getLogger(__name__)
+
+UNOBSERVED = UnobservedProgress()
 
 
 class Worker:
@@ -69,17 +80,18 @@ class Worker:
         costs: CostHistoryCache,
         mirroring: MirrorManager,
         beside: Callable[[], Worker] | None = None,
+        replicas: ReplicaStore | None = None,
     ) -> None:
-        """`beside` makes one whose connections keep nothing in their session; None: these do not."""
+        """`beside` creates a worker with connections without session state; None: these already are."""
         self.name = name
+        self.pid = backend_pid(writer)
         self.reader = reader
         self.writer = writer
         self.settings = settings
         self.cache = cache
-        # Of the units at hand: the cache may be smaller than they are many.
-        self._held: dict[int, tuple[tuple[object, ...], Compiled]] = {}
+        self._templates = LeaseTemplates()
         self._cycles_of: dict[int, frozenset[int]] = {}  # the relations of a table's cycle
-        self._may_be_plain = True  # the database's tables: see _are_plain
+        self._may_be_plain = True  # whether all tables may be plain, see is_plain()
         limits = Limits(
             settings.differential_max_change_ratio,
             settings.max_buffer_rows,
@@ -87,10 +99,17 @@ class Worker:
             settings.prediction_window * 60.0,
             settings.prediction_min_samples,
             settings.delta_work_mem_cap_mb << 20,
+            engine=settings.engine,
+            source_cost_weight=settings.source_cost_weight,
         )
-        self.refresher = CycleRefresher(reader, writer, engine, self._compiled, limits, costs=costs)
+        self.replicas = replicas
+        self._engine = engine
+        self.refresher = CycleRefresher(
+            reader, writer, engine, self._templates.get, limits, costs=costs, replicas=replicas
+        )
         self._mirroring = mirroring
         self._make_beside = beside
+        self._keeps_session = beside is not None
         self._beside: Worker | None = None
 
     def is_usable(self) -> bool:
@@ -102,19 +121,18 @@ class Worker:
         for conn in (self.reader, self.writer):
             conn.close()
 
-    @property
-    def backend_pid(self) -> int | None:
-        return backend_pid(self.writer)
+    def run(
+        self, units: Sequence[Unit], changes_seen_at: float = 0.0, progress: Progress = UNOBSERVED
+    ) -> list[Outcome]:
+        """An outcome for each table that was refreshed or failed.
 
-    def run(self, units: Sequence[Unit], changes_seen_at: float = 0.0) -> list[Outcome]:
-        """An outcome for each table that there was something to do for, or that failed.
-
-        `changes_seen_at`: when the looks at other databases began that made them due; 0: nobody knows.
+        `changes_seen_at`: when the polls of other databases that made them due began; 0: unknown.
         """
-        self._held.clear()
+        self.refresher.progress = progress
         outcomes = self._run_plain(units)
         if outcomes is not None:
             return outcomes
+        self._templates.entries = {}  # filled below: each table is already compiled, or is prepared
         stages = self._planned(units)
         outcomes = self._without_session(stages.apart, changes_seen_at) if stages.apart else []
         outcomes += self._stop(stages.stopped)
@@ -127,22 +145,27 @@ class Worker:
         return outcomes
 
     def _run_plain(self, units: Sequence[Unit]) -> list[Outcome] | None:
-        """One wave without another look at the catalog, where nothing but that is to be done. None: it is not."""
+        """One wave of tables that are compiled and need no preparation. None: they have to be planned first."""
         if not units or not self._may_be_plain or not all(map(is_single, units)):
             return None
+        ids = [i for unit in units for i in unit.members]
         self._cycles_of, started = {}, datetime.now(UTC)
-        found = self.refresher.wave_if([i for u in units for i in u.members], self._are_plain)
-        return None if found is None else self._handled(found, started)
+        self._templates.entries = self.cache.entries(ids)
+        with self._engine.announced():
+            outcomes = self.refresher.wave_if_ready(ids, keeps_session=self._keeps_session)
+        return None if outcomes is None else self._handled(outcomes, started)
 
     def _planned(self, units: Sequence[Unit]) -> LeaseStages:
-        """What is to be done for the units, from what the catalog says now."""
+        """The stages of the units, from the current catalog."""
         with translated():
             tables = catalog.load_stream_tables(self.writer, [i for u in units for i in u.members])
-        apart = units_apart(units, tables) if self._make_beside is not None else ()
+        if not all(is_plain(t, keeps_session=self._keeps_session) for t in tables):
+            self._may_be_plain = False  # nor will they be next time
+        apart = units_apart(units, tables) if self._keeps_session else ()
         self._cycles_of = cycle_relations(units, tables)
         stages = lease_stages(units, tables, apart)
         if any(t.origins for t in stages.stopped):
-            self._mirroring.recheck(self.writer)  # it may have been granted again, elsewhere
+            self._mirroring.recheck(self.writer)  # the privilege may have been granted again at the origin
             with translated():
                 tables = catalog.load_stream_tables(self.writer, [t.pgt_id for t in tables])
             stages = lease_stages(units, tables, apart)
@@ -160,37 +183,30 @@ class Worker:
                 assert_never(stage)
 
     def _stop(self, tables: Sequence[StreamTable]) -> list[Outcome]:
-        """Those that lack a privilege."""
+        """Stops tables whose author lacks a privilege."""
         started = datetime.now(UTC)
         outcomes = [Outcome(table, "FULL", None, lost_privilege(table)) for table in tables]
         for outcome in outcomes:
             self._failed(outcome, started)
         return outcomes
 
-    def _are_plain(self, tables: Sequence[StreamTable]) -> bool:
-        """Whether they can go as they were read: nothing is to be prepared, loaded, fetched elsewhere or done apart."""
-        may_be_apart = self._make_beside is not None
-        if any(t.mirror or t.origins is not None or (t.keeps_no_session and may_be_apart) for t in tables):
-            self._may_be_plain = False  # nor will they be the next time
-            return False
-        return all(t.status == "ACTIVE" and t.is_populated and self._is_compiled(t) for t in tables)
-
     def _is_compiled(self, table: StreamTable) -> bool:
         compiled = self.cache.get(table)
         if compiled is None or compiled.cycle != self._cycles_of.get(table.pgt_id, frozenset()):
             return False
-        self._held[table.pgt_id] = (version(table), compiled)
+        self._templates.put(table, compiled)
         return True
 
     def _without_session(self, units: Sequence[Unit], changes_seen_at: float) -> list[Outcome]:
-        """Units with a table in pooler_compatibility_mode, over connections like those for a pooler (ADR 17)."""
+        """Refreshes units with a table in pooler_compatibility_mode over connections for poolers (ADR 17)."""
         if self._beside is None or not self._beside.is_usable():
             assert self._make_beside is not None
             self._beside = self._make_beside()
-        return self._beside.run(units, changes_seen_at)
+        return self._beside.run(units, changes_seen_at, self.refresher.progress)
 
     def _mirrored(self, mirrors: Sequence[StreamTable], changes_seen_at: float) -> list[Outcome]:
-        """By origin; one that is away delays its mirrors alone."""
+        """Refreshes mirrors by origin; an unreachable origin delays only its mirrors."""
+        self.refresher.progress.begun(mirrors[0].pgt_id)
         started = datetime.now(UTC)
         outcomes = self._mirroring.refresh(self.writer, mirrors, changes_seen_at)
         for outcome in outcomes:
@@ -217,9 +233,9 @@ class Worker:
         )
 
     def _all_ready(self, tables: Sequence[StreamTable]) -> tuple[dict[int, StreamTable], list[Outcome]]:
-        """Those that can be refreshed, their sources captured, and the outcomes of the others. One that reads a table
-        which is yet to be loaded is prepared after that: as it is loaded itself afterwards, nobody needs that table's
-        load in a buffer.
+        """The tables that can be refreshed, with their sources captured, and the outcomes of the others. A reader of a
+        table without content is prepared after that table was loaded: it is loaded afterwards anyway, so the load of
+        its source need not be captured.
         """
         outcomes: list[Outcome] = []
         if any(t.origins is not None for t in tables):
@@ -243,9 +259,10 @@ class Worker:
 
     def _chain(self, levels: Sequence[Sequence[int]]) -> list[Outcome]:
         started = datetime.now(UTC)
+        self.refresher.progress.begun(levels[0][0])
         outcomes, later = self.refresher.chain(levels)
         outcomes = self._handled(outcomes, started)
-        for level in levels:  # what had to be loaded, and what reads that
+        for level in levels:  # tables that had to be loaded, and their readers
             loaded = [i for i in level if i in later]
             if loaded:
                 outcomes += self._wave(loaded)
@@ -253,6 +270,7 @@ class Worker:
 
     def _cycle(self, tables: Sequence[StreamTable]) -> list[Outcome]:
         started = datetime.now(UTC)
+        self.refresher.progress.begun(tables[0].pgt_id)
         if not self.settings.allow_circular:
             error = ConfigError(
                 "stream tables that read one another are not refreshed while allow_circular is off",
@@ -268,43 +286,51 @@ class Worker:
 
     def _wave(self, ids: Sequence[int]) -> list[Outcome]:
         started = datetime.now(UTC)
-        return self._handled(self.refresher.wave(ids), started)
+        with self._engine.announced():
+            outcomes = self.refresher.wave(ids)
+        return self._handled(outcomes, started)
 
     def _handled(self, outcomes: list[Outcome], started: datetime) -> list[Outcome]:
-        """Records what there is to record, prepares what has to be prepared, and refreshes that."""
+        """Records outcomes; prepares and refreshes tables that have to be prepared first."""
         again: list[int] = []
         failed: list[Outcome | None] = []
+        ended: list[Outcome] = []
         for outcome in outcomes:
             if outcome.action == PREPARE:
                 failed.append(self._prepare_anew(outcome))
                 if failed[-1] is None:
                     again.append(outcome.table.pgt_id)
-            elif outcome.error is not None:
-                self._not_read(outcome, started)
-            elif outcome.action != NO_DATA:
+                continue
+            if outcome.error is not None:
+                ended.append(self._not_read(outcome, started))
+                continue
+            ended.append(outcome)
+            if outcome.action != NO_DATA:
                 self._done(outcome)
                 if outcome.reason is not None and outcome.reason.code is ReasonCode.SOURCE_TRUNCATED:
-                    # Or a column that only others read is gone, and the capture function can but say "changed".
+                    # Or a column that only others read was dropped, and the capture function can only report "changed".
                     failed.append(self._prepare(outcome.table))
         if again:
-            anew = self.refresher.wave(again)
-            for outcome in anew:
-                if outcome.error is not None:
-                    self._not_read(outcome, started)
-            outcomes = [o for o in outcomes if o.action != PREPARE] + anew
-        return outcomes + [o for o in failed if o is not None]
+            with self._engine.announced():
+                repeated = self.refresher.wave(again)
+            ended += [o if o.error is None else self._not_read(o, started) for o in repeated]
+        self._build_replicas(ended)
+        return ended + [o for o in failed if o is not None]
 
     def _prepare_anew(self, outcome: Outcome) -> Outcome | None:
-        """Altered just now; or, with a reason, a source changed under it: then it is loaded anew."""
+        """Prepares a table that was altered; with a reason, a source has changed and it is loaded again."""
         self.cache.drop(outcome.table.pgt_id)
         return self._prepare(outcome.table, reload=outcome.reason)
 
     def _prepare(self, table: StreamTable, *, reload: Reason | None = None) -> Outcome | None:
         """None: the table can be refreshed."""
         started = datetime.now(UTC)
+        self.refresher.progress.begun(table.pgt_id)
         try:
             cycle = self._cycles_of.get(table.pgt_id, frozenset())
-            table, compiled = prepare(self.writer, table, reload=reload, cycle=cycle)
+            table, compiled = prepare(self.writer, table, reload=reload, cycle=cycle, store=self.cache)
+            if (table.engine or self.settings.engine) == SPARK and table.mirror is None:
+                self._ensure_replicas(table, compiled)
         except PgtrickleError as error:
             if not self.is_usable():
                 raise
@@ -315,7 +341,7 @@ class Worker:
             self._failed(failed, started)
             return failed
         self.cache.put(table, compiled)
-        self._held[table.pgt_id] = (version(table), compiled)
+        self._templates.put(table, compiled)
         log.info(
             "Compiled",
             extra=event(
@@ -327,33 +353,53 @@ class Worker:
         )
         return None
 
-    def _postpone(self, table: StreamTable, error: TransientError) -> None:
-        """A long transaction on a source is nobody's fault and may take hours: said, not counted."""
+    def _ensure_replicas(self, table: StreamTable, compiled: Compiled) -> None:
+        """Builds the replicas that a load on Spark reads. Raises SparkUnsupportedError if there is no such load."""
         with translated():
-            self.writer.execute(
-                "UPDATE pgtrickle.pgt_stream_tables SET last_error_code = %(code)s, last_error_message = %(message)s "
-                "WHERE pgt_id = %(id)s AND (last_error_code, last_error_message) IS DISTINCT FROM "
-                "(%(code)s, %(message)s)",
-                {"id": table.pgt_id, "code": error.code, "message": error.one_line()},
-            )
+            query = compiled.on_spark.get(lambda: spark_query(self.writer, table, compiled))
+        if isinstance(query, Reason):
+            raise DefinitionError(str(query), hint="use engine => 'auto' or engine => 'postgres'")
+        if self.replicas is not None:
+            for each in query.inputs.values():
+                need = needed_together(self.writer, each.need, self.settings.engine)
+                self.replicas.ensure(self.writer, need, reader=table.pgt_id)
+
+    def _build_replicas(self, outcomes: Sequence[Outcome]) -> None:
+        """Builds replicas for tables that AUTO would have refreshed on Spark."""
+        for outcome in outcomes:
+            is_wanted = outcome.engine is not None and outcome.engine.reason.code is ReasonCode.ENGINE_NO_REPLICA
+            compiled = self._templates.get(outcome.table) if is_wanted else None
+            if compiled is None or outcome.error is not None:
+                continue
+            try:
+                self._ensure_replicas(outcome.table, compiled)
+            except PgtrickleError as error:
+                if not self.is_usable():
+                    raise
+                log.warning(
+                    "A replica was not built",
+                    extra=event(
+                        REPLICA_FAILED, database=self.name, table=outcome.table.full_name, detail=error.one_line()
+                    ),
+                )
+
+    def _postpone(self, table: StreamTable, error: TransientError) -> None:
+        """Reports the reason and does not count it as a failure: a long transaction on a source may take hours."""
+        with translated():
+            postponed = {"id": table.pgt_id, "code": error.code, "message": error.one_line()}
+            self.writer.execute(statement("refresh_postponed"), postponed)
         log.warning(
-            "Not ready yet",
+            "Refresh postponed",
             extra=event(REFRESH_FAILED, database=self.name, table=table.full_name, detail=error.one_line()),
         )
 
-    def _compiled(self, table: StreamTable) -> Compiled | None:
-        entry = self._held.get(table.pgt_id)
-        return entry[1] if entry is not None and entry[0] == version(table) else None
-
-    def _not_read(self, outcome: Outcome, started: datetime) -> None:
-        """A source that was renamed after the refresh began may be the reason: it is followed in the next turn."""
+    def _not_read(self, outcome: Outcome, started: datetime) -> Outcome:
+        """A source that was renamed after the refresh began may be the reason: the table is refreshed again, and that
+        refresh follows the new name."""
         if not isinstance(outcome.error, TransientError) and has_renamed(self.writer, outcome.table):
-            log.info(
-                "A source was renamed meanwhile",
-                extra=event(REFRESH_FENCED, database=self.name, table=outcome.table.full_name),
-            )
-            return
+            outcome = replace(outcome, error=FencedError("a source was renamed during the refresh"))
         self._failed(outcome, started)
+        return outcome
 
     def _failed(self, outcome: Outcome, started: datetime) -> None:
         error = outcome.error
@@ -361,17 +407,16 @@ class Worker:
             raise InvariantError("a failure without an error")
         if isinstance(error, FencedError | LostRaceError):
             log.info(
-                "Somebody else was first",
+                "Refresh skipped: another worker committed first",
                 extra=event(REFRESH_FENCED, database=self.name, table=outcome.table.full_name),
             )
             return
         if isinstance(error, TransientError) and not self.is_usable():
             raise error
         if isinstance(error, EngineLostError):
-            log.warning(
-                "Spark did not answer; the work is tried again", extra=event(REFRESH_FAILED, detail=error.message)
-            )
+            log.warning("Spark did not answer; the work is retried", extra=event(REFRESH_FAILED, detail=error.message))
             return
+        culprit = find_culprit(self.writer, outcome.table, error)
         with translated():
             status = record_failure(
                 self.writer,
@@ -381,6 +426,7 @@ class Worker:
                 started_at=started,
                 max_consecutive=self.settings.max_consecutive_errors,
                 empty=isinstance(error, LostPrivilegeError) and self.settings.on_lost_privilege == "empty",
+                culprit=culprit,
             )
         log.warning(
             "Refresh failed",

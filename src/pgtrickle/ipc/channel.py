@@ -30,6 +30,7 @@ class DatabaseSettings:
     name: str
     dsn: str
     settings: Settings
+    is_home: bool = False  # the database that --server names: what it says of the fleet applies
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class ClearCaches:
-    """Removes compiled templates of the sender's database."""
+    """Removes compiled templates of the sender's database, and the stored ones that it has used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,15 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """The result of one table. `branch`: ok, retry (transient), away (another database does
-    not answer, or a mirror of it is not loaded), engine (Spark was lost), stop (a user must act)."""
+    """The result of one table. `branch`: ok, retry (transient), away (another database does not answer, or a mirror of
+    it is not loaded), engine (Spark was lost), fenced (another session changed the table first), stop (a user must
+    act). `share_ms`: its share of the time of its wave; 0: unknown."""
 
     pgt_id: int
     action: str
     branch: str
     detail: str | None = None
+    share_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Finished:
     """Jobs that ended together, each with its status: SUCCEEDED, RETRYABLE_FAILED, PERMANENT_FAILED, CANCELLED."""
 
     jobs: tuple[tuple[int, str, str | None, int | None], ...]  # id, status, why, rounds of a cycle
-    fared: tuple[TableResult, ...]
+    results: tuple[TableResult, ...]
     at: datetime
 
 

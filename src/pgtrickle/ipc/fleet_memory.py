@@ -23,14 +23,33 @@ _POOL = np.dtype(
         ("active", "i4"),
         ("most", "i4"),
         ("spark_jobs", "i8"),
+        ("leases", "i8"),
         ("cache_hits", "i8"),
         ("cache_misses", "i8"),
         ("cache_entries", "i8"),
         ("cache_evictions", "i8"),
         ("since", "f8"),
+        ("cache_max", "i8"),
+        ("stored_hits", "i8"),
+        ("stored_misses", "i8"),
+        ("stored_entries", "i8"),
+        ("stored_evictions", "i8"),
     ]
 )
-_SHARE = np.dtype([("key", f"S{KEY}"), ("name", f"S{NAME}"), ("used", "i4"), ("quota", "i4"), ("queued", "i4")])
+_SHARE = np.dtype(
+    [
+        ("key", f"S{KEY}"),
+        ("name", f"S{NAME}"),
+        ("used", "i4"),
+        ("quota", "i4"),
+        ("queued", "i4"),
+        ("cap", "i4"),
+        ("templates", "i4"),
+        ("stored", "i4"),
+    ]
+)
+_WORKER = np.dtype([("name", f"S{NAME}"), ("pid", "i4"), ("state", "S16"), ("since", "f8")])
+MOST_WORKERS = 512
 _SCHEDULER = np.dtype(
     [
         ("key", f"S{KEY}"),
@@ -54,6 +73,7 @@ LAYOUT: Layout = {
     "pool": (_POOL, 1),
     "shares": (_SHARE, MOST_DATABASES),
     "processes": (_PROCESS, MOST_PROCESSES),
+    "workers": (_WORKER, MOST_WORKERS),
     **{f"scheduler{i}": (_SCHEDULER, 1) for i in range(MOST_DATABASES)},
 }
 
@@ -66,22 +86,41 @@ class PoolStatus:
     active: int = 0
     most: int = 0
     spark_jobs: int = 0
+    leases: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
     cache_entries: int = 0
     cache_evictions: int = 0
     since: float = 0.0
+    cache_max: int = 0
+    stored_hits: int = 0
+    stored_misses: int = 0
+    stored_entries: int = 0
+    stored_evictions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerShare:
-    """One database's part of the pool."""
+    """One database's part of the pool. `quota`: guaranteed to it, 0 = none; `cap`: how many it may use at present."""
 
     key: str
     name: str
     used: int
     quota: int
     queued: int
+    cap: int
+    templates: int = 0  # of it in memory
+    stored: int = 0  # stored templates that it has used
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerState:
+    """The connections of a worker of a database: ACTIVE with a lease, or IDLE. `pid`: its backend; 0: a pooler's."""
+
+    name: str
+    pid: int
+    state: str
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +175,20 @@ class FleetMemory:
             return []
         return [WorkerShare(text(r[0]), text(r[1]), *r[2:]) for r in records[records["key"] != b""].tolist()]
 
+    def write_workers(self, workers: Sequence[WorkerState]) -> None:
+        def change(records: Records) -> None:
+            records[:] = np.zeros((), records.dtype)
+            for position, worker in enumerate(workers[:MOST_WORKERS]):
+                _fill(records, position, worker)
+
+        self._segment["workers"].write(change)
+
+    def workers(self) -> list[WorkerState]:
+        records = self._segment["workers"].read()
+        if records is None:
+            return []
+        return [WorkerState(text(r[0]), r[1], text(r[2]), r[3]) for r in records[records["state"] != b""].tolist()]
+
     def write_processes(self, processes: Sequence[ProcessState]) -> None:
         def change(records: Records) -> None:
             records[:] = np.zeros((), records.dtype)
@@ -177,8 +230,8 @@ class FleetMemory:
         return [state for state in found if state is not None]
 
     def version(self) -> tuple[int, ...]:
-        """Changes when the pool, a share or a process changed, or a scheduler started or ended."""
-        return tuple(self._segment[name].version for name in ("head", "pool", "shares", "processes"))
+        """Changes when the pool, a share, a worker or a process changed, or a scheduler started or ended."""
+        return tuple(self._segment[name].version for name in ("head", "pool", "shares", "processes", "workers"))
 
 
 _WIDTHS: Mapping[str, int] = {"key": KEY, "name": NAME, "state": 16, "kind": 16}

@@ -22,7 +22,7 @@ class WakeSocket:
     def ring(self) -> None:
         ring(self._path)
 
-    def heard(self) -> None:
+    def drain(self) -> None:
         """Until the next time."""
         try:
             while self._socket.recv(16):

@@ -15,6 +15,7 @@ from pgtrickle.errors import ConfigError, PgtrickleError
 from pgtrickle.maintain.budget import Budget, ConnectionRoom, budget, shortage
 from pgtrickle.maintain.privileges import Rights, excess, rights_in
 from pgtrickle.refresh.bulk_load import MAX_PARTS
+from pgtrickle.replica.roots import problem, root_of
 from pgtrickle.servers.java import find_java
 from pgtrickle.settings import Settings, Sources
 
@@ -55,6 +56,7 @@ def examine(sources: Sources, environ: Mapping[str, str], dsn: str | None) -> Re
         findings.append(Finding("spark", True, "an external Spark Connect server is configured"))
     else:
         findings += [_java(settings, environ), _spark(), _disk()]
+    findings.append(_replica_root(settings, environ))
     databases = server.databases if server is not None else {}
     mirrored = server.mirrored if server is not None else ()
     planned = budget(settings, databases, load_parts=MAX_PARTS, mirrored=mirrored)
@@ -85,6 +87,12 @@ def _disk() -> Finding:
     return Finding("disk", free >= NEED_DISK_MIB, detail if free >= NEED_DISK_MIB else detail + " (hint: set TMPDIR)")
 
 
+def _replica_root(settings: Settings, environ: Mapping[str, str]) -> Finding:
+    root = root_of(settings.replica_root, environ)
+    found = problem(root)
+    return Finding("replica_root", found is None, f"{root} can be used" if found is None else found.one_line())
+
+
 @dataclass(frozen=True, slots=True)
 class _Server:
     findings: tuple[Finding, ...]
@@ -97,7 +105,7 @@ class _Server:
 def _server(dsn: str, sources: Sources) -> _Server:
     from pgtrickle.db.connect import connect, translated
     from pgtrickle.db.database_settings import current_settings
-    from pgtrickle.db.discover import databases, in_database
+    from pgtrickle.db.discover import databases, in_database, unserved
     from pgtrickle.db.statements import statement
     from pgtrickle.origin.poll_session import may_become_broker
 
@@ -112,17 +120,22 @@ def _server(dsn: str, sources: Sources) -> _Server:
             assert room is not None
             fleet = sources.load(current_settings(connection))
             loaded = {connection.info.dbname: fleet}
-            late = _late(connection)
-            mirrored = [_mirrored(connection)]
-            rights = [rights_in(connection)]
-            names = databases(connection, dsn)
+            catalogs = databases(connection, dsn)
+            others = unserved(connection, dsn)
+        problems = [found for name, version in catalogs.items() if (found := version.problem(name)) is not None]
+        names = [name for name, version in catalogs.items() if version.problem(name) is None]
+        late: list[str] = []
+        stopped: list[str] = []
+        mirrored: list[frozenset[str]] = []
+        rights: list[Rights | None] = []
         for name in names:
-            if name not in loaded:
-                with connect(in_database(dsn, name), role="doctor", pooler=TRANSACTION) as connection:
+            with connect(in_database(dsn, name), role="doctor", pooler=TRANSACTION) as connection:
+                if name not in loaded:
                     loaded[name] = sources.load(current_settings(connection))
-                    late += _late(connection)
-                    mirrored.append(_mirrored(connection))
-                    rights.append(rights_in(connection))
+                late += _late(connection)
+                stopped += _stopped(connection)
+                mirrored.append(_mirrored(connection))
+                rights.append(rights_in(connection))
         is_brokered = any(found.settings.enable_refresh_broker for found in loaded.values())
         without = [name for name in names if is_brokered and not may_become_broker(in_database(dsn, name))]
     except PgtrickleError as error:
@@ -136,6 +149,11 @@ def _server(dsn: str, sources: Sources) -> _Server:
             Finding(
                 "pgtrickle", installed, "installed" if installed else "not installed (hint: pgtrickle install DSN)"
             ),
+            *(Finding("catalog", False, problem.one_line()) for problem in problems),
+            *(
+                Finding("databases", False, f"{name} is not served: pgtrickle was installed there by {owner}")
+                for name, owner in others.items()
+            ),
             *([_broker(without)] if is_brokered else []),
             *_privileges([found for found in rights if found is not None]),
             Finding(
@@ -143,6 +161,7 @@ def _server(dsn: str, sources: Sources) -> _Server:
                 not wrong,
                 "; ".join(wrong) or f"valid ({len(loaded)} database{'' if len(loaded) == 1 else 's'})",
             ),
+            Finding("stream tables", not stopped, "; ".join(stopped) or "none is in status ERROR or SUSPENDED"),
             Finding("readers", not late, "; ".join(late) or "no reader in another database blocks trimming"),
         ),
         fleet.settings,
@@ -161,6 +180,22 @@ def _mirrored(connection: Connection) -> frozenset[str]:
         if row is None or not row[0]:
             return frozenset()
         return frozenset(key for _, key, *_ in connection.execute(statement("mirrors")).fetchall())
+
+
+def _stopped(connection: Connection) -> list[str]:
+    """Stream tables that are not refreshed, or whose refreshes fail, and why."""
+    from pgtrickle.db.connect import translated
+
+    with translated():
+        row = connection.execute("SELECT to_regprocedure('pgtrickle.pgt_status()') IS NOT NULL").fetchone()
+        if row is None or not row[0]:
+            return []
+        found = connection.execute(
+            "SELECT name, status, last_error_message FROM pgtrickle.pgt_status() "
+            "WHERE status IN ('ERROR', 'SUSPENDED') ORDER BY name"
+        ).fetchall()
+    database = connection.info.dbname
+    return [f"{database}: {name} is in status {status}" + (f": {said}" if said else "") for name, status, said in found]
 
 
 def _late(connection: Connection) -> list[str]:

@@ -37,7 +37,7 @@ class FeedMaintainer:
         """Something may have changed: check in the next call."""
         self._next = -math.inf
 
-    def turn(self, settings: Settings, now: float) -> None:
+    def maintain(self, settings: Settings, now: float) -> None:
         """`now` in seconds of a monotonic clock."""
         if now < self._next:
             return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError
+from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.reasons import NotDifferentiableError
 from pgtrickle.pipeline.text.tokens import without_constants
 
@@ -54,4 +55,5 @@ def as_typed(conn: Connection, table: StreamTable) -> str | None:
                 raise DefinitionError("the text no longer has the same meaning")
     except (DefinitionError, NotDifferentiableError):
         return None
-    return f"SELECT * FROM {VIEW}"
+    # By name: the star of a stream table, as typed, has hidden columns.
+    return f"SELECT {', '.join(quote_ident(c.name) for c in table.columns)} FROM {VIEW}"

@@ -44,10 +44,7 @@ def closed_functions() -> list[str]:
 def rights_in(conn: Connection) -> Rights | None:
     """None if pgtrickle is not installed, or not readable."""
     with translated():
-        row = conn.execute(
-            "SELECT pg_catalog.pg_get_userbyid(c.relowner), pg_catalog.pg_has_role(c.relowner, 'USAGE') "
-            "FROM pg_catalog.pg_class AS c WHERE c.oid = pg_catalog.to_regclass('pgtrickle.pgt_stream_tables')"
-        ).fetchone()
+        row = conn.execute(statement("service_role")).fetchone()
         if row is None or not row[1]:
             return None
         found = conn.execute(statement("service_privileges"), {"closed": closed_functions()}).fetchall()

@@ -15,6 +15,9 @@ _HOW = {
 
 def verify_lines(results: Sequence[VerifyResult]) -> Iterator[str]:
     for result in results:
+        if result.error is not None:
+            yield f"BROKEN     {result.name}: {result.error}"
+            continue
         detail = f"{result.mode}; {_HOW[result.how].format(result.waited)}"
         if result.against:
             detail += f"; compared with {result.against}"
@@ -24,6 +27,7 @@ def verify_lines(results: Sequence[VerifyResult]) -> Iterator[str]:
             yield f"ok         {result.name} ({detail})"
         else:
             yield f"DIFFERENT  {result.name} ({detail}): {result.missing} rows missing, {result.extra} extra rows"
+            yield from (f"           {sample}" for sample in result.samples)
     if not results:
         yield "this database has no stream tables"
         return

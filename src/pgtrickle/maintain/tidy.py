@@ -4,6 +4,7 @@ loads and old history."""
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -12,17 +13,21 @@ from contextlib import AbstractContextManager, contextmanager
 from pgtrickle.apply.stage import sweep_stages
 from pgtrickle.capture.compact import Compactor, crowded
 from pgtrickle.capture.install import collect_garbage
-from pgtrickle.capture.trim import index_long_buffers, long_buffers, trim_all
+from pgtrickle.capture.trim import hollow_buffers, index_long_buffers, long_buffers, release_space, trim_all
 from pgtrickle.db.connect import Connection, connect, pooler_of, translated
 from pgtrickle.db.statements import statement
+from pgtrickle.define.restored import adopt_restored
 from pgtrickle.errors import PgtrickleError
+from pgtrickle.replica.drop import drop_unused
+from pgtrickle.replica.roots import root_of
 from pgtrickle.settings import Settings
-from pgtrickle.telemetry import BUFFER_COMPACTED, BUFFERS_FAILED, event
+from pgtrickle.telemetry import BUFFER_COMPACTED, BUFFER_RELEASED, BUFFERS_FAILED, event
 
 log = logging.getLogger(__name__)
 
 STATEMENT_SECONDS = 60.0  # for an index, or for compacting a share of a buffer
 COMPACT_SECONDS = 30.0  # between two counts of rows
+RELEASE_SECONDS = 60.0  # between two attempts to release space, which an old snapshot may prevent
 
 
 class Cleaner:
@@ -34,22 +39,28 @@ class Cleaner:
         self._control = control
         self._compactor = Compactor()
         self._counted = float("-inf")
+        self._released = float("-inf")
         self.beside: threading.Thread | None = None
 
     def tidy(self, settings: Settings, seen: int | None = None) -> None:
         """`seen`: events of transactions before this one have been processed."""
+        adopt_restored(self._control)
         with translated():
             trim_all(self._control)
             collect_garbage(self._control)
             sweep_stages(self._control)
+            drop_unused(self._control, root_of(settings.replica_root, os.environ))
             self._control.execute(statement("history_expire"), {"days": settings.history_retention_days})
             self._control.execute(statement("control_expire"), {"seen": None if seen is None else str(seen)})
+            self._control.execute(statement("readings_expire"))
             if self.beside is not None and self.beside.is_alive():
                 return
             threshold = settings.compact_threshold
             is_long = bool(long_buffers(self._control))
             is_crowded = self._may_count() and bool(crowded(self._control, threshold))
-        if is_long or is_crowded:
+            may_release = time.monotonic() - self._released >= RELEASE_SECONDS
+            is_hollow = may_release and bool(hollow_buffers(self._control))
+        if is_long or is_crowded or is_hollow:
             self.beside = threading.Thread(
                 target=self._look_after,
                 args=(threshold if is_crowded else None,),
@@ -75,6 +86,13 @@ class Cleaner:
                         log.info(
                             "Change buffer compacted",
                             extra=event(BUFFER_COMPACTED, database=self._name, source=relid, rows=rows),
+                        )
+                if time.monotonic() - self._released >= RELEASE_SECONDS:
+                    self._released = time.monotonic()
+                    for relid in release_space(conn, bounded=bounded):
+                        log.info(
+                            "Space of an empty change buffer released",
+                            extra=event(BUFFER_RELEASED, database=self._name, source=relid),
                         )
                 index_long_buffers(conn, bounded=bounded)
         except PgtrickleError as error:

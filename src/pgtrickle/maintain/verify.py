@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import TRANSACTION, Connection, begin, connect, translated
@@ -24,7 +25,7 @@ from pgtrickle.define.operators import as_meant, meant
 from pgtrickle.define.prepare import is_judged
 from pgtrickle.define.privileges import lost_privilege
 from pgtrickle.define.renames import has_renamed
-from pgtrickle.errors import ConfigError, DefinitionError, SourceChangedError, TransientError
+from pgtrickle.errors import ConfigError, DefinitionError, PgtrickleError, SourceChangedError, TransientError
 from pgtrickle.maintain.oracle import AS_KEPT, AS_OF, AS_TYPED, TIES_DECIDED, as_typed
 from pgtrickle.mirror.verify import compare_mirror
 from pgtrickle.model.catalog import Column, StreamTable
@@ -57,6 +58,8 @@ from pgtrickle.refresh.pending import read_pending
 # json, xml and the geometric types have no equality to sort or hash by; their text has
 _NO_EQUALITY = frozenset({114, 142, 600, 601, 602, 603, 604, 628, 718})
 
+SAMPLES = 5  # rows of each kind that are shown
+_AS_TEXT = "some types compared as text"
 _UNSERVED_SECONDS = 10.0  # a missing scheduler may be restarting
 
 _PLAIN = INTEGERS | {BOOL, NUMERIC, FLOAT4, FLOAT8, TEXT, VARCHAR, BPCHAR, DATE, TIMESTAMP, TIMESTAMPTZ}
@@ -80,6 +83,8 @@ class VerifyResult:
     how: str
     note: str | None = None
     against: str = ""  # what the table was compared with
+    samples: tuple[str, ...] = ()  # some rows that differ, as PostgreSQL writes rows
+    error: str | None = None  # why it could not be compared
 
 
 def verify_tables(
@@ -94,9 +99,23 @@ def verify_tables(
                 named = [_named(tables, name) for name in names]
                 tables = [*_mirrors_below(named, tables), *named]
             look = _Look(conn, dsn, origins)
-            return [_verify(look, table, timeout_seconds) for table in tables]
+            if names is not None:
+                return [_verify(look, table, timeout_seconds) for table in tables]
+            return [_verified(look, table, timeout_seconds) for table in tables]
     finally:
         origins.close()
+
+
+def _verified(look: _Look, table: StreamTable, timeout_seconds: float) -> VerifyResult:
+    """One of all: a broken one does not keep the others from being compared."""
+    try:
+        with translated():
+            return _verify(look, table, timeout_seconds)
+    except PgtrickleError as error:
+        if look.conn.closed or look.conn.broken:
+            raise
+        mode = table.effective_mode
+        return VerifyResult(table.full_name, False, 0, 0, "", 0.0, mode, "failed", error=error.one_line())
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +211,10 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
         is_typed = planned.against == AS_TYPED
         evaluator = _Evaluator(conn, planned.table, planned.changed, planned.settings, as_typed=is_typed)
         missing, extra, note = _compare(evaluator, planned.table, planned.query)
-    ok, mode = not missing and not extra, planned.table.effective_mode
-    return VerifyResult(table.full_name, ok, missing, extra, str(planned.cut), waited, mode, how, note, planned.against)
+        ok, mode = not missing and not extra, planned.table.effective_mode
+        samples = () if ok else _samples(evaluator, planned.table, planned.query, as_text=note == _AS_TEXT)
+    cut, against = str(planned.cut), planned.against
+    return VerifyResult(table.full_name, ok, missing, extra, cut, waited, mode, how, note, against, samples)
 
 
 def _comparable_table(conn: Connection, pgt_id: int) -> StreamTable:
@@ -324,22 +345,26 @@ class _Evaluator:
         self._windows = author.window_copies(conn, table, changed)[1] if table.runs_as_author else []
 
     def two_numbers(self, text: str) -> tuple[int, int]:
+        ((one, other),) = self._rows(text, ("int8", "int8"))
+        return int(one), int(other)
+
+    def texts(self, text: str) -> list[str]:
+        return [str(row[0]) for row in self._rows(text, ("text",))]
+
+    def _rows(self, text: str, types: Sequence[str]) -> Sequence[Sequence[Any]]:
         if self._place is None:
             with translated(), self._conn.transaction(), applied(self._conn, self._settings):
-                row = self._conn.execute(text).fetchone()
-        else:
-            text, copies = author.with_copies(self._conn, self._table, text)
-            with translated(), author.session(self._place, self._table, [*copies, *self._windows]) as session:
-                (row,) = session.rows(text, ("int8", "int8"), path=self._path)
-        assert row is not None
-        return int(row[0]), int(row[1])
+                return self._conn.execute(text).fetchall()
+        text, copies = author.with_copies(self._conn, self._table, text)
+        with translated(), author.session(self._place, self._table, [*copies, *self._windows]) as session:
+            return list(session.rows(text, types, path=self._path))
 
 
 def _compare(evaluator: _Evaluator, table: StreamTable, query: str) -> tuple[int, int, str | None]:
     try:
         missing, extra = _differences(evaluator, table, query, rounded=False)
     except SourceChangedError:  # a type, or one inside an array or composite, has no equality
-        return (*_differences(evaluator, table, query, rounded=False, as_text=True), "some types compared as text")
+        return (*_differences(evaluator, table, query, rounded=False, as_text=True), _AS_TEXT)
     if not (missing or extra) or not any(c.typid in (FLOAT4, FLOAT8) for c in table.columns):
         return missing, extra, None
     # A float sum depends on the order of its rows, which PostgreSQL does not promise even to itself.
@@ -350,16 +375,30 @@ def _compare(evaluator: _Evaluator, table: StreamTable, query: str) -> tuple[int
 def _differences(
     evaluator: _Evaluator, table: StreamTable, query: str, *, rounded: bool, as_text: bool = False
 ) -> tuple[int, int]:
+    return evaluator.two_numbers(
+        _both_sides(table, query, rounded=rounded, as_text=as_text)
+        + "SELECT (SELECT count(*) FROM (TABLE wanted EXCEPT ALL TABLE have) AS m), "
+        "(SELECT count(*) FROM (TABLE have EXCEPT ALL TABLE wanted) AS e)"
+    )
+
+
+def _samples(evaluator: _Evaluator, table: StreamTable, query: str, *, as_text: bool) -> tuple[str, ...]:
+    """Some of the rows that differ. Whoever verifies may read the table: PostgreSQL has just checked that."""
+    found = evaluator.texts(
+        _both_sides(table, query, rounded=False, as_text=as_text)
+        + f"(SELECT 'missing ' || m::text FROM (TABLE wanted EXCEPT ALL TABLE have) AS m LIMIT {SAMPLES}) UNION ALL "
+        f"(SELECT 'extra ' || e::text FROM (TABLE have EXCEPT ALL TABLE wanted) AS e LIMIT {SAMPLES})"
+    )
+    return tuple(found)
+
+
+def _both_sides(table: StreamTable, query: str, *, rounded: bool, as_text: bool) -> str:
     names = ", ".join(f"c{i}" for i in range(len(table.columns)))
     shown = ", ".join(_comparable(f"q.c{i}", c, rounded=rounded, as_text=as_text) for i, c in enumerate(table.columns))
     stored = ", ".join(quote_ident(c.name) for c in table.columns)
     wanted = f"SELECT {shown} FROM ({query}) AS q({names})"
     have = f"SELECT {shown} FROM (SELECT {stored} FROM {qualified(table.schema, table.name)}) AS q({names})"
-    return evaluator.two_numbers(
-        f"WITH wanted AS MATERIALIZED ({wanted}), have AS MATERIALIZED ({have}) "
-        "SELECT (SELECT count(*) FROM (TABLE wanted EXCEPT ALL TABLE have) AS m), "
-        "(SELECT count(*) FROM (TABLE have EXCEPT ALL TABLE wanted) AS e)"
-    )
+    return f"WITH wanted AS MATERIALIZED ({wanted}), have AS MATERIALIZED ({have}) "
 
 
 def _comparable(sql: str, column: Column, *, rounded: bool, as_text: bool) -> str:

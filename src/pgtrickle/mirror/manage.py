@@ -1,4 +1,4 @@
-"""The mirrors of one database: prepared at their origins, loaded, kept at one cut of each origin."""
+"""The mirrors of one database: prepared at their origins, loaded, and refreshed to one cut of each origin."""
 
 from __future__ import annotations
 
@@ -17,13 +17,21 @@ from pgtrickle.db.run_concurrently import run_concurrently
 from pgtrickle.db.statements import statement
 from pgtrickle.define.compile import Compiled
 from pgtrickle.define.prepare import MirrorReader, prepare_mirror
+from pgtrickle.define.renames import ANEW
 from pgtrickle.define.template_cache import TemplateCache
-from pgtrickle.errors import EngineLostError, OriginAwayError, PgtrickleError, TransientError
+from pgtrickle.errors import (
+    EngineLostError,
+    OriginAwayError,
+    OriginReplacedError,
+    PgtrickleError,
+    SourceChangedError,
+    TransientError,
+)
 from pgtrickle.mirror.refresh import MirrorRefresher, SharedRefresher
 from pgtrickle.model.catalog import Mirror, StreamTable
-from pgtrickle.model.flow import Frontier
-from pgtrickle.model.reasons import Reason
-from pgtrickle.origin.changes import MirrorRequest, OriginReading
+from pgtrickle.model.flow import Cut, Frontier
+from pgtrickle.model.reasons import Reason, ReasonCode, named
+from pgtrickle.origin.changes import MirrorRequest, OriginReading, note_reading
 from pgtrickle.origin.privileges import recheck
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
@@ -37,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """All mirrors of an origin, where they can follow from a reading."""
+    """All mirrors of an origin that can be refreshed from a shared read."""
 
     mirror: Mirror
     tables: Sequence[StreamTable]
@@ -46,8 +54,8 @@ class _Followed:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedOrigins:
-    """`followed`: origins, by key, whose mirrors can follow from a reading that databases share, with what is compiled
-    of them. `alone`: the mirrors of each other origin, which take a session there."""
+    """`followed`: origins, by key, whose mirrors can be refreshed from a read that databases share, with their compiled
+    mirrors. `alone`: the mirrors of each other origin, which need a session there."""
 
     followed: Mapping[str, _Followed]
     compiled: Mapping[int, Compiled]
@@ -68,18 +76,18 @@ class MirrorManager:
         self.max_buffer_rows = max_buffer_rows  # of changes; a mirror has no other limit
 
     def refresh(self, home: Connection, tables: Sequence[StreamTable], changes_seen_at: float) -> list[Outcome]:
-        """The mirrors of these origins, all of each: none may be at another cut than the others of its origin.
+        """Refreshes all mirrors of these origins: all mirrors of an origin must be at the same cut.
 
-        `changes_seen_at`: when a poll found changes; a reading that began later has them. Origins are read
-        concurrently, and what is there is written while others are waited for.
+        `changes_seen_at`: when a poll detected changes; a read that began later contains them. Origins are read
+        concurrently, and finished reads are written while others are still running.
         """
         keys = list(dict.fromkeys(t.mirror.key for t in tables if t.mirror is not None))
         reader = self._as_reader(home)
-        planned = self._planned(home, keys, reader)
+        planned = self._planned(home, keys, reader, [t.pgt_id for t in tables])
         alone = list(planned.alone)
         outcomes: list[Outcome] = []
         changes_seen_at = changes_seen_at or time.monotonic()
-        tasks = {key: partial(self._errand, f, changes_seen_at) for key, f in planned.followed.items()}
+        tasks = {key: partial(self._read_task, f, changes_seen_at) for key, f in planned.followed.items()}
         for some in run_concurrently(tasks):
             outcomes += self._follow(home, planned, some, reader, alone)
         for apart in alone:
@@ -87,10 +95,13 @@ class MirrorManager:
         self.recheck(home, keys)
         return outcomes
 
-    def _planned(self, home: Connection, keys: Sequence[str], reader: MirrorReader) -> _PlannedOrigins:
-        """How the mirrors of each origin are refreshed."""
+    def _planned(
+        self, home: Connection, keys: Sequence[str], reader: MirrorReader, asked: Iterable[int]
+    ) -> _PlannedOrigins:
+        """How the mirrors of each origin are refreshed. `asked`: those that are due."""
         with translated():
             found = [t for t in catalog.load_mirrors(home, keys) if t.is_in_place]
+            broken = [t for t in catalog.load_stream_tables(home, list(asked)) if t.status == "ERROR" and t.is_in_place]
         followed: dict[str, _Followed] = {}
         held: dict[int, Compiled] = {}
         alone: list[Sequence[StreamTable]] = []
@@ -103,7 +114,8 @@ class MirrorManager:
                 held |= known
             elif own:
                 alone.append(own)
-        return _PlannedOrigins(followed, held, tuple(alone))
+        # A failed mirror is retried by itself, so that the others do not wait for it.
+        return _PlannedOrigins(followed, held, (*alone, *([t] for t in broken)))
 
     def _follow(
         self,
@@ -113,7 +125,7 @@ class MirrorManager:
         reader: MirrorReader,
         alone: list[Sequence[StreamTable]],
     ) -> list[Outcome]:
-        """The mirrors of origins whose readings are there, in one transaction if possible."""
+        """Refreshes the mirrors of origins whose reads have finished, in one transaction if possible."""
         followed = planned.followed
         refresher = SharedRefresher(home, self._engine, lambda t: planned.compiled.get(t.pgt_id), self._limits())
         outcomes: list[Outcome] = []
@@ -128,24 +140,26 @@ class MirrorManager:
         return outcomes
 
     def recheck(self, home: Connection, keys: Sequence[str] | None = None) -> None:
-        """What the authors of stream tables here may still read at these origins (None: all)."""
+        """Checks the privileges of authors of local stream tables at these origins (None: all)."""
         with translated():
             if keys is None:
                 found = home.execute("SELECT DISTINCT origin_key FROM pgtrickle.pgt_mirrors").fetchall()
                 keys = [key for (key,) in found]
             mirrors = [t.mirror for t in catalog.load_mirrors(home, keys) if t.mirror is not None]
         for key in dict.fromkeys(m.key for m in mirrors):
-            with suppress(TransientError):  # it is away, and nothing comes from it
+            with suppress(TransientError):  # unreachable, so nothing is read from it
                 recheck(home, [m for m in mirrors if m.key == key], lambda m: self._origins.session(self._dsn, m))
 
     def _guarded(
         self, home: Connection, tables: Sequence[StreamTable], action: Callable[[], list[Outcome]]
     ) -> list[Outcome]:
-        """One origin that is away, or has changed, delays its mirrors alone."""
+        """An origin that is unreachable or has changed affects only its own mirrors."""
         try:
             return action()
         except EngineLostError as error:
             return [Outcome(table, FULL, None, error) for table in tables]
+        except OriginReplacedError as error:
+            return [Outcome(table, PREPARE, None, self._sought(home, table, error)) for table in tables]
         except TransientError as error:
             if home.closed or home.broken:
                 raise
@@ -154,8 +168,34 @@ class MirrorManager:
         except PgtrickleError as error:
             return [Outcome(table, FULL, None, error) for table in tables]
 
-    def _errand(self, followed: _Followed, changes_seen_at: float, deliver: Callable[[OriginReading], None]) -> None:
-        """In a thread of its own: what has changed there. Where its readers are it is told when nobody waits for it."""
+    def _sought(self, home: Connection, table: StreamTable, error: OriginReplacedError) -> PgtrickleError:
+        """Another database has the name of its origin: the table is searched there by name, and loaded from there next
+        time. Returns a transient error, or the error that stops it."""
+        mirror = table.mirror
+        assert mirror is not None
+        name = mirror.database if not mirror.server else f"{mirror.database}@{mirror.server}"
+        try:
+            with self._origins.visit(self._dsn, name) as (conn, place), translated():
+                relation = catalog.find_relation(conn, mirror.schema, mirror.table)
+            numbers = {column.name: column.attnum for column in relation.columns}
+            missing = [column.name for column in table.columns if column.name not in numbers]
+            if missing:
+                return SourceChangedError(
+                    f"{mirror.name} has no column {missing[0]} in the database that replaced its origin", hint=ANEW
+                )
+            found = {"id": table.pgt_id, "key": place.key, "relid": relation.relid}
+            found |= {"columns": [numbers[column.name] for column in table.columns]}
+            with translated(), home.transaction():
+                home.execute(statement("origin_replaced"), {**found, **named(Reason.of(ReasonCode.ORIGIN_REPLACED))})
+                home.execute("SELECT pgtrickle._wake('alter', %s)", (table.pgt_id,))
+        except TransientError as away:
+            return away
+        except PgtrickleError as lost:
+            return SourceChangedError(f"{error.message}, and {lost.message}", hint=ANEW)
+        return error
+
+    def _read_task(self, followed: _Followed, changes_seen_at: float, deliver: Callable[[OriginReading], None]) -> None:
+        """Reads the changes of an origin in its own thread; then reports the positions of readers to it."""
         key, wants = followed.mirror.key, list(followed.wants.values())
         readings = self._origins.readings(key)
         reading = readings.find(wants, changes_seen_at)
@@ -164,7 +204,7 @@ class MirrorManager:
             return
         with self._origins.session(self._dsn, followed.mirror) as conn:
             deliver(readings.get(conn, wants, changes_seen_at))
-            with suppress(PgtrickleError):  # it is told the next time
+            with suppress(PgtrickleError):  # reported next time
                 self._origins.tell(conn, key)
 
     def _begun(
@@ -175,7 +215,7 @@ class MirrorManager:
         reader: MirrorReader,
         alone: list[Sequence[StreamTable]],
     ) -> list[Outcome]:
-        """From what is read for all databases, if that suits; otherwise they are added to `alone`."""
+        """Begins refreshes from shared reads; mirrors for which this is impossible are added to `alone`."""
         reading = coming.result()
         outcomes: list[Outcome] | None = None
         if all(map(reading.serves, followed.wants.values())):
@@ -185,8 +225,8 @@ class MirrorManager:
         return outcomes or []
 
     def _alone(self, home: Connection, tables: Sequence[StreamTable]) -> list[Outcome]:
-        """In a session of their own. One that is not loaded yet is loaded by itself, so that the others do not wait
-        for it, and then follows."""
+        """Refreshes mirrors in a session at their origin. A mirror without content is loaded by itself, so that the
+        others do not wait for it."""
         mirror = tables[0].mirror
         assert mirror is not None
         with self._origins.session(self._dsn, mirror) as conn:
@@ -204,7 +244,7 @@ class MirrorManager:
         failed: list[Outcome] = []
 
         def prepare(table: StreamTable, reload: Reason | None = None) -> None:
-            """One whose table has changed there stops, and not the others."""
+            """A mirror whose table has changed at the origin stops; the others continue."""
             held.pop(table.pgt_id, None)
             try:
                 held[table.pgt_id] = self._prepared(home, conn, table, reload=reload)
@@ -220,18 +260,23 @@ class MirrorManager:
                 prepare(table)
         reader = self._as_reader(home)
         refresher = MirrorRefresher(conn, home, self._engine, lambda t: held.get(t.pgt_id), self._limits())
-        outcomes, cut = refresher.together(list(held), reader.key) if held else ([], None)
+        mirror = tables[0].mirror
+        assert mirror is not None
+
+        def note(cut: Cut) -> str:
+            with self._origins.session(self._dsn, mirror) as beside:
+                return note_reading(beside, cut)
+
+        outcomes, cut = refresher.together(list(held), reader.key, note) if held else ([], None)
         unready = [o for o in outcomes if o.action == PREPARE and o.error is None]
         if unready:
             for outcome in unready:
                 self._cache.drop(outcome.table.pgt_id)
                 prepare(outcome.table, outcome.reason)
-            outcomes, cut = refresher.together(list(held), reader.key) if held else ([], None)
+            outcomes, cut = refresher.together(list(held), reader.key, note) if held else ([], None)
         if cut is not None:
-            assert tables[0].mirror is not None
-            key = tables[0].mirror.key
-            self._origins.note(key, reader.key, list(held), cut)
-            self._origins.tell(conn, key)
+            self._origins.note(mirror.key, reader.key, list(held), cut)
+            self._origins.tell(conn, mirror.key)
         return failed + outcomes
 
     def _limits(self) -> Limits:
@@ -240,7 +285,7 @@ class MirrorManager:
     def _prepared(
         self, home: Connection, conn: Connection, table: StreamTable, *, reload: Reason | None = None
     ) -> Compiled:
-        table, compiled = prepare_mirror(conn, home, table, self._as_reader(home), reload=reload)
+        table, compiled = prepare_mirror(conn, home, table, self._as_reader(home), reload=reload, store=self._cache)
         self._cache.put(table, compiled)
         return compiled
 
@@ -252,7 +297,7 @@ class MirrorManager:
         return self._reader
 
     def retire(self, home: Connection) -> int:
-        """Drops mirrors that nobody reads. First their origins are told: one that is away keeps changes for them."""
+        """Drops mirrors without readers, after deregistering them: an unreachable origin keeps changes for them."""
         with translated():
             unused = [row[0] for row in home.execute("SELECT pgtrickle._unused_mirrors()").fetchall()]
             tables = catalog.load_stream_tables(home, unused) if unused else []
@@ -270,15 +315,15 @@ class MirrorManager:
             except TransientError:
                 continue
             except PgtrickleError:
-                pass  # no longer managed, or another database: nothing is kept there; or its server has left the fleet
+                pass  # no longer managed, or another database: no changes are kept there; or its server left the fleet
             with translated():
                 row = home.execute("SELECT pgtrickle._drop_mirror(%s)", (table.pgt_id,)).fetchone()
             dropped += bool(row and row[0])
         return dropped
 
     def unready(self, home: Connection, ids: Sequence[int]) -> Iterator[tuple[StreamTable, TransientError]]:
-        """Of these tables those that cannot be refreshed now: a mirror that they read was never loaded, or two of one
-        origin are at different cuts of it."""
+        """Those of these tables that cannot be refreshed now: a mirror that they read was never loaded, or two mirrors
+        of one origin are at different cuts."""
         with translated():
             rows = home.execute(statement("mirrors_unready"), {"ids": list(ids)}).fetchall()
         if not rows:
@@ -294,4 +339,5 @@ def _want(table: StreamTable, reader_key: str) -> MirrorRequest | None:
     cut = Frontier.cut_at(table.frontier, table.mirror.key)
     if cut is None or not table.is_populated or table.needs_reinit:
         return None
-    return MirrorRequest((reader_key, table.pgt_id), table.mirror.relid, table.mirror.columns, cut)
+    token = Frontier.reading_at(table.frontier, table.mirror.key)
+    return MirrorRequest((reader_key, table.pgt_id), table.mirror.relid, table.mirror.columns, cut, token)

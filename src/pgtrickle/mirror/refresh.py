@@ -1,6 +1,6 @@
 """Refreshes mirrors: the tables of one origin that are mirrored in one database, all to one cut of the origin.
 
-They move together, in one transaction: whoever reads several of them in one snapshot sees the origin at one instant.
+They commit in one transaction, so that a query over several of them sees the origin at one snapshot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pgtrickle.errors import FencedError, InvariantError, OriginAwayError, Pgtri
 from pgtrickle.model.catalog import StreamTable, as_at_origin
 from pgtrickle.model.flow import Cut, Frontier, Pending, Position, Timings
 from pgtrickle.model.reasons import Reason, ReasonCode
-from pgtrickle.origin.changes import MirrorRequest, OriginReading, Place, positions
+from pgtrickle.origin.changes import MirrorRequest, OriginReading, Place, known_readings, positions
 from pgtrickle.origin.sessions import render_alike
 from pgtrickle.pipeline.engine import frames
 from pgtrickle.refresh.cost_model import Limits
@@ -51,22 +51,31 @@ _RENAMED = "a table of the origin was renamed while it was read"
 class MirrorRefresher(WaveRefresher):
     """`reader` is a session in the origin, `writer` one in the database of the mirrors."""
 
-    _known: dict[int, Position]
+    loads_inside = False
 
-    def together(self, ids: Sequence[int], reader_key: str) -> tuple[list[Outcome], Cut | None]:
-        """All mirrors of one origin, and where they are then. When one of them has to be prepared first, nothing is
-        done."""
+    _known: dict[int, Position]
+    _readings: frozenset[str] = frozenset()  # reads that the origin has recorded
+    _token = ""  # of the current read
+
+    def together(
+        self, ids: Sequence[int], reader_key: str, note: Callable[[Cut], str]
+    ) -> tuple[list[Outcome], Cut | None]:
+        """Refreshes all mirrors of one origin; returns their positions. Does nothing if one has to be prepared first.
+        `note` records at the origin, over another session, that a cut was read."""
         with translated(), self._snapshot():
             moment = catalog.read_moment(self.reader)
             self._known = _of_reader(positions(self.reader), reader_key)
-            wave = self._begin(catalog.load_stream_tables(self.writer, ids), moment)
+            tables = catalog.load_stream_tables(self.writer, ids)
+            self._readings = known_readings(self.reader, map(_reading, tables))
+            wave = self._begin(tables, moment)
             if not wave.refreshes:
                 return list(wave.outcomes), None
+            self._token = note(moment.cut)
             return self._end(self._compute(wave.refreshes, moment), moment)
 
     def _begin(self, tables: Sequence[StreamTable], moment: catalog.ReadPoint) -> PlannedWave:
-        """What is to be done for all of them; or for none, and why not. The epoch tells if another worker moves one of
-        them meanwhile."""
+        """The plan for all of them; or none, and why. The epoch detects that another worker refreshes one of them
+        meanwhile."""
         tables = [self._adapted(table) for table in tables]
         unknown = Reason.of(ReasonCode.MIRROR_UNKNOWN)
         unready = tuple(Outcome(t, PREPARE, unknown) for t in tables if t.pgt_id not in self._known)
@@ -89,7 +98,7 @@ class MirrorRefresher(WaveRefresher):
         return written, moment.cut if all(o.error is None for o in written) else None
 
     def _follower(self, table: StreamTable, started: datetime) -> PlannedRefresh:
-        """A mirror without changes goes along: its content is the same at the new cut."""
+        """A mirror without changes advances, too: its content is the same at the new cut."""
         compiled = self.compiled(table)
         if compiled is None:
             raise InvariantError(f"{table.full_name} was not prepared")
@@ -117,7 +126,7 @@ class MirrorRefresher(WaveRefresher):
         return [each.outcome() for each in written]
 
     def _are_renamed(self, refreshes: Sequence[PlannedRefresh]) -> bool:
-        """Loads read by the names of now, whatever the snapshot: it may have been another table, or none."""
+        """Whether a source was renamed: names resolve in the current catalog, not in the snapshot."""
         loaded = [planned.table for planned in refreshes if planned.is_load]
         if loaded and self.reader.info.transaction_status.name == "INERROR":
             self.reader.rollback()
@@ -132,16 +141,24 @@ class MirrorRefresher(WaveRefresher):
             )
 
     def _record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
-        """Fingerprints are kept with the mirror: it depends on nothing in its database."""
-        return replace(super()._record(planned, moment, initiated_by), fingerprints={})
+        """Stores no fingerprints here: they are stored with the mirror, which depends on nothing in its database."""
+        record = super()._record(planned, moment, initiated_by)
+        key = moment.instance.key
+        frontier = {**record.frontier, key: {**record.frontier[key], "reading": self._token_of(key)}}
+        return replace(record, fingerprints={}, frontier=frontier)
+
+    def _token_of(self, _key: str) -> str:
+        return self._token
 
     def _adapted(self, table: StreamTable) -> StreamTable:
-        """As its origin sees it. One whose position there does not fit its own is loaded anew."""
+        """The mirror with its position at the origin. If that does not match its own, it is loaded again."""
         table = as_at_origin(table)
         assert table.mirror is not None
         cut = Frontier.cut_at(table.frontier, table.mirror.key)
         if cut is None or table.needs_reinit:
             return table
+        if (token := _reading(table)) is not None and token not in self._readings:
+            return replace(table, needs_reinit=True, reinit_reason=Reason.of(ReasonCode.ORIGIN_WENT_BACK))
         position = self._known.get(table.pgt_id)
         if position is not None and position.cut is not None and not position.cut.precedes(cut):
             return replace(table, needs_reinit=True, reinit_reason=Reason.of(ReasonCode.MIRROR_BEHIND))
@@ -152,7 +169,7 @@ class MirrorRefresher(WaveRefresher):
     def _planned(
         self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: Begun
     ) -> PlannedRefresh | Outcome:
-        """The mode of a mirror is DIFFERENTIAL; one that is too far behind is loaded all the same."""
+        """The mode of a mirror is DIFFERENTIAL; one with too many pending changes is loaded."""
         planned, most = super()._planned(table, seen, moment, begun), self.limits.max_buffer_rows
         if isinstance(planned, Outcome) or not planned.is_differential or not most or planned.changes <= most:
             return planned
@@ -160,10 +177,10 @@ class MirrorRefresher(WaveRefresher):
         return replace(planned, decision=decision)
 
     def _read(self, planned: PlannedRefresh, cut: Cut) -> Read:
-        """Few rows go to the apply statement as they come, which nets and identifies them: nothing is left to Spark."""
+        """Few rows are passed to the apply statement as read, which nets and identifies them without Spark."""
         read = super()._read(planned, cut)
         if isinstance(read, ReadRefresh) and len(read.rows) <= MIRROR_ROWS:
-            return ComputedRefresh(planned, BagDelta(None, *frames.signed_keys(read.rows)))
+            return ComputedRefresh(planned, BagDelta(*frames.signed_keys(read.rows)))
         return read
 
     def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
@@ -175,7 +192,7 @@ class MirrorRefresher(WaveRefresher):
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What a reading of an origin has for these mirrors."""
+    """The part of a shared read for these mirrors."""
 
     reading: OriginReading
     refreshes: Sequence[PlannedRefresh]
@@ -183,7 +200,7 @@ class _Share:
 
 
 class SharedRefresher(MirrorRefresher):
-    """The same from readings that were taken for several databases, of one origin or of several. It loads nothing."""
+    """The same from reads that databases share, of one origin or of several. It loads nothing."""
 
     def __init__(
         self,
@@ -200,10 +217,11 @@ class SharedRefresher(MirrorRefresher):
     def begin(
         self, tables: Sequence[StreamTable], reading: OriginReading, wants: Mapping[int, MirrorRequest], reader_key: str
     ) -> list[Outcome] | None:
-        """Takes the changes of one origin. None: one of the mirrors has to be loaded or prepared, which takes a session
-        there. Outcomes: there is nothing to do."""
+        """Takes the changes of one origin. None: one of the mirrors has to be loaded or prepared, which needs a session
+        there. Outcomes: nothing to do."""
         self._reading, self._wants = reading, wants
         self._known = _of_reader(reading.positions, reader_key)
+        self._readings = reading.known
         wave = self._begin(tables, reading.moment)
         if any(o.action == PREPARE for o in wave.outcomes):
             return None
@@ -213,8 +231,8 @@ class SharedRefresher(MirrorRefresher):
         return list(wave.outcomes)
 
     def end(self) -> Iterator[tuple[str, list[Outcome], Cut | None]]:
-        """Origin, outcomes, where its mirrors are then. All origins in one transaction; when one fails, each in its
-        own, so that it fails alone."""
+        """Yields origin, outcomes and new positions. Commits all origins in one transaction; if it fails, each in its
+        own, so that only the failing one fails."""
         if not self._shares:
             return
         shares = self._shares.values()
@@ -230,12 +248,15 @@ class SharedRefresher(MirrorRefresher):
                 yield key, *self._end([found[pgt_id] for pgt_id in own], share.reading.moment)
 
     def _commit_all(self, found: Sequence[Computed]) -> list[Outcome]:
-        """Nothing when one of them fails."""
+        """Returns nothing if one of them fails."""
         computed = [each for each in found if isinstance(each, ComputedRefresh)]
         if len(computed) < len(found):
             return []
         outcomes = self._commit(computed, self._reading.moment)
         return outcomes if all(o.error is None for o in outcomes) else []
+
+    def _token_of(self, key: str) -> str:
+        return self._shares[key].reading.token
 
     def _record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
         if planned.table.mirror is not None:
@@ -258,17 +279,21 @@ class SharedRefresher(MirrorRefresher):
     def _read(self, planned: PlannedRefresh, _cut: Cut) -> Read:
         rows = frames.DeltaRows(planned.stages.net.layout, self._reading.signed(self._wants[planned.table.pgt_id]))
         if len(rows) <= MIRROR_ROWS:
-            return ComputedRefresh(planned, BagDelta(None, *frames.signed_keys(rows)))
+            return ComputedRefresh(planned, BagDelta(*frames.signed_keys(rows)))
         return ReadRefresh(planned, rows)
 
 
 def _held_up(refreshes: Sequence[PlannedRefresh], at_fault: StreamTable | None, error: PgtrickleError) -> list[Outcome]:
-    """All or none move. Of an error that will not go away the others only wait until its table has been stopped."""
+    """All mirrors commit or none. After a permanent error the others only wait until the failing table is stopped."""
     if at_fault is None or isinstance(error, TransientError):
         return [Outcome(planned.table, planned.decision.action, None, error) for planned in refreshes]
-    waits = OriginAwayError(f"{at_fault.full_name}, of the same database, failed; it goes on without that one")
+    waits = OriginAwayError(f"{at_fault.full_name} of the same origin failed; the next refresh continues without it")
     errors = {p.table.pgt_id: error if p.table.pgt_id == at_fault.pgt_id else waits for p in refreshes}
     return [Outcome(p.table, p.decision.action, None, errors[p.table.pgt_id]) for p in refreshes]
+
+
+def _reading(table: StreamTable) -> str | None:
+    return None if table.mirror is None else Frontier.reading_at(table.frontier, table.mirror.key)
 
 
 def _of_reader(known: Mapping[Place, Position], reader_key: str) -> dict[int, Position]:

@@ -1,7 +1,7 @@
-"""Is a mirror equal to the table that it stands for, as its origin had it at the mirror's cut?
+"""Compares a mirror with its table at the origin, at the mirror's cut.
 
-Both sides are read in a snapshot of their own; rows are compared by their texts, first by count and sums of hashes, and
-row by row only where these differ.
+Each side is read at its own snapshot; rows are compared by their texts, first by count and sums of hashes, and
+row by row only if these differ.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def compare_mirror(
     conn: Connection, table: StreamTable, dsn: str, origins: OriginSessions
 ) -> tuple[int, int, Cut] | None:
-    """Rows that the mirror lacks, rows that it has too many, its cut. None: its cut cannot be looked at any more.
+    """Missing rows, extra rows, and the cut. None: the table cannot be read at that cut any more.
 
     `conn` is in a REPEATABLE READ transaction.
     """
@@ -47,7 +47,7 @@ def compare_mirror(
         begin(origin, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
         position = positions(origin).get((key, table.pgt_id))
         if position is None or position.cut is None or not position.cut.precedes(cut) or not position.allows(cut):
-            return None  # what came after the cut may have been trimmed or netted out, or the mirror has moved on
+            return None  # changes since the cut may have been trimmed or compacted, or the mirror has advanced
         if is_renamed_there(origin, table):
             return None
         there = as_at_origin(table)

@@ -12,6 +12,12 @@ from pgtrickle.model.reasons import Reason
 REGION = "__pgt_region"  # the hidden column of tables that are replaced region by region
 
 
+class ObjectId(int):
+    """The number of a relation or stream table in a template that is being stored: another database has another one."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A live column of a relation or of a query's result."""
@@ -22,7 +28,7 @@ class Column:
     typid: int
     typmod: int
     not_null: bool = False
-    basis: int = 0  # the type, looked through domains; 0: it is none
+    basis: int = 0  # the base type of a domain; 0: not a domain
 
     @property
     def base(self) -> int:
@@ -65,7 +71,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """What makes a stream table the copy of a table of another database; its query is for that database."""
+    """The properties of a mirror: a stream table that copies a table of another database, where its query runs."""
 
     key: str  # of the origin: system identifier/database oid
     server: str  # host:port; empty: the server of the stream table
@@ -111,8 +117,8 @@ class StreamTable:
     sources: tuple[Source, ...]
     fingerprints: dict[int, str | None]
     last_full_ms: float | None = None
-    is_in_place: bool = True  # the storage table is there, under the name that the catalog has for it
-    functions: str | None = None  # which versions of the database's own functions the query calls
+    is_in_place: bool = True  # the storage table exists under its name in the catalog
+    functions: str | None = None  # versions of the user-defined functions that the query calls
     created_at: datetime | None = None
     mirror: Mirror | None = None
     origins: dict[str, dict[str, str]] | None = None  # cuts of other databases in the frontiers of its sources
@@ -123,11 +129,21 @@ class StreamTable:
     session_settings: Mapping[str, str] = field(default_factory=dict)  # of the author's session, when it was defined
     operators: tuple[int, ...] = ()  # as PostgreSQL resolved them in the author's session
     lost_privilege: str | None = None  # as text; None: no privilege is missing
-    code: str | None = None  # which versions of the database's own code, casts and checks evaluating it can reach
+    code: str | None = None  # versions of the user-defined code, casts and checks that an evaluation can call
+    engine: str | None = None  # auto, spark or postgres; None: the setting decides
+    max_delta_fraction: float | None = None  # None: differential_max_change_ratio applies
+    max_differential_joins: int | None = None
+    keys: str | None = None  # of the tables that it reads: they may make an order total
 
     @property
     def full_name(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    @property
+    def compiled_from(self) -> tuple[object, ...]:
+        """Everything that its compiled form depends on, except sources: their fingerprints detect changes."""
+        identity = (self.definition_version, self.refresh_mode, self.relid, self.run_as, self.author, self.code)
+        return (*identity, self.max_differential_joins, self.keys)
 
     @property
     def runs_as_author(self) -> bool:

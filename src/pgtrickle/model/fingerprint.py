@@ -19,7 +19,7 @@ def unchanged(stored: str | None, current: str | None, attnums: Collection[int])
 
 
 def same_identity(stored: str | None, current: str | None) -> bool:
-    """Whether the text of a query still means the same source: by the rule of a view, or for whoever reads it."""
+    """Whether the text of a query still refers to the same source, for a view or for a reader of columns."""
     return _same("identity", stored, current)
 
 
@@ -33,7 +33,7 @@ def _same(part: str, stored: str | None, current: str | None) -> bool:
     return _parts(stored).get(part) == _parts(current).get(part)
 
 
-@lru_cache(4096)  # the same texts come with every refresh
+@lru_cache(4096)  # every refresh has the same texts
 def _parts(fingerprint: str) -> Mapping[str, str]:
     structure, *columns = fingerprint.split(" ")
     return {"": structure, **dict(c.split(":", 1) for c in columns)}

@@ -86,7 +86,7 @@ class Window:
 
 
 def not_seen(xid: str, xmax: str, open_xids: str | None, below: str | None = None) -> str:
-    """SQL: that a transaction is not visible in a cut, which is exactly "at or after its xmax, or in progress then".
+    """SQL condition: a transaction is not visible in a cut, that is, at or after its xmax, or in progress then.
 
     The two arms are index ranges that stay tight however long some transaction has been open, where a range from xmin
     would not. `below`: the xmax of a later cut.
@@ -102,7 +102,7 @@ def _between(xid: str, since: str, upto: str, were_open: str | None, are_open: s
     return arms if are_open is None else f"{arms} AND {xid} <> ALL ({are_open}::xid8[])"
 
 
-# A sign has one form at each boundary: in a buffer the action (I, D; T for TRUNCATE), anywhere behind it a weight.
+# A sign is the action in a buffer (I, D; T for TRUNCATE), and a weight everywhere else.
 WEIGHTS: Mapping[str, int] = {"I": 1, "D": -1}
 
 
@@ -135,13 +135,19 @@ class Frontier:
         entry = (value or {}).get(key)
         return None if entry is None else Cut.parse(entry["snapshot"])
 
+    @classmethod
+    def reading_at(cls, value: Mapping[str, Any] | None, key: str) -> str | None:
+        """The token of the reading (pgt_readings) that brought a mirror to its cut of one database."""
+        token = ((value or {}).get(key) or {}).get("reading")
+        return None if token is None else str(token)
+
     def to_json(self) -> dict[str, Any]:
         return {key: {"snapshot": str(cut)} for key, cut in self.cuts.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What one source has in a window."""
+    """The changes of one source in a window."""
 
     rows: int  # changes that are relevant to the reader
     truncated: bool
@@ -162,7 +168,7 @@ class SumDelta:
 
 @dataclass(frozen=True, slots=True)
 class ExtremeDelta:
-    """The change of one MIN or MAX, by group: the extreme of the values that came, and that of those that went."""
+    """The change of one MIN or MAX, by group: the extreme inserted and the extreme deleted value."""
 
     came: Sequence[str | None]
     gone: Sequence[str | None]
@@ -175,12 +181,10 @@ class ExtremeDelta:
 class Delta:
     """A Z-set as columns of plain values, the result of the pipeline's Spark part; all columns have the same length.
 
-    A key is the text of a row, or that of a group's key; its identity is the hash by which stored rows are found; its
-    weight is positive for rows that come and negative for rows that go. `lost` are the keys of groups whose sums are
-    missing: NaN or an infinity was inserted or deleted, which is not invertible.
+    A key is the text of a row or of a group key; its weight is positive for inserted and negative for deleted rows.
+    `lost`: keys of groups without sums, because NaN or an infinity was inserted or deleted, which is not invertible.
     """
 
-    identities: Sequence[int]
     weights: Sequence[int]
     keys: Sequence[str]
     sums: tuple[SumDelta, ...] = ()
@@ -193,7 +197,6 @@ class Delta:
     def at(self, positions: Sequence[int]) -> Delta:
         """The rows at these positions."""
         return Delta(
-            [self.identities[i] for i in positions],
             [self.weights[i] for i in positions],
             [self.keys[i] for i in positions],
             tuple(each.at(positions) for each in self.sums),
@@ -202,14 +205,25 @@ class Delta:
         )
 
 
+PARTS_ON_SPARK = frozenset({"spark", "evaluate"})
+
+
 @dataclass(slots=True)
 class Timings:
-    """Durations of the parts of one refresh, in milliseconds."""
+    """Durations of the parts of one refresh, in milliseconds. `is_cold`: it started Spark or created a replica, which
+    later refreshes do not."""
 
     parts: dict[str, float] = field(default_factory=dict)
+    is_cold: bool = False
+    share_ms: float = 0.0  # without the shares of other tables: those of a wave's tables add up to at most its duration
+    source_ms: float = 0.0  # of this share, what the source server has spent: without the time of Spark
 
-    def add(self, part: str, ms: float) -> None:
+    def add(self, part: str, ms: float, tables: int = 1) -> None:
+        """`tables`: how many the time was spent for, all of which have to wait for the end of it."""
         self.parts[part] = self.parts.get(part, 0.0) + ms
+        self.share_ms += ms / tables
+        if part not in PARTS_ON_SPARK:
+            self.source_ms += ms / tables
 
     @property
     def total_ms(self) -> float:

@@ -17,6 +17,11 @@ def qualified(schema: str, name: str) -> str:
     return f"{quote_ident(schema)}.{quote_ident(name)}"
 
 
+def quote_literal(text: str) -> str:
+    """For texts that people copy; statements get values as parameters."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def buffer_name(relid: int) -> str:
     """The change buffer of a source."""
     return f"pgtrickle_changes.changes_{relid:d}"

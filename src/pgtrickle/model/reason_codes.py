@@ -40,11 +40,20 @@ class ReasonCode(StrEnum):
     XIDS_WENT_BACK = "xids_went_back", "transaction ids went backwards (restored from a backup)"
     TIME_ZONE_CHANGED = "time_zone_changed", "TimeZone changed from {old} to {new}"
     SOURCE_CHANGED = "source_changed", "a source's columns, partitions or capture triggers changed"
+    CHARACTER_IDENTITY = (
+        "character_identity",
+        "pgtrickle was upgraded to a version that identifies rows by values of type character with their blanks",
+    )
     FUNCTION_REPLACED = "function_replaced", "a function that the query calls was replaced"
     MIRROR_UNKNOWN = (
         "mirror_unknown",
         "the origin does not know this mirror any more (detached, or restored from a backup)",
     )
+    ORIGIN_WENT_BACK = (
+        "origin_went_back",
+        "the origin was restored to a state before what this mirror has read",
+    )
+    ORIGIN_REPLACED = "origin_replaced", "the database of the origin was recreated or restored from a dump"
     MIRROR_BEHIND = (
         "mirror_behind",
         "the origin has recorded a later position of this mirror (this database was restored from a backup)",
@@ -60,6 +69,10 @@ class ReasonCode(StrEnum):
     MAX_CHANGE_RATIO = (
         "max_change_ratio",
         "{rows} changes in {source_rows} source rows exceed differential_max_change_ratio ({limit})",
+    )
+    MAX_DELTA_FRACTION = (
+        "max_delta_fraction",
+        "{rows} changes in {source_rows} source rows exceed max_delta_fraction ({limit})",
     )
     SLOWER_THAN_FULL = (
         "slower_than_full",
@@ -146,12 +159,20 @@ class ReasonCode(StrEnum):
         "author_copies",
         "the query is evaluated as {author}, for whom tables of other databases are copied each time",
     )
+    MAX_DIFFERENTIAL_JOINS = (
+        "max_differential_joins",
+        "the query has {joins} joins, which exceeds max_differential_joins ({limit})",
+    )
     STATEMENT_TOO_LONG = (
         "statement_too_long",
         "its changes take a statement of {length} characters, which PostgreSQL would analyse for seconds "
         "(refresh_mode DIFFERENTIAL uses it nevertheless)",
     )
-    POSTGRESQL_REFUSES = "postgresql_refuses", "{message}"
+    POSTGRESQL_REFUSES = (
+        "postgresql_refuses",
+        "PostgreSQL does not accept the statement that would compute its changes (SQLSTATE {state}; the log of "
+        "pgtrickle has its message)",
+    )
     READ_AS_IS = "read_as_is", "{table}: {error}; so it is read as it is"
     NO_OPERATOR = (
         "no_operator",
@@ -224,10 +245,13 @@ class ReasonCode(StrEnum):
     LOCKS_ROWS = "locks_rows", "the query locks rows"
     ONLY_OF_PARENT = "only_of_parent", "ONLY {relation}: the table has children, whose changes share its buffer"
     USING_ALIAS = "using_alias", "an alias for USING columns is not maintained from changes yet"
-    JOIN_ALIAS = "join_alias", "an alias for a whole join is not maintained from changes yet"
-    VALUES_SUBQUERY = "values_subquery", "a subquery in VALUES is not maintained from changes"
+    JOIN_ALIAS = "join_alias", "an alias for a whole join, of which a function does not list its columns"
     RECURSIVE_CLAUSE = "recursive_clause", "{clause} of WITH RECURSIVE is not maintained from changes yet"
     GROUPING_SETS = "grouping_sets", "GROUPING SETS, CUBE and ROLLUP are not maintained from changes yet"
+    SET_IN_DISTINCT_ON = (
+        "set_in_distinct_on",
+        "DISTINCT ON with a set-returning function in ORDER BY is not maintained from changes",
+    )
     NOT_GROUPED = "not_grouped", "{expression} outside an aggregate could not be matched with a grouping key"
     QUALIFIED_FUNCTION = (
         "qualified_function",
@@ -246,8 +270,8 @@ class ReasonCode(StrEnum):
     )
     LOSSY_KEY = (
         "lossy_key",
-        "an expression over a grouping key that is a float, or a numeric without declared scale, is not maintained "
-        "from changes: it may show digits that equal keys do not share",
+        "several grouping keys that are floats, or numeric without a declared scale, have no state: no row may be "
+        "written as all of them are shown",
     )
     UNDETERMINED = (
         "undetermined",
@@ -265,6 +289,33 @@ class ReasonCode(StrEnum):
         "{function}() without an ORDER BY that decides the order of its values",
     )
     AGGREGATE_TIES = "aggregate_ties", "{function}() whose ORDER BY does not decide the order of its values"
+
+    # -- why an engine evaluates a refresh
+    ENGINE_NAMED = "engine_named", "the option engine is {engine}"
+    ENGINE_SETTING = "engine_setting", "the setting engine is {engine}"
+    ENGINE_UNSUPPORTED = "engine_unsupported", "Spark cannot evaluate the query: {construct}"
+    ENGINE_AUTHOR = "engine_author", "the query runs with its author's privileges"
+    ENGINE_CHAIN = "engine_chain", "the table is refreshed in one transaction with tables that it reads"
+    ENGINE_NO_REPLICA = "engine_no_replica", "{source} has no replica"
+    ENGINE_PUSHED_DOWN = "engine_pushed_down", "changes are evaluated by PostgreSQL"
+    ENGINE_SMALL = (
+        "engine_small",
+        "PostgreSQL takes {postgres_ms} ms, less than the {spark_ms} ms that Spark needs at least",
+    )
+    ENGINE_COST = (
+        "engine_cost",
+        "cost of PostgreSQL {postgres_ms} ms ({postgres_basis}), of Spark {spark_ms} ms ({spark_basis}), with the time "
+        "at the source weighted {weight}",
+    )
+    ENGINE_DELTA_COST = (
+        "engine_delta_cost",
+        "cost of {rows} changes on PostgreSQL {postgres_ms} ms, on Spark {spark_ms} ms, with the time at the source "
+        "weighted {weight}",
+    )
+    ENGINE_TRIED = "engine_tried", "tried once: {why}"
+    ENGINE_UNKNOWN_COST = "engine_unknown_cost", "the cost of {engine} is not known yet"
+    ENGINE_OLD_COST = "engine_old_cost", "{times} refreshes ran on the other engine since {engine} was measured"
+    ENGINE_VALUE = "engine_value", "Spark cannot represent a value exactly: {error}"
 
     # -- recorded before reasons had codes
     EARLIER = "earlier", "{text}"

@@ -47,7 +47,7 @@ class Reason:
 
 
 class ReasonColumns(NamedTuple):
-    """What the catalog stores of a reason. Code and parameters are the truth, the text is for whoever reads it."""
+    """The columns of a reason in the catalog. Code and parameters are authoritative, the text is for people."""
 
     code: str | None
     params: str | None  # jsonb

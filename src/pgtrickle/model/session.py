@@ -1,7 +1,7 @@
 """Which session settings of an author apply when the author's query is evaluated.
 
-Values travel as texts, in fixed formats: dates in ISO, intervals in style postgres, floats with all
-digits, bytea in hex. An author's other format is used only where the query itself makes texts of values.
+Values are sent as texts, in fixed formats: dates in ISO, intervals in style postgres, floats with all
+digits, bytea in hex. Another format of the author is used only if the query itself converts values to text.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ def other_formats(kept: Mapping[str, str]) -> dict[str, str]:
     if int(kept.get("extra_float_digits", "1")) < 1:
         found["extra_float_digits"] = kept["extra_float_digits"]
     return found
+
+
+def without_formats(settings: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Without those that decide how values are written as texts: for statements that write and read texts of values."""
+    return {name: values for name, values in settings.items() if name not in USUAL}
 
 
 def apart(wanted: Mapping[str, str], session: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-FIRST_OF_USERS = 16384  # the least oid of what is not PostgreSQL's own
+FIRST_OF_USERS = 16384  # the smallest oid of user-defined objects
 _BPCHAR = 1042
 
 _TEXTS = ("text", "character varying")
@@ -12,7 +12,7 @@ _INTEGERS = ("smallint", "integer", "bigint")
 
 
 def as_text(sql: str, base: int) -> str:
-    """A value as text. `base`: its type, looked through domains.
+    """A value as text. `base`: its type, domains resolved.
 
     A cast of a user-defined type may be arbitrary code of its owner: it would run with our privileges, and need not be
     the inverse of the cast back. Therefore the type's output function is used. The same holds for character: its cast
@@ -31,6 +31,11 @@ def from_text(sql: str, type_name: str, base: int) -> str:
         return f"{sql}::{type_name}"
     document = f"pg_catalog.jsonb_build_object('v', {sql})"
     return f"(SELECT r.v FROM pg_catalog.jsonb_to_record({document}) AS r(v {type_name}))"
+
+
+def is_null(sql: str) -> str:
+    """Whether a value itself is NULL. `IS NULL` also holds for a composite value whose fields are all NULL."""
+    return f"({sql}) IS NOT DISTINCT FROM NULL"
 
 
 def row_text(values: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ BANDS: Mapping[str, int] = {IMMEDIATE: 0, ATOMIC: 1, REPEATABLE_READ: 1, CHAIN: 
 TIERS = ("hot", "warm", "cold", "frozen")
 MULTIPLIERS: Mapping[str, int] = {"hot": 1, "warm": 2, "cold": 10}
 
-QUEUED, RUNNING, SUCCEEDED = "QUEUED", "RUNNING", "SUCCEEDED"
+SUCCEEDED = "SUCCEEDED"
 RETRYABLE, PERMANENT, CANCELLED = "RETRYABLE_FAILED", "PERMANENT_FAILED", "CANCELLED"
 
 
@@ -33,7 +33,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class RefreshGroup:
-    """Stream tables that the user wants refreshed together."""
+    """Stream tables that a user declared to be refreshed together."""
 
     name: str
     members: tuple[int, ...]
@@ -73,7 +73,7 @@ class QueuedUnit:
 
     `changes_seen_at`: when the latest poll of other databases that made it due had ended, by the monotonic clock (a
     clock that is set back would make an older reading look newer). A statement at the origin that began later sees
-    everything that the poll saw. 0: not known, so it is read anew. None: it reads no other database.
+    everything that the poll saw. 0: unknown, so it is read again. None: it reads no other database.
     """
 
     job_id: int

@@ -33,15 +33,15 @@ class StatusPublisher:
         self._sized = -MEMORY_SECONDS
 
     def publish(self, conn: Connection, scheduling: DatabaseScheduler) -> None:
-        looks = scheduling.looks
-        problems, broker_problem = looks.problems(), looks.broker_problem()
+        origins = scheduling.origin_changes
+        problems, broker_problem = origins.problems(), origins.broker_problem()
         seen = (*self._memory.version(), scheduling.state, problems, broker_problem)
         now = time.monotonic()
         if seen == self._seen and now - self._looked < LOOK_SECONDS:
             return
         self._seen, self._looked = seen, now
         state = self._state(scheduling) | {"origins": problems, "broker_problem": broker_problem}
-        texts = json.dumps(state, sort_keys=True), json.dumps(looks.ledger(), sort_keys=True)
+        texts = json.dumps(state, sort_keys=True), json.dumps(origins.ledger(), sort_keys=True)
         if texts == self._said:
             return
         with translated():
@@ -60,14 +60,19 @@ class StatusPublisher:
             {"kind": "scheduler", "database": s.name, "pid": s.pid, "state": s.state, "since": _time(s.since)}
             for s in self._memory.schedulers()
         ]
-        self._measure([p["pid"] for p in processes])
+        processes += [
+            {"kind": "worker", "database": w.name, "pid": w.pid or None, "state": w.state, "since": _time(w.since)}
+            for w in self._memory.workers()
+        ]
+        self._measure([p["pid"] for p in processes if p["kind"] != "worker"])
         for process in processes:
-            process["memory"] = self._sizes.get(process["pid"])
+            is_ours = process["kind"] != "worker"  # the pid of a worker is that of a backend
+            process["memory"] = self._sizes.get(process["pid"]) if is_ours else None
         return {
             "pool": {
                 "active": pool.active,
                 "max": pool.most or settings.max_dynamic_refresh_workers,
-                "per_db_cap": own.quota if own is not None else settings.max_concurrent_refreshes,
+                "per_db_cap": own.cap if own is not None else settings.max_concurrent_refreshes,
                 "mode": settings.parallel_refresh_mode,
             },
             "databases": [{"name": s.name, "used": s.used, "quota": s.quota, "queued": s.queued} for s in shares],
@@ -77,9 +82,15 @@ class StatusPublisher:
                 "misses": pool.cache_misses,
                 "entries": pool.cache_entries,
                 "evictions": pool.cache_evictions,
-                "max_entries": settings.template_cache_max_entries,
+                "max_entries": pool.cache_max or settings.template_cache_max_entries,
+                "stored_hits": pool.stored_hits,
+                "stored_misses": pool.stored_misses,
+                "stored_entries": pool.stored_entries,
+                "stored_evictions": pool.stored_evictions,
+                "own": own.templates + own.stored if own is not None else 0,
             },
             "enabled": settings.enabled,
+            "settings": scheduling.given_settings,
             "lag_warn_bytes": settings.publication_lag_warn_lsn,
         }
 

@@ -1,8 +1,8 @@
 """The changes at an origin, read once for all databases that mirror its tables.
 
 One snapshot, one statement per table: each change has its transaction id, so that every reader takes what its own
-frontier does not contain. A reading serves every reader that was informed of changes before it began. What does not fit
-into memory is not kept: then each reader reads for itself.
+frontier does not contain. A reading serves every reader that was informed of changes before it began. If it exceeds
+a limit of memory, each reader reads for itself.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class MirrorRequest:
     relid: int
     shape: Shape
     since: Cut
+    reading: str | None = None  # that brought it there; None: from before readings had tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,14 @@ class OriginReading:
     positions: Mapping[Place, Position]
     prints: Mapping[int, str | None]
     tables: Mapping[int, OriginRows]
+    token: str = ""
+    known: frozenset[str] = frozenset()  # earlier readings that the origin has noted, and this one
 
     def serves(self, want: MirrorRequest) -> bool:
         rows = self.tables.get(want.relid)
         return (
             rows is not None
+            and (want.reading is None or want.reading in self.known)
             and want.shape in rows.shapes
             and rows.since.precedes(want.since)
             and want.since.precedes(self.moment.cut)
@@ -104,7 +108,6 @@ class OriginReader:
     """Readings of one origin. A caller that arrives during a reading waits, and uses the result if it is suitable."""
 
     taken: int = 0
-    served: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _latest: OriginReading | None = None
     _asked: dict[Place, _Asked] = field(default_factory=dict)
@@ -119,7 +122,6 @@ class OriginReader:
 
     def get(self, conn: Connection, wants: Sequence[MirrorRequest], changes_seen_at: float) -> OriginReading:
         with self._lock:
-            self.served += 1
             found = self.find(wants, changes_seen_at)
             if found is None:
                 now = time.monotonic()
@@ -141,10 +143,11 @@ class OriginReader:
     def moved(self, wants: Iterable[MirrorRequest], cut: Cut) -> None:
         """These readers have reached the cut: the next reading need not begin earlier for them."""
         with self._lock:
+            latest = self._latest
+            token = latest.token if latest is not None and latest.moment.cut == cut else None
             for want in wants:
-                self._asked[want.place] = _Asked(
-                    MirrorRequest(want.place, want.relid, want.shape, cut), time.monotonic()
-                )
+                moved = MirrorRequest(want.place, want.relid, want.shape, cut, token)
+                self._asked[want.place] = _Asked(moved, time.monotonic())
 
 
 def read(conn: Connection, wants: Sequence[MirrorRequest]) -> OriginReading:
@@ -158,7 +161,9 @@ def read(conn: Connection, wants: Sequence[MirrorRequest]) -> OriginReading:
                 asked = [conn.execute(statement(name)) for name in ("cut", "timeline")]
                 asked += [conn.execute(_POSITIONS), conn.execute(statement("fingerprints"), {"relids": relids})]
                 asked += [conn.execute(statement("buffer_types"), {"relids": relids})]
-            ((cut,), ((timeline,),), places, found, types) = (cursor.fetchall() for cursor in asked)
+                tokens = sorted({w.reading for w in wants if w.reading is not None})
+                asked += [conn.execute(statement("readings_known"), {"tokens": tokens})]
+            ((cut,), ((timeline,),), places, found, types, seen) = (cursor.fetchall() for cursor in asked)
             moment = catalog.moment_of(cut)
             known = _positions(places)
             prints: dict[int, str | None] = dict.fromkeys(relids) | dict(of_history(timeline, dict(found)))
@@ -178,7 +183,22 @@ def read(conn: Connection, wants: Sequence[MirrorRequest]) -> OriginReading:
                     tables[relid] = rows
         finally:
             conn.rollback()
-    return OriginReading(begun, moment, known, prints, tables)
+        token = note_reading(conn, moment.cut)
+    return OriginReading(begun, moment, known, prints, tables, token, frozenset({token, *(row[0] for row in seen)}))
+
+
+def note_reading(conn: Connection, cut: Cut) -> str:
+    """Notes at the origin that this cut was read, in a transaction of its own; the token that mirrors keep with it."""
+    with translated(), conn.transaction():
+        row = conn.execute(statement("reading_noted"), {"cut": str(cut)}).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def known_readings(conn: Connection, tokens: Iterable[str | None]) -> frozenset[str]:
+    """Those of these readings that the origin has noted."""
+    wanted = sorted({token for token in tokens if token is not None})
+    return frozenset(row[0] for row in conn.execute(statement("readings_known"), {"tokens": wanted}).fetchall())
 
 
 def positions(conn: Connection) -> dict[Place, Position]:

@@ -10,7 +10,7 @@ from pgtrickle.broker.scan import scan
 from pgtrickle.db.connect import TRANSACTION, connect, cut_off, translated
 from pgtrickle.db.database_settings import find_pooler
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import ConfigError, PgtrickleError
+from pgtrickle.errors import OriginReplacedError, PgtrickleError
 from pgtrickle.model.flow import Cut
 from pgtrickle.settings import Sources
 
@@ -39,7 +39,7 @@ class OriginSession:
             with translated():
                 found = scan(conn, wanted)
             if found.origin != self._key:
-                raise ConfigError(f"the database there is {found.origin}, not {self._key}")
+                raise OriginReplacedError(f"the database there is {found.origin}, not {self._key}")
         except PgtrickleError:
             self.close()
             raise

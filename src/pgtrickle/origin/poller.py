@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pgtrickle.broker.ledger import SourceScan
-from pgtrickle.errors import PgtrickleError
+from pgtrickle.errors import OriginReplacedError, PgtrickleError
 from pgtrickle.model.flow import Cut
 from pgtrickle.origin.poll_session import BACKOFF_SECONDS, STATEMENT_SECONDS, OriginSession
 from pgtrickle.telemetry import POLL_BROKEN, event
@@ -50,11 +50,12 @@ class OriginPoller:
         self._session = session
         self._wake = wake
         self._questions: queue.SimpleQueue[Sequence[tuple[int, Cut | None]] | None] = queue.SimpleQueue()
-        self._looks: queue.SimpleQueue[PollResult] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[PollResult] = queue.SimpleQueue()
         self._busy_since: float | None = None
         self._failures = 0
         self.next_at = 0.0  # not before, in seconds since the epoch
         self.problem: str | None = None
+        self._is_replaced = False
         threading.Thread(target=self._run, name=f"look at {name}", daemon=True).start()
 
     def ask(self, wanted: Sequence[tuple[int, Cut | None]], now: float) -> bool:
@@ -72,8 +73,13 @@ class OriginPoller:
 
     def take_result(self) -> list[PollResult]:
         found = []
-        while not self._looks.empty():
-            found.append(self._looks.get())
+        while not self._results.empty():
+            found.append(self._results.get())
+        return found
+
+    def take_replaced(self) -> bool:
+        """Whether another database has answered since the last call: its mirrors are refreshed, and find out."""
+        found, self._is_replaced = self._is_replaced, False
         return found
 
     def close(self) -> None:
@@ -96,6 +102,9 @@ class OriginPoller:
         try:
             found = self._session.scan(wanted)
         except PgtrickleError as error:
+            if isinstance(error, OriginReplacedError):
+                self._is_replaced = True
+                self._wake()
             self._failed(error.one_line())
             return
         except Exception as error:
@@ -104,7 +113,7 @@ class OriginPoller:
             return
         self._failures, self.problem = 0, None
         look = PollResult(wanted, time.monotonic(), found)
-        self._looks.put(look)
+        self._results.put(look)
         self._busy_since = None
         if look.changed_sources():
             self._wake()

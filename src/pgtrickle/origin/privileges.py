@@ -47,10 +47,10 @@ def _lost(conn: Connection, readers: Sequence[tuple[Any, ...]]) -> list[str | No
 
 def _note(home: Connection, readers: Sequence[tuple[Any, ...]], words: Sequence[str | None]) -> None:
     with translated():
-        home.execute(
-            "UPDATE pgtrickle.pgt_privileges AS p SET lost_elsewhere = n.words "
-            "FROM unnest(%s::int8[], %s::int8[], %s::int8[], %s::text[]) AS n (pgt_id, relid, reader, words) "
-            "WHERE p.pgt_id = n.pgt_id AND p.relid = n.relid::oid AND p.reader = n.reader::oid "
-            "AND p.lost_elsewhere IS DISTINCT FROM n.words",
-            ([r[0] for r in readers], [r[1] for r in readers], [r[2] for r in readers], list(words)),
-        )
+        found = {
+            "ids": [r[0] for r in readers],
+            "relids": [r[1] for r in readers],
+            "readers": [r[2] for r in readers],
+            "words": list(words),
+        }
+        home.execute(statement("elsewhere_lost"), found)

@@ -16,7 +16,15 @@ from pgtrickle.db.catalog import read_moment
 from pgtrickle.db.connect import TRANSACTION, Connection, connect, translated
 from pgtrickle.db.discover import origin_dsn, server_label
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import ConfigError, DefinitionError, OriginAwayError, PgtrickleError, SourceChangedError
+from pgtrickle.db.version import require_version
+from pgtrickle.errors import (
+    CatalogVersionError,
+    ConfigError,
+    DefinitionError,
+    OriginAwayError,
+    OriginReplacedError,
+    PgtrickleError,
+)
 from pgtrickle.model.catalog import Mirror
 from pgtrickle.model.flow import Cut
 from pgtrickle.origin.changes import OriginReader
@@ -154,6 +162,7 @@ class OriginSessions:
                 raise DefinitionError(
                     f"database {database} is not managed: its changes are not captured", hint="pgtrickle install DSN"
                 )
+            require_version(conn)
             yield conn, OriginDatabase(read_moment(conn).instance.key, label, database)
 
     def _meant(self, own: str, name: str) -> tuple[str, dict[str, str]]:
@@ -180,13 +189,18 @@ class OriginSessions:
                 f"database {mirror.database} does not answer: {error.message}",
                 hint="its changes are kept there; refreshes continue when it answers again",
             ) from error
-        with translated():
-            key = read_moment(conn).instance.key
+        try:
+            with translated():
+                key = read_moment(conn).instance.key
+                require_version(conn)
+        except CatalogVersionError as error:
+            conn.close()
+            raise OriginAwayError(error.message, hint=error.hint) from error
         if key != mirror.key:
             conn.close()
-            raise SourceChangedError(
+            raise OriginReplacedError(
                 f"database {mirror.database} is not the original database of {mirror.name}",
-                hint="it was recreated or restored; drop the stream table and create it again",
+                hint="it was recreated or restored; the table is searched there by name",
             )
         return conn
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -65,7 +66,7 @@ class _Origin:
 
 
 class OriginChanges(Protocol):
-    """What a scheduler asks about tables of other databases."""
+    """The interface of a scheduler to tables of other databases."""
 
     @property
     def changes_seen_at(self) -> Mapping[int, float]:
@@ -73,10 +74,10 @@ class OriginChanges(Protocol):
 
     def watch(self, mirrors: Iterable[MirroredSource]) -> None: ...
 
-    def look(self, reader: str, settings: Settings, now: float, /) -> list[int]:
+    def poll(self, reader: str, settings: Settings, now: float, /) -> list[int]:
         """The mirrors whose sources may have changes."""
 
-    def next_moment(self, interval: float, /) -> float: ...
+    def next_due_time(self, interval: float, /) -> float: ...
 
     def problems(self) -> list[dict[str, Any]]: ...
 
@@ -86,8 +87,8 @@ class OriginChanges(Protocol):
 
 
 class UnpolledOrigins:
-    """Nobody looks at the origins: each tick takes all their tables for changed, and the refresh finds out. For a
-    scheduler whose ticks somebody waits for. `seen_at` 0: they are read anew.
+    """Does not poll: each tick treats all tables of origins as changed, and the refresh reads the changes. For a
+    scheduler whose caller waits for each tick. `seen_at` 0: they are read again.
     """
 
     def __init__(self) -> None:
@@ -98,11 +99,11 @@ class UnpolledOrigins:
     def watch(self, mirrors: Iterable[MirroredSource]) -> None:
         self._mirrors = tuple(mirror.pgt_id for mirror in mirrors)
 
-    def look(self, _reader: str, _settings: Settings, _now: float, /) -> list[int]:
+    def poll(self, _reader: str, _settings: Settings, _now: float, /) -> list[int]:
         self.changes_seen_at = dict.fromkeys(self._mirrors, self.seen_at)
         return list(self._mirrors)
 
-    def next_moment(self, _interval: float, /) -> float:
+    def next_due_time(self, _interval: float, /) -> float:
         return math.inf
 
     def problems(self) -> list[dict[str, Any]]:
@@ -125,14 +126,14 @@ class OriginChangeTracker:
         sources: Sources,
         *,
         registry: Registry | None = None,
-        bell: WakeSocket | None = None,
+        wake_socket: WakeSocket | None = None,
         slot: int = 0,
     ) -> None:
         self._dsn = dsn
         self._servers = servers
         self._sources = sources
         self._registry = registry
-        self._bell = bell
+        self._wake_socket = wake_socket
         self._slot = slot
         self._origins: dict[str, _Origin] = {}
         self._registered: tuple[Interest, ...] = ()
@@ -167,7 +168,7 @@ class OriginChangeTracker:
         mirrored = {i for origin in origins.values() for ids in origin.mirrors.values() for i in ids}
         self.changes_seen_at = {i: at for i, at in self.changes_seen_at.items() if i in mirrored}
 
-    def look(self, reader: str, settings: Settings, now: float) -> list[int]:
+    def poll(self, reader: str, settings: Settings, now: float) -> list[int]:
         """The mirrors whose sources have changes since the last poll. `reader`: our own key."""
         if not self._origins and not self._registered:
             return []
@@ -181,7 +182,7 @@ class OriginChangeTracker:
                     changed.append(pgt_id)
         return changed
 
-    def next_moment(self, interval: float) -> float:
+    def next_due_time(self, interval: float) -> float:
         """When a poll or a count is due before the next tick, in seconds since the epoch."""
         found = math.inf
         for origin in self._origins.values():
@@ -215,7 +216,7 @@ class OriginChangeTracker:
         assert self._registry is not None
         unfit = self._registry.register(reader, wanted)
         if unfit is None:
-            return  # in the next tick
+            return  # retried in the next tick
         self._registered = wanted
         self._retry_at = now + FULL_SECONDS if unfit else math.inf
         if unfit and not self._unfit:
@@ -268,6 +269,8 @@ class OriginChangeTracker:
                     origin.since[relid] = look.found.cut
                 else:
                     origin.since.pop(relid, None)
+        if lookout.take_replaced():
+            changed += [(relid, time.monotonic()) for relid in origin.mirrors]
         if lookout.problem != origin.told:
             fields = {"origin": origin.name, **({"detail": lookout.problem} if lookout.problem else {})}
             if lookout.problem is None:
@@ -282,8 +285,8 @@ class OriginChangeTracker:
         return origin_dsn(self._dsn, self._servers, origin.server, origin.database)
 
     def _ring(self) -> None:
-        if self._bell is not None:
-            self._bell.ring()
+        if self._wake_socket is not None:
+            self._wake_socket.ring()
 
     # -- status
     # ---------------------------------------------------------------------------------------------

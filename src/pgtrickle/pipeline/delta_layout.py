@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DeltaLayout:
-    """How many sums and extremes a leaf carries after weight and key: the shape of the Spark part."""
+    """The number of sums and extremes after weight and key: the layout of the Spark job."""
 
     sums: int = 0
     extremes: int = 0

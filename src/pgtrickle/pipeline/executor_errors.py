@@ -1,6 +1,6 @@
-"""Errors of ours on their way out of an executor: Spark hands on nothing of an exception but its text.
+"""Transports our errors out of an executor: Spark passes on only the text of an exception.
 
-So the text carries the error, in a form that survives whatever Spark writes around it.
+So the text contains the error, in a form that can be extracted from Spark's own message.
 """
 
 from __future__ import annotations
@@ -18,37 +18,39 @@ _NO_PACKAGE = "No module named 'pgtrickle"
 
 
 class ExecutorsUnableError(EngineLostError):
-    """Executors do not reach the database, or lack our package: the load has to go another way."""
+    """Executors cannot reach the database, or lack our package: the driver has to load the table."""
 
     code = "PGT303"
 
 
 class ReportedError(Exception):
-    """Raised in an executor; its text is all that arrives."""
+    """Raised in an executor; only its text reaches the driver."""
 
 
 @contextmanager
 def reporting(*, unable: bool = False) -> Iterator[None]:
-    """Errors of ours leave this block as text. `unable`: they say that this executor cannot work for us at all."""
+    """Raises our errors as text. `unable`: they mean that this executor cannot be used at all."""
     try:
         yield
     except PgtrickleError as error:
-        # Nothing of the session is in its text or in the trace.
+        # Neither its text nor the traceback contains session data.
         raise ReportedError(written(error, ExecutorsUnableError.code if unable else error.code)) from None
 
 
 def written(error: PgtrickleError, code: str | None = None) -> str:
-    """The error as a text from which `reported` has it back; the plain words are for Spark's log."""
-    parts = json.dumps([code or error.code, error.message, error.hint])
+    """The error as a text that `reported` can parse; the message is for Spark's log."""
+    parts = json.dumps([code or error.code, error.message, error.hint, error.sqlstate])
     return f"{error.message} <pgtrickle:{base64.urlsafe_b64encode(parts.encode()).decode()}>"
 
 
 def reported(text: str) -> PgtrickleError | None:
-    """The error that an executor has put into a failure of Spark."""
+    """The error of an executor in the text of a Spark exception."""
     found = _CARRIED.search(text)
     if found is not None:
-        code, message, hint = json.loads(base64.urlsafe_b64decode(found.group(1)))
-        return _by_code(PgtrickleError)[code](message, hint=hint)
+        code, message, hint, sqlstate = json.loads(base64.urlsafe_b64decode(found.group(1)))
+        error = _by_code(PgtrickleError)[code](message, hint=hint)
+        error.sqlstate = sqlstate
+        return error
     if _NO_PACKAGE in text:
         return ExecutorsUnableError("the executors do not have the package pgtrickle")
     return None

@@ -139,7 +139,7 @@ class OriginThread:
             try:
                 self._look(wanted)
                 failures = 0
-            except PgtrickleError as error:  # its readers find no fresh count and poll for themselves
+            except PgtrickleError as error:  # its readers get no fresh count and poll for themselves
                 if not failures:
                     fields = {"origin": f"{wanted.server}/{wanted.database}", "detail": error.one_line()}
                     log.warning("The broker cannot poll a database", extra=event(BROKER_ORIGIN_LOST, **fields))

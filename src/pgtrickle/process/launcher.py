@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -18,16 +19,21 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from pgtrickle.db.discover import in_database, server_label
 from pgtrickle.ipc.fleet_memory import MOST_DATABASES, FleetMemory, ProcessState
+from pgtrickle.ipc.liveness import Heartbeat
 from pgtrickle.ipc.registry import Registry
+from pgtrickle.observe.database import DatabaseAddress
 from pgtrickle.process import broker_main as brokerprocess
 from pgtrickle.process import pipeline_main as pipelineprocess
 from pgtrickle.process import scheduler_main as schedulerprocess
+from pgtrickle.process import web_main as webprocess
 from pgtrickle.process.broker_main import BrokerTask, registry_path
 from pgtrickle.process.pipeline_main import PipelineTask, memory_path
 from pgtrickle.process.scheduler_main import SchedulerTask
 from pgtrickle.process.server_watch import ACTIVE, LOST, ManagedDatabaseInfo, ServerWatch
 from pgtrickle.process.supervisor import SupervisedProcess
+from pgtrickle.process.web_main import DatabaseList, WebTask
 from pgtrickle.servers.server_process import private_directory
 from pgtrickle.servers.spark_keeper import SparkSupervisor
 from pgtrickle.settings import Settings, Sources
@@ -42,8 +48,17 @@ _AFTER_SOCKETS = -200  # multiprocessing removes its own at -100
 _PRELOAD = ["numpy", "psycopg", "cronsim", "pgtrickle.process.scheduler_main"]
 
 
-def run_forever(settings: Settings, sources: Sources, servers: Sequence[str]) -> None:
+def run_forever(
+    settings: Settings,
+    sources: Sources,
+    servers: Sequence[str],
+    listener: socket.socket | None = None,
+    *,
+    home: str | None = None,
+) -> None:
     """Runs until SIGTERM or SIGINT; running refreshes may finish, a second signal ends the process immediately.
+    `listener`: where the web UI is served, if it is. `home`: the database on the first server whose settings of the
+    fleet are followed while it runs.
 
     Any process may be killed at any time: all persistent state is in the databases.
     """
@@ -58,14 +73,23 @@ def run_forever(settings: Settings, sources: Sources, servers: Sequence[str]) ->
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, ask)
-    Launcher(settings, sources, servers, stop).run()
+    Launcher(settings, sources, servers, stop, listener, home).run()
 
 
 class Launcher:
     """The main thread supervises the processes; a thread per server finds databases."""
 
-    def __init__(self, settings: Settings, sources: Sources, servers: Sequence[str], stop: threading.Event) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        sources: Sources,
+        servers: Sequence[str],
+        stop: threading.Event,
+        listener: socket.socket | None = None,
+        home: str | None = None,
+    ) -> None:
         _hide_main_module()
+        self._home = in_database(servers[0], home) if home is not None else None
         self._settings = settings
         self._sources = sources
         self._stop = stop
@@ -78,8 +102,13 @@ class Launcher:
         self._since = time.time()
         self._small = multiprocessing.get_context("forkserver")
         self._small.set_forkserver_preload(_PRELOAD)
-        self._pipeline = SupervisedProcess("pipeline", self._spawn_pipeline)
+        self._pipeline = SupervisedProcess(
+            "pipeline", self._spawn_pipeline, Heartbeat(pipelineprocess.heartbeat_path(self._directory))
+        )
         self._broker = SupervisedProcess("broker", self._spawn_broker)
+        self._listener = listener
+        self._web = SupervisedProcess("web", self._spawn_web)
+        self._databases = DatabaseList()
         self._servers = tuple(servers)
         self._watches = [ServerWatch(server, sources, stop, float(settings.standby_check_s)) for server in servers]
         self._schedulers: dict[
@@ -115,6 +144,7 @@ class Launcher:
         return [
             self._pipeline,
             self._broker,
+            self._web,
             *(child for _, child in self._schedulers.values()),
             *(child for _, child, _ in self._leaving),
         ]
@@ -133,6 +163,9 @@ class Launcher:
                 self._schedulers[key] = place, SupervisedProcess("scheduler", self._spawner(place, found))
                 self._slots = max(self._slots, place + 1)
                 self._memory.write_slots(self._slots)
+        if self._listener is not None:
+            self._databases.set(_addresses(self._watches))
+            self._note(self._web, self._web.keep(), None)
         if any(watch.state in (ACTIVE, LOST) for watch in self._watches):
             self._note(self._pipeline, self._pipeline.keep(), None)
         # Started when a scheduler of a database with enable_refresh_broker has registered a source; then it stays.
@@ -143,16 +176,17 @@ class Launcher:
             if status is None:
                 continue
             self._gone(slot)
-            if status == schedulerprocess.NOT_INSTALLED:
+            if status in (schedulerprocess.NOT_INSTALLED, schedulerprocess.OTHER_VERSION):
                 next(w for w in self._watches if w.server == key[0]).forget(key[1])
                 del self._schedulers[key]
-                log.info(
-                    "pgtrickle is no longer installed in a database",
-                    extra=event(UNINSTALLED, database=key[2]),
-                )
+                if status == schedulerprocess.NOT_INSTALLED:
+                    log.info(
+                        "pgtrickle is no longer installed in a database",
+                        extra=event(UNINSTALLED, database=key[2]),
+                    )
             else:
                 self._note(child, status, key[2])
-        self._tell(bool(wanted))
+        self._tell(bool(wanted) or any(watch.has_other_versions for watch in self._watches))
         self._publish()
 
     def _see_off(self) -> None:
@@ -183,7 +217,14 @@ class Launcher:
     def _spawner(self, slot: int, found: ManagedDatabaseInfo) -> schedulerprocess.Spawner:
         def spawn() -> BaseProcess:
             task = SchedulerTask(
-                self._directory, self._authkey, self._sources, found.name, found.dsn, slot, self._servers
+                self._directory,
+                self._authkey,
+                self._sources,
+                found.name,
+                found.dsn,
+                slot,
+                self._servers,
+                found.dsn == self._home,
             )
             return self._small.Process(target=schedulerprocess.main, args=(task,), name=f"scheduler {found.name}")
 
@@ -198,6 +239,11 @@ class Launcher:
         task = BrokerTask(self._directory, self._sources, self._servers)
         return self._small.Process(target=brokerprocess.main, args=(task,), name="broker")
 
+    def _spawn_web(self) -> BaseProcess:
+        assert self._listener is not None
+        task = WebTask(self._directory, self._settings, self._sources, self._listener, self._databases.follow())
+        return self._small.Process(target=webprocess.main, args=(task,), name="web")
+
     def _tell(self, is_any: bool) -> None:
         if is_any or self._is_told or not all(watch.state == ACTIVE for watch in self._watches):
             return
@@ -210,12 +256,13 @@ class Launcher:
     def _publish(self) -> None:
         state = "ACTIVE" if any(w.state == ACTIVE for w in self._watches) else self._watches[0].state
         processes = [ProcessState("launcher", os.getpid(), state, self._since)]
-        if self._pipeline.pid is not None:
-            processes.append(ProcessState("pipeline", self._pipeline.pid, "ACTIVE", self._pipeline.since))
-        if self._broker.pid is not None:
-            processes.append(ProcessState("broker", self._broker.pid, "ACTIVE", self._broker.since))
+        # A scheduler says itself that it works; one that hangs cannot say that it does.
+        hung = [child for _, child in self._schedulers.values() if child.state != "ACTIVE"]
+        for child in (self._pipeline, self._broker, self._web, *hung):
+            if child.pid is not None:
+                processes.append(ProcessState(child.kind, child.pid, child.state, child.since))
         if self._spark.pid is not None:
-            processes.append(ProcessState("spark", self._spark.pid, "ACTIVE", self._since))
+            processes.append(ProcessState("spark", self._spark.pid, self._spark.state, self._since))
         if processes != self._published:
             self._memory.write_processes(processes)
             self._published = processes
@@ -229,11 +276,23 @@ class Launcher:
         for child in schedulers:
             child.end(deadline - time.monotonic())
         self._broker.end(0.0)  # it has no work to finish
+        self._web.end(0.0)
         self._pipeline.ask_to_stop()
         self._pipeline.end(DRAIN_SECONDS)
         self._spark.stop()
         for watch in self._watches:
             watch.join(2.0)
+
+
+def _addresses(watches: Sequence[ServerWatch]) -> list[DatabaseAddress]:
+    """Databases of one server are known by their names; in a larger fleet the server is part of the label."""
+    found = []
+    for watch in watches:
+        server = server_label(watch.server)
+        for database in watch.databases:
+            label = database.name if len(watches) == 1 else f"{database.name}@{server}"
+            found.append(DatabaseAddress(label, database.name, server, database.dsn))
+    return found
 
 
 def _keep_sockets_in(directory: Path) -> None:

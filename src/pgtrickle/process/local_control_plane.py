@@ -1,7 +1,7 @@
 """The control plane of one database in the calling thread: its scheduler and a dispatcher, linked by a queue.
 
-`pgtrickle refresh` uses it, and tests that decide when each tick happens. What is due, which units it makes and what a
-worker does with them is the same code as in `pgtrickle run`, where scheduler and dispatcher are processes.
+`pgtrickle refresh` uses it, and tests that decide when each tick happens. Due tables, units and the work of a
+worker are determined by the same code as in `pgtrickle run`, where scheduler and dispatcher are processes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from pgtrickle.db.connect import connect
 from pgtrickle.db.database_settings import find_pooler
+from pgtrickle.db.version import require_version
 from pgtrickle.dispatch.dispatcher import Dispatcher
 from pgtrickle.dispatch.managed_database import ManagedDatabase
 from pgtrickle.dispatch.pool import CallingThread
@@ -26,7 +27,7 @@ from pgtrickle.refresh.job import Outcome
 from pgtrickle.scheduler.tick import DatabaseScheduler
 from pgtrickle.settings import Sources
 
-# It works whenever it is called, and one thread has one worker.
+# It works only when it is called, and one thread has one worker.
 _FLAGS = {"enabled": True, "parallel_refresh_mode": "off"}
 
 
@@ -56,6 +57,7 @@ class LocalControlPlane:
         self._unpolled = UnpolledOrigins()
         self.control = connect(dsn, role="control", autocommit=True, pooler=find_pooler(dsn, sources))
         try:
+            require_version(self.control)
             link = LocalPipelineLink(self._dispatcher.deliver)
             self._scheduler = DatabaseScheduler(self.control, name, dsn, sources, link, self._unpolled)
             self._scheduler.introduce()
@@ -71,10 +73,11 @@ class LocalControlPlane:
         self.control.close()
 
     def tick(self, *, include_unchanged: bool = False, changes_seen_at: float = 0.0) -> list[Outcome]:
-        """Everything that is due now, to the end, with what waited for it. Raises what a worker failed with as a whole.
+        """Refreshes everything that is due now, and the tables that waited for it. Raises the error of a lease that
+        failed as a whole.
 
-        `include_unchanged`: also what has no changes that were detected. `changes_seen_at`: when changes in other
-        databases became known, by the monotonic clock; 0: they are read anew.
+        `include_unchanged`: also tables without detected changes. `changes_seen_at`: when changes in other databases
+        were detected, by the monotonic clock; 0: they are read again.
         """
         self._results.clear()
         self._unpolled.seen_at = changes_seen_at
@@ -96,13 +99,13 @@ class LocalControlPlane:
         self._cleaner.tidy(self._scheduler.settings, self._scheduler.seen)
 
     def finish_tidying(self, seconds: float) -> None:
-        """Buffers are indexed and netted out in a thread."""
+        """Waits for the thread that indexes and compacts buffers."""
         if self._cleaner.beside is not None:
             self._cleaner.beside.join(seconds)
 
     @property
     def held(self) -> Mapping[int, Reason]:
-        """Stream tables that wait because one that they read has failed, and why."""
+        """Stream tables that wait for a failed one that they read, and why."""
         return self._scheduler.held
 
     @property
@@ -111,13 +114,13 @@ class LocalControlPlane:
 
     @property
     def worker(self) -> Worker:
-        """The one that does all the work, until its connection is lost."""
+        """The only worker, until its connection is lost."""
         if not self._worker.is_usable():
             self._worker = self._opened()
         return self._worker
 
     def _dispatch(self) -> None:
-        """Units that were submitted, and then definitions, whose tables are for the next tick."""
+        """Executes submitted units, then definitions, whose tables are refreshed in the next tick."""
         self._dispatcher.step()
         self._executor.run_started()
 
@@ -128,7 +131,7 @@ class LocalControlPlane:
 
 
 class _Results:
-    """Of the leases of one tick."""
+    """The results of the leases of one tick."""
 
     def __init__(self) -> None:
         self.clear()

@@ -11,6 +11,7 @@ from pathlib import Path
 from pgtrickle.errors import TransientError
 from pgtrickle.ipc.channel import listen
 from pgtrickle.ipc.fleet_memory import FleetMemory
+from pgtrickle.ipc.liveness import Heartbeat
 from pgtrickle.process.parent import end_with_parent, stop_on_signals
 from pgtrickle.servers.spark_address import RemoteSparkAddress, SparkUrlWaiter
 from pgtrickle.settings import Settings
@@ -49,6 +50,7 @@ def main(task: PipelineTask) -> None:
     engine = SparkEngine(remote)
     memory = FleetMemory(memory_path(task.directory))
     dispatcher = Dispatcher(task.settings, engine, memory, stop, OriginSessions(task.servers))
+    dispatcher.beat = Heartbeat(heartbeat_path(task.directory)).beat
     stop_on_signals(stop, dispatcher.wake)
     dispatcher.listen(listen(socket_path(task.directory), task.authkey))
     threading.Thread(target=_warm_up, args=(engine, stop), name="warm-up", daemon=True).start()
@@ -60,6 +62,10 @@ def main(task: PipelineTask) -> None:
 
 def socket_path(directory: Path) -> Path:
     return directory / "pipeline.sock"
+
+
+def heartbeat_path(directory: Path) -> Path:
+    return directory / "pipeline.beat"
 
 
 def memory_path(directory: Path) -> Path:

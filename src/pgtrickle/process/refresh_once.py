@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import TRANSACTION, connect, translated
+from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError, TransientError
 from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
@@ -16,29 +17,22 @@ from pgtrickle.servers.spark_address import SparkUrlWaiter
 from pgtrickle.servers.spark_keeper import SparkSupervisor
 from pgtrickle.settings import Settings, Sources
 
-MOST_TICKS = 20  # what reads a table that was loaded just now follows in the next tick
+MOST_TICKS = 20  # readers of a table that was just loaded are refreshed in the next tick
 
 
 def refresh_once(
     settings: Settings, sources: Sources, dsn: str, names: Sequence[str] | None, servers: Sequence[str] = ()
 ) -> list[Outcome]:
-    """Of these tables, or of all. The latest outcome of each. `servers`: others whose tables they read."""
+    """Refreshes these tables, or all; returns the latest outcome of each. `servers`: other servers of the fleet."""
     pins = {"search_path": "public"}  # for names without a schema
     with connect(dsn, role="refresh", pooler=TRANSACTION, pins=pins) as conn, translated():
-        row = conn.execute(
-            "SELECT coalesce((SELECT until > clock_timestamp() FROM pgtrickle.pgt_leases WHERE name = 'scheduler'), "
-            "EXISTS (SELECT FROM pg_catalog.pg_stat_activity "
-            "WHERE application_name = 'pgtrickle/scheduler' AND datname = pg_catalog.current_database()))"
-        ).fetchone()
+        row = conn.execute(statement("has_scheduler")).fetchone()
         if row is not None and row[0]:
             raise ConfigError(
                 "a control plane is running for this database", hint="CALL pgtrickle.refresh_and_wait('name')"
             )
         if names is None:
-            conn.execute(
-                "SELECT pgtrickle.refresh_stream_table(pg_catalog.format('%I.%I', pgt_schema, pgt_name)) "
-                "FROM pgtrickle.pgt_stream_tables WHERE status IN ('INITIALIZING', 'ACTIVE')"
-            )
+            conn.execute(statement("request_all"))
         else:
             for name in names:
                 conn.execute("SELECT pgtrickle.refresh_stream_table(%s)", (name,))
@@ -50,7 +44,10 @@ def refresh_once(
         try:
             plane = LocalControlPlane("once", dsn, engine, sources, OriginSessions(servers))
             try:
-                return sorted([*_until_unchanged(plane), *_held(plane)], key=lambda o: o.table.full_name)
+                outcomes = [*_until_unchanged(plane), *_held(plane)]
+                if names is None:
+                    outcomes += _suspended(plane)
+                return sorted(outcomes, key=lambda o: o.table.full_name)
             finally:
                 plane.close()
         finally:
@@ -70,9 +67,25 @@ def _until_unchanged(plane: LocalControlPlane) -> list[Outcome]:
 
 
 def _held(plane: LocalControlPlane) -> list[Outcome]:
-    """Tables that were asked for and did not go, because one that they read has failed."""
+    """Requested tables that were not refreshed, because one that they read has failed."""
     if not plane.held:
         return []
     with translated():
         tables = catalog.load_stream_tables(plane.control, list(plane.held))
     return [Outcome(t, "SKIP", None, TransientError(str(plane.held[t.pgt_id]))) for t in tables if t.refresh_requested]
+
+
+def _suspended(plane: LocalControlPlane) -> list[Outcome]:
+    """Tables that are not refreshed until a user resumes them."""
+    with translated():
+        found = plane.control.execute(
+            "SELECT pgt_id, last_error_message FROM pgtrickle.pgt_stream_tables WHERE status = 'SUSPENDED'"
+        ).fetchall()
+        said: dict[int, str | None] = dict(found)
+        tables = catalog.load_stream_tables(plane.control, list(said)) if said else []
+    hint = "SELECT pgtrickle.resume_stream_table(name)"
+    return [Outcome(t, "SKIP", None, ConfigError(_is_suspended(said[t.pgt_id]), hint=hint)) for t in tables]
+
+
+def _is_suspended(message: str | None) -> str:
+    return "it is suspended" + (f": {message}" if message else "")

@@ -15,12 +15,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgtrickle.db.connect import connect, pooler_of, translated
+from pgtrickle.db.connect import TRANSACTION, connect, pooler_of, translated
 from pgtrickle.db.database_settings import find_pooler
 from pgtrickle.db.discover import is_installed
 from pgtrickle.db.install import SCHEDULER_LOCK
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import PgtrickleError, TransientError
+from pgtrickle.db.version import require_version
+from pgtrickle.errors import CatalogVersionError, PgtrickleError, TransientError
 from pgtrickle.ipc.fleet_memory import FleetMemory, SchedulerState
 from pgtrickle.ipc.pipeline_link import SocketPipelineLink
 from pgtrickle.ipc.registry import Registry
@@ -32,6 +33,7 @@ from pgtrickle.process.broker_main import registry_path
 from pgtrickle.process.leader_lock import LeaderLock, new_holder
 from pgtrickle.process.parent import end_with_parent, stop_on_signals
 from pgtrickle.process.pipeline_main import memory_path, socket_path
+from pgtrickle.process.writer_signal import WriterSignal
 from pgtrickle.scheduler.tick import DatabaseScheduler
 from pgtrickle.settings import Sources
 from pgtrickle.telemetry import DATABASE_BACK, DATABASE_LOST, LOOP_ENDED, event, set_up_logging
@@ -44,6 +46,7 @@ log = logging.getLogger(__name__)
 Spawner = Callable[[], BaseProcess]
 
 NOT_INSTALLED = 3  # exit status: pgtrickle is not, or no longer, installed in the database
+OTHER_VERSION = 4  # exit status: the catalog has another version than this program needs
 LOCK_SECONDS = 1.0
 BACKOFF_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0)
 TIDY_SECONDS = 5.0
@@ -63,6 +66,7 @@ class SchedulerTask:
     dsn: str
     slot: int
     servers: tuple[str, ...] = ()
+    is_home: bool = False  # the database that --server names
 
 
 def main(task: SchedulerTask) -> None:
@@ -78,15 +82,15 @@ class SchedulerProcess:
     def __init__(self, task: SchedulerTask) -> None:
         self._task = task
         self._stop = threading.Event()
-        self._bell, ring = os.pipe()
+        self._signal_pipe, ring = os.pipe()
         os.set_blocking(ring, False)
         stop_on_signals(self._stop, lambda: _ring(ring))
         self._memory = FleetMemory(memory_path(task.directory))
         self._link = SocketPipelineLink(socket_path(task.directory), task.authkey, self._stop)
         self._woken = WakeSocket(task.directory, task.slot)
         registry = Registry(registry_path(task.directory))
-        self._looks = OriginChangeTracker(
-            task.dsn, task.servers, task.sources, registry=registry, bell=self._woken, slot=task.slot
+        self._origin_changes = OriginChangeTracker(
+            task.dsn, task.servers, task.sources, registry=registry, wake_socket=self._woken, slot=task.slot
         )
         self._since = time.time()
         self._holder = new_holder()
@@ -105,7 +109,7 @@ class SchedulerProcess:
                 self._stop.wait(LOCK_SECONDS)  # connection_pooler_mode has changed
             except TransientError as error:
                 self._link.withdraw()  # queued units must not start without a scheduler
-                # A session that is lost occasionally is no reason for a warning.
+                # The occasional loss of a session does not justify a warning.
                 is_first, lost = time.monotonic() - lost > CALM_SECONDS, time.monotonic()
                 log.log(
                     logging.INFO if is_first else logging.WARNING,
@@ -115,6 +119,9 @@ class SchedulerProcess:
                 self._tell("LOST", 0, 0, "")
                 self._stop.wait(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1
+            except CatalogVersionError:  # the launcher checks it again and reports it
+                self._link.withdraw()
+                return OTHER_VERSION
             except PgtrickleError as error:
                 if not is_installed(self._task.dsn):  # a statement failed because pgtrickle was uninstalled
                     return NOT_INSTALLED
@@ -128,6 +135,7 @@ class SchedulerProcess:
     def _attend(self, conn: Connection) -> bool:
         """One session, until connection_pooler_mode changes. False: pgtrickle is not installed in the database."""
         claim = LeaderLock(conn, "scheduler", SCHEDULER_LOCK, self._holder)
+        require_version(conn)  # before anything is written, as a lease is
         with translated():
             while not claim.take():
                 self._tell("WAITING", 0, 0, "")
@@ -138,53 +146,77 @@ class SchedulerProcess:
             ).fetchone()  # the previous holder of the lock may have uninstalled it
             if row is None or not row[0]:
                 return False
+        require_version(conn)  # or have upgraded it
         scheduling = DatabaseScheduler(
-            conn, self._task.name, self._task.dsn, self._task.sources, self._link, self._looks
+            conn,
+            self._task.name,
+            self._task.dsn,
+            self._task.sources,
+            self._link,
+            self._origin_changes,
+            is_home=self._task.is_home,
         )
         tidier = Cleaner(self._task.name, self._task.dsn, conn)
         publisher = StatusPublisher(self._memory)
+        signal = WriterSignal(conn)
         tidied = 0.0
         while not self._stop.is_set() and scheduling.settings.connection_pooler_mode == pooler_of(conn):
             begun = time.monotonic()
             claim.renew()
+            signal.ask(scheduling)
             scheduling.tick()
+            if scheduling.has_found:
+                signal.found()
             if begun - tidied >= TIDY_SECONDS:
                 tidier.tidy(scheduling.settings, scheduling.seen)
-                scheduling.look_at_settings()
+                scheduling.reload_settings()
                 tidied = begun
             self._tell(scheduling.state, scheduling.ticks, scheduling.tables, scheduling.key)
             publisher.publish(conn, scheduling)
-            self._sleep(conn, scheduling, claim, begun)
+            self._sleep(conn, scheduling, claim, signal, begun)
         self._drain(scheduling, claim)
         claim.end()
         return True
 
-    def _sleep(self, conn: Connection, scheduling: DatabaseScheduler, claim: LeaderLock, begun: float) -> None:
+    def _sleep(
+        self, conn: Connection, scheduling: DatabaseScheduler, claim: LeaderLock, signal: WriterSignal, begun: float
+    ) -> None:
         """Waits for the next tick, a wake-up, a message from the pipeline, or the end."""
         deadline = begun + scheduling.settings.scheduler_interval_ms / 1000
         # A table whose schedule is due earlier does not wait for the tick.
-        soon = time.monotonic() + max(SHORTEST_SECONDS, scheduling.next_moment() - time.time())
+        soon = time.monotonic() + max(SHORTEST_SECONDS, scheduling.next_due_time() - time.time())
         deadline = min(deadline, soon)
         while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
-            sources: list[object] = [self._bell, conn.fileno(), self._woken.fileno()]
+            # Also what came while statements were executed: the driver keeps it, and the socket does not show it.
+            if self._is_notified(conn, scheduling, signal):
+                return
+            if (asks_in := signal.seconds_left(scheduling)) <= 0:
+                return
+            sources: list[object] = [self._signal_pipe, conn.fileno(), self._woken.fileno()]
             if (pipe := self._link.connection) is not None:
                 sources.append(pipe)
-            ready = wait(sources, min(left, max(0.0, claim.seconds_left())))  # type: ignore[arg-type]
+            ready = wait(sources, min(left, asks_in, max(0.0, claim.seconds_left())))  # type: ignore[arg-type]
             claim.renew()
             if pipe is not None and pipe in ready and scheduling.listen():
                 # Readers of the refreshed tables need not wait for the tick.
                 deadline = min(deadline, max(begun, time.monotonic()) + SHORTEST_SECONDS)
             if self._woken.fileno() in ready:  # a source in another database has changed
-                self._woken.heard()
+                self._woken.drain()
                 deadline = min(deadline, max(begun + SHORTEST_SECONDS, time.monotonic()))
-            if conn.fileno() in ready:
-                with translated():
-                    woken = list(conn.notifies(timeout=0))
-                if woken and scheduling.settings.event_driven_wake:
-                    self._stop.wait(scheduling.settings.wake_debounce_ms / 1000)
-                    with translated():
-                        list(conn.notifies(timeout=0))
-                    return
+
+    def _is_notified(self, conn: Connection, scheduling: DatabaseScheduler, signal: WriterSignal) -> bool:
+        """Whether a notification asks for a tick now; further ones that come within the debounce time count as one."""
+        if pooler_of(conn) == TRANSACTION:
+            return False
+        with translated():
+            woken = list(conn.notifies(timeout=0))
+        if not woken or not scheduling.settings.event_driven_wake:
+            return False
+        signal.release()
+        self._stop.wait(scheduling.settings.wake_debounce_ms / 1000)
+        with translated():
+            list(conn.notifies(timeout=0))
+        return True
 
     def _drain(self, scheduling: DatabaseScheduler, claim: LeaderLock) -> None:
         """Withdraws queued units and waits a limited time for running ones."""

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 from pgtrickle.db.connect import TRANSACTION, Connection, connect, pooler_of, translated
 from pgtrickle.db.database_settings import find_pooler
-from pgtrickle.db.discover import in_database, is_installed
+from pgtrickle.db.discover import find_catalog, find_other_owner, in_database
 from pgtrickle.db.notify import wait_for_notify
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.process.leader_lock import LeaderLock, new_holder
 from pgtrickle.settings import Sources
 from pgtrickle.telemetry import (
+    OTHER_OWNER,
+    OTHER_VERSION,
     SERVER_ACTIVE,
     SERVER_LOST,
     SERVER_RECOVERY,
@@ -67,6 +69,8 @@ class ServerWatch:
         self.databases: tuple[ManagedDatabaseInfo, ...] = ()
         self._recovery_seconds = recovery_seconds
         self._absent: dict[int, _Absent] = {}
+        self._others: dict[int, str] = {}  # by database: the role that installed pgtrickle, where we cannot serve it
+        self._versions: dict[int, int] = {}  # by database: of catalogs that are not those of this program
         self._thread = threading.Thread(target=self._run, name=f"server {redact(server)}", daemon=True)
 
     def start(self) -> None:
@@ -75,6 +79,10 @@ class ServerWatch:
     def forget(self, oid: int) -> None:
         """Its scheduler has found that pgtrickle is no longer installed."""
         self.databases = tuple(found for found in self.databases if found.oid != oid)
+
+    @property
+    def has_other_versions(self) -> bool:
+        return bool(self._versions)
 
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
@@ -144,16 +152,17 @@ class ServerWatch:
         known = {found.oid for found in self.databases}
         found = []
         self._absent = {oid: self._absent[oid] for oid, _, _ in rows if oid in self._absent}
+        self._versions = {oid: self._versions[oid] for oid, _, _ in rows if oid in self._versions}
         for oid, name, inserted in rows:
             dsn = in_database(self.server, name)
             # Schedulers of known databases report an uninstallation themselves.
-            if oid not in known and not self._is_news(oid, inserted, dsn):
+            if oid not in known and not self._is_news(oid, name, inserted, dsn):
                 continue
             found.append(ManagedDatabaseInfo(oid, name, dsn))
         return tuple(found)
 
-    def _is_news(self, oid: int, inserted: int, dsn: str) -> bool:
-        """Probes a database that had no pgtrickle: immediately when rows were inserted, as an installation does;
+    def _is_news(self, oid: int, name: str, inserted: int, dsn: str) -> bool:
+        """Probes a database that had no catalog of our version: immediately when rows were inserted, as `install` does;
         otherwise periodically, because statistics may be disabled. NOTIFY does not cross databases."""
         now, before = time.monotonic(), self._absent.get(oid)
         if before is not None:
@@ -163,11 +172,41 @@ class ServerWatch:
                 pause = LOOK_SECONDS * crowd  # data of others are inserted, too
             if now - before.at < pause:
                 return False
-        if is_installed(dsn):
+        if self._fits(oid, name, dsn):
             self._absent.pop(oid, None)
             return True
         self._absent[oid] = _Absent(now, inserted)
         return False
+
+    def _fits(self, oid: int, name: str, dsn: str) -> bool:
+        """Whether there is a catalog of the version that this program needs. Another one is reported, once."""
+        found = find_catalog(dsn)
+        problem = None if found is None else found.problem(name)
+        if found is not None and problem is not None:
+            if self._versions.get(oid) != found.schema:
+                log.warning(
+                    "The catalog of a database has another version; the database is not served",
+                    extra=event(OTHER_VERSION, database=name, detail=problem.one_line()),
+                )
+            self._versions[oid] = found.schema
+            return False
+        self._versions.pop(oid, None)
+        if found is None:
+            self._name_owner(oid, name, dsn)
+        return found is not None
+
+    def _name_owner(self, oid: int, name: str, dsn: str) -> None:
+        """A database with a catalog that another role installed is reported, once."""
+        owner = find_other_owner(dsn)
+        if owner is not None and self._others.get(oid) != owner:
+            log.warning(
+                "A database is not served: another role installed pgtrickle there",
+                extra=event(OTHER_OWNER, database=name, role=owner, hint=f"pgtrickle run --server as {owner}"),
+            )
+        if owner is None:
+            self._others.pop(oid, None)
+        else:
+            self._others[oid] = owner
 
     def _become(self, state: str, detail: str = "") -> None:
         if state == self.state:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 
-from pgtrickle.ipc.liveness import start_time
+from pgtrickle.ipc.liveness import Heartbeat, StallDetector, is_stopped, start_time
+from pgtrickle.telemetry import CHILD_HUNG, event
 
+log = logging.getLogger(__name__)
+
+STALL_SECONDS = 20.0  # without a sign of life
+SILENT_SECONDS = 5.0  # after which the inventory says so
 BACKOFF_SECONDS = (0.2, 1.0, 2.0, 4.0, 8.0, 15.0)
 HEALTHY_SECONDS = 60.0  # after this lifetime the shortest pause applies again
 UNKNOWN = 255  # exit status of a child whose fork server ended before it
@@ -18,8 +24,11 @@ UNKNOWN = 255  # exit status of a child whose fork server ended before it
 class SupervisedProcess:
     """`spawn` creates a process that is not started yet."""
 
-    def __init__(self, kind: str, spawn: Callable[[], BaseProcess]) -> None:
+    def __init__(self, kind: str, spawn: Callable[[], BaseProcess], heartbeat: Heartbeat | None = None) -> None:
+        """`heartbeat`: what it touches while it works."""
         self.kind = kind
+        self._heartbeat = heartbeat
+        self._stalls = StallDetector(STALL_SECONDS)
         self._spawn = spawn
         self.process: BaseProcess | None = None
         self.since = 0.0
@@ -27,6 +36,13 @@ class SupervisedProcess:
         self._failures = 0
         self._next = 0.0
         self._born: str | None = None
+        self._silent_since: float | None = None
+
+    @property
+    def state(self) -> str:
+        """As the inventory shows it. HUNG: it was stopped, or its loop stands still; it is soon killed."""
+        since = self._silent_since
+        return "HUNG" if since is not None and time.monotonic() - since >= SILENT_SECONDS else "ACTIVE"
 
     def keep(self) -> int | None:
         """Starts it when it is due; returns the exit status when it has ended since the last call."""
@@ -36,6 +52,7 @@ class SupervisedProcess:
                 return self._start(now)
             return None
         if self.process.is_alive():
+            self._end_if_hung()
             return None
         status, pid = self.process.exitcode, self.process.pid
         self.process.close()
@@ -45,6 +62,23 @@ class SupervisedProcess:
         self._pause(now)
         return status
 
+    def _end_if_hung(self) -> None:
+        """One that was stopped, or whose loop stands still, is killed, and restarted as if it had ended."""
+        pid = self.pid
+        if pid is None:
+            return
+        beat = (pid, is_stopped(pid) or (self._heartbeat is not None and self._heartbeat.value()))
+        if beat[1] is False:  # it has no heartbeat and was not stopped
+            beat = (pid, time.monotonic_ns())
+        is_stalled = self._stalls.is_stalled(beat)
+        self._silent_since = self._stalls.since
+        if is_stalled:
+            log.error(
+                "A process does not respond; it is killed and restarted",
+                extra=event(CHILD_HUNG, kind=self.kind, pid=pid, seconds=STALL_SECONDS),
+            )
+            os.kill(pid, signal.SIGKILL)
+
     def _start(self, now: float) -> int | None:
         process = self._spawn()
         try:
@@ -53,6 +87,7 @@ class SupervisedProcess:
             self._pause(now)
             return os.EX_OSERR
         self.process = process
+        self._silent_since = None
         self.since = time.time()
         self._next = now
         self._born = start_time(process.pid) if process.pid is not None else None

@@ -1,1 +1,1 @@
-"""One refresh: what to do, read at one snapshot, compute, apply, and commit."""
+"""One refresh: decide, read at one snapshot, compute, apply and commit."""

@@ -1,4 +1,5 @@
-"""Who carries a load: the driver in batches, or, when its sources are large, Spark's executors side by side."""
+"""Decides who loads rows of another database: the driver in batches, or, if the sources are large, Spark's executors in
+parallel."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Warm, executors stage 115 MB in half of the driver's 9 s. The first load of a Spark server also starts Python workers
-# and compiles, about 7 s more: at this size even that one is no slower. 6 MB took 0.5 s against 0.35.
+# Warm executors stage 115 MB in half of the driver's 9 s. The first load of a Spark server also starts Python workers
+# and generates code, about 7 s more: at this size even that is not slower. 6 MB took 0.5 s instead of 0.35.
 BULK_BYTES = 128 << 20
-# Each part has a session that reads and one that writes: of a server's usual 100 they may take 16.
+# Each part has a reading and a writing session: 16 of a server's usual 100.
 MAX_PARTS = 8
 
 
@@ -38,13 +39,10 @@ def stage_by_executors(
     *,
     at_least_bytes: int,
 ) -> str | None:
-    """The staging table with the load as the reader's snapshot has it; None when the driver is to carry it.
+    """The staging table with the content at the reader's snapshot; None if the driver has to load it.
 
-    Groups are for the driver: the database computes them in one statement, and what travels is mostly small. Of a
-    mirror's rows the identity that comes along is not used.
+    Only for tables of rows: the server that stores groups computes their state.
     """
-    if compiled.groups is not None:
-        return None
     relids = [s.relid for s in table.sources]
     sizes = reader.execute(statement("load_sources"), {"relids": relids}).fetchall()
     size = sum(row[2] for row in sizes)
@@ -61,15 +59,15 @@ def stage_by_executors(
         return split(compiled.load_sql, schema, name, pages, parts, aggregates)
 
     with reader.transaction():
-        # Planning locks every table of the statement until the snapshot ends: nobody may move rows to other pages, or
-        # rewrite a table, between the reading of two parts.
+        # Planning locks every table of the statement until the transaction ends: no session can move rows to other
+        # pages, or rewrite a table, between the reads of two parts.
         row = reader.execute(f"EXPLAIN (FORMAT JSON) {compiled.load_sql}").fetchone()
         assert row is not None
         top = row[0][0]["Plan"]
-    # One session computes it, whoever asks, and what it brings is small: a query with groups in FULL mode, mostly.
-    # Executors took 280 ms for the five rows of TPC-H 5, the driver 90.
+    # One part with a small result, usually a query with groups in mode FULL: executors took 280 ms for the five rows of
+    # TPC-H 5, the driver 90.
     is_small = top["Plan Rows"] * top["Plan Width"] < at_least_bytes
-    if is_small and len(cut(MAX_PARTS)) == 1:  # so Spark is not asked: 150 of 400 ms of TPC-H 11 at scale 1
+    if is_small and len(cut(MAX_PARTS)) == 1:  # without a round trip to Spark: 150 of 400 ms of TPC-H 11 at scale 1
         return None
     statements = cut(min(engine.parallelism(), MAX_PARTS))
     if is_small and len(statements) == 1:

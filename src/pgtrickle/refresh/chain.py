@@ -1,4 +1,4 @@
-"""Stream tables that read one another, at one instant: refreshed from one snapshot and committed together."""
+"""Chains: stream tables that read one another are refreshed from one snapshot and committed in one transaction."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from pgtrickle.db import catalog
-from pgtrickle.db.connect import begin, translated
+from pgtrickle.db.connect import at_snapshot, translated
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.refresh.decide import PREPARE
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.refresh.stages import PlannedWave
 from pgtrickle.refresh.wave import WaveRefresher
 
-# Transactions that may have begun between a chain's snapshot and its own: they are listed in its frontier.
+# Transactions that may have started between a chain's snapshot and its own transaction; its frontier lists them.
 MAX_BETWEEN = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class LevelStage:
-    """The tables of one level. `apart` and `waiting` do not move in the chain's transaction: an author's session does
-    not see what that has written, so below the first level such a table moves later, and with it what reads it."""
+    """The tables of one level. `apart` and `waiting` are not refreshed in the chain's transaction: an author's session
+    does not see its uncommitted rows, so below the first level such a table, and its readers, are refreshed later."""
 
     going: tuple[StreamTable, ...]
     waiting: tuple[StreamTable, ...]
@@ -31,8 +31,8 @@ class LevelStage:
 
 @dataclass(frozen=True, slots=True)
 class ChainProgress:
-    """How far a chain has come. `later`: tables that move afterwards, each by itself. `held`: relations of tables that
-    did not move, or will move later."""
+    """The progress of a chain. `later`: tables that are refreshed afterwards, each by itself. `held`: relations of
+    tables that were not refreshed, or will be later."""
 
     outcomes: tuple[Outcome, ...] = ()
     later: tuple[int, ...] = ()
@@ -53,7 +53,7 @@ class ChainProgress:
         return progress.postponed(stage.waiting) if progress.later else progress.holding(stage.waiting)
 
     def with_plan(self, wave: PlannedWave) -> ChainProgress:
-        """Tables that have to be loaded or prepared move later."""
+        """Tables that have to be loaded or prepared are refreshed later."""
         loads = [p.table for p in wave.refreshes if p.is_load]
         progress = self.postponed([*loads, *(o.table for o in wave.outcomes if o.action == PREPARE)])
         for outcome in wave.outcomes:
@@ -77,14 +77,14 @@ def level_stage(tables: Sequence[StreamTable], progress: ChainProgress, *, is_fi
 
 
 class ChainRefresher(WaveRefresher):
-    """Refreshes chains besides waves."""
+    """Refreshes chains and waves."""
 
     def chain(self, levels: Sequence[Sequence[int]]) -> tuple[list[Outcome], list[int]]:
-        """Stream tables that read one another, at one instant: refreshed and committed together, upstream first.
+        """Refreshes stream tables that read one another at one snapshot, upstream first, and commits them together.
 
-        The applying transaction takes over the snapshot, so that it sees all base tables as of it and, besides, what it
-        has itself written upstream. A table that fails is undone alone and holds what reads it. Returns outcomes, and
-        the tables that have to be loaded, which is done afterwards, each by itself.
+        The apply transaction imports the snapshot, so that it sees all base tables at the snapshot, and its own writes
+        to upstream tables. A table that fails is rolled back alone, and its readers are not refreshed. Returns
+        outcomes, and the tables that have to be loaded afterwards, each by itself.
         """
         progress = ChainProgress()
         with self._at_one_instant() as found:
@@ -97,9 +97,9 @@ class ChainRefresher(WaveRefresher):
 
     @contextmanager
     def _at_one_instant(self) -> Iterator[tuple[Self, catalog.ReadPoint] | None]:
-        """A refresher that reads and writes in one transaction, at a snapshot of the base tables, and that moment.
+        """A refresher that reads and writes in one transaction at a snapshot of the base tables, and the read point.
 
-        None when too many transactions began beside the snapshot for a frontier to list them.
+        None if more than MAX_BETWEEN transactions started since the snapshot.
         """
         with translated(), self._snapshot():
             moment = catalog.read_moment(self.reader)
@@ -123,7 +123,7 @@ class ChainRefresher(WaveRefresher):
         wave = self._plan(stage.going, moment)
         progress = progress.with_plan(wave)
         for computed in self._compute([p for p in wave.refreshes if not p.is_load], moment):
-            if computed.planned.is_load:  # a value sent it to FULL
+            if computed.planned.is_load:  # it fell back to FULL
                 progress = progress.postponed([computed.planned.table])
             else:
                 progress = progress.with_outcome(self._finish(computed, moment, "SCHEDULER"))
@@ -131,13 +131,8 @@ class ChainRefresher(WaveRefresher):
 
     @contextmanager
     def _joined(self, snapshot: str) -> Iterator[int]:
-        """A transaction of the writer that sees what the snapshot sees; gives its own id."""
-        begin(self.writer, "ISOLATION LEVEL REPEATABLE READ READ WRITE", snapshot=snapshot)
-        try:
+        """A transaction of the writer at the snapshot; yields its transaction id."""
+        with at_snapshot(self.writer, snapshot):
             row = self.writer.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
             assert row is not None
             yield row[0]
-            self.writer.execute("COMMIT")
-        finally:
-            if not self.writer.closed:
-                self.writer.rollback()

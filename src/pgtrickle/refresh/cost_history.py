@@ -1,13 +1,12 @@
-"""What refreshes have taken, per stream table: remembered here, and read from the history once, at first need.
+"""A cache of the costs of refreshes, per stream table. It is filled from the refresh history at the first use.
 
-A memory, not the truth: whoever starts anew reads the history again, and a refresh that somebody else did is missed.
-Only AUTO's choice depends on it. So a refresh that is due reads nothing for it.
+A new process reads the history again, and the cache does not contain refreshes by other processes. Only the choice of
+AUTO depends on it. So a refresh does not read the history.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pgtrickle.db.statements import statement
@@ -23,23 +22,22 @@ class CostHistoryCache:
         self._pasts: dict[int, tuple[int, CostHistory]] = {}
 
     def read(self, conn: Connection, tables: Iterable[StreamTable]) -> None:
-        """Makes sure that these tables' past is known."""
+        """Reads the history of these tables, unless it is cached."""
         unknown = {t.pgt_id: t.definition_version for t in tables if not self._knows(t)}
         if not unknown:
             return
         found: dict[int, list[Sample]] = {pgt_id: [] for pgt_id in unknown}
-        for pgt_id, at, kind, rows, ms in conn.execute(statement("cost_samples"), {"ids": list(unknown)}):
-            found[pgt_id].append(Sample(at, kind, rows, ms))
+        for pgt_id, *sample in conn.execute(statement("cost_samples"), {"ids": list(unknown)}):
+            found[pgt_id].append(Sample(*sample))
         for pgt_id, samples in found.items():
             self._pasts[pgt_id] = (unknown[pgt_id], CostHistory.of(samples))
 
     def past(self, table: StreamTable) -> CostHistory:
         return self._pasts[table.pgt_id][1] if self._knows(table) else CostHistory()
 
-    def learn(self, table: StreamTable, kind: str, rows: int, ms: float, at: datetime) -> None:
-        """Only of tables that were asked for: the others' history is read when they are."""
+    def learn(self, table: StreamTable, sample: Sample) -> None:
+        """Adds a sample, if the history of the table is cached; otherwise it is read at the first use."""
         if self._knows(table):
-            sample = Sample(at.timestamp(), kind, rows, ms)
             self._pasts[table.pgt_id] = (table.definition_version, self.past(table).with_sample(sample))
 
     def forget(self, pgt_id: int) -> None:

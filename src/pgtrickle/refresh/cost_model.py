@@ -1,11 +1,12 @@
-"""What AUTO takes for cheaper, from what refreshes of this table have taken. Pure.
+"""How AUTO chooses between DIFFERENTIAL and FULL, from the costs of earlier refreshes of the table. Pure.
 
-A differential refresh costs a fixed part and one that grows with the changes, not always in proportion; a recomputation
-costs about the same each time. So a number of changes is judged by refreshes that had about as many, else by a line
-through all of them. Everything is a median: one slow refresh (a cold cache, somebody's backup) decides nothing.
+A differential refresh has a fixed cost and one that grows with the number of changes, not always in proportion; a full
+refresh always costs about the same. So the prediction for a number of changes is the median of refreshes with a similar
+number, else a line through all of them. Because of the medians, one slow refresh (a cold cache, a backup) is not
+decisive.
 
-What is never tried is never learned. Now and then the way that seems the slower one is taken; how often is bounded by
-what that is expected to cost.
+A mode without samples cannot be predicted. So AUTO sometimes tries the mode that seems slower; the expected extra cost
+limits how often.
 """
 
 from __future__ import annotations
@@ -18,70 +19,117 @@ from statistics import median, median_low
 
 from pgtrickle.model.reasons import Reason, ReasonCode
 
-FULL, DIFFERENTIAL, LOAD = "FULL", "DIFFERENTIAL", "LOAD"  # LOAD: a first load, which says less than a later FULL
+AUTO, SPARK, POSTGRES = "auto", "spark", "postgres"  # engines
+FULL, DIFFERENTIAL, LOAD = "FULL", "DIFFERENTIAL", "LOAD"  # LOAD: a first load, a less precise sample than a later FULL
 
-# What a changed row costs at least (read, netted by Spark, applied): 0.01 to 0.015 ms in benchmarks/incremental.py.
+# The minimal cost of a changed row (read, netted by Spark, applied): 0.01 to 0.015 ms in benchmarks/incremental.py.
 CHANGE_MS = 0.01
-QUIET_SECONDS = 60.0  # after CREATE: caches, statistics and the sources' first changes are not those of later
-LEAST, MOST = 0.5, 4.0  # a prediction is held between these x full
-FAR = 20.0  # x full: above, not even one try
-AGAIN = 2.0  # x full: above, no second try soon after a first one that was slow, too
-BAND = 0.1  # how much cheaper the other way has to look before it is taken
-LIKE_IT = 2.0  # refreshes with half to twice as many changes are alike
-FIXED_ROWS = 50  # below, the number of changes makes no difference
+QUIET_SECONDS = 60.0  # after CREATE: caches, statistics and the first changes are not representative
+LEAST, MOST = 0.5, 4.0  # a prediction is clamped to these x full
+FAR = 20.0  # x full: above, no try
+AGAIN = 2.0  # x full: above, no second try soon after a slow first one
+BAND = 0.1  # by how much the other mode must be cheaper before it is chosen
+LIKE_IT = 2.0  # refreshes with half to twice as many changes are similar
+FIXED_ROWS = 50  # below, the number of changes is not relevant
 ENOUGH_ALIKE = 3
-LATEST = 7  # of alike refreshes: a new regime wins after four
+LATEST = 7  # similar refreshes: after a change of the costs, four new ones decide
 ON_A_LINE = 24
-SMALL_SOURCES = 10_000.0  # rows: below, the share of changes says nothing
-PRICE = 0.1  # what trying the other way may add to the cost of all refreshes
-SHORTEST_WAIT, LONGEST_GUESS = 5, 20  # refreshes between two tries; at most, where the other way was never measured
-DOUBTFUL = 0.3  # x full: below, a FULL cannot turn out to be the cheaper one
-NEAR = 0.8  # x full: above, to take FULL once more costs next to nothing, and tells
+SMALL_SOURCES = 10_000.0  # rows: below, the share of changes is not relevant
+PRICE = 0.1  # share that tries of the other mode may add to the cost of all refreshes
+SHORTEST_WAIT, LONGEST_GUESS = 5, 20  # refreshes between two tries; the maximum if the other mode was never measured
+DOUBTFUL = 0.3  # x full: below, FULL is hardly cheaper
+SELDOM = 5  # x as many refreshes before FULL is tried, while its cost is known from refreshes in the window
+RARELY = 10  # x as many, if it is doubtful
+LEAST_MS = 0.1  # no refresh takes less
+NEAR = 0.8  # x full: above, another FULL costs almost nothing, and is a sample
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Above the first two a recomputation is taken to be cheaper. The others are about prediction. Settings all."""
+    """Settings. Above the first two, FULL is assumed to be cheaper; the others control the prediction."""
 
     max_change_ratio: float
     max_buffer_rows: int
     prediction_ratio: float = 1.5
     prediction_window_s: float = 3600.0
     prediction_min_samples: int = 5
-    max_delta_bytes: int = 0  # that the changes may bring; 0: no limit. Found out while they are read
-    may_try_full: bool = True  # not in a chain: a FULL would leave it
+    max_delta_bytes: int = 0  # of a delta; 0: no limit. Checked while it is read
+    may_try_full: bool = True  # false in a chain, which a FULL would leave
+    engine: str = POSTGRES  # of tables without the option
+    source_cost_weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A refresh that was done: when (seconds), how, with how many changes, and what it took by itself."""
+    """A past refresh: when (seconds), mode, number of changes, its share of the elapsed time, its engine, and of this
+    share the time that the source server spent."""
 
     at: float
     kind: str
     rows: int
     ms: float
+    engine: str = POSTGRES
+    source_ms: float = 0.0
+
+    def cost(self, weight: float) -> float:
+        return self.ms + weight * self.source_ms
 
 
 @dataclass(frozen=True, slots=True)
 class CostHistory:
-    """The latest samples of each kind and size, oldest first, and how often in a row the latest way was taken."""
+    """The latest samples of each mode and size, oldest first, and the length of the latest run of one mode."""
 
     differential: tuple[Sample, ...] = ()
     full: tuple[Sample, ...] = ()
     latest: str | None = None
     in_row: int = 0
+    engine: str | None = None  # of the latest full refresh
+    engine_in_row: int = 0
+    delta_engine: str | None = None  # of the latest differential refresh
+    delta_engine_in_row: int = 0
+
+    def of_engine(self, engine: str) -> list[Sample]:
+        """Full refreshes on an engine, without first loads."""
+        return [s for s in self.full if s.engine == engine and s.kind == FULL]
+
+    @property
+    def has_spark(self) -> bool:
+        return any(s.engine == SPARK for s in (*self.full, *self.differential))
+
+    def deltas_of(self, engine: str, weight: float) -> list[Sample]:
+        """Differential refreshes on an engine, with costs instead of elapsed times."""
+        return [replace(s, ms=s.cost(weight)) for s in self.differential if s.engine == engine]
+
+    def seen_with(self, differential: str, full: str, weight: float) -> CostHistory:
+        """With costs instead of elapsed times, and for each mode the refreshes of one engine; if there are none, those
+        of the other engine."""
+        deltas = self.deltas_of(differential, weight) or self.deltas_of(_other(differential), weight)
+        loads = [s for s in self.full if s.engine == full] or self.full
+        return replace(self, differential=tuple(deltas), full=tuple(replace(s, ms=s.cost(weight)) for s in loads))
 
     def with_sample(self, sample: Sample) -> CostHistory:
-        if sample.kind == LOAD:  # what was before it may have been another query
-            return CostHistory(full=(sample,), latest=FULL, in_row=1)
+        if sample.kind == LOAD:  # samples before it may belong to another query
+            return CostHistory(full=(sample,), latest=FULL, in_row=1, engine=sample.engine, engine_in_row=1)
         kind = DIFFERENTIAL if sample.kind == DIFFERENTIAL else FULL
         in_row = self.in_row + 1 if kind == self.latest else 1
         if kind == DIFFERENTIAL:
-            same = [s for s in self.differential if _magnitude(s.rows) == _magnitude(sample.rows)]
+            magnitude = _magnitude(sample.rows)
+            same = [s for s in self.differential if s.engine == sample.engine and _magnitude(s.rows) == magnitude]
             gone = same[0] if len(same) >= LATEST else None
             kept = tuple(s for s in self.differential if s is not gone)
-            return replace(self, differential=(*kept, sample), latest=kind, in_row=in_row)
-        return replace(self, full=(*self.full, sample)[-LATEST:], latest=kind, in_row=in_row)
+            return replace(
+                self,
+                differential=(*kept, sample),
+                latest=kind,
+                in_row=in_row,
+                delta_engine=sample.engine,
+                delta_engine_in_row=self.delta_engine_in_row + 1 if sample.engine == self.delta_engine else 1,
+            )
+        same = [s for s in self.full if s.engine == sample.engine]
+        gone = same[0] if len(same) >= LATEST else None
+        full = (*(s for s in self.full if s is not gone), sample)
+        engine_in_row = self.engine_in_row + 1 if sample.engine == self.engine else 1
+        return replace(self, full=full, latest=kind, in_row=in_row, engine=sample.engine, engine_in_row=engine_in_row)
 
     @staticmethod
     def of(samples: Sequence[Sample]) -> CostHistory:
@@ -93,13 +141,17 @@ class CostHistory:
 
 @dataclass(frozen=True, slots=True)
 class CostInput:
-    """A refresh to decide about. `age_s`: since CREATE. `last_full_ms`: what the catalog remembers."""
+    """The input of a decision. `age_s`: since CREATE. `last_full_ms`: from the catalog. `untried`: a mode to try,
+    because its engine was never measured, and why. `max_fraction`: the maximum ratio of changes to rows of
+    the sources of this table, instead of `Limits.max_change_ratio` and for sources of any size."""
 
     rows: int
     source_rows: float
     age_s: float
     now: float
     last_full_ms: float | None = None
+    untried: tuple[str, Reason] | None = None
+    max_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +159,8 @@ class Estimate:
     ms: float
     noise: float
     basis: Reason
-    is_measured: bool = False  # by refreshes that had about as many changes
-    is_guess: bool = False  # by a line, beyond or between what was measured
+    is_measured: bool = False  # from refreshes with a similar number of changes
+    is_guess: bool = False  # from a line, outside or between the measured numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +175,8 @@ def choose(past: CostHistory, asked: CostInput, limits: Limits) -> Choice:
     beyond = _beyond_limits(past, asked, limits)
     if beyond is not None:
         return Choice(FULL, beyond)
+    if asked.untried is not None and (asked.untried[0] == DIFFERENTIAL or limits.may_try_full):
+        return Choice(*asked.untried)
     full = full_cost(past, asked, limits)
     if full is None:
         return _silent(asked, Reason.of(ReasonCode.NO_FULL_KNOWN))
@@ -136,18 +190,22 @@ def choose(past: CostHistory, asked: CostInput, limits: Limits) -> Choice:
     differential = differential_cost(recent, asked.rows)
     if differential is None:
         return _silent(asked, Reason.of(ReasonCode.NONE_ALIKE, known=len(past.differential)))
-    return _compared(past, asked, limits, differential, full, len(_alike(recent, asked.rows)))
+    return _compared(past, asked, limits, differential, full, len(as_large(recent, asked.rows)))
 
 
 def _beyond_limits(past: CostHistory, asked: CostInput, limits: Limits) -> Reason | None:
     rows = asked.rows
     if limits.max_buffer_rows and rows > limits.max_buffer_rows:
         return Reason.of(ReasonCode.MAX_BUFFER_ROWS, rows=rows, limit=limits.max_buffer_rows)
-    if asked.source_rows >= SMALL_SOURCES and rows > limits.max_change_ratio * asked.source_rows:
+    if asked.max_fraction is not None:
+        if asked.source_rows > 0 and rows > asked.max_fraction * asked.source_rows:
+            size, limit = round(asked.source_rows), str(asked.max_fraction)
+            return Reason.of(ReasonCode.MAX_DELTA_FRACTION, rows=rows, source_rows=size, limit=limit)
+    elif asked.source_rows >= SMALL_SOURCES and rows > limits.max_change_ratio * asked.source_rows:
         size, limit = round(asked.source_rows), str(limits.max_change_ratio)
         return Reason.of(ReasonCode.MAX_CHANGE_RATIO, rows=rows, source_rows=size, limit=limit)
-    if len(_alike(past.differential, rows)) >= ENOUGH_ALIKE:
-        return None  # it is known what they take
+    if len(as_large(past.differential, rows)) >= ENOUGH_ALIKE:
+        return None  # their cost is known
     least = rows * CHANGE_MS
     if asked.last_full_ms is not None and least > limits.prediction_ratio * asked.last_full_ms:
         full_ms = round(asked.last_full_ms)
@@ -174,11 +232,11 @@ def _compared(
     if past.latest == FULL:
         is_full = held > (1 - BAND) * full.ms
     else:
-        # Clearly slower by any estimate; or slower by what was measured, and not by noise.
+        # Clearly slower by any prediction; or measured to be slower by more than noise.
         is_sure = differential.is_measured and differential.ms - differential.noise > full.ms + full.noise
         is_full = held > limits.prediction_ratio * full.ms or (is_sure and held > (1 + BAND) * full.ms)
-    # A line far beyond what was measured says little. As many tries as can tell are soon done, and bounded: one, where
-    # the line is very high, and more only when that was not.
+    # A line extrapolates badly. A few tries decide, and their cost is bounded: one if the prediction is very high, and
+    # more only if the first one was faster than that.
     if (
         is_full
         and differential.is_guess
@@ -198,21 +256,27 @@ def _compared(
 def _may_try_differential(past: CostHistory, asked: CostInput, differential: Estimate, full: Estimate) -> bool:
     if past.latest != FULL:
         return False
-    alike = _alike(past.differential, asked.rows)
-    if alike and alike[-1].ms < (1 - BAND) * full.ms:  # the latest try was worth it: is that so now?
+    alike = as_large(past.differential, asked.rows)
+    if alike and alike[-1].ms < (1 - BAND) * full.ms:  # the latest try was faster: try again
         return True
     wait = max(SHORTEST_WAIT, ceil((differential.ms / full.ms - 1) / PRICE))
     return past.in_row >= (wait if differential.is_measured else min(wait, LONGEST_GUESS))
 
 
 def _may_try_full(past: CostHistory, asked: CostInput, limits: Limits, differential: Estimate, full: Estimate) -> bool:
-    """Where what is known of FULL is a first load, or old, or little, and little can be lost."""
-    known = sum(s.kind == FULL and s.at >= asked.now - limits.prediction_window_s for s in past.full)
-    if past.latest != DIFFERENTIAL or differential.ms < DOUBTFUL * full.ms:
+    """At once, where what is known of FULL is little and little can be lost. Else after as many refreshes as keep the
+    price of trying low: FULL may have become cheap, or was never measured when it was."""
+    if past.latest != DIFFERENTIAL:
         return False
+    known = sum(s.kind == FULL and s.at >= asked.now - limits.prediction_window_s for s in past.full)
+    if known and known < ENOUGH_ALIKE and differential.is_measured and differential.ms > NEAR * full.ms:
+        return True
+    wait = max(SHORTEST_WAIT, ceil((full.ms / max(differential.ms, LEAST_MS) - 1) / PRICE))
     if known:
-        return known < ENOUGH_ALIKE and differential.is_measured and differential.ms > NEAR * full.ms
-    return past.in_row >= max(SHORTEST_WAIT, ceil((full.ms / differential.ms - 1) / PRICE))
+        wait *= SELDOM
+    if differential.ms < DOUBTFUL * full.ms:
+        wait *= RARELY
+    return past.in_row >= wait
 
 
 # -- estimates
@@ -220,7 +284,7 @@ def _may_try_full(past: CostHistory, asked: CostInput, limits: Limits, different
 
 
 def full_cost(past: CostHistory, asked: CostInput, limits: Limits) -> Estimate | None:
-    """By the latest recomputations in the window; else by the last one, whenever that was."""
+    """From the latest full refreshes in the window; else from the last one of any age."""
     later = [s for s in past.full if s.kind == FULL]
     recent = [s for s in later if s.at >= asked.now - limits.prediction_window_s]
     times = [s.ms for s in recent or later[-1:] or past.full[-1:]]
@@ -229,12 +293,12 @@ def full_cost(past: CostHistory, asked: CostInput, limits: Limits) -> Estimate |
     if not times:
         return None
     middle = median_low(times[-LATEST:])
-    return Estimate(max(middle, 0.1), _spread(times[-LATEST:], middle), _median_of(len(times[-LATEST:])), True)
+    return Estimate(max(middle, LEAST_MS), _spread(times[-LATEST:], middle), _median_of(len(times[-LATEST:])), True)
 
 
 def differential_cost(samples: Sequence[Sample], rows: int) -> Estimate | None:
-    """None where nothing that is known tells: too few, or all of another size."""
-    like_it = _alike(samples, rows)
+    """None without a prediction: too few samples, or all of another size."""
+    like_it = as_large(samples, rows)
     alike = [s.ms for s in like_it]
     if len(alike) >= ENOUGH_ALIKE:
         middle = median_low(alike)
@@ -242,8 +306,8 @@ def differential_cost(samples: Sequence[Sample], rows: int) -> Estimate | None:
     line = _line([s for s in samples if s not in like_it][-ON_A_LINE:]) or _line(samples[-ON_A_LINE:])
     if line is not None:
         fixed, per_row = line
-        # One or two that are like it correct the line: down at once, since only slowness comes by chance; up half the
-        # way, and all of it when both agree.
+        # One or two similar samples correct the line: downwards completely, since outliers are slow; upwards by half,
+        # and completely if both agree.
         guess = fixed + per_row * rows
         middle = median_low([guess, *alike]) if len(alike) != 1 else min(alike[0], (guess + alike[0]) / 2)
         number = len(samples[-ON_A_LINE:])
@@ -256,15 +320,20 @@ def differential_cost(samples: Sequence[Sample], rows: int) -> Estimate | None:
 
 
 def _recent(past: CostHistory, asked: CostInput, limits: Limits) -> tuple[Sample, ...]:
-    """Those in the window; where they are too few, the latest ones of any age, since a table may be due once a day."""
+    """The samples in the window; if these are too few, the latest of any age, since a table may be due once a day."""
     recent = tuple(s for s in past.differential if s.at >= asked.now - limits.prediction_window_s)
     return (
         recent if len(recent) >= limits.prediction_min_samples else past.differential[-limits.prediction_min_samples :]
     )
 
 
-def _alike(samples: Sequence[Sample], rows: int) -> list[Sample]:
+def as_large(samples: Sequence[Sample], rows: int) -> list[Sample]:
+    """The latest ones with half to twice as many changes."""
     return [s for s in samples if _size(rows) / LIKE_IT <= _size(s.rows) <= _size(rows) * LIKE_IT][-LATEST:]
+
+
+def _other(engine: str) -> str:
+    return SPARK if engine == POSTGRES else POSTGRES
 
 
 def _size(rows: int) -> float:
@@ -276,7 +345,7 @@ def _magnitude(rows: int) -> int:
 
 
 def _line(samples: Sequence[Sample]) -> tuple[float, float] | None:
-    """(fixed, per row) by medians over pairs (Theil and Sen); None where sizes hardly vary: no slope is known then."""
+    """(fixed, per row) by the Theil-Sen estimator; None if the sizes hardly vary, because there is no slope then."""
     slopes = [
         (b.ms - a.ms) / (b.rows - a.rows)
         for a, b in combinations(samples, 2)

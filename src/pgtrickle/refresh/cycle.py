@@ -1,8 +1,8 @@
-"""Stream tables that read one another in a circle: refreshed together, to the least fixpoint of their definitions.
+"""Cycles of stream tables: refreshed together, to the least fixpoint of their definitions (ADR 18).
 
-Where rows have only come to the sources, the stored rows are below the new fixpoint and are what the steps begin with.
-Where rows have gone, a stored row may stand for no other reason than that others of the cycle still do: then all is
-computed from nothing, and the difference is written. All members are committed together, at one instant, or none is.
+If rows were only inserted into the sources, the stored rows are a subset of the new fixpoint, and the steps start with
+them. If rows were deleted, a stored row may be derived only from other rows of the cycle: then the fixpoint is computed
+from empty tables, and the difference is written. All members are committed in one transaction, or none.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from pgtrickle.refresh.job import Outcome
 from pgtrickle.refresh.pending import FEWEST_ANALYSED
 from pgtrickle.refresh.stages import ComputedRefresh, FailedRefresh, PlannedRefresh, ReadRefresh, timed, without_read
 
-# New rows after the first round. A union of a cycle with itself doubles in each one, and would fill any disk before a
-# limit of rounds ends it.
+# New rows after the first round. A union of a cycle with itself doubles in each round, and would fill any disk before
+# the limit of rounds is reached.
 MAX_CYCLE_ROWS = 10_000_000
 
 
 class CycleRefresher(ChainRefresher):
-    """Refreshes cycles besides all else."""
+    """Refreshes cycles, chains and waves."""
 
     def cycle(self, tables: Sequence[StreamTable], most_rounds: int) -> list[Outcome]:
-        """An outcome for each; with an error all of them have it, and nothing was written."""
+        """An outcome for each table; after an error all have the same one, and nothing was written."""
         try:
             with self._at_one_instant() as found:
                 if found is None:
-                    raise TransientError("too many transactions began beside the snapshot of a cycle")
+                    raise TransientError("too many transactions started after the snapshot of a cycle")
                 inner, moment = found
                 return inner.together([t.pgt_id for t in tables], moment, most_rounds)
         except PgtrickleError as error:
             return [Outcome(t, FULL, None, error) for t in tables]
 
     def together(self, ids: Sequence[int], moment: catalog.ReadPoint, most_rounds: int) -> list[Outcome]:
-        """Inside the transaction that all of them are committed by. Raises when it must not be."""
+        """Refreshes all members inside one transaction. Raises an error if it must not be committed."""
         self.include_unchanged = True
         wave = self._plan(self._tables(ids), moment)
         for outcome in wave.outcomes:
             if outcome.error is not None:
                 raise outcome.error
         refreshes = wave.refreshes
-        if wave.outcomes or len(refreshes) < len(ids):  # to be prepared first, or just dropped
+        if wave.outcomes or len(refreshes) < len(ids):  # a member has to be prepared first, or was dropped
             return list(wave.outcomes)
         if all(planned.decision.action == NO_DATA for planned in refreshes):
             if all(map(_is_quiet, refreshes)):
@@ -83,7 +83,7 @@ class CycleRefresher(ChainRefresher):
         return [each.outcome() for each in found]
 
     def _anew(self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint) -> Reason | None:
-        """Why the stored rows cannot be what the steps begin with."""
+        """Why the fixpoint has to be computed from empty tables; None: the steps start with the stored rows."""
         for planned in refreshes:
             name, why = planned.table.full_name, planned.decision.reason
             if planned.is_load:
@@ -104,7 +104,7 @@ class CycleRefresher(ChainRefresher):
     def _compute_anew(
         self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int
     ) -> tuple[int, list[Outcome]]:
-        """From nothing; the difference is written."""
+        """Computes the fixpoint from empty tables and writes the difference."""
         for planned in refreshes:
             reshape(self.writer, planned.compiled.target)
         rounds, members = self._fixpoint(refreshes, moment, most_rounds, anew=True)
@@ -119,7 +119,7 @@ class CycleRefresher(ChainRefresher):
     def _add(
         self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int
     ) -> tuple[int, list[Outcome]]:
-        """What the changes lead to, from the stored rows: netted and identified by one Spark job for all."""
+        """Computes the new rows from the stored rows and the changes; one Spark job nets them for all members."""
         rounds, members = self._fixpoint(refreshes, moment, most_rounds, anew=False)
         read = [self._came(planned, member) for planned, member in zip(refreshes, members, strict=True)]
         self._drop(members)
@@ -131,7 +131,7 @@ class CycleRefresher(ChainRefresher):
         return rounds, self._written(computed, moment)
 
     def _came(self, planned: PlannedRefresh, member: CycleMember) -> ReadRefresh:
-        """What the steps have found for a member, as its delta."""
+        """The new rows of a member, as its delta."""
         planned = replace(planned, decision=Decision(DIFFERENTIAL, planned.decision.reason))
         statement = f"SELECT 1, f.r FROM ({member.found()}) AS f(r)"
         rows = self.reader.execute(f"{statement} LIMIT {SMALL_ROWS + 1}").fetchall()
@@ -143,7 +143,7 @@ class CycleRefresher(ChainRefresher):
     def _fixpoint(
         self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int, *, anew: bool
     ) -> tuple[int, Sequence[CycleMember]]:
-        """Rounds of one step for each definition, until one brings nothing. The working tables have what came."""
+        """Runs rounds of one step per definition, until a round adds no row. The working tables contain new rows."""
         members = _definitions(refreshes)
         windows = {p.table.pgt_id: {} if anew else _windows(p, moment.cut) for p in refreshes}
         for member in members:
@@ -158,11 +158,13 @@ class CycleRefresher(ChainRefresher):
                 return number, members
             later = progress.rows_after_first_round
             if later > MAX_CYCLE_ROWS:
-                raise _endless(refreshes, f"{later} new rows came in {number} rounds", "")
-        raise _endless(refreshes, f"rows still come after {most_rounds} rounds", ", or raise max_fixpoint_iterations")
+                raise _endless(refreshes, f"{later} new rows in {number} rounds", "")
+        raise _endless(
+            refreshes, f"there are still new rows after {most_rounds} rounds", ", or raise max_fixpoint_iterations"
+        )
 
     def _execute(self, planned: PlannedRefresh, step: FixpointStep) -> int:
-        """Rows that came."""
+        """Returns the number of new rows."""
         if step.sql is None:
             return 0
         with timed(planned, "fixpoint"), applied(self.writer, planned.settings):
@@ -210,6 +212,6 @@ def _definitions(refreshes: Sequence[PlannedRefresh]) -> list[CycleMember]:
 def _endless(refreshes: Sequence[PlannedRefresh], what: str, further: str) -> DefinitionError:
     names = ", ".join(planned.table.full_name for planned in refreshes)
     return DefinitionError(
-        f"the cycle of {names} does not come to an end: {what}",
-        hint=f"use UNION or DISTINCT where the same row may come again{further}; then resume_stream_table",
+        f"the cycle of {names} does not terminate: {what}",
+        hint=f"use UNION or DISTINCT if a row can be derived repeatedly{further}; then resume_stream_table",
     )

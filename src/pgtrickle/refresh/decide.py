@@ -1,12 +1,12 @@
-"""What a refresh has to do for one stream table, from what its read transaction sees. Pure."""
+"""Decides what a refresh of one stream table has to do, from the state that its read transaction sees. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.fingerprint import same_identity, same_name, unchanged
 from pgtrickle.model.flow import Cut, Frontier, Instance, Pending
 from pgtrickle.model.reasons import Reason, ReasonCode
@@ -22,13 +22,13 @@ class Decision:
 
 
 def since(table: StreamTable, instance: Instance, now: Cut) -> Cut | None:
-    """The cut that the content stands at, or None when it cannot be trusted here and now."""
+    """The cut of the content, or None if the content is not valid here and now."""
     cut = Frontier.cut_at(table.frontier, instance.key)
     return cut if cut is not None and cut.precedes(now) else None
 
 
 def reload_reason(table: StreamTable, instance: Instance, now: Cut, time_zone: str) -> Reason | None:
-    """Why the content has to be computed from nothing; None when it stands at a usable cut."""
+    """Why the content has to be loaded again; None if its cut is usable."""
     if not table.is_populated:
         return Reason.of(ReasonCode.FIRST_LOAD)
     if table.needs_reinit:
@@ -40,7 +40,7 @@ def reload_reason(table: StreamTable, instance: Instance, now: Cut, time_zone: s
     if since(table, instance, now) is None:
         return Reason.of(ReasonCode.XIDS_WENT_BACK)
     stored = (table.plan or {}).get("time_zone")
-    # One that keeps its author's is evaluated with that.
+    # A table with its author's TimeZone does not depend on that of the session.
     if "TimeZone" not in table.session_settings and stored is not None and stored != time_zone:
         return Reason.of(ReasonCode.TIME_ZONE_CHANGED, old=stored, new=time_zone)
     return None
@@ -57,37 +57,61 @@ def decide(
     limits: cost.Limits,
     past: cost.CostHistory,
     now: datetime,
+    untried: tuple[str, Reason] | None = None,
 ) -> Decision:
-    for source in table.watched:
-        stored, current = table.fingerprints.get(source.relid), fingerprints.get(source.relid)
-        columns = source.columns if differentiable and source.capturable else ()
-        is_same = unchanged(stored, current, columns) and same_identity(stored, current)
-        if not is_same or (table.mirror is not None and not same_name(stored, current)):
-            return Decision(PREPARE, Reason.of(ReasonCode.SOURCE_CHANGED))
-    if table.is_renamed:
-        return Decision(PREPARE)  # the content stays: the same rows under other names
-    if reload is None and "functions" in (table.plan or {}) and (table.plan or {})["functions"] != table.functions:
-        return Decision(PREPARE, Reason.of(ReasonCode.FUNCTION_REPLACED))
+    """The first rule that applies: prepare, load, FULL or DIFFERENTIAL."""
+    found = prepared_first(table, fingerprints, differentiable=differentiable, has_content=reload is None)
+    if found is not None:
+        return found
     if reload is not None:
         return Decision(FULL if reload.code is ReasonCode.FIRST_LOAD else REINITIALIZE, reload)
     rows = sum(p.rows for p in pending.values())
     is_truncated = any(p.truncated for p in pending.values())
     if not differentiable:
-        # The clock moves without a source: whoever gave such a query a schedule wants it recomputed by that.
-        reason = table.mode_reason
-        if table.schedule != "calculated" and reason is not None and reason.changes_by_itself:
-            return Decision(FULL, reason)
-        if rows or is_truncated or any(not s.capturable and s.type != "VIEW" for s in table.sources):
-            return Decision(FULL, reason)
-        return Decision(NO_DATA)
+        return _recomputed(table, has_changes=is_truncated or rows > 0)
     if is_truncated:
         return Decision(FULL, Reason.of(ReasonCode.SOURCE_TRUNCATED))
     if not rows:
         return Decision(NO_DATA)
-    if table.refresh_mode == "AUTO":
-        # Compared with all sources together: a small table that changes wholly is still a small change of a large join.
-        total = sum(max(source_rows.get(relid, 0.0), 0.0) for relid in pending)
-        age = (now - table.created_at).total_seconds() if table.created_at is not None else 0.0
-        choice = cost.choose(past, cost.CostInput(rows, total, age, now.timestamp(), table.last_full_ms), limits)
-        return Decision(choice.kind, choice.reason)
-    return Decision(DIFFERENTIAL)
+    if table.refresh_mode != "AUTO":
+        return Decision(DIFFERENTIAL)
+    # Compared with all sources together: a complete change of a small table is a small change of a large join.
+    total = sum(max(source_rows.get(relid, 0.0), 0.0) for relid in pending)
+    age = (now - table.created_at).total_seconds() if table.created_at is not None else 0.0
+    asked = cost.CostInput(
+        rows, total, age, now.timestamp(), table.last_full_ms, untried, max_fraction=table.max_delta_fraction
+    )
+    choice = cost.choose(past, asked, limits)
+    return Decision(choice.kind, choice.reason)
+
+
+def prepared_first(
+    table: StreamTable, fingerprints: Mapping[int, str | None], *, differentiable: bool, has_content: bool
+) -> Decision | None:
+    """PREPARE if compiled statements or captured columns may no longer match the sources."""
+    for source in table.watched:
+        columns = source.columns if differentiable and source.capturable else ()
+        if not _is_as_prepared(table, source, fingerprints.get(source.relid), columns):
+            return Decision(PREPARE, Reason.of(ReasonCode.SOURCE_CHANGED))
+    if table.is_renamed:
+        return Decision(PREPARE)  # the content stays valid: the same rows under other names
+    plan = table.plan or {}
+    if has_content and "functions" in plan and plan["functions"] != table.functions:
+        return Decision(PREPARE, Reason.of(ReasonCode.FUNCTION_REPLACED))
+    return None
+
+
+def _is_as_prepared(table: StreamTable, source: Source, current: str | None, columns: Collection[int]) -> bool:
+    stored = table.fingerprints.get(source.relid)
+    if not (unchanged(stored, current, columns) and same_identity(stored, current)):
+        return False
+    return table.mirror is None or same_name(stored, current)
+
+
+def _recomputed(table: StreamTable, *, has_changes: bool) -> Decision:
+    """The decision for a table that is not differentiable."""
+    reason = table.mode_reason
+    # The result changes with the clock, without a change of a source: the schedule decides.
+    moves_by_itself = table.schedule != "calculated" and reason is not None and reason.changes_by_itself
+    is_unseen = any(not s.capturable and s.type != "VIEW" for s in table.sources)
+    return Decision(FULL, reason) if moves_by_itself or has_changes or is_unseen else Decision(NO_DATA)

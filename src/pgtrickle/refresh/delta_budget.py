@@ -1,4 +1,4 @@
-"""How much a refresh from changes may bring before the table is computed anew instead."""
+"""The size of a delta above which a full refresh replaces a differential one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pgtrickle.errors import TooManyRowsError
 
 @dataclass(slots=True)
 class DeltaBudget:
-    """What changes may still bring before all is computed anew. `bytes` 0: as many as there are."""
+    """What remains of the budget of a delta. `bytes` 0: no limit."""
 
     rows: int
     bytes: int
@@ -23,12 +23,12 @@ class DeltaBudget:
         if self.found > self.rows:
             raise TooManyRowsError(f"the changes touch more than {self.rows} rows")
         if self.bytes and self.held > self.bytes:
-            raise TooManyRowsError(f"the changes bring more than {self.bytes >> 20} MB (delta_work_mem_cap_mb)")
+            raise TooManyRowsError(f"the delta has more than {self.bytes >> 20} MB (delta_work_mem_cap_mb)")
 
     def take_rows(self, rows: Sequence[Sequence[Any]]) -> None:
         self.take(len(rows), sum(map(row_bytes, rows)))
 
 
 def row_bytes(row: Sequence[Any]) -> int:
-    """As Arrow will have it: the texts, and 16 bytes for a number or the place of a text."""
+    """The size in Arrow: the texts, and 16 bytes for a number or the offset of a text."""
     return sum(16 + (len(v.encode()) if isinstance(v, str) else 0) for v in row)

@@ -1,9 +1,9 @@
-"""Deltas: what changes make of stream tables, read at the snapshot, netted by Spark, applied."""
+"""Deltas of stream tables: read at the snapshot, netted by Spark, applied."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
@@ -28,9 +28,11 @@ from pgtrickle.pipeline.templates.template import FoldTemplate
 from pgtrickle.refresh.delta_budget import DeltaBudget
 from pgtrickle.refresh.loads import read_refill
 from pgtrickle.refresh.recompute import group_delta
+from pgtrickle.refresh.spark_delta import apply_engine_delta
 from pgtrickle.refresh.stages import (
     ComputedRefresh,
     Content,
+    EngineDelta,
     FailedRefresh,
     NettedRefresh,
     PlannedRefresh,
@@ -48,20 +50,20 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
     from pgtrickle.db.handover import Handover
 
-# Rows that a few changes may bring (all of them twice, where a subquery that every row asks has another answer) before
-# AUTO computes the table anew instead. They are held in memory.
+# Rows of a delta above which AUTO falls back to FULL. A few changes may affect all rows twice, if the result of an
+# uncorrelated subquery changes. The rows are held in memory.
 MAX_DELTA_ROWS = 500_000
-SMALL_ROWS = 5_000  # above: leaves are read, and deltas staged, by COPY; below, rows and array parameters are quicker
-MIRROR_ROWS = 20_000  # changes that the apply statement of a mirror nets itself, from array parameters
+SMALL_ROWS = 5_000  # above: deltas are read and staged by COPY; below, rows and array parameters are faster
+MIRROR_ROWS = 20_000  # changes of a mirror that the apply statement nets itself, from array parameters
 
 
 @dataclass(frozen=True, slots=True)
 class _ChangeRead:
-    """The changes that one table reads."""
+    """The read of one table's delta."""
 
     planned: PlannedRefresh
     changed: Mapping[int, ChangedSource]
-    budget: DeltaBudget | None  # what AUTO may hold in memory before it computes the table anew instead
+    budget: DeltaBudget | None  # for AUTO: what may be held in memory before it falls back to FULL
 
     @property
     def is_large(self) -> bool:
@@ -71,8 +73,8 @@ class _ChangeRead:
 def read_deltas(
     reader: Connection, refreshes: Sequence[PlannedRefresh], cut: Cut, most_bytes: int
 ) -> list[ReadRefresh]:
-    """The signed rows that changes bring, the small ones in one round trip. Raises when there is no room for them:
-    then all is computed anew."""
+    """Reads the signed rows of the deltas, small ones in one round trip. Fails a refresh whose delta exceeds the
+    budget; then AUTO falls back to FULL."""
     found: dict[int, ReadRefresh] = {}
     asked: list[tuple[PlannedRefresh, Query]] = []
     for planned in refreshes:
@@ -88,9 +90,9 @@ def read_deltas(
         else:
             asked.append((planned, _query(read)))
     for settings, together in by_settings(asked):
-        queries, is_timed = [query for _, query in together], _are_timed(planned for planned, _ in together)
+        queries = [query for _, query in together]
         with applied(reader, settings):
-            answers = run_queries(reader, queries, apart=is_timed)
+            answers = run_queries(reader, queries, apart=True)
         for (planned, _), answer in zip(together, answers, strict=True):
             rows = frames.DeltaRows(planned.stages.net.layout, answer.rows)
             found[planned.table.pgt_id] = ReadRefresh(planned, rows)
@@ -99,8 +101,8 @@ def read_deltas(
 
 
 def _change_read(planned: PlannedRefresh, cut: Cut, most_bytes: int) -> _ChangeRead:
-    window, wanted = planned.window(cut), planned.stages.read.relids
-    # Of a source that the query names and does not use, as an unused WITH item does, nothing is wanted.
+    window, wanted = planned.window(cut), planned.stages.read.template.relids
+    # Nothing is read for a source that the query names and does not use, as in an unused CTE.
     changed = {r: ChangedSource(r, window, p.rows) for r, p in planned.pending.items() if p.rows and r in wanted}
     is_auto = planned.table.refresh_mode == "AUTO"
     return _ChangeRead(planned, changed, DeltaBudget(MAX_DELTA_ROWS, most_bytes) if is_auto else None)
@@ -109,7 +111,7 @@ def _change_read(planned: PlannedRefresh, cut: Cut, most_bytes: int) -> _ChangeR
 def _query(read: _ChangeRead) -> Query:
     texts = read.planned.compiled.texts
     text, values = delta_text(read.planned.stages.read, texts, read.changed)
-    # Some at a time: a result is otherwise in memory before the first of its rows can be counted.
+    # In chunks: otherwise a result is in memory before its rows can be counted.
     look = None if read.budget is None else read.budget.take_rows
     return Query(text, values or (), values is not None, texts.mark(), look)
 
@@ -143,23 +145,26 @@ def _read_as_author(reader: Connection, place: Handover, read: _ChangeRead) -> R
 
 
 def net(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRefresh | FailedRefresh]:
-    """One execution for the wave."""
+    """Nets all deltas of the wave in one Spark job."""
     if not refreshes:
         return []
-    begun = time.perf_counter()
+    begun, is_cold = time.perf_counter(), not engine.has_small_session
     found: list[NettedRefresh | FailedRefresh]
     try:
-        deltas = engine.run([WorkItem(read.planned.stages.net.layout, read.rows) for read in refreshes])
+        with engine.slot_lent():  # another worker uses it while this one waits for Spark
+            deltas = engine.run([WorkItem(read.planned.stages.net.layout, read.rows) for read in refreshes])
         found = [NettedRefresh(read.planned, delta) for read, delta in zip(refreshes, deltas, strict=True)]
     except PgtrickleError as error:
         found = [FailedRefresh(read.planned, error) for read in refreshes]
+    ms = (time.perf_counter() - begun) * 1000
     for read in refreshes:
-        read.planned.timings.add("spark", (time.perf_counter() - begun) * 1000)
+        read.planned.timings.add("spark", ms, len(refreshes))
+        read.planned.timings.is_cold |= is_cold
     return found
 
 
-def arrange(reader: Connection, engine: SparkEngine, refreshes: Sequence[NettedRefresh]) -> list[ComputedRefresh]:
-    """What is to be applied, from what was netted; groups that cannot be had by adding are read again."""
+def arrange(reader: Connection, refreshes: Sequence[NettedRefresh]) -> list[ComputedRefresh]:
+    """Turns netted deltas into the content to apply; groups that cannot be folded are recomputed."""
     found: dict[int, ComputedRefresh] = {}
     folds: list[tuple[PlannedRefresh, Steps[GroupDelta]]] = []
     for netted in refreshes:
@@ -168,31 +173,30 @@ def arrange(reader: Connection, engine: SparkEngine, refreshes: Sequence[NettedR
             assert compiled.groups is not None
             folds.append((planned, group_delta(template, compiled.groups, compiled.texts, netted.delta)))
         else:
-            found[planned.table.pgt_id] = ComputedRefresh(planned, _row_content(reader, engine, netted))
+            found[planned.table.pgt_id] = ComputedRefresh(planned, _row_content(reader, netted))
     for settings, together in by_settings(folds):
-        steps, is_timed = [each for _, each in together], _are_timed(planned for planned, _ in together)
+        steps = [each for _, each in together]
         with applied(reader, settings):
-            answers = ask_together(reader, steps, apart=is_timed)
+            answers = ask_together(reader, steps, apart=True)
         for (planned, _), (delta, ms) in zip(together, answers, strict=True):
             found[planned.table.pgt_id] = ComputedRefresh(planned, delta)
             planned.timings.add("reread", ms)
     return [found[netted.planned.table.pgt_id] for netted in refreshes]
 
 
-def _row_content(reader: Connection, engine: SparkEngine, netted: NettedRefresh) -> Content:
-    """Of a table whose rows are its keys: a bag, or the kept rows of a LIMIT."""
+def _row_content(reader: Connection, netted: NettedRefresh) -> Content:
+    """The content of a table without groups: a bag, or the stored rows of a top-k query."""
     planned, delta, kept = netted.planned, netted.delta, netted.planned.compiled.kept
     if kept is None:
-        identities = None if planned.compiled.target.is_mirror else delta.identities
-        return BagDelta(identities, delta.weights, delta.keys)
+        return BagDelta(delta.weights, delta.keys)
     if topk.runs_out(reader, kept, sum(delta.weights)):
         with timed(planned, "refill"), applied(reader, planned.settings):
-            return Refill(read_refill(reader, engine, planned))
-    return GroupDelta(delta.identities, delta.weights, delta.keys)
+            return Refill(read_refill(reader, planned))
+    return GroupDelta(delta.weights, delta.keys)
 
 
 def apply_deltas(writer: Connection, refreshes: Sequence[ComputedRefresh]) -> dict[int, tuple[int, int]]:
-    """Rows inserted and deleted, by table. Small deltas go together."""
+    """Rows inserted and deleted, by table. Small deltas are applied in one round trip."""
     found: dict[int, tuple[int, int]] = {}
     small: list[tuple[PlannedRefresh, Steps[tuple[int, int]]]] = []
     for computed in refreshes:
@@ -203,9 +207,9 @@ def apply_deltas(writer: Connection, refreshes: Sequence[ComputedRefresh]) -> di
         with timed(planned, "apply"), applied(writer, planned.settings):
             found[planned.table.pgt_id] = _apply(writer, computed)
     for settings, together in by_settings(small):
-        all_steps, is_timed = [steps for _, steps in together], _are_timed(planned for planned, _ in together)
+        all_steps = [steps for _, steps in together]
         with applied(writer, settings):
-            results = ask_together(writer, all_steps, apart=is_timed)
+            results = ask_together(writer, all_steps, apart=True)
         for (planned, _), (rows, ms) in zip(together, results, strict=True):
             found[planned.table.pgt_id] = rows
             planned.timings.add("apply", ms)
@@ -213,7 +217,7 @@ def apply_deltas(writer: Connection, refreshes: Sequence[ComputedRefresh]) -> di
 
 
 def _small_steps(computed: ComputedRefresh) -> Steps[tuple[int, int]] | None:
-    """What is applied together with others; None: by itself."""
+    """The statements of a small delta; None: it is applied by itself."""
     compiled = computed.planned.compiled
     match computed.content:
         case BagDelta() as delta if 0 < len(delta) <= (MIRROR_ROWS if compiled.target.is_mirror else SMALL_ROWS):
@@ -225,7 +229,7 @@ def _small_steps(computed: ComputedRefresh) -> Steps[tuple[int, int]] | None:
 
 
 def _apply(writer: Connection, computed: ComputedRefresh) -> tuple[int, int]:
-    """A large delta; or one of the rows that a LIMIT keeps."""
+    """Applies a large delta, or one of a top-k query."""
     content, target, kept = computed.content, computed.planned.compiled.target, computed.planned.compiled.kept
     match content:
         case Unchanged():
@@ -234,7 +238,10 @@ def _apply(writer: Connection, computed: ComputedRefresh) -> tuple[int, int]:
             raise InvariantError(f"{target.schema}.{target.name} is to be loaded, which its changes cannot do")
         case Refill(batches):
             assert kept is not None
-            return topk.replace_kept(writer, kept, stage_arrow(writer, kept.groups.load_columns(), batches))
+            stage = stage_arrow(writer, (("k", "text"), ("n", "int8")), batches)
+            return topk.replace_kept(writer, kept, kept.groups.decoded_rows(stage))
+        case EngineDelta():
+            return apply_engine_delta(writer, computed.planned, content)
         case BagDelta() | GroupDelta() if not len(content):
             return 0, 0
         case BagDelta():
@@ -252,8 +259,3 @@ def _groups(computed: ComputedRefresh) -> grouped.Groups:
     if computed.planned.compiled.groups is None:
         raise InvariantError("a delta of groups is for a table without groups")
     return computed.planned.compiled.groups
-
-
-def _are_timed(refreshes: Iterable[PlannedRefresh]) -> bool:
-    """Whether it matters what each of them takes: AUTO goes by that."""
-    return any(planned.table.refresh_mode == "AUTO" for planned in refreshes)

@@ -1,4 +1,4 @@
-"""What the catalog says when a refresh failed: who has to act decides whether the table goes on, waits or stops."""
+"""Records a failed refresh in the catalog; the class of the error decides whether the table stays active."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from pgtrickle.db.connect import without_values
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import InvariantError, PgtrickleError, TransientError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.reasons import Reason, ReasonCode, named
+from pgtrickle.refresh.culprit import Culprit, is_of_a_value
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -24,20 +26,24 @@ def record_failure(
     started_at: datetime,
     max_consecutive: int,
     empty: bool = False,
+    culprit: Culprit | None = None,
 ) -> str:
-    """Writes history, message, status and alert; returns the new status. `empty`: its content goes, too.
+    """Writes history, message, status and alert; returns the new status. `empty`: deletes the content, too. `culprit`:
+    what an error of a value was found to come from.
 
-    Transient errors count towards SUSPENDED; a broken invariant marks the table for a new load and counts too;
-    anything else will not go away by itself: ERROR.
+    All failed refreshes are retried, after a pause that grows up to a minute. Transient errors do not change the
+    status. A broken invariant causes a load; too many consecutive ones suspend the table. Any other error sets the
+    status ERROR until a refresh succeeds.
     """
     counts = isinstance(error, TransientError | InvariantError)
-    message = error.one_line()
+    message, detail = _texts(table, error, culprit or Culprit())
     with conn.transaction():
         row = conn.execute(
             statement("refresh_failed"),
             {
                 "message": message,
                 "code": error.code,
+                "detail": json.dumps({"of": message, "text": detail}) if detail is not None else None,
                 **named(Reason.of(ReasonCode.REFRESH_FAILED, error=message)),
                 "action": action,
                 "started_at": started_at,
@@ -54,13 +60,26 @@ def record_failure(
                 "definition_version": table.definition_version,
             },
         ).fetchone()
-        if row is None:  # dropped or redefined meanwhile: nobody is waiting for this error
+        if row is None:  # dropped or redefined meanwhile: the error is obsolete
             return table.status
         status = str(row[0])
         if empty:
             conn.execute("SELECT pgtrickle._empty(%s)", (table.pgt_id,))
-        # Everybody may listen, and the message may quote rows: it is for those who may read the table.
-        detail = f"{error.code}; pgtrickle.pgt_status() has the message"
-        alert = {"event": "refresh_failed", "table": table.full_name, "status": status, "detail": detail}
+        # Any role may LISTEN, and the message may quote rows: only readers of the table get it.
+        where = f"{error.code}; pgtrickle.pgt_status() has the message"
+        alert = {"event": "refresh_failed", "table": table.full_name, "status": status, "detail": where}
         conn.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(alert),))
     return status
+
+
+def _texts(table: StreamTable, error: PgtrickleError, culprit: Culprit) -> tuple[str, str | None]:
+    """The message for all who may read the stream table, and what only those may see who may read its sources: values,
+    and keys of rows."""
+    if not is_of_a_value(error):
+        return error.one_line(), None
+    expression = [culprit.expression] if culprit.expression is not None else []
+    safe = without_values(error)
+    message = f"{error.code}: {': '.join([table.full_name, *expression, safe])}"
+    quoted = [] if error.message.lower() == safe.lower() else [" ".join(error.message.split())]
+    rows = [f"row of {row}" for row in culprit.rows]
+    return message, "; ".join([*quoted, *rows]) or None

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.reasons import Reason
+from pgtrickle.refresh.engine_choice import EngineChoice
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one table fared.
+    """The result of one table's refresh.
 
-    `error` is set when it failed; action PREPARE asks the caller to prepare the table and come again, with a reason
-    when it has to be loaded anew then.
+    `error` is set if it failed. Action PREPARE: the caller has to prepare the table and refresh it again; with a
+    reason, the table has to be loaded then.
     """
 
     table: StreamTable
@@ -24,4 +25,6 @@ class Outcome:
     inserted: int = 0
     deleted: int = 0
     timings: dict[str, float] = field(default_factory=dict)
-    rounds: int | None = None  # of a cycle, until nothing came any more
+    engine: EngineChoice | None = None
+    rounds: int | None = None  # of a cycle, until no new row appeared
+    share_ms: float = 0.0  # its share of the time of its wave; 0: unknown

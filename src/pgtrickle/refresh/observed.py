@@ -1,7 +1,8 @@
-"""What a snapshot shows of the sources of stream tables: all that planning their refresh reads."""
+"""The state of the sources of stream tables at a snapshot: everything that planning a refresh reads."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,21 +10,28 @@ from datetime import datetime
 from pgtrickle.define.compile import Compiled
 from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.fingerprint import unchanged
-from pgtrickle.model.flow import Cut, Pending, Window
+from pgtrickle.model.flow import Cut, Pending, Timings, Window
 from pgtrickle.refresh.pending import Wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """When planning began, by the calendar and by the stopwatch."""
+    """When planning began: wall-clock time and monotonic clock, and the number of tables."""
 
     at: datetime
     clock: float
+    tables: int
+
+    def timings(self) -> Timings:
+        """With what planning has taken so far."""
+        timings = Timings()
+        timings.add("plan", (time.perf_counter() - self.clock) * 1000, self.tables)
+        return timings
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedSources:
-    """`cuts`: where each table stands. `pending`: by table and source. `sizes`: the planner's idea of each source."""
+    """`cuts`: of each table's content. `pending`: by table and source. `sizes`: the planner's row estimates."""
 
     fingerprints: Mapping[int, str | None]
     cuts: Mapping[int, Cut | None]
@@ -34,8 +42,8 @@ class ObservedSources:
 def wanted_windows(
     table: StreamTable, window: Window, fingerprints: Mapping[int, str | None], compiled: Compiled | None
 ) -> dict[int, Wanted]:
-    """What is asked of each source. Of one whose structure changed not even the buffer may be there any more; `decide`
-    sees to that."""
+    """The windows to count, by source. A source whose structure changed is omitted, because its buffer may not exist
+    any more; `decide` handles it."""
     return {
         source.relid: (source.relid, window, _columns(table, source, compiled))
         for source in table.captured
@@ -44,7 +52,7 @@ def wanted_windows(
 
 
 def _columns(table: StreamTable, source: Source, compiled: Compiled | None) -> frozenset[int] | None:
-    """The columns whose changes matter; None where all do, because the table is recomputed."""
+    """The columns with relevant changes; None: all changes are relevant, because the table is recomputed."""
     if compiled is None or compiled.template is None or table.effective_mode == "FULL":
         return None
     return source.columns

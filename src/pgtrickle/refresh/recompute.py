@@ -1,11 +1,11 @@
-"""The second read of a fold: groups whose value cannot be had by adding, evaluated by PostgreSQL in the same snapshot.
+"""Recomputes groups that cannot be folded: PostgreSQL evaluates them at the same snapshot.
 
-Sums to or from which NaN or an infinity has come or gone are no sums of what they were: such a group is read as if it
-were loaded, and all of its state is written anew.
+If NaN or an infinity was added to a sum or removed from it, the old sum cannot be updated: the whole state of the group
+is recomputed and replaced.
 
-A deleted MIN or MAX matters only when it was the extreme, which the state tells; so the state is asked first, and
-only the groups that lost their extreme are read. A group that the state does not know, or knows without a value, is
-read as well: the terms of a join may bring and take a value that was never in the group, and only together they cancel.
+A deleted value of MIN or MAX matters only if it was the extreme. So the stored state is read first, and only groups
+that lost their extreme are recomputed. A group without state, or without a value, is recomputed as well: the terms of a
+join may insert and delete a value that was never in the group, and only their sum cancels.
 """
 
 from __future__ import annotations
@@ -17,18 +17,23 @@ from decimal import Decimal
 from typing import Any
 
 from pgtrickle.apply.groups import GroupDelta, Groups
+from pgtrickle.apply.target import text_hash
 from pgtrickle.db.connect import MOST_PLANNED_AHEAD
 from pgtrickle.db.roundtrip import Query, Steps
 from pgtrickle.errors import InvariantError
 from pgtrickle.model.flow import Delta
 from pgtrickle.pipeline.plan.measures import Measure
 from pgtrickle.pipeline.render.statement_cache import StatementCache
-from pgtrickle.pipeline.templates.template import FoldTemplate
+from pgtrickle.pipeline.templates.template import FEW_KEYS, MANY_KEYS, MOST_KEYS, FoldTemplate
+
+COMPARED_KEYS = 8  # above: compared through a hash table
+MOST_SHARE = 2  # groups per key to read up to which all groups are read: in parallel and without a filter
+_GROUPS = "SELECT c.reltuples FROM pg_catalog.pg_class AS c WHERE c.oid = $1::pg_catalog.regclass"
 
 
 @dataclass(frozen=True, slots=True)
 class _Reread:
-    """Groups that are read again, by position, and their values; one that is gone has none."""
+    """Recomputed groups, by position, and their values; a deleted group has none."""
 
     groups: frozenset[int]
     values: Mapping[int, tuple[Any, ...]]
@@ -38,7 +43,7 @@ class _Reread:
 
 
 def group_delta(template: FoldTemplate, groups: Groups, texts: StatementCache, netted: Delta) -> Steps[GroupDelta]:
-    """What is folded into the state, with rereads done and groups that did not change left out."""
+    """The delta to fold into the state, after recomputation, without unchanged groups."""
     delta = netted.at(_mattering(template, netted))
     lost = [g for g, key in enumerate(delta.keys) if key in delta.lost]
     again = yield from _again(template, groups, delta, sorted(set(range(len(delta))).difference(lost)))
@@ -47,7 +52,7 @@ def group_delta(template: FoldTemplate, groups: Groups, texts: StatementCache, n
         values = yield from _values(template, groups, texts, delta.keys, sorted(again))
     reread = _Reread(frozenset(again), values)
     state = [column for measure in template.measures.measures for column in _state(template, measure, delta, reread)]
-    found = GroupDelta(delta.identities, delta.weights, delta.keys, tuple(state))
+    found = GroupDelta(delta.weights, delta.keys, tuple(state))
     if not lost:
         return found
     whole = yield from _values(template, groups, texts, delta.keys, lost, whole=True)
@@ -55,7 +60,7 @@ def group_delta(template: FoldTemplate, groups: Groups, texts: StatementCache, n
 
 
 def _state(template: FoldTemplate, measure: Measure, delta: Delta, reread: _Reread) -> list[Sequence[Any]]:
-    """What is folded into the state columns of one measure, by group."""
+    """The values to fold into the state columns of one measure, by group."""
     if measure.kind == "add":
         change = delta.sums[measure.slot]
         columns: list[Sequence[Any]] = [[str(n) for n in change.rows]]
@@ -71,19 +76,18 @@ def _state(template: FoldTemplate, measure: Measure, delta: Delta, reread: _Rere
 
 
 def _with_whole(groups: Groups, delta: GroupDelta, whole: Mapping[int, tuple[Any, ...]]) -> GroupDelta:
-    """With number of rows and state of these groups, which are added to nothing, in the place of what was netted."""
+    """Replaces the netted values of these groups by their row count and whole state."""
     names = [name for name, _ in groups.delta_columns()]
     arrays = [list(column) for column in delta.columns()]
     for group, values in whole.items():
         for name, value in zip(("n", *(c.name for c in groups.state)), values, strict=True):
             arrays[names.index(name)][group] = value
-    identities, weights, keys, *state = arrays
-    anew = tuple((identities[g], keys[g]) for g in whole)
-    return GroupDelta(identities, weights, keys, tuple(state), anew)
+    weights, keys, *state = arrays
+    return GroupDelta(weights, keys, tuple(state), tuple(keys[g] for g in whole))
 
 
 def _mattering(template: FoldTemplate, delta: Delta) -> list[int]:
-    """Positions of the groups that changed: rows came or went, or what they are worth is another."""
+    """Positions of the changed groups: their row count or a value differs."""
     if any(m.kind == "reread" for m in template.measures.measures):
         return list(range(len(delta)))
     of_sums = [delta.sums[m.slot] for m in template.sums]
@@ -101,14 +105,14 @@ def _mattering(template: FoldTemplate, delta: Delta) -> list[int]:
 
 
 def _again(template: FoldTemplate, groups: Groups, delta: Delta, among: Sequence[int]) -> Steps[set[int]]:
-    """Positions of the groups to read again."""
+    """Positions of the groups to recompute."""
     if any(m.kind == "reread" for m in template.measures.measures):
         return set(among)
     gone = [delta.extremes[m.slot].gone for m in template.extremes]
     suspects = [g for g in among if any(values[g] is not None for values in gone)]
     if not suspects:
         return set()
-    lists = (delta.identities, delta.keys, *gone)
+    lists = (delta.keys, *gone)
     text = groups.target.text("again", lambda: _again_text(template, groups))
     rows = yield Query(text, [[values[g] for g in suspects] for values in lists])
     return {suspects[ord_ - 1] for (ord_,) in rows}
@@ -116,8 +120,8 @@ def _again(template: FoldTemplate, groups: Groups, delta: Delta, among: Sequence
 
 def _again_text(template: FoldTemplate, groups: Groups) -> str:
     gone = template.extremes
-    names = ", ".join(["h", "k", *(m.name("d") for m in gone)])
-    arrays = ", ".join(["$1::int8[]", "$2::text[]", *(f"${i}::text[]" for i in range(3, 3 + len(gone)))])
+    names = ", ".join(["k", *(m.name("d") for m in gone)])
+    arrays = ", ".join(f"${i}::text[]" for i in range(1, 2 + len(gone)))
     lost = " OR ".join(
         f"(d.{m.name('d')} IS NOT NULL AND "
         f"d.{m.name('d')}::{m.state[0][1]} {'<=' if m.kind == 'least' else '>='} s.{m.name('v')})"
@@ -125,7 +129,7 @@ def _again_text(template: FoldTemplate, groups: Groups) -> str:
     )
     return (
         f"SELECT d.ord FROM unnest({arrays}) WITH ORDINALITY AS d({names}, ord) LEFT JOIN {groups.target.state} AS s "
-        f'ON s.h = d.h AND s.k = d.k COLLATE "C" WHERE ({lost}) IS NOT FALSE'
+        f'ON s.h = {text_hash("d.k")} AND s.k = d.k COLLATE "C" WHERE ({lost}) IS NOT FALSE'
     )
 
 
@@ -138,7 +142,7 @@ def _values(
     *,
     whole: bool = False,
 ) -> Steps[dict[int, tuple[Any, ...]]]:
-    """Reread values (or the whole state) by position; a group that is gone has none."""
+    """Recomputed values (or the whole state) by position; a deleted group has none."""
     what = "state" if whole else "reread"
     if not template.key_types:
         text = groups.target.text(what, lambda: template.reread_all_statement(whole=whole))
@@ -146,20 +150,33 @@ def _values(
         return {positions[0]: row[1:]}
     wanted = [keys[g] for g in positions]
     may_be_null = any("NULL" in k for k in wanted)
-    name = f"{what} with NULL" if may_be_null else what
-    text = groups.target.text(name, lambda: _numbered(template.reread_statement(may_be_null=may_be_null, whole=whole)))
-    # More are worth a plan of their own.
+    reads = yield from _reads(groups, len(wanted))
+    name = f"{what} {reads} with NULL" if may_be_null else f"{what} {reads}"
+
+    def made() -> str:
+        return _numbered(template.reread_statement(may_be_null=may_be_null, whole=whole, reads=reads))
+
+    text = groups.target.text(name, made)
+    # A larger number gets its own plan.
     rows = yield Query(text, [wanted], len(wanted) <= MOST_PLANNED_AHEAD, texts.mark())
     return {positions[row[0] - 1]: row[1:] for row in rows}
 
 
+def _reads(groups: Groups, keys: int) -> Steps[str]:
+    """PostgreSQL searches an array parameter linearly, so many keys are joined instead."""
+    if keys <= COMPARED_KEYS:
+        return FEW_KEYS
+    ((known,),) = yield Query(_GROUPS, [groups.target.state])
+    return MOST_KEYS if 0 <= known <= MOST_SHARE * keys else MANY_KEYS
+
+
 def _numbered(text: str) -> str:
-    """With $1 in place of the driver's %s."""
+    """With $1 instead of the driver's %s."""
     return re.sub("%(.)", lambda found: "$1" if found[1] == "s" else found[1], text)
 
 
 def _at_scale(total: Decimal | None, scale: int | None) -> str | None:
-    """A sum comes back with all digits that it could have had; PostgreSQL's own has as many as its operands."""
+    """Reduces a sum, which Spark returns with its maximal scale, to PostgreSQL's scale: that of its operands."""
     if total is None:
         return None
     text = format(total, "f")

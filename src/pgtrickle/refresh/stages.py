@@ -1,9 +1,9 @@
-"""The stages of one table's refresh, each a frozen value that one function makes of the one before:
+"""The stages of one table's refresh. Each is a frozen value that one function computes from the previous one:
 
-planned (what is to be done) -> read (signed rows) -> netted (by Spark) -> computed (what is to be written) -> applied.
+planned (decision) -> read (signed rows) -> netted (by Spark) -> computed (content to write) -> applied.
 
-A stage that fails gives a FailedRefresh instead. A load is read while it is written, so it is computed as soon as it is
-planned.
+A stage that fails returns a FailedRefresh instead. A load is read while it is written, so its planned stage is followed
+by the computed one.
 """
 
 from __future__ import annotations
@@ -22,21 +22,25 @@ from pgtrickle.db.handover import Handover
 from pgtrickle.define.compile import Compiled
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
-from pgtrickle.model.flow import Cut, Delta, Pending, Timings, Window
+from pgtrickle.model.flow import Cut, Delta, Frontier, Pending, Timings, Window
 from pgtrickle.pipeline.engine.frames import DeltaRows
 from pgtrickle.pipeline.templates.stages import ChangeStages
 from pgtrickle.pipeline.templates.template import Template
 from pgtrickle.refresh.decide import DIFFERENTIAL, NO_DATA, Decision
+from pgtrickle.refresh.engine_choice import PUSHED_DOWN, EngineChoice
 from pgtrickle.refresh.job import Outcome
+from pgtrickle.refresh.spark_changes import GroupChanges, RowChanges
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pgtrickle.db.catalog import ReadPoint
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedRefresh:
-    """What is to be done for a table, from what the snapshot shows of its sources. `timings` is the table's stopwatch,
-    which all stages add to."""
+    """The decision for a table, from the state of its sources at the snapshot. All stages add their times to
+    `timings`."""
 
     table: StreamTable
     compiled: Compiled
@@ -44,11 +48,14 @@ class PlannedRefresh:
     since: Cut | None
     pending: Mapping[int, Pending]
     fingerprints: dict[int, str | None]
-    started_at: datetime
+    started_at: datetime  # its wave
     timings: Timings
-    settings: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # of its author, where the session has others
-    is_silent: bool = False  # only its frontier moves, along with others': nothing for the history
-    place: Handover | None = None  # where its author's session reads; None: it is evaluated by us
+    settings: Mapping[str, tuple[str, str]] = field(
+        default_factory=dict
+    )  # of its author, if the session has other values
+    is_silent: bool = False  # only its frontier advances, with those of other tables: not in the history
+    engine: EngineChoice = PUSHED_DOWN
+    place: Handover | None = None  # the snapshot for its author's session; None: our session evaluates it
 
     @property
     def is_load(self) -> bool:
@@ -60,13 +67,13 @@ class PlannedRefresh:
 
     @property
     def changes(self) -> int:
-        """Rows that have changed in its sources."""
+        """The number of changed rows of its sources."""
         return sum(p.rows for p in self.pending.values())
 
     @property
     def stages(self) -> ChangeStages:
         if self.compiled.stages.changes is None:
-            raise InvariantError("a table without a template was to be refreshed from its changes")
+            raise InvariantError("a table without a template cannot be refreshed differentially")
         return self.compiled.stages.changes
 
     @property
@@ -75,13 +82,13 @@ class PlannedRefresh:
 
     def window(self, upto: Cut) -> Window:
         if self.since is None:
-            raise InvariantError("a table that stands at no cut was to be refreshed from its changes")
+            raise InvariantError("a table without a cut cannot be refreshed differentially")
         return Window(self.since, upto)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRefresh:
-    """The signed rows that the changes bring, not netted yet."""
+    """The signed rows of the delta, not netted yet."""
 
     planned: PlannedRefresh
     rows: pa.Table | DeltaRows
@@ -89,7 +96,7 @@ class ReadRefresh:
 
 @dataclass(frozen=True, slots=True)
 class NettedRefresh:
-    """What Spark has made of them."""
+    """The delta, netted by Spark."""
 
     planned: PlannedRefresh
     delta: Delta
@@ -97,27 +104,40 @@ class NettedRefresh:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """Nothing but the frontier moves."""
+    """Only the frontier advances."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeContent:
-    """The result of the query, read at the snapshot while it is written, replaces what is there."""
+    """The result of the query, read at the snapshot while it is written, replaces the stored rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """The kept rows of a LIMIT, read anew: too few were left."""
+    """The stored rows of a LIMIT, read again because too few were left."""
 
     batches: Sequence[pa.Table]
 
 
-Content = BagDelta | GroupDelta | Refill | WholeContent | Unchanged
+@dataclass(frozen=True, slots=True)
+class EngineDelta:
+    """A delta that Spark computed: in memory, or in a staging table that executors filled. `changes` describes how to
+    read it from a staging table."""
+
+    changes: RowChanges | GroupChanges
+    table: pa.Table | None
+    stage: str | None = None
+
+    def has_more_rows_than(self, rows: int) -> bool:
+        return self.table is None or len(self.table) > rows
+
+
+Content = BagDelta | GroupDelta | EngineDelta | Refill | WholeContent | Unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class ComputedRefresh:
-    """What is to be written."""
+    """The content to write."""
 
     planned: PlannedRefresh
     content: Content
@@ -125,6 +145,8 @@ class ComputedRefresh:
     def has_more_rows_than(self, rows: int) -> bool:
         if isinstance(self.content, BagDelta | GroupDelta):
             return len(self.content) > rows
+        if isinstance(self.content, EngineDelta):
+            return self.content.has_more_rows_than(rows)
         return isinstance(self.content, WholeContent)
 
 
@@ -141,7 +163,7 @@ class FailedRefresh:
 
 @dataclass(frozen=True, slots=True)
 class AppliedRefresh:
-    """What was written, in a transaction that is not committed yet."""
+    """The result of writing, in a transaction that is not committed yet."""
 
     planned: PlannedRefresh
     record: RefreshRecord
@@ -149,7 +171,16 @@ class AppliedRefresh:
     deleted: int
 
     def committed(self) -> CommittedRefresh:
-        return CommittedRefresh(self.record, self.inserted, self.deleted, self.planned.timings.to_json())
+        timings = self.planned.timings
+        return CommittedRefresh(
+            self.record,
+            self.inserted,
+            self.deleted,
+            timings.to_json(),
+            timings.source_ms,
+            timings.is_cold,
+            timings.share_ms,
+        )
 
     def outcome(self) -> Outcome:
         return Outcome(
@@ -160,6 +191,8 @@ class AppliedRefresh:
             self.inserted,
             self.deleted,
             self.planned.timings.to_json(),
+            self.planned.engine,
+            share_ms=self.planned.timings.share_ms,
         )
 
 
@@ -168,16 +201,37 @@ Computed = ComputedRefresh | FailedRefresh
 
 @dataclass(frozen=True, slots=True)
 class PlannedWave:
-    """What the tables of a wave need, and the outcomes of those that there is nothing to do for, that failed or that
-    have to be prepared first."""
+    """The planned refreshes of a wave, and the outcomes of tables that are unchanged, that failed or that have to be
+    prepared first."""
 
     refreshes: tuple[PlannedRefresh, ...]
     outcomes: tuple[Outcome, ...]
 
 
 def without_read(planned: PlannedRefresh) -> ComputedRefresh:
-    """Of a table whose changes are not read: it is loaded, or only its frontier moves."""
+    """The content of a table without a delta: a load, or only the frontier advances."""
     return ComputedRefresh(planned, WholeContent() if planned.is_load else Unchanged())
+
+
+def refresh_record(planned: PlannedRefresh, moment: ReadPoint, initiated_by: str) -> RefreshRecord:
+    """What the catalog records of a refresh at `moment`."""
+    table = planned.table
+    return RefreshRecord(
+        table.pgt_id,
+        table.epoch,
+        {**(table.origins or {}), **Frontier({moment.instance.key: moment.cut}).to_json()},
+        moment.time,
+        planned.started_at,
+        planned.decision.action,
+        planned.decision.reason,
+        "INITIAL" if not table.is_populated else "MANUAL" if table.refresh_requested else initiated_by,
+        planned.changes,
+        table.refresh_requested_at,
+        planned.fingerprints,
+        {"time_zone": moment.time_zone, "functions": table.functions},
+        planned.engine.engine,
+        planned.engine.reason,
+    )
 
 
 Action = TypeVar("Action")
@@ -187,7 +241,7 @@ Settings = Mapping[str, tuple[str, str]]
 def by_settings(
     actions: Iterable[tuple[PlannedRefresh, Action]],
 ) -> list[tuple[Settings, list[tuple[PlannedRefresh, Action]]]]:
-    """Those that are evaluated under the same settings together; mostly that is all of them."""
+    """Groups actions with the same settings; usually there is one group."""
     found: dict[frozenset[tuple[str, tuple[str, str]]], list[tuple[PlannedRefresh, Action]]] = {}
     for planned, action in actions:
         found.setdefault(frozenset(planned.settings.items()), []).append((planned, action))
@@ -196,7 +250,7 @@ def by_settings(
 
 @contextmanager
 def timed(planned: PlannedRefresh, part: str) -> Iterator[None]:
-    """Counts when it fails, too: what was given up has taken its time."""
+    """Adds the elapsed time to `part`, also if the block fails."""
     begun = time.perf_counter()
     try:
         yield
@@ -206,7 +260,7 @@ def timed(planned: PlannedRefresh, part: str) -> Iterator[None]:
 
 @contextmanager
 def timed_together(planned: Sequence[PlannedRefresh], part: str) -> Iterator[None]:
-    """What of the time is no table's own (round trips, texts, temporary tables) is counted to all of them alike."""
+    """Divides shared time (round trips, building statements, temporary tables) equally among the tables."""
     begun, own = time.perf_counter(), sum(each.timings.total_ms for each in planned)
     try:
         yield

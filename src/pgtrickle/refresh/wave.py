@@ -1,19 +1,22 @@
 """A wave: stream tables of one database that are refreshed together, from one snapshot.
 
-Read in one REPEATABLE READ transaction, compute on Spark in few jobs, apply each table in a transaction of its own. A
-table that fails does not hold back the others.
+It reads in one REPEATABLE READ transaction, computes on Spark in few jobs, and applies in one transaction, or in one
+per table. A table that fails does not affect the others.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from pgtrickle.apply.commit import RefreshRecord, fence, write_history
+from pgtrickle.apply.target import is_empty
 from pgtrickle.capture.fingerprint import fingerprints
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import MOST_PLANNED_AHEAD, begin, plan_for_many, translated
@@ -22,67 +25,98 @@ from pgtrickle.db.session import applied
 from pgtrickle.define.compile import Compiled
 from pgtrickle.define.privileges import lost_privilege
 from pgtrickle.errors import (
-    DefinitionError,
     FencedError,
-    InexactValueError,
     PgtrickleError,
     SourceChangedError,
+    TooFewKeptError,
     TooManyRowsError,
+    TransientError,
 )
 from pgtrickle.model.catalog import StreamTable
-from pgtrickle.model.flow import Cut, Frontier, Pending, Timings, Window
-from pgtrickle.model.reasons import Reason, ReasonCode
-from pgtrickle.model.session import apart
+from pgtrickle.model.flow import Cut, Pending, Window
+from pgtrickle.model.reasons import ReasonCode
+from pgtrickle.model.session import apart, without_formats
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh.bulk_load import BULK_BYTES
 from pgtrickle.refresh.cost_history import CostHistoryCache
-from pgtrickle.refresh.cost_model import LOAD, Limits
+from pgtrickle.refresh.cost_model import AUTO, LOAD, SPARK, CostHistory, Limits, Sample
 from pgtrickle.refresh.decide import (
     DIFFERENTIAL,
     FULL,
     NO_DATA,
     PREPARE,
-    Decision,
+    REINITIALIZE,
     decide,
     reload_reason,
     since,
 )
 from pgtrickle.refresh.deltas import apply_deltas, arrange, net, read_deltas
+from pgtrickle.refresh.engine_choice import IN_CHAIN, PUSHED_DOWN, EngineChoice, EngineInput
+from pgtrickle.refresh.fallbacks import (
+    NO_DELTA_ON_SPARK,
+    NOT_LOADED_ON_SPARK,
+    full_instead,
+    may_be_full,
+    pushed_down,
+)
 from pgtrickle.refresh.job import Outcome
-from pgtrickle.refresh.loads import replace_rows, stage_load
+from pgtrickle.refresh.lease_templates import is_plain
+from pgtrickle.refresh.loads import (
+    StagedLoad,
+    at_snapshot_of,
+    computed_inside,
+    discard,
+    is_computed_inside,
+    stage_load,
+    whole_content,
+    write_load,
+)
 from pgtrickle.refresh.observed import Begun, ObservedSources, wanted_windows
-from pgtrickle.refresh.pending import Wanted, analyse_buffers, read_pending
+from pgtrickle.refresh.pending import FEW_ROWS, Wanted, analyse_buffers, expect_few, read_pending
+from pgtrickle.refresh.progress import Progress, UnobservedProgress
+from pgtrickle.refresh.spark_delta import delta_on_spark
+from pgtrickle.refresh.spark_load import spark_obstacle, staged_on_spark
+from pgtrickle.refresh.spark_query import SparkQuery, spark_query
 from pgtrickle.refresh.stages import (
     AppliedRefresh,
     Computed,
     ComputedRefresh,
+    EngineDelta,
     FailedRefresh,
     NettedRefresh,
     PlannedRefresh,
     PlannedWave,
     ReadRefresh,
+    refresh_record,
     timed,
     timed_together,
     without_read,
 )
+from pgtrickle.refresh.way_choice import WayInput, Ways, choose_ways
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
+    from pgtrickle.replica import ReplicaStore
 
-FEW_ROWS = 10_000  # changes whose rows are rather found by an index: to read a table for them is not proportional
+SERIALIZATION_FAILURE = "40001"
 
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
-Read = ReadRefresh | Computed  # few changes of a mirror are computed as they come
+Read = ReadRefresh | Computed  # a small delta of a mirror is already computed when it was read
 
 
-class _SpoiltError(Exception):
-    """A statement failed without a savepoint: nothing more can be read at this snapshot."""
+class _UnusableSnapshotError(Exception):
+    """A statement failed without a savepoint: the transaction cannot read any more."""
 
 
 class WaveRefresher:
-    """Refreshes stream tables of one database over two connections: one reads at a snapshot, one applies."""
+    """Refreshes stream tables of one database over two connections: one reads at a snapshot, one applies.
+
+    `loads_inside`: both are in the same database, whose server can compute loads.
+    """
+
+    loads_inside = True
 
     def __init__(
         self,
@@ -93,55 +127,69 @@ class WaveRefresher:
         limits: Limits,
         bulk_bytes: int = BULK_BYTES,
         costs: CostHistoryCache | None = None,
+        replicas: ReplicaStore | None = None,
     ) -> None:
+        self.replicas = replicas  # None: nothing is evaluated on Spark
         self.reader = reader
         self.writer = writer
         self.engine = engine
         self.compiled = compiled
         self.limits = limits
-        self.include_unchanged = False  # of a cycle all go when one does
+        self.include_unchanged = False  # true for cycles: all members are refreshed if one is
         self.bulk_bytes = bulk_bytes
         self.costs = costs if costs is not None else CostHistoryCache()
-        self.snapshot_of = reader  # the session whose snapshot authors' sessions take over
+        self.progress: Progress = UnobservedProgress()
+        self.snapshot_of = reader  # the session whose snapshot the authors' sessions import
 
     def wave(self, ids: Sequence[int], *, initiated_by: str = "SCHEDULER") -> list[Outcome]:
-        return self.wave_if(ids, lambda _tables: True, initiated_by) or []
+        """The caller has announced it to the engine (`SparkEngine.announced`)."""
+        return self._wave(ids, lambda _table: True, initiated_by) or []
 
-    def wave_if(
-        self, ids: Sequence[int], may_go: Callable[[Sequence[StreamTable]], bool], initiated_by: str = "SCHEDULER"
+    def wave_if_ready(
+        self, ids: Sequence[int], *, keeps_session: bool, initiated_by: str = "SCHEDULER"
     ) -> list[Outcome] | None:
-        """None: they may not go, as they are now.
+        """The same; None if a table cannot be refreshed in this wave."""
 
-        First without savepoints: a read that fails spoils the snapshot for all, and then they go with them.
-        """
-        try:
-            return self._wave(ids, may_go, initiated_by, guarded=len(ids) == 1)
-        except _SpoiltError:
-            return self._wave(ids, may_go, initiated_by, guarded=True)
+        def may_go(table: StreamTable) -> bool:
+            compiled = self.compiled(table)
+            is_compiled = compiled is not None and not compiled.cycle
+            is_loaded = table.status == "ACTIVE" and table.is_populated
+            return is_compiled and is_loaded and is_plain(table, keeps_session=keeps_session)
+
+        return self._wave(ids, may_go, initiated_by)
 
     def _wave(
-        self,
-        ids: Sequence[int],
-        may_go: Callable[[Sequence[StreamTable]], bool],
-        initiated_by: str,
-        *,
-        guarded: bool,
+        self, ids: Sequence[int], may_go: Callable[[StreamTable], bool], initiated_by: str
+    ) -> list[Outcome] | None:
+        """Runs first without savepoints. A read that fails makes the transaction unusable for all tables; then the wave
+        is repeated with a savepoint per table."""
+        try:
+            return self._one_wave(ids, may_go, initiated_by, guarded=len(ids) == 1)
+        except _UnusableSnapshotError:
+            return self._one_wave(ids, may_go, initiated_by, guarded=True)
+
+    def _one_wave(
+        self, ids: Sequence[int], may_go: Callable[[StreamTable], bool], initiated_by: str, *, guarded: bool
     ) -> list[Outcome] | None:
         with translated(), self._snapshot():
-            with self.engine.coming():
-                moment = catalog.read_moment(self.reader)
-                tables = self._tables(ids)
-                if not may_go(tables):
-                    return None
-                wave = self._plan(tables, moment)
-                computed = self._compute(wave.refreshes, moment, guarded=guarded)
+            moment = catalog.read_moment(self.reader)
+            tables = self._tables(ids)
+            if not all(map(may_go, tables)):
+                return None
+            wave = self._plan(tables, moment)
+            self.progress.done(o.table.pgt_id for o in wave.outcomes if o.action == NO_DATA and o.error is None)
+            computed = self._compute(wave.refreshes, moment, guarded=guarded)
             return [*wave.outcomes, *self._finish_all(computed, moment, initiated_by)]
 
     def _compute(
         self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, *, guarded: bool = True
     ) -> list[Computed]:
-        """Reads, nets and arranges the changes of these tables; what AUTO cannot do from changes turns to FULL."""
-        moving = [planned for planned in refreshes if planned.is_differential]
+        """Reads, nets and arranges the deltas of these tables; AUTO falls back to FULL if a delta is impossible."""
+        elsewhere = [self._on_spark(p, moment) for p in refreshes if p.is_differential and p.engine.engine == SPARK]
+        if elsewhere:  # after a fallback, PostgreSQL evaluates the new plan
+            again = {each.table.pgt_id: each for each in elsewhere if isinstance(each, PlannedRefresh)}
+            refreshes = [again.get(planned.table.pgt_id, planned) for planned in refreshes]
+        moving = [p for p in refreshes if p.is_differential and p.engine.engine != SPARK]
         with timed_together(moving, "read"):
             self._expect_few(refreshes)
             read: Sequence[Read]
@@ -149,7 +197,19 @@ class WaveRefresher:
                 read = [self._step(planned, "read", self._read, planned, moment.cut) for planned in moving]
             else:
                 read = self._all(read_deltas, self.reader, moving, moment.cut, self.limits.max_delta_bytes)
-        return self._computed(refreshes, read, moment, guarded=guarded)
+        done = [each for each in elsewhere if not isinstance(each, PlannedRefresh)]
+        return self._computed(refreshes, [*read, *done], moment, guarded=guarded)
+
+    def _on_spark(self, planned: PlannedRefresh, moment: catalog.ReadPoint) -> Computed | PlannedRefresh:
+        """Where Spark cannot represent a value, or a replica cannot be used at the cut, PostgreSQL evaluates it."""
+        assert self.replicas is not None
+        args = (self.reader, self.writer, self.engine, self.replicas, planned, moment.cut)
+        found = self._step(planned, "window", delta_on_spark, *args)
+        if not isinstance(found, FailedRefresh):
+            return ComputedRefresh(planned, found)
+        if isinstance(found.error, NO_DELTA_ON_SPARK):
+            return pushed_down(planned, found.error)
+        return found
 
     def _computed(
         self,
@@ -159,8 +219,11 @@ class WaveRefresher:
         *,
         guarded: bool = True,
     ) -> list[Computed]:
-        """What is to be written for each of `refreshes`, from what was read for those that change."""
-        netted = net(self.engine, [each for each in read if isinstance(each, ReadRefresh)])
+        """The content to write for each of `refreshes`, from the deltas that were read."""
+        reads = [each for each in read if isinstance(each, ReadRefresh)]
+        if not reads:
+            self.engine.withdraw()
+        netted = net(self.engine, reads)
         arranged = self._arrange_all([each for each in netted if isinstance(each, NettedRefresh)], guarded=guarded)
         ended = [e for e in (*read, *netted, *arranged) if isinstance(e, ComputedRefresh | FailedRefresh)]
         found = {each.planned.table.pgt_id: each for each in ended}
@@ -168,14 +231,10 @@ class WaveRefresher:
         return [self._in_full(each, moment) if isinstance(each, FailedRefresh) else each for each in computed]
 
     def _expect_few(self, refreshes: Sequence[PlannedRefresh]) -> None:
-        """For the rest of the snapshot, if nothing is loaded from it: pages are in memory, as most are that changes
-        touch. The planner's usual idea, of a disk with a head, is that 1,500 lookups take longer than to read and hash
-        100,000 rows, which takes six times as long.
-        """
+        """Prefers index scans if all deltas are small and nothing is loaded."""
         rows = [planned.changes for planned in refreshes if planned.is_differential]
         if rows and max(rows) <= FEW_ROWS and not any(planned.is_load for planned in refreshes):
-            cost = "least(current_setting('random_page_cost')::float8, 1.1)::text"
-            self.reader.execute(f"SELECT set_config('random_page_cost', {cost}, true)")
+            expect_few(self.reader)
 
     def _arrange_all(self, netted: Sequence[NettedRefresh], *, guarded: bool) -> Sequence[Computed]:
         with timed_together([each.planned for each in netted], "arrange"):
@@ -183,20 +242,15 @@ class WaveRefresher:
                 plan_for_many(self.reader)
             if guarded:
                 return [self._step(each.planned, "arrange", self._arrange, each) for each in netted]
-            return self._all(arrange, self.reader, self.engine, netted)
+            return self._all(arrange, self.reader, netted)
 
     def _in_full(self, failed: FailedRefresh, moment: catalog.ReadPoint) -> Computed:
-        """A row on which the query fails (no other kind of DefinitionError) may have come and gone: FULL sees only what
-        is there now."""
-        planned, error = failed.planned, failed.error
-        is_value = isinstance(error, InexactValueError | TooManyRowsError) or type(error) is DefinitionError
-        if not is_value or planned.table.refresh_mode != "AUTO":
+        if not may_be_full(failed):
             return failed
-        if isinstance(error, TooManyRowsError):  # what it took until it gave up, and then FULL besides
+        planned, error = failed.planned, failed.error
+        if isinstance(error, TooManyRowsError):  # the cost: the time until it was given up, and that of FULL
             self._learn(planned, DIFFERENTIAL, moment, besides_ms=planned.table.last_full_ms or 0.0)
-        timings = Timings({"plan": planned.timings.parts.get("plan", 0.0)})  # not what FULL takes
-        decision = Decision(FULL, Reason.of(ReasonCode.DELTA_FAILED, error=error.message))
-        return without_read(replace(planned, decision=decision, timings=timings))
+        return without_read(full_instead(planned, error))
 
     # -- read
     # -------------------------------------------------------------------------------------------------------------
@@ -207,7 +261,7 @@ class WaveRefresher:
         try:
             yield
             if not self.reader.closed:
-                self.reader.commit()  # rollback() would forget what is prepared, which then is planned anew each time
+                self.reader.commit()  # rollback() would drop prepared statements, to be planned again each time
         finally:
             if not self.reader.closed:
                 self.reader.rollback()
@@ -216,20 +270,24 @@ class WaveRefresher:
         return catalog.load_stream_tables(self.reader, ids)
 
     def _plan(self, tables: Sequence[StreamTable], moment: catalog.ReadPoint) -> PlannedWave:
-        """What each table needs. Tables without work (unless `include_unchanged`) or with errors have outcomes."""
-        begun = Begun(datetime.now(UTC), time.perf_counter())
+        """Plans each table. Tables with nothing to do (unless `include_unchanged`) or with errors get outcomes."""
+        begun = Begun(datetime.now(UTC), time.perf_counter(), len(tables))
         seen = self._observe(tables, moment)
-        self.costs.read(self.reader, (t for t in tables if t.refresh_mode == "AUTO" and t.is_populated))
+        self.costs.read(self.reader, (t for t in tables if t.is_populated and self._goes_by_cost(t)))
         found = [self._planned(table, seen, moment, begun) for table in tables]
         refreshes = [each for each in found if isinstance(each, PlannedRefresh)]
         if any(planned.table.runs_as_author for planned in refreshes):
-            # Here, because no snapshot is exported from within a savepoint.
+            # Here, because PostgreSQL exports no snapshot inside a savepoint.
             place = hand_over(self.snapshot_of)
             refreshes = [replace(p, place=place) if p.table.runs_as_author else p for p in refreshes]
         return PlannedWave(tuple(refreshes), tuple(each for each in found if isinstance(each, Outcome)))
 
+    def _goes_by_cost(self, table: StreamTable) -> bool:
+        is_chosen = self.replicas is not None and (table.engine or self.limits.engine) == AUTO
+        return table.refresh_mode == "AUTO" or is_chosen
+
     def _observe(self, tables: Sequence[StreamTable], moment: catalog.ReadPoint) -> ObservedSources:
-        """What the snapshot shows of the sources, in few round trips for all tables."""
+        """The state of the sources at the snapshot, in few round trips for all tables."""
         prints = self._prints(sorted({s.relid for t in tables for s in t.watched}))
         cuts = {t.pgt_id: since(t, moment.instance, moment.cut) for t in tables}
         wanted = {
@@ -252,6 +310,8 @@ class WaveRefresher:
         if compiled is None:
             return Outcome(table, PREPARE)
         pending = seen.pending.get(table.pgt_id, {})
+        past = self.costs.past(table)
+        ways = self._ways(table, compiled, past, pending, seen.sizes)
         decision = decide(
             table,
             differentiable=compiled.template is not None,
@@ -260,11 +320,15 @@ class WaveRefresher:
             pending=pending,
             source_rows=seen.sizes,
             limits=self.limits,
-            past=self.costs.past(table),
+            past=ways.past,
             now=moment.time,
+            untried=ways.untried,
         )
+        engine = ways.engine(decision.action)
+        if self._lacks_replica(table, engine) and decision.action in (FULL, REINITIALIZE, DIFFERENTIAL):
+            return Outcome(table, PREPARE)
         compiled.texts.moved += sum(p.captured for p in pending.values())
-        # Changes that do not matter to the table are behind it all the same: its frontier lets their buffer go.
+        # The frontier also advances past irrelevant changes, so that the buffer can be trimmed.
         is_quiet = not table.refresh_requested and all(p.is_seen for p in pending.values())
         if decision.action == PREPARE or (decision.action == NO_DATA and is_quiet and not self.include_unchanged):
             return Outcome(table, decision.action, decision.reason)
@@ -276,9 +340,34 @@ class WaveRefresher:
             pending,
             {s.relid: seen.fingerprints.get(s.relid) for s in table.watched},
             begun.at,
-            Timings({"plan": (time.perf_counter() - begun.clock) * 1000}),
+            begun.timings(),
             apart(compiled.settings, moment.session),
+            engine=engine if decision.action != NO_DATA else PUSHED_DOWN,
         )
+
+    def _ways(
+        self,
+        table: StreamTable,
+        compiled: Compiled,
+        past: CostHistory,
+        pending: Mapping[int, Pending],
+        sizes: Mapping[int, float],
+    ) -> Ways:
+        """The engines of a full and of a differential refresh of this table."""
+        if self.replicas is None or table.mirror is not None:
+            is_asked = self.replicas is None and (table.engine or self.limits.engine) == SPARK
+            choice = IN_CHAIN if is_asked else PUSHED_DOWN
+            return Ways(choice, choice, past)
+        asked = EngineInput(table.engine, self.limits.engine, self.limits.source_cost_weight, None)
+        rows = sum(p.rows for p in pending.values())
+        size = sum(max(sizes.get(relid, 0.0), 0.0) for relid in pending)
+        obstacle = partial(spark_obstacle, self.reader, self.replicas, table, compiled)
+        return choose_ways(past, WayInput(asked, rows, size, obstacle))
+
+    def _lacks_replica(self, table: StreamTable, engine: EngineChoice) -> bool:
+        """Whether the engine is set to Spark, and a replica has to be built first."""
+        is_named = (table.engine or self.limits.engine) == SPARK
+        return is_named and engine.reason.code is ReasonCode.ENGINE_NO_REPLICA
 
     def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
         return fingerprints(self.reader, relids)
@@ -293,14 +382,14 @@ class WaveRefresher:
         return read
 
     def _arrange(self, netted: NettedRefresh) -> ComputedRefresh:
-        (computed,) = arrange(self.reader, self.engine, [netted])
+        (computed,) = arrange(self.reader, [netted])
         return computed
 
     # -- apply
     # ------------------------------------------------------------------------------------------------------------
 
     def _finish_all(self, found: Sequence[Computed], moment: catalog.ReadPoint, initiated_by: str) -> list[Outcome]:
-        """Deltas in one transaction: one commit for all. When one fails, each in its own, so that it fails alone."""
+        """Applies deltas in one transaction; if it fails, each in its own, so that only the failing one fails."""
         small = [each for each in found if isinstance(each, ComputedRefresh) and not each.planned.is_load]
         outcomes: list[Outcome] = []
         if len(small) > 1:
@@ -309,63 +398,133 @@ class WaveRefresher:
                     outcomes = [each.outcome() for each in self._write(small, moment, initiated_by)]
             except PgtrickleError:
                 outcomes = []
-        # Loads last: they may be long, and they still read from the snapshot while they write.
+        self.progress.done(o.table.pgt_id for o in outcomes if o.error is None)
+        # Loads last: they may take long, and they read from the snapshot while they write.
         done = {outcome.table.pgt_id for outcome in outcomes}
         left = [each for each in found if each.planned.table.pgt_id not in done]
         left.sort(key=lambda each: each.planned.is_load)
-        return outcomes + [self._finish(each, moment, initiated_by) for each in left]
+        for each in left:
+            if each.planned.is_load:
+                self.progress.begun(each.planned.table.pgt_id)
+            outcomes.append(self._finish(each, moment, initiated_by))
+            if outcomes[-1].error is None:
+                self.progress.done([each.planned.table.pgt_id])
+        return outcomes
 
     def _finish(self, computed: Computed, moment: catalog.ReadPoint, initiated_by: str) -> Outcome:
         if isinstance(computed, FailedRefresh):
             return computed.outcome()
         try:
-            with translated(), self.writer.transaction():
-                (written,) = self._write([computed], moment, initiated_by)
+            if computed.planned.is_load and computed.planned.engine.engine == SPARK:
+                return self._finish_on_spark(computed, moment, initiated_by)
+            if self._is_inside(computed.planned) and not computed.planned.table.is_populated:
+                first = self._load_first(computed, moment, initiated_by)
+                if first is not None:
+                    return first.outcome()
+            with translated(), self._loaded(computed.planned) as loads, self.writer.transaction():
+                (written,) = self._write([computed], moment, initiated_by, loads)
                 if isinstance(written, FailedRefresh):
-                    raise written.error  # what was staged goes with the transaction
+                    raise written.error  # the rollback also drops what was staged
+        except TooFewKeptError as error:
+            return self._finish(without_read(full_instead(computed.planned, error)), moment, initiated_by)
         except PgtrickleError as error:
+            if isinstance(computed.content, EngineDelta) and computed.content.stage is not None:
+                discard(self.writer, computed.content.stage)
             return FailedRefresh(computed.planned, error).outcome()
         return written.outcome()
 
+    def _finish_on_spark(self, computed: ComputedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> Outcome:
+        """Where Spark cannot represent a value, or a replica cannot be used at the cut, PostgreSQL evaluates it."""
+        planned = computed.planned
+        query = planned.compiled.on_spark.get(lambda: spark_query(self.reader, planned.table, planned.compiled))
+        assert isinstance(query, SparkQuery)
+        assert self.replicas is not None
+        try:
+            with (
+                translated(),
+                staged_on_spark(self.reader, self.writer, self.engine, self.replicas, planned, query) as staged,
+                self.writer.transaction(),
+            ):
+                (written,) = self._write([computed], moment, initiated_by, {planned.table.pgt_id: staged})
+                if isinstance(written, FailedRefresh):
+                    raise written.error
+        except NOT_LOADED_ON_SPARK as error:
+            return self._finish(ComputedRefresh(pushed_down(planned, error), computed.content), moment, initiated_by)
+        return written.outcome()
+
+    def _is_inside(self, planned: PlannedRefresh) -> bool:
+        return self.loads_inside and self.reader is not self.writer and is_computed_inside(planned)
+
+    def _load_first(
+        self, computed: ComputedRefresh, moment: catalog.ReadPoint, initiated_by: str
+    ) -> AppliedRefresh | None:
+        """A first load, in one transaction at the reader's snapshot: one INSERT ... SELECT, then the indexes, and the
+        fence last, because it locks the catalog row. Returns None and writes nothing if the catalog row has changed
+        since the snapshot (by a request for a refresh, for example), or if the table has rows of an earlier definition,
+        which stay visible until the new ones are committed."""
+        planned = computed.planned
+        record = self._record(planned, moment, initiated_by)
+        try:
+            with translated(), at_snapshot_of(self.reader, self.writer):
+                if not is_empty(self.writer, planned.compiled.target.table):
+                    return None
+                rows = self._apply_all([computed], {planned.table.pgt_id: whole_content(planned)})
+                if not fence(self.writer, [record]):
+                    raise FencedError(_fenced(planned.table.pgt_id))
+                done = AppliedRefresh(planned, record, *rows[planned.table.pgt_id])
+                self._note([done], moment)
+        except TransientError as error:
+            if error.sqlstate != SERIALIZATION_FAILURE:
+                raise
+            return None
+        return done
+
+    def _loaded(self, planned: PlannedRefresh) -> AbstractContextManager[Mapping[int, StagedLoad]]:
+        """The content of a load that the server computes; empty if `_write` stages it."""
+        return computed_inside(self.reader, self.writer, planned) if self._is_inside(planned) else nullcontext({})
+
     def _write(
-        self, refreshes: Sequence[ComputedRefresh], moment: catalog.ReadPoint, initiated_by: str
+        self,
+        refreshes: Sequence[ComputedRefresh],
+        moment: catalog.ReadPoint,
+        initiated_by: str,
+        loaded: Mapping[int, StagedLoad] = MappingProxyType({}),
     ) -> list[AppliedRefresh | FailedRefresh]:
-        """Inside a transaction: rows, frontiers and history. A table that somebody else has refreshed fails."""
-        stages = self._stage_loads(refreshes)
+        """Writes rows, frontiers and history in a transaction. A table that another worker refreshed first fails."""
+        loads = {**self._stage_loads([c for c in refreshes if c.planned.table.pgt_id not in loaded]), **loaded}
         records = {c.planned.table.pgt_id: self._record(c.planned, moment, initiated_by) for c in refreshes}
         if any(computed.has_more_rows_than(MOST_PLANNED_AHEAD) for computed in refreshes):
             plan_for_many(self.writer)
-        # Only now: a long load must not lock the catalog row while it is read.
+        # After staging: a long load must not lock the catalog row while it is read.
         moved = fence(self.writer, list(records.values()))
-        rows = self._apply_all([c for c in refreshes if c.planned.table.pgt_id in moved], stages)
+        rows = self._apply_all([c for c in refreshes if c.planned.table.pgt_id in moved], loads)
         found: list[AppliedRefresh | FailedRefresh] = []
         for planned in (computed.planned for computed in refreshes):
             pgt_id = planned.table.pgt_id
             if pgt_id in moved:
                 found.append(AppliedRefresh(planned, records[pgt_id], *rows[pgt_id]))
             else:
-                fenced = FencedError(f"stream table {pgt_id} was refreshed or changed by somebody else first")
-                found.append(FailedRefresh(planned, fenced))
+                found.append(FailedRefresh(planned, FencedError(_fenced(pgt_id))))
         self._note([each for each in found if isinstance(each, AppliedRefresh)], moment)
         return found
 
-    def _stage_loads(self, refreshes: Sequence[ComputedRefresh]) -> dict[int, str]:
-        """The staging table of each table that is loaded."""
-        stages: dict[int, str] = {}
+    def _stage_loads(self, refreshes: Sequence[ComputedRefresh]) -> dict[int, StagedLoad]:
+        """Stages the content of each load."""
+        loads: dict[int, StagedLoad] = {}
         for planned in (computed.planned for computed in refreshes if computed.planned.is_load):
             with timed_together([planned], "stage"), applied(self.reader, planned.settings):
-                stage = stage_load(self.reader, self.writer, self.engine, planned, self.bulk_bytes)
-            stages[planned.table.pgt_id] = stage
-        return stages
+                staged = stage_load(self.reader, self.writer, self.engine, planned, self.bulk_bytes)
+            loads[planned.table.pgt_id] = staged
+        return loads
 
     def _note(self, refreshes: Sequence[AppliedRefresh], moment: catalog.ReadPoint) -> None:
-        """What is kept of refreshes besides their rows: history, costs, how much has moved."""
+        """Records refreshes: history, costs, and the number of changed rows."""
         for applied_one in refreshes:
             applied_one.planned.compiled.texts.moved += applied_one.inserted + applied_one.deleted
         shown = [each for each in refreshes if not each.planned.is_silent]
         if shown:
             write_history(self.writer, [each.committed() for each in shown])
-            # The transaction that holds the cut is there until we commit: netting out a buffer waits for it
+            # The transaction with the cut stays open until we commit: compaction of buffers waits for it
             # (capture/compact.py).
             if self.reader is not self.writer:
                 self.reader.execute("SELECT")
@@ -375,32 +534,35 @@ class WaveRefresher:
                 self._learn(planned, LOAD if is_load else planned.decision.action, moment)
 
     def _record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
-        table = planned.table
-        return RefreshRecord(
-            table.pgt_id,
-            table.epoch,
-            {**(table.origins or {}), **Frontier({moment.instance.key: moment.cut}).to_json()},
-            moment.time,
-            planned.started_at,
-            planned.decision.action,
-            planned.decision.reason,
-            "INITIAL" if not table.is_populated else "MANUAL" if table.refresh_requested else initiated_by,
-            planned.changes,
-            table.refresh_requested_at,
-            planned.fingerprints,
-            {"time_zone": moment.time_zone, "functions": table.functions},
-        )
+        return refresh_record(planned, moment, initiated_by)
 
     def _learn(self, planned: PlannedRefresh, kind: str, moment: catalog.ReadPoint, *, besides_ms: float = 0.0) -> None:
-        self.costs.learn(planned.table, kind, planned.changes, planned.timings.total_ms + besides_ms, moment.time)
+        if planned.timings.is_cold:
+            return
+        timings = planned.timings
+        self.costs.learn(
+            planned.table,
+            Sample(
+                moment.time.timestamp(),
+                kind,
+                planned.changes,
+                timings.share_ms + besides_ms,
+                planned.engine.engine,
+                timings.source_ms + besides_ms,
+            ),
+        )
 
-    def _apply_all(self, refreshes: Sequence[ComputedRefresh], stages: Mapping[int, str]) -> dict[int, tuple[int, int]]:
+    def _apply_all(
+        self, refreshes: Sequence[ComputedRefresh], loads: Mapping[int, StagedLoad]
+    ) -> dict[int, tuple[int, int]]:
         """Rows inserted and deleted, by table."""
         found: dict[int, tuple[int, int]] = {}
         for planned in (computed.planned for computed in refreshes):
-            if (stage := stages.get(planned.table.pgt_id)) is not None:
-                with timed(planned, "apply"), applied(self.writer, planned.settings):
-                    found[planned.table.pgt_id] = replace_rows(self.writer, planned, stage)
+            if (staged := loads.get(planned.table.pgt_id)) is not None:
+                # What was computed is compared and written as texts, which must have all digits.
+                settings = planned.settings if staged.stage is None else without_formats(planned.settings)
+                with timed(planned, "apply"), applied(self.writer, settings):
+                    found[planned.table.pgt_id] = write_load(self.writer, planned, staged)
         rest = [computed for computed in refreshes if computed.planned.table.pgt_id not in found]
         with timed_together([c.planned for c in rest if c.planned.is_differential], "apply"):
             return found | apply_deltas(self.writer, rest)
@@ -408,7 +570,7 @@ class WaveRefresher:
     def _step(
         self, planned: PlannedRefresh, part: str, step: Callable[P, Result], *args: P.args, **kwargs: P.kwargs
     ) -> Result | FailedRefresh:
-        """Runs one table's step, so that its failure leaves the snapshot usable for the others."""
+        """Runs one table's step in a savepoint, so that the snapshot stays usable for the others after a failure."""
         try:
             with timed_together([planned], part), translated(), self.reader.transaction():
                 return step(*args, **kwargs)
@@ -416,16 +578,20 @@ class WaveRefresher:
             return FailedRefresh(planned, error)
 
     def _all(self, step: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
-        """The same step of all tables, without savepoints."""
+        """Runs the step of all tables without savepoints."""
         try:
             with translated():
                 return step(*args, **kwargs)
         except PgtrickleError as error:
-            raise _SpoiltError from error
+            raise _UnusableSnapshotError from error
+
+
+def _fenced(pgt_id: int) -> str:
+    return f"stream table {pgt_id} was refreshed or changed by another session first"
 
 
 def _moved(table: StreamTable) -> SourceChangedError:
-    """Rows are written by name: what stands under the name of a table that was renamed is somebody else's."""
+    """Rows are written by name: after a rename, another table may have the name."""
     return SourceChangedError(
         f"the table {table.full_name} was dropped, renamed or moved to another schema",
         hint=f"put it back and resume, or SELECT pgtrickle.repair_stream_table('{table.full_name}')",

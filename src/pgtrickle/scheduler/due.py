@@ -2,7 +2,7 @@
 
 A table is due for one of three reasons, if it is active, not in progress and not backing off:
 
-* it is requested: by a user, for its first load, or to be prepared again;
+* it is requested: by a user, for its first load, for a new load, or because something that it reads was redefined;
 * its schedule is due and changes are pending;
 * its schedule is due and it needs no changes: it depends on the clock, or a source is not captured.
 
@@ -22,10 +22,8 @@ import numpy.typing as npt
 from pgtrickle.errors import (
     EngineLostError,
     FencedError,
-    InvariantError,
     OriginAwayError,
     PgtrickleError,
-    TransientError,
 )
 from pgtrickle.scheduler.schedule import CALCULATED, interval_seconds, next_cron
 
@@ -34,11 +32,11 @@ Positions = npt.NDArray[np.intp]
 
 # Reasons.
 DIRTY, CLOCK, UNCAPTURED = 1, 2, 4
-REQUESTED, EMPTY, REINIT = 8, 16, 32
-# Obstacles. FROZEN: by a pin; it blocks only the schedule.
-INACTIVE, IN_FLIGHT, FROZEN = 64, 128, 256
+REQUESTED, EMPTY, REINIT, REDEFINED = 8, 16, 32, 512
+# Obstacles. FROZEN: by a pin; it blocks only the schedule. ERRED is none: the last refresh failed, and is tried again.
+INACTIVE, IN_FLIGHT, FROZEN, ERRED = 64, 128, 256, 1024
 
-ASKED = REQUESTED | EMPTY | REINIT
+ASKED = REQUESTED | EMPTY | REINIT | REDEFINED
 _REASONS = DIRTY | CLOCK | UNCAPTURED | ASKED
 _SPENT = DIRTY | ASKED  # reasons that a refresh consumes; the clock remains
 
@@ -46,16 +44,15 @@ MOST_BACKOFF_SECONDS = 60.0
 MOST_AWAY_SECONDS = 5.0  # as long as the poller of that database backs off
 
 
-def retry_after(error: type[PgtrickleError], failures: int) -> float | None:
-    """Seconds until a table is retried after this number of consecutive failures; None: not before a user acts."""
+def retry_after(error: type[PgtrickleError], failures: int) -> float:
+    """Seconds until a table is retried after this number of consecutive failures. Whatever the error: a bad row may be
+    gone, a column may be back, a privilege may be granted again."""
     if issubclass(error, FencedError):
         return 0.0  # another worker did it
     if issubclass(error, EngineLostError):
         return 1.0  # no table is at fault, so none backs off
-    if issubclass(error, TransientError | InvariantError):
-        most = MOST_AWAY_SECONDS if issubclass(error, OriginAwayError) else MOST_BACKOFF_SECONDS
-        return float(min(2.0 ** (min(failures, 32) - 1), most))
-    return None
+    most = MOST_AWAY_SECONDS if issubclass(error, OriginAwayError) else MOST_BACKOFF_SECONDS
+    return float(min(2.0 ** (min(failures, 32) - 1), most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +116,7 @@ class Due:
         return due
 
     def joined(self, stay: Positions, more: Due) -> Due:
-        """Those of ours at `stay`, and `more` behind them."""
+        """The entries at `stay`, followed by `more`."""
         is_cron = np.zeros(len(self.flags), dtype=np.bool_)
         is_cron[self.cron] = True
         columns = [f.name for f in fields(self) if f.name not in ("schedules", "cron")]
@@ -132,17 +129,17 @@ class Due:
     def keep(self, old: Due, positions: Positions) -> None:
         """Copies state that is not in the catalog when the tables are reloaded: positions in `old`, -1 for new ones.
 
-        What is under way, and of its reasons only those that came since: the catalog still has those that it went for.
+        Tables in progress, and only later reasons: the catalog still contains those of the current refresh.
         Backoff, unless the table is active again after a stop.
         """
         here = np.flatnonzero(positions >= 0)
         there = positions[here]
-        self.flags[here] |= old.flags[there] & (DIRTY | IN_FLIGHT)
+        self.flags[here] |= old.flags[there] & (DIRTY | REDEFINED | IN_FLIGHT)
         self.aside[here] = old.aside[there]
         flying = here[old.flags[there] & IN_FLIGHT != 0]
         self.flags[flying] &= ~(old.aside[positions[flying]] & np.uint16(ASKED))
         self.flags[flying] |= old.flags[positions[flying]] & np.uint16(ASKED)
-        same = (self.flags[here] ^ old.flags[there]) & INACTIVE == 0
+        same = (self.flags[here] ^ old.flags[there]) & (INACTIVE | ERRED) == 0
         self.backoff_until[here[same]] = old.backoff_until[there[same]]
         self.failures[here[same]] = old.failures[there[same]]
 
@@ -180,7 +177,7 @@ class Due:
         return wanted
 
     def asked(self, positions: Positions) -> Positions:
-        """Those that do not wait for their schedule."""
+        """Tables that do not wait for their schedule."""
         found: Positions = positions[self.flags[positions] & ASKED != 0]
         return found
 
@@ -189,12 +186,12 @@ class Due:
         return bool(self.next_due[position] <= now) and not self.flags[position] & IN_FLIGHT
 
     def is_barred(self, position: int, now: float) -> bool:
-        """Not to be refreshed, neither by itself nor together with others."""
+        """Whether it must not be refreshed, neither by itself nor together with others."""
         flags = self.flags[position]
         frozen = flags & FROZEN and not flags & ASKED
         return bool(flags & INACTIVE or frozen or self.backoff_until[position] > now)
 
-    def went(self, positions: Positions) -> None:
+    def queued(self, positions: Positions) -> None:
         """They are queued: their reasons are set aside."""
         self.aside[positions] = self.flags[positions] & _SPENT
         self.clear(positions, _SPENT)
@@ -216,15 +213,11 @@ class Due:
         self.aside[positions] = 0
 
     def failed(self, position: int, error: type[PgtrickleError], now: float) -> None:
-        """Failed. A table that is not retried is inactive until the catalog changes."""
+        """A failed table is retried after a pause, or, if it is suspended, when the catalog changes."""
         self.returned(np.array([position]))
         if not issubclass(error, EngineLostError | FencedError):
             self.failures[position] += 1
-        seconds = retry_after(error, int(self.failures[position]))
-        if seconds is None:
-            self.mark(np.array([position]), INACTIVE)
-        else:
-            self.backoff_until[position] = now + seconds
+        self.backoff_until[position] = now + retry_after(error, int(self.failures[position]))
 
     def end_backoff(self) -> None:
         self.backoff_until[:] = -np.inf
@@ -241,7 +234,7 @@ class Due:
             if not obstacle and not self.flags[position] & _REASONS and self.last[position] > -np.inf:
                 self.next_due[position] = self._slot(position, now)
 
-    def next_moment(self, now: float, passed: float = -np.inf) -> float:
+    def next_due_time(self, now: float, passed: float = -np.inf) -> float:
         """When a table may become due without an event; inf: never. For the sleep between ticks.
 
         passed: tables that were due before have been handled.
@@ -254,6 +247,13 @@ class Due:
         if passed > -np.inf:
             times = times[times > passed]
         return float(np.min(np.maximum(times, now), initial=np.inf))
+
+    def next_wake_time(self) -> float:
+        """From when on a change makes a table due that has none yet; inf: never. Cron tables wait for their slot."""
+        obstacles = DIRTY | CLOCK | UNCAPTURED | ASKED | INACTIVE | IN_FLIGHT | FROZEN
+        may = self.flags & obstacles == 0
+        may[self.cron] = False
+        return float(np.min(np.maximum(self.next_due[may], self.backoff_until[may]), initial=np.inf))
 
 
 def positions_of(pgt_ids: Iterable[int], index: Mapping[int, int]) -> Positions:

@@ -18,7 +18,7 @@ CALCULATED = "calculated"
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """All keys are pgt_ids, but for `readers`, whose are relations of any kind."""
+    """All keys are pgt_ids, except those of `readers`, which are relations of any kind."""
 
     nodes: Mapping[int, Node]
     readers: Mapping[int, tuple[int, ...]]  # of a relation, stream tables or not

@@ -38,7 +38,7 @@ class GraphBuilder:
         if self._building is None:
             self._begin()
 
-    def look(self) -> set[int] | None:
+    def take_built(self) -> set[int] | None:
         """Swaps in the new graph when it is ready, and returns the tables that it added: changes of their
         sources in between were recorded in the old one."""
         if self._building is None or not self._building.done():

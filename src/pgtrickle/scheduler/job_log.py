@@ -1,4 +1,4 @@
-"""The units that a scheduler has handed to the pipeline, as people see them in pgt_scheduler_jobs."""
+"""The units that a scheduler has sent to the pipeline, as shown in pgt_scheduler_jobs."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ class JobLog:
             )
 
     def abandoned(self, why: str) -> None:
-        """Of all that are not finished nothing will be heard any more."""
+        """Closes all unfinished units, whose results will not arrive."""
         with translated():
             self._conn.execute(statement("jobs_abandoned"), {"detail": why})

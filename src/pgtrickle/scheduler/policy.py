@@ -88,7 +88,7 @@ class Tiers:
         )
 
     def joined(self, stay: Positions, more: Tiers) -> Tiers:
-        """Those of ours at `stay`, and `more` behind them."""
+        """The entries at `stay`, followed by `more`."""
         names = [f.name for f in fields(self)]
         return Tiers(**{n: np.concatenate([getattr(self, n)[stay], getattr(more, n)]) for n in names})
 

@@ -11,16 +11,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgtrickle.errors import DefinitionError, EngineLostError, OriginAwayError, PgtrickleError, TransientError
+from pgtrickle.errors import (
+    DefinitionError,
+    EngineLostError,
+    FencedError,
+    OriginAwayError,
+    PgtrickleError,
+    TransientError,
+)
 from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.model.work import TIERS, Node, Unit
 from pgtrickle.scheduler.due import (
     ASKED,
     CLOCK,
     DIRTY,
+    ERRED,
     FROZEN,
     IN_FLIGHT,
     INACTIVE,
+    REDEFINED,
     REINIT,
     REQUESTED,
     Due,
@@ -39,6 +48,7 @@ ERRORS: Mapping[str, type[PgtrickleError]] = {
     "retry": TransientError,
     "away": OriginAwayError,
     "engine": EngineLostError,
+    "fenced": FencedError,
     "stop": DefinitionError,
 }
 
@@ -74,13 +84,15 @@ class Row:
     @property
     def flags(self) -> int:
         found = CLOCK if self.needs_no_changes else 0
-        if self.is_requested:
+        if self.status == "ERROR":
+            found |= REQUESTED | ERRED
+        elif self.is_requested:
             found |= REQUESTED
         elif self.is_populated and self.needs_reinit:
             found |= REINIT
         # Created with initialize => false, it is not loaded until a refresh is requested.
-        is_waiting = not self.is_populated and not self.is_requested
-        if self.status not in ("INITIALIZING", "ACTIVE") or is_waiting:
+        is_waiting = not self.is_populated and not self.is_requested and self.status != "ERROR"
+        if self.status == "SUSPENDED" or is_waiting:
             found |= INACTIVE
         if self.tier_pinned and self.tier == "frozen":
             found |= FROZEN
@@ -104,7 +116,7 @@ class ScheduleState:
 
     def __init__(self, now: float, *, tiered: bool = True) -> None:
         self._rows: dict[int, Row] = {}
-        self._tiered = tiered
+        self.tiered = tiered  # the setting tiered_scheduling; takes effect for rows that are loaded afterwards
         self._demoted_at = now
         self._passed = -np.inf
         self._held: frozenset[int] = frozenset()
@@ -114,7 +126,7 @@ class ScheduleState:
         nothing = np.zeros(0)
         self._due = Due.of((), (), (), ())
         self._tiers = Tiers.of(nothing, (), nothing > 0, nothing > 0, nothing > 0, now)
-        self._told = np.zeros(0, dtype=np.int8)  # the tiers that the catalog has
+        self._stored_tiers = np.zeros(0, dtype=np.int8)  # the tiers that the catalog has
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -123,8 +135,9 @@ class ScheduleState:
         return list(self._rows.values())
 
     def load(self, rows: Iterable[Row], ids: Collection[int] | None, now: float) -> set[int]:
-        """All rows of the catalog (ids None), or those of these tables. Returns those whose place in the graph is
-        another one now: new, gone or defined anew. Costs what is named, and copies of the columns if any is returned.
+        """Loads all rows of the catalog (ids None), or those of these tables. Returns the tables whose position in the
+        graph has changed: new, dropped or redefined. The cost is proportional to the given tables, and the columns are
+        copied if any table is returned.
         """
         found = {row.pgt_id: row for row in rows}
         gone = [i for i in (self._rows if ids is None else ids) if i in self._rows and i not in found]
@@ -161,12 +174,12 @@ class ScheduleState:
         is_cron = np.zeros(len(rows), dtype=np.bool_)
         is_cron[due.cron] = True
         uncounted = np.array([r.needs_no_changes or r.schedule == CALCULATED for r in rows], dtype=np.bool_)
-        told = np.array([_TIER[r.tier] for r in rows], dtype=np.int8)
+        stored = np.array([_TIER[r.tier] for r in rows], dtype=np.int8)
         tiers = Tiers.of(
             np.where(np.isnan(due.period), 1.0, due.period),
-            told,
+            stored,
             np.array([r.tier_pinned for r in rows], dtype=np.bool_),
-            immediate | is_cron | (not self._tiered),
+            immediate | is_cron | (not self.tiered),
             ~uncounted,
             now,
         )
@@ -177,13 +190,13 @@ class ScheduleState:
         stay = np.delete(np.arange(len(self._ids)), dropped)
         self._due = self._due.joined(stay, due)
         self._tiers = self._tiers.joined(stay, tiers)
-        self._told = np.concatenate([self._told[stay], told])
+        self._stored_tiers = np.concatenate([self._stored_tiers[stay], stored])
         self._ids = [self._ids[p] for p in stay.tolist()] + [r.pgt_id for r in rows]
         self._index = {pgt_id: position for position, pgt_id in enumerate(self._ids)}
 
     def _refresh(self, position: int, row: Row) -> None:
-        kept = int(self._due.flags[position]) & (DIRTY | IN_FLIGHT)
-        was_inactive = bool(self._due.flags[position] & INACTIVE)
+        kept = int(self._due.flags[position]) & (DIRTY | REDEFINED | IN_FLIGHT)
+        was_stopped = bool(self._due.flags[position] & (INACTIVE | ERRED))
         flags = row.flags
         if (
             kept & IN_FLIGHT
@@ -191,9 +204,9 @@ class ScheduleState:
             flags &= ~(int(self._due.aside[position]) & (REQUESTED | REINIT))
         self._due.flags[position] = flags | kept
         self._due.last[position] = row.last_refresh
-        self._told[position] = _TIER[row.tier]
+        self._stored_tiers[position] = _TIER[row.tier]
         self._due.arm(np.array([position]))
-        if was_inactive and not flags & INACTIVE:
+        if was_stopped and not flags & (INACTIVE | ERRED):
             self._due.failures[position] = 0
             self._due.backoff_until[position] = -np.inf
 
@@ -216,16 +229,21 @@ class ScheduleState:
         return self._moved()
 
     def _moved(self) -> dict[int, str]:
-        """Tiers that are others than the catalog has."""
-        others = np.flatnonzero(self._tiers.tier != self._told).tolist()
+        """Tiers that differ from the catalog."""
+        others = np.flatnonzero(self._tiers.tier != self._stored_tiers).tolist()
         return {self._ids[p]: TIERS[self._tiers.tier[p]] for p in others}
 
     def dirty(self, tables: Iterable[int]) -> None:
         """They may have undetected changes."""
         self._due.mark(self._at(tables), DIRTY)
 
+    def redefined(self, tables: Iterable[int]) -> None:
+        """Something that they read was redefined or dropped. They do not wait for their schedule; frozen ones do."""
+        positions = self._at(tables)
+        self._due.mark(positions[self._due.flags[positions] & FROZEN == 0], REDEFINED)
+
     def end_backoff(self) -> None:
-        """Those that failed and are to be tried again need not wait for it any longer."""
+        """Tables that back off after a failure are retried now."""
         self._due.end_backoff()
 
     def hold(self, tables: Iterable[int]) -> None:
@@ -236,7 +254,7 @@ class ScheduleState:
         """Tables that are not refreshed until a user acts, with the reason for which their readers wait."""
         return dict(self._failed)
 
-    def turn(self, now: float, behind: Collection[int], released: Collection[int]) -> TickInput | None:
+    def tick_input(self, now: float, behind: Collection[int], released: Collection[int]) -> TickInput | None:
         """The input of a tick; None: nothing is due."""
         positions = self._due.due(now)
         if not len(positions):
@@ -260,13 +278,16 @@ class ScheduleState:
         self._due.pass_over(now)
         self._passed = now
 
-    def next_moment(self, now: float) -> float:
-        return self._due.next_moment(now, self._passed)
+    def next_due_time(self, now: float) -> float:
+        return self._due.next_due_time(now, self._passed)
 
-    def went(self, units: Sequence[Unit]) -> None:
-        self._due.went(self._at(i for unit in units for i in unit.members))
+    def next_wake_time(self) -> float:
+        return self._due.next_wake_time()
 
-    def fared(self, pgt_id: int, branch: str, began: float, now: float) -> bool:
+    def queued(self, units: Sequence[Unit]) -> None:
+        self._due.queued(self._at(i for unit in units for i in unit.members))
+
+    def finished(self, pgt_id: int, branch: str, began: float, now: float) -> bool:
         """`branch`: ok, cancelled, or one of ERRORS. True when its row has to be read again."""
         position = self._index.get(pgt_id)
         if position is None:
@@ -283,6 +304,10 @@ class ScheduleState:
             return bool(had & (REQUESTED | REINIT)) or not row.is_populated or row.status != "ACTIVE"
         self._due.failed(position, ERRORS[branch], now)
         return branch != "engine"
+
+    def has_asked(self, now: float) -> bool:
+        """Whether a refresh is requested that no table is in the way of: neither itself nor its backoff."""
+        return bool(len(self._due.asked(self._due.due(now))))
 
     def is_asked(self, pgt_id: int) -> bool:
         """A refresh is requested: by a user, for the first load, or for a new load."""

@@ -161,7 +161,7 @@ def _calendar(graph: Graph, turn: TickInput) -> Callable[[int], bool]:
                 if answer:
                     break
         if not answer:
-            known.update(dict.fromkeys(seen, False))  # all that can be reached from it say no
+            known.update(dict.fromkeys(seen, False))  # none that can be reached from it is due
         known[pgt_id] = answer
         return answer
 
@@ -198,11 +198,11 @@ def _vetoed(
 
 @dataclass(frozen=True, slots=True)
 class _Bond:
-    """Tables none of which moves while one of them has to wait."""
+    """Tables that all wait while one of them has to wait."""
 
     members: tuple[int, ...]
-    needs_all: bool = False  # a cycle: all of them have to move
-    needs_slowest: bool = False  # a diamond: the time of all of them has to have come
+    needs_all: bool = False  # a cycle: all of them have to be refreshed
+    needs_slowest: bool = False  # a diamond: the schedules of all of them have to be due
 
 
 def _bonds(graph: Graph, pgt_id: int) -> list[_Bond]:
@@ -255,7 +255,7 @@ def _components(tables: Collection[int], linked: Callable[[int], Iterable[int]])
 
 
 def _kind(graph: Graph, tables: list[int]) -> str | None:
-    """None: a chain or a singleton, after it has been cut above convergences that want no consistency."""
+    """None: a chain or a singleton, after it was split above convergences without consistency."""
     members = set(tables)
     if any(i in members and i != t for t in tables for g in _repeatable(graph, t) for i in g.members):
         return REPEATABLE_READ

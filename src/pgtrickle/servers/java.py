@@ -27,6 +27,10 @@ class Java:
     version: int
     origin: str
 
+    @property
+    def home(self) -> Path:
+        return self.path.parent.parent
+
 
 def find_java(configured: str, environ: Mapping[str, str], warn: Callable[[str], None]) -> Java:
     """`configured` is a Java home, empty for none; `warn` gets one line when JAVA_HOME is skipped."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 from pgtrickle.errors import EngineLostError, PgtrickleError
 from pgtrickle.servers.spark_address import SparkAddress
 from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
-from pgtrickle.telemetry import JAVA_PASSED_OVER, SPARK_LOST, SPARK_STARTED, event
+from pgtrickle.telemetry import JAVA_PASSED_OVER, SPARK_HUNG, SPARK_LOST, SPARK_STARTED, event
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
+PING_SECONDS = 5.0
+HUNG_SECONDS = 30.0  # without an answer
 BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
 
 
@@ -25,6 +28,7 @@ class SparkSupervisor:
         self.address = SparkAddress()
         self._stop = threading.Event()
         self._server: SparkServer | None = None
+        self.state = "ACTIVE"  # HUNG: it does not answer
         self._thread = threading.Thread(target=self._keep, name="spark", daemon=True)
 
     @property
@@ -55,10 +59,10 @@ class SparkSupervisor:
                     self._server = SparkServer.start(self._settings, warn=_warn)
                 self._server.wait_ready(self._settings.spark_start_timeout_s, self._check)
                 self.address.set(self._server.url)
+                self.state = "ACTIVE"
                 log.info("Spark is ready", extra=event(SPARK_STARTED, pid=self._server.pid))
                 failures = 0
-                while self._server.alive() and not self._stop.wait(LOOK_SECONDS):
-                    pass
+                self._watch(self._server)
             except PgtrickleError as error:
                 if not self._stop.is_set():
                     log.error("Spark did not start", extra=event(SPARK_LOST, detail=error.one_line()))
@@ -70,6 +74,25 @@ class SparkSupervisor:
                 if self._server is not None:
                     self._server.stop()
                     self._server = None
+
+    def _watch(self, server: SparkServer) -> None:
+        """Returns when it has ended. One that no longer answers (stopped, out of memory, deadlocked) is killed."""
+        answered = asked = time.monotonic()
+        while server.alive() and not self._stop.wait(LOOK_SECONDS):
+            now = time.monotonic()
+            if now - asked < PING_SECONDS:
+                continue
+            # Not counted: the time in which this process itself did not run.
+            late, asked = now - asked > 3 * PING_SECONDS, now
+            if late or server.answers(PING_SECONDS):
+                answered, self.state = time.monotonic(), "ACTIVE"
+            elif time.monotonic() - answered > HUNG_SECONDS:
+                log.error("Spark does not answer; it is killed and restarted", extra=event(SPARK_HUNG, pid=server.pid))
+                server.kill()
+                return
+            else:
+                self.state = "HUNG"
+                log.warning("Spark does not answer", extra=event(SPARK_HUNG, pid=server.pid))
 
     def _check(self, _waited: float) -> None:
         if self._stop.is_set():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import ipaddress
 import os
 import re
 import secrets
@@ -69,10 +70,11 @@ CONF = {
     "spark.scheduler.mode": "FAIR",  # during a bulk job a small one took 0.1-0.6 s; with FIFO, 14 s
     "spark.connect.grpc.maxInboundMessageSize": str(512 << 20),
     "spark.sql.catalogImplementation": "in-memory",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.connect.grpc.binding.address": "127.0.0.1",
 }
+AUTHENTICATE = "spark.authenticate"
+LOCAL_CLUSTER = "local-cluster["  # the driver starts workers
+SCALA = "2.13"  # of the wheel's jars
 
 LOGGING = """\
 rootLogger.level = warn
@@ -102,6 +104,7 @@ class SparkServer:
     def start(cls, settings: Settings | None = None, *, warn: Callable[[str], None] = lambda _line: None) -> Self:
         """`warn` gets one line when JAVA_HOME is unsuitable and another Java is used."""
         settings = settings or Settings()
+        _require_authentication(settings)
         spec = importlib.util.find_spec("pyspark")
         if spec is None or spec.origin is None or not (Path(spec.origin).parent / "jars").is_dir():
             raise ConfigError("Spark is not installed", hint="pip install 'pyspark[connect]', or set spark_remote")
@@ -121,6 +124,8 @@ class SparkServer:
         self._port = free_port()
         conf = {
             **CONF,
+            "spark.driver.host": self._settings.spark_driver_host,
+            "spark.driver.bindAddress": self._settings.spark_driver_host,
             "spark.local.dir": str(self._directory / "scratch"),
             "spark.sql.warehouse.dir": str(self._directory / "warehouse"),
             "spark.sql.artifact.isolation.enabled": "false",
@@ -162,11 +167,11 @@ class SparkServer:
                 for k, v in os.environ.items()
                 if not k.startswith(("SPARK_", "PYSPARK_", "_JAVA", "JAVA_TOOL", "JDK_"))
             },
-            "SPARK_HOME": str(self._jars.parent),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_HOSTNAME": "localhost",
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            **self._for_workers(),
+            "SPARK_LOCAL_IP": self._settings.spark_driver_host,
+            **({"SPARK_LOCAL_HOSTNAME": "localhost"} if is_loopback(self._settings.spark_driver_host) else {}),
+            "PYSPARK_PYTHON": self._settings.spark_python or sys.executable,
+            "PYSPARK_DRIVER_PYTHON": self._settings.spark_python or sys.executable,
             TOKEN_VARIABLE: self._token,
         }
         try:
@@ -181,6 +186,13 @@ class SparkServer:
             )
         finally:
             os.close(properties)
+
+    def _for_workers(self) -> dict[str, str]:
+        """What workers need that the driver starts. Elsewhere Python processes would import Spark from SPARK_HOME,
+        where it has no byte code."""
+        if not self._settings.spark_master.startswith(LOCAL_CLUSTER):
+            return {}
+        return {"SPARK_HOME": str(self._jars.parent), "SPARK_SCALA_VERSION": SCALA, "JAVA_HOME": str(self._java.home)}
 
     @property
     def url(self) -> str:
@@ -205,6 +217,10 @@ class SparkServer:
                 return self._process.alive()
         except OSError:
             return False
+
+    def answers(self, seconds: float) -> bool:
+        """Whether the program behind the port answers: the kernel alone accepts connections of one that hangs."""
+        return speaks_http2(self._port, seconds)
 
     def wait_ready(
         self, timeout: float | None = None, progress: Callable[[float], None] = lambda _seconds: None
@@ -237,7 +253,7 @@ class SparkServer:
             return ""
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would do; for tests."""
+        """SIGKILL: one that hangs does not react to anything else. And as a crash would do, for tests."""
         self._process.signal(signal.SIGKILL)
         self._process.wait(10)
 
@@ -246,6 +262,37 @@ class SparkServer:
         atexit.unregister(self.stop)
         self._process.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _require_authentication(settings: Settings) -> None:
+    """Whoever reaches the ports of a Spark driver can run code in it, unless it asks for a secret."""
+    if not is_loopback(settings.spark_driver_host) and AUTHENTICATE not in settings.spark_conf:
+        raise ConfigError(
+            f"spark_driver_host = {settings.spark_driver_host}: other machines could run code in Spark",
+            hint=f"set {AUTHENTICATE}=true and spark.authenticate.secret in spark_conf, here and on the cluster; "
+            f"{AUTHENTICATE}=false if only trusted machines reach this one",
+        )
+
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # and an empty SETTINGS frame
+
+
+def speaks_http2(port: int, seconds: float) -> bool:
+    """gRPC is HTTP/2, whose server begins with a SETTINGS frame."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), seconds) as connection:
+            connection.settimeout(seconds)
+            connection.sendall(_PREFACE)
+            return len(connection.recv(9)) > 0
+    except OSError:
+        return False
 
 
 def _in_memory(conf: Mapping[str, str], directory: Path) -> int:

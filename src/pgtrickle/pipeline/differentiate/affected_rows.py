@@ -136,7 +136,7 @@ def _test(node: Block, sub: Subquery) -> str | None:
 
 def is_uncorrelated(sub: Subquery) -> bool:
     """Whether a subquery has one value for all rows."""
-    return sub.kind in ("scalar", "exists", "array") and not outer_aliases(sub.node)
+    return sub.kind in ("scalar", "row", "exists", "array") and not outer_aliases(sub.node)
 
 
 def affected_rows_of_value(statement: Statement, node: Block, sub: Subquery, new: View, old: View) -> str:
@@ -150,6 +150,8 @@ def affected_rows_of_value(statement: Statement, node: Block, sub: Subquery, new
     answers = []
     for view in (new, old):
         sql = statement.render_subquery(sub, view)
+        if sub.kind == "row":  # compared by its text, which decides for all types
+            sql = f"SELECT ROW(q.*)::text FROM ({sql}) AS q"
         answers.append({"exists": f"EXISTS ({sql})", "array": f"ARRAY({sql})"}.get(sub.kind, f"({sql})"))
     is_another = f"({answers[0]} IS DISTINCT FROM {answers[1]})"
     for condition in conjuncts(node.where) if node.where is not None else []:
@@ -260,7 +262,8 @@ def _touched_deeper(
             if _has_outer_join(node):
                 return None  # the subquery may belong to the condition of an outer join
             source = ", ".join(statement.render_tree(t, view, []) for t in node.trees)
-            return f"EXISTS (SELECT FROM {source} WHERE {' AND '.join([*(f'({k})' for k in kept), inner])})"
+            where = " AND ".join([*(f"({k})" for k in kept), inner])
+            return f"EXISTS (SELECT {f'FROM {source} ' if source else ''}WHERE {where})"
     return None
 
 

@@ -21,6 +21,7 @@ from itertools import combinations
 from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
+from pgtrickle.model.texts import is_null
 from pgtrickle.pipeline.differentiate import linear
 from pgtrickle.pipeline.differentiate.affected_rows import (
     affected_rows_of_item,
@@ -303,8 +304,8 @@ def _by_row_value(statement: Statement, node: Distinct | SetOperation) -> list[s
     union = " UNION ALL ".join(f"({sql})" for sql in changes)
     keys = statement.share(f"SELECT DISTINCT {listed} FROM ({union}) AS q({listed}, w)", "k")
     columns = [f"q.c{i}" for i in range(width)]
-    some = " OR ".join(f"k.c{i} IS NULL" for i in range(width))
-    missing = " OR ".join(f"{c} IS NULL" for c in columns)
+    some = " OR ".join(is_null(f"k.c{i}") for i in range(width))
+    missing = " OR ".join(is_null(c) for c in columns)
     same = " AND ".join(f"k.c{i} IS NOT DISTINCT FROM {c}" for i, c in enumerate(columns))
     conditions = (
         f"({', '.join(columns)}) IN (SELECT {', '.join(f'k.c{i}' for i in range(width))} FROM {keys} AS k)",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgtrickle.model.catalog import Column
+from pgtrickle.model.texts import is_null
 from pgtrickle.pipeline.differentiate.full_join import preserved_items
 from pgtrickle.pipeline.plan.nodes import Block, FromItem, Scan, from_items
 from pgtrickle.pipeline.text.tokens import identifier
@@ -36,8 +37,8 @@ def key_conditions(texts: Sequence[str], keys: str, may_be_null: Sequence[int]) 
     source = f'{keys} AS "__pgt_k"'
     found = [f"({', '.join(texts)}) IN (SELECT {listed} FROM {source})"]
     if may_be_null:
-        missing = " OR ".join(f"{texts[i]} IS NULL" for i in may_be_null)
-        some = " OR ".join(f'"__pgt_k".__pgt_k{i} IS NULL' for i in may_be_null)
+        missing = " OR ".join(is_null(texts[i]) for i in may_be_null)
+        some = " OR ".join(is_null(f'"__pgt_k".__pgt_k{i}') for i in may_be_null)
         same = " AND ".join(f'"__pgt_k".__pgt_k{i} IS NOT DISTINCT FROM {t}' for i, t in enumerate(texts))
         exists = f'EXISTS (SELECT FROM (SELECT {listed} FROM {source}) AS "__pgt_k" WHERE {same})'
         found.append(f"(SELECT bool_or({some}) FROM {source}) AND ({missing}) AND {exists}")

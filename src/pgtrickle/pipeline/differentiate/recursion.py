@@ -34,7 +34,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.model.texts import row_text
+from pgtrickle.model.texts import is_null, row_text
 from pgtrickle.pipeline.differentiate.as_of import copies
 from pgtrickle.pipeline.differentiate.linear import W
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, NEW, OLD, Statement, View
@@ -258,7 +258,7 @@ class _RecursiveDelta:
 
     def _has_null(self, alias: str, null_case: str) -> str:
         listed = [n for n in self.names if (n in self.plan.keys) == (null_case == "null_key")]
-        return f"({' OR '.join(f'{alias}.{quote_ident(n)} IS NULL' for n in listed)})"
+        return f"({' OR '.join(is_null(f'{alias}.{quote_ident(n)}') for n in listed)})"
 
     def _any(self, rows: str, null_case: str) -> str:
         """Whether there are rows that this case covers; PostgreSQL evaluates this before it reads anything else."""

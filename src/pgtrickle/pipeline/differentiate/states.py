@@ -205,7 +205,10 @@ class Statement:
         sql = head + ", ".join(columns)
         sql += f" FROM {source}" if source else ""
         sql += f" WHERE {' AND '.join(where)}" if where else ""
-        return Rendered(sql + self.render_text(node.tail, view), bool(weights))
+        sql += self.render_text(node.tail, view)
+        if node.order and not weights:
+            sql += f" ORDER BY {self.render_text(node.order, view)}"
+        return Rendered(sql, bool(weights))
 
     def render_tree(self, tree: Tree, view: View, weights: list[str], where: list[str] | None = None) -> str:
         """`where` takes the conditions of items in the old state, where a condition in WHERE has the same effect."""

@@ -1,7 +1,7 @@
-"""Work of several threads, done together: while one batch runs the next gathers, and goes as one.
+"""Batches calls of several threads: while one batch runs, calls are collected for the next.
 
-Who comes when nothing runs and nobody else is on the way goes at once. For others who have said that they are coming it
-waits, though never longer than its own way took. So the busier it is, the larger the batches.
+A call starts immediately if no batch runs and no other call is announced. Otherwise it waits for announced calls, but
+not longer than its own preparation took. So batches grow with the load.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-MOST_PATIENCE_S = 0.2  # several times what a Spark job costs
+MOST_PATIENCE_S = 0.2  # several times the duration of a Spark job
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,20 +25,20 @@ class _Call(Generic[Item, Result]):
         self.items = items
         self.results: Sequence[Result] = ()
         self.error: BaseException | None = None
-        self.is_taken = False  # by a batch
+        self.is_taken = False  # a batch contains it
         self.done = threading.Event()
 
 
 class _Way(threading.local):
-    """Of this thread: since when it is coming."""
+    """The announcement of this thread: since when."""
 
     since: float | None = None
 
 
 class Batcher(Generic[Item, Result]):
-    """`run` takes a list of items and gives a result for each. At most `max_concurrent` batches run at a time.
+    """`run` takes a list of items and returns a result for each. At most `max_concurrent` batches run at a time.
 
-    `no_items`: errors that no item can be to blame for; they are those of every call of the batch.
+    `no_items`: errors that no item can cause; they are raised for every call of the batch.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Batcher(Generic[Item, Result]):
         self._run = run
         self._no_items = no_items
         self._turns = threading.Semaphore(max_concurrent)
-        self._door = threading.Lock()  # one batch gathers at a time
+        self._door = threading.Lock()  # one batch is collected at a time
         self._lock = threading.Lock()
         self._nobody_comes = threading.Condition(self._lock)
         self._waiting: list[_Call[Item, Result]] = []
@@ -59,7 +59,7 @@ class Batcher(Generic[Item, Result]):
 
     @contextmanager
     def announce(self) -> Iterator[None]:
-        """Around what this thread does before its call, which may also be none."""
+        """Announces a call of this thread. Others wait for the call until this block ends or it withdraws."""
         with self._lock:
             self._coming += 1
         self._way.since = time.monotonic()
@@ -69,8 +69,13 @@ class Batcher(Generic[Item, Result]):
             with self._lock:
                 self._arrive()
 
+    def withdraw(self) -> None:
+        """Withdraws the announcement of this thread."""
+        with self._lock:
+            self._arrive()
+
     def _arrive(self) -> float:
-        """How long the way has taken; under the lock."""
+        """Ends the announcement; returns how long it lasted. The caller holds the lock."""
         since, self._way.since = self._way.since, None
         if since is None:
             return 0.0
@@ -88,13 +93,13 @@ class Batcher(Generic[Item, Result]):
             calls = self._gathered(call, until)
             if calls:
                 self._together(calls)
-        call.done.wait()  # somebody else's batch may have taken it along
+        call.done.wait()  # another thread's batch may contain it
         if call.error is not None:
             raise call.error
         return call.results
 
     def _gathered(self, call: _Call[Item, Result], until: float) -> Sequence[_Call[Item, Result]]:
-        """All that wait, unless a batch has this one already."""
+        """All waiting calls, unless a batch already contains this one."""
         with self._door, self._lock:
             if call.is_taken:
                 return ()
@@ -105,7 +110,7 @@ class Batcher(Generic[Item, Result]):
             return calls
 
     def _together(self, calls: Sequence[_Call[Item, Result]]) -> None:
-        """An item that fails must fail its own call only: then each runs by itself."""
+        """Runs a batch; if it fails, each call by itself, so that an item fails only its own call."""
         try:
             results = self._run([item for call in calls for item in call.items])
         except BaseException as error:  # noqa: BLE001 - raised in the thread whose call it is

@@ -1,55 +1,48 @@
-"""The bulk path: executors read parts of a load under one snapshot, Spark identifies, executors write by COPY.
+"""Bulk loads: executors read parts of a load at one snapshot and write them by COPY.
 
-Spark may run a task twice. Each attempt writes a table of its own in one transaction, and `commit`, which Spark calls
-with the attempts that count, makes exactly those the children of the staging table: reading it reads each part once.
-What other attempts have left behind is swept like the rest (apply/stage.py).
+Spark may run a task twice. Each attempt writes a table of its own in one transaction. Spark returns the tables of the
+attempts that count, and `commit` makes exactly those the children of the staging table: reading it reads each part
+once. Tables of other attempts are dropped with those of ended processes (apply/stage.py).
 
-Unlike elsewhere Spark is imported at the top, for its base classes; so nobody imports this module before a bulk load.
-Executors import it by name: they need this package, and nothing else.
+Unlike elsewhere Spark is imported at the top; no module imports this one before a bulk load. Executors import it by
+name: they need this package, and nothing else.
 """
 
 from __future__ import annotations
 
-import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    InputPartition,
-    WriterCommitMessage,
-)
 
+from pgtrickle.db.binary_copy import write_binary
 from pgtrickle.db.connect import translated
-from pgtrickle.db.copy import read_batches, write_batches
+from pgtrickle.db.copy import read_batches
 from pgtrickle.db.handover import Handover, take_over
+from pgtrickle.pipeline.engine.executor_tasks import read_statements, write_partitions
 from pgtrickle.pipeline.executor_errors import reporting
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from pgtrickle.db.connect import Connection
 
-NAME = "pgtrickle_bulk"
-# Spark redacts options whose name says "secret" wherever it shows them.
-SESSION, STATEMENTS, COLUMNS, STAGE = "secret_session", "statements", "columns", "stage"
-# Small enough that reading, identifying and writing overlap; on the driver's way they take turns, with 32 MiB.
+# Small enough that reading and writing overlap; the driver, which alternates, uses 32 MiB.
 BATCH_BYTES = 4 << 20
 _SPARK_TYPES = {"int8": "bigint", "text": "string"}
+_ARROW_TYPES = {"bool": "bool_", "int2": "int16", "int4": "int32", "int8": "int64"}
+_ARROW_TYPES |= {"float4": "float32", "float8": "float64", "text": "string"}
+_ARROW_TYPES |= {"date": "int32", "timestamp": "int64", "timestamptz": "int64"}
 
 
 @dataclass(frozen=True, slots=True)
 class BulkLoad:
-    """A load: the statements of its parts, and the staging table that is to be made of them.
+    """A load: the statements of its parts, and the staging table.
 
-    `columns`: (name, int8 or text) of what the statements return, the identity last, which they do not return.
+    `columns`: (name, int8 or text) of what the statements return.
     """
 
     source: Handover  # where the statements are run
@@ -59,103 +52,81 @@ class BulkLoad:
     stage: str
 
 
-def run(spark: SparkSession, load: BulkLoad, identity: SparkColumn) -> None:
-    """Raises what Spark raises."""
-    spark.dataSource.register(BulkSource)
-    source, target = load.source.to_json(), load.target.to_json()
-    columns = json.dumps(load.columns)
-    rows = spark.read.format(NAME).options(
-        **{SESSION: source, COLUMNS: columns, STATEMENTS: json.dumps(load.statements)}
-    )
-    identified = rows.load().select("*", identity.alias("h"))
-    writer = identified.write.format(NAME).mode("append")
-    writer.options(**{SESSION: target, COLUMNS: columns, STAGE: load.stage}).save()
+def run(spark: SparkSession, load: BulkLoad) -> None:
+    """Raises Spark's exceptions."""
+    types = [type_ for _, type_ in load.columns]
+    ddl = ", ".join(f"c{i} {_SPARK_TYPES[type_]}" for i, type_ in enumerate(types))
+    rows = read_statements(spark, load.statements, Reader(load.source, types), ddl)
+    write(rows, load.target, load.columns, load.stage)
+
+
+def write(rows: DataFrame, target: Handover, columns: Sequence[tuple[str, str]], stage: str) -> None:
+    """Executors write the rows to a staging table with these columns (name, type). Raises Spark's exceptions."""
+    writer = Writer(target, stage, columns)
+    writer.commit(write_partitions(rows, writer))
+
+
+def write_rows(
+    rows: Sequence[Sequence[object]], target: Handover, columns: Sequence[tuple[str, str]], stage: str
+) -> None:
+    """The same for rows of this process, without executors."""
+    import pyarrow as pa
+
+    names, types = [name for name, _ in columns], [_ARROW_TYPES[type_] for _, type_ in columns]
+    arrays = [pa.array([row[i] for row in rows], getattr(pa, type_)()) for i, type_ in enumerate(types)]
+    writer = Writer(target, stage, columns)
+    table = pa.Table.from_arrays(arrays, names=names)
+    writer.commit([writer(iter(table.to_batches()))])
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Tasks that Spark would run at once: the parts into which it cuts a range that nobody has cut."""
+    """The number of concurrent tasks: the default number of partitions of a range."""
     rows = spark.range(4096).select(f.spark_partition_id().alias("p")).distinct().count()
     return max(int(rows), 1)
 
 
-class BulkSource(DataSource):  # type: ignore[misc]  # Spark's classes are not followed by the type checker
-    """Reads the parts of a load, or writes a staging table, as the options say."""
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads a part of a load; runs in executors."""
 
-    options: Mapping[str, str]
+    session: Handover
+    types: Sequence[str]
 
-    @classmethod
-    def name(cls) -> str:
-        return NAME
-
-    def schema(self) -> str:
-        *columns, _identity = json.loads(self.options[COLUMNS])
-        return ", ".join(f"c{i} {_SPARK_TYPES[type_]}" for i, (_, type_) in enumerate(columns))
-
-    def reader(self, schema: object) -> PartReader:  # noqa: ARG002 - Spark's signature
-        *columns, _identity = json.loads(self.options[COLUMNS])
-        return PartReader(
-            Handover.from_json(self.options[SESSION]), json.loads(self.options[STATEMENTS]), [t for _, t in columns]
-        )
-
-    def writer(self, schema: object, overwrite: bool) -> Writer:  # noqa: ARG002 - Spark's signature
-        return Writer(Handover.from_json(self.options[SESSION]), self.options[STAGE], json.loads(self.options[COLUMNS]))
-
-
-class PartReader(DataSourceReader):  # type: ignore[misc]
-    def __init__(self, session: Handover, statements: Sequence[str], types: Sequence[str]) -> None:
-        self.session = session
-        self.statements = statements
-        self.types = types
-
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(sql) for sql in self.statements]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def __call__(self, sql: str) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         arrow = {"int8": pa.int64(), "text": pa.string()}
         with reporting(unable=True):
             conn = take_over(self.session, role="load", in_snapshot=True)
         with conn, reporting(), translated():
+            names = [f"c{i}" for i in range(len(self.types))]
             types = [arrow[t] for t in self.types]
-            for table in read_batches(conn, partition.value, types, batch_bytes=BATCH_BYTES):
-                yield from table.to_batches()
+            for table in read_batches(conn, sql, types, batch_bytes=BATCH_BYTES):
+                yield from table.rename_columns(names).to_batches()
 
 
-@dataclass(frozen=True)
-class Attempt(WriterCommitMessage):  # type: ignore[misc]
-    """The table that a task has written."""
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes one table per call, in executors; `commit` makes a staging table of them, here."""
 
-    table: str
+    session: Handover
+    stage: str
+    columns: Sequence[tuple[str, str]]
 
-
-class Writer(DataSourceArrowWriter):  # type: ignore[misc]
-    def __init__(self, session: Handover, stage: str, columns: Sequence[tuple[str, str]]) -> None:
-        self.session = session
-        self.stage = stage
-        self.columns = columns
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Attempt:
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> str:
+        """Returns the name of the table."""
         table = f"{self.stage}_{secrets.token_hex(6)}"
         with self._connected() as conn, reporting(), translated():
             conn.execute(_create(table, self.columns))
-            write_batches(conn, table, iterator)
+            write_binary(conn, table, [type_ for _, type_ in self.columns], batches)
             conn.commit()
-        return Attempt(table)
+        return table
 
-    def commit(self, messages: Sequence[Attempt | None]) -> None:
-        with self._connected() as conn, reporting(), translated():
+    def commit(self, tables: Sequence[str]) -> None:
+        with self._connected() as conn, translated():
             conn.execute(_create(self.stage, self.columns))
-            for message in messages:
-                if message is not None:
-                    conn.execute(f"ALTER TABLE {message.table} INHERIT {self.stage}")
-            conn.commit()
-
-    def abort(self, messages: Sequence[Attempt | None]) -> None:
-        with self._connected() as conn, reporting(), translated():
-            for message in messages:
-                if message is not None:
-                    conn.execute(f"DROP TABLE IF EXISTS {message.table}")
+            for table in tables:
+                conn.execute(f"ALTER TABLE {table} INHERIT {self.stage}")
             conn.commit()
 
     def _connected(self) -> Connection:

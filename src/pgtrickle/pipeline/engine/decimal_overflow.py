@@ -1,10 +1,10 @@
-"""Numbers that the decimal in which they travel does not hold. They take no other way than the others for it.
+"""Numbers that decimal(38,18) cannot represent.
 
-Of a sum they stay here, are added up, and join what Spark finds; what is left cannot overflow, however it is grouped.
-Of an extreme all numbers of the table are replaced by their ranks: Spark does no more than compare them. NaN and the
-infinities, which no difference undoes, name the groups that are to be read again.
+For sums, the driver adds them up and adds the totals to Spark's result; the remaining numbers cannot overflow, however
+they are grouped. For extremes, all numbers of the table are replaced by their ranks, because Spark only compares them.
+NaN and infinities cannot be subtracted: their groups are recomputed.
 
-What fits is decided here and not by Arrow, whose conversions wrap around for some numbers, without an error.
+The check is here, because Arrow's conversions silently wrap around for some numbers.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pgtrickle.pipeline.codec import PRECISION, SCALE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FEW = 50  # numbers that Python checks and converts more quickly than Arrow does
-_ZEROS = r"(\.(?:[0-9]*[1-9])?)0+$"  # that end a fraction
-# A numeric has 131,072 digits before the point and 16,383 after it; of those that do not fit in there, PostgreSQL's own
-# sum fails as well.
+FEW = 50  # numbers up to which Python is faster than Arrow
+_ZEROS = r"(\.(?:[0-9]*[1-9])?)0+$"  # trailing zeros of a fraction
+# A numeric has at most 131,072 digits before the point and 16,383 after it; PostgreSQL's sum of larger numbers fails as
+# well.
 _EXACT = Context(prec=200_000, traps=[Clamped, Inexact, InvalidOperation, Overflow, Rounded, Subnormal])
-_AFTER_ALL, _BEFORE_ALL = "NaN", "-NaN"  # as an order: see `carriers.order`
+_AFTER_ALL, _BEFORE_ALL = "NaN", "-NaN"  # as an order: see `codec.order`
 
 
 @dataclass(frozen=True, slots=True)
 class OverflowTotals:
-    """What has been taken out of the leaves of a job, by the number of the table and the key of the group."""
+    """The numbers that were removed from the input of a job, by table number and group key."""
 
     totals: dict[tuple[int, int], dict[str, Decimal]] = field(default_factory=dict)  # slot and table; then the key
     lost: dict[int, set[str]] = field(default_factory=dict)
 
     def back(self, table: int, delta: Delta) -> Delta:
-        """What Spark has found for a table, with what it was not given."""
+        """Spark's result for a table, with the removed numbers added."""
         sums = list(delta.sums)
         for (slot, of), taken in self.totals.items():
             if of == table:
@@ -57,31 +57,31 @@ class OverflowTotals:
 
 
 def fitted(leaves: Mapping[str, pa.Array]) -> tuple[pa.Table, OverflowTotals]:
-    """Leaves (see `frames`: w, k, s0.., o0, x0.., and t, the number of the table) with numbers instead of their texts,
-    and what does not fit.
+    """Delta rows (see `frames`: w, k, s0.., o0, x0.., and t, the table number) with numbers instead of their texts, and
+    the numbers that do not fit.
 
-    A number of n that are added has so few digits that the sum of n such numbers fits.
+    Each of n summed numbers has so few digits that the sum of n such numbers fits.
     """
     import pyarrow as pa
 
-    misfits, columns = OverflowTotals(), dict(leaves)
+    overflow, columns = OverflowTotals(), dict(leaves)
     for name, texts in leaves.items():
         if name[0] == "s":
             columns[name], unfit = _numbers(texts, PRECISION - SCALE - len(str(len(texts))))
             if len(unfit):
                 taken = (leaves[n].take(unfit).to_pylist() for n in ("t", "k", "w", name))
                 for table, key, weight, text in zip(*taken, strict=True):
-                    misfits.take(int(name[1:]), table, key, weight, text)
+                    overflow.take(int(name[1:]), table, key, weight, text)
         elif name[0] == "o":
             columns[name], unfit = _numbers(texts, PRECISION - SCALE)
             if len(unfit):
                 tables = set(leaves["t"].take(unfit).to_pylist())
                 columns[name], _ = _numbers(_ranked(texts, leaves["t"], tables), PRECISION - SCALE)
-    return pa.Table.from_arrays(list(columns.values()), names=list(columns)), misfits
+    return pa.Table.from_arrays(list(columns.values()), names=list(columns)), overflow
 
 
 def _numbers(texts: pa.Array, whole: int) -> tuple[pa.Array, pa.Array]:
-    """As decimals, with 0 for those that have more digits before the point or after it; and where these are."""
+    """The numbers as decimals, with 0 for those with too many digits; and the positions of the latter."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -99,7 +99,7 @@ def _numbers(texts: pa.Array, whole: int) -> tuple[pa.Array, pa.Array]:
 
 
 def _ranked(texts: pa.Array, owners: pa.Array, tables: set[int]) -> pa.Array:
-    """The numbers of these tables by their ranks, as texts again; those of the others as they are."""
+    """The numbers of these tables replaced by their ranks, as texts; those of others unchanged."""
     import pyarrow as pa
 
     numbers = list(zip(texts.to_pylist(), owners.to_pylist(), strict=True))

@@ -1,4 +1,4 @@
-"""Leaf rows as Arrow tables: weight, key, sums, extremes. Numbers are texts until all leaves of a job are together."""
+"""Delta rows as Arrow tables: weight, key, sums, extremes. Numbers are texts until the input of a job is complete."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def names(slots: DeltaLayout) -> list[str]:
-    """Columns of a leaf: w, k, s0.., then o0, x0.. (order and text of each extreme)."""
+    """Columns of delta rows: w, k, s0.., then o0, x0.. (order and text of each extreme)."""
     extremes = [f"{kind}{i}" for i in range(slots.extremes) for kind in ("o", "x")]
     return ["w", "k", *(f"s{i}" for i in range(slots.sums)), *extremes]
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaRows:
-    """A leaf as the driver returns it: made an Arrow table together with others."""
+    """Delta rows as the driver returns them; converted to Arrow together with others."""
 
     slots: DeltaLayout
     rows: Sequence[tuple[Any, ...]]
@@ -31,14 +31,14 @@ class DeltaRows:
 
 
 def signed_keys(leaf: pa.Table | DeltaRows) -> tuple[list[int], list[str]]:
-    """The weight and the key of each row of a leaf: all that one of whole rows has."""
+    """The weight and the key of each delta row: the only columns of whole rows."""
     if isinstance(leaf, DeltaRows):
         return [row[0] for row in leaf.rows], [row[1] for row in leaf.rows]
     return leaf.column("w").to_pylist(), leaf.column("k").to_pylist()
 
 
 def from_batches(batches: Sequence[pa.Table], slots: DeltaLayout) -> pa.Table:
-    """A leaf from what a bulk read has given, in `text_types`."""
+    """Delta rows from the batches of a bulk read, in `text_types`."""
     import pyarrow as pa
 
     empty = pa.schema(zip(names(slots), text_types(slots), strict=True)).empty_table()
@@ -46,23 +46,23 @@ def from_batches(batches: Sequence[pa.Table], slots: DeltaLayout) -> pa.Table:
 
 
 def text_types(slots: DeltaLayout) -> list[pa.DataType]:
-    """Types in which a bulk read fetches a leaf."""
+    """Column types of delta rows in a bulk read."""
     import pyarrow as pa
 
     return [pa.int64() if name == "w" else pa.string() for name in names(slots)]
 
 
 def combine(leaves: Sequence[pa.Table | DeltaRows], slots: DeltaLayout) -> tuple[pa.Table, OverflowTotals]:
-    """The rows of all leaves and, as `t`, the number of each one's leaf; and what of their numbers does not fit. Empty
-    columns stand for slots that a leaf does not have, so that different templates share one plan.
+    """The delta rows of all tables with the table number as `t`; and the numbers that do not fit. Columns that a table
+    does not use are empty, so that different templates share one plan.
 
-    In one piece: a table of many is sent and read piece by piece, which takes longer than what is done with them.
+    As one chunk: sending and reading a table of many chunks takes longer than processing it.
     """
     import numpy as np
     import pyarrow as pa
 
     columns = names(slots)
-    # What came as rows is made one table: to begin an Arrow array takes longer than to fill it.
+    # All Python rows become one table: creating an Arrow array takes longer than filling it.
     loose = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, DeltaRows)}
     tables = [_padded(list(loose.values()), slots)] if loose else []
     tables += [leaf for leaf in leaves if not isinstance(leaf, DeltaRows)]
@@ -80,7 +80,7 @@ def combine(leaves: Sequence[pa.Table | DeltaRows], slots: DeltaLayout) -> tuple
 
 
 def _padded(leaves: Sequence[DeltaRows], slots: DeltaLayout) -> pa.Table:
-    """Leaves of rows as one, with None where a leaf has no such slot."""
+    """The Python rows of all tables, with None in columns that a table does not use."""
     import pyarrow as pa
 
     columns = names(slots)

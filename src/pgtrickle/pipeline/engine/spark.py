@@ -1,9 +1,9 @@
-"""The Spark part of a wave: one job for all small plans, whatever their queries.
+"""The Spark part of a wave: one job for all small deltas, whatever their queries.
 
-Every leaf has the layout of `frames`; plans differ only in how many slots they use, and unused slots are empty. Public
-DataFrame API over Spark Connect only. Leaves are single partitions, so nothing is shuffled. There are two sessions: the
-small one has code generation off, which for tiny plans costs more than it saves; the bulk one has it on (200,000 rows
-netted in 0.7 s instead of 1.9) and returns Arrow instead of rows.
+All delta rows have the layout of `frames`; tables differ only in the number of columns that they use; unused columns
+are empty. Only the public DataFrame API of Spark Connect is used. Inputs are single partitions, so nothing is shuffled.
+There are two sessions: the small one without code generation, which costs more than it saves for tiny plans; the bulk
+one with it (200,000 rows netted in 0.7 s instead of 1.9), which returns Arrow instead of rows.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from pgtrickle.model.flow import Delta, ExtremeDelta, SumDelta
 from pgtrickle.pipeline import expressions
 from pgtrickle.pipeline.delta_layout import DeltaLayout
 from pgtrickle.pipeline.engine.batcher import Batcher
+from pgtrickle.pipeline.engine.call_watch import CallWatch
 from pgtrickle.pipeline.engine.frames import DeltaRows, combine
+from pgtrickle.pipeline.engine.package import ship
 from pgtrickle.pipeline.executor_errors import reported
+from pgtrickle.pipeline.relational.session import session_conf
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,8 +38,8 @@ _CONF = {
     "spark.sql.shuffle.partitions": "1",
     **expressions.CONF,
 }
-# Rules of the optimizer that find nothing in a plan of ours, and are tried at least twice on each. None that changes
-# expressions: what fails, and what does not because a constant decides it, is as it was proven.
+# Optimizer rules that never apply to our plans, and are tried at least twice on each. None of them changes expressions,
+# so that errors occur exactly as in the conformance tests.
 _NEEDLESS = (
     "CollapseWindow",
     "ColumnPruning",
@@ -55,52 +58,54 @@ SMALL_CONF = {
     **_CONF,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.leafNodeDefaultParallelism": "1",  # of two partitions one is all that is wanted
+    "spark.sql.leafNodeDefaultParallelism": "1",  # one partition instead of two
     "spark.sql.optimizer.excludedRules": ",".join(f"org.apache.spark.sql.catalyst.optimizer.{r}" for r in _NEEDLESS),
-    "spark.connect.session.planCache.enabled": "false",  # no plan comes twice: its rows are part of it
+    "spark.connect.session.planCache.enabled": "false",  # no plan is repeated: it contains its rows
 }
 BULK_CONF = {
     **_CONF,
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
-    # The server would keep the last 16 plans with their rows: five loads of 2 M rows filled a heap of 2 GB.
+    # The server would cache the last 16 plans with their rows: five loads of 2 M rows filled a heap of 2 GB.
     "spark.connect.session.planCache.enabled": "false",
 }
 THREADS = 4
-SIDE_BY_SIDE = 2  # waves of several threads: one plans and sends while the other's job runs
-BATCH_ROWS = 20_000  # a larger leaf runs as a job of its own: padding and waiting for it would cost the others more
+SIDE_BY_SIDE = 2  # concurrent jobs: one is planned and sent while the other one runs
+BATCH_ROWS = 20_000  # a larger input is a job of its own: padding and waiting would cost the others more
 _OVERFLOW = ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE", "CAST_OVERFLOW")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkItem:
-    """One plan of a wave: its slots and its leaf."""
+    """One table of a wave: its layout and its delta rows."""
 
     slots: DeltaLayout
     leaf: pa.Table | DeltaRows
 
 
 class SparkEngine:
-    """Warm sessions. Threads may share it; after the server was replaced the next call connects again."""
+    """Warm sessions. Thread-safe; after the server was replaced the next call connects again."""
 
     def __init__(self, remote: Callable[[], str]) -> None:
         _import_client()
         self._remote = remote
         self._lock = threading.Lock()
-        self._sessions: dict[bool, SparkSession] = {}  # by whether it is the bulk one
+        self._sessions: dict[bool, SparkSession] = {}  # key: whether it is the bulk session
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="spark")
         self._gather = Batcher(self._run, SIDE_BY_SIDE, EngineLostError)
-        self.coming = self._gather.announce  # around what a caller does before its wave
-        self.aside: Callable[[], AbstractContextManager[None]] = nullcontext  # where a caller waits for its wave
+        self.announced = self._gather.announce  # a caller will call run() inside this block
+        self.withdraw = self._gather.withdraw  # a caller that announced itself will not call run()
+        # Around run(): the caller's worker slot is free for others meanwhile. The dispatcher sets it.
+        self.slot_lent: Callable[[], AbstractContextManager[None]] = nullcontext
         self.jobs = 0
+        self.calls = CallWatch(self._cut_off)
 
     def run(self, items: Sequence[WorkItem]) -> Sequence[Delta]:
-        """Runs a wave, together with those of other threads that came while the one before was running."""
-        with self.aside():
-            return self._gather(items)
+        """Runs a wave, together with those of other threads that arrived while the previous job was running."""
+        return self._gather(items)
 
     def _run(self, items: Sequence[WorkItem]) -> list[Delta]:
-        """All small items as one job, each large one as its own, side by side."""
+        """Runs all small items as one job and each large one as its own, concurrently."""
         batches: list[list[int]] = [[p] for p, item in enumerate(items) if len(item.leaf) > BATCH_ROWS]
         batches.append([p for p, item in enumerate(items) if 0 < len(item.leaf) <= BATCH_ROWS])
         results = [_delta(item.slots, []) for item in items]
@@ -117,20 +122,8 @@ class SparkEngine:
                 future.result()
         return results
 
-    def identify(self, rows: pa.Table) -> pa.Table:
-        """Adds the identity `h` of the first column: the Spark part of a load."""
-        import pyarrow as pa
-        from pyspark.sql import functions as f
-
-        if not len(rows):
-            return rows.append_column("h", pa.array([], pa.int64()))
-        with self._errors():
-            self.jobs += 1
-            frame = self._frame(rows, bulk=len(rows) > BATCH_ROWS)
-            return frame.select("*", _identity(f.col("c0")).alias("h")).toArrow()
-
     def parallelism(self) -> int:
-        """Tasks that Spark runs at once, asked anew each time: a cluster may have grown."""
+        """The number of tasks that Spark runs concurrently; queried each time, because a cluster may have grown."""
         from pgtrickle.pipeline.engine import bulk
 
         with self._errors():
@@ -144,12 +137,11 @@ class SparkEngine:
         columns: Sequence[tuple[str, str]],
         stage: str,
     ) -> None:
-        """Executors run the statements at `source`, identify the rows and make the staging table of them at `target`.
+        """Executors run the statements at `source` and write their rows to a staging table at `target`.
 
-        `columns`: (name, int8 or text) of what the statements return, the identity last, which they do not return.
+        `columns`: (name, int8 or text) of what the statements return.
         """
         from pyspark.errors import PySparkException
-        from pyspark.sql import functions as f
 
         from pgtrickle.pipeline.engine import bulk
 
@@ -157,14 +149,38 @@ class SparkEngine:
             self.jobs += 1
             try:
                 load = bulk.BulkLoad(source, target, statements, columns, stage)
-                bulk.run(self._connected(bulk=True), load, _identity(f.col("c0")))
+                bulk.run(self._connected(bulk=True), load)
+            except PySparkException as error:
+                if (ours := reported(str(error))) is not None:
+                    raise ours from error
+                raise
+
+    @property
+    def has_small_session(self) -> bool:
+        """Whether a job of small changes starts at once: otherwise it waits until Spark answers."""
+        return False in self._sessions
+
+    @property
+    def has_bulk_session(self) -> bool:
+        """Whether the bulk session was used before: its first use generates much code."""
+        return True in self._sessions
+
+    @contextmanager
+    def bulk_session(self) -> Iterator[SparkSession]:
+        """The bulk session; failures, also in executors, are raised as our errors."""
+        from pyspark.errors import PySparkException
+
+        with self._errors():
+            self.jobs += 1
+            try:
+                yield self._connected(bulk=True)
             except PySparkException as error:
                 if (ours := reported(str(error))) is not None:
                     raise ours from error
                 raise
 
     def trivial(self) -> None:
-        """The smallest job that takes Arrow in and gives rows back: the yardstick of the latency benchmark."""
+        """The smallest job with Arrow as input and rows as output: the baseline of the latency benchmark."""
         import pyarrow as pa
 
         with self._errors():
@@ -195,20 +211,20 @@ class SparkEngine:
             max(i.slots.extremes for i in items),
             any(i.slots.every for i in items),
         )
-        leaf, misfits = combine([item.leaf for item in items], slots)
+        leaf, overflow = combine([item.leaf for item in items], slots)
         is_bulk = len(items) == 1 and len(leaf) > BATCH_ROWS
-        with self._errors():
+        with self._errors(), nullcontext() if is_bulk else self.calls.watched():
             self.jobs += 1
             net = _net(self._frame(leaf, bulk=is_bulk), slots)
             if is_bulk:
                 table = net.toArrow()
-                return [misfits.back(0, _typed(slots, [table.column(n).to_pylist() for n in result_names(slots)]))]
-            # Rows, because toArrow asks the server for the schema first.
+                return [overflow.back(0, _typed(slots, [table.column(n).to_pylist() for n in result_names(slots)]))]
+            # Rows, because toArrow requests the schema from the server first.
             collected = net.collect()
         split: list[list[Sequence[Any]]] = [[] for _ in items]
-        for row in map(tuple, collected):  # plain ones: a Row looks at what it is asked for
+        for row in map(tuple, collected):  # plain tuples, because access to a Row is slow
             split[row[0]].append(row)
-        return [misfits.back(number, _delta(slots, rows)) for number, rows in enumerate(split)]
+        return [overflow.back(number, _delta(slots, rows)) for number, rows in enumerate(split)]
 
     def _frame(self, table: pa.Table, *, bulk: bool = False) -> DataFrame:
         return self._connected(bulk=bulk).createDataFrame(table).coalesce(1)
@@ -220,28 +236,37 @@ class SparkEngine:
                 from pyspark.sql.connect.client.retries import DefaultPolicy
 
                 session = SparkSession.builder.remote(self._remote()).create()
-                # The client's own policy holds on to a dead server for ten minutes; the wave is the unit of retrying.
+                # The client would retry a dead server for ten minutes; we retry whole waves.
                 policy = DefaultPolicy(max_retries=4, backoff_multiplier=3, max_backoff=1000)
                 session.client.set_retry_policies([policy])
-                self._sessions[bulk] = session  # known before its first call, so that a failure discards it
+                self._sessions[bulk] = session  # stored before its first call, so that a failure discards it
                 if not bulk:
-                    # Else each of the six parts of an answer is acknowledged by a call of its own (8 ms of CPU in all).
-                    # Of an answer that was begun twice the client finds the second one's offsets wrong.
+                    # Otherwise each of the six parts of a response is acknowledged by its own call (8 ms of CPU).
+                    # After a restarted response the client would compute wrong offsets.
                     session.client.disable_reattachable_execute()
                 for name, value in (BULK_CONF if bulk else SMALL_CONF).items():
                     session.conf.set(name, value)
+                if bulk:
+                    ship(session)
+                    for name, value in session_conf(_cores(session)).items():
+                        session.conf.set(name, value)
             return self._sessions[bulk]
 
     def _discard(self) -> None:
-        """The next call connects anew. Left open, a client would call the dead server again when the process ends."""
+        """The next call connects again. An open client would call the dead server when the process ends."""
         with self._lock:
             sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             _close(session)
 
+    def _cut_off(self) -> None:
+        """Without the lock: a thread may hold it while its first call is stuck. That thread discards the sessions."""
+        for session in list(self._sessions.values()):
+            _close(session)
+
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What is neither a refused plan nor an overflow means that the server went away or is ill: connect anew, try
+        """An error that is neither a refused plan nor an overflow means that the server is lost: the next call connects
         again."""
         from grpc import RpcError
         from pyspark.errors import AnalysisException, PySparkException, PySparkTypeError, PySparkValueError
@@ -262,6 +287,12 @@ class SparkEngine:
             raise EngineLostError(f"Spark did not finish the job: {_first_line(error)}") from error
 
 
+def _cores(session: SparkSession) -> int:
+    from pgtrickle.pipeline.engine import bulk
+
+    return bulk.parallelism(session)
+
+
 def _stop(session: SparkSession) -> None:
     try:
         session.stop()
@@ -277,7 +308,7 @@ def _close(session: SparkSession) -> None:
 
 
 def _import_client() -> None:
-    """Once, before there are threads: two that import Spark's client at the same time may find it half made."""
+    """Imports Spark's client once, because a concurrent import by two threads may see a partly initialized module."""
     from importlib import import_module
 
     for name in ("grpc", "pandas", "pyarrow", "pyspark.errors", "pyspark.sql.connect.session"):
@@ -287,24 +318,18 @@ def _import_client() -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    """The first that says something: some begin with an empty one."""
+    """The first line that is not empty."""
     return next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)[:300]
 
 
 def result_names(slots: DeltaLayout) -> list[str]:
     """Columns of a result after the table number.
 
-    h: identity of the key; n: net weight; k: key; per sum its rows with a value and its total; per extreme the text of
-    the one that came and of the one that went.
+    n: net weight; k: key; per sum the number of values and the total; per extreme the texts of the extreme inserted and
+    the extreme deleted value.
     """
     sums = [f"s{i}_{what}" for i in range(slots.sums) for what in ("n", "s")]
-    return ["h", "n", "k", *sums, *(f"x{i}_{what}" for i in range(slots.extremes) for what in ("i", "d"))]
-
-
-def _identity(key: Column) -> Column:
-    from pyspark.sql import functions as f
-
-    return f.xxhash64(key)
+    return ["n", "k", *sums, *(f"x{i}_{what}" for i in range(slots.extremes) for what in ("i", "d"))]
 
 
 def _delta(slots: DeltaLayout, rows: Sequence[Sequence[Any]]) -> Delta:
@@ -316,10 +341,10 @@ def _delta(slots: DeltaLayout, rows: Sequence[Sequence[Any]]) -> Delta:
 
 def _typed(slots: DeltaLayout, columns: Sequence[list[Any]]) -> Delta:
     """Columns in the order of `result_names`, by their meaning."""
-    identities, weights, keys, *rest = columns
+    weights, keys, *rest = columns
     pairs = list(zip(rest[::2], rest[1::2], strict=True))
     sums = tuple(SumDelta(rows, totals) for rows, totals in pairs[: slots.sums])
-    return Delta(identities, weights, keys, sums, tuple(ExtremeDelta(*pair) for pair in pairs[slots.sums :]))
+    return Delta(weights, keys, sums, tuple(ExtremeDelta(*pair) for pair in pairs[slots.sums :]))
 
 
 def _net(frame: DataFrame, slots: DeltaLayout) -> DataFrame:
@@ -332,8 +357,8 @@ def _net(frame: DataFrame, slots: DeltaLayout) -> DataFrame:
 
 @cache
 def _net_columns(slots: DeltaLayout) -> tuple[Sequence[Column], Sequence[Column], Column]:
-    """What is folded, what is shown, which rows are kept. Made once: the client takes some 0.2 ms for each function
-    that it calls, as it looks where the call stands."""
+    """The aggregates, the output columns and the filter. Created once: the client takes some 0.2 ms per function call,
+    because it records the call site."""
     from pyspark.sql import functions as f
 
     w = f.col("w")
@@ -347,5 +372,5 @@ def _net_columns(slots: DeltaLayout) -> tuple[Sequence[Column], Sequence[Column]
         for what, side in (("i", w > 0), ("d", w < 0)):
             seen = f.when(side & f.col(f"o{i}").isNotNull(), pair)
             folded.append(f.min(seen).getField(f"x{i}").alias(f"x{i}_{what}"))
-    shown = [f.col("t"), _identity(f.col("k")).alias("h"), *map(f.col, result_names(slots)[1:])]
+    shown = [f.col("t"), *map(f.col, result_names(slots))]
     return folded, shown, f.col("n") != 0

@@ -1,8 +1,8 @@
-"""Cuts a load statement into statements over ranges of pages of one table, whose results add up to its result. Pure.
+"""Splits a load statement into statements over page ranges of one table, whose results add up to its result. Pure.
 
-That holds where each row of the result comes from exactly one row of that table: inner joins, and outer joins that
-keep the table's rows. It is checked on the statement as PostgreSQL will get it, so that no kind of plan has to promise
-it. Whatever is not known to be so is not cut.
+This requires that each row of the result comes from exactly one row of that table: inner joins, and outer joins that
+preserve the table's rows. It is checked on the text of the statement, so that it holds for every kind of plan. Other
+statements are not split.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _WHOLE_INPUT = ("group", "having", "distinct", "limit", "offset", "windows", "qu
 
 
 def page_ranges(pages: int, parts: int) -> list[tuple[int | None, int | None]]:
-    """[first, end) of each part; the outermost are open, as the table may have grown since it was measured."""
+    """[first, end) of each part; the outermost ranges are open, because the table may have grown."""
     count = max(1, min(parts, pages))
     edges = [None, *(pages * i // count for i in range(1, count)), None]
     return list(pairwise(edges))
 
 
 def split(load: str, schema: str, name: str, pages: int, parts: int, aggregates: Collection[str]) -> Sequence[str]:
-    """Statements that together return what `load` does: by ranges of this table's pages where they may be cut so."""
+    """Statements that together return the rows of `load`: by page ranges of this table, if it can be split."""
     table = f"{quote_ident(schema)}.{quote_ident(name)}"
     places = list(re.finditer(re.escape(f"{table} AS t") + r"(?![\w$])", load))
     if len(places) != 1 or not _row_by_row(load, schema, name, aggregates):
@@ -62,7 +62,7 @@ def _row_by_row(load: str, schema: str, name: str, aggregates: Collection[str]) 
 
 
 def _keeps(parent: exp.Expr, child: exp.Expr) -> bool:
-    """Whether every row of `parent` comes from one row of `child`, given that nothing else of it is cut."""
+    """Whether every row of `parent` comes from one row of `child`."""
     if isinstance(parent, exp.From):
         return True
     if isinstance(parent, exp.Join):
@@ -85,7 +85,7 @@ def _plain(select: exp.Select) -> bool:
 
 
 def _joins_keep(node: exp.Expr, child: exp.Expr | None) -> bool:
-    """The joins that follow the child (or the node itself) add no rows that it has no part in, as RIGHT and FULL do."""
+    """Whether the joins that follow the child (or the node itself) preserve its rows: not RIGHT and FULL."""
     joins = node.args.get("joins") or []
     places = [i for i, join in enumerate(joins) if join is child]
     is_left = child is None or child.arg_key in ("this", "from_", "from")

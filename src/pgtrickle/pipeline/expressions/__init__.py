@@ -1,11 +1,19 @@
-"""Expressions that Spark evaluates because no single PostgreSQL sees all their tables: an allow-list (ADR 16)."""
+"""Expressions that Spark evaluates with PostgreSQL's results: an allow-list (ADR 16)."""
 
 from pgtrickle.pipeline.expressions.failures import failure
 from pgtrickle.pipeline.expressions.nodes import Call, Constant, Node, Reference
 from pgtrickle.pipeline.expressions.resolve import equality, resolve
 from pgtrickle.pipeline.expressions.syntax import Columns, parse
 from pgtrickle.pipeline.expressions.translate import CONF, column, condition, join_keys, key
-from pgtrickle.pipeline.expressions.types import PgType, decode_value, encode_value, pg_type, spark_type
+from pgtrickle.pipeline.expressions.types import (
+    PgType,
+    decode_value,
+    encode_value,
+    from_staged,
+    pg_type,
+    spark_type,
+    staged_type,
+)
 
 __all__ = [
     "CONF",
@@ -21,10 +29,12 @@ __all__ = [
     "encode_value",
     "equality",
     "failure",
+    "from_staged",
     "join_keys",
     "key",
     "parse",
     "pg_type",
     "resolve",
     "spark_type",
+    "staged_type",
 ]

@@ -1,13 +1,14 @@
-"""Which types meet: PostgreSQL's choice of a common type, and the implicit casts that lead there."""
+"""Implicit casts: PostgreSQL's choice of a common type, and the casts to it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pgtrickle.errors import DefinitionError
+from pgtrickle.errors import SparkUnsupportedError
 from pgtrickle.pipeline.expressions.comparisons import COMPARISONS
 from pgtrickle.pipeline.expressions.entries import Entry
+from pgtrickle.pipeline.expressions.folding import folded
 from pgtrickle.pipeline.expressions.listed import BY_KEY, CASTS
 from pgtrickle.pipeline.expressions.literals import constant
 from pgtrickle.pipeline.expressions.nodes import Call, Constant, Node
@@ -22,8 +23,11 @@ from pgtrickle.pipeline.expressions.types import (
     TEXT,
     TEXTS,
     UNKNOWN,
+    UTC,
     PgType,
     combined,
+    date_style,
+    time_zone,
 )
 
 _WHOLE_DIGITS = {"int2": 5, "int4": 10, "int8": 19}
@@ -33,8 +37,16 @@ _ARITHMETIC = ("+", "-", "*", "/", "%")
 def constant_numeric(text: str) -> Constant:
     """A literal with a point, an exponent or too many digits for bigint."""
     if "e" in text.lower():
-        raise DefinitionError(f"the constant {text} is not in a form that is listed")
+        raise SparkUnsupportedError(f"the constant {text}")
     return Constant(*constant(text, NUMERIC))
+
+
+def check_session(entry: Entry) -> None:
+    """Refuses an entry that depends on DateStyle or TimeZone if the author's session has another value than Spark's."""
+    if entry.iso and date_style.get().partition(",")[0].strip().upper() != "ISO":
+        raise SparkUnsupportedError(entry.label, f"under DateStyle {date_style.get() or '?'}, other than ISO")
+    if entry.utc and time_zone.get().upper() not in UTC:
+        raise SparkUnsupportedError(entry.label, f"under TimeZone {time_zone.get() or '?'}, other than UTC")
 
 
 def cast(node: Node, target: PgType) -> Node:
@@ -46,25 +58,25 @@ def cast(node: Node, target: PgType) -> Node:
         return node
     entry = CASTS.get((source.name, target.name))
     if entry is None or (source.name == "opaque" and source.label != target.label):
-        raise DefinitionError(
-            f"the cast from {source.sql_name} to {target.sql_name} is not among those that are evaluated outside "
-            "PostgreSQL",
-            hint="docs/reference/expressions.md has the list",
+        raise SparkUnsupportedError(
+            f"the cast from {source.sql_name} to {target.sql_name}",
+            hint="docs/reference/expressions.md contains the list",
         )
+    check_session(entry)
     if target.name == "numeric" and target == NUMERIC:
         if source.name == "numeric":
             return node
         target = PgType("numeric", _WHOLE_DIGITS[source.name])
-    elif target.name == "numeric" and source.name in INTEGERS:  # by way of a numeric that holds it
+    elif target.name == "numeric" and source.name in INTEGERS:  # through a numeric that is wide enough
         return cast(cast(node, NUMERIC), target)
     if target.name in TEXTS:
         of = combined([source], target.name) if source.name in TEXTS else target
         target = replace(of, length=target.length)
-    return Call(entry, (node,), target)
+    return folded(Call(entry, (node,), target))
 
 
 def coerce(node: Node, target: PgType) -> Node:
-    """An implicit cast, or a constant whose type is decided by what stands beside it."""
+    """An implicit cast, or a constant that gets its type from the other operand."""
     if node.type.name == target.name and target.name != "opaque":
         return node
     if node.type is not UNKNOWN:
@@ -91,7 +103,7 @@ def operands(kind: str, name: str, nodes: list[Node], parameter: str | None) -> 
 
 
 def _function_argument(name: str, node: Node, parameter: str | None) -> Node:
-    """An argument in the type in which PostgreSQL's function of this name takes it."""
+    """An argument, cast to the parameter type of PostgreSQL's function of this name."""
     if node.type.name in TEXTS or node.type is UNKNOWN:
         return coerce(node, TEXT)
     if name in ("substring", "left", "right") and node.type.name == "int2":
@@ -104,7 +116,7 @@ def _function_argument(name: str, node: Node, parameter: str | None) -> Node:
 
 
 def _open(type_: PgType) -> PgType:
-    """The type for a constant beside it: a numeric constant has its own digits, a text its own length."""
+    """The type for a constant operand: a numeric constant has its own precision and scale, a text its own length."""
     return NUMERIC if type_.name == "numeric" else replace(type_, length=None) if type_.name == "varchar" else type_
 
 
@@ -116,6 +128,8 @@ def _met(name: str, nodes: list[Node]) -> list[Node]:
         return nodes
     common = _common_operand(left, right)
     if common is None:
+        if {left.name, right.name} == {"timestamp", "timestamptz"} and name in COMPARISONS:
+            return [coerce(n, PgType("timestamptz")) for n in nodes]
         if left.name == "date" and right.name == "interval":
             return [coerce(nodes[0], PgType("timestamp")), nodes[1]]
         if left.name == "date" and right.name == "int2":
@@ -127,7 +141,7 @@ def _met(name: str, nodes: list[Node]) -> list[Node]:
 
 
 def _common_operand(left: PgType, right: PgType) -> PgType | None:
-    """Of two operands: integers the wider, numeric with integers, else double precision, PostgreSQL's preferred."""
+    """The wider integer; numeric for numeric and integer; else double precision, PostgreSQL's preferred type."""
     if left.name in NUMBERS and right.name in NUMBERS:
         if left.name == right.name:
             return left
@@ -136,7 +150,7 @@ def _common_operand(left: PgType, right: PgType) -> PgType | None:
             return PgType("float8")
         return NUMERIC if "numeric" in names else PgType(max(names, key=INTEGERS.index))
     if left.name in TEXTS and right.name in TEXTS:
-        # Blanks at the end count as soon as a text takes part; character beside character varying is character.
+        # Trailing blanks are significant if one operand is text. character with character varying is character.
         is_character = {left.name, right.name} == {"bpchar", "varchar"}
         return PgType("bpchar") if is_character else TEXT
     return None
@@ -149,8 +163,8 @@ def alternatives(nodes: Sequence[Node], what: str) -> list[Node]:
     for type_ in known[1:]:
         picked = _wider(picked, type_, what)
     if picked.name == "bpchar" and not all(n.type == picked or _is_null(n) for n in nodes):
-        # character without a length: the blanks of its values would have to travel
-        raise DefinitionError(f"{what} with {picked.sql_name} and anything but {picked.sql_name} is not listed")
+        # character without a length: trailing blanks would be part of the value, and are not encoded
+        raise SparkUnsupportedError(f"{what} with {picked.sql_name} and anything but {picked.sql_name}")
     return [coerce(n, _open(picked)) for n in nodes]
 
 
@@ -164,22 +178,22 @@ def _wider(picked: PgType, other: PgType, what: str) -> PgType:
     if picked.name in NUMBERS and other.name in NUMBERS:
         name = max(picked.name, other.name, key=NUMBERS.index)
         return NUMERIC if name == "numeric" else PgType(name)
-    if picked.name in TEXTS and other.name in TEXTS:  # each can be cast to each, so the first decides
+    if picked.name in TEXTS and other.name in TEXTS:  # implicit casts exist in both directions, so the first type wins
         return picked if picked.name == "bpchar" else replace(picked, length=None)
     if {picked.name, other.name} == {"date", "timestamp"}:
         return PgType("timestamp")
-    raise DefinitionError(f"{what} with types {picked.sql_name} and {other.sql_name} is not listed")
+    raise SparkUnsupportedError(f"{what} with types {picked.sql_name} and {other.sql_name}")
 
 
 def typed_result(entry: Entry, arguments: Sequence[Node]) -> PgType:
-    """The result's type with what is known of its values."""
+    """The result type, with the bounds of its values."""
     types = [a.type for a in arguments]
     if entry.shape is not None:
         return entry.shape(types)
     if entry.result == "numeric":
         shape = same_shape(types)
         if shape.whole + shape.scale > MOST_DIGITS:
-            raise DefinitionError(f"{entry.label} over numerics of more than {MOST_DIGITS} digits")
+            raise SparkUnsupportedError(f"{entry.label} over numerics of more than {MOST_DIGITS} digits")
         return shape
     if entry.result in TEXTS:
         texts = [t for t in types if t.name in TEXTS]

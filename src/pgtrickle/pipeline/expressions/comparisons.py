@@ -33,7 +33,7 @@ def compared(operator: str) -> Build:
 
 def _sides(f: Functions, a: Sequence[Value]) -> tuple[Column, Column]:
     left, right = a
-    if left.type.name == "numeric":  # cast here: left to itself Spark widens in its own way
+    if left.type.name == "numeric":  # explicit cast: Spark's implicit widening differs
         common = same_shape([left.type, right.type]).decimal
         return left.column.cast(common), right.column.cast(common)
     if left.type.name != right.type.name:
@@ -42,16 +42,16 @@ def _sides(f: Functions, a: Sequence[Value]) -> tuple[Column, Column]:
 
 
 def key(f: Functions, value: Value) -> Column:
-    """A column whose values are equal exactly when PostgreSQL says that the values are, NULL included in neither."""
+    """A column whose non-NULL values are equal exactly when PostgreSQL's values are equal."""
     if value.type.name == "numeric":
         return trimmed(f, value.column.cast("string"))
-    if value.type.name in ("float4", "float8"):  # one zero; Spark takes all NaN for equal
+    if value.type.name in ("float4", "float8"):  # -0 becomes 0; Spark treats all NaN as equal, as PostgreSQL does
         return f.when(value.column == 0, f.lit(0.0).cast(_float(value.type))).otherwise(value.column)
     return value.column
 
 
 def trimmed(f: Functions, text: Column) -> Column:
-    """A numeric's text without zeros at the end of its fraction."""
+    """A numeric's text without trailing zeros of its fraction."""
     return f.when(text.contains("."), f.regexp_replace(text, f.lit(r"\.?0+\z"), f.lit(""))).otherwise(text)
 
 
@@ -59,7 +59,7 @@ def _float(type_: PgType) -> str:
     return "float" if type_.name == "float4" else "double"
 
 
-# Constructs take values of one type, and give a column and, for a numeric that needs it, its scale.
+# Constructs take values of one type. They return a column and, for a numeric without a fixed scale, its display scale.
 
 
 def _cast(value: Value, t: PgType) -> Column:
@@ -69,7 +69,7 @@ def _cast(value: Value, t: PgType) -> Column:
 def case(
     f: Functions, conditions: Sequence[Column], values: Sequence[Value], t: PgType
 ) -> tuple[Column, Column | None]:
-    """`values` has one more than `conditions`: that of ELSE."""
+    """`values` has one element more than `conditions`: the value of ELSE."""
     column, shown = _cast(values[-1], t), scale(f, values[-1])
     for condition, value in zip(reversed(conditions), reversed(values[:-1]), strict=True):
         column = f.when(condition, _cast(value, t)).otherwise(column)
@@ -85,7 +85,7 @@ def coalesce(f: Functions, a: Sequence[Value], t: PgType) -> tuple[Column, Colum
 
 
 def extreme(operator: str) -> Callable[[Functions, Sequence[Value], PgType], tuple[Column, Column | None]]:
-    """GREATEST (>) and LEAST (<): NULLs are left out; of equal ones the first."""
+    """GREATEST (>) and LEAST (<): NULLs are ignored; of equal values the first is returned."""
 
     def build(f: Functions, a: Sequence[Value], t: PgType) -> tuple[Column, Column | None]:
         column, shown = _cast(a[0], t), scale(f, a[0])
@@ -103,7 +103,7 @@ def extreme(operator: str) -> Callable[[Functions, Sequence[Value], PgType], tup
 
 
 def nullif(f: Functions, a: Sequence[Value], _t: PgType) -> tuple[Column, Column | None]:
-    """`a`: the value, then both sides as they are compared."""
+    """`a`: the value, then both operands of the comparison."""
     left, right = _sides(f, a[1:])
     return f.when(~f.coalesce(left == right, f.lit(False)), a[0].column), a[0].scale
 
@@ -138,7 +138,7 @@ def as_text(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
 
 
 def literal(f: Functions, value: object, t: PgType) -> Column:
-    """A constant in the form in which operators compute."""
+    """A constant in native form (see `values.Value`)."""
     if t.name == "numeric":
         return f.lit(None if value is None else Decimal(str(value))).cast(t.decimal)
     return f.lit(value).cast(spark_type(t))

@@ -1,4 +1,4 @@
-"""What an entry of the allow-list is."""
+"""An entry of the allow-list."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ Shape = Callable[[Sequence[PgType]], PgType]
 class Entry:
     """One function, operator, cast or construct over given types.
 
-    `shape` gives the result's type from the arguments' where the name alone does not. `parameter`: a constant that is
-    part of the entry (a field of EXTRACT, the digits of round), as it stands in SQL. `constants`: positions that must
-    be constants. `repeats`: the builder names an argument more than once, so each is computed before. `may_fail`: some
-    values are refused. `reads`: looks at the characters of a text, which takes a deterministic collation. `orders`: by
-    their order, which takes collation C.
+    `shape` computes the result type from the argument types if the name alone does not determine it. `parameter`: a
+    constant that is part of the entry (a field of EXTRACT, the digits of round), as written in SQL. `constants`:
+    positions of arguments that must be constants. `repeats`: the builder uses an argument more than once, so arguments
+    are bound first. `may_fail`: the entry fails for some values. `reads`: it depends on the characters of a text, which
+    requires a deterministic collation. `orders`: it depends on the order of texts, which requires collation C. `iso`:
+    requires DateStyle ISO. `utc`: requires TimeZone UTC.
     """
 
     kind: str  # operator, function, cast, construct
     name: str
     arguments: tuple[str, ...]
     result: str
-    build: Build | None = None  # None: a construct, which `translate` knows
+    build: Build | None = None  # None: a construct, which `translate` builds
     shape: Shape | None = None
     scale: Scale | None = None
     parameter: str | None = None
@@ -35,6 +36,8 @@ class Entry:
     may_fail: bool = False
     reads: bool = False
     orders: bool = False
+    iso: bool = False
+    utc: bool = False
     note: str = ""
 
     @property
@@ -43,7 +46,7 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """As it is named in messages and in the reference."""
+        """The name of the entry in messages and in the reference."""
         if self.kind == "cast":
             return f"cast from {self.arguments[0]} to {self.result}"
         return f"{self.name} ({', '.join(self.arguments)})"

@@ -1,7 +1,8 @@
-"""Values on which an expression fails, and how the failure leaves Spark.
+"""Expressions that fail for a value, and how Spark reports the failure.
 
-What PostgreSQL refuses (division by zero, a number out of range) is a DefinitionError with PostgreSQL's words. A value
-that PostgreSQL has and Spark cannot carry (a numeric of 50 digits, NaN) is an InexactValueError. Neither is ever NULL.
+A value that PostgreSQL refuses (division by zero, a number out of range) raises a DefinitionError with PostgreSQL's
+message. A value that PostgreSQL accepts and Spark cannot represent (a numeric of 50 digits, NaN) raises an
+InexactValueError. Neither becomes NULL.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pgtrickle.pipeline.expressions.types import MOST_DIGITS, Column, Functions
 DIVISION_BY_ZERO = "division by zero"
 OUT_OF_RANGE = "value out of range"
 
-# Spark's own errors under ANSI mode, in the order in which they are looked for.
+# Spark's error conditions in ANSI mode, in the order in which they are searched for.
 _SPARK = (
     (("DIVIDE_BY_ZERO", "REMAINDER_BY_ZERO"), DefinitionError(DIVISION_BY_ZERO)),
     (
@@ -25,17 +26,17 @@ _SPARK = (
 
 
 def refused(f: Functions, message: str) -> Column:
-    """A column that fails as PostgreSQL does."""
+    """A column that fails with PostgreSQL's error."""
     return f.raise_error(f.lit(written(DefinitionError(message))))
 
 
 def inexact(f: Functions, message: str) -> Column:
-    """A column that fails because its value cannot be carried."""
+    """A column that fails because Spark cannot represent the value."""
     return f.raise_error(f.lit(written(InexactValueError(message))))
 
 
 def failure(text: str) -> PgtrickleError | None:
-    """The failure of a value that the text of Spark's exception tells of; None when it tells of something else."""
+    """The error that the text of Spark's exception contains; None if it is not one of ours."""
     if (ours := reported(text)) is not None:
         return ours
     return next((type(e)(e.message) for codes, e in _SPARK if any(code in text for code in codes)), None)

@@ -1,9 +1,8 @@
 """The allow-list: every function, operator, cast and construct that Spark evaluates with PostgreSQL's result.
 
-Each entry has a case in tests/spark/test_conformance.py, which compares both engines over the edges of its types. What
-disagreed there is not here: lower and upper outside collation C, casts from float to numeric and text (Spark chooses
-other digits), casts of dates to text (DateStyle decides), division of numerics (its digits depend on the values), all
-that asks for the session's time zone.
+Each entry has a case in tests/spark/test_conformance.py, which compares both engines over the boundary values of its
+types. Entries whose results differ are not listed: casts from float to numeric and text (Spark prints other digits).
+Entries that depend on DateStyle or TimeZone require ISO or UTC.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from pgtrickle.pipeline.expressions import comparisons, numbers, texts, times
+from pgtrickle.pipeline.expressions import comparisons, division, numbers, texts, time_bins, time_texts, times
 from pgtrickle.pipeline.expressions.entries import Entry
 from pgtrickle.pipeline.expressions.types import FLOATS, INTEGERS, ORDERED, TEXTS, TIMES
 
 ROUND_DIGITS = tuple(range(-6, 19))
 TYPES = (*ORDERED, "opaque")
+CARRIED = (*TYPES, "jsonb")
 
 
 def _comparisons() -> Iterator[Entry]:
@@ -35,12 +35,12 @@ def _comparisons() -> Iterator[Entry]:
 def _constructs() -> Iterator[Entry]:
     for name, (count, build) in comparisons.LOGIC.items():
         yield Entry("construct", name, ("bool",) * count, "bool", build)
-    for type_ in TYPES:
+    for type_ in CARRIED:
         yield Entry("construct", "IS NULL", (type_,), "bool", comparisons.is_null)
         yield Entry("construct", "IS NOT NULL", (type_,), "bool", comparisons.is_not_null)
         yield Entry("construct", "CASE", ("bool", type_, type_), type_, note="any number of branches")
         yield Entry("construct", "COALESCE", (type_, type_), type_, note="any number of arguments")
-        if type_ != "varchar":  # compared, and given, as text
+        if type_ not in ("varchar", "jsonb"):  # varchar is compared and returned as text
             yield Entry("construct", "NULLIF", (type_, type_), type_, reads=type_ in TEXTS)
         if type_ in ORDERED:
             for name in ("GREATEST", "LEAST"):
@@ -92,11 +92,21 @@ def _numerics() -> Iterator[Entry]:
         numbers.numeric_product,
         numbers.product_shape,
         numbers.added_scale,
-        repeats=True,
         may_fail=True,
     )
     rest, remainder = numbers.remainder_shape, numbers.numeric_remainder
     yield Entry("operator", "%", pair, "numeric", remainder, rest, larger, may_fail=True, note="also mod()")
+    yield Entry(
+        "operator",
+        "/",
+        pair,
+        "numeric",
+        division.quotient,
+        division.quotient_shape,
+        division.quotient_scale,
+        repeats=True,
+        may_fail=True,
+    )
     one, same, whole = ("numeric",), numbers.same_shape, numbers.whole_shape
     yield Entry("operator", "-", one, "numeric", numbers.numeric_negated, same, own)
     yield Entry("function", "abs", one, "numeric", numbers.numeric_absolute, same, own, repeats=True)
@@ -135,6 +145,7 @@ def _texts() -> Iterator[Entry]:
     yield function("position", ("text", "text"), "int4", texts.position, reads=True, note="(string, substring)")
     yield function("replace", ("text", "text", "text"), "text", texts.replace, reads=True)
     yield function("starts_with", ("text", "text"), "bool", texts.starts_with, reads=True)
+    yield function("split_part", ("text", "text", "int4"), "text", texts.split_part, reads=True, may_fail=True)
     for name, build in {"btrim": texts.btrim, "ltrim": texts.ltrim, "rtrim": texts.rtrim}.items():
         yield function(name, ("text",), "text", build)
         yield function(name, ("text", "text"), "text", build)
@@ -156,9 +167,10 @@ def _times() -> Iterator[Entry]:
         note = "constant interval" if type_ == "timestamp" else "constant interval of hours and less"
         for name, moved in {"+": times.plus_interval, "-": times.minus_interval}.items():
             yield Entry("operator", name, pair, type_, moved, constants=second, repeats=True, may_fail=True, note=note)
-    fields = {"date": times.DATE_FIELDS, "timestamp": times.TIMESTAMP_FIELDS, "timestamptz": times.TIMESTAMPTZ_FIELDS}
+    fields = {"date": times.DATE_FIELDS, "timestamp": times.TIMESTAMP_FIELDS, "timestamptz": times.TIMESTAMP_FIELDS}
     for type_ in TIMES:
         for field in fields[type_]:
+            utc = type_ == "timestamptz" and field != "epoch"
             shape = numbers.digits_shape(times.field_scale(field, type_))
             build = times.field(field, as_float=False)
             yield Entry(
@@ -171,15 +183,32 @@ def _times() -> Iterator[Entry]:
                 parameter=field,
                 repeats=True,
                 may_fail=True,
+                utc=utc,
             )
             if type_ != "date":  # date_part of a date is that of the timestamp
                 build = times.field(field, as_float=True)
-                yield Entry("function", "date_part", (type_,), "float8", build, parameter=field, repeats=True)
-    for unit in times.TRUNC_UNITS:
-        build = times.truncated(unit)
-        yield Entry(
-            "function", "date_trunc", ("timestamp",), "timestamp", build, parameter=unit, repeats=True, may_fail=True
-        )
+                yield Entry("function", "date_part", (type_,), "float8", build, parameter=field, repeats=True, utc=utc)
+    yield from _shown_times()
+    for type_ in ("timestamp", "timestamptz"):
+        function = partial(Entry, "function", repeats=True, may_fail=True)
+        for unit in times.TRUNC_UNITS:
+            build, utc = times.truncated(unit), type_ == "timestamptz"
+            yield function("date_trunc", (type_,), type_, build, parameter=unit, utc=utc)
+        constants, note = frozenset({0, 2}), "constant interval and origin"
+        yield function("date_bin", ("interval", type_, type_), type_, time_bins.binned, constants=constants, note=note)
+    for pair in (("timestamp", "timestamptz"), ("timestamptz", "timestamp")):
+        yield Entry("function", "timezone", pair[:1], pair[1], texts.same, parameter="UTC", note="AT TIME ZONE 'UTC'")
+
+
+def _shown_times() -> Iterator[Entry]:
+    function = partial(Entry, "function", "to_char", result="text", repeats=True)
+    for format_ in time_texts.DATE_FORMATS:
+        build = time_texts.formatted(format_)
+        yield function(("date",), build=build, parameter=format_, may_fail=True, note="cast to timestamptz")
+    for format_ in time_texts.FORMATS:
+        build = time_texts.formatted(format_)
+        yield function(("timestamp",), build=build, parameter=format_)
+        yield function(("timestamptz",), build=build, parameter=format_, utc=True)
 
 
 def _casts() -> Iterator[Entry]:
@@ -210,6 +239,16 @@ def _casts() -> Iterator[Entry]:
     yield Entry("cast", "cast", ("date",), "timestamp", times.date_to_timestamp, repeats=True, may_fail=True)
     yield Entry("cast", "cast", ("timestamp",), "date", times.timestamp_to_date, repeats=True)
     yield Entry("cast", "cast", ("uuid",), "text", texts.same)
+    yield Entry(
+        "cast", "cast", ("date",), "timestamptz", times.date_to_timestamp, repeats=True, may_fail=True, utc=True
+    )
+    yield Entry("cast", "cast", ("timestamptz",), "date", times.timestamp_to_date, repeats=True, utc=True)
+    yield Entry("cast", "cast", ("timestamp",), "timestamptz", texts.same, utc=True)
+    yield Entry("cast", "cast", ("timestamptz",), "timestamp", texts.same, utc=True)
+    yield Entry("cast", "cast", ("date",), "text", time_texts.date_text, repeats=True, iso=True)
+    shown = time_texts.timestamp_text
+    yield Entry("cast", "cast", ("timestamp",), "text", shown, repeats=True, iso=True)
+    yield Entry("cast", "cast", ("timestamptz",), "text", shown, repeats=True, iso=True, utc=True)
 
 
 ENTRIES = (*_comparisons(), *_constructs(), *_arithmetic(), *_numerics(), *_texts(), *_times(), *_casts())

@@ -1,7 +1,7 @@
-"""Constants: from the text in which PostgreSQL prints them to the form in which values travel.
+"""Constants: from the text that PostgreSQL prints to the encoded form of their type (see `types`).
 
-Only the forms that pg_get_viewdef prints under DateStyle ISO and IntervalStyle postgres are read; other spellings are
-refused, so that none is misread.
+Only the formats that pg_get_viewdef prints under DateStyle ISO and IntervalStyle postgres are parsed; all others are
+refused, so that none is misinterpreted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import datetime
 import re
 from dataclasses import replace
 
-from pgtrickle.errors import DefinitionError
+from pgtrickle.errors import SparkUnsupportedError
 from pgtrickle.pipeline.expressions.times import Interval
 from pgtrickle.pipeline.expressions.types import (
     DATE_INFINITY,
@@ -34,10 +34,10 @@ _RANGES = {"int2": 1 << 15, "int4": 1 << 31, "int8": 1 << 63}
 
 
 def constant(text: str, type_: PgType) -> tuple[object, PgType]:
-    """The value of `'text'::type` and its type, which for a numeric knows the digits."""
+    """The value of `'text'::type` and its type; for a numeric with its precision and scale."""
     value = _value(text, type_)
     if value is None:
-        raise DefinitionError(f"the constant '{text}' of type {type_.sql_name} is not in a form that is listed")
+        raise SparkUnsupportedError(f"the constant '{text}' of type {type_.sql_name}")
     if type_.name != "numeric" or type_.fixed:
         return value, type_
     whole, _, fraction = str(value).lstrip("-").partition(".")
@@ -46,7 +46,7 @@ def constant(text: str, type_: PgType) -> tuple[object, PgType]:
 
 def _value(text: str, type_: PgType) -> object:
     match type_.name:
-        case "text" | "opaque" | "uuid":
+        case "text" | "opaque" | "uuid" | "jsonb":
             return _uuid(text) if type_.name == "uuid" else text
         case "varchar":
             return text if type_.length is None else text[: type_.length]
@@ -57,7 +57,9 @@ def _value(text: str, type_: PgType) -> object:
         case "int2" | "int4" | "int8":
             return _integer(text, _RANGES[type_.name])
         case "numeric":
-            return _numeric(text) if not type_.fixed else None  # with a typmod it would be rounded: not printed so
+            return (
+                _numeric(text) if not type_.fixed else None
+            )  # PostgreSQL prints no constant with a typmod, which would round
         case "float4" | "float8":
             return _float(text)
         case "bytea":
@@ -82,7 +84,7 @@ def _integer(text: str, edge: int) -> int | None:
 
 
 def _numeric(text: str) -> str | None:
-    """With its digits, without a sign before zero."""
+    """The numeric with its display scale; -0 becomes 0."""
     found = _NUMERIC.match(text)
     if found is None:
         return None

@@ -1,8 +1,8 @@
 """Integers, numerics and floats in Spark with PostgreSQL's results.
 
 Integers rely on ANSI mode for overflow and division by zero. Numerics rely on `decimalOperations.allowPrecisionLoss`
-being off: with it on, Spark gives up digits to make room, without an error. Floats are IEEE on both sides; what
-PostgreSQL refuses (overflow and underflow of finite numbers) is checked here.
+being off: otherwise Spark silently reduces the scale to fit the precision. Floats are IEEE in both engines; overflow
+and underflow of finite numbers, which PostgreSQL refuses, are checked here.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
-from pgtrickle.errors import DefinitionError
+from pgtrickle.errors import SparkUnsupportedError
 from pgtrickle.pipeline.expressions.failures import DIVISION_BY_ZERO, OUT_OF_RANGE, inexact, refused
 from pgtrickle.pipeline.expressions.types import MOST_DIGITS, SCALE, WHOLE, Column, Functions, PgType, spark_type
-from pgtrickle.pipeline.expressions.values import Build, Value, scale
+from pgtrickle.pipeline.expressions.values import Build, Value, bind, scale
 
 INT_OPERATORS: dict[str, Build] = {
     "+": lambda _f, a, t: (a[0].column + a[1].column).cast(spark_type(t)),
@@ -24,7 +24,7 @@ INT_OPERATORS: dict[str, Build] = {
 }
 
 
-# Numerics. `whole` and `scale` of a result bound its digits; where 38 are not enough, a value that has more fails.
+# Numerics. `whole` and `scale` of a result bound its digits; a value with more than 38 digits fails.
 
 
 def sum_shape(types: Sequence[PgType]) -> PgType:
@@ -38,8 +38,13 @@ def product_shape(types: Sequence[PgType]) -> PgType:
     fixed = left.fixed and right.fixed
     digits = left.scale + right.scale
     if fixed and digits >= MOST_DIGITS:
-        raise DefinitionError(f"the product of numerics with {left.scale} and {right.scale} digits after the point")
-    return _numeric(left.whole + right.whole, digits if fixed else min(digits, SCALE), fixed)
+        raise SparkUnsupportedError(
+            f"the product of numerics with {left.scale} and {right.scale} digits after the point"
+        )
+    most = (
+        SCALE if max(left.scale, right.scale) <= SCALE else max(left.scale, right.scale) + 4
+    )  # an operand is a quotient
+    return _numeric(left.whole + right.whole, digits if fixed else min(digits, most), fixed)
 
 
 def remainder_shape(types: Sequence[PgType]) -> PgType:
@@ -48,13 +53,13 @@ def remainder_shape(types: Sequence[PgType]) -> PgType:
 
 
 def same_shape(types: Sequence[PgType]) -> PgType:
-    """Of alternatives: the widest; fixed when all have the same digits after the point."""
+    """The widest of several types; `fixed` if all have the same fixed scale."""
     digits = max(t.scale for t in types)
     return _numeric(max(t.whole for t in types), digits, all(t.fixed and t.scale == digits for t in types))
 
 
 def whole_shape(types: Sequence[PgType]) -> PgType:
-    """Rounded to an integer, for which one more digit may be needed."""
+    """Rounded to an integer, which may have one more digit."""
     return _numeric(types[0].whole + 1, 0, True)
 
 
@@ -83,7 +88,7 @@ def numeric_difference(_f: Functions, a: Sequence[Value], t: PgType) -> Column:
 
 
 def numeric_negated(f: Functions, a: Sequence[Value], t: PgType) -> Column:
-    """By subtraction: Spark's own negation and abs() round a decimal to 34 digits, without a word."""
+    """By subtraction: Spark's negation and abs() silently round a decimal to 34 digits."""
     return (f.lit(0).cast(t.decimal) - a[0].column).cast(t.decimal)
 
 
@@ -99,18 +104,25 @@ def numeric_product(f: Functions, a: Sequence[Value], t: PgType) -> Column:
     left, right = a
     if left.type.scale + right.type.scale <= t.scale:
         return (left.column * right.column).cast(t.decimal)
-    # Digits that are not used are given to the other side: all pairs of scales that 18 digits hold, in five steps.
-    result = inexact(f, f"a product of numerics has more than {SCALE} digits after the point")
-    for digits in (18, 14, 9, 4, 0):
-        fits = (scale(f, left) <= digits) & (scale(f, right) <= SCALE - digits)
+    return bind(f, a, lambda held: _long_product(f, held, t))
+
+
+def _long_product(f: Functions, a: Sequence[Value], t: PgType) -> Column:
+    left, right = a
+    # The scale of the product is divided between the factors: five divisions are tried, or one if a scale is fixed.
+    result = inexact(f, f"a product of numerics has more than {t.scale} digits after the point")
+    steps = [round(t.scale * share) for share in (1, 0.78, 0.5, 0.22, 0)]
+    steps = [left.type.scale] if left.type.fixed else [t.scale - right.type.scale] if right.type.fixed else steps
+    for digits in steps:
+        fits = (scale(f, left) <= digits) & (scale(f, right) <= t.scale - digits)
         narrow = left.column.cast(f"decimal({MOST_DIGITS},{digits})")
-        product = narrow * right.column.cast(f"decimal({MOST_DIGITS},{SCALE - digits})")
+        product = narrow * right.column.cast(f"decimal({MOST_DIGITS},{t.scale - digits})")
         result = f.when(fits, product.cast(t.decimal)).otherwise(result)
     return f.when(left.column.isNotNull() & right.column.isNotNull(), result)
 
 
 def rounded(digits: int, *, truncate: bool) -> tuple[Callable[[Sequence[PgType]], PgType], Build]:
-    """Half away from zero in both engines; truncation takes the rest off."""
+    """Both engines round half away from zero; truncation subtracts the remainder."""
     shown = max(digits, 0)
 
     def shape(types: Sequence[PgType]) -> PgType:
@@ -143,7 +155,7 @@ def numeric_sign(f: Functions, a: Sequence[Value], t: PgType) -> Column:
 
 
 def numeric_text(f: Functions, value: Value) -> Column:
-    """With the digits that PostgreSQL shows."""
+    """With the digits that PostgreSQL prints."""
     text = value.column.cast("string")
     if value.scale is None or value.type.scale == 0:
         return text
@@ -152,7 +164,7 @@ def numeric_text(f: Functions, value: Value) -> Column:
 
 
 def parsed(f: Functions, text: Column, type_: PgType) -> tuple[Column, Column | None]:
-    """A numeric that travelled as text, as a decimal and its display scale."""
+    """The decimal and the display scale of a numeric that is encoded as text."""
     if type_.fixed:
         return text.cast(type_.decimal), None
     fits = text.rlike(rf"\A-?[0-9]{{1,{WHOLE}}}(\.[0-9]{{1,{SCALE}}})?\z")
@@ -207,7 +219,7 @@ FLOAT_OPERATORS: dict[str, Build] = {
 
 
 def _floor(f: Functions, x: Column) -> Column:
-    """Of a float, with the sign of its zero. Spark's own floor gives a bigint."""
+    """floor() of a float, which preserves -0. Spark's floor returns a bigint."""
     whole = f.rint(x)
     return f.when(whole > x, whole - 1).otherwise(whole)
 
@@ -230,7 +242,7 @@ def float_trunc(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
 
 
 def float_sign(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
-    """NaN has none: 0."""
+    """The sign of NaN is 0."""
     x = a[0].column
     one = f.when((x > 0) & ~f.isnan(x), f.lit(1.0)).when(x < 0, f.lit(-1.0))
     return one.when(x.isNotNull(), f.lit(0.0))
@@ -248,7 +260,7 @@ def absolute(f: Functions, a: Sequence[Value], t: PgType) -> Column:
 
 
 def widened(_f: Functions, a: Sequence[Value], t: PgType) -> Column:
-    """Between integers, where ANSI mode refuses what does not fit, and from any to a float that is nearest."""
+    """Casts between integers, where ANSI mode refuses an overflow, and to the nearest float."""
     return a[0].column.cast(spark_type(t))
 
 
@@ -264,13 +276,13 @@ def numeric_to_integer(f: Functions, a: Sequence[Value], t: PgType) -> Column:
 
 
 def numeric_to_float(f: Functions, a: Sequence[Value], t: PgType) -> Column:
-    """By way of its digits, which both engines read to the nearest float."""
+    """Through the text, which both engines parse to the nearest float."""
     result = a[0].column.cast("string").cast(spark_type(t))
     return _checked(f, result, overflow=a[0].column.isNotNull(), underflow=a[0].column != 0)
 
 
 def text_to_float(f: Functions, text: Column, t: PgType) -> Column:
-    """A numeric that has just arrived, whatever its digits."""
+    """From the encoded text of a numeric, with any number of digits."""
     result = text.cast(spark_type(t))
     return _checked(f, result, overflow=~text.endswith("Infinity"), underflow=text.rlike("[1-9]"))
 
@@ -289,7 +301,7 @@ def float8_to_float4(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
 
 
 def to_numeric(f: Functions, a: Sequence[Value], t: PgType) -> Column:
-    """To numeric(p,s): rounded half away from zero, refused when it does not fit, as PostgreSQL does."""
+    """To numeric(p,s): rounded half away from zero, and refused if it does not fit, as in PostgreSQL."""
     source, x = a[0].type, a[0].column
     if t.scale < source.scale:
         x = f.round(x, t.scale)
@@ -303,5 +315,7 @@ def to_numeric(f: Functions, a: Sequence[Value], t: PgType) -> Column:
 
 
 def digits_shape(digits: int) -> Callable[[Sequence[PgType]], PgType]:
-    """Of a number with so many digits after the point, whatever the argument."""
-    return lambda _types: _numeric(WHOLE, digits, True)
+    """The type of a result with a constant scale."""
+    return lambda _types: _numeric(
+        15, digits, True
+    )  # enough for the seconds of all years; the unscaled value fits a bigint

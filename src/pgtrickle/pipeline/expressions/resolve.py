@@ -1,26 +1,28 @@
-"""From a tree with the types of its columns to typed nodes, by PostgreSQL's rules for what is listed.
+"""Type inference: from a syntax tree and the types of its columns to typed nodes, by PostgreSQL's rules.
 
-Raises DefinitionError with the name and the types of the first thing that is not on the list.
+Raises SparkUnsupportedError with the name and the types of the first construct that is not on the allow-list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
 
-from pgtrickle.errors import DefinitionError
+from pgtrickle.errors import SparkUnsupportedError
 from pgtrickle.pipeline.expressions import syntax
 from pgtrickle.pipeline.expressions.coercion import (
     alternatives,
     cast,
+    check_session,
     coerce,
     constant_numeric,
     operands,
     typed_result,
 )
 from pgtrickle.pipeline.expressions.entries import Entry
+from pgtrickle.pipeline.expressions.folding import folded
 from pgtrickle.pipeline.expressions.listed import BY_KEY
 from pgtrickle.pipeline.expressions.nodes import Call, Constant, Node, Reference
 from pgtrickle.pipeline.expressions.syntax import OPERATORS, Columns
@@ -35,32 +37,80 @@ from pgtrickle.pipeline.expressions.types import (
     TEXT,
     TEXTS,
     UNKNOWN,
+    UTC,
     PgType,
     combined,
+    time_zone,
 )
 
 _CHOICES = {exp.Coalesce: "COALESCE", exp.Greatest: "GREATEST", exp.Least: "LEAST"}
 _ANY = {"=": "OR", "<>": "AND"}  # x = ANY (...), x <> ALL (...)
 
 
+# Resolves what only the caller can resolve (a column, an aggregate, a subquery); None: resolved here. Its arguments are
+# the tree and a function that resolves a subtree.
+Special = Callable[[exp.Expr, Callable[[exp.Expr], Node]], "Node | None"]
+
+
 def resolve(tree: exp.Expr, columns: Columns) -> Node:
-    """`columns` gives the frame's name and the type of a column, from its table's alias ("" for none) and name."""
-    node = _Resolver(columns).node(tree)
+    """`columns(alias, name)` returns the column of the DataFrame and its type; the alias is "" if there is none."""
+
+    def column(found: exp.Expr, _inner: Callable[[exp.Expr], Node]) -> Node | None:
+        if not isinstance(found, exp.Column):
+            return None
+        name, type_ = columns(syntax.identifier(found.args.get("table")), syntax.identifier(found.this))
+        return Reference(name, type_)
+
+    return decided(resolve_open(tree, column))
+
+
+def resolve_open(tree: exp.Expr, special: Special) -> Node:
+    """The same; `special` resolves columns, and a constant without a context stays UNKNOWN."""
+    return _Resolver(special).node(tree)
+
+
+def resolve_inside(tree: exp.Expr, special: Special) -> Node:
+    """The same, without calling `special` for the root of the tree."""
+    return _Resolver(special).resolved(tree)
+
+
+def decided(node: Node) -> Node:
+    """A constant of unknown type becomes text."""
     return coerce(node, TEXT) if node.type is UNKNOWN else node
 
 
+def operator(name: str, *arguments: Node) -> Node:
+    """An operator over resolved arguments, with PostgreSQL's implicit casts."""
+    return _call("operator", name, list(arguments))
+
+
+def construct(name: str, *arguments: Node) -> Node:
+    """AND, OR, NOT, IS NULL, COALESCE, ... over resolved arguments."""
+    if name in _CHOICES.values():
+        return _choice(name, list(arguments))
+    return _call("construct", name, list(arguments))
+
+
+def case(branches: Sequence[tuple[Node, Node]], otherwise: Node | None = None) -> Node:
+    """CASE WHEN condition THEN value ... ELSE otherwise END."""
+    # PostgreSQL considers ELSE first when it chooses the common type.
+    last, *values = alternatives([otherwise or Constant(None, UNKNOWN), *(v for _, v in branches)], "CASE")
+    name = last.type.name
+    conditions = [condition for condition, _ in branches]
+    arguments = [n for pair in zip(conditions, values, strict=True) for n in pair] + [last]
+    entry = _entry("construct", "CASE", ("bool", name, name), None)
+    return Call(entry, tuple(arguments), typed_result(entry, [*values, last]))
+
+
 def equality(left: Node, right: Node) -> Call:
-    """`left = right` with PostgreSQL's implicit casts; refused where `=` is."""
+    """`left = right` with PostgreSQL's implicit casts; refused if `=` is not listed for the types."""
     found = _call("operator", "=", [left, right])
     assert isinstance(found, Call)
     return found
 
 
-def not_listed(what: str) -> DefinitionError:
-    return DefinitionError(
-        f"{what} is not among the expressions that are evaluated outside PostgreSQL",
-        hint="docs/reference/expressions.md has the list; what reads one database only is evaluated there",
-    )
+def not_listed(what: str) -> SparkUnsupportedError:
+    return SparkUnsupportedError(what, hint="docs/reference/expressions.md contains the list")
 
 
 def _constant(tree: exp.Boolean | exp.Null | exp.Literal | exp.ByteString) -> Constant:
@@ -72,20 +122,21 @@ def _constant(tree: exp.Boolean | exp.Null | exp.Literal | exp.ByteString) -> Co
         case exp.Literal():
             return Constant(tree.this, UNKNOWN) if tree.is_string else _number(tree.this)
         case _:
-            return Constant(tree.this, UNKNOWN)  # E'...', its escapes already read
+            return Constant(tree.this, UNKNOWN)  # E'...', with its escapes already interpreted
 
 
 class _Resolver:
-    def __init__(self, columns: Columns) -> None:
-        self.columns = columns
+    def __init__(self, special: Special) -> None:
+        self.special = special
 
     def node(self, tree: exp.Expr) -> Node:
+        found = self.special(tree, self.node)
+        return found if found is not None else self.resolved(tree)
+
+    def resolved(self, tree: exp.Expr) -> Node:
         match tree:
             case exp.Paren():
                 return self.node(tree.this)
-            case exp.Column():
-                name, type_ = self.columns(syntax.identifier(tree.args.get("table")), syntax.identifier(tree.this))
-                return Reference(name, type_)
             case exp.Boolean() | exp.Null() | exp.Literal() | exp.ByteString():
                 return _constant(tree)
             case exp.Cast():
@@ -194,13 +245,7 @@ class _Resolver:
                 conditions.append(coerce(self.node(branch.this), BOOL))
             values.append(self.node(branch.args["true"]))
         default = tree.args.get("default")
-        # PostgreSQL looks at ELSE first when it chooses the common type.
-        otherwise = self.node(default) if default is not None else Constant(None, UNKNOWN)
-        otherwise, *values = alternatives([otherwise, *values], "CASE")
-        name = otherwise.type.name
-        arguments = [n for pair in zip(conditions, values, strict=True) for n in pair] + [otherwise]
-        entry = _entry("construct", "CASE", ("bool", name, name), None)
-        return Call(entry, tuple(arguments), typed_result(entry, [*values, otherwise]))
+        return case(list(zip(conditions, values, strict=True)), self.node(default) if default is not None else None)
 
     def function(self, tree: exp.Expr) -> Node:
         found = syntax.call(tree)
@@ -208,7 +253,10 @@ class _Resolver:
             name = tree.sql_name() if isinstance(tree, exp.Func) else tree.key
             raise not_listed(f"{name.lower()} in {tree.sql('postgres')}")
         name, arguments, parameter = found
-        return _call("function", name, [self.node(a) for a in arguments], parameter)
+        nodes = [self.node(a) for a in arguments]
+        if name == "to_char" and isinstance(tree.this, exp.Cast) and nodes[0].type.name != "date":
+            nodes = [self.node(tree.this)]
+        return _call("function", name, nodes, parameter)
 
 
 def _number(text: str) -> Constant:
@@ -218,7 +266,7 @@ def _number(text: str) -> Constant:
 
 
 def _array(tree: exp.Expr) -> tuple[list[exp.Expr], PgType | None]:
-    """Members of ARRAY[...] and the element type of a cast around it."""
+    """The elements of ARRAY[...] and the element type of an enclosing cast."""
     while isinstance(tree, exp.Paren):
         tree = tree.this
     if isinstance(tree, exp.Cast) and tree.to.this == exp.DType.ARRAY:
@@ -241,7 +289,7 @@ def _nullif(left: Node, right: Node) -> Node:
     if left.type is UNKNOWN:
         left = coerce(left, TEXT if right.type is UNKNOWN else right.type)
     sides = equality(left, right).arguments
-    # The type is that of the operator's left side: there is one for any two integers, and real = double precision.
+    # The type of the left operand: PostgreSQL has operators for any two integer types, and real = double precision.
     is_itself = {left.type.name, right.type.name} <= set(INTEGERS) or left.type.name == "float4"
     value = left if is_itself else sides[0]
     entry = _entry("construct", "NULLIF", (value.type.name, value.type.name), None)
@@ -256,12 +304,13 @@ def _call(kind: str, name: str, arguments: list[Node], parameter: str | None = N
     for position in entry.constants:
         if not isinstance(arguments[position], Constant) or arguments[position].value is None:  # type: ignore[union-attr]
             raise not_listed(f"{entry.label} with a variable {'pattern' if types[-1] == 'text' else 'interval'}")
-    if types == ("timestamptz", "interval"):
+    if types == ("timestamptz", "interval") and time_zone.get().upper() not in UTC:
         interval = arguments[1].value  # type: ignore[union-attr]
         if not isinstance(interval, Interval) or interval.months or interval.days:
             raise not_listed("timestamp with time zone +- days or months, which depends on TimeZone,")
+    check_session(entry)
     _check_texts(entry, arguments)
-    return Call(entry, tuple(arguments), typed_result(entry, arguments))
+    return folded(Call(entry, tuple(arguments), typed_result(entry, arguments)))
 
 
 def _entry(
@@ -282,5 +331,5 @@ def _check_texts(entry: Entry, arguments: Sequence[Node]) -> None:
     read = combined([a.type for a in arguments if a.type.name in TEXTS], "text")
     if entry.reads and not read.deterministic:
         raise not_listed(f"{entry.kind} {entry.label} under a collation that is not deterministic")
-    if entry.orders and read.collation not in BY_CODE_POINT:
+    if entry.orders and not read.orders_by_code_point:
         raise not_listed(f"{entry.kind} {entry.label} under collation {read.collation or 'default'}, other than C,")

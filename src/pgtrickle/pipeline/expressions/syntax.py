@@ -1,7 +1,7 @@
-"""From sqlglot's tree to plain names and arguments: what PostgreSQL would look up.
+"""From sqlglot's tree to function names and arguments as PostgreSQL resolves them.
 
-sqlglot reads many functions into classes of its own, and some into the same class though PostgreSQL tells them apart;
-where the tree does not say which it was, the text is refused by `parse`.
+sqlglot has its own classes for many functions, and for some a common class although PostgreSQL distinguishes them;
+`parse` refuses a text if the tree does not show which function it names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from pgtrickle.errors import DefinitionError
+from pgtrickle.errors import DefinitionError, SparkUnsupportedError
 from pgtrickle.pipeline.expressions.types import NUMERIC, PgType, numeric
 
 OPERATORS: dict[type[exp.Expr], str] = {
@@ -51,6 +51,8 @@ _CALLS: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
     exp.StrPosition: ("position", ("this", "substr")),
     exp.Replace: ("replace", ("this", "expression", "replacement")),
     exp.StartsWith: ("starts_with", ("this", "expression")),
+    exp.DateBin: ("date_bin", ("this", "expression", "unit")),
+    exp.SplitPart: ("split_part", ("this", "delimiter", "part_index")),
 }
 _TRIMS = {"": "btrim", "BOTH": "btrim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 
@@ -71,21 +73,22 @@ _TYPES: dict[exp.DType, str] = {
     exp.DType.VARBINARY: "bytea",
     exp.DType.UUID: "uuid",
     exp.DType.INTERVAL: "interval",
+    exp.DType.JSONB: "jsonb",
 }
 
-# "position"(a, b) is (string, substring) in PostgreSQL and the reverse in sqlglot. date_part and EXTRACT give other
-# types, and the tree tells them apart only by the cast of the field that PostgreSQL prints.
+# "position"(a, b) is (string, substring) in PostgreSQL and the reverse in sqlglot. date_part and EXTRACT return
+# different types; in the tree only the printed cast of the field distinguishes them.
 _AMBIGUOUS = re.compile(r"\"position\"\s*\(|\bdate_part\s*\(\s*'[^']*'\s*,", re.IGNORECASE)
 
 
 def parse(sql: str) -> exp.Expr:
     """A scalar expression as pg_get_viewdef prints it."""
     if found := _AMBIGUOUS.search(sql):
-        raise DefinitionError(f"{found[0]} is not in a form that expressions in Spark read")
+        raise SparkUnsupportedError(found[0])
     try:
         return sqlglot.parse_one(sql, read="postgres")
     except SqlglotError as error:
-        raise DefinitionError(f"an expression could not be read: {str(error).splitlines()[0]}") from error
+        raise DefinitionError(f"an expression could not be parsed: {str(error).splitlines()[0]}") from error
 
 
 def call(tree: exp.Expr) -> tuple[str, list[exp.Expr], str | None] | None:
@@ -93,9 +96,15 @@ def call(tree: exp.Expr) -> tuple[str, list[exp.Expr], str | None] | None:
     match tree:
         case exp.Extract() | exp.TimestampTrunc():
             return _of_time(tree)
+        case exp.TimeToStr():
+            return _to_char(tree)
         case exp.Trim():
             arguments = [tree.this, *([tree.expression] if tree.args.get("expression") is not None else [])]
             return _TRIMS[str(tree.args.get("position") or "").upper()], arguments, None
+        case exp.AtTimeZone():
+            zone = tree.args["zone"]
+            named = zone.this if isinstance(zone, exp.Cast) else zone
+            return "timezone", [tree.this], str(named.this) if isinstance(named, exp.Literal) else "a variable"
         case exp.Concat():
             return "concat", tree.expressions, None
         case exp.Anonymous():
@@ -105,7 +114,7 @@ def call(tree: exp.Expr) -> tuple[str, list[exp.Expr], str | None] | None:
 
 
 def _known_call(tree: exp.Expr) -> tuple[str, list[exp.Expr], str | None] | None:
-    """A function that sqlglot has a class for."""
+    """A function that has a class in sqlglot."""
     if type(tree) not in _CALLS:
         return None
     name, fields = _CALLS[type(tree)]
@@ -135,11 +144,22 @@ def _of_time(tree: exp.Extract | exp.TimestampTrunc) -> tuple[str, list[exp.Expr
     return "date_part" if is_cast else "extract", [argument], name
 
 
+def _to_char(tree: exp.TimeToStr) -> tuple[str, list[exp.Expr], str | None]:
+    """to_char of a date, which PostgreSQL casts to timestamptz: the day is the same in every time zone."""
+    argument, format_ = tree.this, tree.args["format"]
+    while isinstance(format_, exp.Paren | exp.Cast):
+        format_ = format_.this
+    if isinstance(argument, exp.Cast) and argument.to.this == exp.DType.TIMESTAMPTZ:
+        argument = argument.this
+    is_constant = isinstance(format_, exp.Literal) and format_.is_string
+    return "to_char", [argument], str(format_.this) if is_constant else "a variable"
+
+
 _FIELDS = {"years": "year", "months": "month", "days": "day", "hours": "hour", "minutes": "minute", "seconds": "second"}
 
 
 def integer(tree: exp.Expr) -> int | None:
-    """A constant integer in any of the ways in which PostgreSQL prints one."""
+    """A constant integer in any format that PostgreSQL prints."""
     match tree:
         case exp.Paren():
             return integer(tree.this)
@@ -162,18 +182,20 @@ def type_named(tree: exp.DataType) -> PgType:
             return NUMERIC
         precision, scale = sizes[0], sizes[1] if len(sizes) > 1 else 0
         if precision is None or scale is None or scale < 0:
-            raise DefinitionError(f"the type {tree.sql('postgres')} is not listed")
+            raise SparkUnsupportedError(f"the type {tree.sql('postgres')}")
         return numeric(precision, scale)
+    if isinstance(tree.this, exp.Interval):  # with fields, which the constant already has
+        return PgType("interval")
     name = _TYPES.get(tree.this)
     if name in ("varchar", "bpchar"):
-        # CHARACTER without a length is character(1). bpchar without one, which PostgreSQL prints where character is
-        # compared, can be compared but not stored.
+        # CHARACTER without a length is character(1). PostgreSQL prints bpchar without a length for comparisons of
+        # character; it can be compared but not stored.
         return PgType(name, length=sizes[0] if sizes else (1 if tree.this == exp.DType.CHAR else None))
     if name is not None and not sizes and not tree.expressions:
         return PgType(name)
     if tree.this == exp.DType.USERDEFINED and not sizes:
         return PgType("opaque", label=str(tree.args["kind"].sql("postgres")))
-    raise DefinitionError(f"the type {tree.sql('postgres')} is not listed")
+    raise SparkUnsupportedError(f"the type {tree.sql('postgres')}")
 
 
 Columns = Callable[[str, str], "tuple[str, PgType]"]

@@ -1,6 +1,6 @@
-"""Texts in Spark with PostgreSQL's results: both count code points, and Spark compares bytes.
+"""Text functions in Spark with PostgreSQL's results: both count code points; Spark compares bytes.
 
-Places and lengths are computed as bigint, in which PostgreSQL's integers do not overflow.
+Positions and lengths are computed as bigint, so that arithmetic on PostgreSQL's integers does not overflow.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 from pgtrickle.errors import DefinitionError
 from pgtrickle.pipeline.expressions.failures import inexact, refused
-from pgtrickle.pipeline.expressions.types import Column, Functions, PgType, spark_type
+from pgtrickle.pipeline.expressions.types import ONLY_ASCII, Column, Functions, PgType, spark_type
 from pgtrickle.pipeline.expressions.values import Value
 
+_ANYTHING = ".*?"
 _UPPER, _LOWER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -21,7 +22,7 @@ def joined(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
 
 
 def concat(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
-    """The function, which takes NULL for nothing."""
+    """The function concat, which ignores NULLs."""
     return f.concat(*(f.coalesce(v.column, f.lit("")) for v in a))
 
 
@@ -38,7 +39,7 @@ def reverse(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
 
 
 def _part(f: Functions, text: Column, start: Column, stop: Column) -> Column:
-    """From `start` (counted from 1) up to, not including, `stop`; both bigint, neither needs to lie in the text."""
+    """The text from `start` (counted from 1) to before `stop`; both are bigint and may be outside the text."""
     first = f.greatest(start, f.lit(1))
     last = f.least(stop, f.char_length(text).cast("bigint") + 1)
     known = start.isNotNull() & stop.isNotNull()
@@ -50,6 +51,9 @@ def substring(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
     start = a[1].column.cast("bigint")
     if len(a) == 2:
         return _part(f, a[0].column, start, f.lit(1 << 40))
+    first, many = a[1].constant, a[2].constant
+    if isinstance(first, int) and isinstance(many, int) and first >= 1 and many >= 0:
+        return f.substring(a[0].column, f.lit(first), f.lit(many))
     count = a[2].column.cast("bigint")
     negative = (count < 0) & a[0].column.isNotNull() & start.isNotNull()
     part = _part(f, a[0].column, start, start + count)
@@ -57,14 +61,14 @@ def substring(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
 
 
 def left(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
-    """A negative number counts what is left out at the other end."""
+    """A negative number is the number of characters to omit at the other end."""
     text, n = a[0].column, a[1].column.cast("bigint")
     stop = f.when(n < 0, f.char_length(text).cast("bigint") + n).otherwise(n)
     return _part(f, text, f.lit(1).cast("bigint"), stop + 1)
 
 
 def right(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
-    """The least integer has no opposite: PostgreSQL then leaves out nothing."""
+    """The smallest integer cannot be negated: PostgreSQL then omits nothing."""
     text, n = a[0].column, a[1].column.cast("bigint")
     start = f.when(n == -(1 << 31), f.lit(0)).when(n < 0, -n).otherwise(f.char_length(text).cast("bigint") - n)
     return _part(f, text, start + 1, f.lit(1 << 40))
@@ -80,6 +84,14 @@ def replace(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
 
 def starts_with(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
     return f.startswith(a[0].column, a[1].column)
+
+
+def split_part(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
+    """A negative number counts from the end, from PostgreSQL 14 on."""
+    text, delimiter, n = (v.column for v in a)
+    known = text.isNotNull() & delimiter.isNotNull() & n.isNotNull()
+    refusal = refused(f, "field position must not be zero")
+    return f.when(known & (n == 0), refusal).otherwise(f.split_part(text, delimiter, n))
 
 
 def btrim(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
@@ -99,16 +111,37 @@ def _blanks(f: Functions, a: Sequence[Value]) -> Column:
 
 
 def lower(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
-    """Under collation C, where nothing but ASCII has a case."""
-    return f.translate(a[0].column, _UPPER, _LOWER)
+    """Exact for ASCII; under collation C only ASCII letters have a case."""
+    return _ascii(f, a[0], f.translate(a[0].column, _UPPER, _LOWER))
 
 
 def upper(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
-    return f.translate(a[0].column, _LOWER, _UPPER)
+    return _ascii(f, a[0], f.translate(a[0].column, _LOWER, _UPPER))
+
+
+def _ascii(f: Functions, value: Value, result: Column) -> Column:
+    """The case of other letters depends on the Unicode version: unless the collation is C, such a text is refused."""
+    if value.type.collation in ONLY_ASCII:
+        return result
+    outside = inexact(f, "lower and upper of other letters than ASCII's under a collation other than C")
+    return f.when(value.column.rlike(r"[^\x00-\x7F]"), outside).otherwise(result)
 
 
 def like(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
-    return f.rlike(a[0].column, f.lit(_regex(str(a[1].constant))))
+    text, pattern = a[0].column, str(a[1].constant)
+    inner = pattern.strip("%")
+    if inner and not set(inner) & set("%_\\"):
+        # Without a regular expression; Spark pushes a prefix down to the scan.
+        match (pattern.startswith("%"), pattern.endswith("%")):
+            case (True, True):
+                return text.contains(f.lit(inner))
+            case (False, True):
+                return text.startswith(f.lit(inner))
+            case (True, False):
+                return text.endswith(f.lit(inner))
+            case _:
+                return text == f.lit(inner)
+    return f.rlike(text, f.lit(_regex(pattern)))
 
 
 def not_like(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
@@ -116,8 +149,10 @@ def not_like(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
 
 
 def _regex(pattern: str) -> str:
-    """LIKE as a regular expression of Java's. Spark's own LIKE refuses an escape before an ordinary character."""
-    parts, at = [], 0
+    """LIKE as a Java regular expression, which may match anywhere in the text. Spark's LIKE refuses an escape before an
+    ordinary character."""
+    parts: list[str] = []
+    at = 0
     while at < len(pattern):
         char = pattern[at]
         if char == "\\":
@@ -126,13 +161,15 @@ def _regex(pattern: str) -> str:
                 raise DefinitionError("LIKE pattern must not end with escape character")
             parts.append(re.escape(pattern[at]))
         else:
-            parts.append({"%": ".*", "_": "."}.get(char, re.escape(char)))
+            parts.append({"%": _ANYTHING, "_": "."}.get(char, re.escape(char)))
         at += 1
-    return r"(?s)\A" + "".join(parts) + r"\z"
+    start = "" if parts[:1] == [_ANYTHING] else r"\A"
+    end = "" if parts[-1:] == [_ANYTHING] else r"\z"
+    return "(?s)" + start + "".join(parts[not start : len(parts) - (not end)]) + end
 
 
 def escaped(pattern: str, escape: str) -> str:
-    """A LIKE pattern with its own escape character, as one with a backslash."""
+    """A LIKE pattern with an ESCAPE character, rewritten to one with a backslash."""
     parts, at = [], 0
     while at < len(pattern):
         if escape and pattern[at] == escape:
@@ -156,7 +193,7 @@ def to_varchar(f: Functions, a: Sequence[Value], t: PgType) -> Column:
 
 
 def to_bpchar(f: Functions, a: Sequence[Value], t: PgType) -> Column:
-    """Without its blanks, as it travels."""
+    """Without trailing blanks: the encoded form."""
     return f.rtrim(to_varchar(f, a, t), f.lit(" "))
 
 
@@ -165,7 +202,7 @@ def from_bool_or_integer(_f: Functions, a: Sequence[Value], _t: PgType) -> Colum
 
 
 def to_integer(f: Functions, a: Sequence[Value], t: PgType) -> Column:
-    """Plain decimal digits. What else PostgreSQL takes depends on its version (0x1F, 1_000 from 16 on)."""
+    """Decimal digits only. Other formats depend on PostgreSQL's version (0x1F, 1_000 from 16 on)."""
     text = a[0].column
     plain = text.rlike(r"\A[ \t\n\x0B\f\r]*[+-]?[0-9]+[ \t\n\x0B\f\r]*\z")
     digits = f.regexp_replace(text, f.lit(r"[ \t\n\x0B\f\r]+"), f.lit(""))

@@ -1,7 +1,7 @@
-"""Dates as days and timestamps as microseconds since 2000-01-01, as PostgreSQL has them, with arithmetic of integers.
+"""Dates as days and timestamps as microseconds since 2000-01-01, as PostgreSQL stores them, with integer arithmetic.
 
-The calendar is Spark's (java.time, proleptic Gregorian as PostgreSQL's), over the full range of days; only the names of
-years before 1 differ, since there is no year 0 in SQL. Nothing here depends on a time zone.
+The calendar is Spark's (java.time, proleptic Gregorian like PostgreSQL's), over the full range of days; only the
+numbers of years BC differ, since SQL has no year 0. Nothing here depends on a time zone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pgtrickle.pipeline.expressions.values import Build, Value
 _FIRST_DATE, _AFTER_LAST_DATE = -2451545, 2145031949
 _FIRST, _AFTER_LAST = -211_813_488_000_000_000, 9_223_371_331_200_000_000
 _EPOCH = 10_957  # days from 1970 to 2000
-_EPOCH_OVERFLOWS = INFINITY - _EPOCH * DAY  # from here on microseconds since 1970 are no bigint
+_EPOCH_OVERFLOWS = INFINITY - _EPOCH * DAY  # from here on microseconds since 1970 overflow a bigint
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Interval:
         return Interval(-self.months, -self.days, -self.microseconds)
 
 
-def _endless(x: Column, type_name: str) -> Column:
+def is_infinite(x: Column, type_name: str) -> Column:
     low, high = (DATE_MINUS_INFINITY, DATE_INFINITY) if type_name == "date" else (MINUS_INFINITY, INFINITY)
     return (x == high) | (x == low)
 
@@ -48,47 +48,47 @@ def _checked_date(f: Functions, days: Column) -> Column:
     return f.when(outside, refused(f, "date out of range")).otherwise(days.cast("int"))
 
 
-def _checked(f: Functions, micros: Column) -> Column:
-    """`micros` as a decimal, in which nothing overflows on the way."""
+def checked_timestamp(f: Functions, micros: Column) -> Column:
+    """`micros` is a decimal, so that intermediate results do not overflow."""
     outside = (micros < f.lit(_FIRST)) | (micros >= f.lit(_AFTER_LAST))
     return f.when(outside, refused(f, "timestamp out of range")).otherwise(micros.cast("bigint"))
 
 
-def _days_as_micros(f: Functions, days: Column) -> Column:
+def days_as_micros(f: Functions, days: Column) -> Column:
     return days.cast("decimal(12,0)") * f.lit(DAY).cast("decimal(12,0)")
 
 
-def _day(f: Functions, micros: Column) -> Column:
+def day_of(f: Functions, micros: Column) -> Column:
     """The day of a timestamp, rounded down."""
-    return f.call_function("div", micros - _in_day(f, micros), f.lit(DAY))
+    return f.call_function("div", micros - time_of_day(f, micros), f.lit(DAY))
 
 
-def _in_day(f: Functions, micros: Column) -> Column:
+def time_of_day(f: Functions, micros: Column) -> Column:
     return f.pmod(micros, f.lit(DAY))
 
 
-def _calendar(f: Functions, days: Column) -> Column:
-    """A date of Spark's, for its calendar only."""
+def calendar(f: Functions, days: Column) -> Column:
+    """A Spark date, used for calendar functions only."""
     return f.date_from_unix_date((days + _EPOCH).cast("int"))
 
 
 def date_plus(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
     date, days = (a[0], a[1]) if a[0].type.name == "date" else (a[1], a[0])
     moved = date.column.cast("bigint") + days.column.cast("bigint")
-    return f.when(_endless(date.column, "date") & days.column.isNotNull(), date.column).otherwise(
+    return f.when(is_infinite(date.column, "date") & days.column.isNotNull(), date.column).otherwise(
         _checked_date(f, moved)
     )
 
 
 def date_minus(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
     moved = a[0].column.cast("bigint") - a[1].column.cast("bigint")
-    return f.when(_endless(a[0].column, "date") & a[1].column.isNotNull(), a[0].column).otherwise(
+    return f.when(is_infinite(a[0].column, "date") & a[1].column.isNotNull(), a[0].column).otherwise(
         _checked_date(f, moved)
     )
 
 
 def date_difference(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
-    endless = (_endless(a[0].column, "date") | _endless(a[1].column, "date")) & (
+    endless = (is_infinite(a[0].column, "date") | is_infinite(a[1].column, "date")) & (
         a[0].column + 0 * a[1].column
     ).isNotNull()
     return f.when(endless, refused(f, "cannot subtract infinite dates")).otherwise(
@@ -101,7 +101,7 @@ def date_to_timestamp(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
     return (
         f.when(x == DATE_INFINITY, f.lit(INFINITY))
         .when(x == DATE_MINUS_INFINITY, f.lit(MINUS_INFINITY))
-        .otherwise(_checked(f, _days_as_micros(f, x)))
+        .otherwise(checked_timestamp(f, days_as_micros(f, x)))
     )
 
 
@@ -110,16 +110,16 @@ def timestamp_to_date(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
     return (
         f.when(x == INFINITY, f.lit(DATE_INFINITY))
         .when(x == MINUS_INFINITY, f.lit(DATE_MINUS_INFINITY))
-        .otherwise(_day(f, x).cast("int"))
+        .otherwise(day_of(f, x).cast("int"))
     )
 
 
 def comparable(f: Functions, value: Value) -> Column:
-    """A date or a timestamp as a number in which both are ordered; a date may lie beyond all timestamps."""
+    """A number that orders dates and timestamps together; a date may be outside the range of timestamps."""
     x = value.column
     beyond = 10**25
     if value.type.name == "date":
-        micros = _days_as_micros(f, x)
+        micros = days_as_micros(f, x)
         high, low = DATE_INFINITY, DATE_MINUS_INFINITY
     else:
         micros, high, low = x, INFINITY, MINUS_INFINITY
@@ -132,7 +132,7 @@ def comparable(f: Functions, value: Value) -> Column:
 
 
 def plus_interval(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
-    """Months first, which end in the last day of a month that is too short; then days; then time."""
+    """Adds months first (the day is limited to the last day of the month), then days, then time."""
     time, interval = a[0], a[1].constant
     assert isinstance(interval, Interval)
     return _moved(f, time, interval)
@@ -150,31 +150,33 @@ def _moved(f: Functions, time: Value, by: Interval) -> Column:
     if not by.months:
         moved = _checked_after(f, x.cast(wide), by)
     else:
-        # As PostgreSQL: the month must exist in its calendar before anything else is added.
-        day = f.unix_date(f.add_months(_calendar(f, _day(f, x)), by.months)) - f.lit(_EPOCH)
-        start = day.cast(wide) * f.lit(DAY).cast(wide) + _in_day(f, x)
-        moved = _checked_after(f, _checked(f, start.cast(wide)).cast(wide), Interval(0, by.days, by.microseconds))
-    return f.when(_endless(x, time.type.name), x).otherwise(moved)
+        # As in PostgreSQL: the result of adding months must be in range before days are added.
+        day = f.unix_date(f.add_months(calendar(f, day_of(f, x)), by.months)) - f.lit(_EPOCH)
+        start = day.cast(wide) * f.lit(DAY).cast(wide) + time_of_day(f, x)
+        moved = _checked_after(
+            f, checked_timestamp(f, start.cast(wide)).cast(wide), Interval(0, by.days, by.microseconds)
+        )
+    return f.when(is_infinite(x, time.type.name), x).otherwise(moved)
 
 
 def _checked_after(f: Functions, micros: Column, by: Interval) -> Column:
-    """Days, then time, each of which must arrive at a timestamp."""
+    """Adds days, then time; each result must be in the range of timestamps."""
     if by.days:
-        micros = _checked(f, micros + f.lit(by.days * DAY).cast("decimal(20,0)")).cast("decimal(20,0)")
-    return _checked(f, micros + f.lit(by.microseconds).cast("decimal(20,0)"))
+        micros = checked_timestamp(f, micros + f.lit(by.days * DAY).cast("decimal(20,0)")).cast("decimal(20,0)")
+    return checked_timestamp(f, micros + f.lit(by.microseconds).cast("decimal(20,0)"))
 
 
-# Fields: those of the calendar, which a date has too, and those of the time of day, in microseconds of it.
+# Fields: those of the calendar, which a date has, too, and those of the time of day, from its microseconds.
 
 
-def _year(f: Functions, days: Column) -> Column:
-    year = f.year(_calendar(f, days)).cast("bigint")
+def year_of(f: Functions, days: Column) -> Column:
+    year = f.year(calendar(f, days)).cast("bigint")
     return f.when(year > 0, year).otherwise(year - 1)
 
 
 def _iso_year(f: Functions, days: Column) -> Column:
-    """That of the week's Thursday."""
-    return _year(f, days - f.pmod(days + 5, f.lit(7)) + 3)
+    """The year of the Thursday of the week."""
+    return year_of(f, days - f.pmod(days + 5, f.lit(7)) + 3)
 
 
 def _century(f: Functions, year: Column, years: int) -> Column:
@@ -183,23 +185,23 @@ def _century(f: Functions, year: Column, years: int) -> Column:
 
 
 def _decade(f: Functions, days: Column) -> Column:
-    year = f.year(_calendar(f, days)).cast("bigint")
+    year = f.year(calendar(f, days)).cast("bigint")
     return f.call_function("div", year - f.pmod(year, f.lit(10)), f.lit(10))
 
 
-# name -> (of days, whether it grows for ever: then that of infinity is infinite, else NULL)
+# name -> (function of days, whether it is monotone: then the field of infinity is infinite, else NULL)
 _OF_DAY = {
-    "year": (_year, True),
+    "year": (year_of, True),
     "isoyear": (_iso_year, True),
     "decade": (_decade, True),
-    "century": (lambda f, d: _century(f, _year(f, d), 100), True),
-    "millennium": (lambda f, d: _century(f, _year(f, d), 1000), True),
+    "century": (lambda f, d: _century(f, year_of(f, d), 100), True),
+    "millennium": (lambda f, d: _century(f, year_of(f, d), 1000), True),
     "julian": (lambda _f, d: d + 2451545, True),
-    "quarter": (lambda f, d: f.quarter(_calendar(f, d)), False),
-    "month": (lambda f, d: f.month(_calendar(f, d)), False),
-    "week": (lambda f, d: f.weekofyear(_calendar(f, d)), False),
-    "day": (lambda f, d: f.dayofmonth(_calendar(f, d)), False),
-    "doy": (lambda f, d: f.dayofyear(_calendar(f, d)), False),
+    "quarter": (lambda f, d: f.quarter(calendar(f, d)), False),
+    "month": (lambda f, d: f.month(calendar(f, d)), False),
+    "week": (lambda f, d: f.weekofyear(calendar(f, d)), False),
+    "day": (lambda f, d: f.dayofmonth(calendar(f, d)), False),
+    "doy": (lambda f, d: f.dayofyear(calendar(f, d)), False),
     "dow": (lambda f, d: f.pmod(d + 6, f.lit(7)), False),
     "isodow": (lambda f, d: f.pmod(d + 5, f.lit(7)) + 1, False),
 }
@@ -209,7 +211,6 @@ _SECONDS = {"second": 6, "milliseconds": 3, "microseconds": 0}
 
 DATE_FIELDS = (*_OF_DAY, "epoch")
 TIMESTAMP_FIELDS = (*(n for n in _OF_DAY if n != "julian"), *_OF_TIME, *_SECONDS, "epoch")
-TIMESTAMPTZ_FIELDS = ("epoch",)
 
 
 def field_scale(field: str, type_name: str) -> int:
@@ -224,7 +225,7 @@ def field(name: str, *, as_float: bool) -> Build:
 
     def build(f: Functions, a: Sequence[Value], t: PgType) -> Column:
         x, type_name = a[0].column, a[0].type.name
-        endless = _endless(x, type_name)
+        endless = is_infinite(x, type_name)
         finite = _float_field(f, name, x) if as_float else _field(f, name, x, type_name).cast(t.decimal)
         if name != "epoch" and not _OF_DAY.get(name, (None, False))[1]:
             return f.when(~endless, finite)
@@ -240,18 +241,18 @@ def _field(f: Functions, name: str, x: Column, type_name: str) -> Column:
         return (x.cast("bigint") + _EPOCH) * 86_400
     if name == "epoch":
         seconds = _fraction(f, x.cast("decimal(20,0)") + f.lit(_EPOCH * DAY).cast("decimal(20,0)"), 6)
-        # PostgreSQL divides as numeric there, which leaves numbers of this size four digits.
+        # PostgreSQL divides numerics here, with four fraction digits for numbers of this size.
         return f.when(x >= _EPOCH_OVERFLOWS, f.round(seconds, 4).cast("decimal(28,6)")).otherwise(seconds)
     if name in _SECONDS:
         return _fraction(f, f.pmod(x, f.lit(60_000_000)), _SECONDS[name])
     if name in _OF_TIME:
         unit, modulus = _OF_TIME[name]
         return f.call_function("div", f.pmod(x, f.lit(unit * modulus)), f.lit(unit))
-    return _OF_DAY[name][0](f, x.cast("bigint") if type_name == "date" else _day(f, x))
+    return _OF_DAY[name][0](f, x.cast("bigint") if type_name == "date" else day_of(f, x))
 
 
 def _float_field(f: Functions, name: str, x: Column) -> Column:
-    """Of a timestamp; where it has a fraction, by PostgreSQL's own steps, since each of them rounds."""
+    """date_part of a timestamp; a fraction is computed in PostgreSQL's steps, because each step rounds."""
     if name == "epoch":
         shift = _EPOCH * DAY
         exact = (x + f.when(x < _EPOCH_OVERFLOWS, f.lit(shift)).otherwise(f.lit(0))).cast("double") / 1_000_000.0
@@ -265,7 +266,7 @@ def _float_field(f: Functions, name: str, x: Column) -> Column:
 
 
 def _fraction(f: Functions, micros: Column, digits: int) -> Column:
-    """Microseconds with the point `digits` further left."""
+    """Microseconds divided by 10^digits."""
     wide = micros.cast("decimal(20,0)")
     return wide if not digits else wide * f.lit("0." + "0" * (digits - 1) + "1").cast(f"decimal({digits + 1},{digits})")
 
@@ -284,11 +285,11 @@ def truncated(unit: str) -> Build:
         if unit in _TRUNC_TIME:
             finite = x - f.pmod(x, f.lit(_TRUNC_TIME[unit]))
         elif unit == "week":
-            day = _day(f, x)
-            finite = _checked(f, _days_as_micros(f, day - f.pmod(day + 5, f.lit(7))))
+            day = day_of(f, x)
+            finite = checked_timestamp(f, days_as_micros(f, day - f.pmod(day + 5, f.lit(7))))
         else:
-            first = f.trunc(_calendar(f, _day(f, x)), unit)
-            finite = _checked(f, _days_as_micros(f, f.unix_date(first) - f.lit(_EPOCH)))
-        return f.when(_endless(x, a[0].type.name), x).otherwise(finite)
+            first = f.trunc(calendar(f, day_of(f, x)), unit)
+            finite = checked_timestamp(f, days_as_micros(f, f.unix_date(first) - f.lit(_EPOCH)))
+        return f.when(is_infinite(x, a[0].type.name), x).otherwise(finite)
 
     return build

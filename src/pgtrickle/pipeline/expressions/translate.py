@@ -17,13 +17,14 @@ from pgtrickle.pipeline.expressions.syntax import Columns
 from pgtrickle.pipeline.expressions.types import FLOATS, Column, Functions, PgType
 from pgtrickle.pipeline.expressions.values import Value, bind
 
-# What the session must have for the results to be PostgreSQL's.
+# Settings of the Spark session that exact results require.
 CONF = {
     "spark.sql.ansi.enabled": "true",  # overflow and bad casts fail
     "spark.sql.decimalOperations.allowPrecisionLoss": "false",  # digits that do not fit fail instead of being rounded
-    # Else a column inside a lambda may be taken for an output of the same name that stands before it in the select.
+    # Otherwise a column inside a lambda may resolve to an earlier output of the same name in the same select.
     "spark.sql.lateralColumnAlias.enableImplicitResolution": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",  # "A" and a are two columns
 }
 
 _CONSTRUCTS = {
@@ -35,10 +36,19 @@ _CONSTRUCTS = {
 
 
 def column(node: Node) -> Column:
-    """The expression's value in the form in which its type travels."""
+    """The expression's value in the encoded form of its type."""
     from pyspark.sql import functions as f
 
     return _outward(f, _value(f, node))
+
+
+def native(node: Node) -> tuple[Column, Column | None]:
+    """The value in native form: a numeric as a decimal, with its display scale unless the type fixes it; other types in
+    encoded form."""
+    from pyspark.sql import functions as f
+
+    value = _value(f, node)
+    return value.column, value.scale
 
 
 def condition(tree: exp.Expr, columns: Columns) -> Column:
@@ -47,12 +57,12 @@ def condition(tree: exp.Expr, columns: Columns) -> Column:
 
 
 def key(node: Node) -> Column:
-    """What to group by: equal exactly when PostgreSQL takes the values for equal."""
+    """A grouping key: equal exactly when PostgreSQL's values are equal."""
     return join_keys(node, node)[0]
 
 
 def join_keys(left: Node, right: Node) -> tuple[Column, Column]:
-    """Columns that are equal exactly when PostgreSQL says `left = right`: both sides in the type of that operator."""
+    """Columns that are equal exactly when PostgreSQL evaluates `left = right` to true, in the operator's types."""
     from pyspark.sql import functions as f
 
     sides = equality(left, right).arguments
@@ -62,13 +72,19 @@ def join_keys(left: Node, right: Node) -> tuple[Column, Column]:
 
 
 def _canonical(f: Functions, node: Node, make: Callable[[Functions, Value], Column]) -> Column:
-    if isinstance(node, Reference) and node.type.name == "numeric":  # from its text, so that any number can be a key
+    if (
+        isinstance(node, Reference) and node.type.name == "numeric" and not node.native
+    ):  # from its text, so that numbers with more than 38 digits can be keys
         return comparisons.trimmed(f, _read(f, node))
     return bind(f, [_value(f, node)], lambda held: make(f, held[0]))
 
 
 def _read(f: Functions, reference: Reference) -> Column:
-    return f.col("`" + reference.name.replace("`", "``") + "`")
+    return _named(f, reference.name)
+
+
+def _named(f: Functions, name: str) -> Column:
+    return f.col("`" + name.replace("`", "``") + "`")
 
 
 def _value(f: Functions, node: Node) -> Value:
@@ -77,6 +93,9 @@ def _value(f: Functions, node: Node) -> Value:
             column = _read(f, node)
             if node.type.name != "numeric":
                 return Value(node.type, column, simple=True)
+            if node.native:
+                scale = None if node.scale_name is None else _named(f, node.scale_name)
+                return Value(node.type, column, scale, simple=True)
             return Value(node.type, *parsed(f, column, node.type))
         case Constant():
             held = None if node.type.name == "interval" else comparisons.literal(f, node.value, node.type)
@@ -90,8 +109,8 @@ def _value(f: Functions, node: Node) -> Value:
 def _called(f: Functions, node: Call) -> Value:
     entry, type_ = node.entry, node.type
     first = node.arguments[0]
-    if entry.kind == "cast" and isinstance(first, Reference) and first.type.name == "numeric":
-        # From its text, so that the number of its digits does not matter.
+    if entry.kind == "cast" and isinstance(first, Reference) and first.type.name == "numeric" and not first.native:
+        # From its text, so that it may have more than 38 digits.
         if type_.name == "text":
             return Value(type_, _read(f, first), simple=True)
         if type_.name in FLOATS:
@@ -107,7 +126,7 @@ def _called(f: Functions, node: Call) -> Value:
 
 def _construct(f: Functions, name: str, values: Sequence[Value], type_: PgType) -> Value:
     build = _CONSTRUCTS[name]
-    if name == "COALESCE":  # does not look at what comes after the first that is not NULL
+    if name == "COALESCE":  # does not evaluate arguments after the first non-NULL one
         return Value(type_, *build(f, values, type_))
     made = bind(f, values, lambda held: build(f, held, type_)[0])
     scale = bind(f, values, lambda held: build(f, held, type_)[1]) if _has_own_scale(type_) else None
@@ -119,7 +138,7 @@ def _function(f: Functions, node: Call, values: Sequence[Value]) -> Value:
     entry, type_ = node.entry, node.type
     plain = entry.build
     assert plain is not None
-    # A strict operator of Spark is done when its first NULL is seen; PostgreSQL evaluates all arguments.
+    # Spark's strict operators stop at the first NULL argument; PostgreSQL evaluates all arguments.
     hidden = entry.kind != "construct" and any(may_fail(a) for a in node.arguments[1:])
     if hidden or entry.repeats:
         made = bind(f, values, lambda held: plain(f, held, type_))
@@ -128,7 +147,8 @@ def _function(f: Functions, node: Call, values: Sequence[Value]) -> Value:
     scale = None
     if _has_own_scale(type_):
         assert entry.scale is not None
-        scale = entry.scale(f, values, type_)
+        shown = entry.scale
+        scale = bind(f, values, lambda held: shown(f, held, type_)) if entry.repeats else shown(f, values, type_)
     return Value(type_, made, scale)
 
 

@@ -1,15 +1,16 @@
-"""PostgreSQL's types as expressions in Spark know them, and the form in which their values travel.
+"""PostgreSQL's types in expressions on Spark, and their encoded form: how Spark columns represent their values.
 
-A value travels in the form in which PostgreSQL itself computes with it: integers and floats as they are, a numeric as
-its exact text (its display scale is part of the value), a date as days and a timestamp as microseconds since
-2000-01-01, with PostgreSQL's own numbers for infinity, a char(n) without its blanks, bytea in hexadecimal. Everything
-else is opaque: its exact text, which is compared only where equal text means equal value. Nothing is converted to
-Spark's dates and timestamps, which know neither infinity nor all of PostgreSQL's years.
+The encoded form follows PostgreSQL's representation: integers and floats unchanged, a numeric as its exact text (its
+display scale is part of the value), a date as days and a timestamp as microseconds since 2000-01-01, with PostgreSQL's
+numbers for infinity, a char(n) without trailing blanks, bytea in hexadecimal. All other types are opaque: their exact
+text, which is compared only if equal texts mean equal values. Spark's dates and timestamps are not used, because they
+have neither infinity nor all of PostgreSQL's years.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +19,11 @@ from pgtrickle.model.texts import from_text
 from pgtrickle.pipeline import codec as carriers
 
 Column = Any  # pyspark.sql.Column, classic or Connect
-Functions = Any  # the module pyspark.sql.functions, handed in so that only `translate` imports Spark
+Functions = Any  # the module pyspark.sql.functions; passed as an argument, so that only `translate` imports Spark
 
 INTEGERS = ("int2", "int4", "int8")
 FLOATS = ("float4", "float8")
-NUMBERS = (*INTEGERS, "numeric", *FLOATS)  # in the order in which PostgreSQL widens them
+NUMBERS = (*INTEGERS, "numeric", *FLOATS)  # in PostgreSQL's order of implicit casts
 TEXTS = ("text", "varchar", "bpchar")
 TIMES = ("date", "timestamp", "timestamptz")
 ORDERED = ("bool", *NUMBERS, *TEXTS, *TIMES, "bytea", "uuid")
@@ -34,15 +35,23 @@ DATE_INFINITY, DATE_MINUS_INFINITY = 2**31 - 1, -(2**31)
 INFINITY, MINUS_INFINITY = 2**63 - 1, -(2**63)
 DAY = 86_400_000_000  # microseconds
 
-# Collations under which text is ordered by code point, which is how Spark orders it.
-BY_CODE_POINT = frozenset({"C", "POSIX", "ucs_basic"})
+# Collations that order text by code point, as Spark does.
+BY_CODE_POINT = frozenset({"C", "POSIX", "ucs_basic", "C.UTF-8", "C.utf8", "pg_c_utf8"})
+# Those of them in which only ASCII letters have a case.
+ONLY_ASCII = frozenset({"C", "POSIX", "ucs_basic"})
 CONFLICT = "(conflicting)"
+# The default collation of the database; "" if it is not known.
+default_collation: ContextVar[str] = ContextVar("default_collation", default="")
+# Settings of the author's session that affect times; "" if they are not known.
+date_style: ContextVar[str] = ContextVar("date_style", default="")
+time_zone: ContextVar[str] = ContextVar("time_zone", default="")
+UTC = frozenset({"UTC", "ETC/UTC", "GMT", "ETC/GMT", "Z", "ZULU", "ETC/ZULU", "UCT", "ETC/UCT"})
 NO_LENGTH = "type bpchar without a length does not travel: its trailing blanks are lost"
 
 
 @dataclass(frozen=True, slots=True)
 class PgType:
-    """A type and what is known of its values.
+    """A type, with the bounds of its values.
 
     numeric: `whole` and `scale` bound the digits before and after the point; `fixed` says that every value has exactly
     `scale` digits after it, else each has its own display scale. Texts: `length` of char(n) and varchar(n); `collation`
@@ -59,7 +68,7 @@ class PgType:
     deterministic: bool = True
     explicit: bool = False
     label: str = ""
-    base: int = field(default=0, compare=False)  # of an opaque one, looked through domains
+    base: int = field(default=0, compare=False)  # oid of an opaque type; of a domain, its base type
 
     @property
     def sql_name(self) -> str:
@@ -68,6 +77,11 @@ class PgType:
             return self.label
         sql = _SQL_NAMES.get(self.name, self.name)
         return f"{sql}({self.length})" if self.length is not None else sql
+
+    @property
+    def orders_by_code_point(self) -> bool:
+        """Whether Spark orders the texts as PostgreSQL does."""
+        return (self.collation or default_collation.get()) in BY_CODE_POINT
 
     @property
     def decimal(self) -> str:
@@ -93,19 +107,20 @@ _BY_OID = {
     carriers.TIMESTAMPTZ: "timestamptz",
     17: "bytea",
     2950: "uuid",
+    3802: "jsonb",
 }
 
 
 def numeric(precision: int, scale: int) -> PgType:
-    """numeric(p,s). Of more than 38 digits the first do not travel: a value that has them stops the refresh."""
+    """numeric(p,s). A value with more than 38 digits stops the refresh."""
     if scale > MOST_DIGITS - 1:
-        raise DefinitionError(f"numeric({precision},{scale}) has more digits than expressions in Spark carry")
+        raise DefinitionError(f"numeric({precision},{scale}) has more digits than Spark supports")
     whole = max(precision - scale, 0)
     return PgType("numeric", min(whole, MOST_DIGITS - max(scale, 0)), max(scale, 0))
 
 
 def pg_type(type_: carriers.SqlType, *, collation: str = "", deterministic: bool = True) -> PgType:
-    """The type of a column. `collation` is its name even where it is the database's own; domains are looked through."""
+    """The type of a column; of a domain, its base type. `collation` is a name, also for the default collation."""
     if type_.base in _BY_OID:
         name = _BY_OID[type_.base]
         return PgType(name, collation=collation, deterministic=deterministic) if name == "text" else PgType(name)
@@ -120,11 +135,11 @@ def pg_type(type_: carriers.SqlType, *, collation: str = "", deterministic: bool
         return PgType(name, length=length, collation=collation, deterministic=deterministic)
     if carriers.is_comparable(type_):
         return PgType("opaque", label=type_.name, base=type_.base)
-    raise DefinitionError(f"type {type_.name} cannot be used in an expression that joins databases")
+    raise DefinitionError(f"type {type_.name} cannot be used in an expression on Spark")
 
 
 def encode_value(sql: str, type_: PgType) -> str:
-    """SQL for the leaf that reads the value: what a column of `spark_type` receives."""
+    """SQL that encodes the value for a column of `spark_type`."""
     match type_.name:
         case "date":
             finite = f"(({sql}) - DATE '2000-01-01')"
@@ -140,7 +155,7 @@ def encode_value(sql: str, type_: PgType) -> str:
 
 
 def decode_value(sql: str, type_: PgType) -> str:
-    """SQL that turns what travelled (a value of PostgreSQL's counterpart of `spark_type`) back into the type."""
+    """SQL that decodes an encoded value (of PostgreSQL's counterpart of `spark_type`)."""
     match type_.name:
         case "date":
             finite = f"DATE '2000-01-01' + ({sql})"
@@ -149,11 +164,11 @@ def decode_value(sql: str, type_: PgType) -> str:
                 f"THEN DATE '-infinity' ELSE {finite} END"
             )
         case "timestamp" | "timestamptz":
-            # Two steps, because an interval is multiplied as float8: all hours are exact in it, and all microseconds of
-            # an hour.
+            # Two steps, because intervals are multiplied as float8, which represents all hours, and all microseconds of
+            # an hour, exactly. Hours, not days: a day may have 23 hours in a time zone.
             kind = "TIMESTAMP" if type_.name == "timestamp" else "TIMESTAMP WITH TIME ZONE"
             zone = "" if type_.name == "timestamp" else "+00"
-            hours = f"(({sql}) / 3600000000) * INTERVAL '1 hour'"  # hours, not days: a day of a time zone may have 23
+            hours = f"(({sql}) / 3600000000) * INTERVAL '1 hour'"
             finite = f"{kind} '2000-01-01 00:00:00{zone}' + {hours} + (({sql}) % 3600000000) * INTERVAL '1 microsecond'"
             return (
                 f"CASE ({sql}) WHEN {INFINITY} THEN {kind} 'infinity' WHEN '{MINUS_INFINITY}'::int8 "
@@ -180,12 +195,28 @@ _SPARK |= {"float8": "double", "date": "int", "timestamp": "bigint", "timestampt
 
 
 def spark_type(type_: PgType) -> str:
-    """Spark's type of the column in which the value travels, in DDL."""
+    """Spark's type of the encoded form, in DDL."""
     return _SPARK.get(type_.name, "string")
 
 
+# Types of staging columns: a binary COPY sends Spark's value as a value of that type.
+_STAGED = {"boolean": "bool", "smallint": "int2", "int": "int4", "bigint": "int8", "float": "float4"}
+_STAGED |= {"double": "float8", "string": "text"}
+_SENT = ("date", "timestamp", "timestamptz")  # days and microseconds since 2000, as PostgreSQL stores them
+
+
+def staged_type(type_: PgType) -> str:
+    """The type of a staging column that a binary COPY fills with values of `spark_type`."""
+    return type_.name if type_.name in _SENT else _STAGED[spark_type(type_)]
+
+
+def from_staged(sql: str, type_: PgType) -> str:
+    """SQL that decodes the value of a staging column."""
+    return f"({sql})" if type_.name in _SENT else decode_value(sql, type_)
+
+
 def combined(types: Sequence[PgType], name: str) -> PgType:
-    """A text made of texts: a collation that was written wins over those of columns, which have to agree."""
+    """The type of a text made of texts: an explicit collation takes precedence; those of columns must agree."""
     deciding = [t for t in types if t.explicit] or types
     named = {t.collation for t in deciding if t.collation}
     return PgType(

@@ -1,4 +1,4 @@
-"""A translated expression on its way to a column, and what all builders need."""
+"""The value of a translated expression, and functions that all builders use."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pgtrickle.pipeline.expressions.types import Column, Functions, PgType
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """`column` holds the value in the form that operators compute with: that in which it travels, except for a
-    numeric, which is a decimal. `scale` is the display scale of each value where the type does not fix it. `simple`
-    columns may be written several times at no cost. `constant` is the value where it is known.
+    """`column` holds the value in native form: the encoded form, except for a numeric, which is a decimal. `scale` is
+    the display scale of each value unless the type fixes it. `simple` columns can be used several times without cost.
+    `constant` is the value if it is known at compile time.
     """
 
     type: PgType
@@ -32,11 +32,11 @@ def scale(f: Functions, value: Value) -> Column:
 
 
 def bind(f: Functions, values: Sequence[Value], body: Callable[[Sequence[Value]], Column]) -> Column:
-    """`body` over values that are each computed once, all of them, before it.
+    """`body` over values that are all evaluated before it, each once.
 
-    A strict operator of Spark does not look at its right side when the left is NULL; PostgreSQL does, and fails if
-    that side fails. And a body that names an operand four times would otherwise compute it four times, at each level
-    of nesting. The variable of a lambda is the only binding that Spark's optimiser does not undo.
+    Spark's strict operators do not evaluate the right operand if the left one is NULL; PostgreSQL does, and fails if it
+    fails. Also, an operand that the body uses four times would otherwise be evaluated four times, at each level of
+    nesting. A lambda variable is the only binding that Spark's optimiser does not remove.
     """
     fields: list[Column] = []
     names: dict[int, tuple[str, str | None]] = {}

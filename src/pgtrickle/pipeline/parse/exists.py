@@ -1,4 +1,4 @@
-"""EXISTS asks whether there are rows, not what is in them: `SELECT *` there need not be read, kept or put back."""
+"""EXISTS depends only on the existence of rows: the select list of its subquery is removed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pgtrickle.pipeline.text.tokens import identifier, tokenize
 
 
 def drop_output_columns(node: Node) -> Node:
-    """The same rows without what is only selected. As it is where a column is more than a name: it might make rows."""
+    """Removes output columns. Unchanged if a column is more than a name, because it might produce rows."""
     if not isinstance(node, Block) or node.region is not None or node.tail or node.distinct_on is not None:
         return node
     if not all(_is_single(c.text) for c in node.columns):
@@ -53,7 +53,7 @@ def _pruned(tree: Tree, used: frozenset[str]) -> Tree:
     match tree:
         case Join():
             return replace(tree, left=_pruned(tree.left, used), right=_pruned(tree.right, used))
-        case FromItem(node=Scan() as scan) if scan.key:  # without a key, all columns tell rows apart
+        case FromItem(node=Scan() as scan) if scan.key:  # without a key, all columns identify a row
             exposes = tuple((a, n) for a, n in scan.exposes if n in used or a in scan.key)
             return replace(tree, node=replace(scan, exposes=exposes))
         case FromItem():
@@ -63,13 +63,13 @@ def _pruned(tree: Tree, used: frozenset[str]) -> Tree:
 
 
 def _names(node: Node) -> frozenset[str]:
-    """Every name in a query's texts, whatever it means there: rather too many than too few."""
+    """Every name in a query's texts, whatever its meaning; possibly too many, never too few."""
     found = {identifier(piece[t.start : t.end]) for piece in _pieces(node) for t in tokenize(piece) if t.is_name}
     return frozenset(found).union(*(_names(child) for child in children(node)))
 
 
 def _pieces(node: Node) -> list[str]:
-    """The SQL texts that a plan itself has, without those of the plans below it."""
+    """The SQL texts of a plan node, without those of the plans below it."""
     match node:
         case Block():
             all_texts = (*block_texts(node), *(p.call for p in from_items(node)))

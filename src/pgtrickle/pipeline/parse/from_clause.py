@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
-from pgtrickle.pipeline.plan.nodes import Aggregate, FromItem, Join, Node, Plan, Text, Tree
-from pgtrickle.pipeline.plan.shapes import output_names, with_column_names
+from pgtrickle.pipeline.plan.names import outer_aliases
+from pgtrickle.pipeline.plan.nodes import Aggregate, Block, FromItem, Join, Node, OutputColumn, Plan, Text, Tree
+from pgtrickle.pipeline.plan.shapes import output_names, simplify, with_column_names
+from pgtrickle.pipeline.plan.using import join_columns
 from pgtrickle.pipeline.text.tokens import CLAUSE_ENDS, JOIN_WORDS, Cursor, identifier
 
 if TYPE_CHECKING:
@@ -18,14 +21,16 @@ _AFTER_ITEM = (",", "ON", "USING", *JOIN_WORDS, *CLAUSE_ENDS)
 class FromReader:
     """Reads the FROM clause that the cursor spans.
 
-    `top`: its one item may be folded; then `folded` holds it with its alias, and the trees say nothing of use.
+    `top`: its only item may be folded; then `folded` contains it with its alias, and the trees are not used.
+    `keeps_order`: the query depends on the order of the rows of an item.
     """
 
-    def __init__(self, reader: Reader, cursor: Cursor, ctes: Ctes, *, top: bool) -> None:
+    def __init__(self, reader: Reader, cursor: Cursor, ctes: Ctes, *, top: bool, keeps_order: bool = False) -> None:
         self.reader = reader
         self.cursor = cursor
         self.ctes = ctes
         self.top = top
+        self.keeps_order = keeps_order
         self.folded: tuple[Aggregate, str] | None = None
 
     def trees(self) -> tuple[Tree, ...]:
@@ -54,10 +59,17 @@ class FromReader:
                 closing = cursor.closing(cursor.at)
                 using = cursor.text(cursor.at, closing + 1)
                 cursor.at = closing + 1
-                if cursor.peek() == "AS":
-                    raise NotDifferentiableError(Reason.of(ReasonCode.USING_ALIAS))
+                if cursor.take("AS"):
+                    self._refuse_named(cursor.next().key)
             left = Join(kind, left, right, on, using)
         return left
+
+    def _refuse_named(self, alias: str) -> None:
+        """PostgreSQL prints the columns of an alias for USING with their tables, if possible. A whole row of the alias
+        is printed without column names."""
+        keys = [token.key for token in self.cursor.tokens]
+        if "ROW" in keys or any(key == alias and after == "." for key, after in pairwise(keys)):
+            raise NotDifferentiableError(Reason.of(ReasonCode.USING_ALIAS))
 
     def _item(self) -> Tree:
         cursor = self.cursor
@@ -68,16 +80,29 @@ class FromReader:
             if cursor.is_query(cursor.at + 1, closing):
                 inner = cursor.inside(cursor.at + 1, closing)
                 cursor.at = closing + 1
-                plan = self.reader.query(inner, self.ctes, top=self.top and not is_lateral, open_=is_lateral)
+                is_top = self.top and not is_lateral
+                plan = self.reader.query(inner, self.ctes, top=is_top, open_=is_lateral, keeps_order=self.keeps_order)
                 return self._part(plan, None, None, is_lateral=is_lateral)
             cursor.next()
-            self.top = False  # a join stands above its items
+            self.top = False  # there is a join above its items
             tree = self._joined()
             cursor.expect(")")
-            if cursor.peek() == "AS" or self._alias_follows():
-                raise NotDifferentiableError(Reason.of(ReasonCode.JOIN_ALIAS))
-            return tree
+            return self._aliased(tree) if cursor.peek() == "AS" or self._alias_follows() else tree
         return self._named(only, is_lateral=is_lateral)
+
+    def _aliased(self, tree: Tree) -> FromItem:
+        """A join with an alias of its own, which hides those of its items: a subquery that selects all columns."""
+        alias, listed = self._alias(None)
+        columns = join_columns(tree)
+        if columns is None:
+            raise NotDifferentiableError(Reason.of(ReasonCode.JOIN_ALIAS))
+        names = [*(listed or ()), *(name for name, _ in columns[len(listed or ()) :])]
+        shown = tuple(
+            OutputColumn(name, (sql,)) for name, (_, sql) in zip(names, columns, strict=True) if sql is not None
+        )
+        block = Block(shown, (tree,), None)
+        is_lateral = bool(outer_aliases(block))
+        return FromItem(self.reader.number(), block if is_lateral else simplify(block), alias, (), is_lateral)
 
     def _named(self, only: bool, *, is_lateral: bool) -> FromItem:
         """A table, view, common table expression or function."""
@@ -98,12 +123,15 @@ class FromReader:
             cte = self.ctes[name]
             if cte.is_self:
                 return self._call(start, is_lateral=False)
-            return self._part(self.reader.cte(name, cte, top=self.top), texts[0], cte.columns)
+            return self._part(
+                self.reader.cte(name, cte, top=self.top, keeps_order=self.keeps_order), texts[0], cte.columns
+            )
         relation = self.reader.find(identifier(texts[-2]), identifier(texts[-1]))
         if relation.kind == "v":
             if relation.query is None:
                 raise NotDifferentiableError(Reason.of(ReasonCode.VIEW_UNREADABLE, view=relation.name))
-            below = self.reader.query(Cursor(relation.query.strip().rstrip(";")), {}, top=self.top)
+            inner = Cursor(relation.query.strip().rstrip(";"))
+            below = self.reader.query(inner, {}, top=self.top, keeps_order=self.keeps_order)
             return self._part(below, texts[-1], tuple(c.name for c in relation.columns))
         if only and relation.has_children:
             raise NotDifferentiableError(Reason.of(ReasonCode.ONLY_OF_PARENT, relation=relation.name))
@@ -111,7 +139,7 @@ class FromReader:
         return FromItem(self.reader.number(), self.reader.scan(relation, columns), alias)
 
     def _call(self, start: int, *, is_lateral: bool) -> FromItem:
-        """A function with everything up to the next item, its alias included. ROWS FROM (...) is one too."""
+        """A function with everything up to the next item, including its alias. ROWS FROM (...) is one, too."""
         cursor = self.cursor
         cursor.at = start + 2 if cursor.tokens[start].key == "ROWS" else start
         cursor.until(*_AFTER_ITEM)

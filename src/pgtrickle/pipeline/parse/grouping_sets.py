@@ -1,19 +1,20 @@
 """GROUPING SETS, CUBE and ROLLUP as one GROUP BY over the rows crossed with the sets.
 
-Each row of the input counts once for each set; a key that a set leaves out is NULL there, and GROUPING() follows from
-the number of the set. The empty set has a row even where there is no input, so it becomes a SELECT without GROUP BY.
+Each row of the input counts once for each set; a key that is not in a set is NULL there, and GROUPING() follows from
+the number of the set. The empty set has a row even without input, so it becomes a SELECT without GROUP BY.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import product
 
 from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.plan.clauses import Clauses
 from pgtrickle.pipeline.plan.grouping import aggregate_at
-from pgtrickle.pipeline.text.tokens import Cursor, strip_parentheses, token_keys
+from pgtrickle.pipeline.plan.names import replace_bare_names
+from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses, token_keys, tokenize
 
 ALIAS, _SET = '"__pgt_sets"', "__pgt_set"
 _WORDS = ("GROUPING SETS", "CUBE", "ROLLUP")
@@ -36,7 +37,10 @@ def has_grouping_sets(cursor: Cursor, group: list[tuple[int, int]]) -> bool:
     return any(cursor.tokens[start].key in _WORDS or _is_empty(cursor, start, stop) for start, stop in group)
 
 
-def expand(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> list[ExpandedGroupingSets]:
+def expand(
+    cursor: Cursor, clauses: Clauses, aggregates: Set[str], merged: Mapping[str, str], is_scalar: Callable[[Key], bool]
+) -> list[ExpandedGroupingSets]:
+    """`merged`: the columns that USING merges, by name. `is_scalar`: whether a key is certainly not an array."""
     texts: dict[Key, str] = {}
     per_item = [_sets(cursor, start, stop, texts) for start, stop in clauses.group]
     sets = [tuple(dict.fromkeys(k for part in choice for k in part)) for choice in product(*per_item)]
@@ -48,73 +52,119 @@ def expand(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> list[Expan
         names = (_SET, *(f"__pgt_g{i}" for i in range(len(every))))
         values = ", ".join(f"({', '.join(row)})" for row in rows)
         shown = {k: f"CASE WHEN {ALIAS}.__pgt_g{i} THEN {texts[k]} END" for i, k in enumerate(every)}
-        found.append(_grouped(cursor, clauses, aggregates, f"VALUES {values}", names, shown, filled))
+        found.append(
+            _grouped(_Sets(cursor, aggregates, shown, filled, merged, texts), clauses, f"VALUES {values}", names)
+        )
     for _ in range(len(sets) - len(filled)):
-        absent = {k: f"(array_agg({texts[k]}) FILTER (WHERE false))[1]" for k in every}
-        found.append(_grouped(cursor, clauses, aggregates, None, (), absent, [()]))
+        absent = {k: _absent(texts[k], is_scalar=is_scalar(k)) for k in every}
+        found.append(_grouped(_Sets(cursor, aggregates, absent, [()], merged, texts), clauses, None, ()))
     return found
 
 
-def _grouped(
-    cursor: Cursor,
-    clauses: Clauses,
-    aggregates: Set[str],
-    values: str | None,
-    names: tuple[str, ...],
-    shown: dict[Key, str],
-    sets: Sequence[tuple[Key, ...]],
-) -> ExpandedGroupingSets:
-    def text(start: int, stop: int) -> str:
-        return _replaced(cursor, start, stop, shown, sets, aggregates)
+def _absent(text: str, *, is_scalar: bool) -> str:
+    """NULL of the type of a key. array_agg() of arrays adds a dimension instead; mode() needs an order."""
+    if is_scalar:
+        return f"(array_agg({text}) FILTER (WHERE false))[1]"
+    return f"(mode() WITHIN GROUP (ORDER BY ({text})) FILTER (WHERE false))"
 
-    columns = tuple((name, text(start, stop)) for name, start, stop in clauses.items)
-    region = (f"{ALIAS}.{_SET}", *shown.values()) if values is not None else ()
+
+def _grouped(sets: _Sets, clauses: Clauses, values: str | None, names: tuple[str, ...]) -> ExpandedGroupingSets:
+    columns = tuple((name, sets.text(start, stop)) for name, start, stop in clauses.items)
+    region = (f"{ALIAS}.{_SET}", *sets.shown.values()) if values is not None else ()
     tail = f" GROUP BY {', '.join(f'({k})' for k in region)}" if region else " GROUP BY ()"
     if clauses.having is not None:
-        tail += f" HAVING {text(*clauses.having)}"
+        tail += f" HAVING {sets.text(*clauses.having)}"
     return ExpandedGroupingSets(values, names, columns, region, tail)
 
 
-def _replaced(
-    cursor: Cursor, start: int, stop: int, shown: dict[Key, str], sets: Sequence[tuple[Key, ...]], aggregates: Set[str]
-) -> str:
-    """The expression with keys and GROUPING() replaced; arguments of aggregates see the rows as they are."""
-    pieces, begin, index = [], start, start
-    while index < stop:
-        end, replacement = index, ""
-        if aggregate_at(cursor, index, aggregates):
-            end = cursor.closing(index + 1) + 1
-            while end < stop and cursor.tokens[end].key in ("FILTER", "WITHIN", "GROUP"):
-                end = cursor.closing(end + 1) + 1 if cursor.tokens[end + 1].key == "(" else end + 1
-            index = end
-            continue
+@dataclass(frozen=True, slots=True)
+class _Sets:
+    """Expressions over groups, for some of the sets. `shown`: what replaces each key; `texts`: keys as written."""
+
+    cursor: Cursor
+    aggregates: Set[str]
+    shown: Mapping[Key, str]
+    sets: Sequence[tuple[Key, ...]]
+    merged: Mapping[str, str]
+    texts: Mapping[Key, str]
+
+    def text(self, start: int, stop: int) -> str:
+        """The expression with keys and GROUPING() replaced, except in arguments of aggregates."""
+        cursor = self.cursor
+        constants = {key[:1]: text for key, text in self.shown.items() if _is_constant(key)}
+        if (whole := _key(cursor, start, stop)) in constants:
+            return f"({constants[whole]})"
+        pieces, begin, index = [], start, start
+        while index < stop:
+            if aggregate_at(cursor, index, self.aggregates):
+                index = self._call_end(index, stop)
+                continue
+            end, replacement = self._replaced(index, start, stop)
+            if end == index:
+                if (cursor.tokens[index].key,) in constants:
+                    # Whether it is the key depends on the version of PostgreSQL.
+                    raise NotDifferentiableError(Reason.of(ReasonCode.GROUPING_SETS))
+                index += 1
+                continue
+            pieces += [cursor.text(begin, index), replacement]
+            begin = index = end
+        pieces.append(cursor.text(begin, stop))
+        return " ".join(p for p in pieces if p)
+
+    def _call_end(self, index: int, stop: int) -> int:
+        cursor = self.cursor
+        end = cursor.closing(index + 1) + 1
+        while end < stop and cursor.tokens[end].key in ("FILTER", "WITHIN", "GROUP"):
+            end = cursor.closing(end + 1) + 1 if cursor.tokens[end + 1].key == "(" else end + 1
+        return end
+
+    def _replaced(self, index: int, start: int, stop: int) -> tuple[int, str]:
+        """The end of a key or of GROUPING() at this token and its replacement; otherwise the token itself."""
+        cursor = self.cursor
         if cursor.tokens[index].key == "GROUPING" and cursor.tokens[index + 1].key == "(":
             end = cursor.closing(index + 1) + 1
-            replacement = _grouping(cursor, index + 2, end - 1, sets)
-        elif index == start or cursor.tokens[index - 1].key != ".":
-            for key, text in sorted(shown.items(), key=lambda pair: -len(pair[0])):
+            return end, self._grouping(index + 2, end - 1)
+        if index == start or cursor.tokens[index - 1].key != ".":
+            for key, text in sorted(self.shown.items(), key=lambda pair: -len(pair[0])):
                 if token_keys(cursor.tokens, index, index + len(key)) == key and index + len(key) <= stop:
-                    end, replacement = index + len(key), f"({text})"
-                    break
-        if end == index:
-            index += 1
-            continue
-        pieces += [cursor.text(begin, index), replacement]
-        begin = index = end
-    pieces.append(cursor.text(begin, stop))
-    return " ".join(p for p in pieces if p)
+                    return index + len(key), f"({text})"
+        return index, ""
+
+    def _grouping(self, start: int, stop: int) -> str:
+        arguments = [self._argument(a, b) for a, b in self.cursor.split(start, stop, ",")]
+        masks = [sum(1 << (len(arguments) - 1 - i) for i, a in enumerate(arguments) if a not in s) for s in self.sets]
+        if list(self.sets) == [()]:
+            return str(masks[0])
+        return f"(CASE {ALIAS}.{_SET} {' '.join(f'WHEN {n} THEN {m}' for n, m in enumerate(masks))} END)"
+
+    def _argument(self, start: int, stop: int) -> Key:
+        """The key of an argument of GROUPING(). There PostgreSQL prints a merged column by its two sides, but without
+        an alias in GROUP BY, and a constant without its type."""
+        written = _key(self.cursor, start, stop)
+        for key in self.shown:
+            if (
+                written == key
+                or (_is_constant(key) and written == key[:1])
+                or _unquoted(written) == self._by_sides(key)
+            ):
+                return key
+        raise NotDifferentiableError(Reason.of(ReasonCode.NOT_GROUPED, expression=self.cursor.text(start, stop)))
+
+    def _by_sides(self, key: Key) -> Key:
+        text = replace_bare_names(self.texts[key], lambda name: self.merged.get(identifier(name)))
+        tokens = tokenize(text)
+        return _unquoted(token_keys(tokens, *strip_parentheses(tokens, 0, len(tokens))))
 
 
-def _grouping(cursor: Cursor, start: int, stop: int, sets: Sequence[tuple[Key, ...]]) -> str:
-    arguments = [_key(cursor, a, b) for a, b in cursor.split(start, stop, ",")]
-    masks = [sum(1 << (len(arguments) - 1 - i) for i, a in enumerate(arguments) if a not in s) for s in sets]
-    if list(sets) == [()]:
-        return str(masks[0])
-    return f"(CASE {ALIAS}.{_SET} {' '.join(f'WHEN {n} THEN {m}' for n, m in enumerate(masks))} END)"
+def _unquoted(key: Key) -> Key:
+    """Removes unnecessary quotes of names."""
+    return tuple(
+        k[1:-1].upper() if k.startswith('"') and k[1:-1].islower() and k[1:-1].isidentifier() else k for k in key
+    )
 
 
 def _sets(cursor: Cursor, start: int, stop: int, texts: dict[Key, str]) -> list[tuple[Key, ...]]:
-    """The sets that one item of GROUP BY stands for."""
+    """The sets of one item of GROUP BY."""
     word = cursor.tokens[start].key
     if word not in _WORDS:
         return [_listed(cursor, start, stop, texts)]
@@ -157,3 +207,8 @@ def _key(cursor: Cursor, start: int, stop: int) -> Key:
 def _is_empty(cursor: Cursor, start: int, stop: int) -> bool:
     start, stop = strip_parentheses(cursor.tokens, start, stop)
     return start >= stop
+
+
+def _is_constant(key: Key) -> bool:
+    """A number, true or false as a key: only there PostgreSQL prints its type."""
+    return len(key) > 2 and key[1] == "::" and (key[0] in ("TRUE", "FALSE") or key[0][:1].isdigit())

@@ -1,4 +1,4 @@
-"""ORDER BY and LIMIT as values: how many rows, from where on, in the order of which columns."""
+"""ORDER BY and LIMIT as values: number of rows, offset, sort columns."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from pgtrickle.pipeline.plan.nodes import Limit, Node
 
-# As PostgreSQL prints them. Anything else (an expression, ALL, no count) is not known before the query runs.
+# As PostgreSQL prints them. Other forms (an expression, ALL, no count) are unknown before execution.
 _NUMBER = r"(?:\(?([0-9]+)\)?|'([0-9]+)')(?:::(?:bigint|integer))?"
 _CLAUSE = re.compile(rf"(?:OFFSET {_NUMBER} ?)?(?:LIMIT {_NUMBER}|FETCH FIRST {_NUMBER} ROWS (WITH TIES))")
-_MOST = 1 << 40  # rows that nobody has; beyond, sums of such numbers would not fit
+_MOST = 1 << 40  # rows; an upper limit, so that sums of such numbers fit
 
 
 def limit_of(rows: Node, order: Sequence[tuple[int, str]], clause: str) -> Limit | None:
-    """None where the number of rows is not told by plain constants, or where no order says which are the first."""
+    """None if the number of rows is not constant, or without ORDER BY."""
     found = _CLAUSE.fullmatch(" ".join(clause.split()))
     if found is None or not order:
         return None

@@ -1,8 +1,8 @@
 """Columns that USING has merged, where a subquery names them.
 
-PostgreSQL prints such a column bare, unless it is plainly that of one side: of a FULL JOIN, or of two types. A subquery
-has to show by its text what it takes from around it, so there they are written out. The SELECT that merges them keeps
-its bare names.
+PostgreSQL prints such a column without an alias if it is not simply the column of one side: for a FULL JOIN, or for two
+types. The text of a subquery must show which outer columns it reads, so there they are expanded. The SELECT that merges
+them keeps the unqualified names.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from pgtrickle.pipeline.text.tokens import Cursor, identifier
 
 Value = TypeVar("Value")
 
-# The fields of nodes that hold SQL; the texts in all others are names and words.
+# The fields of nodes that contain SQL; those of others are names and keywords.
 _SQL = {
     AggregateCall: ("argument", "filter", "sql"),
-    Block: ("where", "region", "tail", "distinct_on"),
+    Block: ("where", "region", "tail", "distinct_on", "written_alike", "order"),
     Values: ("sql",),
     From: ("parts",),
     Grouped: ("columns", "outputs", "having"),
@@ -55,7 +55,7 @@ _SQL = {
 
 
 def expand_in_text(text: Text, trees: tuple[Tree, ...]) -> Text:
-    """An expression over this FROM: what its subqueries take from there bare is written out."""
+    """An expression over this FROM, with the merged columns in its subqueries expanded."""
     outer = merged_columns(trees) if any(isinstance(p, Subquery) for p in text) else {}
     return (
         tuple(replace(p, node=_written(p.node, outer)) if isinstance(p, Subquery) else p for p in text)
@@ -65,7 +65,7 @@ def expand_in_text(text: Text, trees: tuple[Tree, ...]) -> Text:
 
 
 def expand_in_from(trees: tuple[Tree, ...]) -> tuple[Tree, ...]:
-    """The same for what FROM itself has: conditions of joins, LATERAL items, which name items left of them."""
+    """The same for FROM itself: join conditions and LATERAL items, which name items left of them."""
     found: tuple[Tree, ...] = ()
     for tree in trees:
         found = (*found, _in_tree(tree, found))
@@ -88,9 +88,10 @@ def _in_tree(tree: Tree, left: tuple[Tree, ...]) -> Tree:
 
 
 def with_side_columns(node: Block, whole: Join, *, is_left: bool) -> Block:
-    """A half of a FULL JOIN (see `rules.full`), where what USING merges is the column of one side: an index finds that.
+    """A half of a FULL JOIN (see `differentiate.full_join`), in which a merged column is the column of one side, which
+    an index may support.
 
-    Only where all are of one type: COALESCE of two types is of one that neither may have.
+    Only if all have one type: the type of COALESCE may differ from both.
     """
     for both, left, right in merged_sides(whole):
         scope = _Instead(both, left if is_left else right, frozenset(alias_of(p) for p in tree_items(whole)))
@@ -100,7 +101,7 @@ def with_side_columns(node: Block, whole: Join, *, is_left: bool) -> Block:
 
 @dataclass(frozen=True, slots=True)
 class _Outer:
-    """What bare names mean that are not those of columns further inside."""
+    """The meaning of unqualified names that no inner query defines."""
 
     names: MergedColumns
 
@@ -114,7 +115,7 @@ class _Outer:
 
 @dataclass(frozen=True, slots=True)
 class _Instead:
-    """One text for another, as long as the aliases in it mean the same items."""
+    """Replaces a text, as long as the aliases in it refer to the same items."""
 
     old: str
     new: str
@@ -129,7 +130,7 @@ class _Instead:
 
 
 def _written(value: Value, outer: MergedColumns) -> Value:
-    """The same with these columns written out, wherever they mean what they mean around it."""
+    """The plan with these columns expanded wherever they refer to the outer query."""
     found: Value = _put(value, _Outer(outer), is_sql=True) if outer else value
     return found
 
@@ -154,7 +155,7 @@ def _fields_put(value: Any, scope: _Outer | _Instead) -> Any:
 
 
 def _put_call(call: Text, scope: _Outer | _Instead) -> Text:
-    """A function, but for the list of its columns."""
+    """A function call, except for its column list."""
     last = call[-1]
     at = column_list_start(last) if isinstance(last, str) else 0
     if not isinstance(last, str) or not at:
@@ -166,7 +167,7 @@ def _put_call(call: Text, scope: _Outer | _Instead) -> Text:
 
 
 def _own(node: Block | Select) -> frozenset[str]:
-    """The names of the columns that a query's own FROM has."""
+    """The column names of a query's own FROM."""
     match node:
         case Block():
             return frozenset().union(*(item_columns(p) for p in from_items(node)))

@@ -1,8 +1,8 @@
 """From PostgreSQL's text of a query to plan nodes.
 
 The input is what pg_get_viewdef prints with the path pg_catalog, pg_temp: names are qualified, stars expanded, set
-operations and joins parenthesised. What these rules do not recognise raises NotDifferentiableError with a reason that a
-person reads. `select` reads one SELECT, `from_clause` its FROM; this module reads what stands around them.
+operations and joins parenthesised. Unknown constructs raise NotDifferentiableError with a
+reason. `select` parses one SELECT, `from_clause` its FROM; this module parses set operations, WITH and VALUES.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pgtrickle.pipeline.plan.nodes import (
 from pgtrickle.pipeline.plan.shapes import union_all, with_positional_names
 from pgtrickle.pipeline.text.tokens import Cursor
 
-MOST_PARTS = 500  # a WITH item is written out wherever it is named, which may multiply from one to the next
+MOST_PARTS = 500  # CTEs are inlined at each use, which may grow exponentially
 
 
 def parse(
@@ -49,14 +49,14 @@ def parse(
     *,
     folded: bool = True,
 ) -> Plan:
-    """`used_columns`: attribute numbers that the query needs of each relation, by PostgreSQL's own record of
-    dependencies. `folded`: groups at the top become an Aggregate, with state beside the table."""
+    """`used_columns`: attribute numbers that the query needs of each relation, from PostgreSQL's dependencies.
+    `folded`: groups at the top become an Aggregate, with a state table."""
     return QueryReader(find, used_columns, functions).query(Cursor(sql.strip().rstrip(";")), {}, top=folded)
 
 
 @dataclass(slots=True)
 class QueryReader:
-    """Reads one query: what it needs to know of the database, and how many numbers it has given out."""
+    """Parses one query, with the required information about the database."""
 
     find: FindRelation
     used_columns: Mapping[int, frozenset[int]]
@@ -69,20 +69,25 @@ class QueryReader:
             raise NotDifferentiableError(Reason.of(ReasonCode.TOO_MANY_ITEMS, limit=MOST_PARTS))
         return self.numbers[0] - 1
 
-    def query(self, cursor: Cursor, ctes: Ctes, *, top: bool = False, open_: bool = False) -> Plan:
-        """`top`: nothing stands above but projections and filters, so that groups here can be folded.
+    def query(
+        self, cursor: Cursor, ctes: Ctes, *, top: bool = False, open_: bool = False, keeps_order: bool = False
+    ) -> Plan:
+        """`top`: there are only projections and filters above, so that groups here can be folded.
 
-        `open_`: the query may name columns of one around it, so what it reads must stay visible: no Select, a Block.
+        `open_`: the query may name columns of an outer query, so it becomes a Block and not a Select. `keeps_order`:
+        the outer query depends on the order of its rows.
         """
         if cursor.take("WITH"):
             ctes = self._with(cursor, ctes)
         if not cursor.has_at_depth_0(cursor.at, cursor.stop, "UNION", "INTERSECT", "EXCEPT"):
-            plan = self._branch(cursor, ctes, top=top, open_=open_)
+            plan = self._branch(cursor, ctes, top=top, open_=open_, keeps_order=keeps_order)
         else:
             plan = self._set_operations(cursor, ctes, open_=open_)
             order = cursor.until("LIMIT", "OFFSET", "FETCH", "FOR") if cursor.take("ORDER BY") else None
             if cursor.peek() in ("LIMIT", "OFFSET", "FETCH"):
                 plan = self._limited(cursor, ctes, plan, order)
+            elif keeps_order and order is not None:
+                plan = selects.ordered(self, plan, self._numbers(cursor, order))
             elif top and isinstance(plan, Distinct):
                 plan = selects.distinct_aggregate(self, plan.node)
         if cursor.at != cursor.stop:
@@ -90,7 +95,7 @@ class QueryReader:
         return plan
 
     def _set_operations(self, cursor: Cursor, ctes: Ctes, *, open_: bool) -> Node:
-        """Left to right: PostgreSQL puts parentheses where another order is meant."""
+        """Left to right: PostgreSQL prints parentheses for any other order."""
         left = _node(self._branch(cursor, ctes, open_=open_, is_member=True))
         while cursor.peek() in ("UNION", "INTERSECT", "EXCEPT"):
             word = cursor.next().key
@@ -103,20 +108,27 @@ class QueryReader:
         return left
 
     def _branch(
-        self, cursor: Cursor, ctes: Ctes, *, top: bool = False, open_: bool = False, is_member: bool = False
+        self,
+        cursor: Cursor,
+        ctes: Ctes,
+        *,
+        top: bool = False,
+        open_: bool = False,
+        is_member: bool = False,
+        keeps_order: bool = False,
     ) -> Plan:
-        """`is_member`: of a set operation, to which an ORDER BY and LIMIT after it belong."""
+        """`is_member`: of a set operation, which a following ORDER BY and LIMIT belong to."""
         if cursor.peek() == "(":
             closing = cursor.closing(cursor.at)
             inner = cursor.inside(cursor.at + 1, closing)
             cursor.at = closing + 1
-            return self.query(inner, ctes, top=top, open_=open_)
+            return self.query(inner, ctes, top=top, open_=open_, keeps_order=keeps_order)
         if cursor.peek() == "VALUES":
             return self._values(cursor, ctes)
-        return selects.read(self, cursor, ctes, top=top, open_=open_, is_member=is_member)
+        return selects.read(self, cursor, ctes, top=top, open_=open_, is_member=is_member, keeps_order=keeps_order)
 
     def _limited(self, cursor: Cursor, ctes: Ctes, plan: Node, order: tuple[int, int] | None) -> Block:
-        """ORDER BY and LIMIT over a set operation; there PostgreSQL prints the order as numbers of columns."""
+        """ORDER BY and LIMIT over a set operation; PostgreSQL prints column numbers there."""
         passage = cursor.until("FOR")
         limit = self.text(cursor, ctes, *passage)
         columns = tuple(OutputColumn(n, (f'"u"."c{i}"',)) for i, n in enumerate(column_names(plan)))
@@ -125,17 +137,29 @@ class QueryReader:
         is_total = is_total or regions.keeps_ties(cursor, *passage)
         reason = None if is_total else regions.LIMIT_TIES
         tail: Text = (*([f" ORDER BY {cursor.text(*order)}"] if order is not None else []), " ", *limit)
-        ordered = [(cursor.without_direction(p), p) for p in cursor.split(*order, ",")] if order is not None else []
-        numbers = [(int(cursor.text(*bare)) - 1, cursor.text(bare[1], p[1])) for bare, p in ordered]
+        numbers = self._numbers(cursor, order) if order is not None else []
         parts = limit_of(plan, numbers, cursor.text(*passage))
         return Block(columns, (FromItem(self.number(), plan, '"u"'),), None, (), tail, undetermined=reason, limit=parts)
 
-    def _values(self, cursor: Cursor, ctes: Ctes) -> Values:
+    def _numbers(self, cursor: Cursor, order: tuple[int, int]) -> list[tuple[int, str]]:
+        """The columns that a set operation is ordered by, and their directions."""
+        ordered = [(cursor.without_direction(p), p) for p in cursor.split(*order, ",")]
+        return [(int(cursor.text(*bare)) - 1, cursor.text(bare[1], p[1])) for bare, p in ordered]
+
+    def _values(self, cursor: Cursor, ctes: Ctes) -> Node:
         start, stop = cursor.until("UNION", "INTERSECT", "EXCEPT", "ORDER BY", "LIMIT", "OFFSET", "FETCH")
-        if subqueries(self.text(cursor, ctes, start, stop)):
-            raise NotDifferentiableError(Reason.of(ReasonCode.VALUES_SUBQUERY))
-        width = len(cursor.split(start + 2, cursor.closing(start + 1), ","))
-        return Values(cursor.text(start, stop), tuple(f"column{i + 1}" for i in range(width)))
+        rows = [cursor.split(a + 1, b - 1, ",") for a, b in cursor.split(start + 1, stop, ",")]
+        names = tuple(f"column{i + 1}" for i in range(len(rows[0])))
+        if not subqueries(self.text(cursor, ctes, start, stop)):
+            return Values(cursor.text(start, stop), names)
+        # With subqueries, each row is a SELECT without FROM.
+        found: Node | None = None
+        for row in rows:
+            columns = [OutputColumn(n, self.text(cursor, ctes, *p)) for n, p in zip(names, row, strict=True)]
+            block = Block(tuple(columns), (), None)
+            found = block if found is None else union_all(found, block)
+        assert found is not None
+        return found
 
     def _with(self, cursor: Cursor, ctes: Ctes) -> Ctes:
         is_recursive = cursor.take("RECURSIVE")
@@ -160,28 +184,28 @@ class QueryReader:
             if not cursor.take(","):
                 return known
 
-    def cte(self, name: str, cte: Cte, *, top: bool) -> Plan:
+    def cte(self, name: str, cte: Cte, *, top: bool, keeps_order: bool = False) -> Plan:
         cursor = Cursor(cte.body.strip())
         if not cte.is_recursive:
-            return self.query(cursor, cte.scope, top=top)
+            return self.query(cursor, cte.scope, top=top, keeps_order=keeps_order)
         scope = {**cte.scope, name: Cte("", None, {}, is_self=True)}
         first = _node(self._branch(cursor, scope, is_member=True))
         word, step = self._joined(cursor, scope)
         while cursor.at != cursor.stop:
-            # Without parentheses all are of one kind, and only the last may name the query itself. A set stays one.
+            # Without parentheses all operators are equal, and only the last branch may name the query itself.
             first = union_all(first, step)
             word, step = self._joined(cursor, scope)
         columns = cte.columns or column_names(first)
         return Recursive(quote_ident(name), columns, columns, word, first, step)
 
     def _joined(self, cursor: Cursor, ctes: Ctes) -> tuple[str, Node]:
-        """UNION or UNION ALL, and the branch behind it."""
+        """UNION or UNION ALL, and the following branch."""
         cursor.expect("UNION")
         word = "UNION ALL" if cursor.take("ALL") else "UNION"
         return word, _node(self._branch(cursor, ctes, is_member=True))
 
     def text(self, cursor: Cursor, ctes: Ctes, start: int, stop: int) -> Text:
-        """An expression with its subqueries read."""
+        """An expression with its subqueries parsed."""
         found: list[str | Subquery] = []
         opened: list[int] = []
         begin = index = start
@@ -190,10 +214,13 @@ class QueryReader:
             if key == "(" and cursor.is_query(index + 1, closing := cursor.closing(index)):
                 found.append(cursor.text(begin, index + 1))
                 kind, test = self._use(cursor, ctes, index, opened[-1] if opened else None)
-                node = _node(self.query(cursor.inside(index + 1, closing), ctes, open_=True))
+                inner = cursor.inside(index + 1, closing)
+                node = _node(self.query(inner, ctes, open_=True, keeps_order=kind == "array"))
+                if kind == "scalar" and len(column_names(node)) > 1:
+                    kind = "row"  # ROW(a, b) = (SELECT x, y)
                 found.append(Subquery(drop_output_columns(node) if kind == "exists" else node, kind, test))
                 begin = index = closing
-                opened.append(index)  # closed at once by the parenthesis that comes next
+                opened.append(index)  # closed by the next parenthesis
                 continue
             if key == "(":
                 opened.append(index)

@@ -1,4 +1,4 @@
-"""What the parts of the parser share: names that a query may use, and the reader that they call for nested parts."""
+"""Shared by the modules of the parser: the names in scope, and the reader that parses nested queries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FindRelation = Callable[[str, str], Relation]
 
 @dataclass(frozen=True, slots=True)
 class Cte:
-    """A WITH item: its text, its own column names, what it may name in turn."""
+    """A CTE: its text, its column names, and the CTEs that it may use."""
 
     body: str
     columns: tuple[str, ...] | None
@@ -29,14 +29,14 @@ Ctes = Mapping[str, Cte]
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """Names of functions that are not plain scalar ones, so that none is taken for one."""
+    """Names of functions that are not scalar functions."""
 
     aggregates: frozenset[str]
     sets: frozenset[str] = frozenset()  # set-returning
 
 
 class Reader(Protocol):
-    """Reads the queries, relations and expressions that a SELECT contains."""
+    """Parses the queries, relations and expressions of a SELECT."""
 
     @property
     def find(self) -> FindRelation: ...
@@ -46,9 +46,11 @@ class Reader(Protocol):
 
     def number(self) -> int: ...
 
-    def query(self, cursor: Cursor, ctes: Ctes, *, top: bool = False, open_: bool = False) -> Plan: ...
+    def query(
+        self, cursor: Cursor, ctes: Ctes, *, top: bool = False, open_: bool = False, keeps_order: bool = False
+    ) -> Plan: ...
 
-    def cte(self, name: str, cte: Cte, *, top: bool) -> Plan: ...
+    def cte(self, name: str, cte: Cte, *, top: bool, keeps_order: bool = False) -> Plan: ...
 
     def text(self, cursor: Cursor, ctes: Ctes, start: int, stop: int) -> Text: ...
 

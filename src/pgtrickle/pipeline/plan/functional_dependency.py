@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.plan.clauses import Clauses
 from pgtrickle.pipeline.plan.grouping import aggregate_at, is_windowed
 from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, tree_items
@@ -33,8 +34,12 @@ def add_dependent_columns(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, .
         if column is None or column in grouped:
             continue
         number, _ = column
-        if _decides(tables[number], {attnum for n, attnum in grouped if n == number}):
+        if not _has_key(tables[number], {attnum for n, attnum in grouped if n == number}):
+            continue
+        if _holds_for_all_rows(tables[number]):
             found.setdefault(column, passage)
+        elif any(passage == (start, stop) for _, start, stop in clauses.items):
+            raise NotDifferentiableError(Reason.of(ReasonCode.NOT_GROUPED, expression=cursor.text(*passage)))
     if any(_has_digits(tables[number], attnum) for number, attnum in found):
         clauses.dependent = list(found.values())
     else:
@@ -75,11 +80,15 @@ def _column(cursor: Cursor, tables: list[FromItem], start: int, stop: int) -> tu
     return None
 
 
-def _decides(part: FromItem, attnums: Set[int]) -> bool:
+def _has_key(part: FromItem, attnums: Set[int]) -> bool:
     assert isinstance(part.node, Scan)
-    relation = part.node.relation
-    # The key of a table does not hold for tables that inherit from it, but for partitions it does.
-    return bool(relation.key) and attnums >= set(relation.key) and (relation.kind == "p" or not relation.has_children)
+    return bool(part.node.relation.key) and attnums >= set(part.node.relation.key)
+
+
+def _holds_for_all_rows(part: FromItem) -> bool:
+    """Whether the key is unique in all rows: true for partitions, not for tables that inherit."""
+    assert isinstance(part.node, Scan)
+    return part.node.relation.kind == "p" or not part.node.relation.has_children
 
 
 def _has_digits(part: FromItem, attnum: int) -> bool:

@@ -57,17 +57,21 @@ def is_windowed(cursor: Cursor, index: int, stop: int) -> bool:
     return end < stop and cursor.tokens[end].key == "OVER"
 
 
-def parse_aggregate(cursor: Cursor, clauses: Clauses, source: Input, aggregates: Set[str]) -> Aggregate:
+def parse_aggregate(
+    cursor: Cursor, clauses: Clauses, source: Input, aggregates: Set[str], *, keeps_order: bool = False
+) -> Aggregate:
+    """`keeps_order`: the outer query depends on the order of its rows."""
     reader = _Reader(cursor, aggregates)
     for start, stop in clauses.group:
         reader.add_group_key(start, stop)
     outputs = tuple(Output(name, reader.parts(start, stop)) for name, start, stop in clauses.items)
     having = reader.parts(*clauses.having) if clauses.having is not None else None
     tail: list[str | KeyPlace | CallPlace] = []
-    if clauses.limit is not None:
+    if clauses.limit is not None or keeps_order:
         for number, passage in enumerate(cursor.split(*clauses.order, ",") if clauses.order is not None else []):
             bare = cursor.without_direction(passage)
             tail += [", " if number else " ORDER BY ", *reader.parts(*bare), f" {cursor.text(bare[1], passage[1])}"]
+    if clauses.limit is not None:
         tail.append(f" {cursor.text(*clauses.limit)}")
     return Aggregate(source, tuple(reader.keys), tuple(reader.calls), outputs, having, (), tuple(tail))
 
@@ -93,7 +97,7 @@ class _Reader:
         return len(self.keys) - 1
 
     def parts(self, start: int, stop: int) -> tuple[str | KeyPlace | CallPlace, ...]:
-        """Cuts an expression into verbatim text, keys and calls."""
+        """Splits an expression into verbatim text, keys and calls."""
         cursor = self.cursor
         found: list[str | KeyPlace | CallPlace] = []
         text_from = start
@@ -112,6 +116,11 @@ class _Reader:
             elif aggregate_at(cursor, index, self.aggregates):
                 call, end = self._call(index, stop)
                 place = CallPlace(self._add_call(call))
+            elif cursor.tokens[index].key == "GROUPING" and cursor.tokens[index + 1].key == "(":
+                flush(index)  # without grouping sets each key is grouped by
+                found.append(" 0 ")
+                index = text_from = cursor.closing(index + 1) + 1
+                continue
             elif cursor.tokens[index].key == "EXTRACT":
                 index += 3  # EXTRACT ( field: a word that is no column
                 continue
@@ -272,7 +281,7 @@ class _Reader:
             filter_text = cursor.text(end + 3, filter_end)
             end = filter_end + 1
         if cursor.has_at_depth_0(first, closing, "ORDER BY", ","):
-            name = f"{name} of several"  # known by its text alone
+            name = f"{name} of several"  # identified by its text only
         return AggregateCall(
             name, None if argument == "*" else argument, filter_text, distinct, cursor.text(index, end)
         ), end

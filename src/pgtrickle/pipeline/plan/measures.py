@@ -12,18 +12,43 @@ Calls with the same argument share a measure.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pgtrickle.pipeline.codec import INT2, INT4, INTEGERS, NUMERIC, SqlType, exact, order
-from pgtrickle.pipeline.plan.nodes import Aggregate, AggregateCall, CallPlace
+from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
+from pgtrickle.pipeline.codec import FLOAT4, FLOAT8, INT2, INT4, INTEGERS, NUMERIC, SqlType, exact, numeric_scale, order
+from pgtrickle.pipeline.plan.nodes import Aggregate, AggregateCall
 from pgtrickle.pipeline.plan.scales import Scales, scales_of
 
 MOST_SCALES = 4  # of one sum: each scale but the smallest has a count in the state
 
 
 FOLDED = frozenset({"count", "sum", "avg", "min", "max"})  # all others are recomputed
+# Digits of a histogram of scales for each scale: a group has fewer than 10^12 values.
+_PER_SCALE = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A number that is computed from a value and added instead of it: it describes the texts of a group's values.
+
+    at_least: 0 for a number with at least `scale` digits after the point, so that these are counted.
+    scales: 10^(12 x scale) of a number. The sum is a histogram: twelve digits for each scale, the largest one first.
+    minus_zero: 0 for the float -0, so that these are counted.
+    """
+
+    what: str
+    scale: int = 0
+
+    def sql(self, value: str) -> str:
+        if self.what == "at_least":
+            return f"CASE WHEN pg_catalog.scale({value}) >= {self.scale} THEN 0 END"
+        if self.what == "minus_zero":
+            return f"CASE WHEN ({value})::text = '-0' THEN 0 END"
+        return f"('1e' || {_PER_SCALE} * pg_catalog.scale({value}))::numeric"
+
+
+SCALES, MINUS_ZERO = Derived("scales"), Derived("minus_zero")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +58,9 @@ class Measure:
     kind add: `value` is a number (NULL when the row has none); Spark adds it with its sign and counts its weights.
     kind least, greatest: `order` is a number that orders the values, `value` their text.
     kind reread: recomputed; delta rows have no column for it. `state`: (suffix, type) of the state columns n (count),
-    s (sum), v (value). `slot`: the position among the measures with columns of the same kind. `min_scale`: counts the
-    values with at least so many digits after the point. `number`: the expression of which `value` is the text.
-    `scale`: the digits of the sum after the point, None where they are not visible.
+    s (sum), v (value). `slot`: the position among the measures with columns of the same kind. `derived`: what is added
+    instead of the argument itself. `number`: the expression of which `value` is the text. `scale`: the digits of the
+    sum after the point, None where they are not known.
     """
 
     index: int
@@ -46,7 +71,7 @@ class Measure:
     scale: int | None
     state: tuple[tuple[str, str], ...]
     call: AggregateCall
-    min_scale: int | None = None
+    derived: Derived | None = None
     number: str | None = None
     base: int = 0  # the type of the value in the state, looked through domains; 0: a number
 
@@ -56,10 +81,11 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """All measures, and for each call of the query the SQL that computes its value from the state row `s`."""
+    """All measures, and the SQL over the state row `s` of each call and each key of the query."""
 
     measures: tuple[Measure, ...]
     values: tuple[str, ...]
+    keys: tuple[str, ...]
 
 
 def filtered_argument(call: AggregateCall) -> str | None:
@@ -74,26 +100,26 @@ def filtered_argument(call: AggregateCall) -> str | None:
     return call.argument if call.filter is None else f"CASE WHEN {call.filter} THEN {call.argument} END"
 
 
-_SHOWS_SCALE = re.compile(
-    r"[/%^]|\|\||\b(?!AND\b|OR\b|NOT\b)\w+\s*\(|::(?!numeric\b|bigint\b|integer\b|smallint\b|double\b|real\b)"
-)
-
-
-def exposes_scale(text: str) -> bool:
-    """Whether the text around a number does more than compare, add or multiply it, so that its scale is visible."""
-    return bool(_SHOWS_SCALE.search(text))
+def has_several_scales(type_: SqlType) -> bool:
+    """Whether equal values of a numeric type can have different display scales."""
+    return type_.base == NUMERIC and numeric_scale(type_.typmod) is None
 
 
 def plan_measures(
     aggregate: Aggregate,
+    key_types: Sequence[SqlType],
     argument_types: Sequence[SqlType | None],
     result_types: Sequence[SqlType],
     column: Callable[[int], str],
 ) -> Measures:
-    """`column(i)` is the name of the column with the argument of call i."""
+    """`column(i)` is the name of the column with the argument of call i; that of key i is q.ki."""
     builder = _Builder(aggregate, argument_types, result_types, column)
     values = tuple(builder.value(i) for i in range(len(aggregate.calls)))
-    return Measures(tuple(builder.measures), values)
+    keys = tuple(builder.key(i, t) for i, t in enumerate(key_types))
+    if builder.written_keys > 1:
+        # Each key would have the text of one of its values, but possibly no row has all of these texts.
+        raise NotDifferentiableError(Reason.of(ReasonCode.LOSSY_KEY))
+    return Measures(tuple(builder.measures), values, keys)
 
 
 class _Builder:
@@ -109,6 +135,7 @@ class _Builder:
         self.result_types = result_types
         self.column = column
         self.measures: list[Measure] = []
+        self.written_keys = 0  # keys with a measure for their text
         self.shared: dict[tuple[str, str | None], Measure] = {}
 
     def value(self, i: int) -> str:
@@ -120,18 +147,19 @@ class _Builder:
         if call.distinct and call.function not in ("min", "max"):
             return self._reread(i)
         if call.function == "count":
-            # Not IS NOT NULL, which for a composite value asks for each of its fields.
+            # Not IS NOT NULL, which tests each field of a composite value.
             is_one = f"pg_catalog.num_nonnulls({self.column(i)}) = 1"
-            measure = self._count(i, "count", is_one)
+            value, number = f"CASE WHEN {is_one} THEN '0' END", f"CASE WHEN {is_one} THEN 0 END"
+            measure = self._measure(call, "count", "add", value=value, number=number, state=(("n", "bigint"),))
             return f's."{measure.name("n")}"'
         if call.function in ("sum", "avg"):
             return self._sum(i, call, type_)
         kind = "least" if call.function == "min" else "greatest"
-        ordered = order(self.column(i), type_, descending=kind == "greatest")  # Spark looks for the least of either
+        ordered = order(self.column(i), type_, descending=kind == "greatest")  # Spark computes the minimum of both
         if ordered is None:
             return self._reread(i)
         state = (("v", type_.name),)
-        measure = self._measure(i, kind, kind, value=exact(self.column(i), type_.base), order=ordered, state=state)
+        measure = self._measure(call, kind, kind, value=exact(self.column(i), type_.base), order=ordered, state=state)
         return f's."{measure.name("v")}"'
 
     def _sum(self, i: int, call: AggregateCall, type_: SqlType) -> str:
@@ -140,12 +168,10 @@ class _Builder:
             scales = scales_of(call.argument or "", self.aggregate.input.source)
             if scales is not None and not 1 <= len(scales) <= MOST_SCALES:
                 scales = None
-            if scales is None and (call.function == "avg" or not self._only_compared(i)):
-                return self._reread(i)
         elif type_.base not in INTEGERS:
             return self._reread(i)
         measure = self._measure(
-            i,
+            call,
             "sum",
             "add",
             value=exact(self.column(i), type_.base),
@@ -154,15 +180,40 @@ class _Builder:
             state=(("n", "bigint"), ("s", "numeric")),
         )
         count, total = f's."{measure.name("n")}"', f's."{measure.name("s")}"'
-        if scales is not None and len(scales) > 1:
+        if scales is None:
+            total = _with_scale(total, self._histogram(call, self.column(i)))
+        elif len(scales) > 1:
             total = f"pg_catalog.round({total}, {self._largest_scale(i, scales)})"
         if call.function == "avg":
             return f"(CASE WHEN {count} > 0 THEN {total} / {count}::numeric END)"
         if type_.base in (INT2, INT4):
             total += "::bigint"
-        elif scales is None:
-            total = f"pg_catalog.trim_scale({total})"
         return f"(CASE WHEN {count} > 0 THEN {total} END)"
+
+    def key(self, i: int, type_: SqlType) -> str:
+        """A key as one of its rows has it. Of equal numbers that with the most digits is shown; of the zeros of a group
+        -0 is shown if all are."""
+        shown = f"s.k{i}"
+        call = AggregateCall("count", self.aggregate.keys[i], None, distinct=False, sql=self.aggregate.keys[i])
+        if has_several_scales(type_):
+            self.written_keys += 1
+            return f"({_with_scale(shown, self._histogram(call, f'q.k{i}'))})::{type_.name}"
+        if type_.base in (FLOAT4, FLOAT8):
+            self.written_keys += 1
+            name = "float4" if type_.base == FLOAT4 else "float8"
+            measure = self._count(call, MINUS_ZERO, f"q.k{i}")
+            is_minus = f's."{measure.name("n")}" = s."n"'
+            return f"(CASE WHEN {is_minus} THEN '-0'::{name} ELSE {shown} END)::{type_.name}"
+        return shown
+
+    def _histogram(self, call: AggregateCall, value: str) -> str:
+        """The histogram of the scales of the values in a group: the last value of a scale may be deleted."""
+        number = SCALES.sql(value)
+        state = (("n", "bigint"), ("s", "numeric"))
+        measure = self._measure(
+            call, "scales", "add", value=f"{number}::text", number=number, state=state, derived=SCALES
+        )
+        return f's."{measure.name("s")}"'
 
     def _largest_scale(self, i: int, scales: Scales) -> str:
         """The scale of a sum is the largest scale of its values. The state counts the values of each scale, because the
@@ -170,36 +221,27 @@ class _Builder:
         least, *others = sorted(scales)
         cases = ""
         for scale in reversed(others):
-            is_one = f"pg_catalog.scale({self.column(i)}) >= {scale}"
-            measure = self._count(i, f"scale {scale}", is_one, min_scale=scale)
+            measure = self._count(self.aggregate.calls[i], Derived("at_least", scale), self.column(i))
             cases += f' WHEN s."{measure.name("n")}" > 0 THEN {scale}'
         return f"CASE{cases} ELSE {least} END"
-
-    def _only_compared(self, i: int) -> bool:
-        """Whether the scale of a sum is not visible: the sum is a column by itself, or is compared in HAVING."""
-        if self.aggregate.layers:
-            return False
-        place = CallPlace(i)
-        if any(place in o.parts and len(o.parts) > 1 for o in self.aggregate.outputs):
-            return False
-        having = self.aggregate.having or ()
-        text = " ".join(p for p in having if isinstance(p, str))
-        return place not in having or not exposes_scale(text)
 
     def _reread(self, i: int) -> str:
         state = (("v", self.result_types[i].declared),)
         base = self.result_types[i].base
-        measure = self._measure(i, self.aggregate.calls[i].sql, "reread", state=state, base=base)
+        call = self.aggregate.calls[i]
+        measure = self._measure(call, call.sql, "reread", state=state, base=base)
         return f's."{measure.name("v")}"'
 
-    def _count(self, i: int, what: str, is_one: str, min_scale: int | None = None) -> Measure:
-        """Counts the rows for which a condition holds: each sends a zero, which does not change a sum."""
-        value, number = f"CASE WHEN {is_one} THEN '0' END", f"CASE WHEN {is_one} THEN 0 END"
-        return self._measure(i, what, "add", value=value, number=number, state=(("n", "bigint"),), min_scale=min_scale)
+    def _count(self, call: AggregateCall, derived: Derived, value: str) -> Measure:
+        """Counts the values for which a number is derived: a zero, which does not change a sum."""
+        number = derived.sql(value)
+        what = f"{derived.what} {derived.scale}"
+        state = (("n", "bigint"),)
+        return self._measure(call, what, "add", value=f"({number})::text", number=number, state=state, derived=derived)
 
     def _measure(
         self,
-        i: int,
+        call: AggregateCall,
         what: str,
         kind: str,
         *,
@@ -208,17 +250,23 @@ class _Builder:
         number: str | None = None,
         order: str | None = None,
         scale: int | None = 0,
-        min_scale: int | None = None,
+        derived: Derived | None = None,
         base: int = 0,
     ) -> Measure:
         """A new measure, or that of another call: sum(x) and avg(x) share one."""
-        call = self.aggregate.calls[i]
         key = (what, filtered_argument(call))
         if key not in self.shared:
             travels = "least", "greatest"
             slot = sum(m.kind == kind or (m.kind in travels and kind in travels) for m in self.measures)
             self.shared[key] = Measure(
-                len(self.measures), kind, slot, value, order, scale, state, call, min_scale, number, base
+                len(self.measures), kind, slot, value, order, scale, state, call, derived, number, base
             )
             self.measures.append(self.shared[key])
         return self.shared[key]
+
+
+def _with_scale(number: str, histogram: str) -> str:
+    """A number with as many digits after the point as the largest scale in a histogram. Not by round(), which
+    PostgreSQL limits to 2,000 digits before version 17: that would change the number."""
+    scale = f"(pg_catalog.length({histogram}::text) - 1) / {_PER_SCALE}"
+    return f"(pg_catalog.trim_scale({number}) + pg_catalog.round(0::numeric, {scale}))"

@@ -1,9 +1,9 @@
 """The plan: immutable nodes of a query. Scalar expressions stay PostgreSQL's own text.
 
-Scan, Select and UnionAll are linear in every table occurrence, so one rule (`rules.linear`) differentiates any nesting
-of them. Aggregate stands at the top, under any number of projections and filters over its groups. Everything else is a
-Block, Distinct, SetOperation, Recursive or Constant: `rules.general` differentiates any nesting of these and of the
-linear ones.
+Scan, Select and UnionAll are linear in every table occurrence, so `differentiate.linear` differentiates any nesting
+of them. Aggregate is at the top, below any number of projections and filters over its groups. Everything else is a
+Block, Distinct, SetOperation, Recursive or Constant: `differentiate.general` differentiates any nesting of these and of
+the linear ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Scan:
 
     @property
     def key(self) -> tuple[int, ...]:
-        """The columns of a unique index without NULLs, where the changes have them too."""
+        """The columns of a unique index without NULLs, if the changes contain them, too."""
         exposed = {attnum for attnum, _ in self.exposes}
         return self.relation.key if exposed.issuperset(self.relation.key) else ()
 
@@ -122,13 +122,13 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """FROM and WHERE of an Aggregate: as a Select has them where that is linear, else as a Block has them."""
+    """FROM and WHERE of an Aggregate: as in a Select if they are linear, else as in a Block."""
 
     source: From | tuple[Tree, ...] | None
     where: Text | None
 
     def rows(self, items: tuple[Item, ...]) -> Select | Block:
-        """What the input yields when these expressions are selected from it."""
+        """The rows of the input, with these expressions as columns."""
         if isinstance(self.source, tuple):
             return Block(tuple(OutputColumn(i.name, (i.sql,)) for i in items), self.source, self.where)
         return Select(items, self.source, plain_sql(self.where) if self.where else None)
@@ -148,13 +148,13 @@ class Aggregate:
 
     @property
     def is_limited(self) -> bool:
-        """Whether which groups show depends on the others."""
+        """Whether the visible groups depend on one another."""
         return bool(self.tail) or any(layer.tail for layer in self.layers)
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A VALUES list: rows that no table has a part in."""
+    """A VALUES list: rows that depend on no table."""
 
     sql: str
     names: tuple[str, ...]
@@ -164,7 +164,8 @@ class Values:
 class Subquery:
     """A subquery in an expression.
 
-    `kind`: exists, in, any, all, array or scalar. `test`: what stands left of IN, where that is plain text.
+    `kind`: exists, in, any, all, array, scalar, or row (a scalar one with several columns). `test`: the left operand of
+    IN, if it is plain text.
     """
 
     node: Node
@@ -213,11 +214,12 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A SELECT that is not linear in all that it reads.
+    """A SELECT that is not linear in all its inputs.
 
-    `region`: None when each combination of FROM's rows yields its output by itself. Otherwise the texts (over FROM)
-    whose equal values make rows of FROM belong together (groups, partitions of windows, DISTINCT ON); empty when all
-    do. `undetermined` says why the same tables may give two answers (ties in an order), if so.
+    `region`: None if each combination of FROM's rows is processed by itself. Otherwise the key expressions (over FROM)
+    of regions (groups, partitions of window functions, DISTINCT ON); empty if all rows form one region. `undetermined`:
+    why the result is not deterministic (ties in an order), if so; it is not either if equal values of an expression in
+    `written_alike` have different texts. `order`: of rows, for an outer query that depends on it.
     """
 
     columns: tuple[OutputColumn, ...]
@@ -229,13 +231,15 @@ class Block:
     undetermined: Reason | None = None
     limit: Limit | None = None
     grouped: Grouped | None = None
+    written_alike: tuple[str, ...] = ()
+    order: Text = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """What a Block with GROUP BY shows of each group, cut apart: a second view of it.
+    """The output of a Block with GROUP BY, split into parts: a second view of it.
 
-    `columns` are the texts that were cut: a block that has been given others is another.
+    `columns` are the texts that were split: they identify the block.
     """
 
     columns: tuple[Text, ...]
@@ -246,10 +250,10 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a Block with ORDER BY and LIMIT says, cut apart: a second view of it, so no child of the block.
+    """The clauses of a Block with ORDER BY and LIMIT, split into parts: a second view of it, not a child.
 
-    `rows` are all that it chooses from, as columns c0, c1, ...: those that it shows, then those that it only orders
-    by. `order` are pairs of a column's number and its direction as written.
+    `rows` are its input rows, with columns c0, c1, ...: output columns, then columns that are only sort keys. `order`:
+    pairs of a column's number and its direction as written.
     """
 
     rows: Node
@@ -311,6 +315,20 @@ def scans(node: Plan) -> tuple[Scan, ...]:
     return tuple(s for child in children(node) for s in scans(child))
 
 
+def join_count(node: Plan) -> int:
+    """Joins of all FROM clauses, subqueries included: one less than the items of each."""
+    below = sum(map(join_count, children(node)))
+    match node:
+        case Aggregate():
+            return join_count(node.input.rows(()))
+        case Select():
+            return below + (max(len(node.source.members) - 1, 0) if node.source is not None else 0)
+        case Block():
+            return below + max(len(from_items(node)) - 1, 0)
+        case _:
+            return below
+
+
 def children(node: Plan) -> tuple[Node, ...]:
     """The plans directly below."""
     match node:
@@ -363,10 +381,10 @@ def joins(tree: Tree) -> tuple[Join, ...]:
 
 
 def block_texts(node: Block) -> tuple[Text, ...]:
-    """Every text of a block that may hold subqueries, but for functions in FROM."""
+    """Every text of a block that may contain subqueries, except functions in FROM."""
     conditions = [j.on for tree in node.trees for j in joins(tree) if j.on is not None]
     single = [t for t in (node.where, node.distinct_on) if t is not None]
-    return (*(c.text for c in node.columns), *conditions, *single, node.tail)
+    return (*(c.text for c in node.columns), *conditions, *single, node.tail, node.order)
 
 
 def plain_sql(text: Text) -> str:
@@ -404,7 +422,7 @@ def column_names(node: Node) -> tuple[str, ...]:
 
 
 def fill(pieces: Sequence[Piece], key: Callable[[int], str], call: Callable[[int], str]) -> str:
-    """The SQL of an expression over groups: `key` and `call` give the SQL of a group key and of an aggregate call."""
+    """The SQL of an expression over groups: `key` and `call` return the SQL of a group key and of an aggregate call."""
     found = []
     for piece in pieces:
         match piece:

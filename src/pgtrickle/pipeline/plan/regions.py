@@ -17,9 +17,10 @@ from collections.abc import Iterable, Set
 
 from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.pipeline.plan.clauses import Clauses, Range, WindowCall
-from pgtrickle.pipeline.plan.grouping import EXPRESSION_WORDS, aggregate_at
-from pgtrickle.pipeline.plan.nodes import FromItem, Scan, Tree, scans, tree_items
-from pgtrickle.pipeline.text.tokens import Cursor, identifier, strip_parentheses
+from pgtrickle.pipeline.plan.determined import Rows, columns_in
+from pgtrickle.pipeline.plan.grouping import aggregate_at, is_windowed
+from pgtrickle.pipeline.plan.nodes import Tree, scans, tree_items
+from pgtrickle.pipeline.text.tokens import Cursor, strip_parentheses
 
 LIMIT_TIES = Reason.of(ReasonCode.LIMIT_TIES)
 _FLOAT_SUM = Reason.of(ReasonCode.FLOAT_SUM)
@@ -145,17 +146,17 @@ def region_keys(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> list[
     ]
 
 
-def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], trees: tuple[Tree, ...]) -> Reason | None:
+def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], rows: Rows) -> Reason | None:
     """Why the query is not deterministic; None when it is."""
     order = cursor.split(*clauses.order, ",") if clauses.order is not None else []
     on = cursor.split(*clauses.on, ",") if clauses.on is not None else []
     # With ties the last rows are determined; those that OFFSET skips are not.
     is_cut = clauses.limit is not None and not keeps_ties(cursor, *clauses.limit)
-    if is_cut and not _decides(cursor, order, clauses, trees):
+    if is_cut and not _decides(cursor, order, clauses, aggregates, rows):
         return LIMIT_TIES
-    if clauses.on is not None and not _decides(cursor, [*order, *on], clauses, trees):
+    if clauses.on is not None and not _decides(cursor, [*order, *on], clauses, aggregates, rows):
         return _DISTINCT_ON_TIES
-    has_floats = _has_floats(cursor, clauses, trees)
+    has_floats = _has_floats(cursor, clauses, rows.trees)
     for window in clauses.windows:
         name = cursor.tokens[window.at].key.lower()
         if name in _PEERS or (not window.by_rows and name in _SAME_IN_ANY_ORDER):
@@ -164,9 +165,88 @@ def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], trees: 
             continue
         if name in _SAME_BUT_FOR_FLOATS and has_floats:
             return _FLOAT_SUM
-        if not _decides(cursor, [*window.partition, *window.order], clauses, trees):
+        if not _decides(cursor, [*window.partition, *window.order], clauses, aggregates, rows):
             return _WINDOW_TIES
-    return _unordered_aggregate(cursor, clauses, aggregates, has_floats=has_floats)
+    return _unordered_aggregate(cursor, clauses, aggregates, rows, has_floats=has_floats)
+
+
+def written_alike(cursor: Cursor, clauses: Clauses, aggregates: Set[str], rows: Rows) -> tuple[str, ...]:
+    """Expressions over FROM whose equal values have to have one text, for the query to be deterministic.
+
+    in:  SELECT max(v), array_agg(DISTINCT a), count(DISTINCT b) FROM t
+    out: v, a: of 1.0 and 1.00 either may be the maximum
+    """
+    found: list[Range] = []
+    order = cursor.split(*clauses.order, ",") if clauses.order is not None else []
+    if clauses.limit is not None:
+        found += _without_keys(cursor, order, clauses, rows)
+    if clauses.on is not None:
+        found += _without_keys(cursor, [*order, *cursor.split(*clauses.on, ",")], clauses, rows)
+    starts = {w.at for w in clauses.windows}
+    for window in clauses.windows:
+        name = cursor.tokens[window.at].key.lower()
+        if name in ("min", "max"):
+            found += cursor.split(window.at + 2, cursor.closing(window.at + 1), ",")
+        elif name not in _PEERS | _SAME_IN_ANY_ORDER | _SAME_BUT_FOR_FLOATS:
+            found += _without_keys(cursor, [*window.partition, *window.order], clauses, rows)
+    passages = [(a, b) for _, a, b in clauses.items]
+    passages += [r for r in (clauses.having, clauses.order) if r is not None]
+    for start, stop in passages:
+        for index in range(start, stop):
+            if aggregate_at(cursor, index, aggregates) and index not in starts:
+                found += _shown_values(cursor, index, stop, clauses, rows)
+    bare = [cursor.without_direction(r) for r in found]
+    unique = {_tokens(cursor, r): r for r in bare if not _has_query(cursor, *r)}
+    return tuple(cursor.text(*r) for tokens, r in unique.items() if columns_in(tokens))
+
+
+def _without_keys(cursor: Cursor, order: Iterable[Range], clauses: Clauses, rows: Rows) -> list[Range]:
+    """What an order consists of, unless it is unique."""
+    passages = list(order)
+    return [] if _is_unique(cursor, passages, clauses, rows) else passages
+
+
+def _shown_values(cursor: Cursor, index: int, stop: int, clauses: Clauses, rows: Rows) -> list[Range]:
+    """The arguments of an aggregate call of which it shows one of several equal values, or in the order of these."""
+    name = cursor.tokens[index].key.strip('"').lower()
+    first, last = index + 2, cursor.closing(index + 1)
+    is_distinct = cursor.tokens[first].key == "DISTINCT"
+    inner = cursor.inside(first + is_distinct, last)
+    arguments = cursor.split(*inner.until("ORDER BY"), ",")
+    if name in ("mode", "percentile_disc", "percentile_cont"):
+        at = last + 1
+        while at < stop and cursor.tokens[at].key != "(":
+            at += 1
+        within = cursor.inside(at + 1, cursor.closing(at))
+        return cursor.split(within.at, within.stop, ",") if within.take("ORDER BY") else []
+    if name in ("min", "max") or (is_distinct and name not in ("count", "bool_and", "bool_or", "every")):
+        return arguments
+    if not inner.take("ORDER BY"):
+        return []
+    order = cursor.split(inner.at, last, ",")
+    return [] if _orders_rows(cursor, order, clauses, rows) else order
+
+
+def _orders_rows(cursor: Cursor, order: Iterable[Range], clauses: Clauses, rows: Rows) -> bool:
+    """Whether an order of the rows of a group is total. Within a group its keys are equal."""
+    keys = [r for r in clauses.group if cursor.tokens[r[0]].key not in ("GROUPING SETS", "CUBE", "ROLLUP")]
+    given = [cursor.without_direction(r) for r in order] + keys
+    return rows.determined_by([_tokens(cursor, r) for r in given]).is_all
+
+
+def _has_query(cursor: Cursor, start: int, stop: int) -> bool:
+    return any(cursor.is_query(i + 1, cursor.closing(i)) for i in range(start, stop) if cursor.tokens[i].key == "(")
+
+
+def depends_on_input_order(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> bool:
+    """Whether the query shows in which order the rows of FROM come: by LIMIT, array_agg() and the like without an
+    order of their own."""
+    if clauses.order is None and (clauses.limit is not None or clauses.on is not None):
+        return True
+    if any(not window.order for window in clauses.windows):
+        return True
+    reason = _unordered_aggregate(cursor, clauses, aggregates, None, has_floats=False)
+    return reason is not None and reason.code is ReasonCode.UNORDERED_AGGREGATE
 
 
 def keeps_ties(cursor: Cursor, start: int, stop: int) -> bool:
@@ -196,7 +276,10 @@ def _makes_float(cursor: Cursor, start: int, stop: int) -> bool:
     return False
 
 
-def _unordered_aggregate(cursor: Cursor, clauses: Clauses, aggregates: Set[str], *, has_floats: bool) -> Reason | None:
+def _unordered_aggregate(
+    cursor: Cursor, clauses: Clauses, aggregates: Set[str], rows: Rows | None, *, has_floats: bool
+) -> Reason | None:
+    """`rows` decides between orders with and without ties, for a caller that asks for these."""
     windowed = {w.at for w in clauses.windows}
     passages = [(a, b) for _, a, b in clauses.items] + ([clauses.having] if clauses.having else [])
     for start, stop in passages:
@@ -204,9 +287,18 @@ def _unordered_aggregate(cursor: Cursor, clauses: Clauses, aggregates: Set[str],
             if not aggregate_at(cursor, index, aggregates) or index in windowed:
                 continue
             reason = _order_matters(cursor, index, has_floats=has_floats)
-            if reason is not None:
-                return reason
+            if reason is None or (rows is not None and _is_ordered(cursor, index, clauses, rows)):
+                continue
+            return reason
     return None
+
+
+def _is_ordered(cursor: Cursor, index: int, clauses: Clauses, rows: Rows) -> bool:
+    """Whether ORDER BY of an aggregate call decides between all rows of a group."""
+    last = cursor.closing(index + 1)
+    inner = cursor.inside(index + 2, last)
+    inner.until("ORDER BY")
+    return inner.take("ORDER BY") and _orders_rows(cursor, cursor.split(inner.at, last, ","), clauses, rows)
 
 
 def _order_matters(cursor: Cursor, index: int, *, has_floats: bool) -> Reason | None:
@@ -228,97 +320,44 @@ def _order_matters(cursor: Cursor, index: int, *, has_floats: bool) -> Reason | 
     ordered = {_tokens(cursor, cursor.without_direction(r)) for r in cursor.split(inner.at, last, ",")}
     wanted = [_tokens(cursor, r) for r in cursor.split(*arguments, ",")]
     # A constant, such as the separator of string_agg, orders nothing.
-    if any(w not in ordered for w in wanted if _columns_in(w)):
+    if any(w not in ordered for w in wanted if columns_in(w)):
         return Reason.of(ReasonCode.AGGREGATE_TIES, function=name)
     return None
 
 
-def _decides(cursor: Cursor, order: Iterable[Range], clauses: Clauses, trees: tuple[Tree, ...]) -> bool:
-    """Whether an order is total: peers are equal in all selected columns, or the order has a unique key."""
-    ordered = {_tokens(cursor, cursor.without_direction(r)) for r in order}
+def _decides(cursor: Cursor, order: Iterable[Range], clauses: Clauses, aggregates: Set[str], rows: Rows) -> bool:
+    """Whether an order is total: peers are equal in all selected columns, or they are one row."""
+    passages = list(order)
+    ordered = {_tokens(cursor, cursor.without_direction(r)) for r in passages}
+    return _is_unique(cursor, passages, clauses, rows) or _has_all_columns(cursor, ordered, clauses, aggregates)
+
+
+def _is_unique(cursor: Cursor, order: Iterable[Range], clauses: Clauses, rows: Rows) -> bool:
+    """Whether no two rows, or groups, are equal in an order."""
     # A key is unique for rows and for groups by it, but not for the sets of GROUPING SETS.
-    has_sets = any(
-        cursor.tokens[i].key in ("GROUPING SETS", "CUBE", "ROLLUP") for r in clauses.group for i in range(*r)
-    )
-    return (not has_sets and _has_all_keys(ordered, trees)) or _has_all_columns(cursor, ordered, clauses)
-
-
-def _has_all_keys(ordered: set[tuple[str, ...]], trees: tuple[Tree, ...]) -> bool:
-    found: list[FromItem] = [p for tree in trees for p in tree_items(tree)]
-    if not found:
+    if any(cursor.tokens[i].key in ("GROUPING SETS", "CUBE", "ROLLUP") for r in clauses.group for i in range(*r)):
         return False
-    for part in found:
-        if not isinstance(part.node, Scan) or not part.node.relation.key:
-            return False
-        exposed = dict(part.node.exposes)
-        for attnum in part.node.relation.key:
-            name = exposed.get(attnum)
-            if name is None or not _names_column(ordered, part.alias, name, alone=len(found) == 1):
-                return False
-    return True
+    determined = rows.determined_by([_tokens(cursor, cursor.without_direction(r)) for r in order])
+    if not clauses.group:
+        return determined.is_all
+    return all(determined.has(_tokens(cursor, r)) for r in (*clauses.group, *clauses.dependent))
 
 
-def _names_column(ordered: set[tuple[str, ...]], alias: str, column: str, *, alone: bool) -> bool:
-    for tokens in ordered:
-        if (
-            len(tokens) == 3
-            and tokens[1] == "."
-            and _name(tokens[0]) == identifier(alias)
-            and _name(tokens[2]) == column
-        ):
-            return True
-        if alone and len(tokens) == 1 and _name(tokens[0]) == column:
-            return True
-    return False
-
-
-def _name(key: str) -> str:
-    return key[1:-1].replace('""', '"') if key.startswith('"') else key.lower()
-
-
-def _has_all_columns(cursor: Cursor, ordered: set[tuple[str, ...]], clauses: Clauses) -> bool:
-    """Whether each selected expression is in the order, or made of columns that are. Windows are checked separately."""
-    columns = {c for c in ordered if _columns_in(c) == [c]}
+def _has_all_columns(cursor: Cursor, ordered: set[tuple[str, ...]], clauses: Clauses, aggregates: Set[str]) -> bool:
+    """Whether each selected expression is in the order, or made of columns that are. Windows are checked separately.
+    Aggregates of two groups differ, also of equal columns."""
+    columns = {c for c in ordered if columns_in(c) == [c]}
     for _, start, stop in clauses.items:
         tokens = _tokens(cursor, (start, stop))
         if tokens in ordered:
             continue
-        if "(" in tokens and any(
-            cursor.is_query(i + 1, cursor.closing(i)) for i in range(start, stop) if cursor.tokens[i].key == "("
-        ):
+        if _has_query(cursor, start, stop):
             return False
-        if any(c not in columns for c in _columns_in(tokens)):
+        if any(c not in columns for c in columns_in(tokens)):
+            return False
+        if any(aggregate_at(cursor, i, aggregates) and not is_windowed(cursor, i, stop) for i in range(start, stop)):
             return False
     return True
-
-
-def _columns_in(tokens: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The column references of an expression: alias.column, or a bare name."""
-    found, index = [], 0
-    while index < len(tokens):
-        key = tokens[index]
-        is_name = key.startswith('"') or (key[:1].isalpha() or key[:1] == "_")
-        if not is_name or (index and tokens[index - 1] in ("::", "OVER")) or "'" in key:
-            index += 1
-            continue
-        following = tokens[index + 1] if index + 1 < len(tokens) else ""
-        if following == "." and index + 2 < len(tokens):
-            if tokens[index - 1 : index] == ("(",) and tokens[index - 2 : index - 1] == ("OPERATOR",):
-                index += 3
-                continue
-            if index + 3 >= len(tokens) or tokens[index + 3] != "(":
-                found.append(tokens[index : index + 3])
-            index += 3
-            continue
-        if following != "(" and (key.startswith('"') or key not in _WORDS):
-            found.append((key,))
-        index += 1
-    return found
-
-
-_WORDS = EXPRESSION_WORDS | {"PARTITION BY", "ORDER BY", "ROWS", "RANGE", "GROUPS", "PRECEDING", "FOLLOWING", "CURRENT"}
-_WORDS |= {"UNBOUNDED", "EXCLUDE", "TIES", "OTHERS", "GROUP", "NO", "OVER", "FILTER", "WHERE", "WITHIN", "ASC", "DESC"}
-_WORDS |= {"NULLS", "FIRST", "LAST", "USING", "SELECT"}
 
 
 def _tokens(cursor: Cursor, passage: Range) -> tuple[str, ...]:

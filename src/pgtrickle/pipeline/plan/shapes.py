@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -37,7 +38,7 @@ from pgtrickle.pipeline.plan.nodes import (
 
 def simplify(block: Block) -> Select | Block:
     """A block as a Select where it is linear in all its inputs."""
-    if block.region is not None or any(subqueries(c.text) for c in block.columns):
+    if block.region is not None or block.order or any(subqueries(c.text) for c in block.columns):
         return block
     source = input_of(block.trees, block.where)
     if isinstance(source.source, tuple):
@@ -141,15 +142,15 @@ def with_positional_names(node: Node) -> Node:
     return _node(with_column_names(node, tuple(f"c{i}" for i in range(len(column_names(node))))))
 
 
-def replace_core(plan: Node, core: Block, new: Block, column: str | None = None) -> Node:
-    """The plan over a new core. `column`: a column that only the new core has; every block above outputs it last."""
+def replace_core(plan: Node, core: Block, new: Block, hidden: Sequence[str] = ()) -> Node:
+    """The plan over a new core. `hidden`: columns that only the new core has; every block above outputs them last."""
     if plan is core:
         return new
     assert isinstance(plan, Block)  # a Select has no core below it
     (part,) = from_items(plan)
     assert part.node is not None
-    below = replace(part, node=replace_core(part.node, core, new, column))
-    extra = (OutputColumn(column, (f"{part.alias}.{quote_ident(column)}",)),) if column is not None else ()
+    below = replace(part, node=replace_core(part.node, core, new, hidden))
+    extra = tuple(OutputColumn(name, (f"{part.alias}.{quote_ident(name)}",)) for name in hidden)
     return replace(plan, columns=(*plan.columns, *extra), trees=(below,))
 
 

@@ -69,6 +69,32 @@ def _column(tree: Tree, name: str, *, compared: bool) -> str | None:
             assert_never(tree)
 
 
+def join_columns(tree: Tree) -> list[tuple[str, str | None]] | None:
+    """All columns of a join in their order, merged ones first, with the expression of each; None as the expression of
+    a column that the query does not read. None if the columns of an item are not known, as for a function."""
+    match tree:
+        case FromItem():
+            if isinstance(tree.node, Scan):
+                exposed = dict(tree.node.exposes)
+                names = [exposed.get(c.attnum) for c in tree.node.relation.columns]
+                return [(n or "", f"{tree.alias}.{quote_ident(n)}" if n is not None else None) for n in names]
+            if tree.node is None:
+                return None
+            return [(n, f"{tree.alias}.{quote_ident(n)}") for n in column_names(tree.node)]
+        case Join():
+            left, right = join_columns(tree.left), join_columns(tree.right)
+            if left is None or right is None:
+                return None
+            using = Cursor(tree.using).names() if tree.using is not None else ()
+            merged = merged_columns((tree,))
+            if any(name not in merged for name in using):
+                return None
+            rest = [(name, sql) for name, sql in (*left, *right) if name not in using]
+            return [*((name, merged[name]) for name in using), *rest]
+        case _:
+            assert_never(tree)
+
+
 def merged_sides(join: Join) -> list[tuple[str, str, str]]:
     """For each name of USING the merged column, and the column of either side, where all have one type and size."""
     both, found = merged_columns((join,)), []

@@ -16,7 +16,9 @@ def delta_rows(
 ) -> str:
     """One statement for the delta of a plan: the weight, then `shown` over q(c0, c1, ...)."""
     statement = general.new_statement(changed)
-    union = " UNION ALL ".join(f"({sql})" for sql in general.delta(statement, plan))
+    # A plan without tables never changes.
+    terms = general.delta(statement, plan) or [f"SELECT q.*, 1 AS {W} FROM ({current_rows(plan)}) AS q WHERE false"]
+    union = " UNION ALL ".join(f"({sql})" for sql in terms)
     listed = names or ", ".join(f"c{i}" for i in range(width))
     return f"{statement.with_clause()}SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
 
@@ -26,4 +28,4 @@ def current_rows(plan: Node) -> str:
 
 
 def no_delta(_statement: Statement, _node: Node) -> str:
-    raise InvariantError("changes were asked for where nothing has changed")
+    raise InvariantError("a delta was requested without changes")

@@ -58,7 +58,7 @@ def delta_text(
         text = template.delta_statement({relid: ChangedSource(relid, _PLACE, rows) for relid, rows in key})
         text = text.replace(_PLACE.predicate("c.xid"), _PLACES)
         if f"'{_NUMBER}'" in text:
-            raise InvariantError("a change statement names its window in a way that is not known")
+            raise InvariantError("a delta statement refers to its window in an unknown form")
         if len(texts.made) >= MOST_TEXTS:
             texts.made.clear()
         texts.made[key] = text

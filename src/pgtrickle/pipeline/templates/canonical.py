@@ -1,19 +1,23 @@
-"""Canonical texts: equal values with different texts (1 and 1.0, 0 and -0) where a query merges equal rows.
+"""One text for equal values (1.0 and 1.00, 0 and -0, '1 day' and '24:00') where a query shows one of several.
 
-DISTINCT, UNION, INTERSECT and EXCEPT return one of several equal rows, and PostgreSQL may choose another one the next
-time. A plan that is evaluated twice has to give the same texts, so such columns get a canonical text below these
-operators: without trailing zeros, without the sign of zero. Where all rows have the same scale, nothing changes.
+DISTINCT, UNION, INTERSECT, EXCEPT and GROUP BY show one of several equal values, and PostgreSQL may choose another one
+the next time. A plan that is evaluated twice, in its old and its new state, has to give the same texts. So these
+operators show the row whose text is the least one: PostgreSQL could have chosen it, too, and it depends on nothing but
+the rows. Where all equal values have one text, nothing changes.
 
     in:  SELECT DISTINCT x FROM t                                  (x is numeric)
-    out: SELECT DISTINCT q.* FROM (SELECT trim_scale(w.c0) AS x FROM (SELECT x AS c0 FROM t) AS w) AS q
+    out: SELECT DISTINCT ON (w.c0) w.c0 AS x FROM (SELECT x AS c0 FROM t) AS w ORDER BY w.c0, ROW(w.c0)::text
 
-Other types (interval, jsonb, citext, ranges and arrays of such) have no canonical text. At the top of a query the
-result is recomputed as a whole; below the top they are refused, also as group keys.
+    in:  SELECT x, max(y) FROM t GROUP BY x                        (x and y are intervals)
+    out: SELECT min(x::text)::interval, (array_agg(y::text ORDER BY y DESC, y::text))[1]::interval FROM t GROUP BY x
+
+What cannot be written so (mode(), array_agg(DISTINCT x), LIMIT by such a value) is refused below the top of a query. At
+the top its result is computed anew and compared with the stored rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from itertools import count
 from typing import Any, assert_never
@@ -21,12 +25,17 @@ from typing import Any, assert_never
 from pgtrickle.errors import DefinitionError
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
-from pgtrickle.pipeline.codec import FLOAT4, FLOAT8, NUMERIC, SqlType, is_comparable, numeric_scale
+from pgtrickle.model.texts import from_text, row_text
+from pgtrickle.pipeline.codec import NUMERIC, SqlType, decoded, encoded, exact, is_comparable, numeric_scale
 from pgtrickle.pipeline.plan.nodes import (
+    Aggregate,
+    AggregateCall,
     Block,
     Concat,
     Distinct,
     FromItem,
+    Grouped,
+    Limit,
     Node,
     OutputColumn,
     Plan,
@@ -38,9 +47,11 @@ from pgtrickle.pipeline.plan.nodes import (
     Values,
     children,
     column_names,
+    fill,
     from_items,
+    subqueries,
 )
-from pgtrickle.pipeline.plan.scales import output_scales
+from pgtrickle.pipeline.plan.scales import Scales, Types, output_scales, scales_of
 from pgtrickle.pipeline.plan.shapes import with_positional_names
 from pgtrickle.pipeline.render.delta_rows import current_rows
 
@@ -48,60 +59,50 @@ Describe = Callable[[str], Sequence[SqlType]]
 
 
 def canonical(plan: Plan, describe: Describe) -> Plan:
-    """The same plan with canonical texts where equal rows are merged."""
-    _refuse_ambiguous_groups(plan, describe)
-    if not any(isinstance(value, Distinct | SetOperation) for value in _walk(plan)):
+    """The same plan, deterministic below its top."""
+    writer = _Writer(describe, count(1 + max((v.number for v in _walk(plan) if isinstance(v, FromItem)), default=0)))
+    return writer.fields(plan) if isinstance(plan, Aggregate) else writer.top(plan)
+
+
+def determined(block: Block, describe: Describe) -> Block:
+    """A block at the top of a canonical plan, made deterministic. Raises where it cannot be."""
+    return _Writer(describe, count()).determined(block)
+
+
+def core_of(plan: Node) -> Block | None:
+    """The block with regions at the top of a plan, under projections and filters only."""
+    if not isinstance(plan, Block):
+        return None
+    if plan.region is not None:
         return plan
-    numbers = count(1 + max((v.number for v in _walk(plan) if isinstance(v, FromItem)), default=0))
-    if isinstance(plan, Distinct | SetOperation) and _has_ambiguous_result(plan, describe):
-        return _as_one_region(plan, numbers)
-    found = _rewritten(plan, describe, numbers)
-    assert isinstance(found, type(plan))
-    return found
-
-
-def _has_ambiguous_result(plan: Distinct | SetOperation, describe: Describe) -> bool:
-    return any(map(has_several_texts, describe(current_rows(plan))))
-
-
-def _as_one_region(plan: Node, numbers: Iterator[int]) -> Block:
-    """At the top, such rows are recomputed as a whole and compared with the stored rows by their texts."""
-    return replace(_written(plan, ["{}"] * len(column_names(plan)), numbers), region=())
-
-
-def _refuse_ambiguous_groups(plan: Plan, describe: Describe) -> None:
-    """Groups at the top are stored as they were computed. Groups below the top are also evaluated in the old state,
-    where a group may have another one of its equal keys."""
-    top: Any = plan
-    while (
-        isinstance(top, Block)
-        and top.region is None
-        and len(from_items(top)) == 1
-        and from_items(top)[0].node is not None
-    ):
-        top = from_items(top)[0].node
-    for block in _walk(plan):
-        if not isinstance(block, Block) or not block.region or block is top:
-            continue
-        keys = tuple(OutputColumn(f"k{i}", (k,)) for i, k in enumerate(block.region))
-        try:
-            types = describe(current_rows(Block(keys, block.trees, block.where)))
-        except NotDifferentiableError:
-            raise
-        except DefinitionError:
-            continue  # it is correlated with an outer query: see _wraps
-        for key, type_ in zip(block.region, types, strict=True):
-            if has_several_texts(type_):
-                raise loose(key, type_)
+    item = _only_item(plan)
+    return core_of(item.node) if item is not None and item.node is not None else None
 
 
 def has_several_texts(type_: SqlType) -> bool:
-    """Whether equal values may have different texts, and the type has no canonical text."""
-    return type_.base not in (FLOAT4, FLOAT8, NUMERIC) and not is_comparable(type_)
+    """Whether equal values of a type can have different texts."""
+    if type_.base == NUMERIC:
+        return numeric_scale(type_.typmod) is None
+    return not is_comparable(type_)
+
+
+def _refuse_own_operators(types: Iterable[tuple[str, SqlType]]) -> None:
+    """Refuses such types: our statements compare values, and would not resolve their operators."""
+    for what, type_ in types:
+        if type_.kind == "o":
+            raise loose(what, type_)
 
 
 def loose(what: str, type_: SqlType) -> NotDifferentiableError:
     return NotDifferentiableError(Reason.of(ReasonCode.LOOSE_TYPE, expression=what, type=type_.name))
+
+
+def _only_item(block: Block) -> FromItem | None:
+    """The only FROM item of a plain projection or filter."""
+    own = from_items(block)
+    if len(own) != 1 or own[0].is_lateral or any(subqueries(c.text) for c in block.columns):
+        return None
+    return None if block.where is not None and subqueries(block.where) else own[0]
 
 
 def _walk(value: Any) -> Iterator[Any]:
@@ -114,53 +115,258 @@ def _walk(value: Any) -> Iterator[Any]:
             yield from _walk(getattr(value, each.name))
 
 
-def _rewritten(value: Any, describe: Describe, numbers: Iterator[int]) -> Any:
-    if isinstance(value, tuple):
-        items = tuple(_rewritten(item, describe, numbers) for item in value)
-        return value if all(a is b for a, b in zip(items, value, strict=True)) else items
-    if not is_dataclass(value) or isinstance(value, type):
-        return value
-    changed = {}
-    for each in fields(value):
-        before = getattr(value, each.name)
-        after = _rewritten(before, describe, numbers)
-        if after is not before:
-            changed[each.name] = after
-    new = replace(value, **changed) if changed else value
-    return _wrapped(new, describe, numbers) if isinstance(new, Distinct | SetOperation) else new
+class _Writer:
+    def __init__(self, describe: Describe, numbers: Iterator[int]) -> None:
+        self.describe = describe
+        self.numbers = numbers
+        self._types: dict[int, tuple[Node, dict[str, int]]] = {}
+
+    # -- where a rule applies
+    # ----------------------------------------------------------------------------------------------------------
+
+    def top(self, plan: Node) -> Node:
+        """A plan whose rows are stored: a block with regions there is not evaluated in its old state."""
+        if isinstance(plan, Block) and plan.region is not None:
+            return self._without_own_rule(plan)
+        if isinstance(plan, Block) and core_of(plan) is not None:
+            (item,) = from_items(plan)
+            assert item.node is not None
+            return replace(plan, trees=(replace(item, node=self.top(item.node)),))
+        try:
+            found: Node = self.below(plan)
+        except NotDifferentiableError:
+            if not isinstance(plan, Distinct | SetOperation | Concat):
+                raise
+            # All rows are one region: it is computed as a whole and compared with the stored rows by their texts.
+            return replace(self._over(self.fields(plan, is_whole=True)), region=())
+        return found
+
+    def below(self, value: Any) -> Any:
+        """The same plan, or a part of one, deterministic."""
+        if isinstance(value, tuple):
+            items = tuple(self.below(item) for item in value)
+            return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+        if not is_dataclass(value) or isinstance(value, type | Scan):
+            return value
+        new = self.fields(value)
+        match new:
+            case Distinct():
+                return self._distinct(new)
+            case SetOperation():
+                return self._set_operation(new)
+            case Block() if new.region is not None:
+                return self.determined(new)
+        return new
+
+    def fields(self, value: Any, *, is_whole: bool = False) -> Any:
+        """A node with what is below it deterministic. `is_whole`: its own parts are not evaluated in an old state."""
+        changed = {}
+        for each in fields(value):
+            before = getattr(value, each.name)
+            if isinstance(before, Limit):
+                after: Any = self._limit(before)
+            elif is_whole and isinstance(before, Block) and before.region is not None:
+                after = self._without_own_rule(before)
+            elif is_whole and each.name == "branches":
+                after = tuple(
+                    self._without_own_rule(b) if isinstance(b, Block) and b.region is not None else self.below(b)
+                    for b in before
+                )
+            elif isinstance(before, Grouped):
+                after = before
+            else:
+                after = self.below(before)
+            if after is not before:
+                changed[each.name] = after
+        return replace(value, **changed) if changed else value
+
+    def _without_own_rule(self, block: Block) -> Block:
+        found = self.fields(block)
+        assert isinstance(found, Block)
+        return found
+
+    def _limit(self, limit: Limit) -> Limit | None:
+        """The rows that LIMIT chooses from, which are maintained by changes; without them the result is compared."""
+        try:
+            return replace(limit, rows=self.below(limit.rows))
+        except NotDifferentiableError:
+            return None
+
+    # -- DISTINCT and set operations
+    # ----------------------------------------------------------------------------------------------------------
+
+    def _loose_columns(self, node: Distinct | SetOperation) -> dict[int, SqlType]:
+        """The columns with several texts for equal values, by position."""
+        try:
+            types = self.describe(current_rows(node))
+        except DefinitionError:
+            return {}  # it is correlated with an outer query, and cannot be described by itself
+        _refuse_own_operators(zip(map(quote_ident, column_names(node)), types, strict=False))
+        branches = [b for side in children(node) for b in _branches(side)]
+        return {
+            position: type_
+            for position, type_ in enumerate(types)
+            if has_several_texts(type_) and not _has_one_scale(type_, branches, position, self.types)
+        }
+
+    def _distinct(self, node: Distinct) -> Node:
+        if not self._loose_columns(node):
+            return node
+        keys = tuple(f"w.c{i}" for i in range(len(column_names(node))))
+        listed = ", ".join(keys)
+        block = self._over(node.node)
+        tail = f' ORDER BY {listed}, {row_text(keys)} COLLATE "C"'
+        return replace(block, region=keys, tail=(tail,), distinct_on=(listed,))
+
+    def _set_operation(self, node: SetOperation) -> Node:
+        """The rows of both sides in one group for each row value; the least text of those on the left is shown."""
+        types = self._loose_columns(node)
+        if not types:
+            return node
+        width = len(column_names(node))
+        marked = [
+            replace(block, columns=(*block.columns, OutputColumn("l", (is_left,))))
+            for block, is_left in (
+                (self._over(with_positional_names(node.left)), "true"),
+                (self._over(with_positional_names(node.right)), "false"),
+            )
+        ]
+        rows = FromItem(next(self.numbers), Concat(tuple(marked)), "w")
+        keys = tuple(f"w.c{i}" for i in range(width))
+        least = _least_texts([(keys[i], t) for i, t in types.items()], "w.l")
+        shown = [*keys]
+        for key, (i, _) in zip(least, types.items(), strict=True):
+            shown[i] = key
+        left, right = "count(*) FILTER (WHERE w.l)", "count(*) FILTER (WHERE NOT w.l)"
+        is_intersect, is_all = node.operator.startswith("INTERSECT"), node.operator.endswith("ALL")
+        copies = f"least({left}, {right})" if is_intersect else f"({left} - {right})"
+        if not is_all and not is_intersect:
+            copies = f"(CASE WHEN {right} = 0 THEN {left} ELSE 0 END)"
+        columns = [OutputColumn(f"c{i}", (sql,)) for i, sql in enumerate(shown)]
+        tail = f" GROUP BY {', '.join(keys)} HAVING {copies} > 0"
+        groups = Block((*columns, OutputColumn("n", (copies,))), (rows,), None, keys, (tail,))
+        trees = [FromItem(next(self.numbers), groups, "g")]
+        if is_all:
+            trees.append(FromItem(next(self.numbers), None, "n", ("pg_catalog.generate_series(1, g.n) AS n",)))
+        outputs = tuple(OutputColumn(name, (f"g.c{i}",)) for i, name in enumerate(column_names(node)))
+        return Block(outputs, tuple(trees), None)
+
+    def _over(self, node: Node) -> Block:
+        """SELECT * over a plan."""
+        columns = tuple(OutputColumn(name, (f"w.c{i}",)) for i, name in enumerate(column_names(node)))
+        return Block(columns, (FromItem(next(self.numbers), with_positional_names(node), "w"),), None)
+
+    # -- groups, windows, DISTINCT ON
+    # ----------------------------------------------------------------------------------------------------------
+
+    def determined(self, block: Block) -> Block:
+        """A block with regions, with keys and extremes of groups in their least texts."""
+        if block.undetermined is not None:
+            raise NotDifferentiableError(
+                Reason.of(ReasonCode.UNDETERMINED, what=block.undetermined),
+                hint="add a unique column to the ORDER BY in question, or use numeric instead of float",
+            )
+        is_grouped = block.tail != () and isinstance(block.tail[0], str) and block.tail[0].startswith(" GROUP BY ")
+        calls = block.grouped.calls if block.grouped is not None else ()
+        regions = self._loose(block, block.region or ())
+        _refuse_own_operators(regions.items())
+        keys = regions if is_grouped else {}
+        alike = self._loose(block, block.written_alike)
+        extremes = {i: alike[c.argument or ""] for i, c in enumerate(calls) if _is_extreme(c) and c.argument in alike}
+        others = [k for k in alike if k not in {c.argument for c in calls if _is_extreme(c)}]
+        if others:
+            raise loose(others[0], alike[others[0]])
+        if not keys and not extremes:
+            return block
+        if block.grouped is None or block.grouped.columns != tuple(c.text for c in block.columns):
+            what, type_ = next(iter((keys or alike).items()))
+            raise loose(what, type_)
+        return self._with_least_texts(block, block.grouped, keys, extremes)
+
+    def _with_least_texts(
+        self, block: Block, grouped: Grouped, keys: dict[str, SqlType], extremes: dict[int, SqlType]
+    ) -> Block:
+        region = block.region or ()
+        least = dict(zip(keys, _least_texts([(f"({k})", t) for k, t in keys.items()]), strict=True))
+
+        def key(i: int) -> str:
+            return least.get(region[i], f"({region[i]})")
+
+        def call(i: int) -> str:
+            return _least_extreme(grouped.calls[i], extremes[i]) if i in extremes else grouped.calls[i].sql
+
+        columns = tuple(
+            replace(c, text=(fill(parts, key, call),)) for c, parts in zip(block.columns, grouped.outputs, strict=True)
+        )
+        tail = f" GROUP BY {', '.join(f'({k})' for k in region)}" if region else ""
+        if grouped.having is not None:
+            tail += f" HAVING {fill(grouped.having, key, call)}"
+        return replace(block, columns=columns, tail=(tail,), grouped=None, written_alike=())
+
+    def types(self, node: Node) -> dict[str, int]:
+        """The types of a plan's output columns; none if it cannot be described by itself."""
+        found = self._types.get(id(node))
+        if found is None:
+            try:
+                described = self.describe(current_rows(node))
+                found = node, dict(zip(column_names(node), (t.base for t in described), strict=True))
+            except DefinitionError:
+                found = node, {}
+            self._types[id(node)] = found
+        return found[1]
+
+    def _loose(self, block: Block, expressions: Sequence[str]) -> dict[str, SqlType]:
+        """Those of expressions over FROM that have several texts for equal values."""
+        if not expressions:
+            return {}
+        columns = tuple(OutputColumn(f"k{i}", (k,)) for i, k in enumerate(expressions))
+        try:
+            types = self.describe(current_rows(Block(columns, block.trees, block.where)))
+        except NotDifferentiableError:
+            raise
+        except DefinitionError:
+            return {}  # it is correlated with an outer query, and cannot be described by itself
+        return {
+            key: type_
+            for key, type_ in zip(expressions, types, strict=True)
+            if has_several_texts(type_)
+            and not (type_.base == NUMERIC and _is_one(scales_of(key, block.trees, self.types)))
+        }
 
 
-def _wrapped(node: Distinct | SetOperation, describe: Describe, numbers: Iterator[int]) -> Distinct | SetOperation:
-    wraps = _wraps(node, children(node), describe)
-    if wraps is None:
-        return node
-    match node:
-        case Distinct():
-            return Distinct(_written(node.node, wraps, numbers))
-        case SetOperation():
-            return replace(node, left=_written(node.left, wraps, numbers), right=_written(node.right, wraps, numbers))
-        case _:
-            assert_never(node)
+def _is_extreme(call: AggregateCall) -> bool:
+    return call.function in ("min", "max")
 
 
-def _wraps(node: Node, sides: Sequence[Node], describe: Describe) -> list[str] | None:
-    """The expression that gives each column its canonical text; None: all columns have one already."""
-    try:
-        types = describe(current_rows(node))
-    except DefinitionError:
-        return None  # it is correlated with an outer query, and cannot be described by itself
-    branches = [b for side in sides for b in _branches(side)]
-    wraps = ["{}"] * len(types)
-    for position, type_ in enumerate(types):
-        if has_several_texts(type_):
-            raise loose(quote_ident(column_names(sides[0])[position]), type_)
-        if type_.base in (FLOAT4, FLOAT8):
-            wraps[position] = f"({{}} + 0::{'float4' if type_.base == FLOAT4 else 'float8'})"
-        elif type_.base == NUMERIC and numeric_scale(type_.typmod) is None:
-            scales = [output_scales(b, column_names(b)[position]) for b in branches]
-            if None in scales or len(frozenset().union(*(s for s in scales if s is not None))) > 1:
-                wraps[position] = "pg_catalog.trim_scale({})"
-    return wraps if any(w != "{}" for w in wraps) else None
+def _least_texts(values: Sequence[tuple[str, SqlType]], condition: str | None = None) -> list[str]:
+    """Of each group the values of the row in which the texts of all are the least, by aggregates over the group."""
+    text = encoded([exact(sql, t.base) for sql, t in values])
+    chosen = f" FILTER (WHERE {condition})" if condition is not None else ""
+    array = f'(min(({text}) COLLATE "C"){chosen})::text[]'
+    return [decoded(array, i, t.name, t.base) for i, (_, t) in enumerate(values)]
+
+
+def _least_extreme(call: AggregateCall, type_: SqlType) -> str:
+    """min() or max() that shows the least text of equal extremes."""
+    text = exact(call.argument or "", type_.base)
+    direction = "" if call.function == "min" else " DESC"
+    conditions = [f"pg_catalog.num_nonnulls({call.argument}) = 1", *([call.filter] if call.filter is not None else [])]
+    ordered = f'ORDER BY ({call.argument}){direction}, ({text}) COLLATE "C"'
+    texts = f"(array_agg({text} {ordered}) FILTER (WHERE {' AND '.join(f'({c})' for c in conditions)}))[1]"
+    return f"({from_text(texts, type_.name, type_.base)})"
+
+
+def _has_one_scale(type_: SqlType, branches: Sequence[Node], position: int, types: Types) -> bool:
+    """Whether all plans whose rows are merged have one scale in a numeric column."""
+    if type_.base != NUMERIC:
+        return False
+    scales = [output_scales(b, column_names(b)[position], types) for b in branches]
+    known = [s for s in scales if s is not None]
+    return len(known) == len(scales) and _is_one(frozenset[int]().union(*known))
+
+
+def _is_one(scales: Scales | None) -> bool:
+    return scales is not None and len(scales) <= 1
 
 
 def _branches(node: Node) -> tuple[Node, ...]:
@@ -172,11 +378,3 @@ def _branches(node: Node) -> tuple[Node, ...]:
             return (node,)
         case _:
             assert_never(node)
-
-
-def _written(node: Node, wraps: Sequence[str], numbers: Iterator[int]) -> Block:
-    columns = tuple(
-        OutputColumn(name, (wrap.format(f"w.{quote_ident(f'c{i}')}"),))
-        for i, (name, wrap) in enumerate(zip(column_names(node), wraps, strict=True))
-    )
-    return Block(columns, (FromItem(next(numbers), with_positional_names(node), "w"),), None)

@@ -1,6 +1,6 @@
-"""The stages of a refresh in words that a DBA reads.
+"""Describes the stages of a refresh for a DBA.
 
-The operator tree, each operator's strategy, leaf statements, what runs in Spark.
+The operator tree, the strategy of each operator, the statements, and what runs on Spark.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WHOLE_RECURSION = "evaluated whole, before and after"
 
 
 def explain(stages: RefreshStages) -> dict[str, Any]:
-    """`pgtrickle plan` prints it, and it is kept with the table."""
+    """The text that `pgtrickle plan` prints, which is stored with the table."""
     if stages.changes is None:
         return {"mode": "FULL", "leaves": [stages.load.statement]}
     return {
@@ -93,7 +93,7 @@ def plan_lines(plan: Mapping[str, Any], *, statements: bool) -> Iterator[str]:
 
 
 def plan_words(plan: Mapping[str, Any]) -> Iterator[str]:
-    """What is its own: the tree, and what runs where."""
+    """The part that is specific to the table: the tree, and what runs where."""
     yield f"Mode: {plan['mode']}"
     if plan["mode"] == "FULL":
         yield f"Reason: {plan['reason']}"
@@ -132,7 +132,7 @@ def _aggregate(template: FoldTemplate, tree: list[str]) -> None:
     tree.append(
         f"Aggregate by ({', '.join(plan.keys) or 'nothing: one group'}): folded into the state beside the table"
     )
-    tree.extend(f"  {m.call.sql}: {_STRATEGY[m.kind]}" for m in template.measures.measures if m.min_scale is None)
+    tree.extend(f"  {m.call.sql}: {_STRATEGY[m.kind]}" for m in template.measures.measures if m.derived is None)
 
 
 def _node(node: Node, depth: int, tree: list[str]) -> None:
@@ -205,8 +205,8 @@ def _shown(text: Text) -> str:
 
 
 def sample_statements(read: ReadStage, rows: int = 1, *, are_copied: bool = False) -> list[str]:
-    """What a refresh sends when every source has so many changes, and when each has them alone, with sample cuts."""
+    """The statements of a refresh if all sources, or one of them, have this number of changes, with sample cuts."""
     window = Window(Cut(100, 100, ()), Cut(200, 200, ()))
-    changed = {relid: ChangedSource(relid, window, rows, are_copied) for relid in sorted(read.relids)}
+    changed = {relid: ChangedSource(relid, window, rows, are_copied) for relid in sorted(read.template.relids)}
     alone = [read.delta_statement({r: c}) for r, c in changed.items()] if len(changed) > 1 else []
     return [read.delta_statement(changed), *alone]

@@ -1,9 +1,10 @@
 """The statements of a least fixpoint: stream tables that read one another, evaluated step by step in working tables.
 
-A step evaluates one definition over what its tables are by then. What a step has found is noted with the step's number
-(`came`); the next step of a definition that reads it takes only what came since its own last one: the change of a
-monotone query when rows come is rows that come, and the delta rules say which. Where the stored rows are the beginning,
-the first step takes the windows of the sources; where nothing is, it evaluates all of the definition.
+A step evaluates one definition over the current working tables. New rows are stored with the number of the step
+(`came`); the next step of a definition that reads them takes only the rows since its own last step: the delta of a
+monotone query for inserted rows is inserted rows, which the delta rules compute. If the evaluation starts with the
+stored rows, the first step takes the windows of the sources; if it starts with empty tables, it evaluates the whole
+definition.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class CycleMember:
 
     @property
     def came(self) -> str:
-        """What this evaluation has found: step, action and the columns by attribute number, as a buffer has them."""
+        """The new rows of this evaluation: step, action and the columns by attribute number, as in a change buffer."""
         return f'"pg_temp"."__pgt_came_{self.pgt_id}"'
 
     @property
@@ -44,7 +45,7 @@ class CycleMember:
         return frozenset(s.relation.relid for s in scans(self.plan))
 
     def prepare(self, *, anew: bool) -> list[str]:
-        """Makes the working tables. `anew`: the stored rows do not count."""
+        """Creates the working tables. `anew`: empty, without the stored rows."""
         pairs = list(zip(self.columns, self.numbers, strict=True))
         listed = "".join(f", m.{quote_ident(c.name)} AS c{n}" for c, n in pairs)
         found = ", ".join(f"w.c{n} AS {quote_ident(c.name)}" for c, n in pairs)
@@ -59,17 +60,17 @@ class CycleMember:
         ]
 
     def drop(self) -> list[str]:
-        """A view is not dropped at commit by itself, and a table not while a view reads it."""
+        """Drops views first: they are not dropped at commit, and prevent dropping their tables."""
         return [f'DROP VIEW "pg_temp".{quote_ident(_now_name(self.pgt_id))}', f"DROP TABLE {self.came}"]
 
     def whole(self, step: int) -> str:
-        """The first step from nothing."""
+        """The first step from empty tables."""
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
         listed = ", ".join(f"q.c{i}" for i in range(len(self.columns)))
         return f"INSERT INTO {self.came} SELECT {step}, 'I', {listed} FROM ({current_rows(self.plan)}) AS q({names})"
 
     def further(self, step: int, changed: Mapping[int, ChangedSource]) -> str:
-        """Every other step. Fewer than no copies of a row is an error of PostgreSQL's: nothing may go."""
+        """Every other step. A negative row count raises an error of PostgreSQL: no row may be deleted."""
         width = len(self.columns)
         row = texts("q", self.columns)
         listed = ", ".join(decoded("b.r::text[]", i, c.type, c.base) for i, c in enumerate(self.columns))
@@ -78,18 +79,18 @@ class CycleMember:
         return f"INSERT INTO {self.came} SELECT {step}, 'I', {listed} FROM ({net}) AS b, {copies('b.n')}"
 
     def since(self, step: int, rows: int) -> ChangedSource:
-        """What came at this step or later, as a change."""
+        """The rows of this step or later, as a delta."""
         return ChangedSource(self.relid, FixpointSteps(self.came, step), rows)
 
     def found(self) -> str:
-        """All rows of the working table in the form in which they travel."""
+        """All rows of the working table, encoded."""
         row = encoded([exact(f"w.c{n}", c.base) for c, n in zip(self.columns, self.numbers, strict=True)])
         return f"SELECT {row} FROM {self.came} AS w"
 
 
 @dataclass(frozen=True, slots=True)
 class FixpointStep:
-    """One step of one member. Without a statement nothing has come that it reads."""
+    """One step of one member. Without a statement: its inputs have no new rows."""
 
     number: int
     member: CycleMember
@@ -98,7 +99,7 @@ class FixpointStep:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Rows that a step has found for a member."""
+    """The number of new rows of a step of a member."""
 
     relid: int
     step: int
@@ -107,7 +108,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class FixpointProgress:
-    """How far an evaluation has come. `last`: the number of each member's last step."""
+    """The progress of an evaluation. `last`: the number of each member's last step."""
 
     members: tuple[CycleMember, ...]
     anew: bool
@@ -116,7 +117,7 @@ class FixpointProgress:
     arrivals: tuple[Arrival, ...] = ()
 
     def next_step(self, member: CycleMember, windows: Mapping[int, ChangedSource]) -> FixpointStep:
-        """`windows`: changes of sources outside of the cycle, which the first step takes."""
+        """`windows`: changes of sources outside the cycle, for the first step."""
         number, since = self.step + 1, self.last.get(member.relid)
         if since is None and self.anew:
             return FixpointStep(number, member, member.whole(number))
@@ -134,7 +135,7 @@ class FixpointProgress:
 
     @property
     def is_ended(self) -> bool:
-        """Whether the last round, a step of each member, has brought nothing."""
+        """Whether the last round, a step of each member, had no new rows."""
         return all(a.step <= self.step - len(self.members) for a in self.arrivals)
 
     @property
@@ -170,7 +171,7 @@ def _now_name(pgt_id: int) -> str:
 
 
 def _over(node: T, working: Mapping[int, Relation]) -> T:
-    """The same plan over other relations. Plans are nothing but frozen dataclasses and tuples."""
+    """The same plan over other relations. Plans consist of frozen dataclasses and tuples."""
     value: Any = node
     if isinstance(value, Scan):
         value = replace(value, relation=working.get(value.relation.relid, value.relation))

@@ -3,7 +3,7 @@
     A subset of A'  implies  Q(A) subset of Q(A')
 
 Definitions that read one another have a least fixpoint only then. The SQL function `_monotone_obstacle` refuses most
-other queries when the cycle is defined; this module finds what only the plan shows.
+other queries when the cycle is defined; this module checks what only the plan shows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pgtrickle.pipeline.render.delta_rows import current_rows
 
 
 def obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> Reason | None:
-    """What keeps a plan from being monotone; None when nothing does. `describe` asks PostgreSQL for result types."""
+    """Why a plan is not monotone; None if it is. `describe` gets result types from PostgreSQL."""
     found = _own_obstacle(plan, describe)
     return found or next((o for child in children(plan) if (o := obstacle(child, describe)) is not None), None)
 

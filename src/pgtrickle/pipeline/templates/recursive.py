@@ -14,6 +14,7 @@ from pgtrickle.pipeline.differentiate.linear import ChangedSource, W
 from pgtrickle.pipeline.differentiate.recursion import RecursionPlan
 from pgtrickle.pipeline.plan.nodes import Block, from_items, plain_sql
 from pgtrickle.pipeline.render.delta_rows import current_rows
+from pgtrickle.pipeline.templates.load_query import LoadQuery, rows_query
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,9 @@ class RecursionTemplate:
     def load_statement(self) -> str:
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
         return f"SELECT {self.row} FROM ({current_rows(self.plan)}) AS q({names})"
+
+    def load_query(self) -> LoadQuery:
+        return rows_query(current_rows(self.plan), self.columns)
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
         statement = general.new_statement(changed)

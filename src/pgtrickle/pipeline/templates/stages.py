@@ -1,5 +1,5 @@
-"""The stages of a refresh that the pipeline executes, as values: what reads, what nets, what loads. The worker executes
-them, and `explain` prints them. Pure."""
+"""The stages of a refresh that the pipeline executes, as values: read, net, load. The worker executes them, and
+`explain` prints them. Pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,15 @@ from dataclasses import dataclass
 
 from pgtrickle.pipeline.delta_layout import DeltaLayout
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
+from pgtrickle.pipeline.templates.load_query import LoadQuery
 from pgtrickle.pipeline.templates.template import FoldTemplate, Template
 
 
 @dataclass(frozen=True, slots=True)
 class ReadStage:
-    """PostgreSQL gives the signed rows that changes of the sources bring, by one statement."""
+    """One statement of PostgreSQL returns the signed rows of the delta."""
 
     template: Template
-
-    @property
-    def relids(self) -> frozenset[int]:
-        """The sources whose changes it reads."""
-        return self.template.relids
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
         return self.template.delta_statement(changed)
@@ -28,30 +24,35 @@ class ReadStage:
 
 @dataclass(frozen=True, slots=True)
 class NetStage:
-    """Spark nets the signed rows by key, and gives each key its identity."""
+    """Spark nets the signed rows by key."""
 
     layout: DeltaLayout
     is_by_group: bool
-    is_of_mirror: bool = False  # few rows of a mirror are netted, and all of them identified, by the apply
+    is_of_mirror: bool = False  # the apply statement nets few rows of a mirror
 
     def describe(self) -> str:
         if self.is_of_mirror:
-            return "large loads, and net changes per row where they are many; identity is by the database"
+            return "large loads, and net changes per row where they are many"
         if self.is_by_group:
-            return "net changes per group by key, exact sums, identity (xxhash64 of the key)"
-        return "net changes per row, identity (xxhash64 of the row)"
+            return "net changes per group by key, exact sums"
+        return "net changes per row"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadStage:
-    """PostgreSQL gives the whole content, or the whole state beside it, by one statement."""
+    """One statement of PostgreSQL returns the whole content or state.
+
+    `statement` returns rows as texts, for sessions that send them: of an author, or at a mirror's origin. `query`
+    returns typed columns, for the server itself and for other engines; None: only texts are possible.
+    """
 
     statement: str
+    query: LoadQuery | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeStages:
-    """What a differential refresh does before it writes."""
+    """The stages of a differential refresh before it writes."""
 
     read: ReadStage
     net: NetStage
@@ -59,7 +60,7 @@ class ChangeStages:
 
 @dataclass(frozen=True, slots=True)
 class RefreshStages:
-    """`changes` is None for a table that can only be computed anew."""
+    """`changes` is None for a table in mode FULL."""
 
     load: LoadStage
     changes: ChangeStages | None = None
@@ -67,4 +68,6 @@ class RefreshStages:
 
 def refresh_stages(template: Template, *, is_mirror: bool = False) -> RefreshStages:
     net = NetStage(template.slots, isinstance(template, FoldTemplate), is_mirror)
-    return RefreshStages(LoadStage(template.load_statement()), ChangeStages(ReadStage(template), net))
+    return RefreshStages(
+        LoadStage(template.load_statement(), template.load_query()), ChangeStages(ReadStage(template), net)
+    )

@@ -11,17 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from pgtrickle.model.catalog import REGION, REGION_COLUMN, Column
 from pgtrickle.model.identifiers import quote_ident
-from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
+from pgtrickle.model.reasons import NotDifferentiableError
+from pgtrickle.model.texts import is_null
 from pgtrickle.pipeline.codec import (
-    FLOAT4,
-    FLOAT8,
-    NUMERIC,
     SqlType,
     decoded,
     encoded,
     exact,
     key,
-    numeric_scale,
+    key_value,
     texts,
 )
 from pgtrickle.pipeline.delta_layout import ROWS, DeltaLayout
@@ -29,27 +27,24 @@ from pgtrickle.pipeline.differentiate import general, linear
 from pgtrickle.pipeline.differentiate.key_filter import filter_by_keys
 from pgtrickle.pipeline.differentiate.linear import NOW, ChangedSource, W
 from pgtrickle.pipeline.differentiate.states import ALL_NEW, Statement
-from pgtrickle.pipeline.plan.measures import Measure, Measures, exposes_scale, filtered_argument, plan_measures
+from pgtrickle.pipeline.plan.measures import Measure, Measures, filtered_argument, plan_measures
 from pgtrickle.pipeline.plan.nodes import (
     Aggregate,
     Block,
     Item,
-    KeyPlace,
     Node,
     OutputColumn,
     Piece,
     Plan,
     Select,
-    children,
     column_names,
     fill,
-    from_items,
     scans,
-    subqueries,
 )
 from pgtrickle.pipeline.plan.shapes import replace_core
 from pgtrickle.pipeline.render.delta_rows import current_rows, delta_rows, no_delta
-from pgtrickle.pipeline.templates.canonical import canonical
+from pgtrickle.pipeline.templates.canonical import canonical, core_of, determined
+from pgtrickle.pipeline.templates.load_query import EngineQuery, LoadQuery, cast, cast_rows, rows_query
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate, compile_recursion
 from pgtrickle.pipeline.templates.topk import TopKTemplate, compile_topk
 
@@ -58,6 +53,9 @@ Describe = Callable[[str], Sequence[SqlType]]
 # From this number of changes on, PostgreSQL aggregates the delta rows per group: 3,500 rows of 50 groups become 100.
 # With fewer changes the planning takes longer than it saves.
 ADDED_FROM = 200
+
+# How groups to recompute are found: by comparison with each key, through a hash table of the keys, or all of them.
+FEW_KEYS, MANY_KEYS, MOST_KEYS = "few", "many", "most"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +77,9 @@ class BagTemplate:
     def load_statement(self) -> str:
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
         return f"SELECT {self.row} FROM ({current_rows(self.plan)}) AS q({names})"
+
+    def load_query(self) -> LoadQuery:
+        return rows_query(current_rows(self.plan), self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,36 @@ class RegionTemplate:
         return bool(self.core.region)
 
     @property
+    def stored_columns(self) -> tuple[Column, ...]:
+        return (*self.columns, REGION_COLUMN) if self.has_column else self.columns
+
+    @property
     def row(self) -> str:
-        return texts("q", [*self.columns, *([REGION_COLUMN] if self.has_column else [])])
+        return texts("q", self.stored_columns)
 
     def load_statement(self) -> str:
         return f"SELECT {self.row} FROM ({self._rows(Statement({}, no_delta), [None])[0]}) AS q({self._names()})"
+
+    def load_query(self) -> LoadQuery:
+        return rows_query(self._rows(Statement({}, no_delta), [None])[0], self.stored_columns)
+
+    def engine_query(self) -> EngineQuery:
+        """The rows with the columns of their region key; PostgreSQL computes the text of the key."""
+        keys = [f"__pgt_k{i}" for i in range(len(self.key_types))]
+        extra = tuple(OutputColumn(name, (k,)) for name, k in zip(keys, self.core.region or (), strict=True))
+        new = replace(self.core, columns=(*self.core.columns, *extra))
+        plan = replace_core(self.plan, self.core, new, keys)
+        names = tuple(f"c{i}" for i in range(len(self.columns)))
+        shown = cast_rows(names, self.columns)
+        if self.has_column:
+            region = encoded([key(f"q.{name}", t) for name, t in zip(keys, self.key_types, strict=True)])
+            shown += f", {region} AS c{len(names)}"
+        return EngineQuery(Statement({}, no_delta).render(plan, ALL_NEW), (*names, *keys), shown)
+
+    @property
+    def is_determined(self) -> bool:
+        """Whether another evaluation of the query returns the stored rows."""
+        return self.core.undetermined is None
 
     def delta_statement(self, changed: Mapping[int, ChangedSource]) -> str:
         statement = general.new_statement(changed)
@@ -153,7 +179,7 @@ def _with_region(plan: Node, core: Block, types: Sequence[SqlType], condition: s
     if condition is not None:
         where = (*(("(", *where, ") AND ") if where is not None else ()), condition)
     new = replace(core, columns=columns, where=where)
-    return replace_core(plan, core, new, REGION if core.region else None)
+    return replace_core(plan, core, new, [REGION] if core.region else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,18 +193,15 @@ class FoldTemplate:
     measures: Measures
     relids: frozenset[int]
     rows: Select | Block = field(repr=False)
+    sums: tuple[Measure, ...] = field(init=False, repr=False)
+    extremes: tuple[Measure, ...] = field(init=False, repr=False)
+    rereads: tuple[Measure, ...] = field(init=False, repr=False)
 
-    @property
-    def sums(self) -> tuple[Measure, ...]:
-        return tuple(m for m in self.measures.measures if m.kind == "add")
-
-    @property
-    def extremes(self) -> tuple[Measure, ...]:
-        return tuple(m for m in self.measures.measures if m.kind in ("least", "greatest"))
-
-    @property
-    def rereads(self) -> tuple[Measure, ...]:
-        return tuple(m for m in self.measures.measures if m.kind != "add")
+    def __post_init__(self) -> None:
+        measures = self.measures.measures
+        object.__setattr__(self, "sums", tuple(m for m in measures if m.kind == "add"))
+        object.__setattr__(self, "extremes", tuple(m for m in measures if m.kind in ("least", "greatest")))
+        object.__setattr__(self, "rereads", tuple(m for m in measures if m.kind != "add"))
 
     @property
     def slots(self) -> DeltaLayout:
@@ -216,32 +239,56 @@ class FoldTemplate:
         return f"{statement.with_clause()}SELECT {sums} FROM ({rows}) AS d GROUP BY {alike}"
 
     def load_statement(self) -> str:
-        """The state of all groups: key, number of rows, then each measure's state columns as text."""
-        items = [*(f"{k} AS {quote_ident(f'k{i}')}" for i, k in enumerate(self.plan.keys)), *self._state_items()]
-        return f"SELECT {', '.join([self.key, *self._state_values()])} FROM ({self._grouped(items)}) AS q"
+        """The state of all groups: key as text, number of rows, key, then each measure's state columns."""
+        return f"SELECT {self._shown()} FROM ({self._grouped(self._load_items())}) AS q"
 
-    def reread_statement(self, *, may_be_null: bool, whole: bool = False) -> str:
+    def _load_items(self) -> list[str]:
+        keys = [f"{k} AS {quote_ident(f'k{i}')}" for i, k in enumerate(self.plan.keys)]
+        return [*keys, *self._state_items()]
+
+    def _shown(self) -> str:
+        """The columns of a load, over the groups."""
+        keys = [cast(key_value(f"q.k{i}", t), t.declared, t.base) for i, t in enumerate(self.key_types)]
+        state = [cast(f'q."{m.name(s)}"', type_, m.base) for m in self.measures.measures for s, type_ in m.state]
+        values = [self.key, 'q."n"::int8', *keys, *state]
+        return ", ".join(f'{sql} AS "{name}"' for sql, name in zip(values, self._load_names(), strict=True))
+
+    def engine_query(self) -> EngineQuery:
+        """The groups, their keys and states; PostgreSQL adds the texts of the keys."""
+        state = (m.name(s) for m in self.measures.measures for s, _ in m.state)
+        names = (*(f"k{i}" for i in range(len(self.key_types))), "n", *state)
+        return EngineQuery(self._grouped(self._load_items()), names, self._shown())
+
+    def load_query(self) -> LoadQuery:
+        return LoadQuery(self.load_statement(), self._load_names())
+
+    def _load_names(self) -> tuple[str, ...]:
+        state = [m.name(s) for m in self.measures.measures for s, _ in m.state]
+        return ("k", "n", *(f"k{i}" for i in range(len(self.key_types))), *state)
+
+    def reread_statement(self, *, may_be_null: bool, whole: bool = False, reads: str = FEW_KEYS) -> str:
         """Recomputes measures of given groups from the tables in the snapshot, or with `whole` their whole state as a
         load does. The number of the group is the first column.
 
-        One parameter: the array of encoded group keys. The `= ANY` filters use the tables' indexes; the join compares
-        exactly. `may_be_null`: a key may be NULL, which `= ANY` alone would not find.
+        One parameter: the array of encoded group keys. The filters use the tables' indexes; the join compares exactly.
+        `may_be_null`: a key may be NULL, which `= ANY` alone would not find. `reads`: few keys are compared one by one,
+        many are looked up in a hash table, and for most of them the rows of all groups are read without a filter.
         """
         items, values = self._read_again(whole=whole)
         wanted = [*(f"{k} AS {quote_ident(f'k{i}')}" for i, k in enumerate(self.plan.keys)), *items]
         filters = []
         for i, (sql, type_) in enumerate(zip(self.plan.keys, self.key_types, strict=True)):
-            if type_.element:  # an array of arrays is one array of more dimensions, so no list of keys
+            if reads == MANY_KEYS or type_.element:  # an array of arrays is one array of more dimensions: no list
                 among = f'({sql}) IN (SELECT k.k{i} FROM "__pgt_k" AS k)'
             else:
                 among = f'({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM "__pgt_k" AS k)::{type_.name}[])'
-            filters.append(f"({among} OR ({sql}) IS NULL)" if may_be_null else f"({among})")
+            filters.append(f"({among} OR {is_null(sql)})" if may_be_null else f"({among})")
         keys = ", ".join(f"{decoded('u.a', i, t.name, t.base)} AS k{i}" for i, t in enumerate(self.key_types))
-        join = " AND ".join(f"q.k{i} IS NOT DISTINCT FROM k.k{i}" for i in range(len(self.key_types)))
+        grouped = self._grouped(wanted, () if reads == MOST_KEYS else filters)
         sql = (
-            f'WITH "__pgt_k" AS MATERIALIZED (SELECT u.ord, {keys} FROM (SELECT p.k::text[] AS a, p.ord '
+            f'WITH "__pgt_k" AS MATERIALIZED (SELECT u.ord, u.k, {keys} FROM (SELECT p.k::text[] AS a, p.ord, p.k '
             f"FROM unnest(\x00) WITH ORDINALITY AS p(k, ord)) AS u) "
-            f'SELECT k.ord, {values} FROM "__pgt_k" AS k JOIN ({self._grouped(wanted, filters)}) AS q ON {join}'
+            f'SELECT k.ord, {values} FROM "__pgt_k" AS k JOIN ({grouped}) AS q ON ({self.key}) = k.k COLLATE "C"'
         )
         return sql.replace("%", "%%").replace("\x00", "%s::text[]")
 
@@ -280,12 +327,12 @@ class FoldTemplate:
         return f"SELECT {casts}, o.gid FROM ({sql}) AS o({names}, gid)"
 
     def _fill(self, pieces: Sequence[Piece]) -> str:
-        return fill(pieces, lambda i: f"s.k{i}", lambda i: self.measures.values[i])
+        return fill(pieces, lambda i: self.measures.keys[i], lambda i: self.measures.values[i])
 
     def _state_sql(self, measure: Measure, suffix: str) -> str:
         value = filtered_argument(measure.call)
-        if measure.min_scale is not None:
-            value = f"CASE WHEN pg_catalog.scale({value}) >= {measure.min_scale} THEN 1 END"
+        if measure.derived is not None:
+            value = measure.derived.sql(str(value))
         return {"n": f"count({value})", "s": f"sum({value})::numeric", "v": measure.call.sql}[suffix]
 
     def _grouped(self, items: Sequence[str], filters: Sequence[str] = ()) -> str:
@@ -320,17 +367,12 @@ def template_of(plan: Plan, columns: Sequence[Column], describe: Describe, store
     `stored` names the stream table, `state` the table beside it; None: the stream table has no state beside it.
     """
     if isinstance(plan, Aggregate):
-        for child in children(plan):
-            _refuse_undetermined(child)
         return _compile_fold(plan, tuple(columns), describe)
-    core = _core(plan)
+    core = core_of(plan)
     if core is None:
-        _refuse_undetermined(plan)
         if isinstance(plan, Block) and (walked := compile_recursion(plan, columns, _relids(plan), stored)) is not None:
             return walked
         return BagTemplate(plan, tuple(columns), _relids(plan))
-    for child in children(core):
-        _refuse_undetermined(child)
     if state is not None:
         limited = compile_topk(plan, core, tuple(columns), _relids(plan), describe, state)
         if limited is not None:
@@ -340,42 +382,22 @@ def template_of(plan: Plan, columns: Sequence[Column], describe: Describe, store
 
 def _compile_region(
     plan: Node, core: Block, columns: tuple[Column, ...], describe: Describe, stored: str
-) -> RegionTemplate:
-    """A stored row has its region key as text, so equal keys need equal texts; otherwise all rows are one region."""
+) -> RegionTemplate | BagTemplate:
+    """A stored row has its region key as text, so equal keys need equal texts. Otherwise the old rows of a region are
+    computed; where they are not deterministic, all rows are one region."""
     rows = Block(tuple(OutputColumn(f"k{i}", (k,)) for i, k in enumerate(core.region or ())), core.trees, core.where)
     types = tuple(describe(current_rows(rows))) if core.region else ()
     try:
         for type_ in types:
             key("", type_)
     except NotDifferentiableError:
-        types, whole = (), replace(core, region=())
-        plan, core = replace_core(plan, core, whole), whole
+        try:
+            plan = replace_core(plan, core, determined(core, describe))
+            return BagTemplate(plan, columns, _relids(plan))
+        except NotDifferentiableError:
+            types, whole = (), replace(core, region=())
+            plan, core = replace_core(plan, core, whole), whole
     return RegionTemplate(plan, core, columns, _relids(plan), stored, types)
-
-
-def _core(plan: Node) -> Block | None:
-    """The block with regions at the top of a plan, under projections and filters only."""
-    if not isinstance(plan, Block):
-        return None
-    if plan.region is not None:
-        return plan
-    own = from_items(plan)
-    if len(own) != 1 or own[0].is_lateral or any(subqueries(c.text) for c in plan.columns):
-        return None
-    if plan.where is not None and subqueries(plan.where):
-        return None
-    return _core(own[0].node) if own[0].node is not None else None
-
-
-def _refuse_undetermined(node: Node) -> None:
-    """Below the top a plan is evaluated again in the old state, and must return the rows that it returned then."""
-    if isinstance(node, Block) and node.undetermined is not None:
-        raise NotDifferentiableError(
-            Reason.of(ReasonCode.UNDETERMINED, what=node.undetermined),
-            hint="add a unique column to the ORDER BY in question, or use numeric instead of float",
-        )
-    for child in children(node):
-        _refuse_undetermined(child)
 
 
 def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Describe) -> FoldTemplate:
@@ -389,25 +411,9 @@ def _compile_fold(plan: Aggregate, columns: tuple[Column, ...], describe: Descri
     rest = iter(types[len(plan.keys) :])
     argument_types = [next(rest) if a is not None else None for a in arguments]
     result_types = describe(selected(plan, [c.sql for c in plan.calls])) if plan.calls else ()
-    _refuse_lossy_keys(plan, key_types)
     group_key = encoded([key(f"q.k{i}", t) for i, t in enumerate(key_types)])
-    measures = plan_measures(plan, argument_types, result_types, lambda i: f"q.a{i}")
+    measures = plan_measures(plan, key_types, argument_types, result_types, lambda i: f"q.a{i}")
     return FoldTemplate(plan, columns, key_types, group_key, measures, _relids(plan), rows)
-
-
-def _refuse_lossy_keys(plan: Aggregate, key_types: Sequence[SqlType]) -> None:
-    """A stored key has no trailing zeros and no sign of zero: it is equal, but expressions can tell the difference."""
-    lossy = {
-        KeyPlace(i)
-        for i, t in enumerate(key_types)
-        if t.base in (FLOAT4, FLOAT8) or (t.base == NUMERIC and numeric_scale(t.typmod) is None)
-    }
-    shown = [*(o.parts for o in plan.outputs), plan.having or ()]
-    around = [" ".join(p for p in parts if isinstance(p, str)) for parts in shown if lossy.intersection(parts)]
-    if lossy and plan.layers:
-        around += [text for layer in plan.layers for text in (*(i.sql for i in layer.items), layer.where or "")]
-    if any(exposes_scale(text) for text in around):
-        raise NotDifferentiableError(Reason.of(ReasonCode.LOSSY_KEY))
 
 
 def _relids(plan: Plan) -> frozenset[int]:

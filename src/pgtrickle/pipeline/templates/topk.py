@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from pgtrickle.model.catalog import Column
-from pgtrickle.pipeline.codec import SqlType, texts
+from pgtrickle.pipeline.codec import SqlType, decoded, texts
 from pgtrickle.pipeline.delta_layout import ROWS, DeltaLayout
 from pgtrickle.pipeline.differentiate import full_join as full
 from pgtrickle.pipeline.differentiate import general
@@ -44,6 +44,7 @@ from pgtrickle.pipeline.plan.nodes import (
 )
 from pgtrickle.pipeline.plan.shapes import replace_core
 from pgtrickle.pipeline.render.delta_rows import current_rows, no_delta
+from pgtrickle.pipeline.templates.load_query import EngineQuery, LoadQuery, cast
 
 # The state has as many spare rows as needed rows, and at least these: so many needed rows can be deleted before the
 # state is loaded again. So few rows cost a refresh nothing measurable.
@@ -83,7 +84,14 @@ class TopKTemplate:
         """The delta rows up to the boundary row: ranked together with it."""
         statement = general.new_statement(changed)
         union = " UNION ALL ".join(f"({sql})" for sql in general.delta(statement, self.limit.rows))
-        came = f"SELECT q.*, {self._row} FROM ({union}) AS q({self._names}, {W})"
+        return self._up_to_boundary(statement, f"({union}) AS q({self._names}, {W})")
+
+    def delta_of(self, relation: str) -> str:
+        """The same for delta rows that another engine has computed: a relation with columns c0, c1, ... and w."""
+        return self._up_to_boundary(Statement({}, no_delta), f"{relation} AS q({self._names}, {W})")
+
+    def _up_to_boundary(self, statement: Statement, rows: str) -> str:
+        came = f"SELECT q.*, {self._row} FROM {rows}"
         width = len(self.types)
         kept = "".join(f"s.k{i}, " for i in range(width))
         edge = f"SELECT {kept}NULL, (s.k::text[])[:{width}]::text FROM {self.state} AS s WHERE s.n = 0"
@@ -105,8 +113,12 @@ class TopKTemplate:
         Where that cuts, the last tie is left out. If too few rows remain, the tie is a large one ("is_tied"), and
         `_tied` splits it.
         """
+        return self._load_of(f"({current_rows(self.limit.rows)})")
+
+    def _load_of(self, relation: str) -> str:
+        """`relation`: the rows, or at least the first ones in the query's order, with all peers of the last."""
         order = self._own_order("q", "c")
-        rows = f"({current_rows(self.limit.rows)}) AS q({self._names})"
+        rows = f"{relation} AS q({self._names})"
         first = f"SELECT q.* FROM {rows} ORDER BY {order} LIMIT {self.wanted + 1}"
         return (
             f'WITH "__pgt_f" AS MATERIALIZED (SELECT {self._row} AS k, rank() OVER (ORDER BY {order}) AS place '
@@ -122,6 +134,37 @@ class TopKTemplate:
             'WHERE (SELECT b.is_cut FROM "__pgt_b" AS b) ORDER BY p.place DESC, p.k COLLATE "C" DESC LIMIT 1)'
         )
 
+    def load_query(self) -> LoadQuery:
+        """The same with the columns of the state."""
+        return LoadQuery(self._state_of(f"({current_rows(self.limit.rows)})"), self._state_names)
+
+    def engine_query(self) -> EngineQuery:
+        """The first rows, with all peers of the last; PostgreSQL selects the stored rows from them."""
+        rows = self.rows_query()
+        listed = ", ".join(f"q.{name}" for name in rows.columns)
+        first = (
+            f"SELECT {listed} FROM ({rows.sql}) AS q({self._names}) "
+            f"ORDER BY {self._own_order('q', 'c')} FETCH FIRST {self.wanted + 1} ROWS WITH TIES"
+        )
+        return EngineQuery(first, rows.columns, rows.shown, self._state_of)
+
+    def rows_query(self) -> EngineQuery:
+        """The input rows of the LIMIT, whose delta is applied to the stored rows."""
+        names = tuple(f"c{i}" for i in range(len(self.types)))
+        pairs = zip(names, self.types, strict=True)
+        shown = ", ".join(f"{cast(f'q.{name}', t.declared, t.base)} AS {name}" for name, t in pairs)
+        return EngineQuery(current_rows(self.limit.rows), names, shown)
+
+    @property
+    def _state_names(self) -> tuple[str, ...]:
+        return ("k", "n", *(f"k{i}" for i in range(len(self.types))))
+
+    def _state_of(self, relation: str) -> str:
+        keys = [decoded("p.k::text[]", i, t.declared, t.base) for i, t in enumerate(self.types)]
+        values = zip(("p.k", "p.n", *keys), self._state_names, strict=True)
+        shown = ", ".join(f"{sql} AS {name}" for sql, name in values)
+        return f"SELECT {shown} FROM ({self._load_of(relation)}) AS p(k, n)"
+
     def output_statement(self, state: str) -> str:
         """The visible rows (c0.., then "h") of the state rows in `state`, a table expression aliased s."""
         copies = "s.n" if self.limit.has_ties else f"least(s.n, {self.needed})"
@@ -130,7 +173,7 @@ class TopKTemplate:
         tail = f" ORDER BY {self.order('s', 'k')} {self.limit.clause}"
         part = FromItem(-1, None, "s", (source,))
         chosen = Block((*columns, OutputColumn(_ID, ("s.h",))), (part,), None, (), (tail,))
-        sql = Statement({}, no_delta).render(replace_core(self.plan, self.core, chosen, _ID), ALL_NEW)
+        sql = Statement({}, no_delta).render(replace_core(self.plan, self.core, chosen, [_ID]), ALL_NEW)
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
         casts = "".join(f"o.c{i}::{c.type} AS c{i}, " for i, c in enumerate(self.columns))
         return f"SELECT {casts}o.h FROM ({sql}) AS o({names}, h)"

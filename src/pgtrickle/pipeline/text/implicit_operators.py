@@ -1,9 +1,9 @@
 """Where a query compares values without naming the operator: JOIN USING, row IN (SELECT), IS DISTINCT FROM, NULLIF and
 CASE x WHEN.
 
-PostgreSQL has looked for `=` along the author's search_path, and its text does not tell what was found. Each place can
-be written with the operator instead. All is by the habits of pg_get_viewdef: joins and comparisons stand in
-parentheses, and a bare name is that of a column which USING has merged, or of the only item of FROM.
+PostgreSQL resolved `=` along the author's search_path, and the printed text does not name the operator. Each of these
+places can be rewritten with an explicit operator. The rules rely on the format of pg_get_viewdef: joins and comparisons
+are in parentheses, and a bare name is that of a column which USING has merged, or of the only item of FROM.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import assert_never
 
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
+from pgtrickle.model.texts import is_null
 from pgtrickle.pipeline.text.tokens import JOIN_WORDS, Cursor
 
 Range = tuple[int, int]
@@ -23,7 +24,7 @@ _AFTER_ITEM = ("ON", "USING", ",", *JOIN_WORDS)
 
 @dataclass(frozen=True, slots=True)
 class ImplicitComparison:
-    """A construct that compares `width` pairs of values, the operators of which are to be found."""
+    """A construct that compares `width` pairs of values by operators that it does not name."""
 
     kind: str  # USING, IN, DISTINCT, NULLIF, CASE
     start: int  # token
@@ -32,12 +33,12 @@ class ImplicitComparison:
 
     @property
     def is_maintained(self) -> bool:
-        """Whether changes can be followed through what it is written as."""
+        """Whether the rewritten construct can be maintained from changes."""
         return self.kind != "IN"
 
 
 def implicit_comparisons(sql: str) -> list[ImplicitComparison]:
-    """In the order in which they begin."""
+    """In the order of their start."""
     cursor = Cursor(sql)
     found = []
     for index, token in enumerate(cursor.tokens):
@@ -48,8 +49,8 @@ def implicit_comparisons(sql: str) -> list[ImplicitComparison]:
 
 
 def row_comparisons_as_in(sql: str) -> str:
-    """`(a, b) OPERATOR(s.=) ANY (SELECT ...)` as IN: what is printed is the operator of the first pair alone, which the
-    others may not have."""
+    """`(a, b) OPERATOR(s.=) ANY (SELECT ...)` as IN: PostgreSQL prints only the operator of the first pair; the others
+    may differ."""
     cursor = Cursor(sql)
     edits: list[tuple[int, int, str]] = []
     for index, token in enumerate(cursor.tokens):
@@ -66,8 +67,8 @@ def row_comparisons_as_in(sql: str) -> str:
 
 
 def with_operators(sql: str, place: ImplicitComparison, operators: Sequence[str]) -> Iterator[str]:
-    """The text with the place written out by these operators (`=`, or `OPERATOR(s.=)`); several where the text alone
-    does not tell whose a column is. PostgreSQL knows which of them stands."""
+    """The text with the construct rewritten by these operators (`=`, or `OPERATOR(s.=)`); several candidates if the
+    text alone does not show which item a column belongs to. PostgreSQL accepts the right one."""
     cursor = Cursor(sql)
     if place.kind == "USING":
         yield from _join_written(cursor, place, operators)
@@ -93,7 +94,7 @@ def _opening(cursor: Cursor, closing: int) -> int:
 
 
 def _around(cursor: Cursor, index: int) -> Range | None:
-    """What stands in the parentheses that a token is in, without them."""
+    """The content of the innermost parentheses around a token."""
     depth = 0
     for at in range(index - 1, -1, -1):
         depth += {")": 1, "(": -1}.get(cursor.tokens[at].key, 0)
@@ -127,7 +128,7 @@ def _distinct_written(cursor: Cursor, place: ImplicitComparison, operators: Sequ
     index = _distinct_at(cursor, place)
     left, right = cursor.text(place.start, index), cursor.text(index + 3, place.stop)
     return (
-        f"CASE WHEN (({left}) IS NULL) THEN (({right}) IS NOT NULL) WHEN (({right}) IS NULL) THEN true "
+        f"CASE WHEN ({is_null(left)}) THEN (NOT ({is_null(right)})) WHEN ({is_null(right)}) THEN true "
         f"ELSE (NOT (({left}) {operators[0]} ({right}))) END"
     )
 
@@ -151,7 +152,7 @@ def _case(cursor: Cursor, index: int) -> ImplicitComparison | None:
 
 
 def _branches(cursor: Cursor, start: int) -> tuple[int, list[Range]]:
-    """Where CASE ends, and what stands between each of its own WHEN and THEN."""
+    """The end of CASE, and the ranges between each of its own WHEN and THEN."""
     depth, begun = 0, 0
     found: list[Range] = []
     for index in range(start, len(cursor.tokens)):
@@ -189,7 +190,7 @@ def _in(cursor: Cursor, index: int) -> ImplicitComparison | None:
 
 
 def _in_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence[str]) -> str:
-    """True where a row of the subquery is equal, unknown where one may be, else false."""
+    """True if a row of the subquery is equal, unknown if one may be, else false."""
     closing = cursor.closing(place.start)
     tests = [cursor.text(*r) for r in cursor.split(place.start + 1, closing, ",")]
     query = cursor.text(closing + 3, cursor.closing(closing + 2))
@@ -207,7 +208,7 @@ def _in_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence[s
 
 
 def _using(cursor: Cursor, index: int) -> ImplicitComparison | None:
-    # Not that of ORDER BY, which names its operator.
+    # Not USING of ORDER BY, which names its operator.
     if cursor.tokens[index + 1].key != "(":
         return None
     closing = cursor.closing(index + 1)
@@ -236,7 +237,7 @@ def _join_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence
     sides = [list(product(_columns(join.left, c), _columns(join.right, c))) for c in columns]
     start, stop = cursor.tokens[place.start].start, cursor.tokens[closing].end
     if place.stop < len(cursor.tokens) and cursor.tokens[place.stop].key == "AS":
-        stop = cursor.tokens[place.stop + 1].end  # its columns are printed as those of a side
+        stop = cursor.tokens[place.stop + 1].end  # its columns are printed as columns of one side
     for chosen in product(*sides):
         pairs = zip(chosen, operators, strict=True)
         on = " AND ".join(f"({left} {operator} {right})" for (left, right), operator in pairs)
@@ -248,8 +249,8 @@ def _join_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence
 
 
 def _merged(cursor: Cursor, place: ImplicitComparison, column: str, text: str) -> list[tuple[int, int, str]]:
-    """A bare name of it means the innermost SELECT around that merges one of this name. Where it is selected by itself
-    it names the output column, too."""
+    """An unqualified name refers to the innermost enclosing SELECT that merges a column of this name. If it is an item
+    of the select list, it also names the output column."""
     edits = []
     using = [p for p in implicit_comparisons(cursor.sql) if p.kind == "USING"]
     lists = [range(p.start, p.stop) for p in using]
@@ -275,10 +276,10 @@ def _key_after(cursor: Cursor, index: int) -> str:
 
 
 def _is_bare_column(cursor: Cursor, index: int, column: str) -> bool:
-    """Whether a token is a name of the column without an alias before it, and not an alias, a type or a function."""
+    """Whether a token is an unqualified column name, and not an alias, a type or a function."""
     token = cursor.tokens[index]
     as_written = cursor.sql[token.start : token.end]
-    # Keywords are printed in capitals, names that need it in quotes.
+    # PostgreSQL prints keywords in upper case, and quotes names if necessary.
     if as_written != (quote_ident(column) if as_written.startswith('"') else column):
         return False
     if _key_before(cursor, index) in (".", "::", "AS", "COLLATE", "OVER", "WINDOW"):
@@ -289,7 +290,7 @@ def _is_bare_column(cursor: Cursor, index: int, column: str) -> bool:
 
 
 def _is_output_column(cursor: Cursor, index: int) -> bool:
-    """Whether a name is an item of the select list by itself."""
+    """Whether a name alone is an item of the select list."""
     before = _key_before(cursor, index)
     is_selected = before in ("SELECT", "DISTINCT") or (before == "," and _is_selected(cursor, index))
     return is_selected and _key_after(cursor, index) in (
@@ -317,13 +318,13 @@ def _select_of(cursor: Cursor, index: int) -> Range:
 
 
 def _is_alias(cursor: Cursor, index: int) -> bool:
-    """A name behind a name: the alias of a relation."""
+    """A name that follows a name: the alias of a relation."""
     before = cursor.sql[cursor.tokens[index - 1].start : cursor.tokens[index - 1].end]
     return before.startswith('"') or not before.isupper()
 
 
 def _is_list_of_names(cursor: Cursor, index: int) -> bool:
-    """Whether a name is in the list of columns behind the alias of an item, or of a WITH item."""
+    """Whether a name is in the column list after the alias of a FROM item or the name of a CTE."""
     around = _around(cursor, index)
     if around is None or around[0] < 2 or not cursor.tokens[around[0] - 2].is_name:
         return False
@@ -339,7 +340,7 @@ def _is_list_of_names(cursor: Cursor, index: int) -> bool:
 
 
 def _is_alias_of(cursor: Cursor, index: int) -> bool:
-    """Whether the name is behind another name, as the alias of a table is: not a function, which stands alone."""
+    """Whether the name follows another name, as the alias of a table does: not a function name."""
     before = cursor.tokens[index - 1]
     return index > 0 and before.is_name and _is_alias(cursor, index)
 
@@ -359,7 +360,7 @@ def _is_selected(cursor: Cursor, index: int) -> bool:
 
 
 def _columns(tree: _Item | _Joined, column: str) -> list[str]:
-    """What may be the column of this name that a tree shows."""
+    """Candidates for the column of this name in a join tree."""
     match tree:
         case _Item():
             return [f"{tree.alias}.{quote_ident(column)}"]
@@ -375,13 +376,13 @@ def _columns_of_join(tree: _Joined, column: str) -> list[str]:
         return [*left, *right]
     if tree.kind == "RIGHT":
         left, right = right, left
-    # Of two types, either side may be what both were made to.
+    # If the types differ, the common type may be that of either side.
     both = [f"COALESCE({a}, {b})" for a, b in product(left, right)]
     return both if tree.kind == "FULL" else [*left, *both]
 
 
 def _join_of(cursor: Cursor, using: int) -> _Joined:
-    """The join that a USING belongs to. Each join stands in parentheses of its own."""
+    """The join of a USING. Each join is in its own parentheses."""
     around = _around(cursor, using)
     if around is None:
         raise NotDifferentiableError(Reason.of(ReasonCode.USING_OUTSIDE))

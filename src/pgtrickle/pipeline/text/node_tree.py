@@ -1,7 +1,7 @@
-"""PostgreSQL's own text of a parse tree (pg_node_tree), as far as it tells what a value is silently converted from.
+"""Finds implicit conversions in PostgreSQL's text of a parse tree (pg_node_tree).
 
-A type with an equality of its own (citext, hstore) has none in pg_catalog. What compares its values without naming the
-operator either fails there or, where the type can be taken for another one, compares something else.
+A type with its own equality (citext, hstore) has no operator in pg_catalog. A comparison of its values that does not
+name the operator fails or, if the type can be converted implicitly, uses the operator of another type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 _TOKEN = re.compile(r"[{}()]|(?:\\.|[^\s{}()\\])+", re.DOTALL)
 _IMPLICIT = "2"  # COERCE_IMPLICIT_CAST
-# What a coercion is made to, how it is written, and what it is made from.
+# The target type of a coercion, its form, and its argument.
 _COERCIONS = {
     "RELABELTYPE": ("resulttype", "relabelformat", "arg"),
     "COERCEVIAIO": ("resulttype", "coerceformat", "arg"),
@@ -31,8 +31,8 @@ class _Node:
 
 
 def implicitly_converted_type(tree: str, base: Mapping[int, int]) -> int | None:
-    """A type of `base` (by oid, its own base type) of which a value is taken for one of another type, though nobody has
-    written so; None where there is none."""
+    """A type of `base` (oid -> base type) of which a value is converted implicitly to another type; None if there is
+    none."""
     for node in _walk(_parsed(tree)):
         if node.name not in _COERCIONS:
             continue
@@ -69,7 +69,7 @@ def _walk(node: _Node) -> Iterator[_Node]:
 
 
 def _parsed(tree: str) -> _Node:
-    """Lists are flattened: what a node has in a field, in order."""
+    """The values of a node's fields in order; lists are flattened."""
     top = _Node("")
     stack: list[tuple[_Node, str]] = [(top, "")]
     is_named = False

@@ -1,6 +1,6 @@
-"""Puts other relations in the place of those that a query names, leaving every other character as it is. Pure.
+"""Replaces the relations that a query names and leaves every other character unchanged. Pure.
 
-A relation without an alias keeps its name as one, so that the columns that are qualified by it still are.
+A relation without an alias gets its old name as alias, so that qualified columns remain valid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _BEFORE = frozenset({"FROM", "JOIN", "ONLY", ",", "(", "LATERAL"})
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A name of one to three parts in a text; `has_alias`: another name follows it, or none can."""
+    """A name of one to three parts in a text; `has_alias`: an alias follows it, or is impossible."""
 
     parts: tuple[str, ...]
     start: int
@@ -56,7 +56,7 @@ def references_to(text: str, parts: tuple[str, ...], keywords: Collection[str]) 
 def _reference(
     text: str, tokens: tuple[Token, ...], number: int, parts: int, keywords: Collection[str]
 ) -> Reference | None:
-    """The name at a token, if it has exactly so many parts and is not a function's."""
+    """The name at a token, if it has exactly this number of parts and is not a function name."""
     last = number + 2 * (parts - 1)
     if last >= len(tokens):
         return None

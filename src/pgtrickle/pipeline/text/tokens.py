@@ -1,7 +1,7 @@
-"""Tokens of a query with their places in its text.
+"""Tokens of a query with their positions in its text.
 
-Expressions are never printed again from a syntax tree: what PostgreSQL wrote (pg_get_viewdef) is cut at token borders
-and sent back verbatim, so no printer of ours or of a library can change what an expression means.
+Expressions are never printed from a syntax tree: the text of pg_get_viewdef is split at token boundaries and sent back
+verbatim, so no printer can change the meaning of an expression.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Cursor:
         return passage[0], inner.at
 
     def is_query(self, start: int, stop: int) -> bool:
-        """Whether what stands in these parentheses is a query, not an expression or a join."""
+        """Whether these parentheses contain a query, not an expression or a join."""
         if start >= stop:
             return False
         if self.tokens[start].key in ("SELECT", "WITH", "VALUES"):
@@ -230,9 +230,9 @@ def token_keys(tokens: tuple[Token, ...], start: int, stop: int) -> tuple[str, .
 
 
 def without_names(sql: str) -> str:
-    """The text without the words that somewhere in it stand beside a dot, as names of relations and columns do.
+    """The text without the words that follow or precede a dot anywhere in it, as names of relations and columns do.
 
-    The same for two texts that differ in such names alone. One that cannot be split into tokens stays as it is.
+    Two texts that differ only in such names give the same result. A text that cannot be tokenized is unchanged.
     """
     try:
         tokens = tokenize(sql)
@@ -242,7 +242,7 @@ def without_names(sql: str) -> str:
     beside = [t for i in dots for t in tokens[max(i - 1, 0) : i + 2] if t.is_name]
     written = {sql[t.start : t.end].lower() for t in beside}
     names = {identifier(sql[t.start : t.end]) for t in beside}
-    # A name that is a keyword is quoted: without quotes the same word is the keyword.
+    # A name that is a keyword is quoted; without quotes the word is the keyword.
     words = {t.start for t in sqlglot.tokenize(sql, read="postgres") if t.token_type == sqlglot.TokenType.VAR}
 
     def is_name(token: Token) -> bool:
@@ -259,8 +259,8 @@ _TYPED = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "TIMETZ", "INTER
 
 
 def without_constants(sql: str) -> str:
-    """The same text with NULL for each string constant, which has the same type there: none. Not after the name of a
-    built-in type of date or time, where a constant has to stand."""
+    """Replaces each string constant by NULL, which is of unknown type, too. Not after the name of a built-in date or
+    time type, which requires a constant."""
     tokens = tokenize(sql)
     pieces, at = [], 0
     for number, token in enumerate(tokens):

@@ -2,14 +2,16 @@
 -- something check the caller themselves. Helpers that only SECURITY DEFINER functions or the control plane call are closed.
 REVOKE ALL ON ALL TABLES IN SCHEMA pgtrickle FROM PUBLIC;
 GRANT SELECT ON ALL TABLES IN SCHEMA pgtrickle TO PUBLIC;
--- All columns but those whose text can quote rows, or that count rows of other databases; the views of status/visible.sql show them to those who may read the stream table.
+-- All columns but those whose text can quote rows, or that count rows of other databases; the views of status/visible.sql show them to those who may
+-- read the stream table.
 DO $$
 DECLARE
     hidden record;
 BEGIN
     FOR hidden IN
-        SELECT * FROM (VALUES ('pgtrickle.pgt_stream_tables'::regclass, '{last_error_message,reinit_reason,reinit_reason_params}'::name[]),
-                              ('pgtrickle.pgt_refresh_history'::regclass, '{reason,reason_params,error_message,rows_inserted,rows_deleted,delta_row_count}'),
+        SELECT * FROM (VALUES ('pgtrickle.pgt_stream_tables'::regclass, '{last_error_message,last_error_detail,reinit_reason,reinit_reason_params}'::name[]),
+                              ('pgtrickle.pgt_refresh_history'::regclass, '{reason,reason_params,error_message,engine_reason_params,rows_inserted,
+rows_deleted,delta_row_count}'),
                               ('pgtrickle.pgt_scheduler_jobs'::regclass, '{detail}'),
                               ('pgtrickle.pgt_definitions'::regclass, '{query,error_message}'),
                               ('pgtrickle.pgt_runtime'::regclass, '{broker}')) AS h(relation, columns)
@@ -40,7 +42,16 @@ REVOKE ALL ON FUNCTION pgtrickle._rename_mirror(bigint, int, name, name, name[])
 REVOKE ALL ON FUNCTION pgtrickle._comment_mirror(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._register_as(oid, oid[], oid, name, name, text, jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._alter_as(oid, oid[], pgtrickle.pgt_stream_tables, oid, text, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._drop_stray_capture() FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._rebind() FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._understood(bigint, oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._take_over(bigint, int, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._protect(oid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._drop_guard(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._guard_sources(bigint) FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_readers FROM PUBLIC;
+REVOKE ALL ON pgtrickle.pgt_readings FROM PUBLIC;
+REVOKE ALL ON pgtrickle.pgt_replicas FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_plans FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_privileges FROM PUBLIC;
 REVOKE ALL ON pgtrickle.pgt_subscribers FROM PUBLIC;
@@ -78,7 +89,7 @@ BEGIN
 END
 $$;
 -- How constants are read is the caller's to set, and what was read once stays so for the session. With standard_conforming_strings off, \d in a pattern is d:
--- what looks for code that is not trusted would find nothing.
+-- the search for untrusted code would find nothing.
 DO $$
 DECLARE
     reader record;

@@ -25,7 +25,8 @@ BEGIN
         buffer := to_regclass('pgtrickle_changes.changes_' || relids[i]);
         CONTINUE WHEN buffer IS NULL;
         since := sinces[i];
-        SELECT CASE WHEN bool_or(r.snapshot IS NULL) THEN '0' ELSE coalesce(min(pg_snapshot_xmin(r.snapshot)::text::numeric)::text, pg_snapshot_xmin(seen)::text) END::xid8
+        SELECT CASE WHEN bool_or(r.snapshot IS NULL) THEN '0' ELSE coalesce(min(pg_snapshot_xmin(r.snapshot)::text::numeric)::text,
+            pg_snapshot_xmin(seen)::text) END::xid8
         INTO horizon
         FROM pgtrickle.pgt_readers AS r
         WHERE r.source_relid = relids[i];
@@ -41,9 +42,10 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle_changes._broker_counts(oid[], pg_snapshot[]) IS
-'Internal. Of the sources that have a buffer: changes that became visible since a snapshot of each (NULL: that the slowest of the readers elsewhere may not have seen), the greatest LSN among them, and the transaction id before which all readers elsewhere have seen everything. Also which database this is, and the snapshot that was looked at.';
+'Internal. Of the sources that have a buffer: changes that became visible since a snapshot of each (NULL: that the slowest of the readers elsewhere '
+'may not have seen), the greatest LSN among them, and the transaction id before which all readers elsewhere have seen everything. Also which database '
+'this is, and the snapshot that was looked at.';
 
-DROP FUNCTION IF EXISTS pgtrickle_changes._broker_window(oid, pg_snapshot, pg_snapshot, int2[]);
 REVOKE ALL ON FUNCTION pgtrickle_changes._broker_counts(oid[], pg_snapshot[]) FROM PUBLIC;
 
 -- Roles belong to the whole server: another database's installer may have made it, or be about to. Whoever may not create or grant it
@@ -58,7 +60,7 @@ BEGIN
     IF NOT is_super AND NOT pg_catalog.pg_has_role(current_user, 'pgtrickle_broker', 'MEMBER') THEN
         EXECUTE pg_catalog.format('GRANT pgtrickle_broker TO %I', current_user);
     ELSIF NOT is_super AND pg_catalog.current_setting('server_version_num')::int >= 160000 THEN
-        -- who created it is a member that may grant it, but not yet one that may become it
+        -- its creator is a member with ADMIN OPTION, but without SET
         IF NOT pg_catalog.pg_has_role(current_user, 'pgtrickle_broker', 'SET') THEN
             EXECUTE pg_catalog.format('GRANT pgtrickle_broker TO %I WITH INHERIT FALSE, SET TRUE', current_user);
         END IF;

@@ -15,11 +15,12 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     WHERE w.suffix <> 'r' OR relkind = 'r'
 $$;
 COMMENT ON FUNCTION pgtrickle._wanted_triggers(oid, "char") IS
-'Internal. Capture triggers of one table: statement triggers while session_replication_role is origin or local, row triggers when it is replica, TRUNCATE always.';
+'Internal. Capture triggers of one table: statement triggers while session_replication_role is origin or local, row triggers when it is replica, '
+'TRUNCATE always.';
 
--- Declared IMMUTABLE although it reads the catalog, for the sake of when it is asked: with constants for arguments the planner calls it
+-- Declared IMMUTABLE although it reads the catalog, because of when it is evaluated: with constants for arguments the planner calls it
 -- once and keeps the answer, and since one of them is a regclass the plan is thrown away whenever that table is altered.
--- It looks at the table as the parser does, not through the transaction's snapshot, which may be older than the table's definition.
+-- It reads the catalog as the parser does, not through the transaction's snapshot, which may be older than the table's definition.
 CREATE OR REPLACE FUNCTION pgtrickle._intact(member regclass, source regclass, names name[], types oid[]) RETURNS bool
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

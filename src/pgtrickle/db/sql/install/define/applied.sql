@@ -1,11 +1,5 @@
 -- Definitions that are kept in files: what `pgtrickle apply` and `pgtrickle export` ask and note.
 
-ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS applied_from text;
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.applied_from IS
-'The set of definitions that `pgtrickle apply` created it from, or adopted it into. NULL: created by hand; apply --prune never drops it.';
-ALTER TABLE pgtrickle.pgt_refresh_groups ADD COLUMN IF NOT EXISTS applied_from text;
-COMMENT ON COLUMN pgtrickle.pgt_refresh_groups.applied_from IS 'The set of definitions that `pgtrickle apply` created it from. NULL: created by hand.';
-
 CREATE OR REPLACE FUNCTION pgtrickle._options_of(id bigint) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object(
@@ -13,7 +7,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                'diamond_consistency', st.diamond_consistency, 'diamond_schedule_policy', st.diamond_schedule_policy, 'cdc_mode', st.cdc_mode,
                'append_only', nullif(st.append_only, false), 'pooler_compatibility_mode', nullif(st.pooler_compatibility_mode, false),
                'tier', CASE WHEN st.tier_pinned THEN st.refresh_tier END, 'partition_by', st.partition_by,
-               'max_differential_joins', st.max_differential_joins, 'max_delta_fraction', st.max_delta_fraction))
+               'max_differential_joins', st.max_differential_joins, 'max_delta_fraction', st.max_delta_fraction, 'engine', st.engine))
     FROM pgtrickle.pgt_stream_tables AS st
     WHERE st.pgt_id = id
 $$;
@@ -46,6 +40,7 @@ BEGIN
         partition_by = CASE WHEN 'partition_by' <> ALL (unset) THEN st.partition_by END,
         max_differential_joins = CASE WHEN 'max_differential_joins' <> ALL (unset) THEN st.max_differential_joins END,
         max_delta_fraction = CASE WHEN 'max_delta_fraction' <> ALL (unset) THEN st.max_delta_fraction END,
+        engine = CASE WHEN 'engine' <> ALL (unset) THEN st.engine END,
         epoch = st.epoch + least(cardinality(unset), 1)
     WHERE st.pgt_id = id;
     IF unset <> '{}' THEN
@@ -69,12 +64,15 @@ COMMENT ON FUNCTION pgtrickle._note_group_applied(text, text, text) IS 'Internal
 CREATE OR REPLACE FUNCTION pgtrickle._asked(me text DEFAULT pgtrickle._me())
 RETURNS TABLE (schema_name name, table_name name, label text, query text, options jsonb, refusal text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT d.pgt_schema, d.pgt_name, format('%I.%I', d.pgt_schema, d.pgt_name), d.query, d.options - 'session_settings', CASE WHEN d.is_final THEN d.error_message END
+    SELECT d.pgt_schema, d.pgt_name, format('%I.%I', d.pgt_schema, d.pgt_name), d.query, d.options - 'session_settings', CASE WHEN d.is_final
+        THEN d.error_message END
     FROM pgtrickle.pgt_definitions AS d
     WHERE pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
-       OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false)
+       OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r
+           WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false)
 $$;
-COMMENT ON FUNCTION pgtrickle._asked(text) IS 'Internal. Definitions over other databases that the caller, or a role of the caller, has asked for and that are not there.';
+COMMENT ON FUNCTION pgtrickle._asked(text) IS
+'Internal. Definitions over other databases that the caller, or a role of the caller, has asked for and that are not there.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._note_asked(schema_name name, table_name name, options jsonb, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

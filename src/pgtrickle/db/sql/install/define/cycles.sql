@@ -1,4 +1,4 @@
--- Stream tables that read one another: who they are, and whether they may.
+-- Cycles of stream tables: their members, and whether a cycle is permitted.
 
 CREATE OR REPLACE FUNCTION pgtrickle._cycle_of(id bigint) RETURNS bigint[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -19,7 +19,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM above AS a
     JOIN below AS b ON b.pgt_id = a.pgt_id
 $$;
-COMMENT ON FUNCTION pgtrickle._cycle_of(bigint) IS 'Internal. The stream tables that read one another in a cycle with this one, itself included; empty when it is in none.';
+COMMENT ON FUNCTION pgtrickle._cycle_of(bigint) IS
+'Internal. The stream tables that read one another in a cycle with this one, itself included; empty when it is in none.';
 
 -- The definitions of a cycle have a least fixpoint only when more rows never mean fewer. What stands where in an expression is not
 -- looked at here: a subquery under OR or CASE is found when the query is compiled, and stops the tables with the same reason.
@@ -41,7 +42,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY known.position
     LIMIT 1
 $$;
-COMMENT ON FUNCTION pgtrickle._monotone_obstacle(oid) IS 'Internal. What keeps a query out of a cycle of stream tables; NULL when nothing that can be told by its parts does.';
+COMMENT ON FUNCTION pgtrickle._monotone_obstacle(oid) IS
+'Internal. What keeps a query out of a cycle of stream tables; NULL when nothing that can be told by its parts does.';
 
 -- Raises unless this stream table, as it is defined now, may be in the cycle that it is in, if any. The other members are asked for, too:
 -- until now they were in none.
@@ -53,7 +55,7 @@ DECLARE
     member record;
     found text;
 BEGIN
-    IF lower((SELECT o.value FROM pgtrickle.options() AS o WHERE o.name = 'allow_circular')) NOT IN ('on', 'true', 'yes', '1') THEN
+    IF lower((SELECT o.value FROM pgtrickle._stored_options() AS o WHERE o.name = 'allow_circular')) NOT IN ('on', 'true', 'yes', '1') THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
             MESSAGE = format('the query would make stream tables read one another in a cycle: %s', names),
             HINT = 'To allow this: SELECT pgtrickle.set_option(''allow_circular'', ''on'').';

@@ -21,6 +21,7 @@ BEGIN
                      ('diamond_consistency', '{none,atomic}'),
                      ('diamond_schedule_policy', '{fastest,slowest}'),
                      ('cdc_mode', '{auto,trigger}'),
+                     ('engine', '{auto,spark,postgres}'),
                      ('tier', '{hot,warm,cold,frozen,auto}'),
                      ('status', '{ACTIVE,SUSPENDED}')) AS r(option, allowed)
     LOOP
@@ -46,6 +47,11 @@ BEGIN
             MESSAGE = format('max_differential_joins %s is out of range', o ->> 'max_differential_joins'),
             HINT = 'It is 1 or more.';
     END IF;
+    IF (o ->> 'append_only')::bool THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = 'append_only is not supported',
+            HINT = 'Leave it out: updates and deletions of the sources are always applied, and insertions cost the same without it.';
+    END IF;
     IF o ? 'partition_by' THEN
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
             MESSAGE = 'partition_by is not supported yet',
@@ -56,6 +62,16 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._check_options(jsonb) IS 'Internal. Options in their stored form, unset ones removed; raises for the first that is wrong.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._visible_columns(relid oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT string_agg(format('q.%I', a.attname), ', ' ORDER BY a.attnum) FILTER (WHERE a.attname !~ '^__pgt_')
+    FROM pg_attribute AS a
+    WHERE a.attrelid = relid AND a.attnum > 0
+    HAVING bool_or(a.attname ~ '^__pgt_')
+$$;
+COMMENT ON FUNCTION pgtrickle._visible_columns(oid) IS
+'Internal. The columns of a relation without those of pgtrickle, as a list for a SELECT from q; NULL where it has none of these.';
+
 -- No SET search_path: the query's names are resolved as the caller would.
 CREATE OR REPLACE FUNCTION pgtrickle._probe(query text) RETURNS oid
 LANGUAGE plpgsql VOLATILE AS $$
@@ -65,6 +81,7 @@ DECLARE
     state text;
     message text;
     hint text;
+    visible text;
 BEGIN
     IF query IS NULL OR query ~ '^\s*$' THEN
         RAISE EXCEPTION USING ERRCODE = 'syntax_error',
@@ -79,6 +96,13 @@ BEGIN
             EXECUTE 'DROP VIEW pg_temp.__pgt_probe';
         END IF;
         EXECUTE 'CREATE TEMPORARY VIEW __pgt_probe AS ' || query;
+        visible := pgtrickle._visible_columns(pg_catalog.to_regclass('pg_temp.__pgt_probe'));
+        -- The star of a stream table: without its hidden columns. Not where rows are compared, in which those count.
+        IF visible IS NOT NULL AND query OPERATOR(pg_catalog.!~*) '\m(__pgt_\w*|distinct|union|intersect|except|natural)\M' THEN
+            EXECUTE 'DROP VIEW pg_temp.__pgt_probe';
+            EXECUTE pg_catalog.format(E'CREATE TEMPORARY VIEW __pgt_probe AS SELECT %s FROM (%s\n) AS q', visible,
+                                      pg_catalog.regexp_replace(query, ';\s*$', ''));
+        END IF;
     EXCEPTION WHEN OTHERS THEN
         GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
         message := pg_catalog.regexp_replace(message, '\s*\n\s*', ' ', 'g');
@@ -108,7 +132,8 @@ BEGIN
         END IF;
         RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, HINT = hint;
     END;
-    IF query ~* '(?:''\s*(?:now|today|tomorrow|yesterday)\s*''\s*::\s*(?:pg_catalog\.)?(?:date|time)|\m(?:date|timetz|time|timestamptz|timestamp)(?:\s+with(?:out)?\s+time\s+zone)?\s*''\s*(?:now|today|tomorrow|yesterday)\s*'')' THEN
+    IF query ~* '(?:''\s*(?:now|today|tomorrow|yesterday)\s*''\s*::\s*(?:pg_catalog\.)?(?:date|time)|\m(?:date|timetz|time|timestamptz|'
+        'timestamp)(?:\s+with(?:out)?\s+time\s+zone)?\s*''\s*(?:now|today|tomorrow|yesterday)\s*'')' THEN
         RAISE WARNING USING
             MESSAGE = 'a constant such as ''now'' or ''today'' has been replaced by its value at this moment',
             HINT = 'Use now() or current_date for the current time; the stream table is then refreshed in FULL mode.';
@@ -116,7 +141,8 @@ BEGIN
     RETURN 'pg_temp.__pgt_probe'::pg_catalog.regclass::oid;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._probe(text) IS 'Internal. A temporary view over the query, made as the caller; raises one clear line when PostgreSQL refuses it.';
+COMMENT ON FUNCTION pgtrickle._probe(text) IS
+'Internal. A temporary view over the query, made as the caller; raises one clear line when PostgreSQL refuses it.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._drop_probe() RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -127,7 +153,6 @@ $$;
 COMMENT ON FUNCTION pgtrickle._drop_probe() IS 'Internal. Removes what _probe made.';
 
 -- Formatting settings are pinned so that constants in the deparsed text mean the same in every session.
-DROP FUNCTION IF EXISTS pgtrickle._describe(oid);
 CREATE OR REPLACE FUNCTION pgtrickle._describe(probe oid, OUT defining_query text, OUT output_columns jsonb, OUT obstacle jsonb)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET intervalstyle = 'postgres' SET extra_float_digits = 1
@@ -144,7 +169,6 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._describe(oid) IS 'Internal. Normalised text, typed columns and differential obstacle of a probed query.';
 
-DROP FUNCTION IF EXISTS pgtrickle._effective_mode(text, text);
 CREATE OR REPLACE FUNCTION pgtrickle._effective_mode(refresh_mode text, obstacle jsonb) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -184,12 +208,15 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
       AND i.indnkeyatts = i.indnatts
       AND NOT EXISTS (SELECT FROM pg_attribute AS a
                       WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) AND NOT a.attnotnull)
+      -- PostgreSQL 18: rows from before a constraint that is NOT VALID may have NULLs.
+      AND NOT EXISTS (SELECT FROM pg_constraint AS k
+                      WHERE k.conrelid = i.indrelid AND k.contype = 'n' AND NOT k.convalidated AND k.conkey <@ i.indkey::int2[])
     ORDER BY NOT i.indisprimary, i.indnatts, i.indexrelid
     LIMIT 1
 $$;
-COMMENT ON FUNCTION pgtrickle._key(oid) IS 'Internal. The columns of a unique index of a table that hold no NULLs, the primary key first; NULL when there is none.';
+COMMENT ON FUNCTION pgtrickle._key(oid) IS
+'Internal. The columns of a unique index of a table that hold no NULLs, the primary key first; NULL when there is none.';
 
-DROP FUNCTION IF EXISTS pgtrickle._store_dependencies(bigint, oid);
 CREATE OR REPLACE FUNCTION pgtrickle._store_dependencies(id bigint, probe oid, author oid, mirrors oid[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -229,7 +256,7 @@ BEGIN
                                  CROSS JOIN LATERAL pgtrickle._family(x.relid) AS f
                                  JOIN pg_class AS c ON c.oid = f.relid AND NOT pgtrickle._is_ours(c.relowner, keeper, false)),
         is_judged = true,
-        defined_in = pgtrickle._origin()
+        defined_in = pgtrickle._place()
     FROM (SELECT coalesce(array_agg(r.objid ORDER BY r.objid) FILTER (WHERE r.classid = 'pg_proc'::regclass), '{}') AS functions,
                  coalesce(array_agg(r.objid ORDER BY r.objid) FILTER (WHERE r.classid = 'pg_type'::regclass), '{}') AS types
           FROM pgtrickle._reach(probe, keeper, false) AS r
@@ -261,14 +288,6 @@ BEGIN
     ON CONFLICT DO NOTHING;
 END
 $$;
--- Of definitions from before names were kept: while they work, those are the present ones.
-UPDATE pgtrickle.pgt_dependencies AS d
-SET source_schema = n.nspname, source_name = c.relname, column_names = pgtrickle._column_names(c.oid, d.columns_used)
-FROM pg_catalog.pg_class AS c
-JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-WHERE c.oid = d.source_relid AND d.source_name IS NULL;
-UPDATE pgtrickle.pgt_stream_tables SET defined_in = pgtrickle._origin() WHERE defined_in IS NULL;
-
 COMMENT ON FUNCTION pgtrickle._store_dependencies(bigint, oid, oid, oid[]) IS 'Internal. Replaces what is known of what a stream table reads and calls.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._store_session(id bigint, probe oid, settings jsonb) RETURNS void
@@ -303,8 +322,32 @@ $$;
 COMMENT ON FUNCTION pgtrickle._reads_otherwise(bigint, oid) IS
 'Internal. Whether a stream table reads or names something that was renamed and is not followed yet, or a probe of the same text reads something else.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._is_longer(before jsonb, now jsonb) RETURNS bool
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT NOT EXISTS (SELECT FROM jsonb_array_elements(before) WITH ORDINALITY AS b(c, i) WHERE b.c IS DISTINCT FROM now -> (b.i::int - 1))
+$$;
+COMMENT ON FUNCTION pgtrickle._is_longer(jsonb, jsonb) IS 'Internal. Whether columns are the same as before, or the same with others behind them.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._dependents(relid oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    -- What PostgreSQL would drop along with the columns: views, foreign keys, policies, functions with a body in SQL. Not indexes, which go with them.
+    SELECT string_agg(DISTINCT x.what, ', ' ORDER BY x.what)
+    FROM (
+        SELECT CASE WHEN r.oid IS NOT NULL THEN pg_describe_object('pg_class'::regclass, r.ev_class, 0)
+                    ELSE pg_describe_object(d.classid, d.objid, d.objsubid) END AS what
+        FROM pg_depend AS d
+        LEFT JOIN pg_rewrite AS r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+        WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = relid AND d.refobjsubid > 0 AND d.deptype = 'n'
+          AND (r.oid IS NULL OR r.ev_class <> relid)
+          AND NOT (d.classid = 'pg_class'::regclass AND EXISTS (SELECT FROM pg_index AS i WHERE i.indexrelid = d.objid))
+          AND NOT (d.classid = 'pg_constraint'::regclass AND EXISTS (SELECT FROM pg_constraint AS c WHERE c.oid = d.objid AND c.conrelid = relid))
+          AND d.classid NOT IN ('pg_publication_rel'::regclass, 'pg_statistic_ext'::regclass)
+    ) AS x
+$$;
+COMMENT ON FUNCTION pgtrickle._dependents(oid) IS 'Internal. What depends on columns of a table and keeps them from being dropped, in words; NULL: nothing.';
+
 -- The storage table gets the columns that the catalog has for it, when the load that fills them is about to be committed: until
--- then whoever reads sees the old content in the old columns. The same relation, so that grants, publications and the oid stay.
+-- then readers see the old content in the old columns. The same relation, so that grants, publications and the oid stay.
 CREATE OR REPLACE FUNCTION pgtrickle._reshape(id bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -324,16 +367,22 @@ BEGIN
         RETURN;
     END IF;
     PERFORM pgtrickle._unlist_publication(id);
+    IF pgtrickle._is_longer(present, st.output_columns) THEN
+        -- The columns that are there stay, with what depends on them.
+        EXECUTE format('DELETE FROM %I.%I', st.pgt_schema, st.pgt_name);
+        EXECUTE format('ALTER TABLE %I.%I ADD COLUMN %s', st.pgt_schema, st.pgt_name, array_to_string(
+            (pgtrickle._column_definitions(st.output_columns))[jsonb_array_length(present) + 1 : jsonb_array_length(st.output_columns)], ', ADD COLUMN '));
+        RETURN;
+    END IF;
     EXECUTE format('TRUNCATE %I.%I', st.pgt_schema, st.pgt_name);
     EXECUTE format('ALTER TABLE %I.%I %s', st.pgt_schema, st.pgt_name, drops);
     EXECUTE format('ALTER TABLE %I.%I ADD COLUMN %s', st.pgt_schema, st.pgt_name,
                    array_to_string(pgtrickle._column_definitions(st.output_columns), ', ADD COLUMN '));
-    EXECUTE format('CREATE INDEX ON %I.%I (__pgt_row_id)', st.pgt_schema, st.pgt_name);
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._reshape(bigint) IS 'Internal. Gives a storage table the columns of its definition.';
 
--- By DELETE: whoever reads it, here or elsewhere, follows.
+-- By DELETE, which is captured: its readers, also in other databases, follow.
 CREATE OR REPLACE FUNCTION pgtrickle._empty(id bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -356,7 +405,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     owner oid;
 BEGIN
-    -- Only a view that this session made for this purpose says who asks.
+    -- Only a view that this session created for this purpose proves who the caller is.
     SELECT c.relowner INTO owner
     FROM pg_class AS c
     WHERE c.oid = probe AND c.relkind = 'v' AND c.relname = '__pgt_probe' AND c.relnamespace = pg_my_temp_schema();
@@ -423,10 +472,10 @@ BEGIN
     reason := CASE WHEN effective = 'FULL' THEN d.obstacle END;
 
     EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(d.output_columns), ', '));
-    EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
     -- a publication FOR ALL TABLES would otherwise forbid our deletes
     EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
     EXECUTE format('COMMENT ON TABLE %s IS %L', qualified, 'Stream table, maintained by pgtrickle: do not write to it.');
+    PERFORM pgtrickle._protect(qualified::regclass);
     IF creator <> keeper THEN
         EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, pg_get_userbyid(creator));
     END IF;
@@ -435,17 +484,18 @@ BEGIN
         (pgt_relid, pgt_name, pgt_schema, defining_query, original_query, output_columns, schedule, refresh_mode, effective_refresh_mode,
          mode_reason_code, mode_reason_params, mode_reason,
          refresh_requested_at, refresh_tier, diamond_consistency, diamond_schedule_policy, cdc_mode, append_only,
-         pooler_compatibility_mode, partition_by, max_differential_joins, max_delta_fraction, created_by, tier_pinned, applied_from, run_as)
+         pooler_compatibility_mode, partition_by, max_differential_joins, max_delta_fraction, engine, created_by, tier_pinned, applied_from, run_as)
     VALUES
         (qualified::regclass::oid, table_name, schema_name, d.defining_query, original_query, d.output_columns, o ->> 'schedule',
          o ->> 'refresh_mode', effective, reason ->> 'code', reason -> 'params', pgtrickle._reason_text(reason),
          CASE WHEN coalesce((o ->> 'initialize')::bool, true) THEN clock_timestamp() END,
          coalesce(nullif(o ->> 'tier', 'auto'), 'hot'), o ->> 'diamond_consistency', o ->> 'diamond_schedule_policy', o ->> 'cdc_mode',
          coalesce((o ->> 'append_only')::bool, false), coalesce((o ->> 'pooler_compatibility_mode')::bool, false), o ->> 'partition_by',
-         (o ->> 'max_differential_joins')::int, (o ->> 'max_delta_fraction')::float8, pg_get_userbyid(creator),
+         (o ->> 'max_differential_joins')::int, (o ->> 'max_delta_fraction')::float8, o ->> 'engine', pg_get_userbyid(creator),
          coalesce(o ->> 'tier' <> 'auto', false), o ->> 'applied_from', evaluator)
     RETURNING pgt_id INTO id;
     PERFORM pgtrickle._store_dependencies(id, probe, creator, mirrors);
+    PERFORM pgtrickle._guard_sources(id);
     PERFORM pgtrickle._store_session(id, probe, o -> 'session_settings');
     PERFORM pgtrickle._wake('create', id);
     RETURN id;
@@ -475,7 +525,8 @@ BEGIN
             MESSAGE = format('stream table %s does not exist', id), HINT = 'It has just been dropped.';
     END IF;
     IF NOT pg_has_role(caller, current_user, 'USAGE')
-       AND NOT coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), false) THEN
+       AND NOT coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r
+           WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), false) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('must be the creator of stream table %I.%I', st.pgt_schema, st.pgt_name),
             HINT = format('It was created by %I.', st.created_by);
@@ -496,7 +547,7 @@ DECLARE
     o CONSTANT jsonb := pgtrickle._check_options(options);
     qualified CONSTANT text := format('%I.%I', st.pgt_schema, st.pgt_name);
     new_mode CONSTANT text := coalesce(o ->> 'refresh_mode', st.refresh_mode);
-    -- Refreshes read with the privileges of whoever created it, whoever alters it; who alters what nobody is the author of becomes that.
+    -- Refreshes read with the privileges of the author, also if another role alters the table. If the author no longer exists, the caller becomes the author.
     author CONSTANT oid := coalesce((SELECT r.oid FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), asker);
     evaluator text := st.run_as;
     d record;
@@ -516,7 +567,13 @@ BEGIN
     END IF;
 
     IF probe IS NOT NULL AND original_query IS NOT NULL THEN
-        IF d.output_columns <> st.output_columns THEN
+        IF NOT pgtrickle._is_longer(st.output_columns, d.output_columns) THEN
+            reader := pgtrickle._dependents(st.pgt_relid);
+            IF reader IS NOT NULL THEN
+                RAISE EXCEPTION USING ERRCODE = 'dependent_objects_still_exist',
+                    MESSAGE = format('the new query changes the columns of %s, which others depend on: %s', qualified, reader),
+                    HINT = 'Keep the columns and add new ones behind them, or drop what depends on them first.';
+            END IF;
             SELECT format('%I.%I', t.pgt_schema, t.pgt_name) INTO reader
             FROM pgtrickle.pgt_dependencies AS dep
             JOIN pgtrickle.pgt_stream_tables AS t ON t.pgt_id = dep.pgt_id
@@ -536,6 +593,7 @@ BEGIN
         END IF;
         cycle := pgtrickle._cycle_of(id);
         PERFORM pgtrickle._store_dependencies(id, probe, author, mirrors);
+        PERFORM pgtrickle._guard_sources(id);
         PERFORM pgtrickle._store_session(id, probe, o -> 'session_settings');
         UPDATE pgtrickle.pgt_stream_tables AS t
         SET defining_query = d.defining_query, original_query = _alter_as.original_query, output_columns = d.output_columns,
@@ -568,6 +626,7 @@ BEGIN
         pooler_compatibility_mode = coalesce((o ->> 'pooler_compatibility_mode')::bool, t.pooler_compatibility_mode),
         max_differential_joins = coalesce((o ->> 'max_differential_joins')::int, t.max_differential_joins),
         max_delta_fraction = coalesce((o ->> 'max_delta_fraction')::float8, t.max_delta_fraction),
+        engine = coalesce(o ->> 'engine', t.engine),
         epoch = t.epoch + 1,
         updated_at = clock_timestamp()
     WHERE t.pgt_id = id;

@@ -1,4 +1,4 @@
--- Stream tables that belong together because somebody said so.
+-- Refresh groups: stream tables that a user declared to be refreshed together.
 
 CREATE OR REPLACE FUNCTION pgtrickle._create_group(group_name text, ids bigint[], isolation text, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -6,7 +6,7 @@ DECLARE
     id bigint;
     taken record;
 BEGIN
-    -- in the order of ids, so that two sessions cannot lock each other out; whoever comes second sees the first one's group
+    -- in the order of ids, so that two sessions cannot deadlock; the second one sees the group of the first
     FOR id IN SELECT u.id FROM unnest(ids) AS u(id) ORDER BY u.id LOOP
         PERFORM pgtrickle._authorize(id, me);
     END LOOP;
@@ -59,7 +59,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.create_refresh_group(text, text[], text) IS
-'Stream tables that are refreshed together, in one unit. isolation: read_committed, or repeatable_read to read the sources of all of them at one snapshot. The caller must be the creator of each; a stream table is in one group at most.';
+'Stream tables that are refreshed together, in one unit. isolation: read_committed, or repeatable_read to read the sources of all of them at one '
+'snapshot. The caller must be the creator of each; a stream table is in one group at most.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._drop_group(group_name text, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -67,7 +68,8 @@ DECLARE
     creator name;
 BEGIN
     PERFORM pgtrickle._require_primary();
-    SELECT pgtrickle._author(g.created_by, g.created_key) INTO creator FROM pgtrickle.pgt_refresh_groups AS g WHERE g.group_name = _drop_group.group_name FOR UPDATE;
+    SELECT pgtrickle._author(g.created_by, g.created_key) INTO creator FROM pgtrickle.pgt_refresh_groups AS g
+        WHERE g.group_name = _drop_group.group_name FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'undefined_object',
             MESSAGE = format('refresh group %s does not exist', coalesce(quote_literal(group_name), 'NULL')),

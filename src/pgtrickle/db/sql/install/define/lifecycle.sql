@@ -58,17 +58,22 @@ CREATE OR REPLACE FUNCTION pgtrickle.create_stream_table(
     pooler_compatibility_mode bool DEFAULT false,
     partition_by text DEFAULT NULL,
     max_differential_joins int DEFAULT NULL,
-    max_delta_fraction float8 DEFAULT NULL
+    max_delta_fraction float8 DEFAULT NULL,
+    engine text DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql VOLATILE AS $$
     SELECT pgtrickle._create(name, query, pg_catalog.jsonb_build_object(
         'schedule', schedule, 'refresh_mode', refresh_mode, 'initialize', initialize,
         'diamond_consistency', diamond_consistency, 'diamond_schedule_policy', diamond_schedule_policy, 'cdc_mode', cdc_mode,
         'append_only', append_only, 'pooler_compatibility_mode', pooler_compatibility_mode, 'partition_by', partition_by,
-        'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction), 'raise')
+        'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction, 'engine', engine), 'raise')
 $$;
-COMMENT ON FUNCTION pgtrickle.create_stream_table(text, text, text, text, bool, text, text, text, bool, bool, text, int, float8) IS
-'Creates a stream table: a table that stores the result of a query and is maintained by the control plane. The query is checked in the call; the first load follows immediately. Schedules: 30s, 1h30m, seconds, cron (UTC), calculated. Modes: AUTO (differential where exact, else FULL with a stored reason), DIFFERENTIAL (raises when impossible), FULL, IMMEDIATE.';
+COMMENT ON FUNCTION pgtrickle.create_stream_table(text, text, text, text, bool, text, text, text, bool, bool, text, int, float8, text) IS
+'Creates a stream table: a table that stores the result of a query and is maintained by the control plane. The query is checked in the call; the first '
+'load follows immediately. Schedules: 30s, 1h30m, seconds, cron (UTC), calculated. Modes: AUTO (differential where exact, else FULL with a stored '
+'reason), DIFFERENTIAL (raises when impossible), FULL, IMMEDIATE (asynchronous as well: refreshed right after a commit, which does not wait). '
+'max_delta_fraction: ratio of changed rows to rows of the sources above which AUTO refreshes in FULL, instead of differential_max_change_ratio. '
+'max_differential_joins: number of joins of the query above which it is not maintained from changes. append_only and partition_by are refused.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.create_stream_table_if_not_exists(
     name text,
@@ -83,16 +88,17 @@ CREATE OR REPLACE FUNCTION pgtrickle.create_stream_table_if_not_exists(
     pooler_compatibility_mode bool DEFAULT false,
     partition_by text DEFAULT NULL,
     max_differential_joins int DEFAULT NULL,
-    max_delta_fraction float8 DEFAULT NULL
+    max_delta_fraction float8 DEFAULT NULL,
+    engine text DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql VOLATILE AS $$
     SELECT pgtrickle._create(name, query, pg_catalog.jsonb_build_object(
         'schedule', schedule, 'refresh_mode', refresh_mode, 'initialize', initialize,
         'diamond_consistency', diamond_consistency, 'diamond_schedule_policy', diamond_schedule_policy, 'cdc_mode', cdc_mode,
         'append_only', append_only, 'pooler_compatibility_mode', pooler_compatibility_mode, 'partition_by', partition_by,
-        'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction), 'skip')
+        'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction, 'engine', engine), 'skip')
 $$;
-COMMENT ON FUNCTION pgtrickle.create_stream_table_if_not_exists(text, text, text, text, bool, text, text, text, bool, bool, text, int, float8) IS
+COMMENT ON FUNCTION pgtrickle.create_stream_table_if_not_exists(text, text, text, text, bool, text, text, text, bool, bool, text, int, float8, text) IS
 'Like create_stream_table; does nothing, with a notice, when the stream table exists.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.create_or_replace_stream_table(
@@ -108,16 +114,17 @@ CREATE OR REPLACE FUNCTION pgtrickle.create_or_replace_stream_table(
     pooler_compatibility_mode bool DEFAULT false,
     partition_by text DEFAULT NULL,
     max_differential_joins int DEFAULT NULL,
-    max_delta_fraction float8 DEFAULT NULL
+    max_delta_fraction float8 DEFAULT NULL,
+    engine text DEFAULT NULL
 ) RETURNS void
 LANGUAGE sql VOLATILE AS $$
     SELECT pgtrickle._create(name, query, pg_catalog.jsonb_build_object(
         'schedule', schedule, 'refresh_mode', refresh_mode, 'initialize', initialize,
         'diamond_consistency', diamond_consistency, 'diamond_schedule_policy', diamond_schedule_policy, 'cdc_mode', cdc_mode,
         'append_only', append_only, 'pooler_compatibility_mode', pooler_compatibility_mode, 'partition_by', partition_by,
-        'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction), 'replace')
+        'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction, 'engine', engine), 'replace')
 $$;
-COMMENT ON FUNCTION pgtrickle.create_or_replace_stream_table(text, text, text, text, bool, text, text, text, bool, bool, text, int, float8) IS
+COMMENT ON FUNCTION pgtrickle.create_or_replace_stream_table(text, text, text, text, bool, text, text, text, bool, bool, text, int, float8, text) IS
 'Like create_stream_table; an existing stream table gets the new definition, see alter_stream_table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.alter_stream_table(
@@ -134,7 +141,8 @@ CREATE OR REPLACE FUNCTION pgtrickle.alter_stream_table(
     tier text DEFAULT NULL,
     partition_by text DEFAULT NULL,
     max_differential_joins int DEFAULT NULL,
-    max_delta_fraction float8 DEFAULT NULL
+    max_delta_fraction float8 DEFAULT NULL,
+    engine text DEFAULT NULL
 ) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -144,7 +152,7 @@ DECLARE
         'schedule', schedule, 'refresh_mode', refresh_mode, 'status', status,
         'diamond_consistency', diamond_consistency, 'diamond_schedule_policy', diamond_schedule_policy, 'cdc_mode', cdc_mode,
         'append_only', append_only, 'pooler_compatibility_mode', pooler_compatibility_mode, 'tier', tier,
-        'partition_by', partition_by, 'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction);
+        'partition_by', partition_by, 'max_differential_joins', max_differential_joins, 'max_delta_fraction', max_delta_fraction, 'engine', engine);
 BEGIN
     PERFORM pgtrickle._require_primary();
     id := pgtrickle._find(name);
@@ -178,8 +186,9 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle.alter_stream_table(text, text, text, text, text, text, text, text, bool, bool, text, text, int, float8) IS
-'Changes what is not NULL. status is ACTIVE or SUSPENDED. A new query is checked as in create_stream_table and loaded; readers see the old content, in the old columns, until the new content is ready. Grants and oid are kept.';
+COMMENT ON FUNCTION pgtrickle.alter_stream_table(text, text, text, text, text, text, text, text, bool, bool, text, text, int, float8, text) IS
+'Changes what is not NULL. status is ACTIVE or SUSPENDED. A new query is checked as in create_stream_table and loaded; readers see the old content, in '
+'the old columns, until the new content is ready. Grants and oid are kept.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._drop(id bigint, cascade bool, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -217,7 +226,9 @@ BEGIN
         END IF;
     END LOOP;
     DELETE FROM pgtrickle.pgt_readers AS e WHERE e.source_relid = st.pgt_relid;
+    DELETE FROM pgtrickle.pgt_replicas AS p WHERE p.source_relid = st.pgt_relid;
     PERFORM pgtrickle._leave_groups(id);
+    PERFORM pgtrickle._drop_guard(id);
     DELETE FROM pgtrickle.pgt_publications AS p WHERE p.pgt_id = id RETURNING p.publication INTO pub;
     IF EXISTS (SELECT FROM pg_publication AS p WHERE p.pubname = pub) THEN
         EXECUTE format('DROP PUBLICATION %I', pub);
@@ -263,4 +274,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.drop_stream_table(text, bool) IS
-'Drops a stream table, its content, its publication and its subscribers; with cascade also the stream tables and views that read it. The control plane then removes capture from sources that have no readers.';
+'Drops a stream table, its content, its publication and its subscribers; with cascade also the stream tables and views that read it. The control plane '
+'then removes capture from sources that have no readers.';

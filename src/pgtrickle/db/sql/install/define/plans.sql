@@ -1,30 +1,7 @@
--- How a query would be maintained, told before anything is created. Only the control plane compiles queries, so it is asked:
+-- How a query would be maintained, without creating anything. Only the control plane compiles queries, so this is a request to it:
 -- see define/plan_requests.py. CALL explain_query commits its question, waits for the answer and takes it; validate_query, which can do
 -- neither, leaves a question that is committed with its caller's transaction, and shows the answer when it is called again.
-CREATE TABLE IF NOT EXISTS pgtrickle.pgt_plans (
-    plan_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    query text NOT NULL,
-    search_path text NOT NULL,
-    asked_by name NOT NULL,
-    asked_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    plan text,
-    error_message text
-);
-ALTER TABLE pgtrickle.pgt_plans
-    ADD COLUMN IF NOT EXISTS understood text,
-    ADD COLUMN IF NOT EXISTS asked_in xid8,
-    ADD COLUMN IF NOT EXISTS answered_at timestamptz,
-    ADD COLUMN IF NOT EXISTS mode text,
-    ADD COLUMN IF NOT EXISTS reason text,
-    ADD COLUMN IF NOT EXISTS statement text;
-COMMENT ON TABLE pgtrickle.pgt_plans IS 'Requests of explain_query and validate_query with their results, until they are read or a minute old.';
-COMMENT ON COLUMN pgtrickle.pgt_plans.understood IS
-'Of validate_query: what PostgreSQL made of the query, so that no answer outlives a change of what the query reads. NULL: a call of explain_query waits for the answer.';
-COMMENT ON COLUMN pgtrickle.pgt_plans.statement IS
-'The query as the session of the caller parsed it, checked to call trusted code only; NULL where it names other databases.';
-COMMENT ON COLUMN pgtrickle.pgt_plans.asked_in IS 'The transaction that asked: it waits for no answer.';
 
-DROP FUNCTION IF EXISTS pgtrickle._ask_plan(text, text);
 CREATE OR REPLACE FUNCTION pgtrickle._ask_plan(query text, path text, understood text DEFAULT NULL, me text DEFAULT pgtrickle._me()) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -39,7 +16,8 @@ BEGIN
     IF NOT pgtrickle._is_served() THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = 'no scheduler is connected to this database, so the plan cannot be compiled',
-            HINT = 'Start pgtrickle run, or use pgtrickle plan --query ''...''. SELECT * FROM pgtrickle.validate_query(...) shows what PostgreSQL alone can determine.';
+            HINT = 'Start pgtrickle run, or use pgtrickle plan --query ''...''. SELECT * FROM pgtrickle.validate_query(...) shows what PostgreSQL '
+                'alone can determine.';
     END IF;
     -- Constants are read when a text is parsed: the control plane gets one that it may parse.
     IF probe IS NOT NULL THEN
@@ -89,7 +67,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._find_plan(text, text, text, text) IS
-'Internal. What the control plane has told the caller of a query within the last minute (TOLD). Otherwise this transaction asks (ASKED), one before has asked (WAITING), or there is no control plane (UNSERVED).';
+'Internal. What the control plane has told the caller of a query within the last minute (TOLD). Otherwise this transaction asks (ASKED), one before '
+'has asked (WAITING), or there is no control plane (UNSERVED).';
 
 CREATE OR REPLACE FUNCTION pgtrickle._take_plan(id bigint, is_over bool, me text DEFAULT pgtrickle._me()) RETURNS TABLE (plan text, error_message text)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -97,7 +76,8 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     WHERE p.plan_id = id AND p.asked_by = pgtrickle._caller(me) AND (is_over OR p.plan IS NOT NULL OR p.error_message IS NOT NULL)
     RETURNING p.plan, p.error_message
 $$;
-COMMENT ON FUNCTION pgtrickle._take_plan(bigint, bool, text) IS 'Internal. The answer to a question of the caller; when the time is over the question is taken back, too.';
+COMMENT ON FUNCTION pgtrickle._take_plan(bigint, bool, text) IS
+'Internal. The answer to a question of the caller; when the time is over the question is taken back, too.';
 
 -- Ends its transaction to let the control plane see the question: no SECURITY DEFINER, no SET, not inside BEGIN ... COMMIT.
 CREATE OR REPLACE PROCEDURE pgtrickle.explain_query(query text, INOUT plan text DEFAULT NULL, timeout interval DEFAULT '30 seconds')
@@ -111,7 +91,7 @@ DECLARE
     probe oid;
 BEGIN
     PERFORM pgtrickle._require_primary();
-    -- With the rights of whoever asks; NULL where it names tables of other databases.
+    -- With the privileges of the caller; NULL where it names tables of other databases.
     probe := pgtrickle._probe_here(query);
     id := pgtrickle._ask_plan(query, pgtrickle._search_path());
     IF probe IS NOT NULL THEN
@@ -139,4 +119,5 @@ BEGIN
 END
 $$;
 COMMENT ON PROCEDURE pgtrickle.explain_query(text, text, interval) IS
-'How a query would be maintained as a stream table: mode, operators and what a refresh does for each, what runs in Spark, what would force FULL, the statements. Nothing is created. CALL it outside a transaction block, while pgtrickle run is running.';
+'How a query would be maintained as a stream table: mode, operators and what a refresh does for each, what runs in Spark, what would force FULL, the '
+'statements. Nothing is created. CALL it outside a transaction block, while pgtrickle run is running.';

@@ -7,7 +7,11 @@ DECLARE
     asked CONSTANT timestamptz := clock_timestamp();
     mirrors bigint;
 BEGIN
-    IF what = 'refresh' AND st.status IN ('ERROR', 'SUSPENDED') THEN
+    -- One in ERROR is tried again: now instead of later.
+    IF what = 'refresh' AND st.status = 'ERROR' THEN
+        what := 'resume';
+    END IF;
+    IF what = 'refresh' AND st.status = 'SUSPENDED' THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('stream table %I.%I is in status %s%s', st.pgt_schema, st.pgt_name, st.status,
                              coalesce(': ' || regexp_replace(st.last_error_message, '\s+', ' ', 'g'), '')),
@@ -30,7 +34,7 @@ BEGIN
     WHERE t.pgt_id = id;
     PERFORM pgtrickle._wake(what, id);
     IF what <> 'refresh' THEN
-        -- Mirrors have no name that somebody could resume them by.
+        -- Users cannot name mirrors, so they are resumed with their readers.
         WITH resumed AS (
             UPDATE pgtrickle.pgt_stream_tables AS t
             SET refresh_requested_at = asked,
@@ -67,50 +71,192 @@ LANGUAGE sql VOLATILE AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle.manual_refresh(text) IS 'The same as refresh_stream_table.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._request_upstream(id bigint, me text DEFAULT pgtrickle._me(), OUT upstream bigint[], OUT asked timestamptz)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    woken bigint;
+BEGIN
+    -- Whoever may refresh a table may have what it reads refreshed: it is what the table is made of.
+    PERFORM pgtrickle._authorize(id, me);
+    asked := clock_timestamp();
+    WITH RECURSIVE up(pgt_id) AS (
+        SELECT _request_upstream.id
+        UNION
+        SELECT u.pgt_id
+        FROM up
+        JOIN pgtrickle.pgt_dependencies AS d ON d.pgt_id = up.pgt_id
+        JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid
+    ), requested AS (
+        UPDATE pgtrickle.pgt_stream_tables AS t
+        SET refresh_requested_at = asked,
+            -- Tried again now, as by resume_stream_table.
+            status = CASE WHEN t.status <> 'ERROR' THEN t.status WHEN t.is_populated AND NOT t.needs_reinit THEN 'ACTIVE' ELSE 'INITIALIZING' END
+        FROM (SELECT x.pgt_id FROM pgtrickle.pgt_stream_tables AS x JOIN up USING (pgt_id)
+              WHERE x.pgt_id <> _request_upstream.id AND x.status <> 'SUSPENDED'
+              ORDER BY x.pgt_id FOR UPDATE OF x) AS x
+        WHERE t.pgt_id = x.pgt_id
+        RETURNING t.pgt_id
+    )
+    SELECT coalesce(array_agg(r.pgt_id), '{}') INTO upstream FROM requested AS r;
+    SELECT count(pgtrickle._wake('refresh', u)) INTO woken FROM unnest(upstream) AS u;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._request_upstream(bigint, text) IS
+'Internal. Requests a refresh of all stream tables and mirrors that a stream table reads, directly or through others; returns them.';
+
+-- The name is what PostgreSQL shows in the context of its error "invalid transaction termination", which cannot be caught.
+CREATE OR REPLACE PROCEDURE pgtrickle._commit_which_is_not_possible_inside_a_transaction_block() LANGUAGE plpgsql AS $$
+BEGIN
+    COMMIT;
+END
+$$;
+COMMENT ON PROCEDURE pgtrickle._commit_which_is_not_possible_inside_a_transaction_block() IS
+'Internal. Ends the transaction, so that the control plane sees a request.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._no_service() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN NOT pgtrickle._is_served() THEN 'no control plane serves this database: start pgtrickle run, or pgtrickle refresh'
+                WHEN EXISTS (SELECT FROM pgtrickle.pgt_runtime AS r WHERE r.state ->> 'enabled' = 'false')
+                     AND NOT EXISTS (SELECT FROM pg_stat_activity AS a
+                                     WHERE a.datname = current_database() AND a.application_name = 'pgtrickle/control')
+                    THEN 'pgtrickle is disabled for this database: switch the setting enabled on' END
+$$;
+COMMENT ON FUNCTION pgtrickle._no_service() IS 'Internal. Why no refresh will happen, whatever is requested; NULL when one will.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._answer(ids bigint[], asked timestamptz) RETURNS bool
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    st record;
+BEGIN
+    SELECT t.pgt_schema, t.pgt_name, t.status, t.last_error_code, m.last_error_message INTO st
+    FROM pgtrickle.pgt_stream_tables AS t
+    LEFT JOIN pgtrickle._messages AS m ON m.pgt_id = t.pgt_id
+    WHERE t.pgt_id = ANY (ids)
+      AND (t.status = 'SUSPENDED' OR (t.status = 'ERROR' AND t.refresh_done_at >= asked)
+           -- The scheduler takes that message back a moment after what it waits for works again.
+           OR (t.last_error_code = 'waits_for_stream_table'
+               AND EXISTS (WITH RECURSIVE up(pgt_id) AS (
+                               SELECT t.pgt_id
+                               UNION
+                               SELECT u.pgt_id
+                               FROM up
+                               JOIN pgtrickle.pgt_dependencies AS d ON d.pgt_id = up.pgt_id
+                               JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid)
+                           SELECT FROM up JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_id = up.pgt_id WHERE u.status IN ('ERROR', 'SUSPENDED'))))
+    ORDER BY t.last_error_code = 'waits_for_stream_table', t.pgt_id
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = pg_catalog.format('the refresh of %I.%I failed, status %s: %s', st.pgt_schema, st.pgt_name, st.status,
+                                        pg_catalog.regexp_replace(coalesce(st.last_error_message, 'no message'), '\s+', ' ', 'g')),
+            HINT = pg_catalog.format('SELECT * FROM pgtrickle.get_refresh_history(%L)', pg_catalog.format('%I.%I', st.pgt_schema, st.pgt_name));
+    END IF;
+    RETURN NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = ANY (ids) AND coalesce(t.refresh_done_at < asked, true));
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._answer(bigint[], timestamptz) IS
+'Internal. Whether refreshes that were requested at this time are done; raises when one has failed or cannot happen.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._commit_lock(id bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT (1885827703::bigint << 32) | (id & 4294967295)
+$$;
+COMMENT ON FUNCTION pgtrickle._commit_lock(bigint) IS
+'Internal. The advisory lock that a requested refresh of a stream table holds from its first statement to its commit: sessions that wait for the refresh '
+'wait for the lock.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._await_commit(id bigint, most interval) RETURNS bool
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    waited bool;
+BEGIN
+    BEGIN
+        waited := NOT pg_catalog.pg_try_advisory_xact_lock_shared(pgtrickle._commit_lock(id));
+        IF waited THEN
+            PERFORM pg_catalog.set_config('lock_timeout', pg_catalog.ceil(1000 * extract(epoch FROM most))::text, true);
+            PERFORM pg_catalog.pg_advisory_xact_lock_shared(pgtrickle._commit_lock(id));
+        END IF;
+        -- Undoes the setting and releases the lock, which the next refresh would otherwise not get.
+        RAISE EXCEPTION USING ERRCODE = 'PGT00';
+    EXCEPTION
+        WHEN lock_not_available OR SQLSTATE 'PGT00' THEN
+            RETURN waited;
+    END;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._await_commit(bigint, interval) IS
+'Internal. Waits until the transaction of a refresh ends, at most this long. False: none is open, and nothing was waited for.';
+
 -- Ends its transaction to let the control plane see the request: no SECURITY DEFINER, no SET, not inside BEGIN ... COMMIT.
 CREATE OR REPLACE PROCEDURE pgtrickle.refresh_and_wait(name text, timeout interval DEFAULT '5 minutes')
 LANGUAGE plpgsql AS $$
 DECLARE
+    begun CONSTANT timestamptz := pg_catalog.clock_timestamp();
     id bigint;
+    wanted bigint[];
     asked timestamptz;
-    deadline timestamptz := pg_catalog.clock_timestamp() + timeout;
-    st record;
-    pause float8 := 0.01;
+    is_last bool := false;
+    -- A scheduler that was restarted is there within a second.
+    check_at timestamptz := begun + least(timeout, interval '1 second');
+    problem text;
+    said text;
+    open_id bigint;
 BEGIN
     PERFORM pgtrickle._require_primary();
     id := pgtrickle._find(name);
-    asked := pgtrickle._request(id, 'refresh');
+    -- First what it reads, then itself.
+    SELECT r.upstream, r.asked INTO wanted, asked FROM pgtrickle._request_upstream(id) AS r;
     LOOP
-        COMMIT;
-        SELECT t.status, t.refresh_done_at, m.last_error_message INTO st
-        FROM pgtrickle.pgt_stream_tables AS t
-        LEFT JOIN pgtrickle._messages AS m ON m.pgt_id = t.pgt_id
-        WHERE t.pgt_id = id;
-        IF NOT FOUND THEN
-            RAISE EXCEPTION USING ERRCODE = 'undefined_table',
-                MESSAGE = pg_catalog.format('stream table %s was dropped meanwhile', pg_catalog.quote_literal(name)),
-                HINT = 'Nothing was refreshed.';
+        IF wanted = '{}' OR is_last THEN
+            wanted := ARRAY[id];
+            asked := pgtrickle._request(id, 'refresh');
+            is_last := true;
         END IF;
-        EXIT WHEN st.refresh_done_at >= asked;
-        IF st.status IN ('ERROR', 'SUSPENDED') THEN
-            RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
-                MESSAGE = pg_catalog.format('the refresh failed, status %s: %s', st.status,
-                                            pg_catalog.regexp_replace(coalesce(st.last_error_message, 'no message'), '\s+', ' ', 'g')),
-                HINT = pg_catalog.format('SELECT * FROM pgtrickle.get_refresh_history(%L)', name);
-        END IF;
-        IF pg_catalog.clock_timestamp() > deadline THEN
-            RAISE EXCEPTION USING ERRCODE = 'query_canceled',
-                MESSAGE = pg_catalog.format('no refresh of %s within %s', pg_catalog.quote_literal(name), timeout),
-                HINT = 'The request is still pending. ' || CASE WHEN pgtrickle._is_served() THEN 'SELECT * FROM pgtrickle.health_check() says what is slow.'
-                                                      ELSE 'No scheduler is connected to this database: start pgtrickle run.' END;
-        END IF;
-        PERFORM pg_catalog.pg_sleep(pause);
-        pause := least(pause * 1.5, 0.25);
+        LOOP
+            CALL pgtrickle._commit_which_is_not_possible_inside_a_transaction_block();
+            IF NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id) THEN
+                RAISE EXCEPTION USING ERRCODE = 'undefined_table',
+                    MESSAGE = pg_catalog.format('stream table %s was dropped meanwhile', pg_catalog.quote_literal(name)),
+                    HINT = 'Nothing was refreshed.';
+            END IF;
+            EXIT WHEN pgtrickle._answer(wanted, asked);
+            IF pg_catalog.clock_timestamp() > check_at THEN
+                problem := pgtrickle._no_service();
+                IF problem IS NOT NULL THEN
+                    RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+                        MESSAGE = pg_catalog.format('%s is not refreshed: %s', pg_catalog.quote_literal(name), problem), HINT = 'The request stays.';
+                END IF;
+                check_at := pg_catalog.clock_timestamp() + interval '0.25 seconds';
+            END IF;
+            IF pg_catalog.clock_timestamp() > begun + timeout THEN
+                SELECT m.last_error_message INTO said FROM pgtrickle._messages AS m WHERE m.pgt_id = id;
+                RAISE EXCEPTION USING ERRCODE = 'query_canceled',
+                    MESSAGE = pg_catalog.format('no refresh of %s within %s%s', pg_catalog.quote_literal(name), timeout, coalesce(': ' || said, '')),
+                    HINT = 'The request is still pending. SELECT * FROM pgtrickle.health_check() says what is slow.';
+            END IF;
+            -- The commit wakes this session. Before the refresh writes, and where somebody else holds the lock, it polls: about 0.1 ms of the server.
+            SELECT pg_catalog.min(t.pgt_id) INTO open_id
+            FROM pgtrickle.pgt_stream_tables AS t
+            WHERE t.pgt_id = ANY (wanted) AND coalesce(t.refresh_done_at < asked, true);
+            IF NOT pgtrickle._await_commit(open_id, interval '0.1 seconds') THEN
+                PERFORM pg_catalog.pg_sleep(least(greatest(0.002, extract(epoch FROM pg_catalog.clock_timestamp() - begun) / 50), 0.008));
+            END IF;
+        END LOOP;
+        EXIT WHEN is_last;
+        is_last := true;
     END LOOP;
 END
 $$;
 COMMENT ON PROCEDURE pgtrickle.refresh_and_wait(text, interval) IS
-'Requests a refresh and returns when it is done; raises an error if it failed or after the timeout. Call it outside a transaction block.';
+'Refreshes the stream tables that it reads, directly or through others, then itself, and returns when that is done; raises an error if one of them failed, '
+'if no control plane serves the database, or after the timeout. Call it outside a transaction block.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.suspend_stream_table(name text) RETURNS void
+LANGUAGE sql VOLATILE AS $$
+    SELECT pgtrickle.alter_stream_table(name, status => 'SUSPENDED')
+$$;
+COMMENT ON FUNCTION pgtrickle.suspend_stream_table(text) IS
+'Suspends a stream table: it is not refreshed until resume_stream_table(name), and its changes are kept. A refresh that is running does not commit.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.resume_stream_table(name text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -131,8 +277,8 @@ BEGIN
         RETURN false;
     END IF;
     EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(st.output_columns), ', '));
-    EXECUTE format('CREATE INDEX ON %s (__pgt_row_id)', qualified);
     EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
+    PERFORM pgtrickle._protect(qualified::regclass);
     IF pgtrickle._author(st.created_by, st.created_key) <> current_user THEN
         EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, pgtrickle._author(st.created_by, st.created_key));
     END IF;
@@ -163,19 +309,49 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._restore_storage(bigint, text) IS 'Internal. Creates the storage table again when somebody has dropped it.';
 
+-- No SET search_path: the query is resolved along the path of the session that defined it.
+CREATE OR REPLACE FUNCTION pgtrickle._adopt_sources(id bigint) RETURNS bool
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    st record;
+    own pg_catalog.jsonb;
+BEGIN
+    IF NOT EXISTS (
+        SELECT
+        FROM pgtrickle.pgt_dependencies AS d
+        WHERE d.pgt_id = id AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = d.source_relid)
+    ) THEN
+        RETURN false;
+    END IF;
+    SELECT t.pgt_schema, t.pgt_name, t.original_query, t.session_settings INTO STRICT st FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id;
+    SELECT pg_catalog.jsonb_object_agg(s.key, pg_catalog.current_setting(s.key)) INTO own FROM pg_catalog.jsonb_each_text(st.session_settings) AS s;
+    PERFORM pg_catalog.set_config(s.key, s.value, true) FROM pg_catalog.jsonb_each_text(st.session_settings) AS s;
+    PERFORM pgtrickle.alter_stream_table(pg_catalog.format('%I.%I', st.pgt_schema, st.pgt_name), query => st.original_query);
+    PERFORM pg_catalog.set_config(s.key, s.value, true) FROM pg_catalog.jsonb_each_text(own) AS s;
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._adopt_sources(bigint) IS
+'Internal. If a source was dropped: defines the stream table again by the same query, which then reads the relations that have these names now. The '
+'caller and the author need the privileges that alter_stream_table requires. Returns whether it did.';
+
 CREATE OR REPLACE FUNCTION pgtrickle.repair_stream_table(name text) RETURNS text
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     id bigint;
     restored bool;
+    adopted bool;
 BEGIN
     PERFORM pgtrickle._require_primary();
     id := pgtrickle._find(name);
     restored := pgtrickle._restore_storage(id);
+    adopted := pgtrickle._adopt_sources(id);
     PERFORM pgtrickle._request(id, 'repair');
     RETURN CASE WHEN restored THEN 'storage table created again; ' ELSE '' END
+        || CASE WHEN adopted THEN 'sources that were created again are adopted; ' ELSE '' END
         || 'errors cleared; capture will be checked and the content loaded anew';
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.repair_stream_table(text) IS
-'Repairs a stream table: creates its storage again if it is missing, clears errors, checks capture and loads the content again.';
+'Repairs a stream table: creates its storage again if it is missing, adopts sources that were dropped and created again under the same names, clears '
+'errors, checks capture and loads the content again.';

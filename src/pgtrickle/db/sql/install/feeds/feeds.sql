@@ -1,4 +1,4 @@
--- The change feed of a stream table: what its change buffer holds between two cuts, net, for consumers that ask for it.
+-- The change feed of a stream table: what its change buffer holds between two cuts, net, for pull consumers.
 --
 -- A position is a snapshot, so a transaction that becomes visible late falls in exactly one window, whatever its LSN; the LSN that a consumer gets and
 -- acknowledges is the handle of the cut that its window ends at. A window stays offered, the same rows again, until it is acknowledged.
@@ -54,7 +54,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     CROSS JOIN (SELECT '{bool,int2,int4,int8,float4,float8,numeric,oid}'::regtype[]::oid[] AS plain, '{json,jsonb}'::regtype[]::oid[] AS json,
                        '{text,varchar,bpchar,uuid,date,timestamp,timestamptz}'::regtype[]::oid[] AS texts) AS k
 $$;
-COMMENT ON FUNCTION pgtrickle._feed_row(oid, bool) IS 'Internal. The visible columns of a stream table, of its storage or of its buffer (as __pgt_t), as a list for row_to_json.';
+COMMENT ON FUNCTION pgtrickle._feed_row(oid, bool) IS
+'Internal. The visible columns of a stream table, of its storage or of its buffer (as __pgt_t), as a list for row_to_json.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._cut_after(a pg_snapshot, b pg_snapshot, last xid8) RETURNS pg_snapshot
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -75,7 +76,7 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._lsn_after(pg_lsn) IS 'Internal. The next LSN. (PostgreSQL adds to them from version 14 on.)';
 
--- Who may SELECT all of the table, itself or through its roles, may read its feed. Row security is not known to a buffer.
+-- Roles with SELECT on the whole table, also through membership, may read its feed. Row security does not apply to a buffer.
 CREATE OR REPLACE FUNCTION pgtrickle._check_feed_rights(st pgtrickle.pgt_stream_tables, me text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -126,7 +127,8 @@ BEGIN
             HINT = 'SELECT * FROM pgtrickle.subscribers() lists them; pgtrickle.create_subscriber() makes one.';
     END IF;
     IF NOT pg_has_role(caller, current_user, 'USAGE')
-       AND NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname IN (pgtrickle._author(s.created_by, s.created_key), pgtrickle._author(st.created_by, st.created_key)) AND pg_has_role(caller, r.oid, 'USAGE')) THEN
+       AND NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname IN (pgtrickle._author(s.created_by, s.created_key),
+           pgtrickle._author(st.created_by, st.created_key)) AND pg_has_role(caller, r.oid, 'USAGE')) THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('must be the creator of subscriber %s, or of stream table %I.%I', quote_literal(subscriber), st.pgt_schema, st.pgt_name),
             HINT = format('It was created by %I.', s.created_by);
@@ -160,7 +162,8 @@ EXCEPTION WHEN unique_violation THEN
         HINT = 'Read on with read_changes(), drop it first, or choose another name.';
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._create_subscriber(bigint, text, text) IS 'Internal. Notes a subscriber and wakes the control plane, which captures the stream table.';
+COMMENT ON FUNCTION pgtrickle._create_subscriber(bigint, text, text) IS
+'Internal. Notes a subscriber and wakes the control plane, which captures the stream table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.create_subscriber(name text, subscriber text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
@@ -170,7 +173,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.create_subscriber(text, text) IS
-'Creates a consumer of the changes of a stream table. Requires SELECT on it. From then on changes are kept until this consumer has acknowledged them; see read_changes().';
+'Creates a consumer of the changes of a stream table. Requires SELECT on it. From then on changes are kept until this consumer has acknowledged them; '
+'see read_changes().';
 
 CREATE OR REPLACE FUNCTION pgtrickle._drop_subscriber(id bigint, subscriber text, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -192,7 +196,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.drop_subscriber(text, text) IS
-'Removes a consumer: changes are no longer kept for it. Requires to be its creator or the creator of the stream table. (Remove the slot of a logical subscriber with pg_drop_replication_slot.)';
+'Removes a consumer: changes are no longer kept for it. Requires to be its creator or the creator of the stream table. (Remove the slot of a logical '
+'subscriber with pg_drop_replication_slot.)';
 
 CREATE OR REPLACE FUNCTION pgtrickle._read_changes(id bigint, subscriber text, max_rows int, me text DEFAULT pgtrickle._me())
 RETURNS TABLE (lsn pg_lsn, action text, "row" json)
@@ -204,6 +209,7 @@ DECLARE
     buffer CONSTANT text := format('pgtrickle_changes.changes_%s', st.pgt_relid);
     unseen CONSTANT text := '__pgt_t.xid >= pg_snapshot_xmin($1) AND __pgt_t.xid < pg_snapshot_xmax($2) AND pg_visible_in_snapshot(__pgt_t.xid, $2)
                              AND NOT pg_visible_in_snapshot(__pgt_t.xid, $1)';
+    truncated CONSTANT text := 'the table was truncated, or changed in a way that is not captured row by row';
     s pgtrickle.pgt_subscribers;
     cut pg_snapshot;
     current_feed text;
@@ -220,7 +226,7 @@ BEGIN
     PERFORM pgtrickle._check_feed_rights(st, me);
     s := pgtrickle._subscriber(st, subscriber, me);
     IF s.created_xid = pg_current_xact_id_if_assigned() THEN
-        -- nobody else sees it yet, so nothing would be kept for it
+        -- no other session sees it yet, so no changes would be kept for it
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('subscriber %s was created in this transaction', quote_literal(s.subscriber)), HINT = 'Commit first.';
     END IF;
@@ -230,12 +236,41 @@ BEGIN
     IF current_feed IS NULL THEN
         RAISE NOTICE USING
             MESSAGE = format('changes of %I.%I are not captured yet', st.pgt_schema, st.pgt_name),
-            HINT = CASE WHEN NOT st.is_populated THEN 'It is to be loaded first.' WHEN pgtrickle._is_served() THEN 'Ask again in a moment.' ELSE 'No scheduler is connected to this database: start pgtrickle run.' END;
+            HINT = CASE WHEN NOT st.is_populated THEN 'It is to be loaded first.' WHEN pgtrickle._is_served() THEN 'Ask again in a moment.'
+                ELSE 'No scheduler is connected to this database: start pgtrickle run.' END;
         RETURN;
     END IF;
     reason := CASE WHEN s.feed IS NULL THEN 'the feed begins'
                    WHEN s.feed <> current_feed THEN 'the table, its columns or its capture were changed'
-                   WHEN s.offered_reset THEN 'what was given was not acknowledged' END;
+                   WHEN s.offered_reset THEN truncated END;
+    IF s.offered_reset AND s.offered_feed = current_feed THEN
+        -- The same rows again: what is there now, less what has changed since. None if that is not known row by row.
+        RETURN QUERY EXECUTE format($sql$
+            WITH since AS (
+                SELECT * FROM %1$s AS b WHERE b.xid >= pg_snapshot_xmin($1) AND NOT pg_visible_in_snapshot(b.xid, $1)
+            )
+            SELECT $2, r.action, r.image
+            FROM (SELECT 0 AS place, 'reset' AS action, $3 AS image
+                  UNION ALL
+                  SELECT 1, 'insert', n.image::json
+                  FROM (SELECT i.image, sum(i.weight) AS weight
+                        FROM (SELECT row_to_json(__pgt_r)::text COLLATE "C" AS image, 1 AS weight
+                              FROM %2$s AS __pgt_t CROSS JOIN LATERAL (SELECT %3$s) AS __pgt_r
+                              UNION ALL
+                              SELECT row_to_json(__pgt_r)::text, CASE __pgt_t.action WHEN 'I' THEN -1 ELSE 1 END
+                              FROM since AS __pgt_t CROSS JOIN LATERAL (SELECT %4$s) AS __pgt_r) AS i
+                        GROUP BY i.image
+                        HAVING sum(i.weight) > 0) AS n
+                  CROSS JOIN LATERAL generate_series(1, n.weight)) AS r
+            WHERE NOT EXISTS (SELECT FROM since AS x WHERE x.action = 'T')
+            ORDER BY r.place
+            $sql$, buffer, st.pgt_relid::regclass, pgtrickle._feed_row(st.pgt_relid, false), pgtrickle._feed_row(st.pgt_relid, true))
+        USING s.offered, s.offered_lsn, json_build_object('reason', reason);
+        GET DIAGNOSTICS number = ROW_COUNT;
+        IF number > 0 THEN
+            RETURN;
+        END IF;
+    END IF;
     WHILE reason IS NULL LOOP
         IF s.offered IS NOT NULL THEN
             upto := s.offered;
@@ -255,7 +290,7 @@ BEGIN
             INTO w
             USING s.snapshot, cut, max_rows, s.netted;
             IF w.truncated THEN
-                reason := 'the table was truncated, or changed in a way that is not captured row by row';
+                reason := truncated;
                 EXIT;
             END IF;
             upto := CASE WHEN w.whole THEN cut ELSE pgtrickle._cut_after(s.snapshot, cut, w.last) END;
@@ -284,7 +319,7 @@ BEGIN
         END IF;
         -- Nothing to acknowledge: it is there.
         UPDATE pgtrickle.pgt_subscribers AS u
-        SET snapshot = upto, lsn = handle, offered = NULL, offered_lsn = NULL, offered_feed = NULL
+        SET snapshot = upto, offered = NULL, offered_lsn = NULL, offered_feed = NULL
         WHERE u.pgt_id = id AND u.subscriber = s.subscriber
         RETURNING * INTO s;
         IF upto::text = cut::text THEN
@@ -307,7 +342,8 @@ BEGIN
     USING handle, current_feed, id, s.subscriber;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._read_changes(bigint, text, int, text) IS 'Internal. The changes that a subscriber has not acknowledged, and the note that it was offered them.';
+COMMENT ON FUNCTION pgtrickle._read_changes(bigint, text, int, text) IS
+'Internal. The changes that a subscriber has not acknowledged, and the note that it was offered them.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.read_changes(name text, subscriber text, max_rows int DEFAULT 10000)
 RETURNS TABLE (lsn pg_lsn, action text, "row" json)
@@ -315,7 +351,10 @@ LANGUAGE sql VOLATILE ROWS 1000 AS $$
     SELECT c.lsn, c.action, c."row" FROM pgtrickle._read_changes(pgtrickle._find(name), subscriber, max_rows) AS c
 $$;
 COMMENT ON FUNCTION pgtrickle.read_changes(text, text, int) IS
-'The net changes of a stream table since the LSN that this subscriber has acknowledged: first rows to delete, then rows to insert, one row per copy. All rows of one call have the same lsn: when they are applied, acknowledge_changes(name, subscriber, lsn). Until then the same rows are returned again. No rows: nothing has changed. The action reset, always first, means: empty your copy, all rows follow; a feed begins with it. max_rows counts captured changes, taken by whole transactions, so one large refresh may exceed it.';
+'The net changes of a stream table since the LSN that this subscriber has acknowledged: first rows to delete, then rows to insert, one row per copy. '
+'All rows of one call have the same lsn: when they are applied, acknowledge_changes(name, subscriber, lsn). Until then the same rows are returned '
+'again. No rows: nothing has changed. The action reset, always first, means: empty your copy, all rows follow; a feed begins with it. max_rows counts '
+'captured changes, taken by whole transactions, so one large refresh may exceed it.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._acknowledge_changes(id bigint, subscriber text, lsn pg_lsn, me text DEFAULT pgtrickle._me()) RETURNS bool
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -348,7 +387,30 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.acknowledge_changes(text, text, pg_lsn) IS
-'Acknowledges the changes that read_changes() returned with this LSN: they are not returned again, and are no longer kept for this subscriber. Returns false if they were acknowledged before. In one transaction with the application of the changes (in the same database), they are applied exactly once.';
+'Acknowledges the changes that read_changes() returned with this LSN: they are not returned again, and are no longer kept for this subscriber. Returns '
+'false if they were acknowledged before. In one transaction with the application of the changes (in the same database), they are applied exactly once.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._subscriber_position(id bigint, subscriber text, me text DEFAULT pgtrickle._me())
+RETURNS TABLE (lsn pg_lsn, acknowledged_at timestamptz)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._stream_table(id);
+    s pgtrickle.pgt_subscribers;
+BEGIN
+    PERFORM pgtrickle._check_feed_rights(st, me);
+    s := pgtrickle._subscriber(st, subscriber, me);
+    RETURN QUERY SELECT CASE WHEN s.acknowledged_at IS NOT NULL THEN s.lsn END, s.acknowledged_at;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._subscriber_position(bigint, text, text) IS 'Internal. What a subscriber has acknowledged last.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.subscriber_position(name text, subscriber text) RETURNS TABLE (lsn pg_lsn, acknowledged_at timestamptz)
+LANGUAGE sql VOLATILE AS $$
+    SELECT p.lsn, p.acknowledged_at FROM pgtrickle._subscriber_position(pgtrickle._find(name), subscriber) AS p
+$$;
+COMMENT ON FUNCTION pgtrickle.subscriber_position(text, text) IS
+'The LSN that a consumer of changes has acknowledged last, and when; NULL if it has acknowledged nothing. For consumers that keep positions of their '
+'own and have to notice that both differ.';
 
 -- SECURITY DEFINER because buffers are private; for those who may read the stream table, and its creator.
 CREATE OR REPLACE FUNCTION pgtrickle._subscriber_lags(me text DEFAULT pgtrickle._me())
@@ -369,13 +431,15 @@ BEGIN
         IF s.buffer IS NULL THEN
             RETURN QUERY SELECT s.pgt_id, s.subscriber, 0::bigint, NULL::pg_lsn, s.lsn, s.read_at, s.created_at;
         ELSE
-            RETURN QUERY EXECUTE format('SELECT $1, $2, count(*), min(b.lsn), $4, $5, $6 FROM %s AS b WHERE b.xid >= pg_snapshot_xmin($3) AND NOT pg_visible_in_snapshot(b.xid, $3)', s.buffer)
+            RETURN QUERY EXECUTE format('SELECT $1, $2, count(*), min(b.lsn), $4, $5, $6 FROM %s AS b WHERE b.xid >= pg_snapshot_xmin($3) AND NOT '
+                'pg_visible_in_snapshot(b.xid, $3)', s.buffer)
             USING s.pgt_id, s.subscriber, s.snapshot, s.lsn, s.read_at, s.created_at;
         END IF;
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._subscriber_lags(text) IS 'Internal. Per pull consumer of stream tables that the caller may read: changes that it has not acknowledged, the LSN of the oldest, and where it is.';
+COMMENT ON FUNCTION pgtrickle._subscriber_lags(text) IS
+'Internal. Per pull consumer of stream tables that the caller may read: changes that it has not acknowledged, the LSN of the oldest, and where it is.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._holding_slots() RETURNS TABLE (slot_name name, lsn pg_lsn, active bool, since timestamptz)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -387,7 +451,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WHERE r.slot_type = 'logical' AND r.plugin = 'pgoutput' AND r.database = current_database() AND r.wal_status IS DISTINCT FROM 'lost'
 $$;
 COMMENT ON FUNCTION pgtrickle._holding_slots() IS
-'Internal. Logical replication slots of this database that can be of a publication, unless they are lost for good. PostgreSQL does not record which publications a slot reads.';
+'Internal. Logical replication slots of this database that can be of a publication, unless they are lost for good. PostgreSQL does not record which '
+'publications a slot reads.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.subscribers()
 RETURNS TABLE (kind text, stream_table text, subscriber text, lsn pg_lsn, lag_bytes bigint, pending_rows bigint, active bool, since timestamptz)
@@ -407,4 +472,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 1, 2, 3
 $$;
 COMMENT ON FUNCTION pgtrickle.subscribers() IS
-'Subscribers of stream tables. pull: consumers of change feeds, shown to roles that may read the stream table; lsn is what they have acknowledged, lag_bytes the distance from the oldest change that they have not, since when they last read, active within five minutes. slot: while a stream table is published, the logical replication slots of this database (pgoutput), each with what it has confirmed; PostgreSQL does not record which publications a slot reads, so stream_table is NULL.';
+'Subscribers of stream tables. pull: consumers of change feeds, shown to roles that may read the stream table; lsn is what they have acknowledged, '
+'lag_bytes the distance from the oldest change that they have not, since when they last read, active within five minutes. slot: while a stream table '
+'is published, the logical replication slots of this database (pgoutput), each with what it has confirmed; PostgreSQL does not record which '
+'publications a slot reads, so stream_table is NULL.';

@@ -12,7 +12,7 @@ BEGIN
         END LOOP;
         wanted := wanted || '_' || left(md5(whole), 8);
     END IF;
-    -- a_b.c and a.b_c have one name, and somebody may have a publication of that name
+    -- a_b.c and a.b_c have the same name, and a publication of that name may already exist
     IF EXISTS (SELECT FROM pg_publication AS p WHERE p.pubname = wanted)
        OR EXISTS (SELECT FROM pgtrickle.pgt_publications AS p WHERE p.publication = wanted) THEN
         WHILE octet_length(wanted) + length(id::text) > 62 LOOP
@@ -76,7 +76,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._shape_publication(bigint) IS 'Internal. Makes the publication of a stream table, if it has one, fit its storage: table, columns, replica identity.';
+COMMENT ON FUNCTION pgtrickle._shape_publication(bigint) IS
+'Internal. Makes the publication of a stream table, if it has one, fit its storage: table, columns, replica identity.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._unlist_publication(id bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -97,7 +98,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._unlist_publication(bigint) IS 'Internal. Before columns of a storage table are dropped: its publication names none of them, and its rows are known by all columns.';
+COMMENT ON FUNCTION pgtrickle._unlist_publication(bigint) IS
+'Internal. Before columns of a storage table are dropped: its publication names none of them, and its rows are known by all columns.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._publish(id bigint, me text DEFAULT pgtrickle._me()) RETURNS name
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -150,7 +152,9 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.stream_table_to_publication(text) IS
-'Publishes a stream table for logical replication and returns the name of the publication. Another call adapts the publication to the table. The subscriber''s table needs all columns, the hidden ones (__pgt_...) included; only the visible ones if the stream table has a unique index on visible NOT NULL columns (PostgreSQL 15 on). Warns where wal_level is not logical.';
+'Publishes a stream table for logical replication and returns the name of the publication. Another call adapts the publication to the table. The '
+'subscriber''s table needs all columns, the hidden ones (__pgt_...) included; only the visible ones if the stream table has a unique index on visible '
+'NOT NULL columns (PostgreSQL 15 on). Warns where wal_level is not logical.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._unpublish(id bigint, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -183,4 +187,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.drop_stream_table_publication(text) IS
-'Drops the publication of a stream table; drop_stream_table does this as well. Subscriptions to it then fail: drop them and their slots in the subscribing database.';
+'Drops the publication of a stream table; drop_stream_table does this as well. Subscriptions to it then fail: drop them and their slots in the '
+'subscribing database.';

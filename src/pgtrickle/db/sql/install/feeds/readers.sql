@@ -1,4 +1,4 @@
--- Who reads the change buffers, how far each is, and how to be rid of a reader that is gone for good.
+-- The readers of change buffers, the position of each, and how to remove a reader that no longer exists.
 -- Mirrors in other databases are named to those who may read their source, and to the role that installed pgtrickle.
 
 CREATE OR REPLACE VIEW pgtrickle._readers AS
@@ -11,7 +11,8 @@ COMMENT ON VIEW pgtrickle._readers IS 'Internal. Mirrors in other databases; the
 -- SECURITY DEFINER because buffers are private. It shows counts, never rows, and these to those who may read the source, or the stream table that
 -- is the reader: how much is written to a table is not for others.
 CREATE OR REPLACE FUNCTION pgtrickle._buffer_sizes(me text DEFAULT pgtrickle._me())
-RETURNS TABLE (source_relid oid, pgt_id bigint, reader_key text, mirror_id bigint, subscriber text, cdc_mode text, pending_rows bigint, buffer_bytes bigint, row_count bigint)
+RETURNS TABLE (source_relid oid, pgt_id bigint, reader_key text, mirror_id bigint, subscriber text, cdc_mode text, pending_rows bigint,
+    buffer_bytes bigint, row_count bigint)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     source record;
@@ -31,7 +32,8 @@ BEGIN
                    CASE WHEN c.shown THEN count(b.xid) END
             FROM (SELECT d.pgt_id, NULL::text, NULL::bigint, NULL::text, d.cdc_mode, (st.frontier -> $3 ->> 'snapshot')::pg_snapshot,
                          $4 OR coalesce(has_table_privilege($5, st.pgt_relid, 'SELECT'), false)
-                            OR coalesce((SELECT pg_has_role($5, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), false)
+                            OR coalesce((SELECT pg_has_role($5, r.oid, 'USAGE') FROM pg_roles AS r
+                                WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), false)
                   FROM pgtrickle.pgt_dependencies AS d
                   JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
                   WHERE d.source_relid = $1
@@ -52,11 +54,13 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._buffer_sizes(text) IS
-'Internal. Per reader of each captured source, a stream table here, a mirror in another database or a subscriber: changes that it has not seen, bytes and rows of the buffer; NULL for those who may read neither the source nor the reader.';
+'Internal. Per reader of each captured source, a stream table here, a mirror in another database or a subscriber: changes that it has not seen, bytes '
+'and rows of the buffer; NULL for those who may read neither the source nor the reader.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._table_name(relid oid) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = relid), relid::text)
+    SELECT coalesce((SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE c.oid = relid), relid::text)
 $$;
 COMMENT ON FUNCTION pgtrickle._table_name(oid) IS 'Internal. Schema and name of a table, or its oid when it is gone.';
 
@@ -73,7 +77,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 2, z.pgt_id IS NULL, 1, z.mirror_id
 $$;
 COMMENT ON FUNCTION pgtrickle.change_buffer_sizes() IS
-'Per reader and captured source: changes not yet applied (exact), size and rows of the buffer. Readers are stream tables here, as "database: mirror" copies in other databases, and as "subscriber name" those who read the change feed of a stream table; the latter two are named to those who may read the source. Numbers are for those who may read the source or the stream table.';
+'Per reader and captured source: changes not yet applied (exact), size and rows of the buffer. Readers are stream tables here, as "database: mirror" '
+'copies in other databases, and as "subscriber name" those who read the change feed of a stream table; the latter two are named to those who may read '
+'the source. Numbers are for those who may read the source or the stream table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.readers()
 RETURNS TABLE (reader text, server text, database text, source_table text, source_oid oid, loaded bool, last_seen timestamptz, pending_rows bigint,
@@ -87,7 +93,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY e.reader_key, e.mirror_id
 $$;
 COMMENT ON FUNCTION pgtrickle.readers() IS
-'Mirrors in other databases of tables of this one: when each last reported its position, its unread changes, size of the buffer that is kept for it. late: changes are pending for it and it has not reported for an hour. server: empty for this one. Names and numbers are shown to roles that may read the source.';
+'Mirrors in other databases of tables of this one: when each last reported its position, its unread changes, size of the buffer that is kept for it. '
+'late: changes are pending for it and it has not reported for an hour. server: empty for this one. Names and numbers are shown to roles that may read '
+'the source.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.detach_reader(database text, server text DEFAULT NULL, mirror_id bigint DEFAULT NULL, reader_key text DEFAULT NULL)
 RETURNS int
@@ -125,4 +133,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.detach_reader(text, text, bigint, text) IS
-'Removes the mirrors of a database that no longer exists, so that change buffers are trimmed without waiting for it; returns their number. Requires the role that installed pgtrickle. A mirror that returns is loaded again.';
+'Removes the mirrors of a database that no longer exists, so that change buffers are trimmed without waiting for it; returns their number. Requires '
+'the role that installed pgtrickle. A mirror that returns is loaded again.';

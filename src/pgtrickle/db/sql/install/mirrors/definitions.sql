@@ -1,34 +1,13 @@
 -- Definitions that read other databases. This server cannot look into them, so the call stores what is wanted and by whom, and the
 -- control plane resolves it: see define/cross_database.py.
-CREATE TABLE IF NOT EXISTS pgtrickle.pgt_definitions (
-    pgt_schema name NOT NULL,
-    pgt_name name NOT NULL,
-    pgt_id bigint,
-    query text NOT NULL,
-    options jsonb NOT NULL,
-    search_path text NOT NULL,
-    created_by name NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    error_message text,
-    is_final bool NOT NULL DEFAULT false,
-    PRIMARY KEY (pgt_schema, pgt_name)
-);
-COMMENT ON TABLE pgtrickle.pgt_definitions IS 'Stream tables over other databases that were asked for and are not there yet. Shown by pending_definitions().';
-COMMENT ON COLUMN pgtrickle.pgt_definitions.pgt_id IS 'The stream table that is to be altered. NULL: a new one.';
-COMMENT ON COLUMN pgtrickle.pgt_definitions.is_final IS 'The error will not go away by itself.';
-
-ALTER TABLE pgtrickle.pgt_definitions ADD COLUMN IF NOT EXISTS created_key text;
-DROP TRIGGER IF EXISTS note_creator ON pgtrickle.pgt_definitions;
-CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON pgtrickle.pgt_definitions
-FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator();
-UPDATE pgtrickle.pgt_definitions SET created_by = created_by WHERE created_key IS NULL;
 
 CREATE OR REPLACE FUNCTION pgtrickle._names_other_databases(state text, message text) RETURNS bool
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     -- In every language the message ends with the name.
     SELECT state = '0A000' AND message ~ '".+\..+\..+"$'
 $$;
-COMMENT ON FUNCTION pgtrickle._names_other_databases(text, text) IS 'Internal. Whether PostgreSQL refused a query for a name of the form database.schema.table.';
+COMMENT ON FUNCTION pgtrickle._names_other_databases(text, text) IS
+'Internal. Whether PostgreSQL refused a query for a name of the form database.schema.table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._probe_here(query text) RETURNS oid
 LANGUAGE plpgsql VOLATILE AS $$
@@ -41,7 +20,8 @@ EXCEPTION WHEN feature_not_supported THEN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._probe_here(text) IS 'Internal. As _probe; NULL where the query names tables of other databases, which the control plane looks at.';
+COMMENT ON FUNCTION pgtrickle._probe_here(text) IS
+'Internal. As _probe; NULL where the query names tables of other databases, which the control plane looks at.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._request_definition(
     id bigint, schema_name name, table_name name, query text, options jsonb, path text, me text DEFAULT pgtrickle._me()
@@ -67,7 +47,8 @@ BEGIN
     END IF;
     DELETE FROM pgtrickle.pgt_definitions AS d
     WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name
-      AND (d.is_final OR coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), true));
+      AND (d.is_final OR coalesce((SELECT pg_has_role(caller, r.oid, 'USAGE') FROM pg_roles AS r
+          WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), true));
     IF EXISTS (SELECT FROM pgtrickle.pgt_definitions AS d WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name) THEN
         RAISE EXCEPTION USING ERRCODE = 'duplicate_table',
             MESSAGE = format('another role has just requested %I.%I', schema_name, table_name), HINT = 'Choose another name.';
@@ -90,7 +71,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
            CASE WHEN d.is_final THEN 'REFUSED' WHEN d.error_message IS NULL THEN 'WAITING' ELSE 'RETRYING' END, d.error_message
     FROM pgtrickle.pgt_definitions AS d
     WHERE pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
-       OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false)
+       OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r
+           WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false)
     ORDER BY d.created_at
 $$;
 COMMENT ON FUNCTION pgtrickle._pending_definitions(text) IS 'Internal. What pending_definitions() shows.';
@@ -101,7 +83,8 @@ LANGUAGE sql STABLE AS $$
     SELECT * FROM pgtrickle._pending_definitions()
 $$;
 COMMENT ON FUNCTION pgtrickle.pending_definitions() IS
-'Your requested stream tables over other databases that do not exist yet: WAITING for the control plane, RETRYING because a database does not answer, REFUSED with the reason. A definition that was accepted is not listed.';
+'Your requested stream tables over other databases that do not exist yet: WAITING for the control plane, RETRYING because a database does not answer, '
+'REFUSED with the reason. A definition that was accepted is not listed.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._reads_mirrors(id bigint) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -128,9 +111,11 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
         DELETE FROM pgtrickle.pgt_definitions AS d
         WHERE d.pgt_schema = schema_name AND d.pgt_name = table_name AND d.pgt_id IS NULL
           AND (pg_has_role(pgtrickle._caller(me), current_user, 'USAGE')
-               OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false))
+               OR coalesce((SELECT pg_has_role(pgtrickle._caller(me), r.oid, 'USAGE') FROM pg_roles AS r
+                   WHERE r.rolname = pgtrickle._author(d.created_by, d.created_key)), false))
         RETURNING 1
     )
     SELECT EXISTS (SELECT FROM gone)
 $$;
-COMMENT ON FUNCTION pgtrickle._forget_definition(name, name, text) IS 'Internal. Takes back a request for a new stream table that the caller made; false when there is none.';
+COMMENT ON FUNCTION pgtrickle._forget_definition(name, name, text) IS
+'Internal. Takes back a request for a new stream table that the caller made; false when there is none.';

@@ -49,21 +49,22 @@ BEGIN
     EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
     INSERT INTO pgtrickle.pgt_stream_tables
         (pgt_id, pgt_relid, pgt_name, pgt_schema, defining_query, original_query, output_columns, schedule, refresh_mode,
-         effective_refresh_mode, refresh_requested_at, is_judged, created_by)
+         effective_refresh_mode, refresh_requested_at, is_judged, created_by, defined_in)
     OVERRIDING SYSTEM VALUE
     SELECT id, qualified::regclass::oid, format('mirror_%s', id), 'pgtrickle_changes', q.query, q.query,
            (SELECT jsonb_agg(jsonb_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'typid', a.atttypid::int8,
                                                 'typmod', a.atttypmod, 'collation', a.attcollation::int8) ORDER BY a.attnum)
             FROM pg_attribute AS a
             WHERE a.attrelid = qualified::regclass AND a.attnum > 0 AND a.attname <> '__pgt_row_id'),
-           'calculated', 'DIFFERENTIAL', 'DIFFERENTIAL', clock_timestamp(), true, current_user
+           'calculated', 'DIFFERENTIAL', 'DIFFERENTIAL', clock_timestamp(), true, current_user, pgtrickle._place()
     FROM (SELECT pgtrickle._mirror_query((origin ->> 'schema')::name, (origin ->> 'table')::name,
                                          ARRAY(SELECT (c ->> 'origin_name')::name FROM jsonb_array_elements(columns) AS c)) AS query) AS q;
     INSERT INTO pgtrickle.pgt_mirrors
-        (pgt_id, origin_key, origin_server, origin_database, origin_schema, origin_table, origin_relid, columns_used, local_relid)
+        (pgt_id, origin_key, origin_server, origin_database, origin_schema, origin_table, origin_relid, columns_used, local_relid, local_name)
     VALUES
         (id, origin ->> 'key', origin ->> 'server', origin ->> 'database', origin ->> 'schema', origin ->> 'table',
-         (origin ->> 'relid')::oid, ARRAY(SELECT (c ->> 'attnum')::int2 FROM jsonb_array_elements(columns) AS c), local_table);
+         (origin ->> 'relid')::oid, ARRAY(SELECT (c ->> 'attnum')::int2 FROM jsonb_array_elements(columns) AS c), local_table,
+         pgtrickle._table_name(local_table));
     PERFORM pgtrickle._comment_mirror(id);
     PERFORM pgtrickle._wake('create', id);
     RETURN id;
@@ -125,7 +126,7 @@ COMMENT ON FUNCTION pgtrickle._unused_mirrors() IS 'Internal. Mirrors that no st
 CREATE OR REPLACE FUNCTION pgtrickle._drop_mirror(id bigint) RETURNS bool
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    -- Who defines something over a mirror holds its row until that is noted.
+    -- A session that defines a stream table over a mirror locks its row until the definition is stored.
     PERFORM FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_id = id FOR UPDATE SKIP LOCKED;
     IF NOT FOUND OR id NOT IN (SELECT u FROM pgtrickle._unused_mirrors() AS u) THEN
         RETURN false;
@@ -136,4 +137,44 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._drop_mirror(bigint) IS 'Internal. Drops a mirror that no stream table reads any more, its origin having been told; false when one does again.';
+COMMENT ON FUNCTION pgtrickle._drop_mirror(bigint) IS
+'Internal. Drops a mirror that no stream table reads any more, its origin having been told; false when one does again.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.move_server(old_server text, new_server text) RETURNS int
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    mirrors bigint[];
+    readers int;
+BEGIN
+    PERFORM pgtrickle._require_primary();
+    IF NOT (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = 'pgtrickle.pgt_mirrors'::regclass) THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege', MESSAGE = 'only the role that installed pgtrickle may move servers';
+    END IF;
+    IF new_server !~ ':[0-9]+$' THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = format('%L is not host:port', new_server),
+            HINT = 'For example: db2.example.com:5432';
+    END IF;
+    WITH moved AS (
+        UPDATE pgtrickle.pgt_mirrors AS m SET origin_server = new_server WHERE m.origin_server = old_server RETURNING m.pgt_id
+    )
+    SELECT coalesce(array_agg(m.pgt_id), '{}') INTO mirrors FROM moved AS m;
+    UPDATE pgtrickle.pgt_readers AS e SET reader_server = new_server WHERE e.reader_server = old_server;
+    GET DIAGNOSTICS readers = ROW_COUNT;
+    -- Names of tables as users have typed them: "database@host:port".schema.table
+    UPDATE pgtrickle.pgt_shared_sources AS s
+    SET origin = ARRAY[regexp_replace(s.origin[1], '@.*$', '') || '@' || new_server, s.origin[2], s.origin[3]]
+    WHERE s.origin[1] LIKE '%@%' AND substr(s.origin[1], strpos(s.origin[1], '@') + 1) = old_server;
+    UPDATE pgtrickle.pgt_definitions AS d SET query = replace(d.query, '@' || old_server || '"', '@' || new_server || '"')
+    WHERE strpos(d.query, '@' || old_server || '"') > 0;
+    UPDATE pgtrickle.pgt_stream_tables AS st
+    SET original_query = replace(st.original_query, '@' || old_server || '"', '@' || new_server || '"')
+    WHERE strpos(st.original_query, '@' || old_server || '"') > 0;
+    IF mirrors <> '{}' OR readers > 0 THEN
+        PERFORM pgtrickle._wake('install');
+    END IF;
+    RETURN cardinality(mirrors) + readers;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle.move_server(text, text) IS
+'After a server has got another address (host:port), for example by a failover: mirrors of its tables in this database are read there. '
+'Returns the number of mirrors and readers that were moved. Requires the role that installed pgtrickle.';

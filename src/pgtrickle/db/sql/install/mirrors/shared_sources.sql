@@ -1,17 +1,10 @@
 -- Tables of this database that are another database's: declared here. Foreign tables say so themselves.
-CREATE TABLE IF NOT EXISTS pgtrickle.pgt_shared_sources (
-    local_relid oid PRIMARY KEY,
-    origin text[] NOT NULL CHECK (pg_catalog.cardinality(origin) = 3),
-    declared_by name NOT NULL,
-    declared_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
-);
-COMMENT ON TABLE pgtrickle.pgt_shared_sources IS 'Tables here that were declared to be the copy of a table of another database: see declare_shared_source().';
-COMMENT ON COLUMN pgtrickle.pgt_shared_sources.origin IS 'Database (or database@host:port), schema, table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._publisher(conninfo text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     -- Parameter by parameter, so that nothing is found in the value of another one; the last of a name counts.
-    SELECT CASE WHEN v.database <> '' AND v.host || v.port !~ ',' THEN v.database || CASE WHEN v.host <> '' THEN format('@%s:%s', v.host, v.port) ELSE '' END END
+    SELECT CASE WHEN v.database <> '' AND v.host || v.port !~ ',' THEN v.database || CASE WHEN v.host <> '' THEN format('@%s:%s', v.host, v.port)
+        ELSE '' END END
     FROM (
         SELECT coalesce(max(p.value) FILTER (WHERE p.name = 'dbname'), '') AS database,
                coalesce(max(p.value) FILTER (WHERE p.name = 'host'), max(p.value) FILTER (WHERE p.name = 'hostaddr'), '') AS host,
@@ -25,7 +18,8 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     ) AS v
 $$;
 COMMENT ON FUNCTION pgtrickle._publisher(text) IS
-'Internal. The database that a connection string leads to: name, or name@host:port. NULL when it does not say so in plain words (a URI, several hosts, no name).';
+'Internal. The database that a connection string leads to: name, or name@host:port. NULL when it does not say so in plain words (a URI, several hosts, '
+'no name).';
 
 CREATE OR REPLACE FUNCTION pgtrickle._subscribed_from(local_table oid) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -42,7 +36,8 @@ EXCEPTION WHEN insufficient_privilege THEN
     RETURN NULL;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._subscribed_from(oid) IS 'Internal. The table that a subscription replicates into this one; NULL when there is none, it does not say so plainly, or the caller may not know.';
+COMMENT ON FUNCTION pgtrickle._subscribed_from(oid) IS
+'Internal. The table that a subscription replicates into this one; NULL when there is none, it does not say so plainly, or the caller may not know.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._declare_shared_source(local regclass, origin text, me text DEFAULT pgtrickle._me()) RETURNS text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -81,9 +76,10 @@ BEGIN
                 HINT = 'Write database.schema.table, or "database@host:port".schema.table.';
         END IF;
     END IF;
-    INSERT INTO pgtrickle.pgt_shared_sources AS s (local_relid, origin, declared_by)
-    VALUES (local, parts, caller)
-    ON CONFLICT (local_relid) DO UPDATE SET origin = EXCLUDED.origin, declared_by = EXCLUDED.declared_by, declared_at = clock_timestamp();
+    INSERT INTO pgtrickle.pgt_shared_sources AS s (local_relid, origin, declared_by, local_name)
+    VALUES (local, parts, caller, pgtrickle._table_name(local))
+    ON CONFLICT (local_relid) DO UPDATE SET origin = EXCLUDED.origin, declared_by = EXCLUDED.declared_by, declared_at = clock_timestamp(),
+        local_name = EXCLUDED.local_name;
     PERFORM pgtrickle._wake('define');
     RETURN format('%I.%I.%I', parts[1], parts[2], parts[3]);
 END
@@ -95,7 +91,9 @@ LANGUAGE sql VOLATILE AS $$
     SELECT pgtrickle._declare_shared_source(local, origin)
 $$;
 COMMENT ON FUNCTION pgtrickle.declare_shared_source(regclass, text) IS
-'Declares that a table here (kept by logical replication, or by other means) is a table of another database: stream tables over it are then maintained from the changes at its origin, which are captured once for all databases. Without an origin it is read from the subscription, where the role that installed pgtrickle may. The caller must be allowed to read the table there. Returns the origin.';
+'Declares that a table here (kept by logical replication, or by other means) is a table of another database: stream tables over it are then maintained '
+'from the changes at its origin, which are captured once for all databases. Without an origin it is read from the subscription, where the role that '
+'installed pgtrickle may. The caller must be allowed to read the table there. Returns the origin.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._forget_shared_source(local regclass, me text DEFAULT pgtrickle._me()) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -1,16 +1,16 @@
 -- Names, callers, schedules: the small checks that every public function shares.
 
--- Who calls a SECURITY DEFINER function. PostgreSQL does not tell it: session_user and the setting role are those of the session, and a SECURITY
+-- The caller of a SECURITY DEFINER function. PostgreSQL does not report it: session_user and the setting role are those of the session, and a SECURITY
 -- DEFINER function of somebody else in between has another current_user, which is the one whose privileges count. So the caller brings a proof: a view
 -- shows current_user as it is where the view is read, and signs it with a key that only the owner of the view can read. It is the default of an argument,
--- because defaults are evaluated by whoever calls. It is good for one transaction of one session.
+-- because defaults are evaluated with the privileges of the caller. It is good for one transaction of one session.
 CREATE TABLE IF NOT EXISTS pgtrickle_changes.caller_key (one bool PRIMARY KEY DEFAULT true CHECK (one), key bytea NOT NULL);
 COMMENT ON TABLE pgtrickle_changes.caller_key IS 'The key that signs proofs of the caller.';
 INSERT INTO pgtrickle_changes.caller_key (key)
 SELECT pg_catalog.decode(pg_catalog.replace(pg_catalog.gen_random_uuid()::text || pg_catalog.gen_random_uuid()::text, '-', ''), 'hex')
 ON CONFLICT DO NOTHING;
 
--- Runs as whoever reads the view: under the path of that role, operators of theirs would be given the key.
+-- Runs as the role that reads the view: under the path of that role, operators of theirs would be given the key.
 CREATE OR REPLACE FUNCTION pgtrickle._signed(who name, key bytea) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_catalog.encode(pg_catalog.sha256(key || pg_catalog.convert_to(pg_catalog.concat_ws(' ', who, pg_catalog.pg_backend_pid(),
@@ -28,7 +28,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._me() IS 'Internal. Proves to functions of the service role who calls them.';
 
-DROP FUNCTION IF EXISTS pgtrickle._caller();
 CREATE OR REPLACE FUNCTION pgtrickle._caller(me text) RETURNS name
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -41,23 +40,6 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._caller(text) IS 'Internal, called by SECURITY DEFINER functions. The role that calls, by the proof that it brings.';
-
--- Of before: they went by settings of the session.
-DROP FUNCTION IF EXISTS pgtrickle._authorize(bigint), pgtrickle._alter(bigint, oid, text, jsonb), pgtrickle._drop(bigint, bool),
-    pgtrickle._request(bigint, text), pgtrickle._restore_storage(bigint), pgtrickle._forget_definition(name, name),
-    pgtrickle._request_definition(bigint, name, name, text, jsonb, text), pgtrickle._ask_plan(text, text, text), pgtrickle._find_plan(text, text, text),
-    pgtrickle._take_plan(bigint, bool), pgtrickle._buffer_sizes(), pgtrickle._publish(bigint), pgtrickle._unpublish(bigint),
-    pgtrickle._create_subscriber(bigint, text), pgtrickle._drop_subscriber(bigint, text), pgtrickle._read_changes(bigint, text, int),
-    pgtrickle._acknowledge_changes(bigint, text, pg_lsn), pgtrickle._subscriber_lags(), pgtrickle._create_group(text, bigint[], text),
-    pgtrickle._note_applied(bigint, text, text[]), pgtrickle._note_group_applied(text, text), pgtrickle._asked(), pgtrickle._note_asked(name, name, jsonb),
-    pgtrickle._forget_asked(name, name);
-DO $$
-BEGIN
-    IF to_regclass('pgtrickle.pgt_subscribers') IS NOT NULL THEN
-        DROP FUNCTION IF EXISTS pgtrickle._check_feed_rights(pgtrickle.pgt_stream_tables), pgtrickle._subscriber(pgtrickle.pgt_stream_tables, text);
-    END IF;
-END
-$$;
 
 -- A role is remembered by its name and by its number: names are changed, and given to others. On another server, in a database restored
 -- from a dump, numbers are those of other roles, and the name is all that is known.
@@ -82,22 +64,23 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._note_creator() IS 'Internal. Keeps with the name of a role what tells it from another one of that name: server and oid.';
 
-ALTER TABLE pgtrickle.pgt_stream_tables ADD COLUMN IF NOT EXISTS created_key text;
-ALTER TABLE pgtrickle.pgt_subscribers ADD COLUMN IF NOT EXISTS created_key text;
-ALTER TABLE pgtrickle.pgt_refresh_groups ADD COLUMN IF NOT EXISTS created_key text;
-DROP TRIGGER IF EXISTS note_creator ON pgtrickle.pgt_stream_tables;
-CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON pgtrickle.pgt_stream_tables
-FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator();
-DROP TRIGGER IF EXISTS note_creator ON pgtrickle.pgt_subscribers;
-CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON pgtrickle.pgt_subscribers
-FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator();
-DROP TRIGGER IF EXISTS note_creator ON pgtrickle.pgt_refresh_groups;
-CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON pgtrickle.pgt_refresh_groups
-FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator();
-UPDATE pgtrickle.pgt_stream_tables SET created_by = created_by WHERE created_key IS NULL;
-UPDATE pgtrickle.pgt_subscribers SET created_by = created_by WHERE created_key IS NULL;
-UPDATE pgtrickle.pgt_refresh_groups SET created_by = created_by WHERE created_key IS NULL;
-COMMENT ON COLUMN pgtrickle.pgt_stream_tables.created_key IS 'Server and oid of created_by, which may be called otherwise by now.';
+DO $$
+DECLARE
+    relation regclass;
+BEGIN
+    FOR relation IN
+        SELECT c.oid
+        FROM pg_class AS c
+        WHERE c.relnamespace = 'pgtrickle'::regnamespace
+          AND c.relname IN ('pgt_stream_tables', 'pgt_subscribers', 'pgt_refresh_groups', 'pgt_definitions')
+          AND NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = c.oid AND t.tgname = 'note_creator')
+        ORDER BY c.relname
+    LOOP
+        EXECUTE format('CREATE TRIGGER note_creator BEFORE INSERT OR UPDATE OF created_by ON %s '
+                       'FOR EACH ROW EXECUTE FUNCTION pgtrickle._note_creator()', relation);
+    END LOOP;
+END
+$$;
 
 CREATE OR REPLACE FUNCTION pgtrickle._origin() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -106,6 +89,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WHERE d.datname = current_database()
 $$;
 COMMENT ON FUNCTION pgtrickle._origin() IS 'Internal. This database''s key in a frontier: system identifier and database oid.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._place() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pgtrickle._origin() || '/' || 'pgtrickle.pgt_stream_tables'::regclass::oid::text
+$$;
+COMMENT ON FUNCTION pgtrickle._place() IS
+'Internal. Where oids that the catalog stores are valid: the database, and the oid of the catalog itself, which is another one after a restore.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._require_primary() RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -119,7 +109,7 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._require_primary() IS 'Internal. Raises on a standby.';
 
--- No SET search_path: it is the caller's that is told.
+-- No SET search_path: it returns the caller's search_path.
 CREATE OR REPLACE FUNCTION pgtrickle._search_path() RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(pg_catalog.string_agg(pg_catalog.quote_ident(s.nsp), ', ' ORDER BY s.position), '')
@@ -288,16 +278,17 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._is_served() IS 'Internal. Whether a scheduler serves this database.';
 
-DROP FUNCTION IF EXISTS pgtrickle._wake(text);
 CREATE OR REPLACE FUNCTION pgtrickle._wake(what text, id bigint DEFAULT NULL) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO pgtrickle.pgt_events (pgt_id, what) VALUES (id, what);
     SELECT pg_notify('pgtrickle_wake', concat_ws(' ', what, id))
 $$;
-COMMENT ON FUNCTION pgtrickle._wake(text, bigint) IS 'Internal. Notifies the control plane at commit that a stream table, or the whole catalog, must be read again.';
+COMMENT ON FUNCTION pgtrickle._wake(text, bigint) IS
+'Internal. Notifies the control plane at commit that a stream table, or the whole catalog, must be read again.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._alert(event text, table_name text, detail text) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT pg_notify('pg_trickle_alert', json_build_object('event', event, 'table', table_name, 'detail', detail)::text)
 $$;
-COMMENT ON FUNCTION pgtrickle._alert(text, text, text) IS 'Internal. Sends an alert: JSON with event, table, detail on channel pg_trickle_alert, to which everybody may listen.';
+COMMENT ON FUNCTION pgtrickle._alert(text, text, text) IS
+'Internal. Sends an alert: JSON with event, table, detail on channel pg_trickle_alert, to which everybody may listen.';

@@ -2,7 +2,8 @@
 
 CREATE OR REPLACE FUNCTION pgtrickle._kept_settings() RETURNS text[]
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT '{search_path,TimeZone,timezone_abbreviations,DateStyle,IntervalStyle,extra_float_digits,bytea_output,lc_monetary,lc_numeric,lc_time,default_text_search_config,xmlbinary,xmloption,array_nulls,quote_all_identifiers}'::text[]
+    SELECT '{search_path,TimeZone,timezone_abbreviations,DateStyle,IntervalStyle,extra_float_digits,bytea_output,lc_monetary,lc_numeric,lc_time,'
+        'default_text_search_config,xmlbinary,xmloption,array_nulls,quote_all_identifiers}'::text[]
 $$;
 COMMENT ON FUNCTION pgtrickle._kept_settings() IS 'Internal. The settings that are kept with a definition.';
 

@@ -1,32 +1,6 @@
 -- Settings that a database carries itself. PostgreSQL lets only superusers (from 15 on also those with GRANT SET ON PARAMETER) store a
 -- parameter that no library has defined, the owner of a database included; set_option() is the way for everybody else.
 
-CREATE TABLE IF NOT EXISTS pgtrickle.pgt_options (
-    name text PRIMARY KEY,
-    setting text NOT NULL,
-    kind text NOT NULL,
-    default_value text NOT NULL,
-    low numeric,
-    high numeric,
-    choices text[] NOT NULL,
-    allowed text NOT NULL,
-    scope text NOT NULL,
-    meaning text NOT NULL
-);
-COMMENT ON TABLE pgtrickle.pgt_options IS 'Settings that this version knows. Written by `pgtrickle install`.';
-COMMENT ON COLUMN pgtrickle.pgt_options.setting IS 'The setting itself, where name is another name for it.';
-COMMENT ON COLUMN pgtrickle.pgt_options.allowed IS 'The range in words.';
-COMMENT ON COLUMN pgtrickle.pgt_options.scope IS
-'database: each database for itself. fleet: read when `pgtrickle run` starts, from the database that --server names. host: of the machine that pgtrickle runs on; set_option refuses it.';
-
-CREATE TABLE IF NOT EXISTS pgtrickle.pgt_settings (
-    name text PRIMARY KEY,
-    value text NOT NULL,
-    changed_by name NOT NULL DEFAULT session_user,
-    changed_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
-);
-COMMENT ON TABLE pgtrickle.pgt_settings IS 'Settings of this database, written by set_option(). Lower than postgresql.conf, ALTER DATABASE and ALTER ROLE.';
-
 CREATE OR REPLACE FUNCTION pgtrickle._define_options(definitions jsonb) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     DELETE FROM pgtrickle.pgt_options;
@@ -62,7 +36,7 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._option_problem(text, text) IS 'Internal. What is wrong with a value of a setting; NULL when nothing is.';
 
-CREATE OR REPLACE FUNCTION pgtrickle.options()
+CREATE OR REPLACE FUNCTION pgtrickle._stored_options()
 RETURNS TABLE (name text, value text, origin text, default_value text, allowed text, scope text, problem text, meaning text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH keeper AS (
@@ -77,7 +51,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ), said AS (
         SELECT 1 AS rank, o.name, o.value FROM pgtrickle.pgt_settings AS o
         UNION ALL
-        -- this session's value is the server's only where nothing is stored for who asks
+        -- the value of this session is that of the server only if none is stored for the caller
         SELECT 2, k.name, current_setting('pg_trickle.' || k.name, true)
         FROM pgtrickle.pgt_options AS k
         WHERE NOT EXISTS (
@@ -99,8 +73,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FULL JOIN (SELECT * FROM winner WHERE winner.value <> '') AS w ON w.name = k.name
     ORDER BY 1
 $$;
-COMMENT ON FUNCTION pgtrickle.options() IS
-'Every setting, its value in this database for the role that installed pgtrickle, its origin and any problem. The configuration of pgtrickle run (TOML file, environment, profile, flags) overrides it: `pgtrickle config --server` shows that too.';
+COMMENT ON FUNCTION pgtrickle._stored_options() IS
+'Internal. Every setting, its value in this database for the role that installed pgtrickle, its origin and any problem.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.set_option(name text, value text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -144,7 +118,9 @@ BEGIN
             RAISE WARNING USING MESSAGE = format('%s = %s of %s overrides it', wanted, acting.value, acting.origin);
         END IF;
         IF acting.scope = 'fleet' THEN
-            RAISE NOTICE USING MESSAGE = format('%s is read when pgtrickle run starts, from the database that --server names', wanted);
+            RAISE NOTICE USING MESSAGE = format('%s applies to all databases: it is read from the database that --server names%s', wanted,
+                CASE WHEN wanted NOT IN ('max_dynamic_refresh_workers', 'worker_pool_size', 'template_cache_max_entries')
+                     THEN ', when pgtrickle run starts' ELSE '' END);
         END IF;
     END IF;
     PERFORM pgtrickle._wake('settings');

@@ -26,7 +26,8 @@ RETURNS TABLE (pgt_name text, pgt_schema text, status text, refresh_mode text, i
                stale bool, median_duration_ms float8, max_duration_ms float8, pgt_id bigint)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT st.pgt_name::text, st.pgt_schema::text, st.status, st.refresh_mode, st.is_populated, coalesce(h.total, 0), coalesce(h.completed, 0),
-           coalesce(h.failed, 0), CASE WHEN v.yes THEN coalesce(r.inserted, 0) END, CASE WHEN v.yes THEN coalesce(r.deleted, 0) END, h.average, l.action, l.status, st.last_refresh_at,
+           coalesce(h.failed, 0), CASE WHEN v.yes THEN coalesce(r.inserted, 0) END, CASE WHEN v.yes THEN coalesce(r.deleted, 0) END, h.average,
+               l.action, l.status, st.last_refresh_at,
            extract(epoch FROM clock_timestamp() - st.data_timestamp)::float8, b.stale, h.median, h.longest, st.pgt_id
     FROM pgtrickle.pgt_stream_tables AS st
     JOIN pgtrickle._behind() AS b ON b.pgt_id = st.pgt_id
@@ -50,7 +51,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY st.pgt_schema, st.pgt_name
 $$;
 COMMENT ON FUNCTION pgtrickle.st_refresh_stats() IS
-'Per stream table over the kept history: refreshes, rows (for those who may read the stream table), durations of those that completed, the latest one. staleness_secs: age of the snapshot of the content; stale: see health_summary().';
+'Per stream table over the kept history: refreshes, rows (for those who may read the stream table), durations of those that completed, the latest one. '
+'staleness_secs: age of the snapshot of the content; stale: see health_summary().';
 
 CREATE OR REPLACE VIEW pgtrickle.pg_stat_stream_tables AS
 SELECT s.pgt_id, s.pgt_schema, s.pgt_name, s.status, s.refresh_mode, s.is_populated, st.data_timestamp, st.schedule, s.total_refreshes,
@@ -59,7 +61,8 @@ SELECT s.pgt_id, s.pgt_schema, s.pgt_name, s.status, s.refresh_mode, s.is_popula
 FROM pgtrickle.st_refresh_stats() AS s
 JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = s.pgt_id
 LEFT JOIN pgtrickle._messages AS m ON m.pgt_id = s.pgt_id;
-COMMENT ON VIEW pgtrickle.pg_stat_stream_tables IS 'Statistics per stream table, in the manner of pg_stat_user_tables: st_refresh_stats() with schedule and last error.';
+COMMENT ON VIEW pgtrickle.pg_stat_stream_tables IS
+'Statistics per stream table, in the manner of pg_stat_user_tables: st_refresh_stats() with schedule and last error.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._costs(id bigint DEFAULT NULL)
 RETURNS TABLE (pgt_id bigint, total bigint, diffs bigint, fulls bigint, avg_diff float8, avg_full float8, median_diff float8, median_full float8,
@@ -79,7 +82,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
           WHERE h.status = 'COMPLETED' AND (id IS NULL OR h.pgt_id = id)) AS x
     GROUP BY x.pgt_id
 $$;
-COMMENT ON FUNCTION pgtrickle._costs(bigint) IS 'Internal. Milliseconds that completed differential and full refreshes of one or all stream tables took by themselves, and changes per differential one.';
+COMMENT ON FUNCTION pgtrickle._costs(bigint) IS
+'Internal. Milliseconds that completed differential and full refreshes of one or all stream tables took by themselves, and changes per differential one.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.refresh_efficiency()
 RETURNS TABLE (pgt_schema text, pgt_name text, refresh_mode text, total_refreshes bigint, diff_count bigint, full_count bigint,
@@ -93,7 +97,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 1, 2
 $$;
 COMMENT ON FUNCTION pgtrickle.refresh_efficiency() IS
-'What differential refreshes save, per stream table over the kept history: counts; durations without the share of other tables in the same wave, as averages and medians of both kinds; diff_speedup is the ratio of the medians, full by differential.';
+'What differential refreshes save, per stream table over the kept history: counts; durations without the share of other tables in the same wave, as '
+'averages and medians of both kinds; diff_speedup is the ratio of the medians, full by differential.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._recommend(id bigint)
 RETURNS TABLE (pgt_schema text, pgt_name text, current_mode text, effective_mode text, recommended_mode text, confidence text, reason text, signals jsonb)
@@ -112,7 +117,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                round((c.median_diff / nullif(c.median_full, 0))::numeric, 3), setting.needed, setting.bar
     ) AS n(diffs, fulls, median_diff, median_full, median_changes, ratio, needed, bar)
     CROSS JOIN LATERAL (
-        SELECT format('differential: %s, median %s ms; full: %s, median %s ms', n.diffs, coalesce(n.median_diff::text, '-'), n.fulls, coalesce(n.median_full::text, '-'))
+        SELECT format('differential: %s, median %s ms; full: %s, median %s ms', n.diffs, coalesce(n.median_diff::text, '-'), n.fulls,
+            coalesce(n.median_full::text, '-'))
     ) AS t(numbers)
     CROSS JOIN LATERAL (
         SELECT *
@@ -144,4 +150,5 @@ LANGUAGE sql STABLE AS $$
     SELECT * FROM pgtrickle._recommend(CASE WHEN name IS NOT NULL THEN pgtrickle._find(name) END)
 $$;
 COMMENT ON FUNCTION pgtrickle.recommend_refresh_mode(text) IS
-'Recommends a mode for one stream table or all: from the medians of its completed differential and full refreshes, with the numbers in reason and signals. confidence is low until there are prediction_min_samples differential refreshes and a full one, medium until there are as many full ones.';
+'Recommends a mode for one stream table or all: from the medians of its completed differential and full refreshes, with the numbers in reason and '
+'signals. confidence is low until there are prediction_min_samples differential refreshes and a full one, medium until there are as many full ones.';

@@ -94,7 +94,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
               FROM (SELECT DISTINCT st.schedule FROM pgtrickle.pgt_stream_tables AS st) AS x) AS s
     ), own AS (
         SELECT st.pgt_id, st.pgt_relid,
-               CASE WHEN st.refresh_tier = 'frozen' AND setting.tiered THEN '-infinity'
+               CASE WHEN st.refresh_tier = 'frozen' AND (setting.tiered OR st.tier_pinned) THEN '-infinity'
                     WHEN st.refresh_mode = 'IMMEDIATE' THEN until
                     WHEN st.schedule = 'calculated' THEN NULL
                     WHEN d.seconds IS NOT NULL THEN until - make_interval(secs => d.seconds * CASE WHEN setting.tiered THEN t.multiplier ELSE 1 END)
@@ -151,7 +151,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._pending() IS
-'Internal. Stream tables with changes that their content does not show, some of them more than once; those that read what cannot be captured always count, if they have a schedule.';
+'Internal. Stream tables with changes that their content does not show, some of them more than once; those that read what cannot be captured always '
+'count, if they have a schedule.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._behind()
 RETURNS TABLE (pgt_id bigint, pending bool, fresh_from timestamptz, stale bool, behind_seconds float8)
@@ -170,8 +171,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ), seen AS (
         SELECT st.pgt_id, st.data_timestamp, clock.now, clock.grace, f.instant,
                st.pgt_id IN (SELECT p.pgt_id FROM pgtrickle._pending() AS p) AS pending,
-               -- how old a change is, nobody has written down. A scheduler that works queues the table at its next tick; so it is late when
-               -- nobody works, when the table is stopped, or when it has been queued for long.
+               -- Change times are not recorded. A running scheduler queues the table at its next tick, so it is late when
+               -- no scheduler runs, when the table is stopped, or when it has been queued for a long time.
                NOT run.working OR st.status IN ('ERROR', 'SUSPENDED') OR coalesce(w.since < clock.grace, false) AS late,
                st.status IN ('ACTIVE', 'INITIALIZING') AND st.refresh_requested_at > coalesce(st.refresh_done_at, '-infinity')
                    AND st.refresh_requested_at < clock.now - interval '1 minute' AS unanswered
@@ -191,4 +192,6 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     FROM judged AS j
 $$;
 COMMENT ON FUNCTION pgtrickle._behind() IS
-'Internal. Per stream table: whether changes are pending; the instant it has to show by its schedule; stale: changes are pending, the content is older than that, and it is not about to be refreshed, or a request has no answer for a minute; seconds behind its sources, 0 when nothing is pending, an upper bound otherwise.';
+'Internal. Per stream table: whether changes are pending; the instant it has to show by its schedule; stale: changes are pending, the content is older '
+'than that, and it is not about to be refreshed, or a request has no answer for a minute; seconds behind its sources, 0 when nothing is pending, an '
+'upper bound otherwise.';

@@ -33,7 +33,7 @@ DECLARE
     told record;
     apart bigint[];
 BEGIN
-    -- those that wait for nobody, or are a unit of their own
+    -- those without upstream tables, or that form a unit alone
     SELECT array_agg(DISTINCT st.pgt_id) INTO apart
     FROM pgtrickle.pgt_stream_tables AS st
     LEFT JOIN pgtrickle._upstream() AS u ON u.pgt_id = st.pgt_id AND u.relid = st.pgt_relid
@@ -115,7 +115,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 1, st.pgt_id
 $$;
 COMMENT ON FUNCTION pgtrickle.diamond_groups() IS
-'Stream tables on several paths from one relation to the same reader, and that reader (is_convergence). They are refreshed at one snapshot, unless every reader of a group has diamond_consistency none.';
+'Stream tables on several paths from one relation to the same reader, and that reader (is_convergence). They are refreshed at one snapshot, unless '
+'every reader of a group has diamond_consistency none.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.pgt_scc_status()
 RETURNS TABLE (scc_id int, member_count int, members text[], last_iterations int, last_converged_at timestamptz)
@@ -138,12 +139,14 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
            l.iterations, l.finished_at
     FROM ids AS i
     LEFT JOIN LATERAL (SELECT j.iterations, j.finished_at FROM pgtrickle.pgt_scheduler_jobs AS j
-                       WHERE j.unit_kind = 'cyclic_scc' AND j.status = 'SUCCEEDED' AND j.iterations IS NOT NULL AND j.members @> i.members AND j.members <@ i.members
+                       WHERE j.unit_kind = 'cyclic_scc' AND j.status = 'SUCCEEDED' AND j.iterations IS NOT NULL AND j.members @> i.members
+                           AND j.members <@ i.members
                        ORDER BY j.job_id DESC LIMIT 1) AS l ON true
     ORDER BY i.root
 $$;
 COMMENT ON FUNCTION pgtrickle.pgt_scc_status() IS
-'Stream tables that read one another in a cycle, with the number of rounds of their last refresh with changes, and its time. NULL if there was none within a day.';
+'Stream tables that read one another in a cycle, with the number of rounds of their last refresh with changes, and its time. NULL if there was none '
+'within a day.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.dependency_tree()
 RETURNS TABLE (tree_line text, node text, node_type text, depth int, status text, refresh_mode text)
@@ -161,7 +164,7 @@ DECLARE
     below oid[];
     n int;
 BEGIN
-    -- from those that nobody reads; after them what is left, which is circles
+    -- from tables without readers; what remains after them are cycles
     SELECT array_agg(st.pgt_relid ORDER BY r.is_read DESC, st.pgt_schema DESC, st.pgt_name DESC) INTO stack
     FROM pgtrickle.pgt_stream_tables AS st
     CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d WHERE d.source_relid = st.pgt_relid)) AS r(is_read);
@@ -176,7 +179,8 @@ BEGIN
         is_last := lasts[n];
         n := n - 1;
         CONTINUE WHEN depth = 0 AND this = ANY (shown);
-        SELECT coalesce(pgtrickle._origin_of(k.relid), quote_ident(ns.nspname) || '.' || quote_ident(c.relname), quote_ident(st.pgt_schema) || '.' || quote_ident(st.pgt_name), k.relid::text),
+        SELECT coalesce(pgtrickle._origin_of(k.relid), quote_ident(ns.nspname) || '.' || quote_ident(c.relname),
+            quote_ident(st.pgt_schema) || '.' || quote_ident(st.pgt_name), k.relid::text),
                CASE WHEN pgtrickle._origin_of(k.relid) IS NOT NULL THEN 'remote'
                     WHEN st.pgt_id IS NOT NULL THEN 'stream_table'
                     ELSE coalesce((SELECT lower(d.source_type) FROM pgtrickle.pgt_dependencies AS d WHERE d.source_relid = k.relid LIMIT 1), 'table') END,

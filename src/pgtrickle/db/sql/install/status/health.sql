@@ -8,31 +8,39 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
            (count(*) FILTER (WHERE st.status = 'ACTIVE'))::int,
            (count(*) FILTER (WHERE st.status = 'ERROR'))::int,
            (count(*) FILTER (WHERE st.status = 'SUSPENDED'))::int,
-           (count(*) FILTER (WHERE b.stale))::int,
+           (count(st.pgt_id) FILTER (WHERE b.stale))::int,
            (count(*) FILTER (WHERE st.needs_reinit))::int,
            max(b.behind_seconds),
            CASE WHEN pg_is_in_recovery() THEN 'STANDBY' WHEN NOT r.enabled THEN 'DISABLED' WHEN r.running THEN 'ACTIVE' ELSE 'STOPPED' END,
            (SELECT c.hit_rate FROM pgtrickle.cache_stats() AS c)
     FROM pgtrickle._runtime() AS r
-    LEFT JOIN pgtrickle.pgt_stream_tables AS st ON true
-    LEFT JOIN pgtrickle._behind() AS b ON b.pgt_id = st.pgt_id
+    LEFT JOIN pgtrickle._behind() AS b ON true
+    LEFT JOIN pgtrickle.pgt_stream_tables AS st
+        ON st.pgt_id = b.pgt_id AND NOT EXISTS (SELECT FROM pgtrickle.pgt_mirrors AS m WHERE m.pgt_id = st.pgt_id)
     GROUP BY r.running, r.enabled
 $$;
 COMMENT ON FUNCTION pgtrickle.health_summary() IS
-'One row for the whole database. stale_count: stream tables with pending changes that are older than their schedule permits and whose refresh is not imminent, or whose refresh was requested more than a minute ago. max_staleness_seconds: upper bound of the largest lag behind the sources; 0 when nothing is pending. scheduler_status: ACTIVE, STOPPED (no scheduler is connected), DISABLED (pg_trickle.enabled is off), STANDBY. cache_hit_rate: of compiled templates.';
+'One row for the whole database. Mirrors of tables of other databases are not counted; their lag is part of max_staleness_seconds. '
+'stale_count: stream tables with pending changes that are older than their schedule permits and whose refresh is not '
+'imminent, or whose refresh was requested more than a minute ago. max_staleness_seconds: upper bound of the largest lag behind the sources; 0 when '
+'nothing is pending. scheduler_status: ACTIVE, STOPPED (no scheduler is connected), DISABLED (pg_trickle.enabled is off), STANDBY. cache_hit_rate: of '
+'compiled templates.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.check_cdc_health()
 RETURNS TABLE (source_relid oid, source_table text, cdc_mode text, slot_name text, lag_bytes bigint, confirmed_lsn pg_lsn, alert text,
                pending_rows bigint, buffer_bytes bigint)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH l AS MATERIALIZED (SELECT nullif(pgtrickle._setting('max_buffer_rows')::int, 0) AS max_rows)
-    SELECT s.source_relid, coalesce(quote_ident(n.nspname) || '.' || quote_ident(c.relname), s.source_relid::text), 'trigger', NULL::text, NULL::bigint, NULL::pg_lsn,
+    SELECT s.source_relid, coalesce(quote_ident(n.nspname) || '.' || quote_ident(c.relname), s.source_relid::text), 'trigger', NULL::text,
+        NULL::bigint, NULL::pg_lsn,
            CASE WHEN c.oid IS NULL THEN 'the source was dropped'
-                WHEN NOT EXISTS (SELECT FROM pg_class AS b WHERE b.relnamespace = 'pgtrickle_changes'::regnamespace AND b.relname = 'changes_' || s.source_relid)
+                WHEN NOT EXISTS (SELECT FROM pg_class AS b WHERE b.relnamespace = 'pgtrickle_changes'::regnamespace
+                    AND b.relname = 'changes_' || s.source_relid)
                     THEN 'the change buffer does not exist'
                 WHEN t.missing > 0 THEN format('%s of %s capture triggers are missing', t.missing, t.wanted)
                 WHEN t.disabled > 0 THEN format('%s of %s capture triggers are not enabled as they should be', t.disabled, t.wanted)
-                WHEN z.to_apply > l.max_rows THEN format('%s changes are pending, more than max_buffer_rows (%s): the next refresh is FULL', z.to_apply, l.max_rows)
+                WHEN z.to_apply > l.max_rows THEN format('%s changes are pending, more than max_buffer_rows (%s): the next refresh is FULL',
+                    z.to_apply, l.max_rows)
            END,
            z.pending, z.bytes
     FROM pgtrickle.pgt_sources AS s
@@ -48,7 +56,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     ORDER BY 2
 $$;
 COMMENT ON FUNCTION pgtrickle.check_cdc_health() IS
-'Per captured source: problem of its capture (alert, NULL if none), changes that the slowest reader has not read, size of the buffer. Changes are captured by triggers, so slot_name, lag_bytes and confirmed_lsn are NULL.';
+'Per captured source: problem of its capture (alert, NULL if none), changes that the slowest reader has not read, size of the buffer. Changes are '
+'captured by triggers, so slot_name, lag_bytes and confirmed_lsn are NULL.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.health_check() RETURNS TABLE (check_name text, severity text, detail text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -80,7 +89,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         SELECT 5, 'needs_reinit', 'WARN', string_agg(t.name, ', ' ORDER BY t.name), 'no stream table waits for a new load'
         FROM tables AS t WHERE t.needs_reinit
         UNION ALL
-        SELECT 6, 'consecutive_errors', 'WARN', string_agg(format('%s (%s)', t.name, t.consecutive_errors), ', ' ORDER BY t.name), 'the last refresh of each stream table succeeded'
+        SELECT 6, 'consecutive_errors', 'WARN', string_agg(format('%s (%s)', t.name, t.consecutive_errors), ', ' ORDER BY t.name),
+            'the last refresh of each stream table succeeded'
         FROM tables AS t WHERE t.consecutive_errors > 0
         UNION ALL
         SELECT 7, 'storage', 'ERROR', string_agg(t.name, ', ' ORDER BY t.name), 'every stream table has its storage table'
@@ -112,7 +122,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         FROM run
         UNION ALL
         SELECT 13, 'subscribers', 'WARN',
-               string_agg(format('%s%s is %s behind', s.subscriber, ' of ' || s.stream_table, pg_size_pretty(s.lag_bytes)), '; ' ORDER BY s.stream_table, s.subscriber)
+               string_agg(format('%s%s is %s behind', s.subscriber, ' of ' || s.stream_table, pg_size_pretty(s.lag_bytes)), '; '
+                   ORDER BY s.stream_table, s.subscriber)
                    || ' (hint: if it no longer exists: pgtrickle.drop_subscriber, pg_drop_replication_slot)',
                'no subscriber lags by more than publication_lag_warn_lsn, or it is 0'
         FROM run
@@ -128,11 +139,14 @@ SELECT s.total_stream_tables, s.error_count + s.suspended_count AS error_tables,
        s.scheduler_status = 'ACTIVE' AS scheduler_running,
        CASE WHEN s.total_stream_tables = 0 THEN 'EMPTY'
             WHEN s.error_count + s.suspended_count > 0 OR s.scheduler_status = 'STOPPED' THEN 'CRITICAL'
+            WHEN EXISTS (SELECT FROM pgtrickle.pgt_mirrors AS m JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = m.pgt_id
+                         WHERE st.status IN ('ERROR', 'SUSPENDED')) THEN 'CRITICAL'
             WHEN s.stale_count + s.reinit_pending > 0 OR s.scheduler_status = 'DISABLED' THEN 'WARNING'
             ELSE 'OK' END AS status
 FROM pgtrickle.health_summary() AS s;
 COMMENT ON VIEW pgtrickle.quick_health IS
-'One row, one word: EMPTY, OK, WARNING (a stream table is stale or will be loaded again, or the scheduler is disabled) or CRITICAL (a stream table is stopped, or no scheduler is connected).';
+'One row, one word: EMPTY, OK, WARNING (a stream table is stale or will be loaded again, or the scheduler is disabled) or CRITICAL (a stream table or '
+'mirror is stopped, or no scheduler is connected).';
 
 CREATE OR REPLACE VIEW pgtrickle.stream_tables_info AS
 SELECT st.pgt_id, st.pgt_schema, st.pgt_name, st.pgt_relid, st.status, st.refresh_mode, st.effective_refresh_mode, st.mode_reason, st.schedule,
@@ -143,4 +157,5 @@ FROM pgtrickle.pgt_stream_tables AS st
 LEFT JOIN pgtrickle._behind() AS b ON b.pgt_id = st.pgt_id
 LEFT JOIN pgtrickle._messages AS m ON m.pgt_id = st.pgt_id;
 COMMENT ON VIEW pgtrickle.stream_tables_info IS
-'The catalog of stream tables with derived columns. staleness: age of the snapshot of the content; stale: changes are pending and it is older than its schedule permits; behind_seconds: upper bound of the lag behind its sources, 0 if nothing is pending; last_error_message: for roles that may read the table.';
+'The catalog of stream tables with derived columns. staleness: age of the snapshot of the content; stale: changes are pending and it is older than its '
+'schedule permits; behind_seconds: upper bound of the lag behind its sources, 0 if nothing is pending; last_error_message: for roles that may read the table.';

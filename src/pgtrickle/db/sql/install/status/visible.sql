@@ -1,7 +1,7 @@
--- What the status functions share: who may see a message, what the control plane says of itself, its settings when it does not run.
+-- Shared by the status functions: visibility of messages, the state that the control plane publishes, its settings while it does not run.
 -- Messages of failures can quote rows ("invalid input syntax for type integer: ..."), so they are for those who may read the stream
 -- table, its creator, and the role that installed pgtrickle. Tables are read through these views with the rights of their owner while
--- current_user is still whoever asks; the columns themselves are closed in privileges.sql. Numbers of rows tell of the sources as well.
+-- current_user is still the caller; the columns themselves are closed in privileges.sql. Numbers of rows tell of the sources as well.
 
 CREATE OR REPLACE FUNCTION pgtrickle._may_read(relid oid, created_by name) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -12,27 +12,42 @@ $$;
 COMMENT ON FUNCTION pgtrickle._may_read(oid, name) IS
 'Internal. Whether the current role may see the messages of a stream table: it may read the table, or has the role of its creator or of the installer.';
 
+-- Keys and values of rows. A role that row security restricts does not see all rows of a source either.
+CREATE OR REPLACE FUNCTION pgtrickle._may_read_sources(id bigint) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = 'pgtrickle.pgt_stream_tables'::regclass)
+        OR NOT EXISTS (SELECT
+                       FROM pgtrickle.pgt_dependencies AS d
+                       WHERE d.pgt_id = id
+                         AND (NOT coalesce(has_table_privilege(d.source_relid, 'SELECT'), false) OR row_security_active(d.source_relid)))
+$$;
+COMMENT ON FUNCTION pgtrickle._may_read_sources(bigint) IS
+'Internal. Whether the current role may read all rows of all sources of a stream table, or has the role of the installer.';
+
 CREATE OR REPLACE VIEW pgtrickle._messages AS
 SELECT st.pgt_id, m.last_error_message, m.reinit_reason
 FROM pgtrickle.pgt_stream_tables AS st
-LEFT JOIN LATERAL (SELECT st.last_error_message, st.reinit_reason
+LEFT JOIN LATERAL (SELECT st.last_error_message
+                          || CASE WHEN st.last_error_detail ->> 'of' = st.last_error_message AND pgtrickle._may_read_sources(st.pgt_id)
+                                  THEN format(' (%s)', st.last_error_detail ->> 'text') ELSE '' END AS last_error_message, st.reinit_reason
                    WHERE coalesce(st.last_error_message, st.reinit_reason) IS NOT NULL
                      AND pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key))) AS m ON true;
 COMMENT ON VIEW pgtrickle._messages IS 'Internal. Messages of stream tables, for those who may see them; NULL for others.';
 
 CREATE OR REPLACE VIEW pgtrickle._refresh_messages AS
-SELECT h.refresh_id, h.pgt_id, m.reason, m.error_message
+SELECT h.refresh_id, h.pgt_id, m.reason, m.error_message, m.engine_reason
 FROM pgtrickle.pgt_refresh_history AS h
-LEFT JOIN LATERAL (SELECT h.reason, h.error_message
+LEFT JOIN LATERAL (SELECT h.reason, h.error_message, pgtrickle._reason_text(h.engine_reason_code, h.engine_reason_params) AS engine_reason
                    FROM pgtrickle.pgt_stream_tables AS st
-                   WHERE st.pgt_id = h.pgt_id AND coalesce(h.reason, h.error_message) IS NOT NULL
+                   WHERE st.pgt_id = h.pgt_id AND coalesce(h.reason, h.error_message, h.engine_reason_code) IS NOT NULL
                      AND pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key))) AS m ON true;
 COMMENT ON VIEW pgtrickle._refresh_messages IS 'Internal. Reasons and errors in the history, for those who may see them; NULL for others.';
 
 CREATE OR REPLACE VIEW pgtrickle._refresh_numbers AS
 SELECT h.refresh_id, h.pgt_id, h.rows_inserted, h.rows_deleted, h.delta_row_count
 FROM pgtrickle.pgt_refresh_history AS h
-WHERE h.pgt_id IN (SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables AS st WHERE pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key)));
+WHERE h.pgt_id IN (SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables AS st
+    WHERE pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key)));
 COMMENT ON VIEW pgtrickle._refresh_numbers IS 'Internal. How many rows refreshes moved, for those who may read the stream table.';
 
 CREATE OR REPLACE VIEW pgtrickle._job_messages AS
@@ -47,7 +62,7 @@ LEFT JOIN LATERAL (SELECT j.detail
                                      WHERE NOT pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key)))) AS m ON true;
 COMMENT ON VIEW pgtrickle._job_messages IS 'Internal. Why units of work failed, for those who may see it of all members; NULL for others.';
 
--- How much is written to a table of another database is for those who may read a stream table that is made of it.
+-- The number of writes to a table of another database is shown to roles that may read a stream table over it.
 CREATE OR REPLACE VIEW pgtrickle._broker_answers AS
 SELECT m.origin_schema, m.origin_table, m.origin_database, m.origin_key, m.origin_relid, b.last_updated_tick, b.consumers, b.scans_done, b.scans_saved,
        n.pending_rows, n.max_lsn
@@ -65,12 +80,13 @@ LEFT JOIN LATERAL (SELECT b.pending_rows, b.max_lsn
                                    AND pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key)))) AS n ON true
 WHERE b.origin = m.origin_key AND b.source_oid = m.origin_relid;
 COMMENT ON VIEW pgtrickle._broker_answers IS
-'Internal. What the broker says of tables elsewhere that are mirrored here; numbers for those who may read a stream table that reads the mirror, NULL for others.';
+'Internal. What the broker says of tables elsewhere that are mirrored here; numbers for those who may read a stream table that reads the mirror, NULL '
+'for others.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._setting(name text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     -- a value that is out of range is refused by the control plane; a status function must not fail because of it
-    SELECT lower(btrim(CASE WHEN o.problem IS NULL THEN o.value ELSE o.default_value END)) FROM pgtrickle.options() AS o WHERE o.name = _setting.name
+    SELECT lower(btrim(CASE WHEN o.problem IS NULL THEN o.value ELSE o.default_value END)) FROM pgtrickle._stored_options() AS o WHERE o.name = _setting.name
 $$;
 COMMENT ON FUNCTION pgtrickle._setting(text) IS
 'Internal. A setting as this database says it. What the environment, a file or a flag say is known to the control plane only: ask _runtime first.';
@@ -82,7 +98,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle._is_on(text) IS 'Internal. The same for switches.';
 
 -- A session of the scheduler is the sign of life: its application_name is visible to everybody, and it ends with the process. Behind a
--- transaction pooler neither is true, and its lease is the sign; who holds a lock instead removes what is left of a lease.
+-- transaction pooler neither is true, and its lease shows it; a holder of the lock removes an old lease.
 -- SECURITY DEFINER to see when it last did something.
 CREATE OR REPLACE FUNCTION pgtrickle._runtime(OUT running bool, OUT ticking bool, OUT enabled bool, OUT state jsonb, OUT updated_at timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -97,4 +113,5 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     LEFT JOIN pgtrickle.pgt_runtime AS r ON true
 $$;
 COMMENT ON FUNCTION pgtrickle._runtime() IS
-'Internal. Whether this database''s scheduler is connected, whether it has done something lately, whether it may dispatch, and what it last published; {} when it is not connected.';
+'Internal. Whether this database''s scheduler is connected, whether it has done something lately, whether it may dispatch, and what it last published; '
+'{} when it is not connected.';

@@ -2,7 +2,6 @@
 -- The node trees are searched by regular expressions: names in them are escaped and constants are bytes, so a pattern cannot be forged.
 -- What comes out of a function is materialised before it is joined: the planner knows nothing of its size and would call it per row.
 
-DROP FUNCTION IF EXISTS pgtrickle._reads(oid);
 CREATE OR REPLACE FUNCTION pgtrickle._reads(probe oid, asker oid DEFAULT NULL)
 RETURNS TABLE (via oid, run_as oid, relid oid, relkind "char", is_system bool)
 LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
@@ -31,7 +30,8 @@ LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
     WHERE reach.via IS NOT NULL
 $$;
 COMMENT ON FUNCTION pgtrickle._reads(oid, oid) IS
-'Internal. Every relation that a view reads, directly or through views, with the view that names it and the role whose rights count there. asker: the role that stands for the owner of the view.';
+'Internal. Every relation that a view reads, directly or through views, with the view that names it and the role whose rights count there. asker: the '
+'role that stands for the owner of the view.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._rules(probe oid) RETURNS TABLE (view_oid oid, node_tree text)
 LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
@@ -80,7 +80,6 @@ LANGUAGE sql STABLE AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._is_renamed(oid, name, name) IS 'Internal. Whether a relation has another name than this one; not when it is gone.';
 
-DROP FUNCTION IF EXISTS pgtrickle._has_renamed_columns(oid, int2[], name[]);
 -- The same for a column.
 CREATE OR REPLACE FUNCTION pgtrickle._is_renamed(relation oid, attnum int2, schema_name name, relation_name name, column_name name) RETURNS bool
 LANGUAGE sql STABLE AS $$
@@ -194,11 +193,11 @@ COMMENT ON FUNCTION pgtrickle._functions_called(oid) IS 'Internal. Every functio
 
 -- Built-in STABLE functions whose result depends on nothing but settings that our sessions pin (DateStyle, IntervalStyle,
 -- extra_float_digits) or that belong to the database (TimeZone, locale). Generated from pg_proc of 13 to 18 and then cut by hand:
--- everything that looks at the clock, at the session, at a catalog or at a default configuration is missing on purpose.
+-- functions that depend on the clock, the session, a catalog or a default configuration are excluded on purpose.
 CREATE OR REPLACE FUNCTION pgtrickle._is_steady(proname name, argtypes oid[]) RETURNS bool
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT proname = ANY ('{anytextcat,textanycat,array_to_string,array_to_json,concat,concat_ws,convert,convert_from,convert_to,
-            date,date_add,date_subtract,date_part,date_trunc,extract,format,interval_pl_timestamptz,json_build_array,json_build_object,
+            date,date_add,date_subtract,date_part,date_trunc,extract,format,generate_series,interval_pl_timestamptz,json_build_array,json_build_object,
             jsonb_build_array,jsonb_build_object,length,make_timestamptz,overlaps,quote_literal,quote_nullable,row_to_json,time,timestamp,
             timestamptz,timestamptz_mi_interval,timestamptz_pl_interval,timezone,to_char,to_date,to_json,to_jsonb,to_number,to_timestamp,
             date_cmp_timestamptz,date_eq_timestamptz,date_ge_timestamptz,date_gt_timestamptz,date_le_timestamptz,date_lt_timestamptz,
@@ -249,6 +248,18 @@ BEGIN
             MESSAGE = format('the query reads the temporary relation %s', bad),
             HINT = 'A stream table outlives your session; use a permanent table.';
     END IF;
+    SELECT format('%I.%I', n.nspname, c.relname) INTO bad
+    FROM pgtrickle._reads(probe) AS x
+    JOIN pg_class AS c ON c.oid = x.relid
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE x.is_system
+    ORDER BY 1
+    LIMIT 1;
+    IF bad IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
+            MESSAGE = format('the query reads the system catalog %s', bad),
+            HINT = 'Its changes cannot be captured, and it shows the state of the server and not of a snapshot. Query it when you need it.';
+    END IF;
     IF EXISTS (SELECT FROM pgtrickle._rules(probe) AS r WHERE r.node_tree ~ ':hasForUpdate true') THEN
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
             MESSAGE = 'the query locks rows (FOR UPDATE or FOR SHARE)',
@@ -272,7 +283,8 @@ BEGIN
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
             MESSAGE = format('the query calls the volatile function %s', bad),
-            HINT = 'Its result differs at every call, so no stored result could be correct. Remove it, or declare your own function STABLE or IMMUTABLE if it is.';
+            HINT = 'Its result differs at every call, so no stored result could be correct. Remove it, or declare your own function STABLE or '
+                'IMMUTABLE if it is.';
     END IF;
     SELECT quote_ident(a.attname) INTO bad
     FROM pg_attribute AS a
@@ -282,16 +294,11 @@ BEGIN
     IF bad IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'reserved_name',
             MESSAGE = format('the query returns a column named %s', bad),
-            HINT = 'Names that begin with __pgt_ are reserved; over another stream table list its columns instead of *.';
+            HINT = 'Names that begin with __pgt_ are reserved; with DISTINCT or UNION over another stream table list its columns instead of *.';
     END IF;
     IF NOT EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = probe AND a.attnum > 0) THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_table_definition',
             MESSAGE = 'the query must return at least one column', HINT = 'List columns after SELECT.';
-    END IF;
-    IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = probe AND a.attname = '?column?') THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_column_definition',
-            MESSAGE = 'the query returns a column without a name',
-            HINT = 'Name it with AS.';
     END IF;
 END
 $$;
@@ -310,7 +317,6 @@ $$;
 COMMENT ON FUNCTION pgtrickle._family(oid) IS 'Internal. A table with its partitions and inheritance children of every depth.';
 
 -- The one place that says what the differential path does not do yet. NULL = nothing in the way.
-DROP FUNCTION IF EXISTS pgtrickle._differential_obstacle(oid);
 CREATE OR REPLACE FUNCTION pgtrickle._full_reason(probe oid) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -408,7 +414,9 @@ BEGIN
     -- 3. results that can change while no source does
     SELECT pgtrickle._reason('stable_function', 'function', f.signature) INTO found
     FROM pgtrickle._functions_called(probe) AS f
-    WHERE f.volatility = 's' AND f.kind <> 'a' AND NOT (f.is_system AND pgtrickle._is_steady(f.proname, f.argtypes))
+    WHERE f.volatility = 's' AND f.kind <> 'a'
+      AND NOT (f.is_system AND (pgtrickle._is_steady(f.proname, f.argtypes)
+                                OR f.proname IN ('json_to_record', 'json_to_recordset', 'jsonb_to_record', 'jsonb_to_recordset')))
     ORDER BY f.signature
     LIMIT 1;
     IF found IS NOT NULL THEN
@@ -426,6 +434,13 @@ BEGIN
     SELECT pgtrickle._reason('json_reads_clock', 'type', m[1]::oid::regtype::text) INTO found
     FROM (SELECT DISTINCT n.m
           FROM pgtrickle._rules(probe) AS r, regexp_matches(r.node_tree, '\{JSONRETURNING :format \{[^}]*\} :typid (\d+)', 'g') AS n(m)
+          UNION
+          -- json_to_recordset() and the like read the types of their column list
+          SELECT ARRAY[t]
+          FROM pgtrickle._rules(probe) AS r, regexp_matches(r.node_tree, ':funccoltypes \(o ([0-9 ]+)\)', 'g') AS n(m),
+               regexp_split_to_table(n.m[1], ' ') AS t
+          WHERE EXISTS (SELECT FROM pgtrickle._functions_called(probe) AS f
+                        WHERE f.is_system AND f.proname IN ('json_to_record', 'json_to_recordset', 'jsonb_to_record', 'jsonb_to_recordset'))
           OFFSET 0) AS returned
     WHERE NOT pgtrickle._input_is_steady(m[1]::oid)
     LIMIT 1;
@@ -472,7 +487,6 @@ $$;
 COMMENT ON FUNCTION pgtrickle._looks_back(oid) IS 'Internal. Whether maintaining a query may read its tables as they were.';
 
 -- What the owner of the query may see; raises for the first relation or function that the owner of the probe may not use.
-DROP FUNCTION IF EXISTS pgtrickle._check_rights(oid, oid);
 CREATE OR REPLACE FUNCTION pgtrickle._check_rights(probe oid, keeper oid, asker oid DEFAULT NULL, mirrors oid[] DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -538,14 +552,16 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = CASE WHEN bad.is_super THEN format('%s is owned by superuser %I, whose tables are not captured', bad.relation, bad.owner_name)
                            ELSE format('%s is not owned by %I, the role that installed pgtrickle', bad.relation, pg_get_userbyid(keeper)) END,
-            HINT = CASE WHEN bad.is_super THEN format('ALTER TABLE %s OWNER TO a role that is no superuser, and GRANT that role TO %I.', bad.relation, pg_get_userbyid(keeper))
+            HINT = CASE WHEN bad.is_super THEN format('ALTER TABLE %s OWNER TO a role that is no superuser, and GRANT that role TO %I.', bad.relation,
+                pg_get_userbyid(keeper))
                         ELSE format('GRANT %I TO %I', bad.owner_name, pg_get_userbyid(keeper)) END;
     END IF;
     -- what the query calls: _who_evaluates
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._check_rights(oid, oid, oid, oid[]) IS
-'Internal. Raises unless the owner of a view (or asker, who stands for it) may read all of it and the role that keeps stream tables may capture it. mirrors: relations whose rights were checked where they come from.';
+'Internal. Raises unless the owner of a view (or asker, who stands for it) may read all of it and the role that keeps stream tables may capture it. '
+'mirrors: relations whose rights were checked where they come from.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._remote_user(server oid, who oid, OUT mapping oid, OUT login text[])
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -570,12 +586,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     CROSS JOIN LATERAL pgtrickle._remote_user(t.ftserver, keeper) AS ours
     WHERE NOT pg_has_role(x.run_as, keeper, 'MEMBER')
       AND theirs.mapping IS DISTINCT FROM ours.mapping
-      -- whoever writes a mapping can name anybody: knowing the password is the proof
+      -- the owner of a mapping can name any user: the password is the proof
       AND NOT coalesce(cardinality(theirs.login) = 2 AND theirs.login = ours.login, false)
     LIMIT 1
 $$;
 COMMENT ON FUNCTION pgtrickle._read_as_another(oid, oid, oid) IS
-'Internal. The first foreign table of a query that refreshes would read as another user than the query of the role would; NULL when there is none. asker NULL: the owner of the probe.';
+'Internal. The first foreign table of a query that refreshes would read as another user than the query of the role would; NULL when there is none. '
+'asker NULL: the owner of the probe.';
 
 -- Not those of DISTINCT, GROUP BY, ORDER BY and set operations, which go by the types of what they compare.
 CREATE OR REPLACE FUNCTION pgtrickle._operators(probe oid) RETURNS oid[]

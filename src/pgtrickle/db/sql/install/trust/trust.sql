@@ -69,14 +69,16 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
             shobj_description,current_database,version,getdatabaseencoding,pg_char_to_encoding,pg_encoding_to_char}'::name[])))
 $$;
 COMMENT ON FUNCTION pgtrickle._builtin_is_trusted(name, "char", oid[], bool) IS
-'Internal. Whether a function of PostgreSQL itself gives everybody the same result and looks at nothing but its arguments, the clock and catalogs that all may read.';
+'Internal. Whether a function of PostgreSQL itself gives everybody the same result and looks at nothing but its arguments, the clock and catalogs that '
+'all may read.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._is_ours(role oid, keeper oid, is_own bool) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT role = keeper OR coalesce((SELECT r.rolsuper FROM pg_roles AS r WHERE r.oid = role), false) OR (is_own AND pg_has_role(keeper, role, 'USAGE'))
 $$;
 COMMENT ON FUNCTION pgtrickle._is_ours(oid, oid, bool) IS
-'Internal. Whether what a role owns can be changed by the keeper or a superuser only; for queries of the keeper itself (is_own) also by roles that it has the privileges of.';
+'Internal. Whether what a role owns can be changed by the keeper or a superuser only; for queries of the keeper itself (is_own) also by roles that it '
+'has the privileges of.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._is_loose(typid oid, keeper oid, is_own bool) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -197,7 +199,8 @@ LANGUAGE sql STABLE ROWS 50 SET search_path = pg_catalog, pg_temp AS $$
     SELECT r.classid, r.objid, bool_and(r.is_part) FROM reach AS r GROUP BY r.classid, r.objid
 $$;
 COMMENT ON FUNCTION pgtrickle._reach(oid, oid, bool, oid[]) IS
-'Internal. Functions, operators, operator classes and types that evaluating a query can reach; of the latter those of users. is_part: only PostgreSQL itself calls it. types: what these reach, not the query.';
+'Internal. Functions, operators, operator classes and types that evaluating a query can reach; of the latter those of users. is_part: only PostgreSQL '
+'itself calls it. types: what these reach, not the query.';
 
 -- What of these objects is not trusted, the first of it in words.
 CREATE OR REPLACE FUNCTION pgtrickle._untrusted_among(probe oid, keeper oid, is_own bool, types oid[] DEFAULT NULL) RETURNS text
@@ -216,7 +219,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
           AND NOT CASE
               WHEN is_own THEN p.oid < 16384 OR pgtrickle._is_ours(p.proowner, keeper, is_own)
               WHEN p.oid < 16384 THEN pgtrickle._builtin_is_trusted(p.proname, p.provolatile, p.proargtypes::oid[], r.is_part)
-              -- ours tell whoever calls them what that role may know
+              -- functions of pgtrickle return what the calling role may see
               WHEN n.nspname IN ('pgtrickle', 'pgtrickle_changes', 'pgtrickle_run') THEN false
               ELSE p.proowner = keeper
                    OR (pgtrickle._is_ours(p.proowner, keeper, false)
@@ -251,9 +254,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     LIMIT 1
 $$;
 COMMENT ON FUNCTION pgtrickle._untrusted_among(oid, oid, bool, oid[]) IS
-'Internal. The first function, operator or type that a query (or these types alone) reaches and that the keeper must not run or rely on; NULL when there is none.';
+'Internal. The first function, operator or type that a query (or these types alone) reaches and that the keeper must not run or rely on; NULL when '
+'there is none.';
 
--- Casts of types of others: whoever owns a type may create another one, and it is found when a statement is parsed or, by
+-- Casts of types of other roles: the owner of a type may create another cast, and it is found when a statement is parsed or, by
 -- functions that make JSON or text of any value, when they run. Only where the tree shows that the value is of another type is it not one.
 CREATE OR REPLACE FUNCTION pgtrickle._converts(probe oid, types oid[]) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -261,7 +265,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         SELECT m[1] AS form, m[2]::oid AS typid
         FROM pgtrickle._rules(probe) AS r
         CROSS JOIN LATERAL regexp_matches(r.node_tree,
-            '\{(COERCEVIAIO|ARRAYCOERCEEXPR) :arg \{(?:(?:VAR :varno [\d-]+ :varattno [\d-]+ :vartype|CONST :consttype|CASETESTEXPR :typeId|CASEEXPR :casetype|CASE :casetype'
+            '\{(COERCEVIAIO|ARRAYCOERCEEXPR) :arg \{(?:(?:VAR :varno [\d-]+ :varattno [\d-]+ :vartype|CONST :consttype|CASETESTEXPR :typeId|'
+                'CASEEXPR :casetype|CASE :casetype'
             '|COALESCEEXPR :coalescetype|COALESCE :coalescetype|FUNCEXPR :funcid \d+ :funcresulttype|OPEXPR :opno \d+ :opfuncid \d+ :opresulttype'
             '|AGGREF :aggfnoid \d+ :aggtype|WINDOWFUNC :winfnoid \d+ :wintype|MINMAXEXPR :minmaxtype|MINMAX :minmaxtype) (\d+))?', 'g') AS m
         UNION ALL
@@ -276,7 +281,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
       AND (EXISTS (SELECT FROM casts AS c WHERE (c.typid IS NULL AND c.form <> 'RESULT') OR c.typid = t.oid)
        OR EXISTS (SELECT
                   FROM pgtrickle._functions_called(probe) AS f
-                  WHERE f.is_system AND (f.proname ~ '^(?:to_jsonb?$|row_to_json|array_to_json|jsonb?_(?:agg|object_agg|build))' OR f.proname IN ('textanycat', 'anytextcat')))
+                  WHERE f.is_system AND (f.proname ~ '^(?:to_jsonb?$|row_to_json|array_to_json|jsonb?_(?:agg|object_agg|build))'
+                      OR f.proname IN ('textanycat', 'anytextcat')))
        OR EXISTS (SELECT FROM pgtrickle._rules(probe) AS r WHERE r.node_tree ~ '\{JSONCONSTRUCTOREXPR '))
     ORDER BY 1
     LIMIT 1
@@ -347,7 +353,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle._may_create_in(oid, oid) IS
 'Internal. A role, the owner first, that may create objects in a schema and is neither the keeper, a superuser nor the owner of the database; 0: everybody.';
 
--- Statements name what they call. Whoever owns its schema can drop it and create another one of that name; whoever may create
+-- Statements call functions by name. The owner of the schema can drop one and create another of that name; a role that may create
 -- there can add one that fits better. That cannot be if the arguments are exactly of the declared types.
 CREATE OR REPLACE FUNCTION pgtrickle._replaceable(probe oid, keeper oid, functions oid[], operators oid[]) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -435,7 +441,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._untrusted(oid, oid, bool) IS
-'Internal. The first thing that a query can reach which is not trusted to run with the privileges of the keeper, in words with its name; NULL when all of it is. is_own: of a query of the keeper itself, who may call what superusers and roles own that it has the privileges of.';
+'Internal. The first thing that a query can reach which is not trusted to run with the privileges of the keeper, in words with its name; NULL when all '
+'of it is. is_own: of a query of the keeper itself, who may call what superusers and roles own that it has the privileges of.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._may_become(keeper oid, role oid) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -488,7 +495,8 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
         MESSAGE = problem,
         HINT = CASE WHEN author <> keeper
-                    THEN format('Refreshes would run it with the privileges of %2$I: GRANT %1$I TO %2$I, so that the query runs with yours; or have it owned by %2$I, or in an extension that trusted_extensions names.',
+                    THEN format('Refreshes would run it with the privileges of %2$I: GRANT %1$I TO %2$I, so that the query runs with yours; or have '
+                        'it owned by %2$I, or in an extension that trusted_extensions names.',
                                 pg_get_userbyid(author), pg_get_userbyid(keeper))
                     ELSE format('Have it owned by %1$I, or grant its owner to %1$I if it may run with the privileges of %1$I.', pg_get_userbyid(keeper)) END;
 END
@@ -524,7 +532,8 @@ BEGIN
         (SELECT string_agg(p.oid || ':' || p.proowner || ':' || p.xmin, ',' ORDER BY p.oid) FROM pg_proc AS p WHERE p.oid = ANY (functions)),
         (SELECT string_agg(t.oid || ':' || t.typowner, ',' ORDER BY t.oid) FROM pg_type AS t WHERE t.oid = ANY (types)),
         CASE WHEN types <> '{}' THEN
-            (SELECT string_agg(c.oid || ':' || c.xmin, ',' ORDER BY c.oid) FROM pg_cast AS c WHERE c.castsource = ANY (types) OR c.casttarget = ANY (types)) END,
+            (SELECT string_agg(c.oid || ':' || c.xmin, ',' ORDER BY c.oid) FROM pg_cast AS c WHERE c.castsource = ANY (types)
+                OR c.casttarget = ANY (types)) END,
         CASE WHEN types <> '{}' THEN
             (SELECT string_agg(c.oid || ':' || c.xmin, ',' ORDER BY c.oid) FROM pg_constraint AS c WHERE c.contypid = ANY (types)) END,
         CASE WHEN tables <> '{}' THEN concat_ws('/',
@@ -536,7 +545,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._code_version(oid[], oid[], oid[]) IS
-'Internal. Another text whenever something has changed of the functions, casts and checks that a query can reach, or of what comes along with tables of others.';
+'Internal. Another text whenever something has changed of the functions, casts and checks that a query can reach, or of what comes along with tables '
+'of others.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._lost_privilege(id bigint) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -548,7 +558,7 @@ DECLARE
 BEGIN
     SELECT * INTO st FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id;
     -- In a database restored from a dump other relations have these oids.
-    IF st.defined_in IS DISTINCT FROM pgtrickle._origin() THEN
+    IF st.defined_in IS DISTINCT FROM pgtrickle._place() THEN
         RETURN NULL;
     END IF;
     SELECT r.oid INTO author FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key);
@@ -563,7 +573,8 @@ BEGIN
     END IF;
     SELECT CASE
                WHEN p.is_elsewhere THEN p.lost_elsewhere
-               WHEN NOT missing.of_table AND NOT missing.of_schema THEN format('row security of %s is active for %I now', p.relid::regclass, pg_get_userbyid(p.reader))
+               WHEN NOT missing.of_table AND NOT missing.of_schema
+                   THEN format('row security of %s is active for %I now', p.relid::regclass, pg_get_userbyid(p.reader))
                WHEN missing.of_table THEN format('permission denied for %s: %I has lost SELECT on it', p.relid::regclass, pg_get_userbyid(p.reader))
                ELSE format('permission denied for schema %s: %I has lost USAGE on it', c.relnamespace::regnamespace, pg_get_userbyid(p.reader))
            END

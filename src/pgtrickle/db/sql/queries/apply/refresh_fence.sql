@@ -1,8 +1,9 @@
--- The first statement of an apply: moves the epochs from the values that the refreshes have read. Leaves out tables where somebody was first,
+-- The first statement of an apply: increments the epochs that the refreshes have read. Omits tables that another worker committed first,
 -- and those with a source, a column or something else that was renamed: what was read by its name may have been another.
 -- Arrays of equal length: %(ids)s, %(epochs)s, %(frontiers)s jsonb texts, %(data_timestamps)s, %(requested_at)s (the request that each answers,
 -- or NULL), %(settled)s jsonb texts (what the content rests on besides the sources: TimeZone, the functions that the query calls).
--- Returns: pgt_id of those that moved.
+-- Returns: pgt_id of those that moved, and whether sessions that wait for a request can wait for the commit: the lock is refused while another
+-- session holds it, and they poll.
 UPDATE pgtrickle.pgt_stream_tables AS st
 SET epoch = st.epoch + 1,
     frontier = r.frontier::jsonb,
@@ -44,4 +45,4 @@ WHERE st.pgt_id = r.pgt_id
             )
         )
   )
-RETURNING st.pgt_id
+RETURNING st.pgt_id, CASE WHEN r.requested_at IS NOT NULL THEN pg_try_advisory_xact_lock(pgtrickle._commit_lock(st.pgt_id)) END

@@ -1,11 +1,11 @@
 -- Everything that decides what capture of one table still needs.
--- %(relid)s: the source. %(attnums)s: int2 array, the columns wanted in addition to those already captured and
+-- %(relid)s: the source. %(attnums)s: int2 array, the columns needed in addition to those already captured and
 -- those that mirrors in other databases use.
--- Returns no row when the table is gone, else: quoted qualified name, whether a row of pgt_sources exists, columns as JSON
+-- Returns no row if the table does not exist, else: quoted qualified name, whether a row of pgt_sources exists, columns as JSON
 -- [{attnum, name, type (base type without modifier), collation, typid, declared}] of all wanted columns, wanted columns that are
 -- gone, buffer columns as JSON {name: type oid} or NULL, source of the capture function or NULL,
 -- triggers to make as JSON [{table, name, event, state, exists}], a member of the family that cannot be
--- captured, statements that drop our triggers from tables that have left the family, whether an IMMEDIATE table reads it.
+-- captured, statements that drop our triggers from tables that have left the family.
 WITH RECURSIVE wanted AS (
     SELECT DISTINCT w.attnum
     FROM (
@@ -14,6 +14,8 @@ WITH RECURSIVE wanted AS (
         SELECT pg_catalog.unnest(s.captured_columns) FROM pgtrickle.pgt_sources AS s WHERE s.source_relid = %(relid)s
         UNION ALL
         SELECT pg_catalog.unnest(e.columns_used) FROM pgtrickle.pgt_readers AS e WHERE e.source_relid = %(relid)s
+        UNION ALL
+        SELECT pg_catalog.unnest(p.columns_used) FROM pgtrickle.pgt_replicas AS p WHERE p.source_relid = %(relid)s AND p.origin = pgtrickle._origin()
     ) AS w(attnum)
 ), columns AS (
     SELECT a.attnum, a.attname, a.atttypid, a.attcollation
@@ -72,11 +74,7 @@ SELECT
      JOIN pg_catalog.pg_namespace AS mn ON mn.oid = m.relnamespace
      WHERE p.pronamespace = 'pgtrickle_changes'::pg_catalog.regnamespace
        AND p.proname = 'capture_' || r.oid
-       AND t.tgrelid NOT IN (SELECT f.relid FROM pgtrickle._family(r.oid) AS f)),
-    EXISTS (SELECT
-            FROM pgtrickle.pgt_dependencies AS d
-            JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
-            WHERE d.source_relid = r.oid AND st.refresh_mode = 'IMMEDIATE')
+       AND t.tgrelid NOT IN (SELECT f.relid FROM pgtrickle._family(r.oid) AS f))
 FROM pg_catalog.pg_class AS r
 JOIN pg_catalog.pg_namespace AS n ON n.oid = r.relnamespace
 WHERE r.oid = %(relid)s

@@ -1,4 +1,4 @@
--- Who may be at work with a cut that nobody has noted yet. No parameters.
+-- Sessions that may use a cut that is not recorded yet. No parameters.
 -- Returns: xmin of this statement's snapshot, as text; the transactions (virtual ids) of sessions that may write frontiers or readers.
 --
 -- A refresh keeps the transaction whose snapshot is its cut open until the cut is committed. pg_locks is read after the snapshot was taken,

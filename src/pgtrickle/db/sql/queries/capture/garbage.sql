@@ -1,9 +1,11 @@
--- Captured tables that nobody reads any more, here, from another database or as a subscriber, or that are gone; buffers without a record included. No parameters.
+-- Captured tables without readers in this database, in others, or as subscribers; dropped tables; and buffers without a record.
+-- No parameters.
 -- Returns: oid of the source.
 SELECT s.source_relid::int8
 FROM pgtrickle.pgt_sources AS s
 WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d WHERE d.source_relid = s.source_relid)
   AND NOT EXISTS (SELECT FROM pgtrickle.pgt_readers AS e WHERE e.source_relid = s.source_relid)
+  AND NOT EXISTS (SELECT FROM pgtrickle.pgt_replicas AS p WHERE p.source_relid = s.source_relid AND p.origin = pgtrickle._origin())
   AND NOT EXISTS (SELECT
                   FROM pgtrickle.pgt_subscribers AS u
                   JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.pgt_id

@@ -1,6 +1,6 @@
--- The cuts that readers of a source stand at: stream tables here, mirrors in other databases, subscribers (what they have acknowledged and
+-- The cuts that readers of a source stand at: stream tables here, mirrors in other databases, the replica, subscribers (what they have acknowledged and
 -- what they were offered). %(relid)s: the source.
--- Not those of readers that are stopped and will be loaded anew, for which trimming does not wait either. Returns: snapshots as text.
+-- Not those of readers that are stopped and will be loaded, for which trimming does not wait either. Returns: snapshots as text.
 SELECT (st.frontier -> pgtrickle._origin() ->> 'snapshot')
 FROM pgtrickle.pgt_dependencies AS d
 JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
@@ -11,6 +11,10 @@ UNION
 SELECT e.snapshot::text
 FROM pgtrickle.pgt_readers AS e
 WHERE e.source_relid = %(relid)s AND e.snapshot IS NOT NULL
+UNION
+SELECT p.snapshot::text
+FROM pgtrickle.pgt_replicas AS p
+WHERE p.source_relid = %(relid)s AND p.origin = pgtrickle._origin() AND p.snapshot IS NOT NULL
 UNION
 SELECT c.cut::text
 FROM pgtrickle.pgt_subscribers AS u

@@ -1,14 +1,15 @@
 -- How far a buffer may be trimmed. %(relid)s: the source.
--- Returns: whether somebody holds all of it back; the xid (text) below which every reader has seen everything; readers to fence;
+-- Returns: whether a reader prevents all trimming; the xid (text) below which every reader has seen everything; readers to fence;
 -- the LSN (text) up to which replication slots have confirmed, NULL when the source is not published.
 --
--- A row may go when it is visible in the cut of every reader. Five kinds of readers:
+-- A row may go when it is visible in the cut of every reader. Six kinds of readers:
 --  * with a usable frontier: everything below its xmin has been seen;
---  * without one, or about to load anew, and running: its load may have taken its cut already and not yet committed it, so all stays;
---  * the same, but stopped (ERROR, SUSPENDED): it will load anew when it is resumed, with a later cut. A worker that still loads it
---    is fenced by its epoch instead of holding the buffer for as long as nobody looks;
+--  * without one, or about to load, and running: its load may have taken its cut already and not yet committed it, so all stays;
+--  * the same, but stopped (ERROR, SUSPENDED): it will load when it is resumed, with a later cut. A worker that still loads it
+--    is fenced by its epoch, so that the buffer need not be kept;
 --  * mirrors in other databases: their cut is noted here after they have committed it, so they have seen that much or more. One that
---    is not loaded yet holds all of it; nobody here knows whether it is stopped;
+--    is not loaded yet prevents all trimming; this database does not know whether it is stopped;
+--  * replicas: the same, in pgt_replicas;
 --  * subscribers: at the cut that they have acknowledged. One whose cut is of another server, before a restore, holds all of it.
 -- A reader that is created meanwhile takes its cut after this statement's snapshot, so it sees whatever is below the horizon.
 SELECT
@@ -34,6 +35,10 @@ FROM (
     SELECT NULL, e.snapshot, false, false
     FROM pgtrickle.pgt_readers AS e
     WHERE e.source_relid = %(relid)s
+    UNION ALL
+    SELECT NULL, p.snapshot, false, false
+    FROM pgtrickle.pgt_replicas AS p
+    WHERE p.source_relid = %(relid)s AND p.origin = pgtrickle._origin()
     UNION ALL
     SELECT NULL, CASE WHEN u.origin = pgtrickle._origin() THEN u.snapshot END, false, false
     FROM pgtrickle.pgt_subscribers AS u

@@ -16,7 +16,10 @@ SELECT
             'type', format_type(a.atttypid, a.atttypmod),
             'typid', a.atttypid::int8,
             'typmod', a.atttypmod,
-            'not_null', a.attnotnull,
+            -- PostgreSQL 18: rows from before a constraint that is NOT VALID may have NULLs.
+            'not_null', a.attnotnull AND NOT EXISTS (SELECT FROM pg_constraint AS k
+                                                     WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated
+                                                       AND k.conkey = ARRAY[a.attnum]),
             'base', CASE WHEN a.atttypid < 16384 THEN a.atttypid ELSE pgtrickle._base_type(a.atttypid) END::int8
         ) ORDER BY a.attnum), '[]')
         FROM pg_attribute AS a

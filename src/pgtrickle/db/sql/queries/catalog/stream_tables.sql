@@ -1,10 +1,12 @@
--- Stream tables as refreshing needs them. What follows says which and in which order.
+-- Stream tables, with the columns that refreshes need. The caller appends WHERE and ORDER BY.
 -- Returns a row for each: the columns of model.catalog.StreamTable, sources as an array of relation oids; what it is a mirror of;
 -- the merged frontiers of the stream tables that it reads (only where the database has mirrors); whether its refreshes keep no session state;
--- whether something that it reads or names has another name than in its query; its author, whose privileges evaluate the query, the author's
--- settings, the operators that were resolved in the author's session; the privilege that is lost since it was defined, in words (NULL: none);
--- which versions there are of code, casts and checks that evaluating it can reach (NULL: of PostgreSQL's own alone);
--- types of its columns looked through domains, as an object (NULL: they are PostgreSQL's own).
+-- whether something that it reads or names has another name than in its query, or a column of it is dropped; its author,
+-- whose privileges evaluate the query, the author's settings, the operators that were resolved in the author's session; the privilege that is lost since
+-- it was defined, in words (NULL: none);
+-- which versions there are of code, casts and checks that evaluating it can reach (NULL: of PostgreSQL's own alone); its engine (NULL: the setting's),
+-- max_delta_fraction and max_differential_joins (NULL: none);
+-- base types of its columns of domain types, as an object (NULL: all types are built in); the unique keys of the tables that it reads (NULL: FULL).
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -85,14 +87,13 @@ SELECT
         WHERE d.pgt_id = st.pgt_id
           AND (
               pgtrickle._is_renamed(d.source_relid, d.source_schema, d.source_name)
-              -- Otherwise they show in fingerprints.
+              -- Renamed and dropped columns. Otherwise they show in fingerprints.
               OR ((st.effective_refresh_mode = 'FULL' OR d.source_type NOT IN ('TABLE', 'STREAM_TABLE'))
                   AND EXISTS (
                       SELECT
                       FROM pg_attribute AS a
                       WHERE a.attrelid = d.source_relid
                         AND a.attnum = ANY (d.columns_used)
-                        AND NOT a.attisdropped
                         AND a.attname <> d.column_names[array_position(d.columns_used, a.attnum)]
                   ))
           )
@@ -125,9 +126,17 @@ SELECT
     CASE WHEN st.functions_reached <> '{}' OR st.types_reached <> '{}' OR st.tables_of_others <> '{}'
         THEN pgtrickle._code_version(st.functions_reached, st.types_reached, st.tables_of_others)
     END,
+    st.engine,
+    st.max_delta_fraction,
+    st.max_differential_joins,
     CASE WHEN jsonb_path_exists(st.output_columns, '$[*].typid ? (@ >= 16384)') THEN (
         SELECT jsonb_object_agg(c ->> 'typid', pgtrickle._base_type((c ->> 'typid')::oid)::int8)
         FROM jsonb_array_elements(st.output_columns) AS c
+    ) END,
+    CASE WHEN st.effective_refresh_mode <> 'FULL' THEN (
+        SELECT string_agg(d.source_relid || ':' || coalesce(pgtrickle._key(d.source_relid)::text, '-'), ' ' ORDER BY d.source_relid)
+        FROM pgtrickle.pgt_dependencies AS d
+        WHERE d.pgt_id = st.pgt_id AND d.source_type = 'TABLE'
     ) END
 FROM pgtrickle.pgt_stream_tables AS st
 CROSS JOIN LATERAL (

@@ -1,6 +1,7 @@
 -- Types by oid, looking through domains.
 -- %(typids)s, %(typmods)s: arrays of the same length.
--- Returns, in the same order: name (usable in a cast), oid of the base type, typtype of the base ('o' where it has an operator class of its own), element type of an array (or 0),
+-- Returns, in the same order: name (usable in a cast), oid of the base type, typtype of the base ('o' where it has an operator class of its own),
+-- element type of an array (or 0),
 -- whether its values have a collation.
 WITH RECURSIVE given AS (
     SELECT u.typid, u.typmod, u.ord

@@ -1,4 +1,4 @@
--- A mirror that has these columns, and no others; its row is locked so that nobody drops it. %(key)s, %(relid)s: the table at its origin;
+-- A mirror that has these columns, and no others; its row is locked, so that it cannot be dropped. %(key)s, %(relid)s: the table at its origin;
 -- %(columns)s: attribute numbers in order; %(names)s: what they are called, in any order; %(local)s: what it stands for here, or NULL. Returns: pgt_id.
 SELECT m.pgt_id
 FROM pgtrickle.pgt_mirrors AS m

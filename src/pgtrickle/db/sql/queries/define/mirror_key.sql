@@ -1,6 +1,6 @@
 -- Columns by which the rows of a mirror are found: those of a unique index, without NULLs. %(table)s: its name.
 -- Returns no row where there is none, where a column has a collation (a text that comes from elsewhere would have another one) or
--- is of a type that somebody has made, whose operators may be anywhere.
+-- is of a user-defined type, whose operators may be in any schema.
 -- pgtrickle._make_mirror makes an index over the rows' identity where there is none of these.
 SELECT array_agg(a.attname::text ORDER BY k.ord)
 FROM pg_index AS i

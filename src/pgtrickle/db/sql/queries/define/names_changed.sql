@@ -8,7 +8,7 @@ SELECT
     pgtrickle._name_of(k.classid, k.objid, k.objsubid),
     k.in_text
 FROM pgtrickle.pgt_names AS k
-JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = k.pgt_id AND st.defined_in = pgtrickle._origin()
+JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = k.pgt_id AND st.defined_in = pgtrickle._place()
 CROSS JOIN LATERAL (SELECT CASE WHEN k.objsubid > 0 THEN k.objid::regclass::text END) AS t (relation)
 WHERE k.pgt_id = %(id)s AND pgtrickle._is_called_otherwise(k.classid, k.objid, k.objsubid, k.name)
 ORDER BY k.in_text DESC, k.name

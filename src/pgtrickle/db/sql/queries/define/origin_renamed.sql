@@ -1,4 +1,4 @@
--- Whether a table, or one of its columns, has another name now than this one, whatever the snapshot; not when it is gone.
+-- Whether a table, or one of its columns, was renamed, by the current catalog and not the snapshot; false if it was dropped.
 -- %(relid)s, %(schema)s, %(table)s; arrays of equal length: %(attnums)s, %(columns)s.
 SELECT
     coalesce(pgtrickle._is_renamed(%(relid)s::int8::oid, %(schema)s, %(table)s), false)

@@ -1,6 +1,7 @@
 -- A table at its origin, for a mirror elsewhere. %(schema)s, %(name)s: the table; %(role)s: who wants to read it.
 -- Returns one row: oid (NULL: there is no such relation), kind, why the role may not read all of it (NULL: it may, columns are
--- checked one by one; who may not look into the schema is told the same whether there is such a table or not), columns json [{attnum, name, type, collation, not_null, may_read, obstacle}], key: attribute numbers of a unique index
+-- checked one by one; without USAGE on the schema the result does not depend on whether the table exists), columns json [{attnum, name, type,
+-- collation, not_null, may_read, obstacle}], key: attribute numbers of a unique index
 -- without NULLs, indexes json [{columns, is_unique}] by attribute numbers, why its changes cannot be captured, whether it is a stream table.
 SELECT
     c.oid::int8,
@@ -21,7 +22,10 @@ SELECT
             'collation', CASE WHEN a.attcollation <> t.typcollation AND a.attcollation <> 0
                               THEN (SELECT format('%%I.%%I', ln.nspname, l.collname) FROM pg_collation AS l
                                     JOIN pg_namespace AS ln ON ln.oid = l.collnamespace WHERE l.oid = a.attcollation) END,
-            'not_null', a.attnotnull,
+            -- PostgreSQL 18: rows from before a constraint that is NOT VALID may have NULLs.
+            'not_null', a.attnotnull AND NOT EXISTS (SELECT FROM pg_constraint AS k
+                                                     WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated
+                                                       AND k.conkey = ARRAY[a.attnum]),
             'may_read', coalesce(has_column_privilege(r.oid, c.oid, a.attnum, 'SELECT'), false),
             'obstacle', CASE
                 WHEN a.attgenerated = 'v' THEN 'is a virtual generated column, which triggers do not see'

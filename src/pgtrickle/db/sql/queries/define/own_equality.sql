@@ -1,5 +1,6 @@
 -- Types whose values pg_catalog has no operators for, because they came with an extension or were made by a user, and domains over them.
--- Those whose operators are in pg_catalog whatever the type (arrays, ranges, enums, composites) are among them only where they have an operator class of their own.
+-- Those whose operators are in pg_catalog whatever the type (arrays, ranges, enums, composites) are among them only where they have an operator
+-- class of their own.
 -- Returns: oid, oid of the base type, name.
 WITH RECURSIVE own AS (
     SELECT t.oid, t.oid AS base

@@ -1,4 +1,4 @@
--- Marks a stream table to be loaded from nothing, and fences whoever still works on it. A reason that it has stays.
+-- Marks a stream table to be loaded again, and fences running refreshes of it. An existing reason stays.
 -- %(id)s: pgt_id; %(reason_code)s, %(reason_params)s jsonb, %(reason)s: its text.
 UPDATE pgtrickle.pgt_stream_tables AS st
 SET needs_reinit = true,

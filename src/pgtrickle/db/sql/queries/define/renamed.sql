@@ -1,6 +1,7 @@
 -- Relations that a stream table reads under other names than its query has for them. %(id)s: pgt_id.
 -- None in a database that was restored from a dump, where the oids are those of others.
--- Returns: oid; schema and name in the query, and now; the primary key, as ALTER TABLE wants it, or NULL (a query that names all of it may rest on it: GROUP BY);
+-- Returns: oid; schema and name in the query, and now; the primary key, as ALTER TABLE wants it, or NULL (a query that names all of it may rest on
+-- it: GROUP BY);
 -- columns as [[name now, name in the query or NULL where it does not say one, type with collation], ...].
 SELECT
     d.source_relid::int8,
@@ -8,7 +9,8 @@ SELECT
     d.source_name::text,
     n.nspname::text,
     c.relname::text,
-    (SELECT pg_get_constraintdef(p.oid) FROM pg_constraint AS p WHERE p.conrelid = c.oid AND p.contype = 'p' AND NOT p.condeferrable AND p.conkey <@ d.columns_used),
+    (SELECT pg_get_constraintdef(p.oid) FROM pg_constraint AS p WHERE p.conrelid = c.oid AND p.contype = 'p' AND NOT p.condeferrable
+        AND p.conkey <@ d.columns_used),
     k.columns
 FROM pgtrickle.pgt_dependencies AS d
 JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
@@ -31,7 +33,7 @@ CROSS JOIN LATERAL (
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 ) AS k (columns, has_renamed)
 WHERE d.pgt_id = %(id)s
-  AND st.defined_in = pgtrickle._origin()
+  AND st.defined_in = pgtrickle._place()
   AND d.source_name IS NOT NULL
   AND ((n.nspname, c.relname) <> (d.source_schema, d.source_name) OR k.has_renamed)
 ORDER BY d.source_relid

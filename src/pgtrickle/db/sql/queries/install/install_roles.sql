@@ -1,4 +1,4 @@
--- Who installs, and whose the objects are now. %(role)s: the service role that was asked for, or the usual one.
+-- The installing role, and the current owner of the objects. %(role)s: the given service role, or the default one.
 -- Returns: current role, whether it is a superuser, whether it may create roles; owner of schema pgtrickle or NULL, whether that is a superuser;
 -- whether the service role exists, whether it is a superuser, whether we may become it, whether it may create schemas in this database;
 -- whether the owner of the schema has the privileges of the database's owner.
@@ -10,7 +10,8 @@ SELECT
     coalesce(o.rolsuper, false),
     s.oid IS NOT NULL,
     coalesce(s.rolsuper, false),
-    coalesce(pg_catalog.pg_has_role(me.oid, s.oid, CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END), false),
+    coalesce(pg_catalog.pg_has_role(me.oid, s.oid, CASE WHEN pg_catalog.current_setting('server_version_num')::int >= 160000 THEN 'SET'
+        ELSE 'MEMBER' END), false),
     coalesce(pg_catalog.has_database_privilege(s.oid, pg_catalog.current_database(), 'CREATE'), false),
     coalesce(pg_catalog.pg_has_role(o.oid, d.datdba, 'USAGE'), false)
 FROM pg_catalog.pg_roles AS me

@@ -1,5 +1,5 @@
 -- Makes a stream table a plain table. Placeholder: table (quoted qualified name). Returns nothing.
--- A hidden column that somebody's view shows stays.
+-- A hidden column that a view outputs stays.
 DO $release$
 BEGIN
     COMMENT ON TABLE %(table)s IS NULL;

@@ -1,8 +1,12 @@
--- Ends the sessions of schedulers, workers, the broker and whoever looks from other databases in this one, as far as they are of roles that we may act for.
--- Returns: bool for each.
+-- Ends the sessions of schedulers, workers with their loads, `pgtrickle refresh`, the broker and readers of other databases, as far as
+-- they are of roles that we may act for. They check the version of the catalog when they connect again.
+-- Behind '#' a session says what it does. Returns: bool for each.
 SELECT pg_terminate_backend(pid)
 FROM pg_stat_activity
 WHERE datname = current_database()
   AND pid <> pg_backend_pid()
-  AND application_name IN ('pgtrickle/scheduler', 'pgtrickle/reader', 'pgtrickle/writer', 'pgtrickle/buffers', 'pgtrickle/broker', 'pgtrickle/look')
+  AND split_part(application_name, '#', 1) IN (
+      'pgtrickle/scheduler', 'pgtrickle/control', 'pgtrickle/reader', 'pgtrickle/writer', 'pgtrickle/author', 'pgtrickle/load', 'pgtrickle/stage',
+      'pgtrickle/buffers', 'pgtrickle/broker', 'pgtrickle/look', 'pgtrickle/origin'
+  )
   AND pg_has_role(usesysid, 'USAGE')

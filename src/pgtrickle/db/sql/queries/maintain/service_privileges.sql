@@ -1,5 +1,5 @@
 -- Privileges that the service role has and does not need, and doors to what only it should read. %(closed)s: functions that install closes, as text.
--- Returns: whether somebody has to act (otherwise it is worth knowing), what it is, and what to do about it.
+-- Returns: whether the operator has to act (otherwise it is information), the finding, and the remedy.
 WITH RECURSIVE service AS (
     SELECT r.*, quote_ident(r.rolname) AS quoted FROM pg_roles AS r JOIN pg_namespace AS n ON n.nspowner = r.oid WHERE n.nspname = 'pgtrickle'
 ), roles (oid, way) AS (
@@ -21,14 +21,16 @@ FROM service AS s WHERE s.rolsuper
 UNION ALL
 SELECT true, format('it has %%s', a.name), format('ALTER ROLE %%s NO%%s', s.quoted, a.name)
 FROM service AS s
-CROSS JOIN LATERAL (VALUES ('CREATEROLE', s.rolcreaterole), ('CREATEDB', s.rolcreatedb), ('REPLICATION', s.rolreplication), ('BYPASSRLS', s.rolbypassrls)) AS a(name, has)
+CROSS JOIN LATERAL (VALUES ('CREATEROLE', s.rolcreaterole), ('CREATEDB', s.rolcreatedb), ('REPLICATION', s.rolreplication),
+    ('BYPASSRLS', s.rolbypassrls)) AS a(name, has)
 WHERE a.has AND NOT s.rolsuper
 UNION ALL
 SELECT true, format('it is a member of superuser %%I (%%s)', m.rolname, m.way), format('REVOKE %%s FROM %%s', split_part(m.way, ' -> ', 1), s.quoted)
 FROM member AS m, service AS s WHERE m.rolsuper AND NOT s.rolsuper
 UNION ALL
 -- SET ROLE is enough to use them
-SELECT true, format('as a member of %%I (%%s) it can have %%s', m.rolname, m.way, a.name), format('ALTER ROLE %%I NO%%s, or REVOKE %%s FROM %%s', m.rolname, a.name, split_part(m.way, ' -> ', 1), s.quoted)
+SELECT true, format('as a member of %%I (%%s) it can have %%s', m.rolname, m.way, a.name),
+    format('ALTER ROLE %%I NO%%s, or REVOKE %%s FROM %%s', m.rolname, a.name, split_part(m.way, ' -> ', 1), s.quoted)
 FROM member AS m
 CROSS JOIN service AS s
 CROSS JOIN LATERAL (VALUES ('CREATEROLE', m.rolcreaterole), ('REPLICATION', m.rolreplication), ('BYPASSRLS', m.rolbypassrls)) AS a(name, has)
@@ -39,7 +41,8 @@ SELECT
     format('it is a member of %%I (%%s)', m.rolname, m.way), format('REVOKE %%s FROM %%s', split_part(m.way, ' -> ', 1), s.quoted)
 FROM member AS m, service AS s WHERE m.oid < 16384 AND NOT m.rolsuper
 UNION ALL
-SELECT DISTINCT true, format('it may grant role %%I to others', pg_get_userbyid(m.roleid)), format('REVOKE ADMIN OPTION FOR %%I FROM %%s', pg_get_userbyid(m.roleid), s.quoted)
+SELECT DISTINCT true, format('it may grant role %%I to others', pg_get_userbyid(m.roleid)),
+    format('REVOKE ADMIN OPTION FOR %%I FROM %%s', pg_get_userbyid(m.roleid), s.quoted)
 FROM pg_auth_members AS m JOIN service AS s ON s.oid = m.member
 WHERE m.admin_option AND pg_get_userbyid(m.roleid) <> 'pgtrickle_broker'
 UNION ALL
@@ -85,7 +88,8 @@ FROM (
 ) AS u, service AS s
 WHERE u.oid <> s.oid
 UNION ALL
-SELECT DISTINCT true, format('%%s has %%s on schema %%I', g.name, a.privilege_type, o.nspname), format('REVOKE %%s ON SCHEMA %%I FROM %%s', a.privilege_type, o.nspname, g.name)
+SELECT DISTINCT true, format('%%s has %%s on schema %%I', g.name, a.privilege_type, o.nspname),
+    format('REVOKE %%s ON SCHEMA %%I FROM %%s', a.privilege_type, o.nspname, g.name)
 FROM ours AS o
 CROSS JOIN LATERAL aclexplode(o.nspacl) AS a
 CROSS JOIN LATERAL (SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS name) AS g
@@ -100,7 +104,7 @@ FROM (
         SELECT c.relacl UNION ALL SELECT a.attacl FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attacl IS NOT NULL
     ) AS x(acl)
     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S')
-      AND (o.nspname <> 'pgtrickle' OR c.relname IN ('pgt_readers', 'pgt_plans', 'pgt_subscribers', 'pgt_privileges'))
+      AND (o.nspname <> 'pgtrickle' OR c.relname IN ('pgt_readers', 'pgt_replicas', 'pgt_plans', 'pgt_subscribers', 'pgt_privileges'))
 ) AS t
 CROSS JOIN LATERAL aclexplode(t.acl) AS a
 CROSS JOIN LATERAL (SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS name) AS g
@@ -111,7 +115,7 @@ SELECT DISTINCT true, format('%%s has %%s on column %%s of %%s, which can quote 
        format('REVOKE ALL ON %%s FROM %%s, then pgtrickle install', h.relation, g.name)
 FROM (
     SELECT c.oid::regclass AS relation, c.relowner, x.attname, c.relacl, x.attacl
-    FROM (VALUES ('pgt_stream_tables', '{last_error_message,reinit_reason,reinit_reason_params}'::name[]),
+    FROM (VALUES ('pgt_stream_tables', '{last_error_message,last_error_detail,reinit_reason,reinit_reason_params}'::name[]),
                  ('pgt_refresh_history', '{reason,reason_params,error_message,rows_inserted,rows_deleted,delta_row_count}'),
                  ('pgt_scheduler_jobs', '{detail}'), ('pgt_definitions', '{query,error_message}'), ('pgt_runtime', '{broker}')) AS k(relname, columns)
     JOIN pg_class AS c ON c.relname = k.relname AND c.relnamespace = 'pgtrickle'::regnamespace
@@ -121,14 +125,16 @@ CROSS JOIN LATERAL (SELECT * FROM aclexplode(h.relacl) UNION ALL SELECT * FROM a
 CROSS JOIN LATERAL (SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS name) AS g
 WHERE a.grantee <> h.relowner AND a.privilege_type IN ('SELECT', 'UPDATE', 'INSERT')
 UNION ALL
-SELECT DISTINCT true, format('%%s may write to %%I.%%I', g.name, o.nspname, c.relname), format('REVOKE %%s ON %%I.%%I FROM %%s', a.privilege_type, o.nspname, c.relname, g.name)
+SELECT DISTINCT true, format('%%s may write to %%I.%%I', g.name, o.nspname, c.relname),
+    format('REVOKE %%s ON %%I.%%I FROM %%s', a.privilege_type, o.nspname, c.relname, g.name)
 FROM pg_class AS c
 JOIN ours AS o ON o.oid = c.relnamespace AND o.nspname = 'pgtrickle'
 CROSS JOIN LATERAL aclexplode(c.relacl) AS a
 CROSS JOIN LATERAL (SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS name) AS g
 WHERE a.grantee <> c.relowner AND a.privilege_type IN ('INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'TRIGGER') AND c.relkind IN ('r', 'p', 'v')
 UNION ALL
-SELECT DISTINCT true, format('%%s may create triggers on stream table %%s, which would run as it', g.name, c.oid::regclass), format('REVOKE TRIGGER ON %%s FROM %%s', c.oid::regclass, g.name)
+SELECT DISTINCT true, format('%%s may create triggers on stream table %%s, which would run as it', g.name, c.oid::regclass),
+    format('REVOKE TRIGGER ON %%s FROM %%s', c.oid::regclass, g.name)
 FROM pgtrickle.pgt_stream_tables AS st
 JOIN pg_class AS c ON c.oid = st.pgt_relid
 CROSS JOIN LATERAL aclexplode(c.relacl) AS a
@@ -142,7 +148,8 @@ JOIN pg_trigger AS t ON t.tgrelid = st.pgt_relid AND NOT t.tgisinternal
 JOIN pg_proc AS p ON p.oid = t.tgfoid
 WHERE p.proowner <> s.oid AND NOT p.prosecdef
 UNION ALL
-SELECT DISTINCT true, format('%%s may call %%s, which is internal', g.name, p.oid::regprocedure), format('REVOKE ALL ON FUNCTION %%s FROM %%s', p.oid::regprocedure, g.name)
+SELECT DISTINCT true, format('%%s may call %%s, which is internal', g.name, p.oid::regprocedure),
+    format('REVOKE ALL ON FUNCTION %%s FROM %%s', p.oid::regprocedure, g.name)
 FROM pg_proc AS p
 CROSS JOIN LATERAL aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
 CROSS JOIN LATERAL (SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS name) AS g

@@ -1,4 +1,4 @@
--- What mirrors' tables looked like at their new frontiers. Arrays of equal length: %(ids)s, %(fingerprints)s.
+-- Stores the fingerprints of mirrors' tables at their new frontiers. Arrays of equal length: %(ids)s, %(fingerprints)s.
 UPDATE pgtrickle.pgt_mirrors AS m
 SET fingerprint = f.fingerprint
 FROM unnest(%(ids)s::int8[], %(fingerprints)s::text[]) AS f (pgt_id, fingerprint)

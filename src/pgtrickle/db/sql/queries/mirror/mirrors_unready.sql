@@ -10,7 +10,7 @@ FROM (
                     'waits for %%s of database %%s to be loaded',
                     min(format('%%I.%%I', m.origin_schema, m.origin_table)) FILTER (WHERE NOT u.is_populated), min(m.origin_database)
                 )
-            WHEN count(DISTINCT u.frontier -> m.origin_key) > 1 THEN
+            WHEN count(DISTINCT u.frontier -> m.origin_key -> 'snapshot') > 1 THEN
                 format('waits until its tables of database %%s are at one instant', min(m.origin_database))
         END AS reason
     FROM pgtrickle.pgt_dependencies AS d

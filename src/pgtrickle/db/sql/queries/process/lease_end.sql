@@ -1,4 +1,4 @@
--- Gives our lease back. The row stays: it says that no scheduler runs, whatever a pooler's idle sessions are called. %(name)s, %(holder)s.
+-- Releases our lease. The row stays: it shows that no scheduler runs, whatever the names of a pooler's idle sessions are. %(name)s, %(holder)s.
 UPDATE pgtrickle.pgt_leases
 SET until = '-infinity'
 WHERE name = %(name)s AND holder = %(holder)s

@@ -1,4 +1,4 @@
--- Prolongs our lease, even when it has run out: nobody has wanted it. %(name)s, %(holder)s, %(seconds)s float8.
+-- Renews our lease, even if it has expired and no other process has taken it. %(name)s, %(holder)s, %(seconds)s float8.
 -- Returns: a row if it is still ours.
 UPDATE pgtrickle.pgt_leases
 SET until = clock_timestamp() + make_interval(secs => %(seconds)s)

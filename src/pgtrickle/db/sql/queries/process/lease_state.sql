@@ -1,4 +1,4 @@
--- Whether somebody has the lease; no row when it has never been taken. %(name)s.
+-- Whether a process holds the lease; no row if it was never taken. %(name)s.
 -- Returns: bool.
 SELECT until > clock_timestamp()
 FROM pgtrickle.pgt_leases

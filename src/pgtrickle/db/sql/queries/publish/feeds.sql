@@ -1,7 +1,7 @@
--- What is to be looked after for those who follow stream tables from outside. No parameters.
--- Returns: whether there are any; json [[oid, [attribute numbers of visible columns], feed]] of stream tables with subscribers, those that are
--- yet to be loaded left out: a feed begins with all rows, so nobody needs the load in a buffer. The feed is NULL where
--- changes are not captured as they should be, and another one whenever the table or its capture was changed.
+-- Stream tables with subscribers, and their feeds. No parameters.
+-- Returns: whether there are any; json [[oid, [attribute numbers of visible columns], feed]] of stream tables with subscribers, without those
+-- that have to be loaded: a feed begins with all rows, so the load need not be in a buffer. The feed is NULL if
+-- changes are not captured correctly, and differs whenever the table or its capture was changed.
 SELECT
     EXISTS (SELECT FROM pgtrickle.pgt_subscribers) OR EXISTS (SELECT FROM pgtrickle.pgt_publications),
     (

@@ -1,7 +1,8 @@
 -- Records a refresh that failed; the status follows from who has to act.
--- %(message)s, %(code)s, %(action)s, %(started_at)s, %(initiated_by)s, %(counts)s: transient, counted towards SUSPENDED, otherwise ERROR at once;
--- %(max_consecutive)s, %(reload)s: the content is not trusted any more: load it anew, and fence whoever still works on it (why:
--- %(reason_code)s, %(reason_params)s, %(reason)s);
+-- %(message)s, %(detail)s: {of: the message, text: what only readers of the sources may see};
+-- %(code)s, %(action)s, %(started_at)s, %(initiated_by)s, %(counts)s: it may go away by itself, so the status stays; otherwise ERROR;
+-- %(max_consecutive)s: of broken invariants, then SUSPENDED; %(reload)s: a broken invariant, the content is not trusted any more:
+-- load it again, and fence running refreshes of it (why: %(reason_code)s, %(reason_params)s, %(reason)s);
 -- %(requested_at)s: the request that has its answer now, %(pgt_id)s, %(definition_version)s.
 -- Returns the new status; no row when the table was dropped or redefined meanwhile.
 WITH failed AS (
@@ -9,8 +10,9 @@ WITH failed AS (
     SET consecutive_errors = consecutive_errors + 1,
         last_error_code = %(code)s,
         last_error_message = %(message)s,
+        last_error_detail = %(detail)s::jsonb,
         status = CASE WHEN NOT %(counts)s THEN 'ERROR'
-                      WHEN consecutive_errors + 1 >= %(max_consecutive)s THEN 'SUSPENDED'
+                      WHEN %(reload)s AND consecutive_errors + 1 >= %(max_consecutive)s THEN 'SUSPENDED'
                       ELSE status END,
         needs_reinit = needs_reinit OR %(reload)s,
         reinit_reason_code = CASE WHEN %(reload)s THEN %(reason_code)s ELSE reinit_reason_code END,

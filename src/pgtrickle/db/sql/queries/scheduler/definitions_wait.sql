@@ -1,5 +1,5 @@
--- Returns: whether definitions that read other databases wait to be validated, or questions about plans to be answered; whether stream tables read tables that are another database's, or mirrors
--- are there that nobody reads.
+-- Returns: whether definitions over other databases or requests for plans are pending; whether stream tables read tables of other databases, or
+-- mirrors exist without readers.
 SELECT
     EXISTS (SELECT FROM pgtrickle.pgt_definitions AS d WHERE NOT d.is_final)
         OR EXISTS (SELECT FROM pgtrickle.pgt_plans AS p WHERE p.answered_at IS NULL),

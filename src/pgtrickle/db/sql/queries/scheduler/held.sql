@@ -1,4 +1,4 @@
--- Says of stream tables that wait for one that has failed why they wait, and takes it back from those that no longer do.
+-- Records why stream tables wait for a failed one, and removes the message of those that no longer wait.
 -- Arrays of equal length: %(ids)s, %(reasons)s (texts); %(code)s: the code of all of them.
 WITH held AS (
     SELECT h.pgt_id, h.reason

@@ -1,4 +1,4 @@
--- What the control plane says about itself. %(state)s, %(broker)s: jsonb texts.
+-- Publishes the state of the control plane. %(state)s, %(broker)s: jsonb texts.
 INSERT INTO pgtrickle.pgt_runtime (state, broker)
 VALUES (%(state)s::jsonb, %(broker)s::jsonb)
 ON CONFLICT (one) DO UPDATE

@@ -1,6 +1,7 @@
 -- Stream tables as scheduling needs them. %(ids)s: array of pgt_id, or NULL for all; %(by_clock)s: codes of reasons for
 -- which a result changes while no source does.
--- Returns: pgt_id, storage table, captured sources (of a mirror: -pgt_id, which stands for the table elsewhere), schedule, refresh mode, status, whether it is populated, is to be loaded anew, was asked for,
+-- Returns: pgt_id, storage table, captured sources (of a mirror: -pgt_id, which stands for the table elsewhere), schedule, refresh mode, status,
+-- whether it is populated, has to be loaded again, a refresh was requested,
 -- last refresh (seconds since the epoch), tier, whether the tier is pinned, diamond consistency and policy, whether it is refreshed by its
 -- schedule even when no captured source has changed, name.
 SELECT

@@ -1,6 +1,6 @@
--- A function of this session that runs statements with the rights of its owner: run as the role whose code is to be run, so that it is the owner. It is gone with
--- the transaction. author: the role, to be sure; first: statements to begin with; query: what is returned. RETURN QUERY has all of the result before the function ends:
--- a cursor would go on with the query after it, with the rights of the session.
+-- A temporary function that runs statements with the privileges of its owner: execute this as the author, so that the author owns it. It is dropped
+-- with the transaction. author: the role, for a check; first: statements to run first; query: its rows are returned. RETURN QUERY computes the whole
+-- result before the function returns: a cursor would continue the query afterwards, with the privileges of the session.
 CREATE FUNCTION pg_temp.__pgt_run(author text, first text[], query text) RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,4 +1,4 @@
--- What PostgreSQL itself says about our settings, so that it is known what a session that begins now would have.
+-- Our settings in PostgreSQL: the values that a new session would have.
 -- Parameters: names (text[], with their prefix: pg_settings does not show parameters that no library has defined, so they are asked for one
 -- by one). Returns: rank, name in lower case, value. Rank 0 is when the server's files were last read, -1 the later of that
 -- and of when this session began, in seconds; 2 is this session's value, which is that

@@ -1,0 +1,58 @@
+-- Progress of loads. A session that writes a load says so in its application_name (refresh/load_progress.py):
+-- pgtrickle/writer#<pgt_id>:<phase>:<estimated rows>:<width of a row>:<bytes of the table, or rows copied, before>
+
+-- SECURITY DEFINER to see since when sessions of the service role are in their transaction, and what they copy.
+CREATE OR REPLACE FUNCTION pgtrickle._load_progress(me text DEFAULT pgtrickle._me())
+RETURNS TABLE (name text, phase text, rows_done bigint, rows_estimated bigint, rows_per_second float8, remaining_seconds float8,
+               elapsed_seconds float8, started_at timestamptz, pid int, pgt_id bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    copied jsonb := '{}';
+    now CONSTANT timestamptz := clock_timestamp();
+BEGIN
+    IF to_regclass('pg_catalog.pg_stat_progress_copy') IS NOT NULL THEN  -- from 14 on
+        EXECUTE 'SELECT coalesce(jsonb_object_agg(c.pid, c.tuples_processed), ''{}'') FROM pg_stat_progress_copy AS c' INTO copied;
+    END IF;
+    RETURN QUERY
+    WITH loading AS (
+        SELECT a.pid, a.xact_start, m[1]::bigint AS id, m[2] AS step, nullif(m[3]::bigint, 0) AS expected,
+               (m[4]::bigint + 30) / 8 * 8 + 28 AS row_bytes, m[5]::bigint AS before
+        FROM pg_stat_activity AS a
+        CROSS JOIN LATERAL regexp_match(a.application_name, '^pgtrickle/writer#(\d{1,18}):([a-z]):(\d{1,13}):(\d{1,13}):(\d{1,18})$') AS m
+        WHERE a.datname = current_database() AND m IS NOT NULL AND pg_has_role(a.usesysid, current_user, 'MEMBER')
+    ), found AS (
+        SELECT st.pgt_id, format('%I.%I', st.pgt_schema, st.pgt_name) AS label, l.pid, l.xact_start, l.step,
+               greatest(extract(epoch FROM now - l.xact_start)::float8, 0) AS elapsed,
+               EXISTS (SELECT FROM pg_stat_progress_create_index AS i WHERE i.pid = l.pid) AS is_indexing,
+               CASE WHEN l.step = 'r' THEN l.before + coalesce((copied ->> l.pid::text)::bigint, 0)
+                    -- the size of a table that is locked completely could be read only after the load
+                    WHEN l.step = 'w' AND NOT EXISTS (SELECT FROM pg_locks AS k
+                                                      WHERE k.relation = st.pgt_relid AND k.mode = 'AccessExclusiveLock' AND k.granted)
+                        THEN greatest(pg_relation_size(st.pgt_relid) - l.before, 0) / l.row_bytes END AS done,
+               CASE WHEN l.step <> 'w' OR l.before = 0 THEN l.expected END AS expected,  -- of a difference nobody knows it
+               coalesce(has_table_privilege(pgtrickle._caller(me), st.pgt_relid, 'SELECT'), false)
+                   OR pg_has_role(pgtrickle._caller(me), current_user, 'USAGE') AS is_shown
+        FROM loading AS l
+        JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = l.id
+    )
+    SELECT f.label, CASE WHEN f.is_indexing THEN 'indexing' WHEN f.step = 'r' THEN 'copying' WHEN f.done > 0 THEN 'writing' ELSE 'computing' END,
+           CASE WHEN f.is_shown THEN f.done END, CASE WHEN f.is_shown THEN greatest(f.expected, f.done) END,
+           CASE WHEN f.is_shown AND f.elapsed > 0 THEN f.done / f.elapsed END,
+           CASE WHEN f.is_shown AND f.done > 0 AND f.done < f.expected THEN f.elapsed * (f.expected - f.done) / f.done END,
+           f.elapsed, f.xact_start, f.pid, f.pgt_id
+    FROM found AS f
+    ORDER BY f.label;
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._load_progress(text) IS 'Internal. What load_progress() shows.';
+
+CREATE OR REPLACE FUNCTION pgtrickle.load_progress()
+RETURNS TABLE (name text, phase text, rows_done bigint, rows_estimated bigint, rows_per_second float8, remaining_seconds float8,
+               elapsed_seconds float8, started_at timestamptz, pid int, pgt_id bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT * FROM pgtrickle._load_progress()
+$$;
+COMMENT ON FUNCTION pgtrickle.load_progress() IS
+'Loads and long full refreshes that are running now. phase: computing (no row is written yet), copying (rows of another session), writing, indexing. '
+'rows_done: counted by COPY, or estimated from the growth of the table; rows_estimated: by the planner of PostgreSQL, NULL if unknown. Times are those of '
+'the present transaction. Numbers of rows are shown to roles that may read the stream table, NULL for others.';

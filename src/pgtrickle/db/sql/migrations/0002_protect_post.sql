@@ -1,0 +1,5 @@
+-- Stream tables from before direct writes were refused, and before their sources were guarded.
+SELECT pgtrickle._protect(st.pgt_relid), pgtrickle._guard_sources(st.pgt_id)
+FROM pgtrickle.pgt_stream_tables AS st
+WHERE st.pgt_schema <> 'pgtrickle_changes'
+ORDER BY st.pgt_id;

@@ -1,0 +1,9 @@
+-- Forgets readings that no mirror can stand at any more: those before the earliest position that a mirror has reported. Without mirrors all, after an
+-- hour. No parameters.
+DELETE FROM pgtrickle.pgt_readings AS r
+WHERE r.read_at < clock_timestamp() - interval '1 minute'
+  AND CASE
+      WHEN (SELECT count(e.snapshot) FROM pgtrickle.pgt_readers AS e) > 0
+          THEN pg_snapshot_xmax(r.snapshot) < (SELECT min(pg_snapshot_xmax(e.snapshot)) FROM pgtrickle.pgt_readers AS e)
+      ELSE r.read_at < clock_timestamp() - interval '1 hour'
+  END

@@ -1,0 +1,20 @@
+-- Another database stands in the place of the origin of a mirror: where its table is now. %(id)s: pgt_id; %(key)s: the database, %(relid)s,
+-- %(columns)s: attribute numbers in the order of the mirror's columns; %(reason_code)s, %(reason_params)s, %(reason)s: why it is loaded again.
+WITH moved AS (
+    UPDATE pgtrickle.pgt_mirrors
+    SET origin_key = %(key)s, origin_relid = %(relid)s::int8::oid, columns_used = %(columns)s::int2[], fingerprint = NULL
+    WHERE pgt_id = %(id)s
+    RETURNING pgt_id
+)
+UPDATE pgtrickle.pgt_stream_tables AS st
+SET frontier = NULL,
+    needs_reinit = true,
+    reinit_reason_code = %(reason_code)s,
+    reinit_reason_params = %(reason_params)s::jsonb,
+    reinit_reason = %(reason)s,
+    definition_version = st.definition_version + 1,
+    epoch = st.epoch + 1,
+    refresh_requested_at = clock_timestamp(),
+    updated_at = clock_timestamp()
+FROM moved AS m
+WHERE st.pgt_id = m.pgt_id

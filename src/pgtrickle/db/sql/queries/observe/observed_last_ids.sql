@@ -1,0 +1,3 @@
+-- Where the histories of refreshes and units end now. No parameters.
+SELECT coalesce((SELECT max(refresh_id) FROM pgtrickle.pgt_refresh_history), 0)::int8,
+       coalesce((SELECT max(job_id) FROM pgtrickle.pgt_scheduler_jobs), 0)::int8

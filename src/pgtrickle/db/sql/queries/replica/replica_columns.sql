@@ -1,0 +1,7 @@
+-- Columns of a source that stream tables with engine spark use: what their replica is to have, whichever of them is loaded first.
+-- %(relid)s: the source; %(setting)s: the engine of stream tables without the option. Returns: attribute numbers.
+SELECT coalesce(array_agg(DISTINCT c.attnum), '{}')::int4[]
+FROM pgtrickle.pgt_dependencies AS d
+JOIN pgtrickle.pgt_stream_tables AS s USING (pgt_id)
+CROSS JOIN LATERAL unnest(d.columns_used) AS c(attnum)
+WHERE d.source_relid = %(relid)s AND coalesce(s.engine, %(setting)s) = 'spark'

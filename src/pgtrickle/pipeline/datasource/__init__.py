@@ -1,0 +1,1 @@
+"""The Spark data source `pgtrickle`: the content of a stream table, and its changes as a stream."""

@@ -1,0 +1,67 @@
+"""ON: the condition of a join, with its subqueries. Pure."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from pgtrickle.errors import SparkUnsupportedError
+from pgtrickle.pipeline.expressions.nodes import references
+from pgtrickle.pipeline.relational.algebra import Distinct, Join, Output, Project, Relation, columns, free, reads
+from pgtrickle.pipeline.relational.scalars import Scalars
+from pgtrickle.pipeline.relational.scopes import Context, Scope
+from pgtrickle.pipeline.relational.unnesting import dependent_join
+
+
+class Conditions:
+    def __init__(self, context: Context, scope: Scope) -> None:
+        self.context = context
+        self.scope = scope
+
+    def join(self, kind: str, left: Relation, right: Relation, on: exp.Expr) -> Relation:
+        names = self.context.names
+        if kind == "inner":
+            scalars = Scalars(self.context, self.scope, dependent_join(names, kind, left, right, None))
+            if on.find(exp.Query) is None:
+                return dependent_join(names, kind, left, right, scalars.condition(on))
+            scalars.filter(on)
+            return scalars.relation
+        if on.find(exp.Query) is None:
+            scalars = Scalars(self.context, self.scope, left)
+            return dependent_join(names, kind, left, right, scalars.condition(on))
+        return self._outer(kind, left, right, on)
+
+    def _outer(self, kind: str, left: Relation, right: Relation, on: exp.Expr) -> Relation:
+        """Joins a subquery to the side that it reads, which adds a column and changes no row."""
+        of_left, of_right = ({c.name for c in columns(side)} for side in (left, right))
+        if free(right) & of_left:
+            raise SparkUnsupportedError("a subquery in ON of an outer join with LATERAL")
+        tried = Scalars(self.context, self.scope, right)
+        condition = tried.condition(on)
+        if not free(tried.relation) & of_left:
+            return Join(kind, left, tried.relation, condition)
+        tried = Scalars(self.context, self.scope, left)
+        condition = tried.condition(on)
+        if not free(tried.relation) & of_right:
+            return Join(kind, tried.relation, right, condition)
+        if kind == "full":
+            raise SparkUnsupportedError("a subquery in ON of a full join", "it reads both sides")
+        return self._by_pairs(kind, left, right, on)
+
+    def _by_pairs(self, kind: str, left: Relation, right: Relation, on: exp.Expr) -> Relation:
+        """Evaluates the condition for each distinct pair of the values that it reads, and joins the pairs to the
+        nullable side."""
+        names = self.context.names
+        pairs = Join("inner", left, right)
+        tried = Scalars(self.context, self.scope, pairs)
+        read = references(tried.condition(on)) | reads(tried.relation)
+        needed = tuple(c for c in columns(pairs) if c.name in read)
+        distinct = Distinct(Project(pairs, tuple(Output(c, c) for c in needed)))
+        scalars = Scalars(self.context, self.scope, distinct)
+        scalars.filter(on)
+        held, found = names.copy(Project(scalars.relation, tuple(Output(c, c) for c in needed)))
+        inner = right if kind == "left" else left
+        own = {c.name for c in columns(inner)}
+        near = tuple((c, found[c.name]) for c in needed if c.name in own)
+        far = tuple((c, found[c.name]) for c in needed if c.name not in own)
+        chosen = Join("inner", inner, held, None, near)
+        return Join(kind, left, chosen, None, far) if kind == "left" else Join(kind, chosen, right, None, far)

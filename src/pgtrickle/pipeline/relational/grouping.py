@@ -1,0 +1,51 @@
+"""GROUP BY: its grouping sets as lists of keys. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from sqlglot import exp
+
+from pgtrickle.errors import SparkUnsupportedError
+
+Set = tuple[exp.Expr, ...]
+
+
+def sets(group: exp.Group) -> list[Set]:
+    """Each grouping set with its keys; a plain GROUP BY is one set."""
+    for name, found in group.args.items():
+        if name not in ("expressions", "all") and found:
+            raise SparkUnsupportedError(f"GROUP BY {name}")
+    parts = [list(_sets_of(element)) for element in group.expressions]
+    return [_merged(chosen) for chosen in itertools.product(*parts)]
+
+
+def _merged(chosen: Sequence[Set]) -> Set:
+    found: dict[exp.Expr, None] = {}
+    for keys in chosen:
+        found.update(dict.fromkeys(keys))
+    return tuple(found)
+
+
+def _sets_of(tree: exp.Expr) -> Iterator[Set]:
+    match tree:
+        case exp.GroupingSets():
+            for element in tree.expressions:
+                yield from _sets_of(element)
+        case exp.Rollup():
+            members = [_keys(e) for e in tree.expressions]
+            for count in range(len(members), -1, -1):
+                yield tuple(key for member in members[:count] for key in member)
+        case exp.Cube():
+            members = [_keys(e) for e in tree.expressions]
+            for chosen in itertools.product((True, False), repeat=len(members)):
+                yield tuple(key for member, taken in zip(members, chosen, strict=True) if taken for key in member)
+        case _:
+            yield _keys(tree)
+
+
+def _keys(tree: exp.Expr) -> Set:
+    if isinstance(tree, exp.Tuple):
+        return tuple(e.unnest() for e in tree.expressions)
+    return (tree.unnest(),)

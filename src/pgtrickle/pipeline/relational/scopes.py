@@ -1,0 +1,122 @@
+"""Name resolution: items of FROM, columns merged by USING, outer queries, common table expressions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from pgtrickle.errors import SparkUnsupportedError
+from pgtrickle.pipeline.expressions.nodes import Node, Reference, references
+from pgtrickle.pipeline.relational.algebra import Relation
+from pgtrickle.pipeline.relational.computed import ComputedColumns
+from pgtrickle.pipeline.relational.inputs import Catalog
+from pgtrickle.pipeline.relational.naming import Names
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A compiled query: its columns in order, by the names that the outer query uses."""
+
+    relation: Relation
+    columns: tuple[tuple[str, Reference], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An item of FROM."""
+
+    alias: str
+    columns: tuple[tuple[str, Node], ...]
+    others: tuple[tuple[str, str], ...] = ()  # names and types of columns that Spark cannot represent
+    source: tuple[str, str] | None = None  # of an input: schema and name
+    originals: Mapping[str, str] = field(default_factory=dict)  # of an input: its column of each name
+    computed: Mapping[str, Reference] = field(default_factory=dict)  # by expression
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(n for n, _ in (*self.columns, *self.others))
+
+
+@dataclass(frozen=True, slots=True)
+class CommonTable:
+    query: exp.Expr
+    names: tuple[str, ...]
+    scope: Scope | None  # in which the query's names are resolved
+    is_recursive: bool = False
+    working: Rows | None = None  # in its own step: the working table
+
+
+@dataclass
+class Scope:
+    """The names that are visible in a SELECT. `groups`: after GROUP BY, the column of each grouped column."""
+
+    parent: Scope | None = None
+    items: list[Item] = field(default_factory=list)
+    merged: dict[str, Node] = field(default_factory=dict)
+    tables: dict[str, CommonTable] = field(default_factory=dict)
+    groups: Mapping[str, Reference] | None = None
+
+    def column(self, table: str, name: str) -> Node:
+        found = self._own(table, name)
+        if found is not None:
+            return self._grouped(found, name)
+        if self.parent is None:
+            raise SparkUnsupportedError("a name", f"{table}.{name}".lstrip(".") + " is not a column of FROM")
+        return self.parent.column(table, name)
+
+    def _own(self, table: str, name: str) -> Node | None:
+        if not table and name in self.merged:
+            return self.merged[name]
+        found = [
+            node
+            for item in self.items
+            if not table or item.alias == table
+            for column, node in item.columns
+            if column == name
+        ]
+        if not found:
+            self._refuse_other(table, name)
+        if len(found) > 1:
+            raise SparkUnsupportedError("a name", f"{name} is ambiguous")
+        return found[0] if found else None
+
+    def input_of(self, table: str, name: str) -> Item | None:
+        """The input of the column; None if it is not a column of an input, or after GROUP BY."""
+        if not table and name in self.merged:
+            return None
+        found = [item for item in self.items if table in ("", item.alias) and name in item.names]
+        if len(found) != 1:
+            return self.parent.input_of(table, name) if not found and self.parent is not None else None
+        return found[0] if self.groups is None and found[0].source is not None else None
+
+    def _refuse_other(self, table: str, name: str) -> None:
+        for item in self.items:
+            for column, label in item.others:
+                if column == name and table in ("", item.alias):
+                    raise SparkUnsupportedError(f"a column of type {label}", f"{item.alias}.{name}")
+
+    def _grouped(self, node: Node, name: str) -> Node:
+        if self.groups is None:
+            return node
+        if isinstance(node, Reference) and node.name in self.groups:
+            return self.groups[node.name]
+        raise SparkUnsupportedError("a column that is not grouped", f"{name}, of {sorted(references(node))}")
+
+    def common_table(self, name: str) -> CommonTable | None:
+        if name in self.tables:
+            return self.tables[name]
+        return self.parent.common_table(name) if self.parent is not None else None
+
+
+@dataclass(frozen=True)
+class Context:
+    """Shared by all parts of a compilation. `query` compiles a query inside a scope."""
+
+    names: Names
+    catalog: Catalog
+    query: Callable[[Context, exp.Expr, Scope | None], Rows]
+    view: Callable[[Context, str], Rows]
+    recursion: Callable[[Context, str, CommonTable], Rows]
+    computed: ComputedColumns | None = None  # None: expressions that Spark does not evaluate are refused

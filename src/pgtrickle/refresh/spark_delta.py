@@ -1,0 +1,143 @@
+"""Differential refreshes on Spark: executors evaluate the delta of the query over replicas, PostgreSQL applies it.
+
+The source server reads change windows by transaction range: those since the replicas' cuts, and those since the stream
+table's frontier. It evaluates nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from pgtrickle.apply import bags, groups, topk
+from pgtrickle.apply.groups import GroupDelta
+from pgtrickle.apply.stage import analysed, claim_stage, drop_stage, stage_binary
+from pgtrickle.db.connect import MOST_PLANNED_AHEAD
+from pgtrickle.db.handover import hand_over
+from pgtrickle.errors import SparkUnsupportedError, TooFewKeptError
+from pgtrickle.model.flow import Cut
+from pgtrickle.model.reasons import Reason
+from pgtrickle.pipeline.templates.topk import TopKTemplate
+from pgtrickle.refresh.spark_changes import GroupChanges, RowChanges
+from pgtrickle.refresh.spark_load import opened, spark_failures
+from pgtrickle.refresh.spark_query import SparkInput, SparkQuery
+from pgtrickle.refresh.stages import Content, EngineDelta, PlannedRefresh, Unchanged, timed
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+    from pgtrickle.pipeline.engine.columnar import Frame
+    from pgtrickle.pipeline.engine.spark import SparkEngine
+    from pgtrickle.replica import ReplicaStore
+    from pgtrickle.replica.states import TableStates
+
+# Changed rows up to which the driver collects the delta and writes it; executors would need a session each.
+SENT_ROWS = 100_000
+
+
+def delta_on_spark(
+    reader: Connection, writer: Connection, engine: SparkEngine, store: ReplicaStore, planned: PlannedRefresh, cut: Cut
+) -> Content:
+    """The delta between the frontier and the reader's snapshot, whose cut is `cut`.
+
+    Raises ReplicaUnavailableError if a replica cannot be used, InexactValueError if Spark cannot represent a value,
+    and SparkUnsupportedError if it cannot evaluate the delta.
+    """
+    from pgtrickle.pipeline.engine import evaluate
+
+    query = planned.compiled.on_spark.known()
+    assert isinstance(query, SparkQuery)
+    if isinstance(query.changes, Reason):
+        raise SparkUnsupportedError(str(query.changes))
+    changed = frozenset(place for place, each in query.inputs.items() if _has_changed(planned, each))
+    changes = query.changes.of(changed)
+    if changes is None:
+        return Unchanged()
+    planned.timings.is_cold |= not engine.has_bulk_session
+    with timed(planned, "open"):
+        versions = {place: opened(reader, store, each) for place, each in query.inputs.items()}
+    since = planned.window(cut).since
+    with spark_failures(), engine.bulk_session() as spark, ExitStack() as stack:
+        with timed(planned, "window"):
+            states = {
+                place: named_states(
+                    stack.enter_context(
+                        store.between(spark, reader, versions[place], since if place in changed else None, each.names)
+                    ),
+                    each,
+                )
+                for place, each in query.inputs.items()
+            }
+        with timed(planned, "evaluate"):
+            frame = changes.build(spark, lambda schema, name, state: states[schema, name][state])
+            frame = frame.toDF(*(name for name, _ in changes.staged))
+            if planned.changes <= SENT_ROWS and (rows := evaluate.collected(frame)) is not None:
+                return EngineDelta(changes, rows)
+            return EngineDelta(changes, None, _written(reader, writer, planned, changes, frame))
+
+
+def _has_changed(planned: PlannedRefresh, source: SparkInput) -> bool:
+    pending = planned.pending.get(source.need.relid)
+    return pending is not None and pending.rows > 0
+
+
+def named_states(found: TableStates, source: SparkInput) -> dict[str, Frame]:
+    from pgtrickle.pipeline.engine import evaluate
+
+    states = {"new": evaluate.named(found.new, source.names), "old": evaluate.named(found.old, source.names)}
+    if found.changes is not None:
+        states["changes"] = evaluate.weighted(found.changes, source.names)
+    else:  # the relevant changes cancel out
+        states["changes"] = evaluate.unchanged(found.new, source.names)
+    return states
+
+
+def _written(
+    reader: Connection, writer: Connection, planned: PlannedRefresh, changes: RowChanges | GroupChanges, frame: Frame
+) -> str:
+    """Executors write the delta to a staging table; returns its name."""
+    from pgtrickle.pipeline.engine import bulk
+
+    stage = claim_stage(reader, planned.table.pgt_id)
+    bulk.write(frame, hand_over(writer, snapshot=False), changes.staged, stage)
+    return stage
+
+
+def apply_engine_delta(writer: Connection, planned: PlannedRefresh, delta: EngineDelta) -> tuple[int, int]:
+    """Rows inserted and deleted."""
+    if delta.table is not None and not len(delta.table):
+        return 0, 0
+    is_small = not delta.has_more_rows_than(MOST_PLANNED_AHEAD)
+    if delta.table is not None:
+        stage = stage_binary(writer, delta.changes.staged, delta.table, pgt_id=planned.table.pgt_id)
+    else:
+        assert delta.stage is not None
+        stage = analysed(writer, delta.stage)
+    rows = _applied(writer, planned, delta.changes, stage, is_small=is_small)
+    drop_stage(writer, stage)
+    return rows
+
+
+def _applied(
+    writer: Connection, planned: PlannedRefresh, changes: RowChanges | GroupChanges, stage: str, *, is_small: bool
+) -> tuple[int, int]:
+    compiled, relation = planned.compiled, changes.relation(stage)
+    if isinstance(changes, GroupChanges):
+        assert compiled.groups is not None
+        return groups.fold_relation(writer, compiled.groups, relation, is_added=changes.is_signed)
+    if isinstance(changes.template, TopKTemplate):
+        return _kept(writer, planned, changes.template, relation)
+    return bags.apply_relation(writer, compiled.target, relation, is_small=is_small)
+
+
+def _kept(writer: Connection, planned: PlannedRefresh, template: TopKTemplate, relation: str) -> tuple[int, int]:
+    """Applies the delta rows up to the boundary row, which PostgreSQL selects."""
+    kept = planned.compiled.kept
+    assert kept is not None
+    found = writer.execute(template.delta_of(relation)).fetchall()
+    if topk.runs_out(writer, kept, sum(weight for weight, _ in found)):
+        raise TooFewKeptError("too few spare rows are left for the LIMIT")
+    if not found:
+        return 0, 0
+    weights, keys = zip(*found, strict=True)
+    keep = topk.keep_arrays if len(found) <= MOST_PLANNED_AHEAD else topk.keep_staged
+    return keep(writer, kept, GroupDelta(weights, keys))

@@ -1,0 +1,149 @@
+"""Loads on Spark: executors evaluate the query over replicas at the cut and write the result to a staging table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pgtrickle.apply.stage import analysed, claim_stage
+from pgtrickle.db.connect import translated
+from pgtrickle.db.handover import hand_over
+from pgtrickle.db.statements import statement
+from pgtrickle.errors import InexactValueError, PgtrickleError, ReplicaUnavailableError
+from pgtrickle.model.reasons import Reason, ReasonCode
+from pgtrickle.pipeline.expressions import failure
+from pgtrickle.refresh.decide import DIFFERENTIAL
+from pgtrickle.refresh.loads import StagedLoad, discard, staged_content
+from pgtrickle.refresh.spark_query import SparkInput, SparkQuery, spark_query
+from pgtrickle.refresh.stages import PlannedRefresh, timed
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+    from pgtrickle.define.compile import Compiled
+    from pgtrickle.model.catalog import StreamTable
+    from pgtrickle.pipeline.engine.spark import SparkEngine
+    from pgtrickle.replica import ReplicaNeed, ReplicaStore, ReplicaVersion
+
+SMALL_BYTES = 2 << 20  # size of a table up to which the driver collects the content and writes it
+
+
+def spark_obstacle(
+    conn: Connection, store: ReplicaStore, table: StreamTable, compiled: Compiled, kind: str
+) -> Reason | None:
+    """Why Spark cannot run this kind of refresh now: the query, its delta or a replica. Compiles the query once."""
+    query = compiled.on_spark.get(lambda: spark_query(conn, table, compiled))
+    if isinstance(query, Reason):
+        return query
+    if kind == DIFFERENTIAL and isinstance(query.changes, Reason):
+        return query.changes
+    return missing_replica(conn, store, query)
+
+
+def missing_replica(conn: Connection, store: ReplicaStore, query: SparkQuery) -> Reason | None:
+    """The first table without a usable replica."""
+    for (schema, name), each in query.inputs.items():
+        try:
+            store.open(conn, each.need)
+        except ReplicaUnavailableError:
+            return Reason.of(ReasonCode.ENGINE_NO_REPLICA, source=f"{schema}.{name}")
+    return None
+
+
+def needed_together(conn: Connection, need: ReplicaNeed, setting: str) -> ReplicaNeed:
+    """Adds the columns that other stream tables with engine spark use: the source is read once for all of them.
+    `setting`: the engine of tables without the option."""
+    assert need.attnums is not None
+    with translated():
+        ((used,),) = conn.execute(statement("replica_columns"), {"relid": need.relid, "setting": setting}).fetchall()
+    return replace(need, attnums=need.attnums | frozenset(used))
+
+
+@contextmanager
+def staged_on_spark(
+    reader: Connection,
+    writer: Connection,
+    engine: SparkEngine,
+    store: ReplicaStore,
+    planned: PlannedRefresh,
+    query: SparkQuery,
+) -> Iterator[StagedLoad]:
+    """The content, evaluated on Spark. The staging table is dropped if the block fails."""
+    staged = stage_on_spark(reader, writer, engine, store, planned, query)
+    try:
+        yield staged
+    except BaseException:
+        assert staged.stage is not None
+        discard(writer, staged.stage)
+        raise
+
+
+def stage_on_spark(
+    reader: Connection,
+    writer: Connection,
+    engine: SparkEngine,
+    store: ReplicaStore,
+    planned: PlannedRefresh,
+    query: SparkQuery,
+) -> StagedLoad:
+    """The content at the reader's snapshot. The source server reads the changes since the replicas' cuts and writes the
+    result; it evaluates nothing.
+
+    Raises ReplicaUnavailableError if a replica cannot be used, and InexactValueError if Spark cannot represent a value.
+    """
+    from pgtrickle.pipeline.engine import evaluate
+
+    planned.timings.is_cold |= not engine.has_bulk_session
+    with timed(planned, "open"):
+        versions = {place: opened(reader, store, each) for place, each in query.inputs.items()}
+    stage = claim_stage(reader, planned.table.pgt_id)
+    target = hand_over(writer, snapshot=False)
+    with spark_failures(), engine.bulk_session() as spark, ExitStack() as stack:
+        with timed(planned, "window"):
+            frames = {
+                place: evaluate.named(
+                    stack.enter_context(store.at_cut(spark, reader, versions[place], each.names)), each.names
+                )
+                for place, each in query.inputs.items()
+            }
+        with timed(planned, "evaluate"):
+            filled = evaluate.Stage(target, stage, query.staged)
+            few = _expects_few(reader, planned, query)
+            evaluate.fill(spark, query.query.build, lambda schema, name: frames[schema, name], filled, expects_few=few)
+    return StagedLoad(staged_content(planned, query.content(analysed(writer, stage))), stage)
+
+
+def _expects_few(reader: Connection, planned: PlannedRefresh, query: SparkQuery) -> bool:
+    """Whether the query limits its rows, or the stored result is small."""
+    from pgtrickle.pipeline.engine.evaluate import FEW_ROWS
+
+    most = query.query.most_rows
+    if most is not None:
+        return most <= FEW_ROWS
+    if not planned.table.is_populated:
+        return False
+    with translated():
+        row = reader.execute(statement("stored_bytes"), {"relid": planned.table.relid}).fetchone()
+    return row is not None and row[0] is not None and row[0] <= SMALL_BYTES
+
+
+def opened(reader: Connection, store: ReplicaStore, source: SparkInput) -> ReplicaVersion:
+    version = store.open(reader, source.need)
+    stored = {c.attnum: c.ddl for c in version.columns}
+    for attnum, name in source.names.items():
+        if stored[attnum] != source.types[attnum]:  # it contained a value that its columnar type cannot represent
+            raise InexactValueError(f"column {name} has values without an exact columnar representation")
+    return version
+
+
+@contextmanager
+def spark_failures() -> Iterator[None]:
+    """Translates an error that an expression raised in a Spark job."""
+    try:
+        yield
+    except PgtrickleError as error:
+        found = failure(str(error))
+        if found is None:
+            raise
+        raise found from error

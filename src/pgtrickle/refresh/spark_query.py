@@ -1,0 +1,148 @@
+"""The query that Spark evaluates for a stream table: compiled, with its delta and the replicas that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pgtrickle.db import catalog
+from pgtrickle.db.statements import statement
+from pgtrickle.define.operators import view_explicit
+from pgtrickle.errors import DefinitionError, SparkUnsupportedError
+from pgtrickle.model.reasons import Reason, ReasonCode
+from pgtrickle.pipeline.codec import SqlType
+from pgtrickle.pipeline.expressions import from_staged
+from pgtrickle.pipeline.relational import CompiledQuery, InputColumn, StoredColumn, compile_query, stored_column
+from pgtrickle.pipeline.templates.load_query import EngineQuery, rows_of_engine
+from pgtrickle.pipeline.templates.template import FoldTemplate, RegionTemplate, Template
+from pgtrickle.pipeline.templates.topk import TopKTemplate
+from pgtrickle.refresh.spark_changes import SparkChanges, staged_columns
+from pgtrickle.replica import ReplicaNeed
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
+    from pgtrickle.define.compile import Compiled
+    from pgtrickle.model.catalog import Relation, StreamTable
+
+
+@dataclass(frozen=True, slots=True)
+class SparkInput:
+    """A table that a query reads: the columns it needs of the replica, and their names by attribute number."""
+
+    need: ReplicaNeed
+    names: Mapping[int, str]
+    types: Mapping[int, str]  # that the query expects, in Spark's DDL
+
+
+@dataclass(frozen=True, slots=True)
+class SparkQuery:
+    """The query of a load and the tables that it reads. `changes`: its delta, or why Spark cannot evaluate it."""
+
+    query: CompiledQuery = field(repr=False)
+    engine_query: EngineQuery
+    inputs: Mapping[tuple[str, str], SparkInput]
+    changes: SparkChanges | Reason
+
+    @property
+    def staged(self) -> tuple[tuple[str, str], ...]:
+        """Name and type of each column of the staging table that executors fill."""
+        return staged_columns([c.type for c in self.query.columns])
+
+    def content(self, stage: str) -> str:
+        """A relation with the columns of the load query, from the staging table."""
+        listed = ", ".join(
+            f'{from_staged(f"t.s{i}", c.type)} AS "{name}"'
+            for i, (c, name) in enumerate(zip(self.query.columns, self.engine_query.columns, strict=True))
+        )
+        return self.engine_query.content(f"(SELECT {listed} FROM {stage} AS t)")
+
+
+def spark_query(conn: Connection, table: StreamTable, compiled: Compiled) -> SparkQuery | Reason:
+    """The compiled query, or the reason why Spark cannot evaluate it."""
+    if table.runs_as_author:
+        return Reason.of(ReasonCode.ENGINE_AUTHOR)
+    try:
+        asked = _engine_query(table, compiled)
+        sources = _Sources(conn, table)
+
+        def compiled_query(sql: str) -> CompiledQuery:
+            return compile_query(
+                sql,
+                sources.columns,
+                collation=sources.locale,
+                date_style=compiled.settings.get("DateStyle", ""),
+                time_zone=compiled.settings.get("TimeZone", ""),
+            )
+
+        query = compiled_query(asked.sql)
+        inputs = {place: sources.input(*place) for place in query.inputs}
+        found = SparkQuery(query, asked, inputs, _changes(compiled.template, query, asked, compiled_query))
+        found.content("stage")  # refuses a result that cannot be decoded
+    except (SparkUnsupportedError, DefinitionError) as error:
+        return Reason.of(ReasonCode.ENGINE_UNSUPPORTED, construct=error.message)
+    return found
+
+
+def _engine_query(table: StreamTable, compiled: Compiled) -> EngineQuery:
+    template = compiled.template
+    if compiled.cycle:
+        raise SparkUnsupportedError("a cycle of stream tables")
+    if isinstance(template, FoldTemplate | RegionTemplate | TopKTemplate):
+        return template.engine_query()
+    return rows_of_engine(table.query, table.columns)
+
+
+def _changes(
+    template: Template | None, query: CompiledQuery, asked: EngineQuery, compiled_query: Callable[[str], CompiledQuery]
+) -> SparkChanges | Reason:
+    if template is None:
+        return Reason.of(ReasonCode.ENGINE_UNSUPPORTED, construct="the query is refreshed in FULL only")
+    if isinstance(template, RegionTemplate) and not template.is_determined:
+        what = "the delta of rows that the query does not determine (ties in an order)"
+        return Reason.of(ReasonCode.ENGINE_UNSUPPORTED, construct=SparkUnsupportedError(what).message)
+    if isinstance(template, TopKTemplate):
+        rows = template.rows_query()
+        return SparkChanges(template, compiled_query(rows.sql), rows)
+    return SparkChanges(template, query, asked)
+
+
+class _Sources:
+    """Looks up the tables and views of a query for the compiler."""
+
+    def __init__(self, conn: Connection, table: StreamTable) -> None:
+        self._conn = conn
+        self._table = table
+        self._used = {s.relid: s for s in table.sources}
+        self._types: dict[int, dict[int, str]] = {}
+        self._known = {(r.schema, r.name): r for r in catalog.relations(conn, self._used)}
+        ((self.locale,),) = conn.execute(statement("database_locale")).fetchall()
+
+    def columns(self, schema: str, name: str) -> Sequence[InputColumn] | str:
+        relation = self._relation(schema, name)
+        if relation.kind == "v":
+            explicit = view_explicit(self._conn, relation, self._table)
+            assert explicit.query is not None
+            return explicit.query
+        source = self._used.get(relation.relid)
+        if source is None or not source.capturable:
+            raise SparkUnsupportedError(f"{schema}.{name}", "its changes are not captured")
+        rows = self._conn.execute(statement("input_columns"), {"relid": relation.relid}).fetchall()
+        rows = [row for row in rows if row[0] in source.columns]
+        types = catalog.typed(self._conn, [(row[2], row[3], row[4]) for row in rows])
+        found = {row[0]: self._stored(type_, *row[5:]) for row, type_ in zip(rows, types, strict=True)}
+        self._types[relation.relid] = {attnum: stored.ddl for attnum, stored in found.items()}
+        return [found[row[0]].input(row[1]) for row in rows]
+
+    def input(self, schema: str, name: str) -> SparkInput:
+        relation = self._relation(schema, name)
+        used = self._used[relation.relid].columns
+        names = {c.attnum: c.name for c in relation.columns if c.attnum in used}
+        return SparkInput(ReplicaNeed(relation.relid, frozenset(names)), names, self._types[relation.relid])
+
+    def _relation(self, schema: str, name: str) -> Relation:
+        return self._known.get((schema, name)) or catalog.find_relation(self._conn, schema, name)
+
+    def _stored(self, type_: Sequence[Any], collation: str | None, is_deterministic: bool | None) -> StoredColumn:
+        of = self.locale if collation == "default" else collation or ""
+        return stored_column(SqlType(*type_), collation=of, deterministic=is_deterministic is not False)

@@ -1,0 +1,1 @@
+"""The web UI: pages, their JSON, live updates, metrics, health."""

@@ -1,0 +1,136 @@
+"""A layered layout of a directed graph: sources on the left, readers on the right, one band per group. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+COLUMN, ROW = 270.0, 58.0  # distances of columns and rows
+WIDTH, HEIGHT = 210.0, 42.0  # of a node
+BAND_HEAD, BAND_GAP, MARGIN = 34.0, 30.0, 24.0
+SWEEPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The area of one group."""
+
+    group: str
+    y: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Positions of the upper left corners of nodes, and the size of the whole."""
+
+    positions: Mapping[str, tuple[float, float]]
+    bends: Mapping[tuple[str, str], tuple[tuple[float, float], ...]]  # of long edges: where they cross columns
+    bands: tuple[Band, ...]
+    width: float
+    height: float
+
+
+def layered(nodes: Mapping[str, str], edges: Iterable[tuple[str, str]]) -> Layout:
+    """`nodes`: the group of each node; `edges`: from a node to one that reads it. Cycles are allowed."""
+    links = [(a, b) for a, b in edges if a in nodes and b in nodes and a != b]
+    forward = without_cycles(nodes, links)
+    depth = _depths(nodes, forward)
+    before: dict[str, list[str]] = defaultdict(list)
+    after: dict[str, list[str]] = defaultdict(list)
+    columns_of: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for node in sorted(nodes):
+        columns_of[nodes[node]][depth[node]].append(node)
+    chains = {}
+    for a, b in forward:
+        # A long edge inside a group has a place of its own in each column that it crosses.
+        levels = range(depth[a] + 1, depth[b]) if nodes[a] == nodes[b] else ()
+        chains[a, b] = [f"{a}\n{b}\n{level}" for level in levels]
+        for place, level in zip(chains[a, b], levels, strict=True):
+            columns_of[nodes[a]][level].append(place)
+        for start, end in pairwise((a, *chains[a, b], b)):
+            after[start].append(end)
+            before[end].append(start)
+    bands, positions, y = [], {}, MARGIN
+    for group in sorted(columns_of):
+        columns = columns_of[group]
+        order = _ordered(columns, before, after)
+        tallest = max(len(column) for column in order.values())
+        height = BAND_HEAD + tallest * ROW
+        for level, column in order.items():
+            top = y + BAND_HEAD + (tallest - len(column)) * ROW / 2
+            for row, node in enumerate(column):
+                positions[node] = (MARGIN + 16 + level * COLUMN, top + row * ROW)
+        bands.append(Band(group, y, height))
+        y += height + BAND_GAP
+    deepest = max(depth.values(), default=0)
+    bends = {edge: tuple(positions.pop(place) for place in places) for edge, places in chains.items() if places}
+    return Layout(positions, bends, tuple(bands), 2 * MARGIN + 32 + deepest * COLUMN + WIDTH, max(y, 2 * MARGIN))
+
+
+def without_cycles(nodes: Iterable[str], edges: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The edges without those that lead back to a node on the way, by a depth-first walk."""
+    out: dict[str, list[str]] = defaultdict(list)
+    for a, b in dict.fromkeys(edges):
+        out[a].append(b)
+    state: dict[str, int] = {}  # 1: on the way, 2: done
+    kept = []
+    for root in nodes:
+        if root in state:
+            continue
+        state[root] = 1
+        stack = [(root, iter(out[root]))]
+        while stack:
+            node, rest = stack[-1]
+            for target in rest:
+                if state.get(target) == 1:
+                    continue
+                kept.append((node, target))
+                if target not in state:
+                    state[target] = 1
+                    stack.append((target, iter(out[target])))
+                    break
+            else:
+                state[node] = 2
+                stack.pop()
+    return kept
+
+
+def _depths(nodes: Iterable[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """The longest path to each node. The edges have no cycle."""
+    out: dict[str, list[str]] = defaultdict(list)
+    missing = dict.fromkeys(nodes, 0)
+    depth = dict.fromkeys(missing, 0)
+    for a, b in edges:
+        out[a].append(b)
+        missing[b] += 1
+    ready = [node for node, number in missing.items() if not number]
+    while ready:
+        node = ready.pop()
+        for target in out[node]:
+            depth[target] = max(depth[target], depth[node] + 1)
+            missing[target] -= 1
+            if not missing[target]:
+                ready.append(target)
+    return depth
+
+
+def _ordered(
+    columns: Mapping[int, list[str]], before: Mapping[str, list[str]], after: Mapping[str, list[str]]
+) -> dict[int, list[str]]:
+    """Each node near the middle of its neighbours: alternately from the left and from the right."""
+    order = {level: list(columns[level]) for level in sorted(columns)}
+    place = {node: float(row) for column in order.values() for row, node in enumerate(column)}
+    for sweep in range(SWEEPS):
+        neighbours = before if sweep % 2 == 0 else after
+        for level in sorted(order, reverse=bool(sweep % 2)):
+            column = order[level]
+            middle = {}
+            for node in column:
+                known = [place[other] for other in neighbours.get(node, ()) if other in place]
+                middle[node] = sum(known) / len(known) if known else place[node]
+            column.sort(key=lambda node: (middle[node], node))
+            place.update((node, float(row)) for row, node in enumerate(column))
+    return order

@@ -1,0 +1,169 @@
+"""What the page of one stream table shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pgtrickle import errors
+from pgtrickle.observe.state import DatabaseState, Table, TableDetail
+from pgtrickle.web.charts import Bar, Chart, Series, chart
+from pgtrickle.web.render import milliseconds, since
+from pgtrickle.web.worker_charts import clock
+
+MOST_BARS = 100
+_COLOURS = {"DIFFERENTIAL": "c-accent", "FULL": "c-loading", "REINITIALIZE": "c-loading"}
+_IN_SPARK = "In Spark: "
+_SCAN = re.compile(r"^Scan ([^:]+):")
+
+
+def table_values(database: DatabaseState, table: Table, detail: TableDetail) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The JSON values, and the drawings."""
+    sources = {source.relid: source for source in database.sources}
+    reads = [edge for edge in database.edges if edge.pgt_id == table.pgt_id]
+    tables = {t.relid: t for t in database.tables}
+    readers = [e.pgt_id for e in database.edges if e.relid == table.relid]
+    plan = detail.plan or {}
+    data = {
+        "database": database.label,
+        "table": table,
+        "hint": error_hint(table.error_code),
+        "query": detail.query,
+        "defining_query": detail.defining_query,
+        "columns": detail.columns,
+        "created_at": detail.created_at,
+        "author": detail.author,
+        "run_as": detail.run_as,
+        "reinit_reason": detail.reinit_reason,
+        "plan": {
+            "mode": plan.get("mode"),
+            "tree": plan_tree(plan, database, table.last_engine or "postgres"),
+            "spark": spark_part(plan),
+            "statements": plan.get("leaves", []),
+            "load": plan.get("load"),
+            "full_when": detail.full_when if plan.get("mode") == "DIFFERENTIAL" else (),
+        },
+        "reads": [
+            {
+                "edge": e,
+                "source": sources.get(e.relid),
+                "mirror": m if (m := tables.get(e.relid)) and m.is_mirror else None,
+            }
+            for e in reads
+        ],
+        "read_by": [t for t in database.stream_tables if t.pgt_id in readers],
+        "buffers": detail.buffers,
+        "replicas": [r for r in database.replicas if r.relid in {e.relid for e in reads}],
+        "costs": detail.costs,
+        "refreshes": detail.refreshes,
+    }
+    drawing = {
+        "duration_chart": duration_chart(detail.refreshes),
+        "lag_chart": lag_chart(detail.refreshes),
+        "stages": stages(detail.refreshes),
+    }
+    return data, drawing
+
+
+def error_hint(code: str | None) -> str | None:
+    """What an error code means and who has to act. It quotes nothing."""
+    if code is None:
+        return None
+    kinds: list[type[errors.PgtrickleError]] = [errors.PgtrickleError]
+    while kinds:
+        kind = kinds.pop()
+        if kind.code == code:
+            return " ".join((kind.__doc__ or "").split())
+        kinds += kind.__subclasses__()
+    return None
+
+
+def operators(plan: Mapping[str, Any]) -> list[str]:
+    """The lines of the tree. A stored plan has it as part of its description in words, indented."""
+    if plan.get("tree"):
+        return list(plan["tree"])
+    return [line[2:] for line in plan.get("words") or () if line.startswith("  ")]
+
+
+def spark_part(plan: Mapping[str, Any]) -> str | None:
+    """What Spark does."""
+    lines = [line for line in plan.get("words") or () if line.startswith(_IN_SPARK)]
+    return lines[0].removeprefix(_IN_SPARK) if lines else plan.get("spark")
+
+
+def plan_tree(plan: Mapping[str, Any], database: DatabaseState, engine: str) -> list[dict[str, Any]]:
+    """The operators with their depth, what a refresh does for each, the engine of the last refresh, and the changes at
+    the leaves."""
+    found = []
+    sources = {source.full_name: source for source in database.sources}
+    for line in operators(plan):
+        text = line.lstrip()
+        operator, _, how = text.partition(": ")
+        scan = _SCAN.match(text)
+        source = sources.get(scan[1]) if scan is not None else None
+        found.append(
+            {
+                "depth": (len(line) - len(text)) // 2,
+                "operator": operator,
+                "how": how,
+                "engine": engine,
+                "rate": source.rate if source is not None else None,
+                "pending": source.pending_rows if source is not None else None,
+            }
+        )
+    return found
+
+
+def duration_chart(refreshes: Sequence[Mapping[str, Any]]) -> Chart | None:
+    """A bar per refresh, newest on the right."""
+    done = [r for r in refreshes if r["ended_at"] is not None and r["action"] != "NO_DATA"][:MOST_BARS]
+    bars = [
+        Bar(
+            -float(position),
+            (r["ended_at"] - r["started_at"]) * 1000,
+            "c-stopped" if r["status"] == "FAILED" else _COLOURS.get(r["action"], "c-muted"),
+            f"{clock(r['started_at'])} {r['action'].lower()} {milliseconds((r['ended_at'] - r['started_at']) * 1000)}",
+        )
+        for position, r in enumerate(done)
+    ]
+    starts = {-float(position): r["started_at"] for position, r in enumerate(done)}
+
+    def label(x: float) -> str:
+        return clock(starts[min(starts, key=lambda known: abs(known - x))])
+
+    return chart([], bars, x_label=label, y_label=milliseconds)
+
+
+def lag_chart(refreshes: Sequence[Mapping[str, Any]]) -> Chart | None:
+    """The age of the content: it grows until a refresh commits, and falls to the age of that refresh's snapshot."""
+    points: list[tuple[float, float]] = []
+    before: float | None = None
+    for row in reversed(refreshes[:MOST_BARS]):
+        if row["status"] != "COMPLETED" or row["data_at"] is None or row["ended_at"] is None:
+            continue
+        if before is not None:
+            points.append((row["ended_at"], max(0.0, row["ended_at"] - before)))
+        points.append((row["ended_at"], max(0.0, row["ended_at"] - row["data_at"])))
+        before = row["data_at"]
+    if len(points) < 2:
+        return None
+    return chart(
+        [Series(points, "c-fresh", fill=True)], x_label=clock, y_label=lambda y: f"{y:.0f} s" if y < 300 else since(y)
+    )
+
+
+def stages(refreshes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Where the time of the latest completed refreshes went."""
+    total: dict[str, float] = {}
+    for row in [r for r in refreshes if r["status"] == "COMPLETED" and r["action"] != "NO_DATA"][:20]:
+        for stage, ms in (row["timings"] or {}).items():
+            total[stage] = total.get(stage, 0.0) + float(ms)
+    whole = sum(total.values())
+    shares = sorted(total.items(), key=lambda item: -item[1])
+    left, found = 0.0, []
+    for position, (stage, ms) in enumerate(shares):
+        width = ms / whole * 100 if whole else 0.0
+        found.append({"stage": stage, "ms": ms, "share": width, "left": left, "colour": f"s{position % 6}"})
+        left += width
+    return found

@@ -1,0 +1,46 @@
+"""What a viewer may see. Error texts can quote rows: they are for viewers with the token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pgtrickle.observe.alerts import Alert
+from pgtrickle.observe.state import DatabaseState, FleetState, TableDetail
+
+HIDDEN = "The text is shown to viewers with the token."
+
+
+def visible_fleet(fleet: FleetState, *, texts: bool) -> FleetState:
+    if texts:
+        return fleet
+    return replace(fleet, databases=tuple(_database(database) for database in fleet.databases))
+
+
+def _database(database: DatabaseState) -> DatabaseState:
+    return replace(
+        database,
+        problem=None if database.problem is None else HIDDEN,
+        tables=tuple(t if t.error is None else replace(t, error=HIDDEN) for t in database.tables),
+        units=tuple(u if u.detail is None else replace(u, detail=HIDDEN) for u in database.units),
+        replicas=tuple(r if r.error is None else replace(r, error=HIDDEN) for r in database.replicas),
+    )
+
+
+def visible_alerts(found: list[Alert], *, texts: bool) -> list[Alert]:
+    return found if texts else [a if a.detail is None else replace(a, detail=HIDDEN) for a in found]
+
+
+def visible_detail(detail: TableDetail, *, texts: bool) -> TableDetail:
+    """Reasons of refreshes can quote rows, too; their codes cannot. The frontier and timings are harmless."""
+    if texts:
+        return detail
+    hidden = [
+        {
+            **row,
+            "reason": row["reason_code"],
+            "engine_reason": row["engine_reason_code"],
+            "error": None if row["error"] is None else HIDDEN,
+        }
+        for row in detail.refreshes
+    ]
+    return replace(detail, refreshes=tuple(hidden), reinit_reason=None if detail.reinit_reason is None else HIDDEN)
