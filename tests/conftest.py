@@ -10,14 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import psycopg
 import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from pgtrickle.errors import EngineLostError
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
+from tests.long import takes_long
 
 if TYPE_CHECKING:
     from pgtrickle.pipeline.engine.spark import SparkEngine
@@ -29,6 +32,20 @@ FOLDERS = ("unit", "property", "golden", "postgres", "spark", "migration", "flee
 
 _numbers = itertools.count(1)
 
+# A busy machine is no failure, neither of an example nor of a strategy.
+hypothesis.settings.register_profile(
+    "without time bounds", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("without time bounds")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_template_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """All tests of a session share one, as databases do; nothing is read from or left in that of the user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     root = Path(__file__).parent
@@ -36,6 +53,8 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
         folder = item.path.relative_to(root).parts[0]
         if folder in FOLDERS:
             item.add_marker(getattr(pytest.mark, folder))
+        if takes_long(item.nodeid.removeprefix(f"{root.name}/")):
+            item.add_marker(pytest.mark.long)
 
 
 class Database:
@@ -88,7 +107,12 @@ def run(connection: psycopg.Connection[Any], text: str, *params: Any) -> list[tu
 def pg_server() -> Iterator[EmbeddedPostgres]:
     """One PostgreSQL 18 for the whole run; tests that stop or crash a server make their own."""
     server = EmbeddedPostgres.create(
-        durable=False, settings={"max_connections": "200", "max_prepared_transactions": "20"}
+        durable=False,
+        settings={
+            "max_connections": "200",
+            "max_prepared_transactions": "20",
+            "shared_preload_libraries": "pg_stat_statements",  # what a server was asked: tests of refreshes on Spark
+        },
     )
     with server:
         prepare_server(server)
@@ -103,6 +127,15 @@ def prepare_server(server: EmbeddedPostgres) -> None:
                 sql.Identifier(ROLE), sql.Literal(ROLE_PASSWORD)
             )
         )
+        reset_role(connection, ROLE)
+
+
+def reset_role(connection: psycopg.Connection[Any], role: str) -> None:
+    """The settings of a role that outlives a test, as all tests expect them."""
+    connection.execute(sql.SQL("ALTER ROLE {} RESET ALL").format(sql.Identifier(role)))
+    if role == ROLE:
+        # Many tests write to stream tables; tests/postgres/test_protection.py tests what refuses that.
+        connection.execute(sql.SQL("ALTER ROLE {} SET pgtrickle.applies = 'on'").format(sql.Identifier(role)))
 
 
 def create_database(server: EmbeddedPostgres, name: str, *, template: str = "template1") -> Database:
@@ -214,7 +247,19 @@ def engine(spark_url: str) -> Iterator[SparkEngine]:
     from pgtrickle.pipeline.engine.spark import SparkEngine
 
     engine = SparkEngine(lambda: spark_url)
-    for _ in engine.warm_up(10):
-        pass
+    _warm_up(engine)
     yield engine
     engine.close()
+
+
+def _warm_up(engine: SparkEngine, attempts: int = 5) -> None:
+    """As often as a refresh would: on a busy machine the first call to a new server may fail."""
+    for attempt in range(1, attempts + 1):
+        try:
+            for _ in engine.warm_up(10):
+                pass
+        except EngineLostError:
+            if attempt == attempts:
+                raise
+        else:
+            return

@@ -77,10 +77,10 @@ class Line:
         self, dsn: str, engine: SparkEngine, settings: Settings | None = None, origins: OriginSessions | None = None
     ) -> None:
         self.dsn = dsn
-        self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
         self.plane = LocalControlPlane(
             "test", dsn, engine, sources_of(settings) if settings is not None else Sources(), origins
         )
+        self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
 
     def close(self) -> None:
         self.plane.close()

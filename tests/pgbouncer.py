@@ -14,14 +14,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
-import pytest
 
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.server_process import free_port
 from tests.conftest import ROLE, ROLE_PASSWORD
-
-PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
-needs_pgbouncer = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed (Debian package pgbouncer)")
+from tests.packages import require_program
 
 # What the neighbour sets for its session, as a careless client does. Any of them would do harm to a client that takes
 # the session as it finds it, and none of ours may change them for the neighbour.
@@ -56,6 +53,7 @@ class PgBouncer:
     """Lends `size` sessions per database and role."""
 
     def __init__(self, server: EmbeddedPostgres, mode: str, size: int = 20) -> None:
+        self._program = require_program("pgbouncer", "pgbouncer")
         self.port = free_port()
         self._directory = Path(tempfile.mkdtemp(prefix="pgtrickle-pgbouncer-"))
         self.log = self._directory / "log"
@@ -76,10 +74,9 @@ class PgBouncer:
         return f"postgresql://{ROLE}:{ROLE_PASSWORD}@127.0.0.1:{self.port}/{database}"
 
     def __enter__(self) -> Self:
-        assert PROGRAM is not None
         user = ["-u", "nobody"] if os.geteuid() == 0 else []
         with self.log.open("wb") as log:
-            self._process = subprocess.Popen([PROGRAM, *user, str(self._config)], stdout=log, stderr=log)
+            self._process = subprocess.Popen([self._program, *user, str(self._config)], stdout=log, stderr=log)
         deadline = time.monotonic() + 120
         while True:
             try:

@@ -33,11 +33,14 @@ class Run:
         self._spark_url = spark_url
         self._marker = f"FLEET_MARKER={secrets.token_hex(8)}"
         self.log = log
+        self.environ: dict[str, str] = {}  # what it gets besides
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, **settings: object) -> subprocess.Popen[bytes]:
         given = {"scheduler_interval_ms": 100, **settings}
         command = [sys.executable, "-m", "pgtrickle.cli"]
+        if (profile := given.pop("profile", None)) is not None:
+            command += ["--profile", str(profile)]
         for name, value in given.items():
             command += ["--set", f"{name}={value}"]
         command += ["run", *(word for dsn in self._dsns for word in ("--server", dsn))]
@@ -50,7 +53,7 @@ class Run:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**environ, "PYTHONUNBUFFERED": "1", **dict([self._marker.split("=")])},
+                env={**environ, "PYTHONUNBUFFERED": "1", **self.environ, **dict([self._marker.split("=")])},
             )
         return self.process
 
@@ -85,6 +88,12 @@ class Run:
 
     def text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def traceback(self) -> str:
+        """The first one in the log, with the lines around it; empty if there is none."""
+        text = self.text()
+        at = text.find("Traceback")
+        return text[max(0, at - 500) : at + 5000] if at >= 0 else ""
 
 
 class Shop:

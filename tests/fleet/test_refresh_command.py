@@ -32,13 +32,16 @@ def test_refresh_command_does_all_that_was_asked_and_says_what(installed: Databa
     assert installed.sql("SELECT n FROM s WHERE v = 1") == [(11,)]
 
 
-def test_refresh_command_needs_a_name_and_no_control_plane(installed: Database, spark_url: str) -> None:
+def test_refresh_command_needs_a_name_and_waits_for_a_control_plane_that_serves_the_database(
+    installed: Database, spark_url: str
+) -> None:
     assert refresh(installed, spark_url)[0] == 2
-    connection = installed.connect(application_name="pgtrickle/scheduler")
-    status, _, text = refresh(installed, spark_url, "--all")
+    installed.sql("CREATE TABLE t (id int); SELECT pgtrickle.create_stream_table('s', 'SELECT id FROM t', '1h')")
+    connection = installed.connect(application_name="pgtrickle/scheduler")  # one that does nothing
+    status, _, text = refresh(installed, spark_url, "s", "--timeout", "1")
     connection.close()
-    assert status == 1
-    assert "refresh_and_wait" in text
+    assert status == 75
+    assert "no refresh of 's' within 00:00:01" in text
 
 
 def test_refresh_command_says_which_table_another_one_waits_for(installed: Database, spark_url: str) -> None:
@@ -50,3 +53,11 @@ def test_refresh_command_says_which_table_another_one_waits_for(installed: Datab
     status, rows, _ = refresh(installed, spark_url, "r")
     assert (status, [(row["table"], row["action"]) for row in rows]) == (1, [("public.r", "SKIP")])
     assert "public.s" in rows[0]["error"]
+    # all of them: also those that are not refreshed are named, every time
+    installed.sql("SELECT pgtrickle.create_stream_table('q', 'SELECT 1 / (v - 1) AS n FROM t', '1h')")
+    for _ in range(2):
+        status, rows, _ = refresh(installed, spark_url, "--all")
+        assert status == 1
+        found = {row["table"]: row["error"] for row in rows}
+        assert "suspended" in found["public.s"]
+        assert "division by zero" in found["public.q"]

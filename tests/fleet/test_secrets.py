@@ -134,5 +134,5 @@ def test_secrets_stay_in_memory_and_killed_runs_leave_nothing(
     wait_for(lambda: list(scratch.glob("pgtrickle-spark-*")))
     wait_for(lambda: not [path for path in left if path.exists()])
     assert run.end()[0] == 0
-    assert "Traceback" not in run.text()
+    assert run.traceback() == ""
     wait_for(lambda: not list(scratch.iterdir()))

@@ -101,7 +101,7 @@ def test_one_fleet_for_two_servers(
         print(f"server back: refreshed after {other.seconds_to_refresh():.2f} s")
         assert run.end()[0] == 0
         assert open_jobs(one.sql) == open_jobs(other.sql) == []
-    assert "Traceback" not in run.text()
+    assert run.traceback() == ""
 
 
 def test_what_runs_may_finish_and_what_waits_is_taken_back(
@@ -129,7 +129,7 @@ def test_what_runs_may_finish_and_what_waits_is_taken_back(
     wait_for(lambda: run.processes() == [])
 
 
-CRAWL_S = 60.0
+CRAWL_S = 300.0  # longer than any wait of a busy machine
 
 
 def test_a_second_signal_ends_it_at_once(one: Small, make_run: Callable[..., Run], spark_url: str) -> None:
@@ -144,6 +144,9 @@ def test_a_second_signal_ends_it_at_once(one: Small, make_run: Callable[..., Run
     _, seconds = run.end()
     assert seconds < CRAWL_S / 2  # it did not wait for the refresh
     wait_for(lambda: run.processes() == [])
+    # The server ends the statement of a client that has gone.
+    crawls = "SELECT FROM pg_stat_activity WHERE application_name LIKE 'pgtrickle/%' AND state = 'active'"
+    assert wait_for(lambda: one.sql(crawls) == []) < CRAWL_S / 2
     # What was under way is closed by the next.
     one.sql("SELECT pgtrickle.drop_stream_table('crawl')")
     run.start()

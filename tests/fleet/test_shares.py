@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -104,12 +106,24 @@ def test_quota_and_burst(own_server: EmbeddedPostgres, make_run: Callable[..., R
         make_slow(one, f"s{number}", seconds=0.1)
     run = make_run(one.database.dsn, spark_url)
     run.start(max_dynamic_refresh_workers=4)
-    wait_for(lambda: one.sql("SELECT bool_and(is_populated) FROM pgtrickle.pgt_stream_tables") == [(True,)])
+    seen: list[tuple[int, int]] = []
+
+    def is_loaded() -> bool:
+        seen.append(one.sql(RUNNING_AND_QUEUED)[0])
+        return one.sql(ALL_LOADED) == [(True,)]
+
+    wait_for(is_loaded)
     assert most_at_once(one) == 3
-    assert {d["quota"] for d in one.state()["databases"]} == {3}
+    status = (
+        "SELECT workers_quota, per_db_cap FROM pgtrickle.worker_allocation_status(), pgtrickle.worker_pool_status()"
+    )
+    assert one.sql(status) == [(2, 3)]
+    # A worker is at one unit at a time, though it has taken many: the check for an undersized pool sees that they wait.
+    assert max(running for running, _ in seen) == 3
+    assert max(waiting for _, waiting in seen) > 10
 
 
-SURE = timedelta(seconds=0.5)  # a lease is assigned a little before its worker notes the beginning
+SURE = timedelta(seconds=2)  # a lease is assigned a little before its worker notes the beginning
 
 
 @pytest.mark.slow
@@ -124,7 +138,7 @@ def test_quota_is_strict_at_80_percent_of_the_workers(
             "SELECT pgtrickle.set_option('per_database_worker_quota', '2'); "
             "CREATE TABLE source (v int); INSERT INTO source VALUES (1); "
             "CREATE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql STABLE AS "
-            "'BEGIN PERFORM pg_sleep(0.02); RETURN $1; END'"
+            "'BEGIN PERFORM pg_sleep(0.1); RETURN $1; END'"
         )
         # More than two leases take. Without rows, so that nobody waits for Spark: who does leaves room for others.
         database.sql(
@@ -177,9 +191,17 @@ def test_quota_is_strict_at_80_percent_of_the_workers(
 
 ALL_LOADED = "SELECT bool_and(is_populated) FROM pgtrickle.pgt_stream_tables"
 LEASES = """
-SELECT min(started_at), finished_at FROM pgtrickle.pgt_scheduler_jobs
-WHERE started_at IS NOT NULL AND finished_at IS NOT NULL AND worker_pid IS NOT NULL
-GROUP BY worker_pid, finished_at
+SELECT taken_at, max(finished_at) FROM pgtrickle.pgt_scheduler_jobs
+WHERE taken_at IS NOT NULL AND finished_at IS NOT NULL AND worker_pid IS NOT NULL
+GROUP BY worker_pid, taken_at
+"""
+RUNNING_AND_QUEUED = """
+SELECT count(*) FILTER (WHERE status = 'RUNNING'), count(*) FILTER (WHERE status = 'QUEUED')
+FROM pgtrickle.parallel_job_status(5)
+"""
+CRAWLS = """
+SELECT FROM pgtrickle.pgt_scheduler_jobs JOIN pgtrickle.pgt_stream_tables ON pgt_id = members[1]
+WHERE pgt_name = 'crawl' AND pgt_scheduler_jobs.status = 'RUNNING'
 """
 WAITS = "SELECT enqueued_at, started_at FROM pgtrickle.pgt_scheduler_jobs WHERE started_at IS NOT NULL"
 
@@ -195,9 +217,8 @@ def test_immediate_goes_first(own_server: EmbeddedPostgres, make_run: Callable[.
     run.start()
     wait_for(one.is_current)
     wait_for(lambda: one.sql("SELECT n FROM now") == [(1,)])
-    last = one.sql("SELECT max(job_id) FROM pgtrickle.pgt_scheduler_jobs")[0][0]
     gate = Gate(one, "crawl")
-    wait_for(lambda: ("RUNNING",) in one.sql("SELECT status FROM pgtrickle.pgt_scheduler_jobs"))
+    wait_for(lambda: one.sql(CRAWLS))
     one.add()
     wait_for(lambda: ("QUEUED",) in one.sql("SELECT status FROM pgtrickle.pgt_scheduler_jobs"))
     one.sql("INSERT INTO urgent VALUES (2)")
@@ -206,8 +227,9 @@ def test_immediate_goes_first(own_server: EmbeddedPostgres, make_run: Callable[.
     wait_for(one.is_current)
     rows = one.sql(
         "SELECT unit_kind, pgt_name FROM pgtrickle.pgt_scheduler_jobs JOIN pgtrickle.pgt_stream_tables "
-        "ON pgt_id = members[1] WHERE job_id > %s ORDER BY started_at",
-        last,
+        "ON pgt_id = members[1] WHERE started_at >= (SELECT min(started_at) FROM pgtrickle.pgt_scheduler_jobs "
+        "WHERE members = ARRAY(SELECT pgt_id FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'crawl')) "
+        "ORDER BY started_at"
     )
     assert rows[:3] == [("singleton", "crawl"), ("immediate_closure", "now"), ("singleton", "s")]
 
@@ -217,34 +239,122 @@ def test_what_is_published_follows_what_happens(
 ) -> None:
     one = make_small(own_server, "one")
     two = make_small(own_server, "two", template="one")
+    three = make_small(own_server, "three", template="one")
+    three.sql("SELECT pgtrickle.drop_stream_table('s')")  # nothing to do: it is listed all the same
     one.sql("SELECT pgtrickle.set_option('parallel_refresh_mode', 'off')")
+    two.sql("SELECT pgtrickle.set_option('per_database_worker_quota', '3')")
     run = make_run(one.database.dsn, spark_url)
-    process = run.start(max_dynamic_refresh_workers=3)
+    ((started,),) = one.sql("SELECT clock_timestamp()")
+    process = run.start(profile="offload", max_dynamic_refresh_workers=3)
     for database in (one, two):
         wait_for(database.is_current)
 
     def shares() -> dict[str, tuple[int, int, int]]:
         return {d["name"]: (d["used"], d["quota"], d["queued"]) for d in two.state()["databases"]}
 
-    wait_for(lambda: shares() == {"one": (0, 1, 0), "two": (0, 4, 0)})
-    assert two.state()["pool"] == {"active": 0, "max": 3, "per_db_cap": 4, "mode": "on"}
-    assert one.state()["pool"] == {"active": 0, "max": 3, "per_db_cap": 1, "mode": "off"}
-    processes = {(p["kind"], p["database"]): p for p in one.state()["processes"]}
-    assert processes.keys() == {("launcher", None), ("pipeline", None), ("scheduler", "one"), ("scheduler", "two")}
+    wait_for(lambda: shares() == {"one": (0, 0, 0), "three": (0, 0, 0), "two": (0, 3, 0)})
+    options = "SELECT value, origin FROM pgtrickle.options() WHERE name = %s"
+    assert two.sql(options, "source_cost_weight") == [("20", "profile")]
+    assert two.sql(options, "max_dynamic_refresh_workers") == [("3", "flag")]
+    assert two.sql(options, "per_database_worker_quota") == [("3", "set_option")]
+    wait_for(lambda: two.state()["pool"] == {"active": 0, "max": 3, "per_db_cap": 4, "mode": "on"})
+    wait_for(lambda: one.state()["pool"] == {"active": 0, "max": 3, "per_db_cap": 1, "mode": "off"})
+    processes = {(p["kind"], p["database"]): p for p in one.state()["processes"] if p["kind"] != "worker"}
+    assert processes.keys() == {
+        *((kind, None) for kind in ("launcher", "pipeline")),
+        *(("scheduler", name) for name in ("one", "two", "three")),
+    }
     assert processes["launcher", None]["pid"] == process.pid
-    assert {p["state"] for p in processes.values()} == {"ACTIVE"}
+    wait_for(lambda: {p["state"] for p in one.state()["processes"]} == {"ACTIVE"})
     assert all(p["memory"] > 10_000_000 for p in processes.values())
 
     gate = Gate(one, "crawl")
-    wait_for(lambda: ("RUNNING",) in one.sql("SELECT status FROM pgtrickle.pgt_scheduler_jobs"))
-    busy = wait_for(lambda: shares()["one"] == (1, 1, 0))
+    wait_for(lambda: one.sql(CRAWLS))
+    busy = wait_for(lambda: shares()["one"] == (1, 0, 0))
     one.add()
-    queued = wait_for(lambda: shares()["one"] == (1, 1, 1))
-    assert one.state()["pool"]["active"] == two.state()["pool"]["active"] == 1
+    queued = wait_for(lambda: shares()["one"] == (1, 0, 1))
+    wait_for(lambda: one.state()["pool"]["active"] == two.state()["pool"]["active"] == 1)
+    # The worker that is busy, and the backend that it writes with; what has no work is idle.
+    inventory = (
+        "SELECT pid, state, since > %s FROM pgtrickle.server_worker_inventory WHERE kind = 'worker' AND database = %s"
+    )
+    wait_for(lambda: [state for _, state, _ in one.sql(inventory, started, "one")] == ["ACTIVE"])
+    ((pid, _, is_recent),) = one.sql(inventory, started, "one")
+    backends = one.sql(
+        "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'pgtrickle/writer%' AND datname = 'one'"
+    )
+    assert ((pid,) in backends, is_recent) == (True, True)
+    wait_for(lambda: {state for _, state, _ in one.sql(inventory, started, "two")} <= {"IDLE"})
+    assert one.sql("SELECT worker_pid FROM pgtrickle.parallel_job_status(5) WHERE status = 'RUNNING'") == [(pid,)]
     gate.open()
-    idle = wait_for(lambda: shares()["one"] == (0, 1, 0))
+    idle = wait_for(lambda: shares()["one"] == (0, 0, 0))
+    wait_for(lambda: [state for _, state, _ in one.sql(inventory, started, "one")] == ["IDLE"])
     print(f"published after: busy {busy:.2f} s, queued {queued:.2f} s; idle {idle:.2f} s")
     before = one.state()["cache"]
     one.seconds_to_refresh()
     wait_for(lambda: one.state()["cache"]["hits"] > before["hits"])
     assert one.state()["cache"]["entries"] == before["entries"] == 3
+    # A new pipeline compiles nothing that was compiled before, by whichever database.
+    os.kill(processes["pipeline", None]["pid"], signal.SIGKILL)
+    for database in (one, two):
+        database.seconds_to_refresh()
+    wait_for(lambda: one.state()["cache"]["stored_hits"] >= 2)
+    assert one.sql("SELECT stored_misses, entries <= max_entries FROM pgtrickle.cache_stats()") == [(0, True)]
+    # What is cleared is this database's, and the number is what was there.
+    wait_for(lambda: one.state()["cache"]["own"] == two.state()["cache"]["own"] == 2)
+    assert two.sql("SELECT pgtrickle.clear_caches()") == [(2,)]
+    wait_for(lambda: two.state()["cache"]["own"] == 0)
+    wait_for(lambda: one.state()["cache"]["entries"] == 1)
+    two.seconds_to_refresh()
+    wait_for(lambda: two.state()["cache"]["own"] == 2)
+    assert two.state()["cache"]["stored_misses"] == 1
+
+
+def test_a_request_never_waits_for_the_tick(
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str
+) -> None:
+    """Its notification may arrive while the scheduler is in the middle of a tick for the request before."""
+    one = make_small(own_server, "one")
+    run = make_run(one.database.dsn, spark_url)
+    run.start(scheduler_interval_ms=600_000)
+    wait_for(lambda: one.sql("SELECT pgtrickle._is_served()") == [(True,)])
+    for _ in range(60):
+        one.add()
+        one.sql("CALL pgtrickle.refresh_and_wait('s', '3 minutes')")
+        assert one.is_current()
+    # So does a setting of the fleet in the database that --server names.
+    one.sql("SELECT pgtrickle.set_option('max_dynamic_refresh_workers', '7')")
+
+    def has_grown() -> bool:
+        one.sql("CALL pgtrickle.refresh_and_wait('s', '3 minutes')")
+        return one.sql("SELECT max_workers FROM pgtrickle.worker_pool_status()") == [(7,)]
+
+    wait_for(has_grown)
+
+
+def test_a_commit_never_waits_for_the_tick(
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run], spark_url: str
+) -> None:
+    """Whatever the schedule, also while another writer stays open, for whose commit nobody would be notified."""
+    one = make_small(own_server, "one")
+    one.sql("SELECT pgtrickle.create_stream_table('counts', 'SELECT k, count(*) AS n FROM t GROUP BY k', '1s')")
+    one.sql("CREATE TABLE u (k int); SELECT pgtrickle.create_stream_table('copy', 'SELECT k FROM u', '2s')")
+    run = make_run(one.database.dsn, spark_url)
+    run.start(scheduler_interval_ms=600_000)
+
+    def is_current() -> bool:
+        counts = "SELECT k, count(*) FROM t GROUP BY k EXCEPT SELECT k, n FROM counts"
+        return one.is_current() and one.sql(counts) == []
+
+    wait_for(lambda: one.sql("SELECT bool_and(is_populated) FROM pgtrickle.pgt_stream_tables") == [(True,)])
+    for _ in range(5):
+        one.add()
+        wait_for(is_current)
+    with one.database.connect(autocommit=False) as writer:
+        writer.execute("INSERT INTO u VALUES (1)")
+        for _ in range(3):
+            one.add()
+            wait_for(is_current)
+        assert one.sql("SELECT k FROM copy") == []
+        writer.commit()
+    wait_for(lambda: one.sql("SELECT k FROM copy") == [(1,)])

@@ -23,6 +23,7 @@ from tests.fuzz import wave
 from tests.fuzz.case import QUERIES, Wave, alone, generate, read, script
 from tests.fuzz.lines import Lines
 from tests.fuzz.minimise import minimise
+from tests.fuzz.on_spark import SparkRun
 from tests.fuzz.report import Report
 
 TEMPLATE = "template_installed"
@@ -38,7 +39,9 @@ def main() -> int:
     parser.add_argument("--replay", type=Path, nargs="+", help="run these scripts instead and tell how they fare")
     parser.add_argument("--show", action="store_true", help="print the generated SQL and end")
     parser.add_argument("--renames", action="store_true", help="give tables and columns other names, and back")
+    parser.add_argument("--engine", choices=["postgres", "spark"], default="postgres", help="what evaluates refreshes")
     options = parser.parse_args()
+    judge = SparkRun if options.engine == "spark" else None
     seeds = range(options.seed, options.seed + -(-options.n // QUERIES))
     if options.show:
         for seed in seeds:
@@ -62,10 +65,10 @@ def main() -> int:
         task = bar.add_task("queries", total=len(seeds) * QUERIES)
         for seed in seeds:
             made = _only(lines.wave(seed), options.only)
-            verdicts = wave.run(lines.open, made.case, renames=options.renames)
+            verdicts = wave.run(lines.open, made.case, renames=options.renames, judge=judge)
             lone, case = alone(made)
             if not verdicts[lone].failed:
-                verdicts[lone] = wave.run(lines.open, case)[lone]
+                verdicts[lone] = wave.run(lines.open, case, judge=judge)[lone]
             report.add(seed, verdicts)
             for name, verdict in verdicts.items():
                 if verdict.failed:
@@ -74,8 +77,9 @@ def main() -> int:
                     bar.console.print(f"seed {seed} {name}: {verdict.status} {verdict.detail[:300]}", markup=False)
                     # Cases have no renames, so what fails by one is not made smaller.
                     seconds = options.minimise if causes[cause] <= 5 and not options.renames else 0.0
-                    _write(lines, made, name, verdict, options.out, seconds)
-            told = f"queries, {report.share:.0%} differential, {len(report.failures)} failed"
+                    _write(lines, made, name, verdict, options.out, seconds, judge)
+            on_spark = f", {report.spark_share:.0%} on Spark" if judge is not None else ""
+            told = f"queries, {report.share:.0%} differential{on_spark}, {len(report.failures)} failed"
             bar.update(task, advance=len(verdicts), description=told)
             if not console.is_terminal:
                 console.print(f"{report.queries} {told}")
@@ -102,10 +106,18 @@ def _only(made: Wave, name: str | None) -> Wave:
     return replace(made, case=case)
 
 
-def _write(lines: Lines, made: Wave, name: str, verdict: wave.Verdict, out: Path, seconds: float) -> None:
+def _write(
+    lines: Lines,
+    made: Wave,
+    name: str,
+    verdict: wave.Verdict,
+    out: Path,
+    seconds: float,
+    judge: type[wave.Run] | None = None,
+) -> None:
     case = replace(made.case, queries=((name, made.trees[name].query.sql()),))
     if seconds:
-        small = minimise(lambda c: wave.run(lines.open, c), made, name, verdict, seconds=seconds)
+        small = minimise(lambda c: wave.run(lines.open, c, judge=judge), made, name, verdict, seconds=seconds)
         case, verdict = small.case, small.verdict
     note = f"seed {made.seed} {name}: {verdict.status} in round {verdict.round} ({verdict.mode}): {verdict.detail}"
     out.mkdir(parents=True, exist_ok=True)

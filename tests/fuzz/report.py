@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 from tests.fuzz.wave import HEAVY, REJECTED, Verdict
 
+SPARK = "spark"
+
 
 @dataclass
 class Report:
@@ -19,6 +21,7 @@ class Report:
     rejected: Counter[str] = field(default_factory=Counter)
     heavy: int = 0
     failures: list[tuple[int, str, Verdict]] = field(default_factory=list)
+    engines: Counter[str] = field(default_factory=Counter)  # of runs on Spark: spark, or why not
 
     def add(self, seed: int, verdicts: Mapping[str, Verdict]) -> None:
         for name, verdict in verdicts.items():
@@ -29,6 +32,8 @@ class Report:
                 self.heavy += 1
             else:
                 self.refreshes.update(verdict.actions)
+                if verdict.engine:
+                    self.engines[verdict.engine if verdict.engine == SPARK else shortened(verdict.engine)] += 1
                 if verdict.mode == "DIFFERENTIAL":
                     self.differential += 1
                 elif verdict.mode:
@@ -45,6 +50,11 @@ class Report:
         return self.differential / max(self.judged, 1)
 
     @property
+    def spark_share(self) -> float:
+        """Of the queries all of whose refreshes ran on Spark."""
+        return self.engines[SPARK] / max(self.engines.total(), 1)
+
+    @property
     def rejected_share(self) -> float:
         return sum(self.rejected.values()) / max(self.queries, 1)
 
@@ -54,6 +64,10 @@ class Report:
             f"{sum(self.rejected.values())} rejected by PostgreSQL)",
             f"DIFFERENTIAL {self.share:.1%}; refreshes {dict(self.refreshes)}; {len(self.failures)} failures",
         ]
+        if self.engines:
+            text.append(f"on Spark {self.spark_share:.1%} of {self.engines.total()}")
+            others = [(why, count) for why, count in self.engines.most_common(25) if why != SPARK]
+            text += [f"  PostgreSQL {count:5}  {why}" for why, count in others]
         text += [f"  FULL {count:5}  {reason}" for reason, count in self.reasons.most_common(25)]
         text += [f"  rejected {count:3}  {reason}" for reason, count in self.rejected.most_common(10)]
         for seed, name, verdict in self.failures:

@@ -20,20 +20,23 @@ from tests.line import Line
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-COUNT = 150
+COUNTS = 30, 150  # the second one takes long
 FIRST_SEED = 1
 RENAMED_SEED = 501
 MINIMISE_SECONDS = 40.0
 
-# The share of queries that must be maintained from their changes.
-MIN_DIFFERENTIAL = 0.95
+# The share of queries that must be maintained from their changes. It was 0.95 while the text of equal numerics (1.0 and
+# 1.00) was not compared: groups by a numeric expression of unknown scale below another operator are FULL since then.
+# So are ORDER BY jsonb in a window, and queries whose statement for changes is too long.
+MIN_DIFFERENTIAL = 0.9
 MAX_REJECTED = 0.02
 
 
-def test_random_queries_equal_postgresql_after_random_changes(lines: Lines) -> None:
+@pytest.mark.parametrize("count", COUNTS)
+def test_random_queries_equal_postgresql_after_random_changes(lines: Lines, count: int) -> None:
     report = Report()
     scripts: list[str] = []
-    for seed in range(FIRST_SEED, FIRST_SEED + COUNT // QUERIES):
+    for seed in range(FIRST_SEED, FIRST_SEED + count // QUERIES):
         made = lines.wave(seed)
         verdicts = wave.run(lines.open, made.case)
         lone, case = alone(made)

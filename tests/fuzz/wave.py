@@ -22,6 +22,7 @@ from pgtrickle.pipeline.render import statement_cache as deltatext
 from pgtrickle.pipeline.templates import template as templates
 from pgtrickle.pipeline.templates import topk as limited
 from pgtrickle.refresh import deltas
+from pgtrickle.refresh.job import Outcome
 from tests.fuzz.case import Case
 from tests.fuzz.schema import ROLLBACK, Round, renamed_columns, renamed_tables
 from tests.line import Line
@@ -48,6 +49,7 @@ class Verdict:
     detail: str = ""
     round: int = 0
     actions: list[str] = field(default_factory=list)
+    engine: str = ""  # of a run on Spark: spark, or why not
 
     @property
     def failed(self) -> bool:
@@ -192,14 +194,21 @@ class Run:
             raise WaveBroken(f"{type(error).__name__}: {error}") from error
         for outcome in outcomes:
             verdict = self.verdicts[outcome.table.name]
-            if not number and isinstance(outcome.error, NotDifferentiableError):
-                continue  # it falls back to AUTO
+            if not number and self._is_refusal(outcome):
+                continue  # it falls back
             if outcome.error is not None:
                 verdict.fail(ERROR, outcome.error.one_line(), number)
             elif number and outcome.action != "NO_DATA":
                 verdict.actions.append(outcome.action)
                 if verdict.mode == "DIFFERENTIAL" and outcome.action != "DIFFERENTIAL" and not may_load:
                     verdict.fail(UNFAITHFUL, f"{outcome.action}: {outcome.reason}", number)
+
+    def _is_refusal(self, outcome: Outcome) -> bool:
+        return isinstance(outcome.error, NotDifferentiableError)
+
+    def _is_known(self, message: str) -> bool:
+        """Whether a table may have stopped with this message."""
+        return False
 
     def _fall_back(self, names: Sequence[str]) -> None:
         """Tables that the control plane refused to maintain differentially become AUTO."""
@@ -210,7 +219,7 @@ class Run:
             if name in names and NotDifferentiableError.code in (message or ""):
                 self.verdicts[name].reason = message
                 again.append(name)
-            elif name in names:
+            elif name in names and not self._is_known(message or ""):
                 self.verdicts[name].fail(ERROR, f"status {status}: {message}", 0)
         for name in again:
             self.line.sql("SELECT pgtrickle.drop_stream_table(%s)", self._table(name))

@@ -22,10 +22,9 @@ STATE = {
          "memory": 52428800},
         {"kind": "scheduler", "database": "shop", "pid": 12, "state": "waiting", "since": "2024-05-01T10:00:01Z",
          "memory": 31457280},
-        {"kind": "worker", "database": "shop", "pid": 4711, "state": "active", "since": "2024-05-01T10:00:02Z",
-         "memory": None},
     ],
-    "cache": {"hits": 90, "misses": 10, "entries": 7, "evictions": 2, "max_entries": 64},
+    "cache": {"hits": 90, "misses": 10, "entries": 7, "evictions": 2, "max_entries": 64, "stored_hits": 6,
+              "stored_misses": 4, "stored_entries": 5, "stored_evictions": 1, "own": 9},
 }  # fmt: skip
 
 

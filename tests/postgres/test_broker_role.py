@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.db.connect import connect
@@ -31,7 +32,15 @@ def captured(database: Database) -> int:
 
 @pytest.fixture(autouse=True)
 def no_broker_role(installed: Database) -> None:
-    """Roles belong to the server: an earlier test may have installed as a role that creates this one."""
+    """Roles belong to the server: an earlier test may have installed as a role that creates this one, in a database
+    that is still there (a template) and grants it privileges."""
+    granting = installed.superuser_sql(
+        "SELECT DISTINCT d.datname FROM pg_shdepend AS s JOIN pg_database AS d ON d.oid = s.dbid "
+        "WHERE s.refclassid = 'pg_authid'::regclass AND s.refobjid = to_regrole('pgtrickle_broker')"
+    )
+    for (name,) in granting:
+        with psycopg.connect(make_conninfo(installed.superuser_dsn, dbname=name), autocommit=True) as conn:
+            conn.execute("DROP OWNED BY pgtrickle_broker")
     installed.superuser_sql("DROP ROLE IF EXISTS pgtrickle_broker")
 
 

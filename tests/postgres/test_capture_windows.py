@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pgtrickle.capture.install import ensure_capture
-from pgtrickle.capture.trim import index_long_buffers, trim, trim_all
+from pgtrickle.capture.trim import hollow_buffers, index_long_buffers, release_space, trim, trim_all
 from pgtrickle.db import Connection, connect
 from pgtrickle.model.flow import Cut, Pending, Window
 from pgtrickle.model.identifiers import buffer_name
@@ -208,6 +208,29 @@ def test_long_buffer_gets_an_index_and_only_once(conn: Connection, relid: int) -
     assert index_long_buffers(conn) == []
     assert index_long_buffers(conn, long_bytes=1000) == [relid]
     assert index_long_buffers(conn, long_bytes=1000) == []
+
+
+def test_large_buffer_that_is_empty_releases_its_space(conn: Connection, relid: int, installed: Database) -> None:
+    _create_readers(conn, 1)
+    conn.execute("INSERT INTO t SELECT generate_series(1, 30000)")
+    assert index_long_buffers(conn, long_bytes=100_000) == [relid]
+    assert hollow_buffers(conn, long_bytes=100_000) == []  # it is in use
+    assert release_space(conn, long_bytes=100_000) == []
+    _advance(conn, "s0")
+    reader = installed.connect(autocommit=False)
+    reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    before = reader.execute(f"SELECT count(*) FROM {buffer_name(relid)}").fetchone()
+    assert trim(conn, relid) == 30000
+    assert hollow_buffers(conn, long_bytes=100_000) == [relid]
+    conn.execute("SET lock_timeout = '100ms'")
+    assert release_space(conn, long_bytes=100_000) == []  # a snapshot still sees the rows
+    conn.execute("RESET lock_timeout")
+    assert reader.execute(f"SELECT count(*) FROM {buffer_name(relid)}").fetchone() == before == (30000,)
+    reader.rollback()
+    assert release_space(conn, long_bytes=100_000) == [relid]
+    assert conn.execute(f"SELECT pg_total_relation_size('{buffer_name(relid)}') < 100000").fetchone() == (True,)
+    conn.execute("INSERT INTO t VALUES (1)")
+    assert conn.execute(f"SELECT count(*) FROM {buffer_name(relid)}").fetchone() == (1,)
 
 
 def test_trigger_inventory_notices_what_is_missing(conn: Connection, relid: int) -> None:

@@ -38,7 +38,7 @@ def test_install_twice_then_uninstall_as_an_ordinary_role(database: Database) ->
         assert (done.returncode, done.stderr) == (0, "")
         assert "is installed in postgresql://app:***@" in done.stdout
     assert pgtrickle("status", "--server", database.dsn, "--json").stdout.strip() == "[]"
-    assert pgtrickle("uninstall", database.dsn).returncode == 0
+    assert pgtrickle("uninstall", "--yes", database.dsn).returncode == 0
     assert database.sql("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pgtrickle%%'") == [(0,)]
 
 
@@ -57,6 +57,18 @@ def test_status_lists_stream_tables(installed: Database) -> None:
     text = pgtrickle("status", "--server", installed.dsn)
     assert text.returncode == 0
     assert "public.s" in text.stdout
+
+
+def test_status_breaks_no_name_and_shows_the_lag(installed: Database) -> None:
+    name = "a_name_as_long_as_postgresql_permits_for_a_stream_table_" + "x" * 7
+    installed.sql("CREATE TABLE t (k int); SELECT pgtrickle.create_stream_table('s', 'SELECT k FROM t')")
+    installed.sql("SELECT pgtrickle.create_stream_table(%s, 'SELECT k FROM t')", name)
+    installed.sql("UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, data_timestamp = '2026-01-01'")
+    head, first, _ = pgtrickle("status", "--server", installed.dsn).stdout.splitlines()[:3]
+    assert head.split("  ")[0] == "stream table"
+    assert first.startswith(f"public.{name}  ")
+    # The content is old, and nothing is pending.
+    assert first[head.index("lag") :].startswith("0:00:00")
 
 
 def test_status_says_what_is_missing_in_lines_of_their_own(installed: Database) -> None:
@@ -105,7 +117,7 @@ def test_slips_in_the_dsn_are_for_whoever_typed_it(database: Database) -> None:
 def test_verify_says_why_it_cannot_compare(installed: Database) -> None:
     installed.sql("CREATE TABLE t (a int); SELECT pgtrickle.create_stream_table('s', 'SELECT a FROM t')")
     with pytest.raises(TransientError, match=r"public\.s must be refreshed") as caught:
-        verify_tables(installed.dsn, None, timeout_seconds=0.2)
+        verify_tables(installed.dsn, ["s"], timeout_seconds=0.2)
     assert caught.value.hint == "start pgtrickle run, or run pgtrickle refresh"
     assert list(verify_lines([])) == ["this database has no stream tables"]
 
@@ -201,6 +213,29 @@ def test_run_goes_on_when_a_setting_of_the_database_is_wrong(installed: Database
     finally:
         process.terminate()
         process.communicate(timeout=300)
+
+
+def test_json_log_of_run_has_nothing_but_json(installed: Database) -> None:
+    command = [sys.executable, "-m", "pgtrickle.cli", "--log-format", "json", "run"]
+    process = subprocess.Popen(
+        [*command, "--server", installed.dsn, "--spark-remote", f"sc://127.0.0.1:{free_port()}"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={k: v for k, v in os.environ.items() if not k.startswith("PGTRICKLE_")},
+    )
+    lines = []
+    try:
+        for line in process.stderr or ():
+            lines.append(line)
+            if "could not be warmed up" in line:
+                break
+    finally:
+        process.terminate()
+        _, rest = process.communicate(timeout=300)
+    events = [json.loads(line)["event"] for line in (*lines, *rest.splitlines())]
+    assert {"runtime.started", "runtime.spark_cold", "runtime.stopped"} <= set(events)
+    (failed,) = pgtrickle("--log-format", "json", "run", "--server", "no dsn").stderr.splitlines()
+    assert (json.loads(failed)["event"], "PGT100" in json.loads(failed)["message"]) == ("cli.failed", True)
 
 
 def test_plan_says_how_a_table_is_maintained_and_how_a_query_would_be(installed: Database) -> None:

@@ -425,7 +425,7 @@ def test_tidying_nets_out_what_is_beyond_compact_threshold(
     tidier = Cleaner("test", installed.dsn, conn)
     tidier.tidy(Settings(compact_threshold=threshold))
     if tidier.beside is not None:
-        tidier.beside.join(30)
+        tidier.beside.join(120)
     assert len(rows(conn, relid)) == left
 
 

@@ -149,6 +149,7 @@ def test_blanks_and_comments_change_nothing_but_meaning_does(shop: Database, fol
 
 def test_altered_query_keeps_the_old_content_until_it_is_loaded(shop: Database, folder: Folder) -> None:
     folder.write(totals=TOTALS).apply()
+    shop.sql("SELECT pgtrickle.protect_stream_table('totals', false)")
     shop.sql("INSERT INTO totals (region, total, __pgt_row_id) VALUES ('north', 5, 1)")
     relation = shop.sql("SELECT 'totals'::regclass::oid")
     folder.write(totals="SELECT region, count(*) AS n FROM orders GROUP BY region")
@@ -249,7 +250,7 @@ def test_only_causes_are_told_not_who_reads_them(shop: Database, folder: Folder)
 
 
 def test_wrong_option_is_told_with_its_line(shop: Database, folder: Folder) -> None:
-    folder.write(a=f"-- append_only: on\n-- schedule: 5 apples\n{TOTALS}", b=f"-- name: x y\n{TOTALS}")
+    folder.write(a=f"-- pooler_compatibility_mode: on\n-- schedule: 5 apples\n{TOTALS}", b=f"-- name: x y\n{TOTALS}")
     assert folder.refused()[0].startswith("PGT200: b.sql:1: 'x y' is not a table name")
     folder.write(b=None)
     assert folder.refused()[0].startswith("PGT200: a.sql:2: '5 apples' is not a schedule")
@@ -265,7 +266,7 @@ def test_same_name_in_two_files_is_refused(shop: Database, folder: Folder) -> No
 
 def test_columns_that_others_read_are_replaced_only_with_leave(shop: Database, folder: Folder) -> None:
     folder.write(totals=TOTALS, high="SELECT region FROM totals WHERE total > 10").apply()
-    wider = "SELECT region, sum(amount) AS total, count(*) AS n FROM orders GROUP BY region"
+    wider = "SELECT count(*) AS n, region, sum(amount) AS total FROM orders GROUP BY region"
     folder.write(totals=wider, many="SELECT region FROM totals WHERE n > 3")
     (error,) = folder.refused()
     assert "totals.sql:1: the new query changes the columns of public.totals" in error
@@ -410,7 +411,7 @@ def test_refresh_groups_follow_their_definition(shop: Database, folder: Folder) 
 def test_exported_definitions_have_nothing_to_apply(shop: Database, folder: Folder) -> None:
     shop.sql("CREATE SCHEMA private; CREATE TABLE private.t (a int, b int); CREATE TYPE mood AS ENUM ('fine')")
     rows.create(shop, "totals", f"-- as typed\n{TOTALS};", schedule="1h30m", refresh_mode="DIFFERENTIAL")
-    rows.create(shop, '"Odd; name"', "SELECT region, 'fine'::mood AS m FROM orders o", append_only=True)
+    rows.create(shop, '"Odd; name"', "SELECT region, 'fine'::mood AS m FROM orders o", pooler_compatibility_mode=True)
     rows.create(shop, "chained", "SELECT total FROM totals", max_delta_fraction=0.5, diamond_consistency="atomic")
     shop.sql("SELECT pgtrickle.alter_stream_table('chained', tier => 'cold')")
     with shop.connect() as connection:
@@ -490,5 +491,6 @@ def test_warning_of_postgresql_is_passed_on(shop: Database, folder: Folder) -> N
 
 
 def test_older_installation_is_told_to_install_again(shop: Database, folder: Folder) -> None:
+    shop.sql("UPDATE pgtrickle.pgt_schema_version SET version = 1")
     shop.sql("DROP FUNCTION pgtrickle._note_applied(bigint, text, text[], text)")
-    assert "run pgtrickle install again" in folder.write(a=TOTALS).refused()[0]
+    assert "pgtrickle install DSN upgrades it" in folder.write(a=TOTALS).refused()[0]

@@ -1,4 +1,4 @@
-"""Definitions from before it was checked what code a query reaches: the next install checks them."""
+"""Definitions from before it was checked what code a query reaches: an upgrade checks them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ UPDATE pgtrickle.pgt_stream_tables
 SET is_judged = false, session_settings = '{}', operators = '{}', run_as = 'service', functions_reached = '{}',
     types_reached = '{}', tables_of_others = '{}', status = 'ACTIVE', is_populated = true;
 DELETE FROM pgtrickle.pgt_privileges;
+DELETE FROM pgtrickle.pgt_schema_version;
+INSERT INTO pgtrickle.pgt_schema_version (version, package_version) VALUES (1, '0.1.0');
 """
 
 

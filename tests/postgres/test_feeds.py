@@ -34,6 +34,8 @@ def conn(db: Database) -> Iterator[Connection]:
 
 @pytest.fixture
 def keeper(db: Database, conn: Connection) -> FeedMaintainer:
+    # The sessions of these tests play the control plane.
+    db.superuser_sql(f"ALTER DATABASE {db.name} SET pgtrickle.applies = 'on'")
     loaded(db, create(db, "s", "SELECT a, b FROM t"))
     db.sql("CREATE TABLE copy (a int, b int); CREATE TABLE copy2 (a int, b int)")
     return FeedMaintainer("test", conn)
@@ -41,7 +43,7 @@ def keeper(db: Database, conn: Connection) -> FeedMaintainer:
 
 def turn(keeper: FeedMaintainer, limit: int = 0, now: float = 0.0) -> None:
     keeper.expect()
-    keeper.turn(Settings(publication_lag_warn_lsn=limit), now)
+    keeper.maintain(Settings(publication_lag_warn_lsn=limit), now)
 
 
 def consumer(
@@ -241,12 +243,59 @@ def test_it_starts_over_when_changes_are_not_known(
     assert begun[0][1] == "reset"
     assert reason in begun[0][2]["reason"]
     again = feed.read()
-    assert [(a, r) for _, a, r in again[1:]] == [(a, r) for _, a, r in begun[1:]]
-    with pytest.raises(psycopg.errors.InvalidParameterValue):
-        feed.acknowledge(begun[0][0])  # given anew meanwhile
+    assert again[0] == begun[0]
+    assert sorted(again, key=str) == sorted(begun, key=str)
     assert feed.acknowledge(again[0][0])
     db.sql("INSERT INTO s VALUES (10, 10, 10)")
     assert [(a, r) for _, a, r in feed.read()] == [("insert", {"a": 10, "b": 10})]
+
+
+def test_a_reset_comes_again_as_it_was(db: Database, keeper: FeedMaintainer) -> None:
+    db.sql("INSERT INTO s VALUES (1, 1, 7), (1, 1, 7), (2, NULL, 8)")
+    feed = Consumer(db.connect(), "s", "c", "copy")
+    turn(keeper)
+    begun = feed.read()
+    assert [row for _, _, row in begun[1:]] == [{"a": 1, "b": 1}, {"a": 1, "b": 1}, {"a": 2, "b": None}]
+    late = db.connect(autocommit=False)
+    late.execute("INSERT INTO s VALUES (1, 1, 7)")
+    db.sql("DELETE FROM s WHERE ctid = (SELECT min(ctid) FROM s); UPDATE s SET b = 5 WHERE a = 2")
+    assert sorted(feed.read(), key=str) == sorted(begun, key=str)
+    late.commit()
+    assert sorted(feed.read(), key=str) == sorted(begun, key=str)
+    assert feed.apply() == 4  # the reset, acknowledged
+    feed.catch_up()
+    feed.check()
+    assert feed.resets == 1
+
+
+def test_a_reset_of_a_truncated_table_is_another(db: Database, keeper: FeedMaintainer) -> None:
+    db.sql("INSERT INTO s VALUES (1, 1, 7)")
+    feed = Consumer(db.connect(), "s", "c", "copy")
+    turn(keeper)
+    begun = feed.read()
+    db.sql("TRUNCATE s; INSERT INTO s VALUES (3, 3, 3)")
+    again = feed.read()
+    assert [row for _, _, row in again[1:]] == [{"a": 3, "b": 3}]
+    with pytest.raises(psycopg.errors.InvalidParameterValue):
+        feed.acknowledge(begun[0][0])
+    assert feed.acknowledge(again[0][0])
+
+
+def test_a_consumer_can_ask_for_its_position(db: Database, keeper: FeedMaintainer, make_role: MakeRole) -> None:
+    feed = Consumer(db.connect(), "s", "c", "copy")
+    position = "SELECT lsn::text, acknowledged_at IS NOT NULL FROM pgtrickle.subscriber_position('s', 'c')"
+    assert db.sql(position) == [(None, False)]
+    turn(keeper)
+    (reset,) = feed.read()
+    assert db.sql(position) == [(None, False)]  # offered is not acknowledged
+    feed.acknowledge(reset[0])
+    assert db.sql(position) == [(reset[0], True)]
+    db.sql("INSERT INTO s VALUES (1, 1, 7)")
+    db.sql("DELETE FROM s")
+    assert feed.read() == []
+    assert db.sql(position) == [(reset[0], True)]  # nothing came, and nothing was acknowledged
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        make_role(db).execute(position)
 
 
 def test_nothing_is_given_while_a_trigger_is_missing(db: Database, keeper: FeedMaintainer) -> None:
@@ -403,25 +452,25 @@ def test_lag_is_told_when_it_begins_and_not_too_often(db: Database, keeper: Feed
     listener = db.connect()
     listener.execute("LISTEN pg_trickle_alert")
 
-    def heard() -> list[dict[str, Any]]:
+    def drain() -> list[dict[str, Any]]:
         return [json.loads(n.payload) for n in listener.notifies(timeout=0.2)]
 
     turn(keeper, 1000)
-    assert heard() == []
+    assert drain() == []
     db.sql("INSERT INTO s VALUES (1, 1, 7)")
     db.sql("CREATE TABLE other AS SELECT generate_series(1, 10000)")
     turn(keeper, 0)
     turn(keeper, 1_000_000_000)
-    assert heard() == []
+    assert drain() == []
     turn(keeper, 1000, 1.0)
-    (alert,) = heard()
+    (alert,) = drain()
     assert (alert["event"], alert["table"], alert["subscriber"]) == ("subscriber_lag", "public.s", "c")
     assert alert["bytes"] > 1000
     assert "subscriber c is" in alert["detail"]
     turn(keeper, 1000, 200.0)
-    assert heard() == []
+    assert drain() == []
     turn(keeper, 1000, 400.0)
-    assert len(heard()) == 1
+    assert len(drain()) == 1
     db.sql("SELECT pgtrickle.set_option('publication_lag_warn_lsn', '1000')")
     check = "SELECT severity, detail FROM pgtrickle.health_check() WHERE check_name = 'subscribers'"
     ((severity, detail),) = db.sql(check)
@@ -430,7 +479,7 @@ def test_lag_is_told_when_it_begins_and_not_too_often(db: Database, keeper: Feed
     feed.apply()
     turn(keeper, 1000, 401.0)
     assert db.sql(check)[0][0] == "OK"
-    assert heard() == []
+    assert drain() == []
 
 
 # -- rights and names

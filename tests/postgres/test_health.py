@@ -264,7 +264,7 @@ def test_check_cdc_health_per_source(db: Database) -> None:
         db, "s", 'SELECT a FROM t UNION ALL SELECT a FROM "Odd T" UNION ALL SELECT a FROM u UNION ALL SELECT a FROM v'
     )
     db.superuser_sql(f"ALTER DATABASE {db.name} SET pg_trickle.max_buffer_rows = 2")
-    db.sql(f"INSERT INTO t VALUES (1, 1), (2, 2); DROP TABLE pgtrickle_changes.changes_{bare}; DROP TABLE u")
+    db.sql(f"INSERT INTO t VALUES (1, 1), (2, 2); DROP TABLE pgtrickle_changes.changes_{bare}; DROP TABLE u CASCADE")
     db.sql(f'ALTER TABLE "Odd T" DISABLE TRIGGER pgtrickle_{odd}_i')
     found = db.sql(
         "SELECT source_relid::int8, source_table, cdc_mode, slot_name, lag_bytes, confirmed_lsn, alert, pending_rows, "

@@ -47,6 +47,7 @@ def test_install_keeps_catalog_rows(installed: Database) -> None:
 
 def test_install_brings_subscribers_to_a_database_of_before(installed: Database) -> None:
     installed.sql(
+        "UPDATE pgtrickle.pgt_schema_version SET version = 1; "
         "DROP TABLE pgtrickle.pgt_subscribers, pgtrickle.pgt_publications CASCADE; "
         "DROP FUNCTION pgtrickle._buffer_sizes(text); "
         "CREATE FUNCTION pgtrickle._buffer_sizes() RETURNS TABLE (source_relid oid) LANGUAGE sql AS 'SELECT 0::oid'"

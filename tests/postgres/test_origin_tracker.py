@@ -319,11 +319,11 @@ def test_another_database_in_the_place_of_an_origin_is_not_believed(reader: Read
     reader.mirror("m", origin, origin.table(), database=reader.database.name)
     reader.settle()
     deadline = time.monotonic() + 120
-    while not reader.scheduling.looks.problems():
+    while not reader.scheduling.origin_changes.problems():
         reader.tick()
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    assert f"not {origin.key}" in reader.scheduling.looks.problems()[0]["problem"]
+    assert f"not {origin.key}" in reader.scheduling.origin_changes.problems()[0]["problem"]
 
 
 # -- with one
@@ -341,7 +341,7 @@ def publish(reader: Reader) -> None:
 
 def wait_answers(reader: Reader, count: int) -> None:
     deadline = time.monotonic() + 120
-    while len(reader.scheduling.looks.ledger()) < count or reader.scheduling.looks.broker_problem():
+    while len(reader.scheduling.origin_changes.ledger()) < count or reader.scheduling.origin_changes.broker_problem():
         reader.within(0.01)
         reader.link.finish()
         assert time.monotonic() < deadline
@@ -395,13 +395,13 @@ def test_settings_decide_whether_the_broker_is_asked(
     off.calm()
     assert {interest.reader for interest in broker.registry.interests()} == {on.scheduling.key}
     assert origin.sessions("look") >= 1
-    assert off.scheduling.looks.broker_problem() is None
+    assert off.scheduling.origin_changes.broker_problem() is None
     origin.sql("INSERT INTO t VALUES (1, 1)")
     assert off.within() == [(mirrors[1],)]
     # switched off in a running database, it takes its interests back
     on.sql(f"SELECT pgtrickle.set_option('{setting}', 'off')")
     on.scheduling._watch.sources = replace(on.scheduling._watch.sources, flags={"scheduler_interval_ms": TICK_MS})
-    on.scheduling.look_at_settings()
+    on.scheduling.reload_settings()
     on.within(1.0)
     assert broker.registry.interests() == []
 
@@ -420,7 +420,7 @@ def test_a_silent_broker_is_not_believed_and_used_again_on_its_return(
         assert reader.within() == [(mirror,)]
         reader.link.finish()
         reader.calm()
-        assert reader.scheduling.looks.next_moment(1.0) < time.time() + 1.0
+        assert reader.scheduling.origin_changes.next_due_time(1.0) < time.time() + 1.0
         broker = make_broker()
         wait_answers(reader, 1)
         reader.calm()
@@ -466,8 +466,8 @@ def test_an_old_answer_is_never_believed_however_it_looks(
     # late by less than the grace: neither believed nor yet looked past
     answer(TICK_MS / 1000 * 1.05, 6, 2)
     assert reader.tick() == []
-    looks = reader.scheduling.looks
-    assert looks.next_moment(1.0) < time.time() + TICK_MS / 1000
+    looks = reader.scheduling.origin_changes
+    assert looks.next_due_time(1.0) < time.time() + TICK_MS / 1000
     origin.sql("INSERT INTO t VALUES (2, 1)")
     assert reader.within() == [(mirror,)]
     assert origin.sessions("look") == 1

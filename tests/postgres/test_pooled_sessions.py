@@ -392,6 +392,6 @@ def test_a_watch_behind_a_pooler_does_not_go_to_and_fro_between_sessions(install
         time.sleep(0.01)
     watch = SettingsWatch(name, Sources(), never)
     # The second one still has what was stored when it began; the third knows better.
-    assert [watch.look(sessions[i]).settings.enabled for i in (0, 2, 1, 0, 1, 2)] == [True] * 6
+    assert [watch.read(sessions[i]).settings.enabled for i in (0, 2, 1, 0, 1, 2)] == [True] * 6
     for conn in sessions:
         conn.close()

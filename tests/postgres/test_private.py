@@ -33,9 +33,15 @@ def busy(installed: Database) -> Database:
             "UPDATE pgtrickle.pgt_stream_tables SET last_error_message = %s, reinit_reason = %s", [message] * 2
         )
         conn.execute(
-            "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, reason, error_message) "
-            "SELECT pgt_id, 'FULL', 'FAILED', %s, %s FROM pgtrickle.pgt_stream_tables",
-            [message] * 2,
+            "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, action, status, reason, error_message, engine, "
+            "engine_reason_code, engine_reason_params) SELECT pgt_id, 'FULL', 'FAILED', %s, %s, 'postgres', "
+            "'engine_value', jsonb_build_object('error', %s::text) FROM pgtrickle.pgt_stream_tables",
+            [message] * 3,
+        )
+        conn.execute(
+            "INSERT INTO pgtrickle.pgt_replicas (source_relid, origin, generation, location, columns_used, snapshot, "
+            "row_count, last_error) VALUES (%s, pgtrickle._origin(), 'g', %s, '{1}', pg_current_snapshot(), 4711, %s)",
+            [relid, f"/{SECRET}", message],
         )
         conn.execute(
             "INSERT INTO pgtrickle.pgt_scheduler_jobs (unit_key, unit_kind, members, detail, finished_at) "
@@ -93,6 +99,45 @@ def test_no_function_or_view_shows_a_value(busy: Database, make_role: Roles) -> 
     assert asked > 150
 
 
+REPLICAS = "SELECT source_table, row_count, last_error, location FROM pgtrickle.replicas()"
+ENGINE_REASONS = (
+    "SELECT engine_reason FROM pgtrickle.pgt_status()",
+    "SELECT engine_reason FROM pgtrickle.get_refresh_history('app.s')",
+    "SELECT substr(value, 11) FROM pgtrickle.explain_st('app.s') WHERE property = 'last engine'",  # after the engine
+)
+
+
+def test_replicas_and_reasons_of_an_engine_are_for_those_who_may_read(busy: Database, make_role: Roles) -> None:
+    stranger = make_role(busy)
+    assert run(stranger, REPLICAS) == []
+    for asked in ENGINE_REASONS:
+        assert [value or None for (value,) in run(stranger, asked)] == [None], asked
+        assert SECRET in busy.sql(asked)[0][0], asked
+    # One of several columns is not the table.
+    busy.sql(f"ALTER TABLE app.t ADD COLUMN b int; GRANT SELECT (b) ON app.t TO {stranger.info.user}")
+    assert run(stranger, REPLICAS) == []
+    busy.sql(f"GRANT SELECT ON app.t TO {stranger.info.user}")
+    ((source, rows, error, location),) = run(stranger, REPLICAS)
+    assert (source, rows, location) == ("app.t", 4711, None)
+    assert SECRET in error  # rows that this role may read
+
+
+def test_query_over_a_table_that_the_caller_may_not_read_is_refused_as_postgresql_refuses_it(
+    busy: Database, make_role: Roles
+) -> None:
+    stranger = make_role(busy)
+    busy.sql(f"GRANT USAGE ON SCHEMA app TO {stranger.info.user}")
+    for call in (
+        "SELECT * FROM pgtrickle.validate_query('SELECT a FROM app.t')",
+        "CALL pgtrickle.explain_query('SELECT a FROM app.t')",
+        "SELECT pgtrickle.create_stream_table('x', 'SELECT a FROM app.t', engine => 'spark')",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege) as refused:
+            stranger.execute(call)
+        assert str(refused.value).splitlines()[0] == "permission denied for table t"
+        assert not any(word in str(refused.value) for word in (SECRET, "4711", "replica"))
+
+
 def test_owner_sees_what_strangers_do_not(busy: Database) -> None:
     (row,) = busy.sql("SELECT last_error_message FROM pgtrickle.stream_tables_info")
     assert SECRET in row[0]
@@ -118,7 +163,7 @@ def test_private_tables_are_closed(busy: Database, make_role: Roles, name: str) 
 def test_alerts_name_no_value(busy: Database, make_role: Roles) -> None:
     """Everybody may listen."""
     stranger = make_role(busy)
-    for channel in ("pg_trickle_alert", "pgtrickle_wake"):
+    for channel in ("pg_trickle_alert", "pgtrickle_wake", "pgtrickle_changed"):
         stranger.execute(f"LISTEN {channel}")
     busy.sql("SELECT pgtrickle.resume_stream_table('app.s'); SELECT pgtrickle.repair_stream_table('app.s')")
     busy.sql("SELECT pgtrickle.drop_stream_table('app.x')")

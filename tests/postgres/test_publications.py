@@ -22,6 +22,7 @@ from tests.postgres.rows import create
 PUBLISHED = (
     "SELECT pubname::text, schemaname || '.' || tablename, attnames::text[] FROM pg_publication_tables ORDER BY 1, 2"
 )
+OPEN = "SELECT pgtrickle.protect_stream_table('s', false); "
 IDENTITY = "SELECT relreplident::text FROM pg_class WHERE oid = 's'::regclass"
 
 
@@ -44,7 +45,7 @@ def test_a_stream_table_is_published_with_its_hidden_column(db: Database) -> Non
     assert publish(db) == "pgt_pub_public_s"
     assert db.sql(PUBLISHED) == [("pgt_pub_public_s", "public.s", ["a", "b", "__pgt_row_id"])]
     assert db.sql(IDENTITY) == [("f",)]
-    db.sql("INSERT INTO s VALUES (1, 1, 1); UPDATE s SET a = 2; DELETE FROM s")
+    db.sql(f"{OPEN}INSERT INTO s VALUES (1, 1, 1); UPDATE s SET a = 2; DELETE FROM s")
     db.sql("SELECT pgtrickle.drop_stream_table_publication('s')")
     assert db.sql(PUBLISHED) == []
     with pytest.raises(psycopg.errors.UndefinedObject, match="not published"):
@@ -58,7 +59,7 @@ def test_a_key_leaves_the_hidden_column_out(db: Database) -> None:
     publish(db)
     assert db.sql(PUBLISHED) == [("pgt_pub_public_s", "public.s", ["a", "b"])]
     assert db.sql(IDENTITY) == [("i",)]
-    db.sql("INSERT INTO s VALUES (1, 1, 1); UPDATE s SET a = 2; DELETE FROM s")
+    db.sql(f"{OPEN}INSERT INTO s VALUES (1, 1, 1); UPDATE s SET a = 2; DELETE FROM s")
     db.sql("SELECT pgtrickle.drop_stream_table_publication('s')")
     assert db.sql(IDENTITY) == [("f",)]
 
@@ -70,9 +71,9 @@ def test_new_columns_and_new_storage_stay_published(db: Database, has_key: bool)
         db.sql("ALTER TABLE s ALTER a SET NOT NULL; CREATE UNIQUE INDEX ON s (a)")
     publish(db)
     db.sql("SELECT pgtrickle.alter_stream_table('s', query => 'SELECT b AS c FROM t')")
-    db.sql("SELECT pgtrickle._reshape(%s)", pgt_id)  # as the load of the new query does
+    db.sql(f"SET pgtrickle.applies = on; SELECT pgtrickle._reshape({pgt_id})")  # as the load of the new query does
     assert db.sql(PUBLISHED) == [("pgt_pub_public_s", "public.s", ["c", "__pgt_row_id"])]
-    db.sql("INSERT INTO s VALUES (1, 1); DELETE FROM s")
+    db.sql(f"{OPEN}INSERT INTO s VALUES (1, 1); DELETE FROM s")
     db.sql("DROP TABLE s")
     assert db.sql(PUBLISHED) == []
     db.sql("SELECT pgtrickle.repair_stream_table('s')")
@@ -156,7 +157,7 @@ def rows(database: Database, table: str) -> list[tuple[Any, ...]]:
 
 def test_a_second_database_follows(logical: EmbeddedPostgres, home: Database) -> None:
     away = create_database(logical, "away")
-    home.sql("INSERT INTO s VALUES (1, 1, 5), (1, 1, 5), (2, NULL, 6)")
+    home.sql(f"{OPEN}INSERT INTO s VALUES (1, 1, 5), (1, 1, 5), (2, NULL, 6)")
     publication = publish(home)
     away.superuser_sql("CREATE TABLE s (a int, b int, __pgt_row_id bigint)")
     # A slot for a subscription to a database of the same server is made by hand: it would wait for its own transaction.

@@ -89,6 +89,7 @@ def test_text_from_before_there_were_codes_gets_one(
         "reinit_reason = 'because', last_error_message = 'waits for stream table x: ERROR'",
         text,
     )
+    installed.sql("UPDATE pgtrickle.pgt_schema_version SET version = 1")
     with connect(installed.dsn, role="test", autocommit=True) as conn:
         install(conn)
     listed = ", ".join((*columns, "mode_reason", "reinit_reason"))

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import psycopg
 import pytest
 
 from pgtrickle.capture.install import ensure_capture
@@ -70,10 +69,10 @@ class FakeLink:
         self.last = jobs or self.last
         return [job.unit.members for job in jobs]
 
-    def finish(self, status: str = SUCCEEDED, branch: str = "ok") -> None:
-        fared = tuple(TableResult(i, "DIFFERENTIAL", branch) for job in self.last for i in job.unit.members)
+    def finish(self, status: str = SUCCEEDED, branch: str = "ok", action: str = "DIFFERENTIAL") -> None:
+        results = tuple(TableResult(i, action, branch) for job in self.last for i in job.unit.members)
         ended = tuple((job.job_id, status, None if branch == "ok" else "why", None) for job in self.last)
-        self.messages.append(Finished(ended, () if status == CANCELLED else fared, datetime.now(UTC)))
+        self.messages.append(Finished(ended, () if status == CANCELLED else results, datetime.now(UTC)))
 
 
 class Stage:
@@ -306,7 +305,7 @@ def test_failed_upstream_holds_its_downstream(stage: Stage) -> None:
     stage.sql("UPDATE pgtrickle.pgt_stream_tables SET status = 'ERROR' WHERE pgt_name = 's'")
     stage.sql("SELECT pgtrickle._wake('test', pgt_id) FROM pgtrickle.pgt_stream_tables")
     stage.sql("INSERT INTO u VALUES (1, 1)")
-    assert stage.tick() == []
+    assert [unit for unit in stage.tick() if two in unit] == []  # s is tried again, r waits for it
     message = "SELECT last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'r'"
     assert stage.sql(message) == [("waits for stream table public.s: ERROR",)]
     stage.sql("SELECT pgtrickle.resume_stream_table('s')")
@@ -322,7 +321,7 @@ def test_retryable_failure_is_tried_again_after_a_pause_with_the_next_number(sta
     assert stage.tick() == [(one,)]
     stage.link.finish(RETRYABLE, "retry")
     assert stage.tick() == []
-    assert 0.5 < stage.scheduling.next_moment() - time.time() <= 1
+    assert 0.5 < stage.scheduling.next_due_time() - time.time() <= 1
     time.sleep(1)
     assert stage.tick() == [(one,)]
     stage.link.finish()
@@ -358,13 +357,34 @@ def test_disabled_database_is_watched_and_not_refreshed(stage: Stage) -> None:
     stage.settle()
     before = stage.link.withdrawn
     stage.sql("SELECT pgtrickle.set_option('enabled', 'off')")
-    stage.scheduling.look_at_settings()
+    stage.scheduling.reload_settings()
     assert (stage.scheduling.state, stage.link.withdrawn - before) == ("DISABLED", 1)
     stage.sql("INSERT INTO t VALUES (1, 1)")
     assert stage.tick() == []
     stage.sql("SELECT pgtrickle.set_option('enabled', NULL)")
-    stage.scheduling.look_at_settings()
+    stage.scheduling.reload_settings()
     assert stage.tick() == [(one,)]
+
+
+def test_tiered_scheduling_takes_effect_at_run_time_in_both_directions(stage: Stage) -> None:
+    stage.source("t")
+    one = stage.table("s", "SELECT v FROM t", schedule="1h", tier="cold")
+    frozen = stage.table("f", "SELECT id FROM t", schedule="1h", tier="frozen")
+    stage.settle()
+    stage.sql("UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at = clock_timestamp() - interval '2 hours'")
+    stage.sql("INSERT INTO pgtrickle.pgt_events (what) VALUES ('install')")
+    stage.sql("INSERT INTO t VALUES (1, 1)")
+    assert stage.tick() == []  # cold: every 10 hours
+    stage.sql("SELECT pgtrickle.set_option('tiered_scheduling', 'off')")
+    assert stage.tick() == [(one,)]  # by the event, within one tick; what a user has frozen stays frozen
+    stage.link.finish()
+    stage.sql("SELECT pgtrickle.set_option('tiered_scheduling', 'on')")
+    stage.sql("UPDATE pgtrickle.pgt_stream_tables SET last_refresh_at = clock_timestamp() - interval '2 hours'")
+    stage.sql("INSERT INTO pgtrickle.pgt_events (what) VALUES ('install')")
+    stage.sql("INSERT INTO t VALUES (2, 2)")
+    assert stage.tick() == []
+    stage.sql("SELECT pgtrickle.alter_stream_table('f', tier => 'hot')")
+    assert stage.tick() == [(frozen,)]
 
 
 def test_source_that_is_captured_later_is_looked_at_from_then_on(stage: Stage) -> None:
@@ -397,20 +417,26 @@ def test_cleared_caches_are_cleared_in_the_pipeline(stage: Stage) -> None:
     assert stage.link.cleared == 1
 
 
-def test_only_sources_of_immediate_tables_notify(stage: Stage) -> None:
+@pytest.mark.parametrize("branch", ["ok", "retry"])
+def test_a_request_that_waited_for_another_table_of_its_unit_does_not_wait_for_the_tick(
+    stage: Stage, branch: str
+) -> None:
     stage.source("t")
     stage.source("u")
-    stage.table("s", "SELECT v FROM t", mode="IMMEDIATE")
-    with connect(stage.database.dsn, role="capture", autocommit=True) as conn:
-        for name in ("t", "u"):
-            ensure_capture(conn, stage.sql("SELECT %s::regclass::oid::int8", name)[0][0], [1, 2])
-    listener = psycopg.connect(stage.database.dsn, autocommit=True)
-    listener.execute("LISTEN pgtrickle_wake")
+    a = stage.table("a", "SELECT v FROM t")
+    b = stage.table("b", "SELECT t.v FROM t JOIN u ON u.v = t.v")
+    c = stage.table("c", "SELECT a.v FROM a JOIN b ON b.v = a.v", diamond_consistency="atomic")
+    stage.settle()
     stage.sql("INSERT INTO u VALUES (1, 1)")
-    assert list(listener.notifies(timeout=0.3)) == []
-    stage.sql("INSERT INTO t VALUES (1, 1)")
-    assert len(list(listener.notifies(timeout=120, stop_after=1))) == 1
-    listener.close()
+    assert stage.tick() == [(b, c)]
+    stage.sql("SELECT pgtrickle.refresh_stream_table('a')")
+    assert stage.tick() == [], "c is being refreshed, and follows a"
+    stage.link.finish(RETRYABLE if branch == "retry" else SUCCEEDED, branch, "NO_DATA")
+    assert stage.scheduling.listen()
+    assert a in {member for unit in stage.tick() for member in unit}
+    stage.link.finish(action="NO_DATA")
+    stage.sql("UPDATE pgtrickle.pgt_stream_tables SET refresh_done_at = refresh_requested_at")
+    assert not stage.scheduling.listen(), "nothing is requested"
 
 
 def test_graph_that_takes_long_does_not_stop_the_ticks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,7 +252,7 @@ def test_hand_over_waits_for_writers_and_does_not_harm_them(database: Database) 
     assert done.is_alive()
     busy.execute("INSERT INTO t VALUES (2)")
     busy.commit()
-    done.join(30)
+    done.join(120)
     assert not done.is_alive()
     assert strangers(database, DEFAULT_SERVICE_ROLE) == []
 

@@ -20,7 +20,7 @@ from pgtrickle.db.database_settings import SettingsWatch, current_settings
 from pgtrickle.db.settings import read_settings
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.settings import PROFILES, Sources, describe
-from tests.conftest import Database, prepare_server
+from tests.conftest import Database, prepare_server, reset_role
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def role_settings(pg_server: EmbeddedPostgres) -> Iterator[None]:
     """Roles outlive the test's database."""
     yield
     with psycopg.connect(pg_server.dsn(), autocommit=True) as connection:
-        connection.execute("ALTER ROLE app RESET ALL")
+        reset_role(connection, "app")
         connection.execute("ALTER ROLE ALL RESET ALL")
 
 
@@ -87,19 +87,19 @@ def test_a_watch_notices_what_is_stored_and_taken_away(installed: Database) -> N
     name = installed.name
     with session(installed) as opened:
         watched = watch(installed)
-        assert watched.look(opened).settings.enabled is True
+        assert watched.read(opened).settings.enabled is True
         installed.superuser_sql(f"ALTER DATABASE {name} SET pg_trickle.enabled = off")
-        assert watched.look(opened).settings.enabled is False
-        assert watched.look(opened).origins["enabled"] == "database"
+        assert watched.read(opened).settings.enabled is False
+        assert watched.read(opened).origins["enabled"] == "database"
         installed.superuser_sql(f"ALTER ROLE app IN DATABASE {name} SET pg_trickle.enabled = on")
-        assert watched.look(opened).origins["enabled"] == "role in database"
-        assert watched.look(opened).settings.enabled is True
+        assert watched.read(opened).origins["enabled"] == "role in database"
+        assert watched.read(opened).settings.enabled is True
         installed.superuser_sql(f"ALTER ROLE app IN DATABASE {name} RESET ALL; ALTER DATABASE {name} RESET ALL")
-        assert watched.look(opened).origins["enabled"] == "default"
+        assert watched.read(opened).origins["enabled"] == "default"
         installed.sql("SELECT pgtrickle.set_option('enabled', 'off')")
-        assert watched.look(opened).settings.enabled is False
+        assert watched.read(opened).settings.enabled is False
         installed.sql("SELECT pgtrickle.set_option('enabled', NULL)")
-        assert watched.look(opened).origins["enabled"] == "default"
+        assert watched.read(opened).origins["enabled"] == "default"
 
 
 def test_a_watch_is_not_misled_by_what_is_stored_while_it_asks(installed: Database) -> None:
@@ -116,13 +116,13 @@ def test_a_watch_is_not_misled_by_what_is_stored_while_it_asks(installed: Databa
     installed.superuser_sql(stored.format("SET") + " = 700")
     with session(installed) as opened:
         watched = SettingsWatch(installed.name, Sources(), ask)
-        assert watched.look(opened).settings.scheduler_interval_ms == 700
+        assert watched.read(opened).settings.scheduler_interval_ms == 700
         installed.superuser_sql(stored.format("RESET"))
         for _ in range(2):
-            assert watched.look(opened).settings.scheduler_interval_ms == 900
+            assert watched.read(opened).settings.scheduler_interval_ms == 900
         installed.superuser_sql(stored.format("RESET"))
         for _ in range(3):
-            assert watched.look(opened).settings.scheduler_interval_ms == 1000
+            assert watched.read(opened).settings.scheduler_interval_ms == 1000
         assert asked == 2
 
 
@@ -133,12 +133,12 @@ def test_a_watch_keeps_the_previous_value_of_what_becomes_wrong(
     with session(broken) as opened, session(sound) as other, caplog.at_level(logging.INFO):
         watches = watch(broken), watch(sound)
         broken.superuser_sql(f"ALTER DATABASE {broken.name} SET pg_trickle.scheduler_interval_ms = 300")
-        assert watches[0].look(opened).settings.scheduler_interval_ms == 300
+        assert watches[0].read(opened).settings.scheduler_interval_ms == 300
         broken.superuser_sql(f"ALTER DATABASE {broken.name} SET pg_trickle.scheduler_interval_ms = 3")
         for _ in range(3):
-            assert watches[0].look(opened).settings.scheduler_interval_ms == 300
-        assert [p.origin for p in watches[0].look(opened).problems] == ["database"]
-        assert watches[1].look(other).problems == ()
+            assert watches[0].read(opened).settings.scheduler_interval_ms == 300
+        assert [p.origin for p in watches[0].read(opened).problems] == ["database"]
+        assert watches[1].read(other).problems == ()
     said = [record for record in caplog.records if record.message == "An invalid setting of the database was ignored"]
     assert len(said) == 1
     assert broken.sql("SELECT problem FROM pgtrickle.options() WHERE problem IS NOT NULL") == [
@@ -149,7 +149,7 @@ def test_a_watch_keeps_the_previous_value_of_what_becomes_wrong(
 def test_what_pgtrickle_was_started_with_wins_over_the_database(installed: Database) -> None:
     installed.sql("SELECT pgtrickle.set_option('scheduler_interval_ms', '300')")
     with session(installed) as opened:
-        loaded = watch(installed, Sources(profile="low-latency")).look(opened)
+        loaded = watch(installed, Sources(profile="low-latency")).read(opened)
     assert (loaded.settings.scheduler_interval_ms, loaded.origins["scheduler_interval_ms"]) == (200, "profile")
 
 
@@ -242,7 +242,7 @@ def test_set_option_says_what_wins_over_it_and_what_is_for_the_fleet(installed: 
     connection.execute("SELECT pgtrickle.set_option('worker_pool_size', '3')")
     assert heard == [
         "wake_debounce_ms = 20 of database overrides it",
-        "worker_pool_size is read when pgtrickle run starts, from the database that --server names",
+        "worker_pool_size applies to all databases: it is read from the database that --server names",
     ]
 
 
@@ -263,10 +263,10 @@ def test_set_option_is_for_the_installing_role_only(installed: Database) -> None
 def test_looking_is_cheap(installed: Database) -> None:
     with session(installed) as opened:
         watched = watch(installed)
-        watched.look(opened)
+        watched.read(opened)
         took: dict[str, list[float]] = {"look": [], "trivial": []}
         for _ in range(50):
-            for name, call in (("look", lambda: watched.look(opened)), ("trivial", lambda: opened.execute("SELECT 1"))):
+            for name, call in (("look", lambda: watched.read(opened)), ("trivial", lambda: opened.execute("SELECT 1"))):
                 began = time.perf_counter()
                 call()
                 took[name].append(time.perf_counter() - began)
@@ -343,14 +343,14 @@ def test_a_watch_finds_the_servers_own_value_again(own_server: EmbeddedPostgres)
     database.superuser_sql(stored.format("SET") + " = 700")
     with session(database) as opened:
         watched = watch(database)
-        assert watched.look(opened).settings.scheduler_interval_ms == 700
+        assert watched.read(opened).settings.scheduler_interval_ms == 700
         database.superuser_sql(stored.format("RESET"))
-        assert watched.look(opened).settings.scheduler_interval_ms == 2000
-        assert watched.look(opened).origins["scheduler_interval_ms"] == "postgresql.conf"
+        assert watched.read(opened).settings.scheduler_interval_ms == 2000
+        assert watched.read(opened).origins["scheduler_interval_ms"] == "postgresql.conf"
         rewrite(own_server, "pg_trickle.scheduler_interval_ms = 2000", "pg_trickle.scheduler_interval_ms = 2500")
         for _ in range(100):
-            if watched.look(opened).settings.scheduler_interval_ms == 2500:
+            if watched.read(opened).settings.scheduler_interval_ms == 2500:
                 break
             time.sleep(0.05)
-        assert watched.look(opened).settings.scheduler_interval_ms == 2500
+        assert watched.read(opened).settings.scheduler_interval_ms == 2500
         rewrite(own_server, "pg_trickle.scheduler_interval_ms = 2500", "pg_trickle.scheduler_interval_ms = 2000")

@@ -19,6 +19,13 @@ def test_shop_loads_and_its_stream_tables_are_accepted_as_differential(installed
     assert modes == [("DIFFERENTIAL", 6)]
 
 
+def test_heavy_stream_table_of_the_shop_is_full_and_for_spark(installed: Database) -> None:
+    for name in ("schema.sql", "data.sql", "stream_tables.sql", "heavy.sql"):
+        installed.sql(example(name))
+    heavy = "SELECT refresh_mode, engine FROM pgtrickle.pgt_status() WHERE name = 'public.bought_together'"
+    assert installed.sql(heavy) == [("FULL", "spark")]
+
+
 def test_workload_commits_rolls_back_and_stops(database: Database) -> None:
     for name in ("schema.sql", "data.sql"):
         database.sql(example(name))

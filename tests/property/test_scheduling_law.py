@@ -101,7 +101,7 @@ class Fleet:
         for unit in found_plan.units:
             positions = positions_of(unit.members, self.index)
             assert not (due.flags[positions] & IN_FLIGHT).any()
-            due.went(positions)
+            due.queued(positions)
             self.jobs += 1
             self.queue.put("db", QueuedUnit(self.jobs, unit))
         due.pass_over(self.now)

@@ -9,20 +9,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 
 from pgtrickle.errors import InexactValueError
-from pgtrickle.pipeline.expressions import Node, column, encode_value, failure, parse, resolve, spark_type
+from pgtrickle.pipeline.expressions import Call, Node, column, encode_value, failure, parse, resolve, spark_type
 from pgtrickle.pipeline.expressions.comparisons import COMPARISONS
 from pgtrickle.pipeline.expressions.entries import Entry
-from tests.spark.edges import HOURS, INTERVALS, KINDS, NAMES, PATTERNS, TARGETS, Kind
+from pgtrickle.pipeline.expressions.types import date_style, time_zone
+from tests.spark.edges import HOURS, INTERVALS, KINDS, NAMES, ORIGINS, PATTERNS, TARGETS, WIDTHS, Kind
 
 LETTERS = "abcd"
 MOST_ROWS = 320
-_ARROW = {
+ARROW = {
     "boolean": pa.bool_(),
     "smallint": pa.int16(),
     "int": pa.int32(),
@@ -45,6 +47,8 @@ class Case:
 
     def node(self) -> Node:
         types = {name: kind.type for name, kind in self.columns or zip(LETTERS, self.kinds, strict=False)}
+        date_style.set("ISO, MDY")
+        time_zone.set("UTC")
         return resolve(parse(self.sql), lambda _table, name: (name, types[name]))
 
 
@@ -78,8 +82,13 @@ def texts_of(entry: Entry) -> Iterator[str]:
     elif name in ("LIKE", "NOT LIKE"):
         word = "~~" if name == "LIKE" else "!~~"
         yield from (f"({a} {word} {_quoted(p)}::text)" for p in PATTERNS)
+    elif name == "date_bin":
+        for width, origin in itertools.product(WIDTHS, ORIGINS):
+            yield f"date_bin('{width}'::interval, {a}, {_moment(origin, entry.arguments[1])})"
+    elif name == "timezone":
+        yield f"({a} AT TIME ZONE 'UTC'::text)"
     elif "interval" in entry.arguments:
-        values = INTERVALS if entry.arguments[0] == "timestamp" else HOURS
+        values = INTERVALS if entry.arguments[0] == "timestamp" else (*HOURS, *INTERVALS)
         yield from (f"({a} {name} '{v}'::interval)" for v in values)
     elif name == "NOT" or (entry.kind == "operator" and count == 1):
         yield f"({name} {a})"
@@ -94,12 +103,21 @@ def texts_of(entry: Entry) -> Iterator[str]:
         yield f"{name}({a}, {entry.parameter})"
     elif name == "extract":
         yield f"EXTRACT({entry.parameter} FROM {a})"
+    elif name == "to_char":
+        moment = f"({a})::timestamp with time zone" if entry.arguments == ("date",) else a
+        yield f"to_char({moment}, '{entry.parameter}'::text)"
     elif name in ("date_part", "date_trunc"):
         yield f"{name}('{entry.parameter}'::text, {a})"
     elif name == "position":
         yield f"POSITION(({b}) IN ({a}))"
     else:
         yield f"{name}({', '.join((a, b, c)[:count])})"
+
+
+def _moment(text: str, type_name: str) -> str:
+    if type_name == "timestamp":
+        return f"'{text}'::timestamp without time zone"
+    return f"'{text if text == 'infinity' else text + '+00'}'::timestamp with time zone"
 
 
 def comparable() -> Iterator[tuple[Kind, Kind]]:
@@ -120,10 +138,8 @@ def mixed() -> Iterator[Case]:
         for kinds in itertools.product(KINDS[left][:2], KINDS[right][:2]):
             yield from (Case(f"(a {operator} b)", kinds) for operator in COMPARISONS)
             yield from (Case(f"{name}(a, b)", kinds) for name in ("COALESCE", "GREATEST", "NULLIF"))
-            operators = "+-*/" if {left, right} & {"float4", "float8"} else "+-*%"
+            operators = "+-*/" if {left, right} & {"float4", "float8"} else "+-*/%"
             yield from (Case(f"(a {operator} b)", kinds) for operator in operators)
-            if "numeric" not in (left, right) and "float" not in left + right:
-                yield Case("(a / b)", kinds)
     for left, right in itertools.permutations(texts, 2):
         kinds = (KINDS[left][0], KINDS[right][0])
         yield from (Case(f"(a {operator} b)", kinds) for operator in (*COMPARISONS, "||"))
@@ -198,7 +214,7 @@ class Oracle:
             cursor.executemany(f"INSERT INTO sheet VALUES ({marks})", [(n, *row) for n, row in enumerate(rows)])
         arrays = [pa.array(range(len(rows)), pa.int32())]
         for name, kind in kinds.items():
-            arrays.append(pa.array(self.plain(name, kind.type), _ARROW[spark_type(kind.type)]))
+            arrays.append(pa.array(self.plain(name, kind.type), ARROW[spark_type(kind.type)]))
         return pa.Table.from_arrays(arrays, names=["n", *kinds])
 
     def plain(self, sql: str, type_: Any) -> list[Any]:
@@ -231,10 +247,22 @@ def fits(case: Case, table: pa.Table, node: Node, answers: Answers) -> list[bool
     """Whether all numerics of a row, and the result, have no more digits than travel."""
     names = [LETTERS[i] for i, k in enumerate(case.kinds) if k.type.name == "numeric"]
     numerics = [table.column(name).to_pylist() for name in names]
+    if isinstance(node, Call) and node.entry.name == "/" and node.type.name == "numeric":
+        return [_divides(row) for row in zip(table.column("a"), table.column("b"), answers.values, strict=True)]
     if node.type.name == "numeric":
         numerics.append(answers.values)
     every = zip(*numerics, strict=True) if numerics else itertools.repeat((), len(answers.values))
     return [all(v is None or _FITS.match(v) for v in row) for row in every]
+
+
+def _divides(row: tuple[Any, Any, Any]) -> bool:
+    """A quotient has other bounds: fewer digits before the point, more after it, and none of a very large divisor."""
+    left, right, result = (str(v) if v is not None else None for v in (row[0].as_py(), row[1].as_py(), row[2]))
+    if any(v is not None and not _FITS.match(v) for v in (left, right)):
+        return False
+    if right is not None and abs(Decimal(right)) >= 10**12:
+        return False
+    return result is None or re.match(r"-?\d{1,13}(\.\d{1,24})?\Z", result) is not None
 
 
 def bits(value: Any) -> Any:
@@ -354,7 +382,8 @@ class Suite:
             if not asked:
                 rows.setdefault(error or "misfit", []).append(n)
         for kind, (n, *_) in sorted(rows.items()):
-            what = (question.case.sql if question.case.entry is None else question.case.entry.label, kind)
+            label = question.case.sql if question.case.entry is None else question.case.entry.label
+            what = (label, kind) if kind != "misfit" else (f"{label} {[k.sql for k in question.case.kinds]}", kind)
             if self.seen[what]:  # each is a job
                 continue
             self.seen[what] += 1

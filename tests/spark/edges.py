@@ -206,6 +206,7 @@ KINDS: dict[str, tuple[Kind, ...]] = {
             ),
         ),
     ),
+    "jsonb": (Kind(PgType("jsonb"), "jsonb", ("1", "null", '[1, "a"]', '{"a": 1.0}', '{"a": 1.00}')),),
     "opaque": (
         Kind(PgType("opaque", label=ENUM), ENUM, ("sad", "ok", "happy")),
         Kind(
@@ -232,6 +233,8 @@ INTERVALS = (
     "290000 years",
     "100000000 days",
 )
+WIDTHS = ("00:00:00.000001", "00:15:00", "1 day 12:00:00", "1 mon", "-1 days", "100000000 days")
+ORIGINS = ("2000-01-01 00:00:00", "2024-02-29 12:34:56.789012", "infinity")
 HOURS = ("01:00:00", "-02:30:00", "00:00:00.000001", "87600000:00:00")
 TARGETS = {
     "numeric": ("numeric(10,2)", "numeric(5,0)", "numeric(38,18)", "numeric(3,3)", "numeric(22,4)"),

@@ -78,8 +78,8 @@ class Expressions:
     def sql(self, type_: str, depth: int) -> str:
         if depth == 0 or type_ not in _BY_RESULT:
             return self.leaf(type_)
-        entry = self.rng.choice(_BY_RESULT[type_])
-        return self.call(entry, depth - 1)
+        entries = [e for e in _BY_RESULT[type_] if _has_leaves(e)]
+        return self.call(self.rng.choice(entries), depth - 1) if entries else self.leaf(type_)
 
     def call(self, entry: Entry, depth: int) -> str:
         text = self.rng.choice(list(texts_of(entry)))
@@ -91,4 +91,11 @@ class Expressions:
     def leaf(self, type_: str) -> str:
         if self.rng.random() < 0.25 and type_ in _CONSTANTS:
             return self.rng.choice(_CONSTANTS[type_])
-        return self.rng.choice([name for name, kind in COLUMNS.items() if kind.type.name == type_])
+        names = [name for name, kind in COLUMNS.items() if kind.type.name == type_]
+        return self.rng.choice(names or _CONSTANTS[type_])
+
+
+def _has_leaves(entry: Entry) -> bool:
+    """Whether there is a column or a constant for each argument."""
+    known = {kind.type.name for kind in COLUMNS.values()} | set(_CONSTANTS)
+    return all(name in known for p, name in enumerate(entry.arguments) if p not in entry.constants)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pkgutil import resolve_name
 from typing import Any
 
@@ -90,7 +91,9 @@ def test_another_query_starts_with_nothing_learned(auto: Line) -> None:
 def test_delta_that_takes_more_memory_than_the_cap_is_refreshed_in_full(
     installed: Database, make_line: Callable[..., Line], rows: int, width: int
 ) -> None:
-    capped = make_line(installed, Settings(delta_work_mem_cap_mb=2, differential_max_change_ratio=1.0))
+    # A first load of these rows takes next to nothing: by its time alone 6,000 changes would be refreshed in full.
+    limits = Settings(differential_max_change_ratio=1.0, prediction_ratio=100)
+    capped = make_line(installed, replace(limits, delta_work_mem_cap_mb=2))
     capped.sql("CREATE TABLE t (id int PRIMARY KEY, a text); INSERT INTO t SELECT i, i FROM generate_series(1, 9000) i")
     for name, mode in (("st", "AUTO"), ("pinned", "DIFFERENTIAL")):
         capped.create(name, "SELECT id, a FROM t", mode=mode)
@@ -98,12 +101,12 @@ def test_delta_that_takes_more_memory_than_the_cap_is_refreshed_in_full(
     capped.sql(insert, width, 10_000, 9_999 + rows)
     capped.tick()
     capped.check("st", "FULL")
-    assert capped.last("st")[2] == "the changes bring more than 2 MB (delta_work_mem_cap_mb)"
+    assert capped.last("st")[2] == "the delta has more than 2 MB (delta_work_mem_cap_mb)"
     capped.check("pinned")  # whoever says DIFFERENTIAL means it
     capped.sql(insert, width, 50_000, 50_001)
     capped.tick()
     capped.check("st")
-    free = make_line(installed, Settings(differential_max_change_ratio=1.0))
+    free = make_line(installed, limits)
     free.sql(insert, width, 60_000, 59_999 + rows)
     free.tick()
     free.check("st")
@@ -139,8 +142,8 @@ def made_slow(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 @pytest.mark.parametrize(
     ("action", "slow"),
     [
-        ("FULL", "pgtrickle.refresh.loads.stage_by_executors"),  # who is to carry it
-        ("FULL", "pgtrickle.apply.stage.analysed"),  # the staging table itself
+        ("FULL", "pgtrickle.refresh.loads.create_stage"),  # the content
+        ("FULL", "pgtrickle.refresh.wave.write_load"),  # the difference
         ("DIFFERENTIAL", "pgtrickle.refresh.deltas.delta_text"),
         ("DIFFERENTIAL", "pgtrickle.refresh.wave.arrange"),
         ("DIFFERENTIAL", "pgtrickle.refresh.wave.apply_deltas"),
@@ -205,3 +208,48 @@ def test_a_change_statement_that_is_too_long_means_full_for_auto_alone(
         "SELECT effective_refresh_mode, mode_reason_code FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'long'"
     )
     assert modes == [("FULL", ReasonCode.STATEMENT_TOO_LONG)]
+
+
+def test_max_delta_fraction_of_a_table_decides_whatever_the_size_of_its_source(auto: Line) -> None:
+    auto.sql("ANALYZE t")
+    auto.sql("SELECT pgtrickle.alter_stream_table('st', max_delta_fraction => 0.1)")
+    auto.sql("INSERT INTO t SELECT i, 1 FROM generate_series(1001, 1040) AS i")
+    auto.tick()
+    auto.check("st")
+    auto.sql("INSERT INTO t SELECT i, 1 FROM generate_series(1101, 1180) AS i")
+    auto.tick()
+    auto.check("st", "FULL")
+    reason = auto.reason("st")
+    assert reason is not None
+    assert reason.code is ReasonCode.MAX_DELTA_FRACTION
+    auto.sql("SELECT pgtrickle.alter_stream_table('st', max_delta_fraction => 1)")
+    auto.sql("INSERT INTO t SELECT i, 1 FROM generate_series(1201, 1280) AS i")
+    auto.tick()
+    auto.check("st")
+
+
+def test_more_joins_than_max_differential_joins_are_refreshed_in_full(auto: Line) -> None:
+    three = "SELECT x.id FROM t AS x JOIN t AS y ON y.id = x.id JOIN (SELECT id FROM t) AS z ON z.id = x.id"
+    states = "SELECT effective_refresh_mode, mode_reason_code FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'j'"
+    auto.sql(f"SELECT pgtrickle.create_stream_table('j', '{three}', max_differential_joins => 1)")
+    auto.tick()
+    assert auto.sql(states) == [("FULL", "max_differential_joins")]
+    auto.sql("INSERT INTO t VALUES (2000, 1)")
+    auto.tick()
+    auto.check("j", "FULL")
+    assert auto.last("j")[2] == "the query has 2 joins, which exceeds max_differential_joins (1)"
+    auto.sql("SELECT pgtrickle.alter_stream_table('j', max_differential_joins => 2)")
+    auto.sql("INSERT INTO t VALUES (2002, 1)")
+    auto.tick()
+    assert auto.sql(states) == [("DIFFERENTIAL", None)]
+    auto.sql("INSERT INTO t VALUES (2001, 1)")
+    auto.tick()
+    auto.check("j")
+    auto.sql(
+        "SELECT pgtrickle.create_stream_table('d', %s, refresh_mode => 'DIFFERENTIAL', max_differential_joins => 1)",
+        three,
+    )
+    auto.tick()
+    assert auto.sql(
+        "SELECT status, last_error_message ~ '2 joins' FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'd'"
+    ) == [("ERROR", True)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pgtrickle.pipeline.engine import spark
+from pgtrickle.apply.target import Target
 from tests.line import Line
 
 
@@ -179,10 +179,9 @@ def test_table_stays_exact_with(line: Line, monkeypatch: pytest.MonkeyPatch, nam
 @pytest.mark.parametrize("small", [True, False], ids=["arrays", "staged"])
 def test_rows_of_one_identity_stay_apart(line: Line, monkeypatch: pytest.MonkeyPatch, query: str, small: bool) -> None:
     """Every row and group collides with every other one; each is still found by its columns."""
-    from pyspark.sql import functions as f
-
-    monkeypatch.setattr(spark, "_identity", lambda key: f.lit(7).cast("long"))
-    monkeypatch.setattr(spark, "_net_columns", spark._net_columns.__wrapped__)  # not those that are kept
+    for module in ("apply.target", "apply.groups", "apply.topk", "refresh.recompute"):
+        monkeypatch.setattr(f"pgtrickle.{module}.text_hash", lambda _text: "7::int8")
+    monkeypatch.setattr(Target, "identity", lambda _self, _values, _text: "7::int8")
     if not small:
         monkeypatch.setattr("pgtrickle.refresh.deltas.SMALL_ROWS", 0)
     line.sql("CREATE TABLE a (k int, v int, t text)")

@@ -112,8 +112,8 @@ def test_what_a_key_does_not_decide_or_cannot_be_grouped_is_full(line: Line) -> 
     modes = dict(
         line.sql("SELECT pgt_name, mode_reason FROM pgtrickle.pgt_stream_tables WHERE effective_refresh_mode = 'FULL'")
     )
-    assert "parent.name" in modes["inherited"]
-    assert "json" in modes["raw"]
+    assert modes["inherited"] == "name outside an aggregate could not be matched with a grouping key"
+    assert modes["raw"].endswith("values would have to be compared whose type has no operators in pg_catalog")
     line.sql("INSERT INTO i VALUES (1, 999, 1, 'x')")
     line.tick()
     ((name, status),) = line.sql("SELECT pgt_name, status FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'raw'")

@@ -111,7 +111,7 @@ def test_subqueries_over_what_using_merges_are_exact(line: Line, kind: str) -> N
         line.sql("SELECT pgtrickle.create_stream_table(%s, %s, '1s', 'DIFFERENTIAL')", name, query)
     line.tick()
     line.edit_catalog("UPDATE pgtrickle.pgt_stream_tables SET schedule = 'calculated'")
-    for number in range(8):
+    for number in range(5):
         change(line, random, CHANGED[number % len(CHANGED)])
         outcomes = line.tick()
         assert not [(o.table.name, o.error) for o in outcomes if o.error is not None]

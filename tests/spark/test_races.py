@@ -17,7 +17,7 @@ from pgtrickle.capture.trim import index_long_buffers, long_buffers
 from pgtrickle.db.pooled import PooledConnection
 from pgtrickle.define import prepare
 from pgtrickle.define.compile import compile_table
-from pgtrickle.dispatch.lease import _fared
+from pgtrickle.dispatch.lease import _table_result
 from pgtrickle.errors import FencedError, LostRaceError, TransientError
 from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.model.identifiers import buffer_name
@@ -51,9 +51,10 @@ def create_all(line: Line, queries: dict[str, str] = QUERIES) -> None:
     turn(line)
 
 
-def turn(line: Line, *, include_unchanged: bool = False) -> list[Outcome]:
+def turn(line: Line, *, include_unchanged: bool = False, broken: Sequence[str] = ()) -> list[Outcome]:
+    """`broken`: stream tables that may fail again."""
     outcomes = line.tick(include_unchanged=include_unchanged)
-    assert [o.error for o in outcomes if o.error] == []
+    assert [o.error for o in outcomes if o.error and o.table.name not in broken] == []
     return outcomes
 
 
@@ -129,7 +130,7 @@ def writing(
     finally:
         stop.set()
         for worker in workers:
-            worker.join(10)
+            worker.join(120)
     assert errors == []
 
 
@@ -174,7 +175,7 @@ def test_of_two_refreshers_that_have_read_the_same_window_one_commits(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(40)
+        thread.join(120)
     for name in ("bag", "totals", "joined"):
         pair = [o for outcomes in results for o in outcomes if o.table.name == name]
         assert [type(o.error) for o in pair if o.error is not None] == [FencedError], pair
@@ -211,7 +212,7 @@ def test_chain_that_loses_against_another_pipeline_is_tried_again_and_not_counte
     outcomes = [o for o in shop.tick() if o.table.name in queries]
     assert beaten
     assert {type(o.error) for o in outcomes if o.error is not None} == {LostRaceError}
-    assert {_fared(o).branch for o in outcomes if o.error is not None} == {"retry"}
+    assert {_table_result(o).branch for o in outcomes if o.error is not None} == {"retry"}
     state = "SELECT DISTINCT status, consecutive_errors, last_error_message FROM pgtrickle.pgt_stream_tables"
     assert shop.sql(state) == [("ACTIVE", 0, None)]
     assert shop.sql("SELECT DISTINCT status FROM pgtrickle.pgt_refresh_history") == [("COMPLETED",)]
@@ -254,7 +255,7 @@ def test_two_workers_on_one_database_stay_exact_under_load(
     finally:
         stop.set()
         for loop in loops:
-            loop.join(20)
+            loop.join(120)
     assert not any(loop.is_alive() for loop in loops)
     assert [r for r in results if not r.ok] == []
     turn(shop)
@@ -324,7 +325,7 @@ def test_drop_during_apply_waits_for_it(shop: Line, installed: Database, monkeyp
 
     monkeypatch.setattr(refresher, "_apply_all", apply_while_dropping)
     turn(shop)
-    dropped.join(10)
+    dropped.join(120)
     assert not dropped.is_alive()
     turn(shop)
     assert shop.sql("SELECT to_regclass('totals')") == [(None,)]
@@ -450,38 +451,41 @@ def test_column_that_nobody_uses_comes_and_goes_unnoticed(shop: Line) -> None:
         assert shop.refreshes(name) - before[name] <= 2
 
 
+BROKEN = ("bag", "totals", "joined")  # what reads the dropped column or table
+
+
 def test_dropped_column_stops_its_readers_and_nobody_else(shop: Line) -> None:
     shop.sql("SELECT pgtrickle.create_stream_table('ids', 'SELECT id, kind FROM item', 'calculated', 'DIFFERENTIAL')")
     turn(shop)
     shop.sql("ALTER TABLE item DROP COLUMN qty; INSERT INTO item VALUES (100, 2)")
     for _ in range(2):
         shop.tick()
-    for name in ("bag", "totals", "joined"):
+    for name in BROKEN:
         now, message = status(shop, name)
         assert now == "ERROR"
         assert "qty" in message or "column" in message, message
     shop.sql("INSERT INTO item VALUES (101, 3); UPDATE kind SET name = 'z' WHERE id = 1")
-    turn(shop)
+    turn(shop, broken=BROKEN)
     equal(shop, ["ids", "names"])
     shop.check("ids")
     shop.sql("SELECT pgtrickle.alter_stream_table('bag', query => 'SELECT kind, id AS qty FROM item')")
-    turn(shop)
+    turn(shop, broken=BROKEN[1:])
     equal(shop, ["bag"])
 
 
 def test_dropped_source_stops_its_readers_and_nobody_else(shop: Line) -> None:
-    shop.sql("DROP TABLE item")
+    shop.sql("DROP TABLE item CASCADE")
     for _ in range(2):
         shop.tick(include_unchanged=True)
-    for name in ("bag", "totals", "joined"):
+    for name in BROKEN:
         now, message = status(shop, name)
         assert now == "ERROR"
-        assert "does not exist" in message, message
+        assert "was dropped" in message, message
     shop.sql("UPDATE kind SET name = 'z' WHERE id = 1")
-    turn(shop)
+    turn(shop, broken=BROKEN)
     shop.check("names")
     shop.plane.tidy()
-    turn(shop)
+    turn(shop, broken=BROKEN)
 
 
 def test_retyped_column_is_loaded_anew(shop: Line) -> None:
@@ -647,6 +651,7 @@ def test_buffer_that_a_slow_reader_makes_long_gets_an_index(shop: Line, monkeypa
     ],
 )
 def test_content_of_another_instance_is_loaded_anew(shop: Line, change: str, code: ReasonCode) -> None:
+    shop.sql("SELECT pgtrickle.protect_stream_table('totals', false), pgtrickle.protect_stream_table('bag', false)")
     shop.sql(
         f"DELETE FROM totals WHERE kind = 1; DELETE FROM bag WHERE kind = 2; "
         f"UPDATE pgtrickle.pgt_stream_tables SET frontier = {change}"
@@ -819,10 +824,10 @@ def test_renamed_while_the_query_is_looked_at(line: Line, monkeypatch: pytest.Mo
     line.create("joined", QUERIES["joined"])
     left = [renames]
 
-    def late(*args: Any) -> Any:
+    def late(*args: Any, **named: Any) -> Any:
         if left:
             line.sql(left.pop())
-        return compile_table(*args)
+        return compile_table(*args, **named)
 
     monkeypatch.setattr(prepare, "compile_table", late)
     line.sql("ALTER TABLE kind ALTER id TYPE bigint; INSERT INTO item VALUES (100, 2, 1, 'x')")

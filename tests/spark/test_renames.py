@@ -184,7 +184,7 @@ def test_sources_whose_changes_are_not_captured_are_followed(line: Line) -> None
     assert line.rows("st") == rows
     # One that was made anew is found by its name, as before.
     line.sql(
-        "DROP MATERIALIZED VIEW m2; CREATE MATERIALIZED VIEW m2 AS SELECT 7 AS a, 8 AS b; SELECT pgtrickle.refresh_stream_table('st')"
+        "DROP MATERIALIZED VIEW m2 CASCADE; CREATE MATERIALIZED VIEW m2 AS SELECT 7 AS a, 8 AS b; SELECT pgtrickle.refresh_stream_table('st')"
     )
     line.tick()
     line.check("st", "FULL")
@@ -203,7 +203,7 @@ def test_rows_as_a_whole(line: Line) -> None:
     status, message = _status(line, "typed")
     assert status == "ERROR"
     assert message is not None
-    assert "public.t is public.t2 now, and the query cannot be written with that" in message
+    assert "public.t is public.t2 now, and the query cannot be rewritten" in message
     line.sql("ALTER TABLE t2 RENAME TO t; SELECT pgtrickle.resume_stream_table('typed')")
     line.tick()
     line.equal("typed")
@@ -217,8 +217,7 @@ def test_a_column_that_is_dropped_as_well_is_said(line: Line) -> None:
     status, message = _status(line)
     assert status == "ERROR"
     assert message is not None
-    assert "public.t is public.told now" in message
-    assert 'column "b" does not exist' in message
+    assert "column b of public.t (renamed to public.told) was dropped" in message
 
 
 def test_the_old_text_means_the_successor_when_it_is_given_again(line: Line) -> None:
@@ -347,9 +346,7 @@ def test_what_is_named_but_not_read_stops_the_table(line: Line, query: str, rena
     status, message = _status(line)
     assert status == "ERROR"
     assert message is not None
-    assert message.endswith(
-        "now, and the query names it (hint: define it anew with pgtrickle.alter_stream_table(name, query => ...))"
-    )
+    assert message.endswith("now (hint: define it again with pgtrickle.alter_stream_table(name, query => ...))")
     assert line.rows("st") == rows
 
 
@@ -398,22 +395,24 @@ def test_types_of_columns_are_followed(line: Line, rename: str) -> None:
         line.check(name)
 
 
-def test_names_are_kept_from_now_on(line: Line) -> None:
+def test_names_are_kept_from_now_on(installed: Database, line: Line, make_line: Callable[..., Line]) -> None:
     """In a catalog of before, with a source that is gone."""
     line.sql(TABLES)
     line.create("gone", "SELECT a, b FROM t")
     line.create("st", "SELECT a, c FROM u")
     line.sql("ALTER TABLE pgtrickle.pgt_dependencies DROP source_schema, DROP source_name, DROP column_names")
     line.sql("DROP TABLE pgtrickle.pgt_names; DROP TABLE t CASCADE")
+    line.sql("UPDATE pgtrickle.pgt_schema_version SET version = 1")
     with connect(line.dsn, role="test") as conn:
         install(conn)
     line.sql("ALTER TABLE u RENAME TO u2; INSERT INTO u2 VALUES (101, 2)")
+    line = make_line(installed)  # an upgrade ends the sessions of before
     line.tick(include_unchanged=True)
     line.check("st")
     status, message = _status(line, "gone")
     assert status == "ERROR"
     assert message is not None
-    assert 'relation "public.t" does not exist' in message
+    assert "relation public.t does not exist" in message.replace('"', "")
 
 
 @pytest.mark.parametrize(
@@ -493,7 +492,7 @@ def test_types_and_keys_that_are_not_ours_to_use(line: Line, installed: Database
 def test_oids_of_another_database_are_not_followed(
     line: Line, make_line: Callable[..., Line], installed: Database, is_repaired: bool
 ) -> None:
-    """As after a dump was restored, where they are given anew."""
+    """As after a dump was restored, where they are given anew: sources are found by name."""
     line.sql(TABLES + "CREATE TABLE secret (a int, b int); INSERT INTO secret VALUES (6, 6)")
     line.create("st", "SELECT a, b FROM t")
     line.plane.close()
@@ -506,9 +505,9 @@ def test_oids_of_another_database_are_not_followed(
     again = make_line(installed)
     for _ in range(2):
         again.tick()
-    assert _status(line)[0] == "ERROR"
+    assert _status(line)[0] == "ACTIVE"
     assert "secret" not in _one(line, "SELECT defining_query FROM pgtrickle.pgt_stream_tables")
-    assert (6, 6) not in line.rows("st")
+    assert sorted(again.rows("st")) == sorted(line.sql("SELECT a, b FROM t"))
 
 
 def test_copied_or_upgraded_with_its_oids(line: Line) -> None:

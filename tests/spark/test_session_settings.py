@@ -81,6 +81,23 @@ def test_results_are_those_of_the_author(installed: Database, make_line: MakeLin
         assert code == [(ReasonCode.AUTHOR_FORMATS,)]
 
 
+@pytest.mark.parametrize("pooled", [False, True])
+def test_later_loads_keep_all_digits_of_arrays(line: Line, pooled: bool) -> None:
+    """The content is computed with the formats of the author; comparing and writing it must not use them."""
+    line.sql(TABLE)
+    line.sql("SET extra_float_digits = -3")
+    query = "SELECT d::text AS d, array_agg(f ORDER BY id) AS f, array_agg(span ORDER BY id) AS s FROM t GROUP BY 1"
+    line.sql("SELECT pgtrickle.create_stream_table('listed', %s)", query)
+    line.sql("RESET extra_float_digits")
+    line.sql("SELECT pgtrickle.alter_stream_table('listed', pooler_compatibility_mode => %s)", pooled)
+    line.tick()
+    for change in CHANGES:
+        line.sql(change)
+        line.tick()
+        line.equal("listed")
+    assert line.sql("SELECT effective_refresh_mode FROM pgtrickle.pgt_stream_tables") == [("FULL",)]
+
+
 def test_another_time_zone_of_the_database_changes_nothing(installed: Database, make_line: MakeLine) -> None:
     line = make_line(installed)
     line.sql(TABLE)

@@ -69,7 +69,7 @@ def test_one_that_fails_fails_alone(fleet: Elsewhere) -> None:
     outcomes = fleet.line.tick()
     failed = [o for o in outcomes if o.error is not None]
     assert [o.table.pgt_id for o in failed] == [mirror_of(fleet, 0)]
-    assert "were to leave" in str(failed[0].error)
+    assert "had to be deleted" in str(failed[0].error)
     assert written(fleet, 1)[1] == 21
     fleet.check("copy_1")
     fleet.settle()

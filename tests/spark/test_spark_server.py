@@ -81,14 +81,14 @@ def test_server_listens_on_loopback_only(spark_server: SparkServer) -> None:
 def test_server_can_be_restarted_after_a_crash_and_leaves_nothing() -> None:
     settings = Settings(spark_driver_memory_mb=600)
     server = SparkServer.start(settings)
-    server.wait_ready(60)
+    server.wait_ready(300)
     server.kill()
     assert not server.alive()
     assert not server.healthy()
     server.stop()
     seconds: list[float] = []
     again = SparkServer.start(settings)
-    again.wait_ready(60, seconds.append)
+    again.wait_ready(300, seconds.append)
     assert again.alive()
     assert seconds == sorted(seconds)
     directory = again.log.parent
@@ -102,7 +102,7 @@ OWNER = """
 import sys, time
 from pgtrickle.servers.spark_server import SparkServer
 server = SparkServer.start()
-server.wait_ready(60)
+server.wait_ready(300)
 print(server.pid, server.log.parent, flush=True)
 time.sleep(60)
 """
@@ -127,7 +127,7 @@ def test_a_start_that_cannot_work_says_why_in_one_line() -> None:
     server = SparkServer.start(Settings(spark_master="nonsense"))
     try:
         with pytest.raises(ConfigError, match=r"Spark did not start: .*[Mm]aster"):
-            server.wait_ready(60)
+            server.wait_ready(300)
     finally:
         server.stop()
 

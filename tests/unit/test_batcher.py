@@ -130,6 +130,20 @@ def test_waits_for_those_who_are_coming_as_long_as_its_own_way_took() -> None:
         assert (first.result(120), other.result(120)) == ([2], [4])
         assert work.batches == [[1, 2]]
 
+        def none() -> None:
+            with gather.announce():
+                gather.withdraw()
+                reading.set()
+                assert read.wait(120)
+
+        read.clear()
+        reading.clear()
+        other_none = threads.submit(none)
+        assert reading.wait(120)
+        assert gather._coming == 0  # nobody waits for a call that was withdrawn
+        read.set()
+        other_none.result(120)
+
         read.clear()
         reading.clear()
         other = threads.submit(late)

@@ -10,6 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.main import get_group
+
+from pgtrickle.cli.app import app
+from pgtrickle.cli.keyboard import parse
+from pgtrickle.cli.top_view import TopView
 
 
 def pgtrickle(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -24,6 +29,7 @@ def pgtrickle(*arguments: str, **environ: str) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.slow
 def test_help_is_quick_and_loads_nothing_heavy() -> None:
     code = (
         "import sys; sys.argv = ['pgtrickle', '--help']\n"
@@ -108,3 +114,54 @@ def test_doctor_refuses_an_unsuitable_configured_java() -> None:
     done = pgtrickle("doctor", PGTRICKLE_JAVA_HOME="/no/java/here")
     assert done.returncode == 1
     assert "BAD  java" in done.stdout
+
+
+def test_every_command_that_reports_facts_has_json() -> None:
+    without = {"run", "demo", "top", "completion"}  # a service, a show, a screen, a script
+    commands = dict(get_group(app).commands)
+    for group in ("replica", "server"):
+        commands.update(getattr(commands.pop(group), "commands", {}))
+    found = {name for name, command in commands.items() if any("--json" in p.opts for p in command.params)}
+    assert set(commands) - found == without
+
+
+def test_keys_of_terminals_have_names() -> None:
+    assert list(parse("s\x1b[A\x1bOB\x1b[5~\r\x7f\x1b")) == [
+        "s",
+        "up",
+        "down",
+        "page up",
+        "enter",
+        "backspace",
+        "escape",
+    ]
+    assert list(parse("\x1b[200~x")) == ["x"]  # what has no meaning here is no text either
+
+
+def rows() -> list[dict[str, object]]:
+    blank = dict.fromkeys(
+        ("mode", "engine", "lag", "ms", "refreshes", "written", "error", "rows_done", "rows_estimated")
+    )
+    return [
+        {**blank, "name": "a", "status": "ACTIVE", "lag": 1.0},
+        {**blank, "name": "b", "status": "ERROR", "lag": 9.0},
+        {**blank, "name": "c", "status": "ACTIVE"},
+    ]
+
+
+def test_top_sorts_filters_and_drills_down() -> None:
+    view = TopView()
+    assert [row["name"] for row in view.rows(rows())] == ["b", "a", "c"]  # by lag; what is unknown last
+    view.press("r", rows(), 10)
+    assert [row["name"] for row in view.rows(rows())] == ["a", "b", "c"]
+    for key in "/eRr":
+        view.press(key, rows(), 10)
+    assert [row["name"] for row in view.rows(rows())] == ["b"]
+    for key in ("enter", "down", "enter"):
+        view.press(key, rows(), 10)
+    assert view.detail == "b"
+    for key in ("escape", "escape", "end", "enter"):
+        view.press(key, rows(), 10)
+    assert (view.detail, view.pattern) == ("c", "")
+    view.press("q", rows(), 10)
+    assert view.is_done

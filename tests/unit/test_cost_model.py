@@ -365,7 +365,7 @@ def test_costs_that_grow_faster_than_the_changes_are_learned_at_each_size() -> N
 
 def test_load_forgets_what_was_before_it() -> None:
     known = past([(100, 50.0)] * 5, [100.0]).with_sample(Sample(NOW, LOAD, 0, 80.0))
-    assert known == CostHistory(full=(Sample(NOW, LOAD, 0, 80.0),), latest=FULL, in_row=1)
+    assert known == CostHistory((), (Sample(NOW, LOAD, 0, 80.0),), FULL, 1, "postgres", 1)
 
 
 def test_memory_is_bounded() -> None:
@@ -399,3 +399,95 @@ def test_sizes_are_remembered_while_others_are_refreshed() -> None:
     table.kinds([10] * 5 + [5000] * 5)
     table.kinds([10] * 200)
     assert table.kinds([5000] * 4) == [FULL] * 4
+
+
+# -- traces
+# --------------------------------------------------------------------------------------------------------------
+
+Trace = list[tuple[float, float]]  # what a differential and a full refresh would take, for each refresh in turn
+
+
+def replayed(trace: Trace, known: CostHistory, last_full_ms: float) -> tuple[list[Choice], float]:
+    """AUTO's choices, and what they cost compared with the best ones."""
+    chosen, spent = [], 0.0
+    for number, (differential, full) in enumerate(trace):
+        now = NOW + number
+        choice = choose(known, asked(100, now=now, last_full_ms=last_full_ms), LIMITS)
+        ms = differential if choice.kind == DIFFERENTIAL else full
+        if choice.kind == FULL:
+            last_full_ms = ms
+        known = known.with_sample(Sample(now, choice.kind, 100, ms))
+        chosen.append(choice)
+        spent += ms
+    return chosen, spent / sum(map(min, trace))
+
+
+# A stream table whose first load ran while Spark started: its refreshes from changes take about 140 ms, FULL 105 ms.
+COLD_LOAD_MS = 13_632.0
+AFTER_COLD_LOAD: Trace = [(140.0 + 7 * (i % 5), 105.0 + 3 * (i % 3)) for i in range(400)]
+
+
+def test_a_load_during_the_start_of_spark_does_not_rule_out_full_for_ever() -> None:
+    """Cold refreshes are no samples. Even one that was taken for a warm one is doubted in the end."""
+    chosen, price = replayed(AFTER_COLD_LOAD, CostHistory(), 110.0)
+    assert [c.kind for c in chosen[20:60]].count(FULL) >= 30
+    assert price < 1.2
+    misled = CostHistory().with_sample(Sample(NOW, LOAD, 0, COLD_LOAD_MS))
+    wait = 10 * (COLD_LOAD_MS / 140 - 1) * 10  # ten per cent of the ratio, ten times more patient
+    trace = (AFTER_COLD_LOAD * 40)[: int(wait) + 100]
+    chosen, _ = replayed(trace, misled, COLD_LOAD_MS)
+    first = next(i for i, c in enumerate(chosen) if c.kind == FULL)
+    assert chosen[first].reason.code is ReasonCode.TRIED_FULL
+    assert [c.kind for c in chosen[first:]].count(FULL) >= 0.8 * len(chosen[first:])
+
+
+def taken(chosen: list[Choice], kind: str) -> int:
+    """Samples of that kind before AUTO keeps to the other one."""
+    last = max(i for i, c in enumerate(chosen) if c.kind == kind and "tried" not in c.reason.code.value)
+    return [c.kind for c in chosen[: last + 1]].count(kind)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "left"),
+    [
+        ((40.0, 200.0), (600.0, 200.0), DIFFERENTIAL),  # an index of a source was dropped
+        ((600.0, 200.0), (600.0, 2_000.0), FULL),  # a source has grown
+    ],
+)
+def test_the_way_that_becomes_slow_is_left_within_five_samples(
+    before: tuple[float, float], after: tuple[float, float], left: str
+) -> None:
+    warm = [*([Sample(NOW - 40 + i, FULL, 100, before[1]) for i in range(8)])]
+    warm += [Sample(NOW - 30 + i, DIFFERENTIAL, 100, before[0]) for i in range(8)]
+    warm += [Sample(NOW - 20 + i, left, 100, before[0] if left == DIFFERENTIAL else before[1]) for i in range(8)]
+    chosen, _ = replayed([after] * 60, CostHistory.of(warm), before[1])
+    assert 1 <= taken(chosen, left) <= 5
+    other = FULL if left == DIFFERENTIAL else DIFFERENTIAL
+    assert [c.kind for c in chosen[10:]].count(other) >= 40
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "becomes"),
+    [((600.0, 200.0), (20.0, 200.0), DIFFERENTIAL), ((150.0, 400.0), (150.0, 20.0), FULL)],
+)
+def test_the_way_that_becomes_quick_is_taken_after_at_most_five_samples_of_it(
+    before: tuple[float, float], after: tuple[float, float], becomes: str
+) -> None:
+    warm = [Sample(NOW - 40 + i, FULL, 100, before[1]) for i in range(8)]
+    warm += [Sample(NOW - 30 + i, DIFFERENTIAL, 100, before[0]) for i in range(8)]
+    stays = FULL if becomes == DIFFERENTIAL else DIFFERENTIAL
+    warm += [Sample(NOW - 20 + i, stays, 100, before[stays == FULL]) for i in range(8)]
+    chosen, _ = replayed([after] * 400, CostHistory.of(warm), before[1])
+    kinds = [c.kind for c in chosen]
+    first = kinds.index(becomes)
+    settled = next(i for i in range(first, len(kinds)) if kinds[i : i + 3] == [becomes] * 3)
+    assert kinds[first:settled].count(becomes) <= 5
+    assert kinds[settled:].count(stays) <= 0.2 * len(kinds[settled:])
+
+
+def test_a_sawtooth_of_costs_is_survived() -> None:
+    """Every tenth refresh is thirty times slower: someone's backup."""
+    trace: Trace = [(1_500.0, 6_000.0) if i % 10 == 9 else (50.0, 200.0) for i in range(200)]
+    chosen, price = replayed(trace, CostHistory.of([Sample(NOW - 5, LOAD, 0, 200.0)]), 200.0)
+    assert [c.kind for c in chosen].count(FULL) <= 5
+    assert price < 1.15

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
@@ -17,7 +18,8 @@ import pytest
 from pgtrickle.dispatch import dispatcher
 from pgtrickle.dispatch.dispatcher import Dispatcher
 from pgtrickle.dispatch.managed_database import ManagedDatabase
-from pgtrickle.ipc.channel import DatabaseSettings, Finished, Submit, Withdraw, call, listen
+from pgtrickle.dispatch.pool import ThreadPool
+from pgtrickle.ipc.channel import DatabaseSettings, Finished, Submit, TableResult, Withdraw, call, listen
 from pgtrickle.ipc.fleet_memory import FleetMemory
 from pgtrickle.model.work import CANCELLED, SINGLETON, SUCCEEDED, QueuedUnit, Unit
 from pgtrickle.settings import Settings
@@ -39,6 +41,8 @@ class Desk:
         self.go = threading.Event()
         self.at_once: dict[int, int] = {}
         self.most = 0
+        self.takes_ms: dict[int, float] = {}
+        self.leases: list[list[int]] = []
 
     def work(self, site: ManagedDatabase, jobs: Sequence[QueuedUnit], observer: object) -> Finished:
         for job in jobs:
@@ -48,7 +52,9 @@ class Desk:
             self.go.wait(120)
         for job in jobs:
             self.at_once[job.unit.members[0]] -= 1
-        return Finished(tuple((j.job_id, SUCCEEDED, None, None) for j in jobs), (), datetime.now(UTC))
+        self.leases.append([job.job_id for job in jobs])
+        results = tuple(TableResult(i, "FULL", "ok", share_ms=ms) for i, ms in self.takes_ms.items())
+        return Finished(tuple((j.job_id, SUCCEEDED, None, None) for j in jobs), results, datetime.now(UTC))
 
 
 @pytest.fixture
@@ -71,7 +77,7 @@ def running(tmp_path: Path, settings: Settings) -> Iterator[Callable[[str], Conn
     thread.start()
 
     def scheduler(name: str) -> Connection:
-        connection = call(tmp_path / "socket", KEY, seconds=5, is_stopped=lambda: False)
+        connection = call(tmp_path / "socket", KEY, seconds=120, is_stopped=lambda: False)
         connection.send(DatabaseSettings(f"1/{name}", name, f"dbname={name}", settings))
         return connection
 
@@ -80,7 +86,7 @@ def running(tmp_path: Path, settings: Settings) -> Iterator[Callable[[str], Conn
     finally:
         stop.set()
         made.wake()
-        thread.join(10)
+        thread.join(120)
         listener.close()
     assert not thread.is_alive()
 
@@ -92,7 +98,7 @@ def submit(connection: Connection, ids: Sequence[int]) -> None:
 def receive(connection: Connection, count: int) -> dict[int, str]:
     found: dict[int, str] = {}
     while len(found) < count:
-        assert connection.poll(5), f"{len(found)} of {count}"
+        assert connection.poll(120), f"{len(found)} of {count}"
         message: Finished = connection.recv()
         found |= {job_id: status for job_id, status, _, _ in message.jobs}
     return found
@@ -108,6 +114,7 @@ def test_a_scheduler_that_does_not_listen_holds_up_nobody(tmp_path: Path, desk: 
         assert len(receive(deaf, 20_000)) == 20_000
 
 
+@pytest.mark.slow
 def test_taking_back_very_much_holds_up_nobody(tmp_path: Path, desk: Desk) -> None:
     desk.held = {"deaf"}
     with running(tmp_path, Settings()) as scheduler:
@@ -118,6 +125,17 @@ def test_taking_back_very_much_holds_up_nobody(tmp_path: Path, desk: Desk) -> No
         submit(other, [1])
         assert receive(other, 1) == {1: SUCCEEDED}
         assert CANCELLED in receive(deaf, 20_000).values()
+
+
+def test_a_table_that_took_long_does_not_delay_the_others_again(tmp_path: Path, desk: Desk) -> None:
+    desk.takes_ms = {2: 30_000.0, 3: 4.0}
+    with running(tmp_path, Settings(max_dynamic_refresh_workers=1)) as scheduler:
+        connection = scheduler("one")
+        submit(connection, [1, 2, 3])
+        assert len(receive(connection, 3)) == 3
+        submit(connection, [1, 2, 3])
+        assert len(receive(connection, 3)) == 3
+    assert desk.leases == [[1, 2, 3], [1, 3], [2]]
 
 
 def test_workers_that_hang_in_one_database_are_not_missed_by_the_others(
@@ -178,7 +196,7 @@ def test_leases_that_wait_for_spark_make_room_for_others(tmp_path: Path, monkeyp
     arrived, go = threading.Semaphore(0), threading.Event()
 
     def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit], _observer: object) -> Finished:
-        with site.engine.aside():
+        with site.engine.slot_lent():
             arrived.release()
             go.wait(120)
         return Finished(tuple((j.job_id, SUCCEEDED, None, None) for j in jobs), (), datetime.now(UTC))
@@ -194,3 +212,53 @@ def test_leases_that_wait_for_spark_make_room_for_others(tmp_path: Path, monkeyp
         assert not arrived.acquire(timeout=0.2)
         go.set()
         assert [receive(line, 1) for line in lines] == [{1: SUCCEEDED}] * 7
+
+
+def test_the_pool_follows_the_settings_of_the_home_database(tmp_path: Path, desk: Desk) -> None:
+    desk.held = {"one", "two", "three"}
+    fleet = Settings(max_dynamic_refresh_workers=1, worker_pool_size=1)
+    memory = FleetMemory(tmp_path / "memory", create=True)
+    stop = threading.Event()
+    made = Dispatcher(fleet, cast(Any, Engine()), memory, stop)
+    pool = cast(ThreadPool, made._executor)
+    assert (pool.persistent, pool.started) == (1, 1)  # by the setting, before there is anything to do
+    listener = listen(tmp_path / "socket", KEY)
+    made.listen(listener)
+    thread = threading.Thread(target=made.run, args=(5.0,))
+    thread.start()
+    try:
+        lines = {}
+        for name in ("one", "two", "three"):
+            lines[name] = call(tmp_path / "socket", KEY, seconds=120, is_stopped=lambda: False)
+            lines[name].send(DatabaseSettings(f"1/{name}", name, f"dbname={name}", fleet, name == "one"))
+            submit(lines[name], [1])
+        wait_until(lambda: memory.pool().active == memory.pool().most == 1)
+        larger = replace(fleet, max_dynamic_refresh_workers=3, worker_pool_size=3)
+        lines["two"].send(DatabaseSettings("1/two", "two", "dbname=two", larger))  # not that one's to say
+        lines["one"].send(DatabaseSettings("1/one", "one", "dbname=one", larger, True))
+        wait_until(lambda: memory.pool().active == memory.pool().most == 3)
+        assert (pool.persistent, pool.started) == (3, 3)
+        lines["one"].send(DatabaseSettings("1/one", "one", "dbname=one", fleet, True))
+        wait_until(lambda: memory.pool().most == 1)
+        desk.go.set()
+        for line in lines.values():
+            assert receive(line, 1) == {1: SUCCEEDED}
+        wait_until(lambda: sum(t.name.startswith("worker ") and t.is_alive() for t in threading.enumerate()) == 1)
+        for number in range(10, 15):  # the one that stays does it all
+            submit(lines["two"], [number])
+            assert receive(lines["two"], 1) == {number: SUCCEEDED}
+        assert pool.started == 3
+    finally:
+        desk.go.set()
+        stop.set()
+        made.wake()
+        thread.join(120)
+        listener.close()
+        pool.close()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.01)

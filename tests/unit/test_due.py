@@ -23,6 +23,7 @@ from pgtrickle.scheduler.due import (
     CLOCK,
     DIRTY,
     EMPTY,
+    ERRED,
     FROZEN,
     IN_FLIGHT,
     INACTIVE,
@@ -106,7 +107,7 @@ def test_tier_stretches_durations_only() -> None:
 
 def test_table_under_way_is_due_again_only_for_what_came_since() -> None:
     due = one(flags=DIRTY | REQUESTED)
-    due.went(at(0))
+    due.queued(at(0))
     assert due.due(50.0).tolist() == []
     due.done(at(0), began=20.0)
     assert due.due(50.0).tolist() == []
@@ -114,7 +115,7 @@ def test_table_under_way_is_due_again_only_for_what_came_since() -> None:
     due.mark(at(0), DIRTY)
     assert due.due(29.0).tolist() == []
     assert due.due(30.0).tolist() == [0]
-    due.went(at(0))
+    due.queued(at(0))
     due.mark(at(0), REQUESTED)
     assert due.due(99.0).tolist() == []
     due.done(at(0), began=40.0)
@@ -123,7 +124,7 @@ def test_table_under_way_is_due_again_only_for_what_came_since() -> None:
 
 def test_change_that_comes_while_under_way_waits_for_the_next_time() -> None:
     due = one(flags=DIRTY)
-    due.went(at(0))
+    due.queued(at(0))
     due.mark(at(0), DIRTY)
     due.done(at(0), began=10.0)
     assert due.due(19.0).tolist() == []
@@ -134,14 +135,14 @@ def test_clock_goes_on_after_a_refresh() -> None:
     due = one(flags=CLOCK)
     for began in (10.0, 20.0, 30.0):
         assert due.due(began).tolist() == [0]
-        due.went(at(0))
+        due.queued(at(0))
         due.done(at(0), began)
         assert due.due(began + 9).tolist() == []
 
 
 def test_returned_table_is_as_if_it_had_never_gone() -> None:
     due = one(flags=EMPTY | DIRTY, last=NEVER)
-    due.went(at(0))
+    due.queued(at(0))
     due.returned(at(0))
     assert due.flags.tolist() == [EMPTY | DIRTY]
     assert due.due(0.0).tolist() == [0]
@@ -155,12 +156,12 @@ def test_returned_table_is_as_if_it_had_never_gone() -> None:
         (OriginAwayError, [1, 2, 4, 5, 5, 5, 5, 5]),
         (EngineLostError, [1] * 8),
         (FencedError, [0] * 8),
-        (DefinitionError, [None] * 8),
-        (ConfigError, [None] * 8),
-        (PgtrickleError, [None] * 8),
+        (DefinitionError, [1, 2, 4, 8, 16, 32, 60, 60]),
+        (ConfigError, [1, 2, 4, 8, 16, 32, 60, 60]),
+        (PgtrickleError, [1, 2, 4, 8, 16, 32, 60, 60]),
     ],
 )
-def test_retry_is_decided_by_branch(error: type[PgtrickleError], expected: list[float | None]) -> None:
+def test_retry_is_decided_by_branch(error: type[PgtrickleError], expected: list[float]) -> None:
     assert [retry_after(error, n) for n in range(1, 9)] == expected
     assert retry_after(error, 10_000) == expected[-1]
 
@@ -169,18 +170,18 @@ def test_failing_table_backs_off_also_when_asked_for_and_a_success_forgets() -> 
     due = one(flags=REQUESTED)
     now, waits = 0.0, []
     for _ in range(4):
-        due.went(at(0))
+        due.queued(at(0))
         due.failed(0, TransientError, now)
-        waits.append(due.next_moment(now) - now)
+        waits.append(due.next_due_time(now) - now)
         assert due.due(now + waits[-1] - 0.01).tolist() == []
         now += waits[-1]
         assert due.due(now).tolist() == [0]
     assert waits == [1, 2, 4, 8]
-    due.went(at(0))
+    due.queued(at(0))
     due.failed(0, EngineLostError, now)
-    assert due.next_moment(now) == now + 1
+    assert due.next_due_time(now) == now + 1
     assert due.failures[0] == 4
-    due.went(at(0))
+    due.queued(at(0))
     due.done(at(0), now)
     assert due.failures[0] == 0
     assert due.backoff_until[0] == NEVER
@@ -194,15 +195,13 @@ def test_barred_tables_are_not_taken_along(flags: int, expected: bool) -> None:
     assert one(flags=flags).is_barred(0, 100.0) == expected
 
 
-def test_error_that_will_not_go_away_stops_the_table() -> None:
+def test_error_of_the_query_is_tried_again_too() -> None:
     due = one(flags=DIRTY)
-    due.went(at(0))
+    due.queued(at(0))
     due.failed(0, DefinitionError, 10.0)
-    assert due.flags[0] == DIRTY | INACTIVE
-    assert due.is_barred(0, 1e9)
-    assert due.due(1e9).tolist() == []
-    due.clear(at(0), INACTIVE)
-    assert due.due(1e9).tolist() == [0]
+    assert due.flags[0] == DIRTY
+    assert due.is_barred(0, 10.5)
+    assert not due.is_barred(0, 11.0)
 
 
 def test_cron_slot_without_changes_goes_by() -> None:
@@ -229,7 +228,7 @@ def test_cron_slot_stays_for_a_table_that_is_kept_from_it(obstacle: int) -> None
 
 def test_cron_slot_that_came_during_a_refresh_is_not_lost() -> None:
     due = one("0 * * * *", REQUESTED, last=NOON)
-    due.went(at(0))
+    due.queued(at(0))
     due.mark(at(0), DIRTY)
     due.done(at(0), began=NOON + 3590)
     assert due.due(NOON + 3610).tolist() == [0]
@@ -237,19 +236,20 @@ def test_cron_slot_that_came_during_a_refresh_is_not_lost() -> None:
 
 def test_next_moment_is_when_something_gets_due_by_itself() -> None:
     due = Due.of(["10s", "30s", "5s", "1s"], [DIRTY, DIRTY, 0, DIRTY | FROZEN], [0.0] * 4, [False] * 4)
-    assert due.next_moment(2.0) == 10
-    assert due.next_moment(15.0) == 15
+    assert due.next_due_time(2.0) == 10
+    assert due.next_due_time(15.0) == 15
     due.mark(at(1), REQUESTED)
-    assert due.next_moment(2.0) == 2
-    assert one().next_moment(0.0) == np.inf
+    assert due.next_due_time(2.0) == 2
+    assert one().next_due_time(0.0) == np.inf
 
 
 def test_reload_keeps_what_only_the_scheduler_knows() -> None:
     old = Due.of(["10s"] * 3, [DIRTY | REQUESTED, DIRTY, DIRTY], [0.0] * 3, [False] * 3)
-    old.went(at(0))
+    old.queued(at(0))
     old.mark(at(0), DIRTY)
     old.failed(1, TransientError, 100.0)
     old.failed(2, DefinitionError, 100.0)
+    old.mark(at(2), ERRED)  # and somebody has resumed it
     new = Due.of(["10s"] * 4, [0, 0, EMPTY, 0], [0.0] * 4, [False] * 4)
     new.keep(old, at(2, 1, -1, 0))
     assert new.flags.tolist() == [DIRTY, DIRTY, EMPTY, DIRTY | IN_FLIGHT]
@@ -261,7 +261,7 @@ def test_reload_keeps_what_only_the_scheduler_knows() -> None:
 
 def test_reload_does_not_take_what_is_under_way_for_a_new_reason() -> None:
     old = one(flags=EMPTY)
-    old.went(at(0))
+    old.queued(at(0))
     new = one(flags=EMPTY | REINIT)  # it is still empty, and somebody has altered it
     new.keep(old, at(0))
     assert new.flags[0] == REINIT | IN_FLIGHT
@@ -318,3 +318,27 @@ def test_quiet_look_at_100000_tables_is_far_cheaper_than_a_pass_in_python() -> N
     began = time.perf_counter()
     assert sum(1 for f in due.flags.tolist() if f & DIRTY) == 100
     assert best < (time.perf_counter() - began) / 3
+
+
+@pytest.mark.parametrize(
+    ("schedule", "flags", "immediate", "expected"),
+    [
+        ("10s", 0, False, 10.0),
+        ("calculated", 0, False, NEVER),
+        ("1h", 0, True, NEVER),
+        ("10s", ERRED, False, 10.0),
+        ("0 3 * * *", 0, False, np.inf),  # waits for its slot
+        *(("10s", flag, False, np.inf) for flag in (DIRTY, CLOCK, UNCAPTURED, REQUESTED, INACTIVE, IN_FLIGHT, FROZEN)),
+    ],
+)
+def test_from_when_on_a_change_makes_it_due(schedule: str, flags: int, immediate: bool, expected: float) -> None:
+    due = one(schedule, flags, immediate=immediate)
+    assert due.next_wake_time() == expected
+
+
+def test_from_when_on_a_change_makes_one_of_several_due() -> None:
+    due = Due.of(["10s", "5s", "1s"], [0, 0, DIRTY], [0.0, 0.0, 0.0], [False] * 3)
+    assert due.next_wake_time() == 5.0
+    due.backoff_until[1] = 30.0
+    assert due.next_wake_time() == 10.0
+    assert Due.of((), (), (), ()).next_wake_time() == np.inf

@@ -102,16 +102,16 @@ def test_the_digits_of_a_numeric_are_known(sql: str, digits: tuple[int, int, boo
     [
         ("md5(t)", "md5"),
         ("public.f(t)", "public"),
-        ("(n / m)", "operator / (numeric, numeric)"),
+        ("(n ^ m)", "pow"),
         ("round(i)", "function round (int4)"),
         ("round(n, i)", "round of a variable"),
         ("(f)::numeric", "cast from float8 to numeric"),
         ("(f)::text", "cast from float8 to text"),
         ("(d)::text", "cast from date to text"),
         ("(ts)::timestamp with time zone", "cast from timestamp to timestamptz"),
-        ("(ts < z)", "(timestamp, timestamptz)"),
-        ("EXTRACT(hour FROM z)", "extract of hour (timestamptz)"),
-        ("date_trunc('day'::text, z)", "date_trunc of day (timestamptz)"),
+        ("(ts < z)", "cast from timestamp to timestamptz"),
+        ("EXTRACT(hour FROM z)", "TimeZone"),
+        ("date_trunc('day'::text, z)", "TimeZone"),
         ("(z + '1 day'::interval)", "TimeZone"),
         ("(u < u)", "collation en_US"),
         ("('a'::text < 'b'::text)", "collation default"),
@@ -194,7 +194,7 @@ def test_columns_have_a_type_by_their_base(type_: SqlType, name: str) -> None:
     assert pg_type(type_).name == name
 
 
-@pytest.mark.parametrize("type_", [SqlType(3802, -1, "jsonb", 3802, "b"), SqlType(90003, -1, "citext", 90003, "b")])
+@pytest.mark.parametrize("type_", [SqlType(114, -1, "json", 114, "b"), SqlType(90003, -1, "citext", 90003, "b")])
 def test_a_type_whose_text_does_not_decide_equality_is_refused(type_: SqlType) -> None:
     with pytest.raises(DefinitionError, match=type_.name):
         pg_type(type_)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pgtrickle.errors import ConfigError
-from pgtrickle.ipc.fleet_memory import FleetMemory, PoolStatus, ProcessState, SchedulerState, WorkerShare
+from pgtrickle.ipc.fleet_memory import FleetMemory, PoolStatus, ProcessState, SchedulerState, WorkerShare, WorkerState
 from pgtrickle.ipc.segment import Layout, Segment
 
 PAIR: Layout = {"pairs": (np.dtype([("a", "i8"), ("b", "i8")]), 512), "other": (np.dtype([("x", "f8")]), 1)}
@@ -75,8 +75,8 @@ def test_segment_is_private(tmp_path: Path) -> None:
 
 def test_fleet_reads_what_others_wrote(tmp_path: Path) -> None:
     mine, other = FleetMemory(tmp_path / "m", create=True), FleetMemory(tmp_path / "m")
-    pool = PoolStatus(12, 3, 4, 100, 5, 6, 7, 8, 1.5)
-    shares = [WorkerShare("1/5", "shop", 1, 2, 3), WorkerShare("1/6", 'od"d ß' + "x" * 200, 0, 1, 0)]
+    pool = PoolStatus(12, 3, 4, 100, 50, 5, 6, 7, 8, 1.5)
+    shares = [WorkerShare("1/5", "shop", 1, 2, 3, 4), WorkerShare("1/6", 'od"d ß' + "x" * 200, 0, 1, 0, 4)]
     state = SchedulerState("1/5", "shop", 99, "ACTIVE", 1.0, 2.0, 77, 10, 3)
     mine.write_pool(pool)
     mine.write_shares(shares)
@@ -88,6 +88,11 @@ def test_fleet_reads_what_others_wrote(tmp_path: Path) -> None:
     assert other.shares()[1].name.startswith('od"d ß')
     assert other.schedulers() == [state]
     assert other.processes() == [ProcessState("launcher", 1, "ACTIVE", 1.0)]
+    workers = [WorkerState("shop", 4711, "ACTIVE", 1.0), WorkerState("shop", 0, "IDLE", 2.0)]
+    before = other.version()
+    mine.write_workers(workers)
+    assert other.workers() == workers
+    assert other.version() != before
     mine.write_scheduler(3, None)
     assert other.schedulers() == []
 

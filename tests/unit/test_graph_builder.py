@@ -37,7 +37,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 def looked(keeper: GraphBuilder) -> set[int]:
     deadline = time.monotonic() + 120
-    while (placed := keeper.look()) is None:
+    while (placed := keeper.take_built()) is None:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     return placed
@@ -49,7 +49,7 @@ def test_small_graph_is_there_at_once() -> None:
     keeper.build([2], [row(1), row(2)], ())
     assert keeper.graph.nodes.keys() == {1, 2}
     assert keeper.unknown == set()
-    assert keeper.look() is None
+    assert keeper.take_built() is None
 
 
 def test_large_graph_takes_over_when_it_is_ready(gate: threading.Event) -> None:
@@ -57,14 +57,14 @@ def test_large_graph_takes_over_when_it_is_ready(gate: threading.Event) -> None:
     rows = [row(i) for i in range(1, 5)]
     keeper.build([1, 2, 3], rows[:3], ())
     keeper.build([4], rows, ())
-    assert keeper.look() is None
+    assert keeper.take_built() is None
     assert keeper.graph.nodes.keys() == {1, 2, 3}
     assert keeper.unknown == {4}
     gate.set()
     assert looked(keeper) == {4}
     assert keeper.graph.nodes.keys() == {1, 2, 3, 4}
     assert keeper.unknown == set()
-    assert keeper.look() is None
+    assert keeper.take_built() is None
 
 
 def test_what_changes_during_a_build_comes_with_the_next_one(gate: threading.Event) -> None:

@@ -17,7 +17,7 @@ def expanded(items: str, group: str, having: str | None = None) -> list[Expanded
     pieces = cursor.split(0, cursor.stop, ";")
     columns = [(f"x{i}", *r) for i, r in enumerate(cursor.split(*pieces[0], ","))]
     clauses = Clauses(columns, cursor.split(*pieces[1], ","), pieces[2] if having is not None else None)
-    return expand(cursor, clauses, FUNCTIONS.aggregates)
+    return expand(cursor, clauses, FUNCTIONS.aggregates, {"m": 'COALESCE(x."m", y."m")'}, lambda key: key != ("ARR",))
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,11 @@ def test_key_is_null_in_a_set_without_it() -> None:
     assert by_set.keys == (f"{ALIAS}.{number}", shown[1:-1])
     # an aggregate over nothing: NULL of the type that the key has
     assert whole.columns[0][1] == "((array_agg(a) FILTER (WHERE false))[1])"
+
+
+def test_absent_array_has_no_further_dimension() -> None:
+    _, whole = expanded("arr", "ROLLUP(arr)")
+    assert whole.columns[0][1] == "((mode() WITHIN GROUP (ORDER BY (arr)) FILTER (WHERE false)))"
 
 
 def test_argument_of_an_aggregate_sees_the_row_as_it_is() -> None:

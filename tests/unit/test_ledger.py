@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from pgtrickle.broker.ledger import MOST_LOOKS, Ledger, SourceCount, SourceScan
+from pgtrickle.broker.ledger import MOST_COUNTS, Ledger, SourceCount, SourceScan
 from pgtrickle.broker.scan import lsn_number, lsn_text
 from pgtrickle.model.flow import Cut
 
@@ -56,11 +56,11 @@ def test_what_is_pending_goes_when_the_slowest_reader_has_passed_it() -> None:
 
 def test_a_reader_that_never_moves_costs_bounded_memory() -> None:
     book = ledger(7)
-    for tick in range(3 * MOST_LOOKS):
+    for tick in range(3 * MOST_COUNTS):
         book.note(seen(50 + tick, (7, 1, 0, 1)), {})
     entry = book.entries[7]
-    assert entry.pending == 3 * MOST_LOOKS
-    assert len(entry._looks) <= MOST_LOOKS
+    assert entry.pending == 3 * MOST_COUNTS
+    assert len(entry._counts) <= MOST_COUNTS
     book.note(seen(10_000, (7, 0, 0, 10_000)), {})
     assert entry.pending == 0
 

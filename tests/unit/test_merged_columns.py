@@ -12,6 +12,7 @@ from pgtrickle.pipeline.plan.names import outer_aliases, qualified
 from pgtrickle.pipeline.plan.nodes import Block, FromItem, Subquery, block_texts, from_items, subqueries
 from pgtrickle.pipeline.plan.using import column_list_start, item_columns, merged_columns
 from pgtrickle.pipeline.render.delta_rows import current_rows
+from pgtrickle.pipeline.text.using_alias import with_named_rows
 from tests.golden.shop import plan_of
 
 FULL = "(shop.sale s FULL JOIN shop.customer c USING (id))"
@@ -160,3 +161,9 @@ def test_a_function_lists_its_columns(call: str, listed: set[str]) -> None:
 @pytest.mark.parametrize("call", ["r", "pg_catalog.f(1)", "JSON_TABLE(x, '$[*]' COLUMNS (a integer PATH '$')) AS j"])
 def test_one_that_does_not_may_have_any_of_its_words(call: str) -> None:
     assert column_list_start(call) == 0
+
+
+def test_rows_of_an_alias_for_using_are_named() -> None:
+    text = 'SELECT f(ROW(a.i, COALESCE(a."J", b."J"))), ROW(a.k) FROM (a FULL JOIN b USING (i, "J") AS x)'
+    assert with_named_rows(text) == 'SELECT f(x.*), ROW(a.k) FROM (a FULL JOIN b USING (i, "J") AS x)'
+    assert with_named_rows(text.replace(" AS x", "")) == text.replace(" AS x", "")

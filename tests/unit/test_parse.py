@@ -537,6 +537,49 @@ def test_values_are_constant() -> None:
     assert node == Values("VALUES (1), (2)", ("a",))
 
 
+def test_rows_of_values_with_subqueries_are_selects() -> None:
+    node = the_part(block(" SELECT a\n   FROM ( VALUES (1), (( SELECT max(sale.id) AS m FROM shop.sale))) v(a);")).node
+    assert isinstance(node, Concat)
+    assert column_names(node) == ("a",)
+    assert [len(subqueries(c.text)) for b in node.branches if isinstance(b, Block) for c in b.columns] == [0, 1]
+
+
+def test_rows_from_has_a_from_of_its_own() -> None:
+    plan = block(" SELECT f.a\n   FROM shop.sale s,\n    ROWS FROM(unnest(s.tags), generate_series(1, s.qty)) f(a, b);")
+    assert [p.alias for p in from_items(plan)] == ["s", "f"]
+
+
+def test_alias_of_a_join_is_a_subquery_with_its_columns() -> None:
+    columns = "i, customer_id, qty, price, at, note, tags, ok, id_1, name, region"
+    joined = "(shop.sale s\n     JOIN shop.customer c ON ((c.id = s.customer_id)))"
+    plan = select(f" SELECT j.i,\n    j.id_1\n   FROM {joined} j({columns});")
+    assert plan.source is not None
+    (member,) = plan.source.members
+    assert member.alias == "j"
+    assert isinstance(member.node, Select)
+    shown = {i.name: i.sql for i in member.node.items}
+    assert (shown["i"], shown["id_1"], shown["region"]) == ('s."id"', 'c."id"', 'c."region"')
+
+
+@pytest.mark.parametrize(
+    ("key", "defined"),
+    [
+        ("unnest(tags)", '(unnest(sale."tags"))'),
+        ("(qty + ( SELECT count(*) AS n FROM shop.customer c WHERE (c.id = sale.qty)))", '(sale."qty" + ('),
+    ],
+)
+def test_computed_key_of_groups_is_the_column_of_a_lateral_item(key: str, defined: str) -> None:
+    plan = plan_of(f" SELECT {key} AS k,\n    count(*) AS n\n   FROM shop.sale\n  GROUP BY ({key});")
+    assert isinstance(plan, Aggregate)
+    assert isinstance(plan.input.source, tuple)
+    item = plan.input.source[-1]
+    assert isinstance(item, FromItem)
+    assert item.is_lateral
+    assert isinstance(item.node, Block)
+    assert item.node.columns[0].text[0] == defined
+    assert plan.keys == (f'{item.alias}."k0"',)
+
+
 def test_recursive_query_names_itself_in_a_call() -> None:
     plan = block(
         " WITH RECURSIVE r(n) AS (\n         SELECT sale.id\n           FROM shop.sale\n        UNION\n"
@@ -560,10 +603,9 @@ def test_recursive_word_alone_makes_nothing_recursive() -> None:
     [
         (" SELECT id\n   FROM shop.sale TABLESAMPLE system (10);", ReasonCode.TABLESAMPLE),
         (" SELECT s.*::shop.sale AS s,\n    s.*\n   FROM shop.sale s;", ReasonCode.WHOLE_ROW),
-        (" SELECT j.id\n   FROM (shop.sale s\n     JOIN shop.customer c ON (true)) j;", ReasonCode.JOIN_ALIAS),
-        (" SELECT id\n   FROM (shop.sale\n     JOIN shop.customer USING (id) AS u);", ReasonCode.USING_ALIAS),
+        (" SELECT j.id\n   FROM (shop.sale s\n     JOIN unnest(ARRAY[1]) u ON (true)) j;", ReasonCode.JOIN_ALIAS),
+        (" SELECT u.id\n   FROM (shop.sale\n     JOIN shop.customer USING (id) AS u);", ReasonCode.USING_ALIAS),
         (" SELECT id\n   FROM shop.sale\n FOR UPDATE;", ReasonCode.LOCKS_ROWS),
-        (" SELECT a\n   FROM ( VALUES (( SELECT 1))) v(a);", ReasonCode.VALUES_SUBQUERY),
         (
             " WITH RECURSIVE r(n) AS (\n SELECT 1\nUNION ALL\n SELECT r_1.n\n FROM r r_1\n) "
             "SEARCH DEPTH FIRST BY n SET o\n SELECT n\n   FROM r;",

@@ -9,7 +9,15 @@ from random import Random
 
 import pytest
 
-from pgtrickle.dispatch.queue import FEWEST_MEMBERS, MOST_MEMBERS, OLDEST_EVERY, Lease, Queue
+from pgtrickle.dispatch.queue import (
+    FEWEST_MEMBERS,
+    LONG_MS,
+    MOST_MEMBERS,
+    MOST_SKIPPED,
+    OLDEST_EVERY,
+    Lease,
+    Queue,
+)
 from pgtrickle.dispatch.quota import SERIAL, WorkerLimit
 from pgtrickle.model.work import CHAIN, CYCLIC, IMMEDIATE, SINGLETON, QueuedUnit, Unit
 
@@ -53,6 +61,39 @@ def test_units_of_a_band_go_by_tier_then_order_then_age() -> None:
     for number, (tier, order) in enumerate([(2, 0), (0, 9), (1, 5), (0, 3), (1, 5)]):
         queue.put("a", job(number, tier=tier, order=order))
     assert ids(queue.take({}, {"a": SERIAL}, 1)) == [3, 1, 2, 4, 0]
+
+
+def test_units_that_take_long_have_leases_of_their_own() -> None:
+    queue = filled({"a": 6, "b": 2})
+    queue.note_durations("a", [(1000, LONG_MS + 1), (2000, LONG_MS), (3000, 60_000.0)])  # units 1 and 3
+    queue.note_durations("b", [])
+    leases = [ids(queue.take({"b": 9}, {"a": SERIAL, "b": SERIAL}, 99)) for _ in range(2)]
+    assert leases == [[0, 2, 4, 5], [1, 3]]
+    assert ids(queue.take({}, {"a": SERIAL, "b": SERIAL}, 1)) == [0, 1]  # the tables of another database
+
+
+def test_a_unit_whose_refreshes_have_become_short_shares_leases_again() -> None:
+    queue = Queue()
+    queue.note_durations("a", [(1000, 5_000.0)])
+    queue.note_durations("a", [(1000, 5.0)])
+    for number in range(3):
+        queue.put("a", job(number))
+    assert ids(queue.take({}, {"a": SERIAL}, 1)) == [0, 1, 2]
+    queue.note_durations("a", [(1000, 5_000.0)])
+    queue.forget_durations("a")
+    for number in range(3):
+        queue.put("a", job(number))
+    assert ids(queue.take({}, {"a": SERIAL}, 1)) == [0, 1, 2]
+
+
+def test_filling_a_lease_passes_over_a_bounded_number_of_units() -> None:
+    queue = filled({"a": 2 * MOST_SKIPPED})
+    queue.note_durations("a", [(1000 * i, 5_000.0) for i in range(1, MOST_SKIPPED + 10)])
+    assert ids(queue.take({}, {"a": SERIAL}, 1)) == [0]
+    taken: list[int] = []
+    while (lease := queue.take({}, {"a": SERIAL}, 1)) is not None:
+        taken += ids(lease)
+    assert sorted(taken) == list(range(1, 2 * MOST_SKIPPED))  # none is lost or taken twice
 
 
 def test_lease_is_bounded_in_tables() -> None:
@@ -259,6 +300,7 @@ def seconds_per_operation(units: int, databases: int) -> float:
     return (time.perf_counter() - began) / operations
 
 
+@pytest.mark.slow
 def test_operations_cost_hardly_more_with_100000_units_and_500_databases() -> None:
     small = min(seconds_per_operation(5_000, 25) for _ in range(3))
     large = min(seconds_per_operation(100_000, 500) for _ in range(2))

@@ -40,6 +40,10 @@ def block(text: str) -> Block:
         "SELECT note, row_number() OVER (PARTITION BY customer_id ORDER BY id) AS r FROM shop.sale",
         "SELECT note, rank() OVER (ORDER BY qty) AS r FROM shop.sale",  # the same for peers
         "SELECT note, sum(qty) OVER (ORDER BY at) AS r FROM shop.sale",
+        # the keys of groups; the key of a table through an equality
+        "SELECT qty, count(*) AS n FROM shop.sale GROUP BY qty ORDER BY (count(*)) DESC, qty LIMIT 3",
+        "SELECT s.note FROM shop.sale s JOIN shop.sale t ON ((s.id = t.qty)) ORDER BY t.id LIMIT 3",
+        "SELECT qty, string_agg(note, ','::text ORDER BY id) AS s FROM shop.sale GROUP BY qty ORDER BY qty LIMIT 3",
         "SELECT qty, string_agg(note, ','::text ORDER BY note) AS s FROM shop.sale GROUP BY qty "
         "ORDER BY qty, (string_agg(note, ','::text ORDER BY note)) LIMIT 3",
     ],
@@ -80,6 +84,8 @@ def test_order_that_decides_leaves_one_answer(text: str) -> None:
             "SELECT qty, array_agg(note) AS a FROM shop.sale GROUP BY qty ORDER BY qty, (array_agg(note)) LIMIT 3",
             ReasonCode.UNORDERED_AGGREGATE,
         ),
+        ("SELECT qty, count(*) AS n FROM shop.sale GROUP BY qty, ok ORDER BY qty LIMIT 3", LIMIT),  # groups that tie
+        ("SELECT qty, sum(qty) AS n FROM shop.sale GROUP BY qty, ok ORDER BY qty LIMIT 3", LIMIT),
         (
             "SELECT qty, array_agg(note ORDER BY at) AS a FROM shop.sale GROUP BY qty "
             "ORDER BY qty, (array_agg(note ORDER BY at)) LIMIT 3",

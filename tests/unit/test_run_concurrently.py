@@ -16,14 +16,14 @@ Deliver = Callable[[int], None]
 def test_what_is_ready_together_is_taken_together() -> None:
     both = threading.Barrier(2)
 
-    def errand(number: int) -> Callable[[Deliver], None]:
+    def task(number: int) -> Callable[[Deliver], None]:
         def run(deliver: Deliver) -> None:
             both.wait(120)
             deliver(number)
 
         return run
 
-    ((first, second),) = run_concurrently({"a": errand(1), "b": errand(2)})
+    ((first, second),) = run_concurrently({"a": task(1), "b": task(2)})
     assert [(key, future.result()) for key, future in (first, second)] == [("a", 1), ("b", 2)]
 
 
@@ -31,7 +31,7 @@ def test_one_that_is_stuck_comes_last_and_an_error_is_one_of_its_own() -> None:
     goes_on = threading.Event()
 
     def stuck(deliver: Deliver) -> None:
-        goes_on.wait(30)
+        goes_on.wait(120)
         deliver(7)
 
     def away(_deliver: Deliver) -> None:
@@ -52,12 +52,12 @@ def test_one_that_is_stuck_comes_last_and_an_error_is_one_of_its_own() -> None:
 def test_what_is_left_to_do_is_not_waited_for_until_the_end() -> None:
     may_end, ended = threading.Event(), threading.Event()
 
-    def errand(deliver: Deliver) -> None:
+    def task(deliver: Deliver) -> None:
         deliver(1)
-        may_end.wait(30)
+        may_end.wait(120)
         ended.set()
 
-    coming = run_concurrently({"a": errand})
+    coming = run_concurrently({"a": task})
     assert next(coming)[0][1].result() == 1
     assert not ended.is_set()
     may_end.set()

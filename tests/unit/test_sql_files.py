@@ -13,12 +13,18 @@ from pgtrickle.errors import InvariantError
 
 PACKAGE = Path(__file__).parents[2] / "src" / "pgtrickle"
 SQL = PACKAGE / "db" / "sql"
+MOST_CHARACTERS = 160
 QUERIES = sorted(SQL.joinpath("queries").rglob("*.sql"))
 
 
 def test_install_runs_every_script_once() -> None:
     scripts = [str(f.relative_to(SQL / "install").with_suffix("")) for f in SQL.joinpath("install").rglob("*.sql")]
     assert sorted(INSTALL_ORDER) == sorted(scripts)
+
+
+def test_no_line_is_too_long_to_read() -> None:
+    lines = [(f, n, line) for f in SQL.rglob("*.sql") for n, line in enumerate(f.read_text().splitlines(), 1)]
+    assert not [f"{f.relative_to(SQL)}:{n}" for f, n, line in lines if len(line) > MOST_CHARACTERS]
 
 
 def test_queries_have_unique_names_and_lie_in_the_folder_of_a_stage() -> None:

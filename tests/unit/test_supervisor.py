@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from multiprocessing.process import BaseProcess
 
@@ -69,3 +70,32 @@ def test_a_process_that_cannot_be_had_is_tried_again(monkeypatch: pytest.MonkeyP
     assert child.keep() == os.EX_OSERR
     assert child.keep() == os.EX_OSERR
     assert keep_until(child) == 7
+
+
+def _sleep() -> None:
+    time.sleep(600)
+
+
+def test_one_that_was_stopped_is_shown_killed_and_started_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "BACKOFF_SECONDS", (0.0,))
+    monkeypatch.setattr(module, "STALL_SECONDS", 2.0)
+    monkeypatch.setattr(module, "SILENT_SECONDS", 0.2)
+    child = SupervisedProcess("test", lambda: multiprocessing.get_context("spawn").Process(target=_sleep))
+    child.keep()
+    pid = pid_of(child)
+    assert pid is not None
+    assert child.state == "ACTIVE"
+    os.kill(pid, signal.SIGSTOP)
+    states = set()
+    deadline = time.monotonic() + 120
+    while child.keep() is None and time.monotonic() < deadline:
+        states.add(child.state)
+        time.sleep(0.05)
+    assert "HUNG" in states
+    assert "does not respond" in caplog.text
+    child.keep()
+    assert pid_of(child) not in (None, pid)
+    assert child.state == "ACTIVE"
+    child.end(0.0)

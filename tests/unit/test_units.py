@@ -467,6 +467,7 @@ def test_deep_graph_is_no_problem() -> None:
     assert len(Graph.of(ring).cycles) == 799
 
 
+@pytest.mark.slow
 def test_graph_of_100000_is_built_fast_and_units_cost_what_is_due() -> None:
     def built(count: int) -> tuple[Graph, float]:
         nodes, best = large(count), 1e9

@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
-from tests.conftest import ROLE, ROLE_PASSWORD
+from tests.conftest import ROLE, ROLE_PASSWORD, reset_role
 
 # The service role itself; one whose tables and code are not its own; one whom it may act as.
 ROLES = (ROLE, "fz_author", "fz_member")
@@ -98,7 +98,7 @@ def settled(server: EmbeddedPostgres, database: str, of: Sequence[Author]) -> It
             yield
         finally:
             for role in ROLES:
-                conn.execute(sql.SQL("ALTER ROLE {} RESET ALL").format(sql.Identifier(role)))
+                reset_role(conn, role)
 
 
 class Session:

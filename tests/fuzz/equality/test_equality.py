@@ -22,13 +22,13 @@ from tests.fuzz.report import Report
 from tests.fuzz.wave import OK
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.sql"))
-SEEDS = (1, 2)
-COUNT = 40
+SEEDS = (1,)
+COUNT = 25
 MINIMISE_SECONDS = 40.0
 MAX_REJECTED = 0.02
 
 # Known and not yet mended.
-OPEN = frozenset({"group-by-numeric-shows-a-value-that-is-there"})
+OPEN: frozenset[str] = frozenset()
 
 
 @pytest.fixture(scope="module")

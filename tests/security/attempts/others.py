@@ -40,7 +40,7 @@ def _numbers(arena: Arena, trial: Trial) -> None:
         rows = arena.attack(
             trial,
             f"SELECT left(v::text, 300) FROM {source} AS x, jsonb_path_query(to_jsonb(x), 'lax $.**') AS v WHERE v::text IN ('12347', '11213', '1134') "
-            "OR (jsonb_typeof(v) = 'string' AND v::text ~ '[^0-9.:/](12347|11213|1134)[^0-9]')",
+            "OR (jsonb_typeof(v) = 'string' AND v::text ~ '[^0-9A-Za-z.:/](12347|11213|1134)[^0-9A-Za-z]')",
         )
         trial.found += [f"{source} tells the number: {text}" for (text,) in rows]
 

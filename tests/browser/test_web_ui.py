@@ -1,0 +1,264 @@
+"""The web UI in a browser: every page is complete, readable in light and dark, wide and narrow, usable by keyboard, and
+follows the fleet without being loaded again. One file: all tests share one fleet."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+
+from tests.browser.browser import NARROW, Browser
+from tests.browser.conftest import Fleet, create, table_path
+
+TAB, ENTER, RIGHT = "\ue004", "\ue007", "\ue014"
+TABLE = table_path("shop", "sales_by_country")
+PAGES = {  # the address, the heading, something that the page shows when it works
+    "fleet": ("/", "Fleet", "#databases tbody tr:nth-child(2)"),
+    "graph": ("/graph", "Graph", "#graph:has(.link.remote) .flow"),
+    "tables": ("/tables", "Stream tables", "#tables tbody tr:nth-child(9)"),
+    "table": (TABLE, "public.sales_by_country", "#durations .bar"),
+    "workers": ("/workers", "Workers", "#processes tbody tr:nth-child(4)"),
+    "sources": ("/sources", "Sources", "#mirrors tbody tr"),
+    "alerts": ("/alerts", "Alerts", "#passed tbody tr:nth-child(2)"),
+    "settings": ("/settings", "Settings", "#s-http"),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_complete_and_readable_everywhere(browser: Browser, name: str) -> None:
+    path, heading, content = PAGES[name]
+    browser.open(path)
+    assert browser.text("h1") == heading
+    browser.wait(lambda: browser.count(content) > 0)
+    browser.go_live()
+    check_looks(browser)
+    browser.picture(f"web-{name}")
+    browser.prefer("dark")
+    assert browser.js("return matchMedia('(prefers-color-scheme: dark)').matches")
+    assert is_dark(browser)
+    check_looks(browser)
+    browser.picture(f"web-{name}-dark")
+    browser.resize(*NARROW)
+    browser.open(path)
+    check_looks(browser)
+    browser.picture(f"web-{name}-narrow-dark")
+    browser.prefer("light")
+    assert not is_dark(browser)
+    browser.picture(f"web-{name}-narrow")
+
+
+def is_dark(browser: Browser) -> bool:
+    background = browser.js("return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    return bool(sum(background[:3]) < 3 * 128)
+
+
+def check_looks(browser: Browser) -> None:
+    assert browser.low_contrasts() == {}
+    assert browser.overflow() == [0, []]
+
+
+@pytest.mark.parametrize("name", ["refresh", "suspend", "schedule"])
+def test_a_confirmation_is_readable_everywhere(trusted: Browser, name: str) -> None:
+    trusted.open(f"{TABLE}/{name}")
+    check_looks(trusted)
+    trusted.prefer("dark")
+    trusted.resize(*NARROW)
+    check_looks(trusted)
+
+
+def test_a_page_that_does_not_exist_and_the_log_in_are_readable(browser: Browser) -> None:
+    for path in ("/nothing", "/login"):
+        for scheme in ("light", "dark"):
+            browser.prefer(scheme)
+            browser.open(path)
+            check_looks(browser)
+    browser.problems()  # the status 404 of the first one
+
+
+def test_all_pages_are_reached_by_keyboard(browser: Browser) -> None:
+    browser.open("/")
+    browser.press(TAB)
+    assert browser.focused(".skip")
+    browser.press(ENTER)
+    assert browser.focused("main")
+    for _, heading, _ in (PAGES[n] for n in ("graph", "tables", "workers", "sources", "alerts", "settings")):
+        browser.open("/")
+        presses = 0
+        while not browser.js("return document.activeElement.innerText?.startsWith(arguments[0])", heading):
+            browser.press(TAB)
+            presses += 1
+            assert presses < 15, heading
+        outline = browser.js("return getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none", heading
+        browser.press(ENTER)
+        browser.wait(lambda heading=heading: browser.text("h1") == heading)  # type: ignore[misc]
+
+
+def test_tables_are_filtered_and_sorted_by_keyboard(browser: Browser) -> None:
+    browser.open("/tables")
+    browser.press("/")
+    assert browser.focused("input[type=search]")
+    browser.press("Accounts_by")
+    shown = "return [...document.querySelectorAll('#tables tbody tr')].filter(r => !r.hidden).map(r => r.dataset.text)"
+    assert browser.js(shown) == ["crm.public.accounts_by_segment"]
+    browser.press(ENTER)
+    browser.wait(lambda: "q=Accounts_by" in browser.driver.current_url and browser.count("#tables tbody tr") == 1)
+    browser.open("/tables")
+    browser.js("document.querySelector('#tables thead button').focus()")
+    for wanted, reverse in (("descending", True), ("ascending", False)):
+        browser.press(ENTER)
+        assert browser.count(f"#tables th[aria-sort={wanted}]") == 1
+        names = browser.js("return [...document.querySelectorAll('#tables tbody th')].map(c => c.textContent.trim())")
+        assert names == sorted(names, key=str.lower, reverse=reverse)
+
+
+def test_the_graph_moves_and_zooms_by_keyboard(browser: Browser) -> None:
+    browser.open("/graph")
+    browser.go_live()
+    browser.js("document.querySelector('#canvas').focus()")
+    box = "return document.querySelector('#graph').getAttribute('viewBox').split(' ').map(Number)"
+    first = browser.js(box)
+    browser.press("+")
+    assert browser.js(box)[2] == pytest.approx(first[2] / 1.25)
+    before = browser.js(box)
+    browser.press(RIGHT)
+    assert browser.js(box)[0] == pytest.approx(before[0] + before[2] / 10)
+    browser.press("0")
+    assert browser.js(box) == pytest.approx(first)
+    node = "#graph a[aria-label^='public.open_orders in shop']"
+    browser.js("document.querySelector(arguments[0]).focus()", node)
+    assert (
+        float(
+            browser.js(
+                "return getComputedStyle(document.querySelector(arguments[0])).strokeWidth.replace('px', '')",
+                f"{node} .node",
+            )
+        )
+        > 2
+    )
+    browser.press(ENTER)
+    browser.wait(lambda: browser.text("h1") == "public.open_orders")
+
+
+def test_hostile_names_are_text(browser: Browser, fleet: Fleet) -> None:
+    name = "<img src=x onerror=alert(1)>'\"& and a name as long as PG permits"[:63]
+    quoted = '"' + name.replace('"', '""') + '"'
+    create(fleet.crm, f"public.{quoted}", "SELECT id FROM accounts")
+    browser.wait(lambda: fleet.refreshes(fleet.crm, name) == 1)
+    for path in ("/", "/tables", "/graph", "/sources", table_path("crm", quote(name, safe=""))):
+        browser.open(path)
+        assert browser.count("img[onerror]") == 0
+        browser.resize(*NARROW)
+        check_looks(browser)
+    assert browser.text("h1") == f"public.{name}"
+    fleet.crm.sql("SELECT pgtrickle.drop_stream_table(%s)", f"public.{quoted}")
+
+
+def stay(browser: Browser, path: str) -> None:
+    """Opens a page that must not be loaded again."""
+    browser.open(path)
+    browser.js("window.loadedOnce = true")
+    browser.go_live()
+
+
+def check_stayed(browser: Browser) -> None:
+    assert browser.js("return window.loadedOnce === true")
+
+
+def test_a_commit_appears_without_a_reload(browser: Browser, fleet: Fleet) -> None:
+    stay(browser, table_path("crm", "accounts_by_segment"))
+    before = browser.count("#history tbody tr")
+    number = fleet.crm.sql("INSERT INTO accounts SELECT max(id) + 1, 'new', 5 FROM accounts RETURNING id")[0][0]
+    browser.wait(lambda: browser.count("#history tbody tr") > before)
+    browser.wait(lambda: "differential" in browser.text("#history tbody tr"))
+    fleet.crm.sql("DELETE FROM accounts WHERE id = %s", number)
+    browser.wait(lambda: browser.count("#history tbody tr") > before + 1)
+    check_stayed(browser)
+
+
+def test_a_table_that_is_created_and_dropped_appears_and_disappears(browser: Browser, fleet: Fleet) -> None:
+    stay(browser, "/tables")
+    browser.press("/")
+    browser.press("passing")
+    fleet.crm.sql("SELECT pgtrickle.create_stream_table('passing_by', 'SELECT id FROM accounts', '1h')")
+    shown = "return [...document.querySelectorAll('#tables tbody tr')].filter(r => !r.hidden).map(r => r.dataset.text)"
+    browser.wait(lambda: browser.js(shown) == ["crm.public.passing_by"])
+    assert browser.focused("input[type=search]")  # the filter is kept, and so is the focus
+    browser.wait(lambda: fleet.refreshes(fleet.crm, "passing_by") == 1)
+    fleet.crm.sql("SELECT pgtrickle.drop_stream_table('passing_by')")
+    browser.wait(lambda: browser.js(shown) == [])
+    check_stayed(browser)
+
+
+def test_an_error_appears_and_disappears(trusted: Browser, fleet: Fleet) -> None:
+    page = table_path("crm", "share_of_employees")
+    stay(trusted, page)
+    assert trusted.count("#error .problem") == 0
+    fleet.crm.sql("INSERT INTO accounts VALUES (900, 'broken', 0)")
+    trusted.wait(lambda: "division by zero" in trusted.text("#error"))
+    trusted.wait(lambda: trusted.text("#state") == "stopped")
+    assert trusted.low_contrasts() == {}
+    trusted.picture("web-error")
+    check_stayed(trusted)
+    stay(trusted, "/alerts")
+    trusted.wait(lambda: "share_of_employees" in trusted.text("#alerts"))
+    trusted.wait(lambda: trusted.text("nav .count") == str(trusted.count("#alerts li")))
+    assert trusted.low_contrasts() == {}
+    trusted.picture("web-alerts-with-error")
+    fleet.crm.sql("DELETE FROM accounts WHERE id = 900")
+    fleet.crm.sql("SELECT pgtrickle.resume_stream_table('share_of_employees')")
+    trusted.wait(lambda: "share_of_employees" not in trusted.text("#alerts"))
+    trusted.wait(
+        lambda: trusted.text("nav .count") == (str(trusted.count("#alerts li")) if trusted.count("#alerts li") else "")
+    )
+    check_stayed(trusted)
+    stay(trusted, page)
+    trusted.wait(lambda: trusted.text("#state") in ("fresh", "lagging") and trusted.count("#error .problem") == 0)
+
+
+def test_sorting_and_the_focus_survive_live_updates(browser: Browser, fleet: Fleet) -> None:
+    stay(browser, "/sources")
+    browser.js("document.querySelectorAll('#sources thead button')[3].focus()")
+    browser.press(ENTER)
+    number = (
+        "return Number([...document.querySelectorAll('#sources tbody tr')]"
+        ".find(r => r.cells[0].textContent.trim() === 'public.order_items').cells[3].dataset.value)"
+    )
+    before = browser.js(number)
+    browser.wait(lambda: browser.js(number) > before)
+    assert browser.count("#sources th[aria-sort=descending] button") == 1
+    assert browser.focused("#sources th[aria-sort=descending] button")
+    values = browser.js(
+        "return [...document.querySelectorAll('#sources tbody tr')].map(r => Number(r.cells[3].dataset.value))"
+    )
+    assert values == sorted(values, reverse=True)
+    check_stayed(browser)
+
+
+def test_changes_are_made_by_keyboard_after_a_confirmation(trusted: Browser, fleet: Fleet) -> None:
+    def status() -> str:
+        rows = fleet.crm.sql("SELECT status FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'accounts_by_segment'")
+        return str(rows[0][0])
+
+    trusted.open(table_path("crm", "accounts_by_segment"))
+    for action, wanted in (("suspend", "SUSPENDED"), ("resume", "ACTIVE")):
+        trusted.js("document.querySelector(arguments[0]).focus()", f".tools a[href$='/{action}']")
+        trusted.press(ENTER)
+        trusted.wait(lambda: trusted.count("form.confirm") == 1)
+        assert trusted.focused("form.confirm button")
+        before = status()
+        assert before != wanted
+        trusted.press(ENTER)
+        trusted.wait(lambda action=action: action in trusted.text(".flash"))  # type: ignore[misc]
+        trusted.wait(lambda wanted=wanted: status() == wanted)  # type: ignore[misc]
+    trusted.js("document.querySelector(\".tools a[href$='/schedule']\").focus()")
+    trusted.press(ENTER)
+    trusted.wait(lambda: trusted.focused("form.confirm input[name=schedule]"))
+    trusted.js("document.activeElement.select()")
+    trusted.press("now and then", ENTER)
+    trusted.wait(lambda: trusted.text("h1") == "Not possible")
+    trusted.problems()  # the status 409
+    trusted.open(table_path("crm", "accounts_by_segment") + "/schedule")
+    trusted.js("document.activeElement.select()")
+    trusted.press("calculated", ENTER)
+    trusted.wait(lambda: "schedule" in trusted.text(".flash"))

@@ -1,0 +1,163 @@
+"""Many databases for a long time: changes, loads, DDL and kills. What the product holds does not grow: memory, file
+descriptors, sessions, change buffers, disk.
+
+SOAK_MINUTES (default 60) says how long. A plot and its numbers are written to SOAK_OUTPUT (default `build`): soak.png
+and soak.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from tests.conftest import prepare_server
+from tests.fleet.conftest import Run, Small, make_small, wait_for
+
+MINUTES = float(os.environ.get("SOAK_MINUTES", "60"))
+DATABASES = 20
+SAMPLE_SECONDS = 5.0
+SEED = 20261118
+# What may come on top of the median of the first third: caches that fill, a moment of many changes.
+ALLOWED = {"memory_mb": 1.35, "descriptors": 1.3, "sessions": 1.3, "buffer_mb": 1.5, "disk_mb": 1.5}
+SLACK = {"memory_mb": 150.0, "descriptors": 60.0, "sessions": 10.0, "buffer_mb": 20.0, "disk_mb": 200.0}
+DDL = (
+    "ALTER TABLE t ADD COLUMN IF NOT EXISTS extra int",
+    "ALTER TABLE t DROP COLUMN IF EXISTS extra",
+    "ALTER TABLE t ALTER v SET DEFAULT 1",
+    "CREATE INDEX IF NOT EXISTS t_k ON t (k)",
+    "DROP INDEX IF EXISTS t_k",
+    "ALTER TABLE t RENAME TO renamed; ALTER TABLE renamed RENAME TO t",
+    "SELECT pgtrickle.repair_stream_table('s')",
+    "SELECT pgtrickle.create_or_replace_stream_table('more', 'SELECT k, count(*) AS n FROM t GROUP BY k')",
+    "SELECT pgtrickle.drop_stream_table('more')",
+    "TRUNCATE t",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    seconds: float
+    memory_mb: float
+    descriptors: int
+    sessions: int
+    buffer_mb: float
+    disk_mb: float
+
+
+def sampled(run: Run, server: EmbeddedPostgres, databases: Sequence[Small], seconds: float) -> Sample:
+    memory = descriptors = 0
+    for pid in run.processes():
+        with suppress(OSError):
+            pages = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            memory += int(next(line for line in pages.splitlines() if line.startswith("Pss:")).split()[1])
+            descriptors += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+    buffers = sum(
+        int(each.sql("SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_class AS c "
+                     "WHERE c.relnamespace = 'pgtrickle_changes'::regnamespace AND c.relname ~ '^changes_'")[0][0])
+        for each in databases[::5]
+    )  # fmt: skip
+    sessions = databases[0].sql("SELECT count(*) FROM pg_stat_activity WHERE application_name ~ '^pgtrickle/'")[0][0]
+    disk = sum(path.stat().st_size for path in (server.data / "base").rglob("*") if path.is_file())
+    return Sample(seconds, memory / 1024, descriptors, int(sessions), buffers / 2**20, disk / 2**20)
+
+
+def grown(samples: Sequence[Sample]) -> dict[str, tuple[float, float]]:
+    """What is larger at the end than it may be: median of the first and of the last third."""
+    third = max(1, len(samples) // 3)
+    found = {}
+    for name in ALLOWED:
+        before = statistics.median(getattr(s, name) for s in samples[:third])
+        after = statistics.median(getattr(s, name) for s in samples[-third:])
+        if after > before * ALLOWED[name] + SLACK[name]:
+            found[name] = (before, after)
+    return found
+
+
+def draw(samples: Sequence[Sample], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 11), dpi=100, layout="constrained")
+    for number, name in enumerate(ALLOWED, start=1):
+        axes = figure.add_subplot(len(ALLOWED), 1, number)
+        axes.plot([s.seconds / 60 for s in samples], [getattr(s, name) for s in samples])
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(name)
+    axes.set_xlabel("minutes")
+    figure.savefig(path)
+
+
+def disturb(rng: random.Random, run: Run, databases: Sequence[Small]) -> None:
+    """One of what happens to a fleet."""
+    one = rng.choice(databases)
+    chance = rng.random()
+    with suppress(
+        psycopg.Error, ProcessLookupError
+    ):  # DDL may lose a race with other DDL; the end of the test says whether all is right
+        if chance < 0.80:
+            one.sql(f"INSERT INTO t SELECT i % 7, i FROM generate_series(1, {rng.choice((1, 10, 500))}) AS i")
+            one.sql("UPDATE t SET v = v + 1 WHERE k = %s", rng.randrange(7))
+            one.sql("DELETE FROM t WHERE ctid IN (SELECT ctid FROM t OFFSET 2000)")
+        elif chance < 0.98:
+            one.sql(rng.choice(DDL))
+        else:
+            pid = one.pid(rng.choice(("scheduler", "scheduler", "pipeline")))
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.soak
+@pytest.mark.slow
+@pytest.mark.timeout(int(MINUTES * 60) + 1800)
+def test_what_the_product_holds_does_not_grow(spark_url: str, make_run: Callable[..., Run], tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    output = Path(os.environ.get("SOAK_OUTPUT", "build"))
+    output.mkdir(exist_ok=True)
+    server = EmbeddedPostgres.create(settings={"fsync": "off", "max_connections": "200"})
+    with server:
+        prepare_server(server)
+        first = make_small(server, "soak0")
+        first.database.close()
+        others = [make_small(server, f"soak{i}", template=first.name) for i in range(1, DATABASES)]
+        databases = [first, *others]
+        run = make_run(server.dsn(user="app", password="app"), spark_url)
+        run.start(scheduler_interval_ms=500)
+        for each in databases:
+            wait_for(each.is_current)
+        began, samples = time.monotonic(), []
+        due = 0.0
+        while (now := time.monotonic() - began) < MINUTES * 60:
+            disturb(rng, run, databases)
+            if now >= due:
+                samples.append(sampled(run, server, databases, now))
+                due = now + SAMPLE_SECONDS
+            time.sleep(0.02)
+        (output / "soak.json").write_text(json.dumps([asdict(s) for s in samples]))
+        draw(samples, output / "soak.png")
+        for each in databases:
+            wait_for(each.is_current)
+        broken = [
+            (each.name, each.sql("SELECT pgt_name, status, last_error_message FROM pgtrickle.pgt_stream_tables"))
+            for each in databases
+            if each.sql(
+                "SELECT count(*) FROM pgtrickle.pgt_stream_tables WHERE status NOT IN ('ACTIVE', 'INITIALIZING')"
+            )
+            != [(0,)]
+        ]
+        assert broken == []
+        assert run.traceback() == ""
+        assert grown(samples) == {}
+        assert run.end()[0] == 0
+        for each in databases:
+            each.database.close()

@@ -1,0 +1,389 @@
+"""The web UI and its JSON: what it shows, to whom, and what it lets them do."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import time
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from pgtrickle.errors import ConfigError
+from pgtrickle.ipc.fleet_memory import PoolStatus, ProcessState, SchedulerState, WorkerShare
+from pgtrickle.web.listen import listen
+from tests.conftest import Database
+from tests.web import HTML, JSON, TOKEN, Site, site
+
+HOSTILE = "<img src=x onerror=alert(1)>'\"&/..%2F?#"
+PAGES = ("/", "/tables", "/graph", "/workers", "/sources", "/alerts", "/settings")
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+
+
+class Tags(HTMLParser):
+    """The elements and attributes of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+@pytest.fixture
+def shop(installed: Database) -> Database:
+    installed.sql('CREATE TABLE sales (region text, amount numeric); CREATE SCHEMA "we""ird/x"')
+    installed.sql(
+        "SELECT pgtrickle.create_stream_table('totals', 'SELECT region, sum(amount) FROM sales GROUP BY 1', '30s')"
+    )
+    installed.sql(f"""CREATE TABLE "{HOSTILE.replace('"', '""')}" (a int)""")
+    installed.sql(
+        "SELECT pgtrickle.create_stream_table(%s, %s)",
+        f'"we""ird/x"."{HOSTILE.replace(chr(34), chr(34) * 2)}"',
+        f"""SELECT a AS "<b>" FROM "{HOSTILE.replace('"', '""')}" """,
+    )
+    return installed
+
+
+@pytest.fixture
+def ui(shop: Database, tmp_path: Path) -> Iterator[Site]:
+    """On loopback with a token: reading is free, changes need the token."""
+    with site([shop], tmp_path, token=TOKEN) as found:
+        yield found
+
+
+def fail(database: Database, name: str = "totals") -> None:
+    database.sql(
+        "UPDATE pgtrickle.pgt_stream_tables SET status = 'ERROR', last_error_code = 'PGT202', consecutive_errors = 1, "
+        "last_error_message = 'PGT202: secret row <script>' WHERE pgt_name = %s",
+        name,
+    )
+
+
+def table_path(database: Database, schema: str, name: str) -> str:
+    return "/tables/" + "/".join(quote(part, safe="") for part in (database.name, schema, name))
+
+
+def test_every_page_is_html_and_json_with_safe_headers(ui: Site) -> None:
+    for page in PAGES:
+        check_page(ui, page)
+
+
+def check_page(ui: Site, page: str) -> None:
+    answer = ui.ask(page)
+    assert answer.status == 200
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "same-origin"
+    assert answer.headers["cache-control"] == "no-store"
+    # The policy blocks these; a page must not need them.
+    assert not [
+        tag for tag, found in Tags(answer.text).found if "style" in found or any(a.startswith("on") for a in found)
+    ]
+    assert "<script>" not in answer.text
+    assert isinstance(ui.read(page), dict)
+    joint = "&" if "?" in page else "?"
+    assert ui.ask(f"{page}{joint}format=json").headers["content-type"] == "application/json"
+
+
+def test_hostile_names_are_text_and_their_links_work(ui: Site, shop: Database) -> None:
+    for page in ("/", "/tables", "/graph", "/sources"):
+        answer = ui.ask(page)
+        assert not [
+            attributes for tag, attributes in Tags(answer.text).found if tag == "img" and "onerror" in attributes
+        ]
+    hrefs = [
+        a["href"] or ""
+        for tag, a in Tags(ui.ask("/tables").text).found
+        if tag == "a" and "%3Cimg" in (a.get("href") or "")
+    ]
+    answer = ui.ask(hrefs[0])
+    assert answer.status == 200
+    assert "&lt;img src=x onerror=alert(1)&gt;" in answer.text
+    assert ui.read(hrefs[0])["table"]["name"] == HOSTILE
+    assert ui.read(hrefs[0])["columns"][0]["name"] == "<b>"
+
+
+def test_long_and_broken_addresses_are_refused(ui: Site) -> None:
+    assert ui.ask("/tables?q=" + "x" * 10_000).status == 414
+    assert ui.ask("/tables?q=" + "%22%3E%3Cscript%3E" * 100).text.count("<script>") == 0
+    assert ui.ask("/tables/" + "x" * 5_000 + "/a/b").status == 404
+    assert ui.ask("/tables/%00/%ff/%").status == 404
+    assert ui.ask("/nothing").status == 404
+    assert ui.ask("/../../etc/passwd").status == 404
+    assert ui.ask("/static/%2e%2e/app.py").status == 404
+
+
+def test_the_state_of_a_table_and_its_definition(ui: Site, shop: Database) -> None:
+    found = ui.read(table_path(shop, "public", "totals"))
+    assert found["query"] == "SELECT region, sum(amount) FROM sales GROUP BY 1"
+    assert found["table"]["schedule"] == "30s"
+    assert found["table"]["freshness"] == "loading"
+    assert [r["edge"]["name"] for r in found["reads"]] == ["sales"]
+    (row,) = [d for d in ui.read("/")["databases"] if d["label"] == shop.name]
+    assert (row["stream_tables"], row["scheduler"]) == (2, "STOPPED")
+    assert ui.read("/graph")["links"][0]["rate"] == 0
+
+
+def test_error_texts_are_for_viewers_with_the_token(ui: Site, shop: Database) -> None:
+    fail(shop)
+    shop.sql(
+        "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, end_time, action, status, error_message, reason, "
+        "reason_code) "
+        "SELECT pgt_id, now(), 'FULL', 'FAILED', 'PGT202: secret row', 'secret reason', 'repair_requested' "
+        "FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'totals'"
+    )
+    where = table_path(shop, "public", "totals")
+    for page in (*PAGES, where):
+        for accept in (HTML, JSON):
+            assert "secret" not in ui.ask(page, headers=accept).text
+    assert "PGT202" in ui.ask(where).text
+    assert "A source&#39;s columns no longer fit the query." in ui.ask(where).text
+    found = ui.ask(where, headers=HTML | BEARER).text
+    assert "PGT202: secret row &lt;script&gt;" in found
+    assert "<script>" not in found
+    assert "secret row" in ui.ask("/alerts", headers=HTML | BEARER).text
+
+
+def test_an_error_is_an_alert_until_it_is_resolved(ui: Site, shop: Database) -> None:
+    fail(shop)
+    kinds = {(a["kind"], a["table"] and a["table"][1]) for a in ui.read("/alerts")["alerts"]}
+    assert ("stopped", "totals") in kinds
+    shop.sql("SELECT pgtrickle.resume_stream_table('totals')")
+    wait_until(lambda: not [a for a in ui.read("/alerts")["alerts"] if a["kind"] == "stopped"])
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def log_in(ui: Site) -> dict[str, str]:
+    answer = ui.ask("/login?next=%2Ftables", "POST", form={"token": TOKEN})
+    assert (answer.status, answer.headers["location"]) == (303, "/tables")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert TOKEN not in cookie
+    return {"cookie": cookie.partition(";")[0]}
+
+
+def status(shop: Database) -> str:
+    return str(shop.sql("SELECT status FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'totals'")[0][0])
+
+
+def test_changes_need_the_token_a_confirmation_and_a_form_of_the_page(ui: Site, shop: Database) -> None:
+    where = table_path(shop, "public", "totals")
+    assert ui.ask(f"{where}/suspend", "POST", form={}).status == 403
+    assert ui.ask(f"{where}/suspend").headers["location"].startswith("/login?next=")
+    session = HTML | log_in(ui)
+    page = ui.ask(f"{where}/suspend", headers=session).text
+    fields = [a for tag, a in Tags(page).found if tag == "input" and a.get("name") == "csrf"]
+    csrf = fields[0]["value"] or ""
+    for form, headers in (
+        ({}, session),
+        ({"csrf": csrf[:-1]}, session),
+        ({"csrf": csrf}, HTML | log_in(ui)),  # another session's
+        ({"csrf": csrf}, session | {"origin": "http://elsewhere.example"}),
+        ({"csrf": csrf}, HTML),
+    ):
+        assert ui.ask(f"{where}/suspend", "POST", headers, form).status == 403
+    assert status(shop) == "INITIALIZING"
+    done = ui.ask(f"{where}/suspend", "POST", session, {"csrf": csrf})
+    assert (done.status, done.headers["location"]) == (303, f"{where}?done=suspend")
+    assert status(shop) == "SUSPENDED"
+    assert "The stream table is suspended." in ui.ask(f"{where}?done=suspend", headers=session).text
+    assert ui.ask(f"{where}/nothing", "POST", session, {"csrf": csrf}).status == 404
+    # A refresh of a suspended table is refused by the database, which says why.
+    refused = ui.ask(f"{where}/refresh", "POST", session, {"csrf": csrf})
+    assert refused.status == 409
+    assert "is in status SUSPENDED" in refused.text
+
+
+def test_programs_send_the_token(ui: Site, shop: Database) -> None:
+    where = table_path(shop, "public", "totals")
+    program = JSON | BEARER
+    assert ui.ask(f"{where}/suspend", "POST", program, {}).json == {"done": "suspend"}
+    assert ui.ask(f"{where}/resume", "POST", program, {}).json == {"done": "resume"}
+    assert ui.ask(f"{where}/schedule", "POST", program, {"schedule": "5m"}).json == {"done": "schedule"}
+    assert shop.sql("SELECT schedule FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'totals'") == [("5m",)]
+    assert ui.ask(f"{where}/schedule", "POST", program, {"schedule": "now and then"}).status == 409
+    assert ui.ask(f"{where}/refresh", "POST", program, {}).json == {"done": "refresh"}
+    wrong = {"authorization": "Bearer wrong"}
+    assert ui.ask(f"{where}/suspend", "POST", JSON | wrong, {}).status == 403
+
+
+def test_a_wrong_token_is_refused_and_a_forged_or_old_session_is_none(
+    ui: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ui.ask("/login", "POST", form={"token": "wrong"}).status == 403
+    assert (
+        ui.ask(
+            "/login", "POST", form={"token": TOKEN + "\udcff".encode("utf-8", "surrogatepass").decode("latin-1")}
+        ).status
+        == 403
+    )
+    session = log_in(ui)
+    assert "Log out" in ui.ask("/", headers=HTML | session).text
+    forged = re.sub("=[0-9]+", "=9999999999", session["cookie"])
+    for cookie in (forged, "pgtrickle_session=", "pgtrickle_session=1.2.3", "\x01=;;"):
+        assert "Log out" not in ui.ask("/", headers=HTML | {"cookie": cookie}).text
+    assert ui.ask("/login?next=https://elsewhere.example", "POST", form={"token": TOKEN}).headers["location"] == "/"
+    assert ui.ask("/login?next=//elsewhere.example", "POST", form={"token": TOKEN}).headers["location"] == "/"
+    now = time.time()
+    monkeypatch.setattr("pgtrickle.web.auth.time.time", lambda: now + 13 * 3600)
+    assert "Log out" not in ui.ask("/", headers=HTML | session).text
+
+
+def test_another_name_for_this_machine_is_not_answered(ui: Site) -> None:
+    """A site that points its own name at 127.0.0.1 must not read the pages."""
+    for host, expected in (
+        ("evil.example", 421),
+        ("localhost:1", 200),
+        ("[::1]", 200),
+        ("127.0.0.1.evil.example", 421),
+    ):
+        assert ui.ask("/", headers=HTML | {"host": host}).status == expected
+
+
+def test_an_address_for_other_machines_needs_a_token_for_everything(shop: Database, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs a token"):
+        listen("0.0.0.0:0", "")
+    with pytest.raises(ConfigError, match="shorter than 16"):
+        listen("127.0.0.1:0", "short")
+    with site([shop], tmp_path, token=TOKEN, address="0.0.0.0:0") as found:
+        for path in (*PAGES, "/metrics", "/events?for=/"):
+            assert found.ask(path).headers["location"].startswith("/login")
+            assert found.ask(path, headers=JSON).status == 401
+        assert found.ask("/", headers=HTML | BEARER).status == 200
+        assert found.ask("/metrics", headers=BEARER).status == 200
+        assert found.ask("/healthz").status == 200
+        assert found.ask("/readyz").status == 200
+
+
+def test_readiness_follows_the_launcher_and_its_schedulers(ui: Site) -> None:
+    assert ui.ask("/readyz").status == 200
+    ui.memory.write_slots(1)
+    ui.memory.write_scheduler(0, SchedulerState("k", "d", 1, "ACTIVE", 0.0, time.time() - 60, 1, 1, 1))
+    assert (ui.ask("/readyz").status, ui.ask("/healthz").status) == (503, 200)
+    ui.memory.write_scheduler(0, None)
+    ui.memory.write_processes([ProcessState("launcher", 1, "WAITING", 0.0)])
+    assert ui.ask("/readyz").text == "this launcher is waiting\n"
+
+
+def test_a_database_that_cannot_be_read_is_shown_and_comes_back(ui: Site, shop: Database) -> None:
+    assert ui.read("/")["databases"][0]["health"] == "critical"  # nobody runs a scheduler here
+    shop.superuser_sql(f'ALTER DATABASE "{shop.name}" CONNECTION LIMIT 0')
+    shop.superuser_sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgtrickle/observe' "
+        "AND datname = current_database()"
+    )
+    wait_until(lambda: ui.read("/")["databases"][0]["health"] == "unknown")
+    assert ui.ask("/").status == 200
+    assert 'pgtrickle_database_up{database="' + shop.name + '"} 0.0' in ui.ask("/metrics", headers={}).text
+    shop.superuser_sql(f'ALTER DATABASE "{shop.name}" CONNECTION LIMIT -1')
+    wait_until(lambda: ui.read("/")["databases"][0]["health"] == "critical")
+
+
+def test_live_updates_send_what_has_changed(ui: Site, shop: Database) -> None:
+    digest = re.search('data-digest="([^"]+)"', ui.ask("/tables").text)
+    assert digest is not None
+    connection = http.client.HTTPConnection("127.0.0.1", ui.port, timeout=60)
+    connection.request("GET", f"/events?for=%2Ftables&digest={digest[1]}")
+    response = connection.getresponse()
+    assert response.getheader("content-type", "").startswith("text/event-stream")
+    fail(shop)
+    seen = next_event(response)
+    assert seen.startswith("event: patch")
+    assert "PGT202" in seen
+    assert "secret" not in seen
+    shop.sql("SELECT pgtrickle.create_stream_table('more', 'SELECT region FROM sales')")
+    while not seen.startswith("event: content"):
+        seen = next_event(response)
+    assert "more" in seen
+    connection.close()
+
+
+def next_event(response: http.client.HTTPResponse) -> str:
+    lines: list[str] = []
+    while True:
+        line = response.readline().decode().rstrip("\n")
+        if not line and lines and lines[0].startswith("event:"):
+            return "\n".join(lines)
+        lines = [*lines, line] if line else []
+
+
+def test_settings_show_their_origin_and_no_secret(
+    shop: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.sql("SELECT pgtrickle.set_option('max_buffer_rows', '7')")
+    with site([shop], tmp_path, token=TOKEN) as found:
+        rows = {s["name"]: s for s in found.read(f"/settings?database={shop.name}")["settings"]}
+        assert (rows["max_buffer_rows"]["value"], rows["max_buffer_rows"]["origin"]) == (7, "set_option")
+        assert rows["enabled"]["origin"] == "default"
+        assert TOKEN not in found.ask("/settings").text
+        assert found.ask("/settings?database=none").status == 404
+
+
+def test_metrics_have_names_units_and_bounded_labels(shop: Database, tmp_path: Path) -> None:
+    with site([shop], tmp_path) as found:
+        found.memory.write_pool(PoolStatus(1, 2, 4, 10, 9, 8, 7, 6, 5, 0.0))
+        found.memory.write_shares([WorkerShare("k", "d", 2, 4, 3, 6)])
+        first = found.ask("/metrics", headers={})
+        assert first.headers["content-type"].startswith("text/plain")
+        shop.sql(
+            "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, engine, "
+            "rows_inserted, rows_deleted, delta_row_count, timings, error_message) "
+            "SELECT pgt_id, now() - interval '0.3 s', now(), a, s, e, 5, 2, 100, '{\"read\": 200}', m "
+            "FROM pgtrickle.pgt_stream_tables, (VALUES ('DIFFERENTIAL', 'COMPLETED', 'spark', NULL), "
+            "('FULL', 'FAILED', NULL, 'PGT300: lost')) AS v(a, s, e, m) WHERE pgt_name = 'totals'"
+        )
+        name = f'database="{shop.name}"'
+        for _ in range(2):  # a second read counts nothing twice
+            found.observer.read(0.0)
+        lines = set(found.ask("/metrics", headers={}).text.splitlines())
+        for line in (
+            f'pgtrickle_refresh_duration_seconds_count{{{name},engine="spark",mode="differential"}} 1.0',
+            f'pgtrickle_refresh_duration_seconds_bucket{{{name},engine="spark",le="0.5",mode="differential"}} 1.0',
+            f'pgtrickle_refreshes_total{{{name},engine="none",mode="full",status="failed"}} 1.0',
+            f'pgtrickle_refresh_errors_total{{code="PGT300",{name}}} 1.0',
+            f"pgtrickle_rows_inserted_total{{{name}}} 5.0",
+            f'pgtrickle_refresh_stage_seconds_total{{{name},stage="read"}} 0.2',
+            f'pgtrickle_stream_tables{{{name},state="loading"}} 2.0',
+            "pgtrickle_workers_busy 2.0",
+            "pgtrickle_spark_jobs_total 10.0",
+            "pgtrickle_waves_total 9.0",
+            'pgtrickle_units_queued{database="d"} 3.0',
+            "pgtrickle_stream_tables_without_metrics 0.0",
+        ):
+            assert any(sorted(line) == sorted(seen) for seen in lines), line
+        text = found.ask("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+        assert text.headers["content-type"].startswith("application/openmetrics-text")
+        assert text.text.rstrip().endswith("# EOF")
+        from prometheus_client.openmetrics import parser
+
+        parse: Callable[[str], Any] = parser.text_string_to_metric_families
+        families = {family.name: family for family in parse(text.text)}
+        assert all(family.documentation for family in families.values())
+        hostile = {s.labels["table"] for s in families["pgtrickle_stream_table_up"].samples}
+        assert hostile == {"totals", HOSTILE}
+
+
+def test_metrics_of_single_tables_have_a_limit(shop: Database, tmp_path: Path) -> None:
+    with site([shop], tmp_path) as found:
+        from pgtrickle.observe.metrics import exposition
+
+        text = exposition(found.observer.read(), {}, 1, "")[0].decode()
+        assert text.count("pgtrickle_stream_table_up{") == 1
+        assert "pgtrickle_stream_tables_without_metrics 1.0" in text
