@@ -1,4 +1,4 @@
-"""Databases that mirror the same tables of one origin: what looks for changes cost there, with the broker and without.
+"""Databases that mirror the same tables of one origin: the cost of detecting changes, with and without the broker.
 
 Schedulers tick as in the product, in threads of this process, with a pipeline that is done at once; the broker is its
 own process. Counted by the server: statements (pg_stat_statements), rows and buffer pages that they read, per tick.
@@ -80,8 +80,8 @@ class Link:
 
     def submit(self, jobs: Sequence[QueuedUnit]) -> bool:
         self.taken.append(time.monotonic())
-        fared = tuple(TableResult(i, "NO_DATA", "ok") for job in jobs for i in job.unit.members)
-        self.done.append(Finished(tuple((j.job_id, SUCCEEDED, None, None) for j in jobs), fared, datetime.now(UTC)))
+        results = tuple(TableResult(i, "NO_DATA", "ok") for job in jobs for i in job.unit.members)
+        self.done.append(Finished(tuple((j.job_id, SUCCEEDED, None, None) for j in jobs), results, datetime.now(UTC)))
         return True
 
     def receive(self) -> list[Finished]:
@@ -111,19 +111,19 @@ class Scheduler(threading.Thread):
     def _run(self) -> None:
         sources, bell = Sources(flags=self._flags), WakeSocket(self._directory, self._slot)
         registry = Registry(registry_path(self._directory))
-        looks = OriginChangeTracker(self._dsn, (), sources, registry=registry, bell=bell, slot=self._slot)
+        tracker = OriginChangeTracker(self._dsn, (), sources, registry=registry, wake_socket=bell, slot=self._slot)
         with connect(self._dsn, role="scheduler", autocommit=True) as conn:
             link: Any = self.link
-            scheduling = DatabaseScheduler(conn, "bench", self._dsn, sources, link, looks)
+            scheduling = DatabaseScheduler(conn, "bench", self._dsn, sources, link, tracker)
             interval = scheduling.settings.scheduler_interval_ms / 1000
             while not self._halt.is_set():
                 begun, cpu = time.monotonic(), time.thread_time()
                 scheduling.tick()
                 self.ticks.append(time.thread_time() - cpu)
-                soon = time.monotonic() + max(0.05, scheduling.next_moment() - time.time())
+                soon = time.monotonic() + max(0.05, scheduling.next_due_time() - time.time())
                 left = min(begun + interval, soon) - time.monotonic()
                 if left > 0 and select.select([bell], [], [], left)[0]:
-                    bell.heard()
+                    bell.drain()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +171,9 @@ def prepare(server: EmbeddedPostgres, databases: int, sources: int) -> Site:
         for number in range(1, databases):
             names.append(f"reader{databases}_{number}")
             admin.execute(f"CREATE DATABASE {names[-1]} TEMPLATE {first} STRATEGY wal_log")
+    for name in names:  # without this, a copy of a database loads its stream tables again
+        with psycopg.connect(server.dsn(name), autocommit=True) as conn:
+            conn.execute("UPDATE pgtrickle.pgt_stream_tables SET defined_in = pgtrickle._place()")
     return Site(server, origin, tuple(relids), tuple(names))
 
 

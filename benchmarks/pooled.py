@@ -61,7 +61,7 @@ def measure(server: EmbeddedPostgres, engine: SparkEngine, rounds: int) -> dict[
                 conn.execute(f"UPDATE t SET b = (b + 1) % 10 WHERE a = {1 + number % 1000}")
                 took = timed(planes[mode].tick)
                 detector = Detector([relid])
-                quiet = timed(lambda c=controls[mode], d=detector: d.look(c, Cut(1 << 40, 1 << 40, ())))  # type: ignore[misc]
+                quiet = timed(lambda c=controls[mode], d=detector: d.detect(c, Cut(1 << 40, 1 << 40, ())))  # type: ignore[misc]
                 if number >= 10:
                     refresh[mode].append(took)
                     look[mode].append(quiet)

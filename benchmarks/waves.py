@@ -136,7 +136,7 @@ class Fleet:
                 if line in ready:
                     finished: Finished = line.recv()
                     left[name] -= len(finished.jobs)
-                    bad = [f.detail for f in finished.fared if f.branch != "ok"]
+                    bad = [f.detail for f in finished.results if f.branch != "ok"]
                     if bad:
                         raise SystemExit(f"{len(bad)} refreshes failed: {bad[0]}")
         seconds = time.perf_counter() - begun

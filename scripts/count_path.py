@@ -191,7 +191,7 @@ def _parts() -> dict[str, Any]:
         from pgtrickle.dispatch.dispatcher import Dispatcher
         from pgtrickle.ipc.channel import listen
         from pgtrickle.ipc.fleet_memory import FleetMemory
-        from pgtrickle.ipc.pipeline_link import PipelineLink
+        from pgtrickle.ipc.pipeline_link import SocketPipelineLink as PipelineLink
         from pgtrickle.pipeline.engine.spark import SparkEngine
         from pgtrickle.scheduler.tick import DatabaseScheduler
         from pgtrickle.servers.embedded_postgres import EmbeddedPostgres

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pgtrickle import errors
+from pgtrickle.cli.exit_status import MEANINGS
 from pgtrickle.db import Connection, connect, install
+from pgtrickle.ipc.fleet_memory import FleetMemory
+from pgtrickle.observe.fleet import FleetObserver
+from pgtrickle.observe.metrics import families
 from pgtrickle.pipeline.expressions.listed import ENTRIES
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
-from pgtrickle.settings import ALIASES, PROFILES, describe
+from pgtrickle.settings import ALIASES, PROFILES, Sources, describe
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -93,10 +98,8 @@ def commands_page() -> str:
 
     from pgtrickle.cli.app import app
 
-    page = [
-        "# Commands\n\nExit status: 0 fine, 1 refused or unhealthy, 2 usage (of `apply --plan` also: there are "
-        "changes), 75 try again.\n"
-    ]
+    rows = "\n".join(f"| {status} | {meaning} |" for status, meaning in MEANINGS.items())
+    page = [f"# Commands\n\n| exit status | meaning |\n|---|---|\n{rows}\n"]
     group = get_group(app)
     with group.make_context("pgtrickle", [], resilient_parsing=True) as parent:
         page.append(textwrap.indent(group.get_help(parent), "    ") + "\n")
@@ -104,6 +107,9 @@ def commands_page() -> str:
             command = group.commands[name]
             with command.make_context(name, [], parent=parent, resilient_parsing=True) as context:
                 page.append(f"## {name}\n\n{textwrap.indent(command.get_help(context), '    ')}\n")
+                for below, each in getattr(command, "commands", {}).items():
+                    with each.make_context(below, [], parent=context, resilient_parsing=True) as inner:
+                        page.append(f"### {name} {below}\n\n{textwrap.indent(each.get_help(inner), '    ')}\n")
     return "\n".join(page)
 
 
@@ -141,16 +147,41 @@ def expressions_page() -> str:
     return "".join(parts)
 
 
+def metrics_page() -> str:
+    """Of a fleet without databases: each metric is described, none has a sample."""
+    with TemporaryDirectory() as directory:
+        observer = FleetObserver(FleetMemory(Path(directory) / "memory", create=True), Sources())
+        found = families(observer.read())
+        observer.close()
+    rows = [
+        f"| `{family.name}{'_total' if family.type == 'counter' else ''}` | {family.type} "
+        f"| {', '.join(getattr(family, '_labelnames', ()))} | {family.documentation} |"
+        for family in found
+    ]
+    head = "# Metrics\n\nAt `/metrics`: [how to](../howto/web.md#metrics). Units are seconds and bytes.\n\n"
+    return head + "| metric | type | labels | meaning |\n|---|---|---|---|\n" + "\n".join(sorted(rows)) + "\n"
+
+
+def write(target: Path, connection: Connection) -> list[Path]:
+    pages = {
+        "settings.md": settings_page(),
+        "errors.md": errors_page(),
+        "sql.md": sql_page(connection),
+        "expressions.md": expressions_page(),
+        "commands.md": commands_page(),
+        "metrics.md": metrics_page(),
+    }
+    target.mkdir(parents=True, exist_ok=True)
+    for name, text in pages.items():
+        (target / name).write_text(text, encoding="utf-8")
+    return [target / name for name in pages]
+
+
 def main() -> None:
-    REFERENCE.mkdir(parents=True, exist_ok=True)
     with EmbeddedPostgres.create(durable=False) as server, connect(server.dsn(), role="docs", autocommit=True) as conn:
         install(conn)
-        pages = {"settings.md": settings_page(), "errors.md": errors_page(), "sql.md": sql_page(conn)}
-    pages["expressions.md"] = expressions_page()
-    pages["commands.md"] = commands_page()
-    for name, text in pages.items():
-        (REFERENCE / name).write_text(text, encoding="utf-8")
-        print(f"docs/reference/{name}")
+        for path in write(REFERENCE, conn):
+            print(path.relative_to(REFERENCE.parents[1]))
 
 
 if __name__ == "__main__":

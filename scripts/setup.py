@@ -10,6 +10,9 @@ import subprocess
 import sys
 
 NEEDED_MIB = 2500
+# Extras of pyproject.toml that a target of the Makefile needs, and about how much is downloaded for them: the demo has
+# no use for the tools of the tests.
+MEGABYTES = {"demo": 500, "dev": 600}
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(ROOT, ".venv")
 
@@ -79,7 +82,9 @@ def run(what, command):
         fail(what + " failed: " + explain("\n".join(done)))
 
 
-def main():
+def main(extra="dev"):
+    if extra not in MEGABYTES:
+        fail("unknown extra " + extra + "; there are " + ", ".join(MEGABYTES))
     if sys.version_info < (3, 11):
         fail(
             "Python 3.11 or later is needed, this is %d.%d; install one and run: make %s PYTHON=python3.12"
@@ -98,12 +103,12 @@ def main():
             fail("Python's venv module is missing; on Debian and Ubuntu: apt install python3-venv")
         print("Creating .venv with Python %d.%d" % sys.version_info[:2])
         run("creating .venv", [sys.executable, "-m", "venv", "--clear", VENV])
-    print("Installing pgtrickle and its dependencies (the first time about 600 MB to download)")
+    print("Installing pgtrickle and its dependencies (the first time about %d MB to download)" % MEGABYTES[extra])
     run(
         "installing",
-        [python, "-m", "pip", "install", "-c", "constraints.txt", "-e", ".[dev]"],
+        [python, "-m", "pip", "install", "-c", "constraints.txt", "-e", ".[" + extra + "]"],
     )
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -31,9 +31,10 @@ class Site:
 
 
 @contextmanager
-def site() -> Iterator[Site]:
+def site(**more: str) -> Iterator[Site]:
+    """`more`: settings of PostgreSQL."""
     server = SparkServer.start(Settings())
-    settings = {"shared_buffers": "512MB", "max_connections": "300", "synchronous_commit": "off"}
+    settings = {"shared_buffers": "512MB", "max_connections": "300", "synchronous_commit": "off", **more}
     try:
         with EmbeddedPostgres.create(durable=False, settings=settings) as postgres:
             server.wait_ready(180)
@@ -80,8 +81,8 @@ class Run:
 
 
 @contextmanager
-def run(where: Site, settings: Mapping[str, object]) -> Iterator[Run]:
-    command = [sys.executable, "-m", "pgtrickle.cli"]
+def run(where: Site, settings: Mapping[str, object], profile: str | None = None) -> Iterator[Run]:
+    command = [sys.executable, "-m", "pgtrickle.cli", *(["--profile", profile] if profile else [])]
     for name, value in settings.items():
         command += ["--set", f"{name}={value}"]
     command += ["run", "--server", where.postgres.dsn(), "--spark-remote", where.spark_url]

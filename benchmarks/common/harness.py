@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,9 +26,10 @@ WARM_UP_JOBS = 150
 class Bench:
     """A database with pgtrickle and a control plane whose ticks are called by hand."""
 
-    def __init__(self, dsn: str, engine: SparkEngine | None) -> None:
+    def __init__(self, dsn: str, engine: SparkEngine | None, flags: Mapping[str, object] | None = None) -> None:
         self.dsn = dsn
         self.engine = engine
+        self._flags = flags or {}
         self.conn: psycopg.Connection[Any] = psycopg.connect(dsn, autocommit=True)
         install(psycopg.connect(dsn))
         self._plane: LocalControlPlane | None = None
@@ -35,9 +37,13 @@ class Bench:
     @property
     def plane(self) -> LocalControlPlane:
         if self._plane is None:
-            assert self.engine is not None
-            self._plane = LocalControlPlane("bench", self.dsn, self.engine, Sources())
+            self._plane = self.another_plane()
         return self._plane
+
+    def another_plane(self, **flags: object) -> LocalControlPlane:
+        """With settings of its own. The caller closes it."""
+        assert self.engine is not None
+        return LocalControlPlane("bench", self.dsn, self.engine, Sources(flags={**self._flags, **flags}))
 
     def sql(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
         cursor = self.conn.execute(text, params or None)
@@ -68,10 +74,22 @@ class Bench:
 
 
 @contextmanager
-def bench(*, spark: bool = True, durable: bool = False) -> Iterator[Bench]:
-    """`shared_buffers` holds the data; nothing waits for the disk unless `durable`: ratios compare work, not disks."""
-    server = SparkServer.start(Settings()) if spark else None
+def bench(
+    *,
+    spark: bool = True,
+    durable: bool = False,
+    memory_mb: int | None = None,
+    postgres_settings: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Iterator[Bench]:
+    """`shared_buffers` holds the data; nothing waits for the disk unless `durable`: ratios compare work, not disks.
+
+    `memory_mb`: Spark's heap. `flags`: settings of pgtrickle.
+    """
+    server_settings = Settings() if memory_mb is None else Settings(spark_driver_memory_mb=memory_mb)
+    server = SparkServer.start(server_settings) if spark else None
     settings = {"shared_buffers": "1GB", "max_wal_size": "8GB", "synchronous_commit": "on" if durable else "off"}
+    settings |= postgres_settings or {}
     try:
         with EmbeddedPostgres.create(durable=durable, settings=settings) as postgres:
             engine = None
@@ -81,7 +99,7 @@ def bench(*, spark: bool = True, durable: bool = False) -> Iterator[Bench]:
                 note(f"warming Spark up with {WARM_UP_JOBS} jobs")
                 for _ in engine.warm_up(WARM_UP_JOBS):
                     pass
-            opened = Bench(postgres.dsn(), engine)
+            opened = Bench(postgres.dsn(), engine, flags)
             try:
                 yield opened
             finally:
@@ -96,6 +114,17 @@ def bench(*, spark: bool = True, durable: bool = False) -> Iterator[Bench]:
 def percentile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return round(ordered[min(int(len(ordered) * share), len(ordered) - 1)], 2)
+
+
+def python_unit_ms() -> float:
+    """CPU time of a fixed amount of work in Python: what times of one machine are divided by to compare another one."""
+    found = []
+    for _ in range(15):
+        begun, table = time.process_time(), {}
+        for number in range(20_000):
+            table[str(number)] = number
+        found.append((time.process_time() - begun) * 1000)
+    return percentile(found, 0.5)
 
 
 def note(line: str) -> None:

@@ -53,6 +53,27 @@ SMALL_UPDATES = (
 )
 
 
+SPARES = """
+CREATE SCHEMA spare;
+CREATE UNLOGGED TABLE spare.orders (LIKE public.orders);
+CREATE UNLOGGED TABLE spare.lineitem (LIKE public.lineitem);
+"""
+# Statements of `churn`: rows that were set aside come back with other values, others are set aside.
+RETURNED = (
+    "INSERT INTO orders SELECT o_orderkey, o_custkey, o_orderstatus, o_totalprice + 0.01, o_orderdate, "
+    "o_orderpriority, o_clerk, o_shippriority, o_comment FROM spare.orders",
+    "INSERT INTO lineitem SELECT l_orderkey, l_partkey, l_suppkey, l_linenumber, l_quantity, l_extendedprice + 0.01, "
+    "l_discount, l_tax, l_returnflag, l_linestatus, l_shipdate, l_commitdate, l_receiptdate, l_shipinstruct, "
+    "l_shipmode, l_comment FROM spare.lineitem",
+)
+SET_ASIDE = (
+    f"WITH gone AS (DELETE FROM lineitem WHERE l_orderkey IN {KEYS} RETURNING *) "
+    "INSERT INTO spare.lineitem SELECT * FROM gone",
+    f"WITH gone AS (DELETE FROM orders WHERE o_orderkey IN {KEYS} RETURNING *) "
+    "INSERT INTO spare.orders SELECT * FROM gone",
+)
+
+
 class Tpch:
     """Loaded; hands out blocks of eight orders, so that new keys are free and old ones are there.
 
@@ -103,10 +124,32 @@ class Tpch:
         with conn.transaction():
             rows += sum(conn.execute(s.encode(), (old,)).rowcount for s in DELETES)
         with conn.transaction():
-            rows += sum(conn.execute(s.encode(), (changed,)).rowcount for s in UPDATES)
-            for table, statement in SMALL_UPDATES:
-                per_key = 4 if table == "partsupp" else 1
-                keys = self.rows["part"] if table == "partsupp" else self.rows[table]
-                some = self._random.sample(range(1, keys + 1), max(1, round(self.rows[table] * share / per_key)))
-                rows += conn.execute(statement.encode(), (some,)).rowcount
+            rows += self._update(changed, share)
+        return rows
+
+    def churn(self, share: float) -> int:
+        """Like `change`, as often as one likes and for any share: the new orders are those that the call before has
+        deleted, with other prices. Not to be mixed with `change`, whose copies have their keys."""
+        conn, count = self.line.conn, max(1, round(self.rows["orders"] / 8 * share / 3))
+        if not self.line.sql("SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'spare'"):
+            self.line.sql(SPARES)
+        blocks = self.rows["orders"] // 8
+        taken = self._random.sample(range(1, blocks), min(2 * count, blocks - 1))
+        rows = 0
+        with conn.transaction():
+            rows += sum(conn.execute(s.encode()).rowcount for s in RETURNED)
+            conn.execute("TRUNCATE spare.orders, spare.lineitem")
+        with conn.transaction():
+            rows += sum(conn.execute(s.encode(), (taken[:count],)).rowcount for s in SET_ASIDE)
+        with conn.transaction():
+            return rows + self._update(taken[count:], share)
+
+    def _update(self, blocks: list[int], share: float) -> int:
+        conn = self.line.conn
+        rows = sum(conn.execute(s.encode(), (blocks,)).rowcount for s in UPDATES)
+        for table, statement in SMALL_UPDATES:
+            per_key = 4 if table == "partsupp" else 1
+            keys = self.rows["part"] if table == "partsupp" else self.rows[table]
+            some = self._random.sample(range(1, keys + 1), max(1, round(self.rows[table] * share / per_key)))
+            rows += conn.execute(statement.encode(), (some,)).rowcount
         return rows
