@@ -17,6 +17,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from pgtrickle.errors import EngineLostError
+from pgtrickle.refresh import culprit
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
@@ -44,6 +45,14 @@ def _own_template_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     """All tests of a session share one, as databases do; nothing is read from or left in that of the user."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _culprits_are_searched_to_the_end() -> Iterator[None]:
+    """The message of a failed refresh must not depend on how busy the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(culprit, "SECONDS", 600.0)
         yield
 
 
