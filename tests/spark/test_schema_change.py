@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pgtrickle.model.reasons import Reason, ReasonCode
 from tests.line import Line
 
@@ -136,3 +138,81 @@ def test_a_retyped_column_stops_only_who_shows_it(line: Line) -> None:
     assert status == "ERROR"
     assert "price" in message
     assert len(line.rows("prices")) == 20
+
+
+WIDENED = """
+    CREATE TABLE named (id int PRIMARY KEY, name varchar(5) NOT NULL, price numeric(6,2), at timestamp(0));
+    INSERT INTO named SELECT i, 'n' || i, i, '2024-01-01' FROM generate_series(1, 50) AS i;
+"""
+WIDENED_QUERIES = {
+    "rows": "SELECT id, name, price, at FROM named",
+    "groups": "SELECT name, max(price) AS price, count(*) AS n FROM named GROUP BY name",
+    "first": "SELECT id, name FROM named ORDER BY id DESC LIMIT 3",
+    "whole": "SELECT id, name, now() IS NULL AS never FROM named",
+}
+
+
+def test_a_wider_column_is_followed_without_a_person(line: Line) -> None:
+    line.sql(WIDENED)
+    _create_widened(line)
+    line.create("above", "SELECT id, name FROM rows WHERE id > 10")
+    line.sql(
+        "ALTER TABLE named ALTER name TYPE varchar(20), ALTER price TYPE numeric(12,2), ALTER at TYPE timestamp(6); "
+        "INSERT INTO named VALUES (51, 'longer than five', 1234567890.12, '2024-01-01 00:00:00.123456')"
+    )
+    _check_widened(line, "above")
+    line.sql("ALTER TABLE named ALTER name TYPE varchar, ALTER price TYPE numeric")
+    line.sql("UPDATE named SET name = repeat('x', 100) WHERE id = 12; INSERT INTO named VALUES (99, 'n1', 1.234)")
+    _check_widened(line, "above")
+    assert line.sql("SELECT atttypmod FROM pg_attribute WHERE attrelid = 'above'::regclass AND attname = 'name'") == [
+        (-1,)
+    ]
+
+
+def test_what_depends_on_a_column_keeps_it_from_becoming_wider(line: Line) -> None:
+    line.sql(WIDENED)
+    line.create("rows", WIDENED_QUERIES["rows"])
+    line.sql("CREATE VIEW shown AS SELECT name FROM rows; ALTER TABLE named ALTER name TYPE varchar(20)")
+    line.sql("INSERT INTO named VALUES (51, 'longer than five')")
+    line.tick()
+    ((status, message),) = line.sql(
+        "SELECT status, last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'rows'"
+    )
+    assert status == "ERROR"
+    assert "view public.shown" in message
+    line.sql("DROP VIEW shown; SELECT pgtrickle.resume_stream_table('rows')")
+    line.tick()
+    line.equal("rows")
+
+
+@pytest.mark.parametrize(
+    "change", ["price SET NOT NULL", "price SET DEFAULT 7", "name SET STATISTICS 50", "name DROP NOT NULL"]
+)
+def test_a_constraint_a_default_or_statistics_keep_readers_exact(line: Line, change: str) -> None:
+    line.sql(WIDENED)
+    _create_widened(line)
+    line.sql(f"ALTER TABLE named ALTER {change}; INSERT INTO named VALUES (51, 'n1', 5)")
+    _check_widened(line)
+
+
+def _create_widened(line: Line) -> None:
+    for name, query in WIDENED_QUERIES.items():
+        line.create(name, query, mode="FULL" if name == "whole" else "AUTO")
+
+
+def _check_widened(line: Line, *others: str) -> None:
+    """They are current after the change, and maintained from changes afterwards."""
+    for _ in range(3):
+        line.tick()
+    for name in (*WIDENED_QUERIES, *others):
+        assert _status(line, name) == "ACTIVE"
+        line.equal(name)
+    line.sql("INSERT INTO named SELECT max(id) + 1, 'n2', 3 FROM named")
+    line.tick()
+    for name in (*WIDENED_QUERIES, *others):
+        line.check(name, "FULL" if name == "whole" else "DIFFERENTIAL")
+
+
+def _status(line: Line, name: str) -> str:
+    ((status,),) = line.sql("SELECT status FROM pgtrickle.pgt_stream_tables WHERE pgt_name = %s", name)
+    return str(status)

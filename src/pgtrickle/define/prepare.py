@@ -21,6 +21,7 @@ from pgtrickle.define.prove import prove_delta_statements
 from pgtrickle.define.renames import ANEW, follow_origin, follow_renames, has_renamed, is_renamed_there
 from pgtrickle.define.restored import adopt_if_restored
 from pgtrickle.define.template_key import TemplateKey, template_key
+from pgtrickle.define.widen import NO_MODIFIER, ColumnsWidenedError, WiderColumn, is_wider, widen_columns
 from pgtrickle.errors import DefinitionError, InvariantError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import Mirror, Relation, StreamTable, as_at_origin
 from pgtrickle.model.identifiers import qualified, quote_literal
@@ -82,6 +83,8 @@ def prepare(
             if lacks_columns:
                 conn.execute(statement("dropped_columns_removed"), {"id": table.pgt_id})
             return followed, compiled
+    except ColumnsWidenedError as error:
+        return prepare(conn, widen_columns(conn, followed, error), reload=reload, cycle=cycle, store=store)
     except DefinitionError as error:
         # A rename in between: the names may refer to no relation, or to another one.
         if has_renamed(conn, followed):
@@ -161,8 +164,14 @@ def prepare_mirror(
     mirror = table.mirror
     if mirror is None:
         raise InvariantError(f"{table.full_name} is not a mirror")
+    try:
+        with translated():
+            there = _same_types(origin, table, mirror)
+    except ColumnsWidenedError as error:
+        table = widen_columns(home, table, error)
+        return prepare_mirror(origin, home, table, reader, reload=reload, store=store)
     with translated():
-        table = follow_origin(home, table, _same_types(origin, table, mirror))
+        table = follow_origin(home, table, there)
     try:
         with translated():
             return table, _mirror_ready(origin, home, table, reader, reload, store)
@@ -217,12 +226,18 @@ def _same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> Relat
     if not relations:
         raise SourceChangedError(f"{mirror.name} does not exist any more", hint=ANEW)
     found = {c.attnum: c for c in relations[0].columns}
-    for attnum, column in zip(mirror.columns, table.columns, strict=True):
+    wider: list[WiderColumn] = []
+    message = ""
+    for position, (attnum, column) in enumerate(zip(mirror.columns, table.columns, strict=True)):
         its = found.get(attnum)
-        if its is not None and not same_text(its.type, column.type):
-            raise SourceChangedError(
-                f"column {its.name} of {mirror.name} is of type {its.type} now, and was {column.type}", hint=ANEW
-            )
+        if its is None or same_text(its.type, column.type):
+            continue
+        message = f"column {its.name} of {mirror.name} is of type {its.type} now, and was {column.type}"
+        if its.typid != column.typid or not is_wider(its.typid, column.typmod, its.typmod):
+            raise SourceChangedError(message, hint=ANEW)
+        wider.append(WiderColumn(position, column.name, its.type, its.typmod))
+    if wider:
+        raise ColumnsWidenedError(message, wider, hint=ANEW)
     return relations[0]
 
 
@@ -324,14 +339,20 @@ def _meaning(conn: Connection, table: StreamTable, query: str) -> _Meaning:
 
 
 def _require_same_types(table: StreamTable, query: str, types: Sequence[tuple[int, int, str]]) -> None:
-    for column, (typid, typmod, type_) in zip(table.columns, types, strict=True):
+    wider: list[WiderColumn] = []
+    message = ""
+    for position, (column, (typid, typmod, type_)) in enumerate(zip(table.columns, types, strict=True)):
         # In a restored dump only oids differ, after the rename of a type only names.
         is_other = (typid, typmod) != (column.typid, column.typmod) and type_ != column.type
         # NULLIF has the modifier of its argument; the CASE that replaces it has none, and the same values.
-        if is_other and not (query != table.query and (typid, typmod) == (column.typid, -1)):
-            raise SourceChangedError(
-                f"column {column.name} of the query is of type {type_} now, and was {column.type}", hint=ANEW
-            )
+        if not is_other or (query != table.query and (typid, typmod) == (column.typid, NO_MODIFIER)):
+            continue
+        message = f"column {column.name} of the query is of type {type_} now, and was {column.type}"
+        if typid != column.typid or not is_wider(typid, column.typmod, typmod):
+            raise SourceChangedError(message, hint=ANEW)
+        wider.append(WiderColumn(position, column.name, type_, typmod))
+    if wider:
+        raise ColumnsWidenedError(message, wider, hint=ANEW)
 
 
 def _require_same_reads(table: StreamTable, now: _Meaning) -> None:

@@ -18,6 +18,15 @@ def unchanged(stored: str | None, current: str | None, attnums: Collection[int])
     return was[""] == is_now[""] and all(str(a) in is_now and was.get(str(a)) == is_now[str(a)] for a in attnums)
 
 
+def same_columns(stored: str | None, current: str | None, attnums: Collection[int]) -> bool:
+    """Whether columns that are read but not captured are unchanged. One without a stored state is not known to have
+    changed: earlier versions did not store it."""
+    if stored is None or current is None:
+        return False
+    was, is_now = _parts(stored), _parts(current)
+    return all(was.get(str(a)) in (None, is_now.get(str(a))) for a in attnums)
+
+
 def same_identity(stored: str | None, current: str | None) -> bool:
     """Whether the text of a query still refers to the same source, for a view or for a reader of columns."""
     return _same("identity", stored, current)

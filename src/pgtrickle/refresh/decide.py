@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pgtrickle.model.catalog import Source, StreamTable
-from pgtrickle.model.fingerprint import same_identity, same_name, unchanged
+from pgtrickle.model.fingerprint import same_columns, same_identity, same_name, unchanged
 from pgtrickle.model.flow import Cut, Frontier, Instance, Pending
 from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.refresh import cost_model as cost
@@ -104,6 +104,8 @@ def prepared_first(
 def _is_as_prepared(table: StreamTable, source: Source, current: str | None, columns: Collection[int]) -> bool:
     stored = table.fingerprints.get(source.relid)
     if not (unchanged(stored, current, columns) and same_identity(stored, current)):
+        return False
+    if not columns and source.capturable and not same_columns(stored, current, source.columns):
         return False
     return table.mirror is None or same_name(stored, current)
 

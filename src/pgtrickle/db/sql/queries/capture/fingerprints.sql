@@ -1,7 +1,7 @@
 -- What capture of each source rests on. %(relids)s: oid array.
--- Returns per source that exists: oid, fingerprint text 'structure', then ' identity:state', ' name:state', then ' attnum:state' of each captured
--- column. The identity is what the text of a query rests on: row security that holds for the owner, the rule of a view. Capture does
--- not mind it. The name, under which there may be another table now, is for readers in other databases.
+-- Returns per source that exists: oid, fingerprint text 'structure', then ' identity:state', ' name:state', then ' attnum:state' of each column
+-- that is captured or that a table in mode FULL reads. The identity is what the text of a query rests on: row security that holds for the
+-- owner, the rule of a view. Capture does not depend on it. The name, under which there may be another table now, is for readers in other databases.
 -- Everything goes by xmin of the catalog rows: a thing that was changed and changed back is still a change. A trigger that is
 -- missing is missing in the text. The buffer's oid belongs to the structure: rows of one that was dropped are lost to every reader.
 -- Read at every refresh, so it is one plain query that the driver can prepare: no functions.
@@ -36,10 +36,19 @@ WITH RECURSIVE family AS (
             pg_catalog.substr(pg_catalog.md5(pg_catalog.string_agg(
                 pg_catalog.concat_ws(',', m.attrelid, m.attnum, m.atttypid, m.attisdropped, m.xmin, l.labels), ';' ORDER BY m.attrelid
             )), 1, 12) AS state
-        FROM pgtrickle.pgt_sources AS p
-        CROSS JOIN LATERAL pg_catalog.unnest(p.captured_columns) AS k(attnum)
-        JOIN pg_catalog.pg_attribute AS own ON own.attrelid = p.source_relid AND own.attnum = k.attnum
-        JOIN (SELECT DISTINCT source, relid FROM family) AS f ON f.source = p.source_relid
+        FROM (
+            SELECT p.source_relid, pg_catalog.unnest(p.captured_columns) AS attnum
+            FROM pgtrickle.pgt_sources AS p
+            WHERE p.source_relid = ANY (%(relids)s::oid[])
+            UNION
+            -- A refresh in mode FULL converts values to the types that the columns had when it was prepared.
+            SELECT d.source_relid, pg_catalog.unnest(d.columns_used)
+            FROM pgtrickle.pgt_dependencies AS d
+            JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
+            WHERE d.source_relid = ANY (%(relids)s::oid[]) AND st.effective_refresh_mode = 'FULL'
+        ) AS k
+        JOIN pg_catalog.pg_attribute AS own ON own.attrelid = k.source_relid AND own.attnum = k.attnum
+        JOIN (SELECT DISTINCT source, relid FROM family) AS f ON f.source = k.source_relid
         JOIN pg_catalog.pg_attribute AS m ON m.attrelid = f.relid AND m.attname = own.attname
         LEFT JOIN LATERAL (
             -- A renamed label is another text for the same value: rows and groups are known by their text.
@@ -48,7 +57,6 @@ WITH RECURSIVE family AS (
             JOIN pg_catalog.pg_enum AS e ON e.enumtypid = ANY (ARRAY[y.oid, y.typelem, y.typbasetype])
             WHERE y.oid = m.atttypid
         ) AS l ON true
-        WHERE p.source_relid = ANY (%(relids)s::oid[])
         GROUP BY f.source, own.attnum
     ) AS c
     GROUP BY c.source
