@@ -126,6 +126,11 @@ class DatabaseScheduler:
         return bool(self._deferred.released)
 
     @property
+    def has_due(self) -> bool:
+        """Whether the next tick would find tables that are due, as far as changes are known."""
+        return self.settings.enabled and (self.has_released or self._schedule.has_due(time.time()))
+
+    @property
     def held(self) -> Mapping[int, Reason]:
         """Tables that wait for a failed one that they read, and why."""
         return self._held
