@@ -201,16 +201,12 @@ class SchedulerProcess:
             if pipe is not None and pipe in ready:
                 # Neither readers of the refreshed tables nor changes that came meanwhile need to wait for the tick.
                 is_changed, is_due, now = scheduling.listen(), scheduling.has_due, time.monotonic()
-                deadline = deadline_after_results(
-                    deadline, begun, now, debounce, is_due=is_due, is_changed=is_changed
-                )
+                deadline = deadline_after_results(deadline, begun, now, debounce, is_due=is_due, is_changed=is_changed)
             if self._woken.fileno() in ready:  # a source in another database has changed
                 self._woken.drain()
                 deadline = min(deadline, max(begun + SHORTEST_SECONDS, time.monotonic()))
 
-    def _is_notified(
-        self, conn: Connection, scheduling: DatabaseScheduler, signal: WriterSignal, begun: float
-    ) -> bool:
+    def _is_notified(self, conn: Connection, scheduling: DatabaseScheduler, signal: WriterSignal, begun: float) -> bool:
         """Whether a notification asks for a tick now; those that come within the debounce time after a tick count as
         one."""
         if pooler_of(conn) == TRANSACTION:
