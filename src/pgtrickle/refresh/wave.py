@@ -1,7 +1,7 @@
 """A wave: stream tables of one database that are refreshed together, from one snapshot.
 
-It reads in one REPEATABLE READ transaction, nets large deltas on Spark in few jobs, and applies in one transaction, or in one
-per table. A table that fails does not affect the others.
+It reads in one REPEATABLE READ transaction, nets large deltas on Spark in few jobs, and applies in one transaction, or
+in one per table. A table that fails does not affect the others.
 """
 
 from __future__ import annotations
