@@ -57,9 +57,7 @@ GATES = (
         tuple(
             figure
             for query in ("aggregate", "join_aggregate")
-            for figure in (
-                Figure(f"{query}: refresh per trivial Spark job", f"{query}/ratio", 1.4),
-            )
+            for figure in (Figure(f"{query}: refresh per trivial Spark job", f"{query}/ratio", 1.4),)
         ),
     ),
     Gate("proportional", (), (Figure("2,000,000 rows per 20,000", "ratio", 1.25),)),
