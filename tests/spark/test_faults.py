@@ -226,6 +226,8 @@ def test_without_spark_small_refreshes_go_on(installed: Database, monkeypatch: p
         for name in QUERIES:
             line.check(name)
         assert engine.jobs == 0
+        # They did not wait for Spark, so they are samples of what they cost.
+        assert line.sql("SELECT bool_or(is_cold) FROM pgtrickle.pgt_refresh_history") == [(False,)]
         line.sql("DELETE FROM item WHERE id = 1001")
         with monkeypatch.context() as patch:
             patch.setattr(deltas, "NETTED_HERE_ROWS", 0)  # as a large delta, which needs Spark
