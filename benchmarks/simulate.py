@@ -6,7 +6,8 @@ cost is measured, not simulated: CPU per table of the pipeline, PostgreSQL and S
 last line), the rest by `idle.py` and `tick.py`. The CPU of the simulated schedulers and of the queue is that of the
 real code, as it runs here.
 
-A lease is read (pipeline and PostgreSQL), waits for the next of two Spark jobs at a time, and is written (both again).
+A lease is read (pipeline and PostgreSQL), waits for the next of two Spark jobs at a time if its deltas are large
+(`--large`, none by default), and is written (both again). A job costs what the yardstick of `waves.py` measured.
 The pipeline is one process of Python, so one core at most does its work; every server of PostgreSQL has its own cores.
 Not simulated: locks, networks, stream tables that read one another, queries that cost more than those of `waves.py`.
 """
@@ -86,7 +87,7 @@ class Database:
 
 class Fleet:
     def __init__(self, given: argparse.Namespace, costs: Costs, rate: float) -> None:
-        self.costs, self.rate, self.seconds = costs, rate, given.seconds
+        self.costs, self.rate, self.seconds, self.large = costs, rate, given.seconds, given.large
         self.chance = random.Random(1)
         self.pipeline, self.spark = Server(1), Server(given.spark_cores)
         self.servers = [Server(given.server_cores) for _ in range(given.servers)]
@@ -159,8 +160,11 @@ class Fleet:
         return self.by_name[lease.database].server.run(sent, tables * self.costs.postgresql / 2000)
 
     def _read(self, now: float, lease: Lease) -> None:
-        self.waiting.append(lease)
-        self._next_job(now)
+        if self.large and self.chance.random() < self.large:
+            self.waiting.append(lease)
+            self._next_job(now)
+        else:
+            self.at(self._half(now, lease), "written", lease)
 
     def _next_job(self, now: float) -> None:
         if self.waiting and self.spark_jobs < SIDE_BY_SIDE:
@@ -249,11 +253,11 @@ def _measured() -> str:
 
 
 def _costs(text: str) -> Costs:
-    """Of the output of waves.py. What Spark takes per table there has a share of the jobs' own cost in it."""
+    """Of the output of waves.py. What Spark takes per table is what its jobs of one table take, without the cost of
+    a job itself."""
     found = json.loads(text.splitlines()[-1])["a"]
-    per_table = dict(found["cpu_ms_per_table"])
-    jobs = Costs.job * found["spark_jobs"] / found["tables"]
-    return Costs(**{**per_table, "spark": max(0.0, per_table["spark"] - jobs)})
+    of_jobs = found["one_by_one_cpu_ms_per_table"]["spark"]
+    return Costs(**{**found["cpu_ms_per_table"], "spark": max(0.0, of_jobs - Costs.job)})
 
 
 def main() -> None:
@@ -265,6 +269,7 @@ def main() -> None:
     parser.add_argument("--spark-cores", type=int, default=4)
     parser.add_argument("--workers", type=int, default=16, help="max_dynamic_refresh_workers")
     parser.add_argument("--schedule", default="10s")
+    parser.add_argument("--large", type=float, default=0.0, help="share of the leases whose deltas need a Spark job")
     parser.add_argument("--seconds", type=float, default=60.0, help="of simulated time")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="tables that change per second")
     parser.add_argument("--costs", type=Path, help="a file whose last line is that of waves.py; default: it is run")

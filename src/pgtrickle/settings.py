@@ -123,7 +123,7 @@ class Settings:
         True, "Wake the scheduler when a request or a change would make a table due, in addition to its ticks."
     )
     wake_debounce_ms: int = _setting(
-        10, "How long to collect wake-ups before acting, in milliseconds.", low=1, high=5000
+        10, "How long to collect wake-ups after a tick before the next one, in milliseconds.", low=1, high=5000
     )
     parallel_refresh_mode: str = _setting(
         "on", "Whether independent refreshes run in parallel.", choices=("off", "dry_run", "on")

@@ -113,6 +113,22 @@ def test_signal_ends_the_run_while_spark_is_away(shop: Shop, make_run: Callable[
     assert blamed == []  # Spark's absence is no table's fault
 
 
+def test_small_refreshes_go_on_while_spark_is_away(shop: Shop, make_run: Callable[..., Run]) -> None:
+    run = make_run(shop.dsn, "sc://127.0.0.1:9")
+    run.start()
+    shop.wait_loaded()
+    workload = shop.workload()
+    workload.start()
+    try:
+        shop.wait_progress(6)
+    finally:
+        workload.stop()
+    shop.verify()
+    assert shop.sql("SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE status = 'FAILED'") == [(0,)]
+    status, _ = run.end()
+    assert status == 0, run.text()[-2000:]
+
+
 def test_signal_ends_the_run_while_spark_starts(shop: Shop, make_run: Callable[..., Run]) -> None:
     run = make_run(shop.dsn, None)
     process = run.start(spark_driver_memory_mb=1024)

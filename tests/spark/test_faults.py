@@ -212,6 +212,35 @@ def own_spark() -> Iterator[SparkSupervisor]:
     keeper.stop()
 
 
+def no_spark() -> str:
+    raise EngineLostError("Spark does not answer")
+
+
+def test_without_spark_small_refreshes_go_on(installed: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = SparkEngine(no_spark)
+    line = Line(installed.dsn, engine)
+    try:
+        create_all(line)
+        line.sql("INSERT INTO item VALUES (1001, 2, 3, 'x'); DELETE FROM item WHERE kind = 1")
+        assert all(outcome.error is None for outcome in line.tick())
+        for name in QUERIES:
+            line.check(name)
+        assert engine.jobs == 0
+        # They did not wait for Spark, so they are samples of what they cost.
+        assert line.sql("SELECT bool_or(is_cold) FROM pgtrickle.pgt_refresh_history") == [(False,)]
+        line.sql("DELETE FROM item WHERE id = 1001")
+        with monkeypatch.context() as patch:
+            patch.setattr(deltas, "NETTED_HERE_ROWS", 0)  # as a large delta, which needs Spark
+            outcomes = line.tick()
+        assert {o.table.name: type(o.error) for o in outcomes} == dict.fromkeys(QUERIES, EngineLostError)
+        turn(line)
+        for name in QUERIES:
+            line.check(name)
+    finally:
+        line.close()
+        engine.close()
+
+
 @pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
@@ -226,6 +255,7 @@ def test_spark_killed_in_a_wave_leaves_no_partial_effect(
         first = own_spark.address()
         before = {name: (line.rows(name), line.refreshes(name)) for name in QUERIES}
         line.sql("INSERT INTO item VALUES (1001, 2, 3, 'x'); DELETE FROM item WHERE kind = 1")
+        monkeypatch.setattr(deltas, "NETTED_HERE_ROWS", 0)  # a delta of this size would not need Spark
         run = engine.run
         killed: list[bool] = []
 

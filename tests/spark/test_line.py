@@ -146,7 +146,7 @@ def test_a_plan_is_told_in_words(line: Line) -> None:
         "    sum(b): adds signed values and weights exactly (decimal)",
         "    Project",
         "      Scan public.t: its changes, or itself as of a cut",
-        "In Spark: net changes per group by key, exact sums",
+        "In Spark: net changes per group by key, exact sums, for more than 5,000 delta rows (the worker nets fewer)",
         "In PostgreSQL: everything else, in the statements that read changes and in the apply",
         "FULL instead, when:",
         *(f"  {reason}" for reason in line.sql("SELECT pgtrickle._full_when()")[0][0]),

@@ -215,15 +215,43 @@ def test_one_job_per_refresh_and_none_without_changes(line: Line, engine: SparkE
     assert engine.jobs == before + 1
 
 
+# Of the latest refresh: whether the worker and whether Spark netted the delta.
+PARTS = (
+    "SELECT h.timings ? 'net', h.timings ? 'spark' FROM pgtrickle.pgt_refresh_history AS h "
+    "JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id) WHERE t.pgt_name = %s ORDER BY h.refresh_id DESC LIMIT 1"
+)
+
+
+def test_many_delta_rows_are_netted_by_one_job_of_the_wave(
+    line: Line, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgtrickle.refresh.deltas.NETTED_HERE_ROWS", 0)
+    line.sql(TABLES)
+    for name in ("rows", "sums", "joined"):
+        text = "SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', 'DIFFERENTIAL', engine => 'postgres')"
+        line.sql(text, name, QUERIES[name])
+    line.tick()
+    jobs = engine.jobs
+    line.sql("UPDATE sale SET amount = amount + 1 WHERE id < 9 OR id > 290")
+    line.tick()
+    assert engine.jobs == jobs + 1
+    for name in ("rows", "sums", "joined"):
+        assert line.sql(PARTS, name) == [(False, True)]
+        line.check(name)
+
+
 def test_postgres_by_name_and_small_windows_use_no_spark(line: Line, engine: SparkEngine) -> None:
     line.sql(TABLES)
     for name, option in (("named", "postgres"), ("chosen", "auto")):
         text = "SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', 'DIFFERENTIAL', engine => %s)"
         line.sql(text, name, QUERIES["sums"], option)
     line.tick()
+    jobs = engine.jobs
     for amount in range(3):
         line.sql("UPDATE sale SET amount = %s WHERE id = 3", amount)
         line.tick()
+    assert engine.jobs == jobs
+    assert line.sql(PARTS, "named") == line.sql(PARTS, "chosen") == [(True, False)]
     assert history(line, "named")[-1] == ("DIFFERENTIAL", "postgres", "the option engine is postgres")
     assert history(line, "chosen")[-1] == ("DIFFERENTIAL", "postgres", "changes are evaluated by PostgreSQL")
     assert line.sql("SELECT count(*) FROM pgtrickle.replicas()") == [(0,)]

@@ -172,3 +172,19 @@ def test_table_that_reads_something_redefined_does_not_wait_for_its_schedule() -
     board.queued([Unit(SINGLETON, ((1,),))])
     board.finished(1, "ok", NOW + 2, NOW + 3)
     assert due(board, NOW + 3) == []
+
+
+def test_changes_that_come_during_a_refresh_make_it_due_when_it_ends() -> None:
+    board = ScheduleState(NOW)
+    board.load([row(1, "calculated"), row(2, "calculated")], None, NOW)
+    units = [Unit(SINGLETON, ((i,),)) for i in (1, 2)]
+    board.queued(units)
+    board.passed(NOW)
+    assert not board.has_due(NOW + 1)
+    board.changed([1], NOW + 1)
+    assert not board.has_due(NOW + 1)  # it is in progress
+    for pgt_id in (1, 2):
+        board.finished(pgt_id, "ok", NOW, NOW + 2)
+    assert board.has_due(NOW + 2)
+    board.hold([1])
+    assert not board.has_due(NOW + 2)

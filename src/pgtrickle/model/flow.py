@@ -179,7 +179,7 @@ class ExtremeDelta:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """A Z-set as columns of plain values, the result of the pipeline's Spark part; all columns have the same length.
+    """A Z-set as columns of plain values, the result of consolidating signed rows; all columns have the same length.
 
     A key is the text of a row or of a group key; its weight is positive for inserted and negative for deleted rows.
     `lost`: keys of groups without sums, because NaN or an infinity was inserted or deleted, which is not invertible.
@@ -205,7 +205,7 @@ class Delta:
         )
 
 
-PARTS_ON_SPARK = frozenset({"spark", "evaluate"})
+PARTS_ELSEWHERE = frozenset({"spark", "evaluate", "net"})  # on Spark or in the worker: not on the source server
 
 
 @dataclass(slots=True)
@@ -216,13 +216,13 @@ class Timings:
     parts: dict[str, float] = field(default_factory=dict)
     is_cold: bool = False
     share_ms: float = 0.0  # without the shares of other tables: those of a wave's tables add up to at most its duration
-    source_ms: float = 0.0  # of this share, what the source server has spent: without the time of Spark
+    source_ms: float = 0.0  # of this share, what the source server has spent
 
     def add(self, part: str, ms: float, tables: int = 1) -> None:
         """`tables`: how many the time was spent for, all of which have to wait for the end of it."""
         self.parts[part] = self.parts.get(part, 0.0) + ms
         self.share_ms += ms / tables
-        if part not in PARTS_ON_SPARK:
+        if part not in PARTS_ELSEWHERE:
             self.source_ms += ms / tables
 
     @property

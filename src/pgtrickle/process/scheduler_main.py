@@ -33,6 +33,7 @@ from pgtrickle.process.broker_main import registry_path
 from pgtrickle.process.leader_lock import LeaderLock, new_holder
 from pgtrickle.process.parent import end_with_parent, stop_on_signals
 from pgtrickle.process.pipeline_main import memory_path, socket_path
+from pgtrickle.process.tick_pace import SHORTEST_SECONDS, deadline_after_results, debounce_left
 from pgtrickle.process.writer_signal import WriterSignal
 from pgtrickle.scheduler.tick import DatabaseScheduler
 from pgtrickle.settings import Sources
@@ -52,7 +53,6 @@ BACKOFF_SECONDS = (0.25, 0.5, 1.0, 2.0, 5.0)
 TIDY_SECONDS = 5.0
 DRAIN_SECONDS = 10.0
 CALM_SECONDS = 60.0
-SHORTEST_SECONDS = 0.05  # minimum time between two ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +183,13 @@ class SchedulerProcess:
     ) -> None:
         """Waits for the next tick, a wake-up, a message from the pipeline, or the end."""
         deadline = begun + scheduling.settings.scheduler_interval_ms / 1000
+        debounce = scheduling.settings.wake_debounce_ms / 1000
         # A table whose schedule is due earlier does not wait for the tick.
         soon = time.monotonic() + max(SHORTEST_SECONDS, scheduling.next_due_time() - time.time())
         deadline = min(deadline, soon)
         while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
             # Also what came while statements were executed: the driver keeps it, and the socket does not show it.
-            if self._is_notified(conn, scheduling, signal):
+            if self._is_notified(conn, scheduling, signal, begun):
                 return
             if (asks_in := signal.seconds_left(scheduling)) <= 0:
                 return
@@ -197,25 +198,28 @@ class SchedulerProcess:
                 sources.append(pipe)
             ready = wait(sources, min(left, asks_in, max(0.0, claim.seconds_left())))  # type: ignore[arg-type]
             claim.renew()
-            if pipe is not None and pipe in ready and scheduling.listen():
-                # Readers of the refreshed tables need not wait for the tick.
-                deadline = min(deadline, max(begun, time.monotonic()) + SHORTEST_SECONDS)
+            if pipe is not None and pipe in ready:
+                # Neither readers of the refreshed tables nor changes that came meanwhile need to wait for the tick.
+                is_changed, is_due, now = scheduling.listen(), scheduling.has_due, time.monotonic()
+                deadline = deadline_after_results(deadline, begun, now, debounce, is_due=is_due, is_changed=is_changed)
             if self._woken.fileno() in ready:  # a source in another database has changed
                 self._woken.drain()
                 deadline = min(deadline, max(begun + SHORTEST_SECONDS, time.monotonic()))
 
-    def _is_notified(self, conn: Connection, scheduling: DatabaseScheduler, signal: WriterSignal) -> bool:
-        """Whether a notification asks for a tick now; further ones that come within the debounce time count as one."""
+    def _is_notified(self, conn: Connection, scheduling: DatabaseScheduler, signal: WriterSignal, begun: float) -> bool:
+        """Whether a notification asks for a tick now; those that come within the debounce time after a tick count as
+        one."""
         if pooler_of(conn) == TRANSACTION:
             return False
         with translated():
             woken = list(conn.notifies(timeout=0))
         if not woken or not scheduling.settings.event_driven_wake:
             return False
-        signal.release()
-        self._stop.wait(scheduling.settings.wake_debounce_ms / 1000)
-        with translated():
-            list(conn.notifies(timeout=0))
+        if (left := debounce_left(begun, time.monotonic(), scheduling.settings.wake_debounce_ms / 1000)) > 0:
+            signal.release()
+            self._stop.wait(left)
+            with translated():
+                list(conn.notifies(timeout=0))
         return True
 
     def _drain(self, scheduling: DatabaseScheduler, claim: LeaderLock) -> None:

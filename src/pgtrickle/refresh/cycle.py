@@ -119,7 +119,7 @@ class CycleRefresher(ChainRefresher):
     def _add(
         self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int
     ) -> tuple[int, list[Outcome]]:
-        """Computes the new rows from the stored rows and the changes; one Spark job nets them for all members."""
+        """Computes the new rows from the stored rows and the changes."""
         rounds, members = self._fixpoint(refreshes, moment, most_rounds, anew=False)
         read = [self._came(planned, member) for planned, member in zip(refreshes, members, strict=True)]
         self._drop(members)

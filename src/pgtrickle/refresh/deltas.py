@@ -1,4 +1,4 @@
-"""Deltas of stream tables: read at the snapshot, netted by Spark, applied."""
+"""Deltas of stream tables: read at the snapshot, netted (small ones here, others by Spark), applied."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from pgtrickle.db.session import applied
 from pgtrickle.define import author_query as author
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.flow import Cut
-from pgtrickle.pipeline.delta_layout import ROWS
+from pgtrickle.pipeline.delta_layout import NETTED_HERE_ROWS, ROWS
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.engine import frames
+from pgtrickle.pipeline.engine.consolidate import consolidate
 from pgtrickle.pipeline.engine.spark import SparkEngine, WorkItem
 from pgtrickle.pipeline.render.statement_cache import delta_text
 from pgtrickle.pipeline.templates.template import FoldTemplate
@@ -145,9 +146,23 @@ def _read_as_author(reader: Connection, place: Handover, read: _ChangeRead) -> R
 
 
 def net(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRefresh | FailedRefresh]:
-    """Nets all deltas of the wave in one Spark job."""
-    if not refreshes:
-        return []
+    """Nets small deltas here and all others of the wave in one Spark job."""
+    found: dict[int, NettedRefresh | FailedRefresh] = {}
+    large: list[ReadRefresh] = []
+    for read in refreshes:
+        if isinstance(read.rows, frames.DeltaRows) and len(read.rows) <= NETTED_HERE_ROWS:
+            with timed(read.planned, "net"):
+                found[read.planned.table.pgt_id] = NettedRefresh(read.planned, consolidate(read.rows))
+        else:
+            large.append(read)
+    if large:
+        found |= {each.planned.table.pgt_id: each for each in _net_by_spark(engine, large)}
+    else:
+        engine.withdraw()  # jobs of other workers need not wait for this wave
+    return [found[read.planned.table.pgt_id] for read in refreshes]
+
+
+def _net_by_spark(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRefresh | FailedRefresh]:
     begun, is_cold = time.perf_counter(), not engine.has_small_session
     found: list[NettedRefresh | FailedRefresh]
     try:

@@ -176,7 +176,7 @@ def _numbered(text: str) -> str:
 
 
 def _at_scale(total: Decimal | None, scale: int | None) -> str | None:
-    """Reduces a sum, which Spark returns with its maximal scale, to PostgreSQL's scale: that of its operands."""
+    """Reduces a sum, which has at least the scale of Spark's decimals, to PostgreSQL's scale: that of its operands."""
     if total is None:
         return None
     text = format(total, "f")

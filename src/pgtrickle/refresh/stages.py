@@ -1,6 +1,7 @@
 """The stages of one table's refresh. Each is a frozen value that one function computes from the previous one:
 
-planned (decision) -> read (signed rows) -> netted (by Spark) -> computed (content to write) -> applied.
+planned (decision) -> read (signed rows) -> netted (few by the worker, many by Spark) -> computed (content to write) ->
+applied.
 
 A stage that fails returns a FailedRefresh instead. A load is read while it is written, so its planned stage is followed
 by the computed one.
@@ -96,7 +97,7 @@ class ReadRefresh:
 
 @dataclass(frozen=True, slots=True)
 class NettedRefresh:
-    """The delta, netted by Spark."""
+    """The netted delta."""
 
     planned: PlannedRefresh
     delta: Delta

@@ -1,7 +1,7 @@
 """A wave: stream tables of one database that are refreshed together, from one snapshot.
 
-It reads in one REPEATABLE READ transaction, computes on Spark in few jobs, and applies in one transaction, or in one
-per table. A table that fails does not affect the others.
+It reads in one REPEATABLE READ transaction, nets large deltas on Spark in few jobs, and applies in one transaction, or
+in one per table. A table that fails does not affect the others.
 """
 
 from __future__ import annotations
@@ -220,10 +220,7 @@ class WaveRefresher:
         guarded: bool = True,
     ) -> list[Computed]:
         """The content to write for each of `refreshes`, from the deltas that were read."""
-        reads = [each for each in read if isinstance(each, ReadRefresh)]
-        if not reads:
-            self.engine.withdraw()
-        netted = net(self.engine, reads)
+        netted = net(self.engine, [each for each in read if isinstance(each, ReadRefresh)])
         arranged = self._arrange_all([each for each in netted if isinstance(each, NettedRefresh)], guarded=guarded)
         ended = [e for e in (*read, *netted, *arranged) if isinstance(e, ComputedRefresh | FailedRefresh)]
         found = {each.planned.table.pgt_id: each for each in ended}

@@ -19,8 +19,8 @@ class JobLog:
         self._conn = conn
         self._pid = backend_pid(conn)
 
-    def queued(self, units: Sequence[Unit], attempts: Mapping[str, int]) -> list[int]:
-        """Their job ids. `attempts`: of units that failed, by their key."""
+    def queued(self, units: Sequence[Unit], attempts: Mapping[str, int], tick_seconds: float) -> list[int]:
+        """Their job ids. `attempts`: of units that failed, by their key. `tick_seconds`: since the tick began."""
         with translated():
             rows = self._conn.execute(
                 statement("jobs_queue"),
@@ -31,6 +31,7 @@ class JobLog:
                     "tiers": [TIERS[u.tier] for u in units],
                     "attempts": [attempts.get(u.key, 0) + 1 for u in units],
                     "scheduler_pid": self._pid,
+                    "tick_seconds": tick_seconds,
                 },
             ).fetchall()
         return [row[0] for row in rows]

@@ -305,6 +305,11 @@ class ScheduleState:
         self._due.failed(position, ERRORS[branch], now)
         return branch != "engine"
 
+    def has_due(self, now: float) -> bool:
+        """Whether a table is due: with changes that came while it was refreshed, for example. Tables that wait for a
+        failed one do not count."""
+        return any(self._ids[p] not in self._held for p in self._due.due(now).tolist())
+
     def has_asked(self, now: float) -> bool:
         """Whether a refresh is requested that no table is in the way of: neither itself nor its backoff."""
         return bool(len(self._due.asked(self._due.due(now))))

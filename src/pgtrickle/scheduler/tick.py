@@ -72,6 +72,7 @@ class DatabaseScheduler:
         self.settings = Settings()
         self.state = "ACTIVE"
         self.ticks = 0
+        self._tick_began = time.monotonic()
         self.has_found = False  # the latest tick: changes or events
         adopt_restored(conn)
         with translated():
@@ -126,6 +127,11 @@ class DatabaseScheduler:
         return bool(self._deferred.released)
 
     @property
+    def has_due(self) -> bool:
+        """Whether the next tick would find tables that are due, as far as changes are known."""
+        return self.settings.enabled and (self.has_released or self._schedule.has_due(time.time()))
+
+    @property
     def held(self) -> Mapping[int, Reason]:
         """Tables that wait for a failed one that they read, and why."""
         return self._held
@@ -156,6 +162,7 @@ class DatabaseScheduler:
 
     def tick(self) -> None:
         self.ticks += 1
+        self._tick_began = time.monotonic()
         self.listen()
         self._detect()
         self._feeds.maintain(self.settings, time.monotonic())
@@ -356,7 +363,7 @@ class DatabaseScheduler:
                 "dry_run: these units would run in parallel; they run one after the other",
                 extra=event(DRY_RUN, database=self._name, units=", ".join(u.key for u in units)),
             )
-        ids = self._job_log.queued(units, self._attempts)
+        ids = self._job_log.queued(units, self._attempts, time.monotonic() - self._tick_began)
         jobs = [QueuedUnit(i, unit, self._changes_seen_at(unit)) for i, unit in zip(ids, units, strict=True)]
         for job in jobs:
             self._jobs[job.job_id] = job.unit

@@ -25,7 +25,7 @@ FEW = 50  # numbers up to which Python is faster than Arrow
 _ZEROS = r"(\.(?:[0-9]*[1-9])?)0+$"  # trailing zeros of a fraction
 # A numeric has at most 131,072 digits before the point and 16,383 after it; PostgreSQL's sum of larger numbers fails as
 # well.
-_EXACT = Context(prec=200_000, traps=[Clamped, Inexact, InvalidOperation, Overflow, Rounded, Subnormal])
+EXACT = Context(prec=200_000, traps=[Clamped, Inexact, InvalidOperation, Overflow, Rounded, Subnormal])
 _AFTER_ALL, _BEFORE_ALL = "NaN", "-NaN"  # as an order: see `codec.order`
 
 
@@ -42,7 +42,7 @@ class OverflowTotals:
         for (slot, of), taken in self.totals.items():
             if of == table:
                 found = zip(sums[slot].totals, delta.keys, strict=True)
-                totals = [_EXACT.add(s or Decimal(0), taken[k]) if k in taken else s for s, k in found]
+                totals = [EXACT.add(s or Decimal(0), taken[k]) if k in taken else s for s, k in found]
                 sums[slot] = SumDelta(sums[slot].rows, totals)
         return replace(delta, sums=tuple(sums), lost=frozenset(self.lost.get(table, ())))
 
@@ -53,7 +53,7 @@ class OverflowTotals:
             return
         totals = self.totals.setdefault((slot, table), {})
         before = totals.get(key, Decimal(0))
-        totals[key] = _EXACT.add(before, value) if weight > 0 else _EXACT.subtract(before, value)
+        totals[key] = EXACT.add(before, value) if weight > 0 else EXACT.subtract(before, value)
 
 
 def fitted(leaves: Mapping[str, pa.Array]) -> tuple[pa.Table, OverflowTotals]:
@@ -103,13 +103,13 @@ def _ranked(texts: pa.Array, owners: pa.Array, tables: set[int]) -> pa.Array:
     import pyarrow as pa
 
     numbers = list(zip(texts.to_pylist(), owners.to_pylist(), strict=True))
-    keys = {text: _rank_key(text) for text, table in numbers if table in tables and text is not None}
+    keys = {text: order_key(text) for text, table in numbers if table in tables and text is not None}
     ranks = {key: str(rank) for rank, key in enumerate(sorted(set(keys.values())))}
     ranked = [ranks[keys[text]] if table in tables and text is not None else text for text, table in numbers]
     return pa.array(ranked, pa.string())
 
 
-def _rank_key(text: str) -> tuple[int, Decimal]:
+def order_key(text: str) -> tuple[int, Decimal]:
     if text in (_AFTER_ALL, _BEFORE_ALL):
         return (1 if text == _AFTER_ALL else -1), Decimal(0)
     return 0, Decimal(text)

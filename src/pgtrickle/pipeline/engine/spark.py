@@ -1,4 +1,5 @@
-"""The Spark part of a wave: one job for all small deltas, whatever their queries.
+"""The Spark part of a wave: one job for its deltas, whatever their queries. The worker nets small deltas itself
+(`consolidate`).
 
 All delta rows have the layout of `frames`; tables differ only in the number of columns that they use; unused columns
 are empty. Only the public DataFrame API of Spark Connect is used. Inputs are single partitions, so nothing is shuffled.

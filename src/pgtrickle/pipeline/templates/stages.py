@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pgtrickle.pipeline.delta_layout import DeltaLayout
+from pgtrickle.pipeline.delta_layout import NETTED_HERE_ROWS, DeltaLayout
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.templates.load_query import LoadQuery
 from pgtrickle.pipeline.templates.template import FoldTemplate, Template
@@ -24,7 +24,7 @@ class ReadStage:
 
 @dataclass(frozen=True, slots=True)
 class NetStage:
-    """Spark nets the signed rows by key."""
+    """The signed rows are netted by key: few by the worker, many by Spark."""
 
     layout: DeltaLayout
     is_by_group: bool
@@ -33,9 +33,8 @@ class NetStage:
     def describe(self) -> str:
         if self.is_of_mirror:
             return "large loads, and net changes per row where they are many"
-        if self.is_by_group:
-            return "net changes per group by key, exact sums"
-        return "net changes per row"
+        what = "net changes per group by key, exact sums" if self.is_by_group else "net changes per row"
+        return f"{what}, for more than {NETTED_HERE_ROWS:,} delta rows (the worker nets fewer)"
 
 
 @dataclass(frozen=True, slots=True)

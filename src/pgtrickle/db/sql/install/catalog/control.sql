@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_scheduler_jobs (
     finished_at timestamptz,
     detail text,
     iterations int,
-    taken_at timestamptz
+    taken_at timestamptz,
+    tick_at timestamptz
 ) WITH (fillfactor = 70);
 CREATE INDEX IF NOT EXISTS pgt_scheduler_jobs_time ON pgtrickle.pgt_scheduler_jobs (enqueued_at);
 CREATE INDEX IF NOT EXISTS pgt_scheduler_jobs_open ON pgtrickle.pgt_scheduler_jobs (job_id) WHERE finished_at IS NULL;
@@ -47,6 +48,7 @@ COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.status IS
 'QUEUED: it waits, also in a lease whose worker is at another unit (then worker_pid is set). RUNNING: a worker is at it. Units whose changes are applied in '
 'one wave are one step of their worker: the first of them is RUNNING until all are done.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.taken_at IS 'When a worker took it, together with the other units of its lease.';
+COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.tick_at IS 'When the tick of the scheduler began that found it due.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.iterations IS 'Of a cyclic_scc: rounds until nothing changed.';
 COMMENT ON COLUMN pgtrickle.pgt_scheduler_jobs.detail IS 'Why it failed or was cancelled.';
 

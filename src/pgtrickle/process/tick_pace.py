@@ -1,0 +1,27 @@
+"""How soon a scheduler ticks again. Pure: monotonic seconds.
+
+A tick that something asks for (a notification, a refresh that ended while changes were pending) follows at once, unless
+the previous one began less than the debounce time ago: a single change does not wait, and many cause one tick per
+debounce time.
+"""
+
+from __future__ import annotations
+
+SHORTEST_SECONDS = 0.05  # minimum time between two ticks that nothing asks for
+
+
+def debounce_left(begun: float, now: float, debounce: float) -> float:
+    """How long a tick that is asked for has to wait. `begun`: the previous one."""
+    return max(0.0, begun + debounce - now)
+
+
+def deadline_after_results(
+    deadline: float, begun: float, now: float, debounce: float, *, is_due: bool, is_changed: bool
+) -> float:
+    """When the next tick begins after results of the pipeline have arrived, at the latest.
+
+    `is_due`: tables are known to be due. `is_changed`: stream tables have changed, so their readers may be due.
+    """
+    if is_due:
+        return min(deadline, now + debounce_left(begun, now, debounce))
+    return min(deadline, max(begun, now) + SHORTEST_SECONDS) if is_changed else deadline
