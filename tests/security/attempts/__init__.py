@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.security.attempt import Attempt
 from tests.security.attempts import (
+    administrators,
     author,
     builtin,
     code,
@@ -27,6 +28,7 @@ ATTEMPTS: tuple[Attempt, ...] = (
     *builtin.ATTEMPTS,
     *internals.ATTEMPTS,
     *failures.ATTEMPTS,
+    *administrators.ATTEMPTS,
     *(replace(attempt, arenas=_TWICE) for family in (rights, relations, author) for attempt in family.ATTEMPTS),
     *(replace(attempt, arenas=_TWICE[1:]) for attempt in others.ATTEMPTS),
     *(replace(attempt, arenas=_TWICE[:1]) for attempt in names.ATTEMPTS),
