@@ -107,9 +107,9 @@ class _Search:
 
     def culprit(self) -> Culprit:
         query, rows, expression = self.table.query, [], None
-        if not self._is_trusted(query):
-            return Culprit()
         try:
+            if not self._is_trusted(query):
+                return Culprit()
             for relation in catalog.relations(self.conn, [s.relid for s in self.table.captured]):
                 found = self._row(query, relation)
                 if found is not None:
