@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import psycopg
 
-from tests.security.arena import Arena, Trial
+from pgtrickle.db.connect import connect
+from pgtrickle.definitions import fleet, present
+from pgtrickle.definitions.compare import new_query
+from pgtrickle.definitions.export import collect
+from pgtrickle.definitions.wanted import Definition, FilePosition
+from tests.security.arena import DATABASE, Arena, Trial
 from tests.security.attempt import TICK, Attempt, Do, hostile, named, st
 
 
@@ -24,13 +29,33 @@ def _administered(*statements: str, refused: str = "was written by") -> Do:
     return Do(administer)
 
 
+def _exported(arena: Arena, trial: Trial) -> None:
+    """As `pgtrickle export` does it."""
+    dsn = arena.server.dsn(DATABASE)
+    found, _ = collect(dsn, fleet.databases(dsn, (DATABASE,)))
+    if f"{trial.schema}.st" not in [each.name for each in found]:
+        trial.found.append("it is not exported")
+
+
+def _compared(arena: Arena, trial: Trial) -> None:
+    """As `pgtrickle apply` compares a definition in a file with the stream table of this name."""
+    at = FilePosition("st.sql", 1)
+    with connect(arena.server.dsn(DATABASE), role="apply", as_service=False) as conn:
+        table = present.stream_tables(conn)[trial.schema, "st"]
+        if new_query(conn, table, Definition(table.label, "SELECT id, label AS x FROM app.open", at, at)) is None:
+            trial.found.append("another query is not another one")
+        conn.rollback()
+
+
+CALLS = st("SELECT id, evil.f('a') AS x FROM app.open")
+
 ATTEMPTS = (
     Attempt(
         "administrator_changes_mode",
         "an administrator changes the mode of a stream table whose query calls the attacker's code",
         (
             hostile("f"),
-            st("SELECT id, evil.f('a') AS x FROM app.open"),
+            CALLS,
             TICK,
             _administered(
                 "SELECT pgtrickle.alter_stream_table('evil.st', refresh_mode => 'FULL')",
@@ -56,6 +81,18 @@ ATTEMPTS = (
             "SELECT pgtrickle.repair_stream_table('evil.st')",
             TICK,
         ),
+        trusted=True,
+    ),
+    Attempt(
+        "administrator_exports",
+        "an administrator exports the definitions of a database, among them one that calls the attacker's code",
+        (hostile("f"), CALLS, TICK, Do(_exported), TICK),
+        trusted=True,
+    ),
+    Attempt(
+        "administrator_applies",
+        "an administrator applies a definition for the name that the attacker's stream table has",
+        (hostile("f"), CALLS, TICK, Do(_compared), TICK),
         trusted=True,
     ),
 )
