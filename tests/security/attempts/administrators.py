@@ -9,6 +9,8 @@ from pgtrickle.definitions import fleet, present
 from pgtrickle.definitions.compare import new_query
 from pgtrickle.definitions.export import collect
 from pgtrickle.definitions.wanted import Definition, FilePosition
+from pgtrickle.maintain.oracle import AS_TYPED
+from pgtrickle.maintain.verify import verify_tables
 from tests.security.arena import DATABASE, Arena, Trial
 from tests.security.attempt import TICK, Attempt, Do, hostile, named, st
 
@@ -45,6 +47,13 @@ def _compared(arena: Arena, trial: Trial) -> None:
         if new_query(conn, table, Definition(table.label, "SELECT id, label AS x FROM app.open", at, at)) is None:
             trial.found.append("another query is not another one")
         conn.rollback()
+
+
+def _verified(arena: Arena, trial: Trial) -> None:
+    """As `pgtrickle verify` does it. Not by the text whose names mean something else by now."""
+    (result,) = verify_tables(arena.line_dsn, [f"{trial.schema}.st"], timeout_seconds=5)
+    if not result.ok or result.against == AS_TYPED:
+        trial.found.append(f"the verification said {result}")
 
 
 CALLS = st("SELECT id, evil.f('a') AS x FROM app.open")
@@ -94,5 +103,19 @@ ATTEMPTS = (
         "an administrator applies a definition for the name that the attacker's stream table has",
         (hostile("f"), CALLS, TICK, Do(_compared), TICK),
         trusted=True,
+    ),
+    Attempt(
+        "administrator_verifies",
+        "an administrator verifies a stream table; the name of a type in its query is that of a domain by now",
+        (
+            hostile("chk", returns="bool", result="true"),
+            "SET search_path = evil, pg_catalog",
+            st("SELECT id, label FROM app.open WHERE num_nulls(label::text) = 0"),
+            "RESET search_path",
+            TICK,
+            "CREATE DOMAIN evil.text AS pg_catalog.text CHECK (evil.chk(VALUE))",
+            Do(_verified),
+            TICK,
+        ),
     ),
 )
