@@ -118,4 +118,19 @@ ATTEMPTS = (
             TICK,
         ),
     ),
+    Attempt(
+        "administrator_verifies_dates",
+        "the same of a row type called date, which reads a constant before anything is checked",
+        (
+            hostile("chk", returns="bool", result="true"),
+            "CREATE DOMAIN evil.dom AS text CHECK (evil.chk(VALUE))",
+            "SET search_path = evil, pg_catalog",
+            st("SELECT id, label FROM app.open WHERE num_nulls(date '(2020-01-01)') = 0"),
+            "RESET search_path",
+            TICK,
+            "CREATE TYPE evil.date AS (d evil.dom)",
+            Do(_verified),
+            TICK,
+        ),
+    ),
 )
