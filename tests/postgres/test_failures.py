@@ -277,3 +277,9 @@ def test_rows_that_fail_only_together_are_not_named(line: Line) -> None:
     assert message(line.conn, "x") == (
         "PGT400: public.x: (sum(v))::smallint: numeric value out of range [22003] (smallint out of range [22003])"
     )
+
+
+def test_search_for_what_failed_ends_when_its_time_is_over(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(culprit, "SECONDS", 0.0)
+    line.create("x", "SELECT id, 100 / (v - v) AS share FROM t", mode="FULL")
+    assert message(line.conn, "x") == "PGT200: public.x: division by zero [22012]"

@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_readings (
 );
 COMMENT ON TABLE pgtrickle.pgt_readings IS
 'Readings of this database for mirrors elsewhere, each committed after the cut that was read and before a mirror commits that cut. A mirror whose reading '
-'is not here has rows of a history that this database no longer has: it was restored to an earlier state, and the mirror is loaded anew.';
+'is not here has rows of a history that this database no longer has: it was restored to an earlier state, and the mirror is loaded again.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_shared_sources (
     local_relid oid PRIMARY KEY,

@@ -162,6 +162,7 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_privileges (
 COMMENT ON TABLE pgtrickle.pgt_privileges IS
 'Required SELECT privileges of each stream table: of its author on the sources of the query, of owners of views on their sources. Checked at each refresh.';
 COMMENT ON COLUMN pgtrickle.pgt_privileges.is_named IS 'The query itself names it, for which its author needs USAGE on the schema.';
+COMMENT ON COLUMN pgtrickle.pgt_privileges.columns IS 'Attribute numbers of the columns that the query reads; 0: it may read whole rows.';
 COMMENT ON COLUMN pgtrickle.pgt_privileges.is_elsewhere IS
 'It is a mirror: the privileges at its origin are checked. lost_elsewhere: the privilege that was last found missing there.';
 

@@ -138,7 +138,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._drop_mirror(bigint) IS
-'Internal. Drops a mirror that no stream table reads any more, its origin having been told; false when one does again.';
+'Internal. Drops a mirror that no stream table reads any more and that is no longer registered at its origin; false when one reads it again.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.move_server(old_server text, new_server text) RETURNS int
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
