@@ -150,6 +150,7 @@ def net(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRef
     found: dict[int, NettedRefresh | FailedRefresh] = {}
     large: list[ReadRefresh] = []
     for read in refreshes:
+        read.planned.sizes.read = len(read.rows)
         if isinstance(read.rows, frames.DeltaRows) and len(read.rows) <= NETTED_HERE_ROWS:
             with timed(read.planned, "net"):
                 found[read.planned.table.pgt_id] = NettedRefresh(read.planned, consolidate(read.rows))
@@ -159,6 +160,9 @@ def net(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRef
         found |= {each.planned.table.pgt_id: each for each in _net_by_spark(engine, large)}
     else:
         engine.withdraw()  # jobs of other workers need not wait for this wave
+    for netted in found.values():
+        if isinstance(netted, NettedRefresh):
+            netted.planned.sizes.netted = len(netted.delta)
     return [found[read.planned.table.pgt_id] for read in refreshes]
 
 

@@ -23,7 +23,7 @@ from pgtrickle.db.handover import Handover
 from pgtrickle.define.compile import Compiled
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
-from pgtrickle.model.flow import Cut, Delta, Frontier, Pending, Timings, Window
+from pgtrickle.model.flow import Cut, Delta, DeltaSizes, Frontier, Pending, Timings, Window
 from pgtrickle.pipeline.engine.frames import DeltaRows
 from pgtrickle.pipeline.templates.stages import ChangeStages
 from pgtrickle.pipeline.templates.template import Template
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class PlannedRefresh:
     """The decision for a table, from the state of its sources at the snapshot. All stages add their times to
-    `timings`."""
+    `timings` and their numbers of rows to `sizes`."""
 
     table: StreamTable
     compiled: Compiled
@@ -51,6 +51,7 @@ class PlannedRefresh:
     fingerprints: dict[int, str | None]
     started_at: datetime  # its wave
     timings: Timings
+    sizes: DeltaSizes = field(default_factory=DeltaSizes)
     settings: Mapping[str, tuple[str, str]] = field(
         default_factory=dict
     )  # of its author, if the session has other values
@@ -181,6 +182,7 @@ class AppliedRefresh:
             timings.source_ms,
             timings.is_cold,
             timings.share_ms,
+            self.planned.sizes.to_json({relid: p.rows for relid, p in self.planned.pending.items()}),
         )
 
     def outcome(self) -> Outcome:
