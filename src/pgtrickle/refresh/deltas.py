@@ -44,6 +44,7 @@ from pgtrickle.refresh.stages import (
     by_settings,
     timed,
 )
+from pgtrickle.tracing import span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,7 +171,9 @@ def _net_by_spark(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list
     begun, is_cold = time.perf_counter(), not engine.has_small_session
     found: list[NettedRefresh | FailedRefresh]
     try:
-        with engine.slot_lent():  # another worker uses it while this one waits for Spark
+        names = [read.planned.table.full_name for read in refreshes]
+        # Another worker uses the slot while this one waits for Spark.
+        with span("spark", lambda: {"tables": names}), engine.slot_lent():
             deltas = engine.run([WorkItem(read.planned.stages.net.layout, read.rows) for read in refreshes])
         found = [NettedRefresh(read.planned, delta) for read, delta in zip(refreshes, deltas, strict=True)]
     except PgtrickleError as error:

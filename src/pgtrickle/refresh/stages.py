@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -31,6 +31,7 @@ from pgtrickle.refresh.decide import DIFFERENTIAL, NO_DATA, Decision
 from pgtrickle.refresh.engine_choice import PUSHED_DOWN, EngineChoice
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.refresh.spark_changes import GroupChanges, RowChanges
+from pgtrickle.tracing import span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,13 +52,13 @@ class PlannedRefresh:
     fingerprints: dict[int, str | None]
     started_at: datetime  # its wave
     timings: Timings
-    sizes: DeltaSizes = field(default_factory=DeltaSizes)
     settings: Mapping[str, tuple[str, str]] = field(
         default_factory=dict
     )  # of its author, if the session has other values
     is_silent: bool = False  # only its frontier advances, with those of other tables: not in the history
     engine: EngineChoice = PUSHED_DOWN
     place: Handover | None = None  # the snapshot for its author's session; None: our session evaluates it
+    sizes: DeltaSizes = field(default_factory=DeltaSizes)
 
     @property
     def is_load(self) -> bool:
@@ -253,10 +254,11 @@ def by_settings(
 
 @contextmanager
 def timed(planned: PlannedRefresh, part: str) -> Iterator[None]:
-    """Adds the elapsed time to `part`, also if the block fails."""
+    """Adds the elapsed time to `part`, also if the block fails. A stage has a span in traces."""
     begun = time.perf_counter()
     try:
-        yield
+        with span(part, lambda: {"table": planned.table.full_name}):
+            yield
     finally:
         planned.timings.add(part, (time.perf_counter() - begun) * 1000)
 
@@ -266,7 +268,8 @@ def timed_together(planned: Sequence[PlannedRefresh], part: str) -> Iterator[Non
     """Divides shared time (round trips, building statements, temporary tables) equally among the tables."""
     begun, own = time.perf_counter(), sum(each.timings.total_ms for each in planned)
     try:
-        yield
+        with span(part, lambda: {"tables": [each.table.full_name for each in planned]}) if planned else nullcontext():
+            yield
     finally:
         own = sum(each.timings.total_ms for each in planned) - own
         rest = (time.perf_counter() - begun) * 1000 - own

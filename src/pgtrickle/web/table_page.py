@@ -120,13 +120,13 @@ def plan_tree(
     found = []
     sources = {source.full_name: source for source in database.sources}
     boundaries = plan.get("boundaries") or {}
-    read, netted = boundaries.get("read"), boundaries.get("netted")
+    read, netted = boundaries.get("read", -1), boundaries.get("netted", -1)
     for number, line in enumerate(operators(plan)):
         text = line.lstrip()
         operator, _, how = text.partition(": ")
         scan = _SCAN.match(text)
         source = sources.get(scan[1]) if scan is not None else None
-        is_measure = netted is not None and netted < number < read
+        is_measure = 0 <= netted < number < read
         rows: list[dict[str, Any]] = []
         if measured is not None:
             if source is not None:
