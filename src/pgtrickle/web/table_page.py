@@ -182,9 +182,7 @@ def lag_chart(refreshes: Sequence[Mapping[str, Any]]) -> Chart | None:
         before = row["data_at"]
     if len(points) < 2:
         return None
-    return chart(
-        [Series(points, "c-fresh", fill=True)], x_label=clock, y_label=lambda y: f"{y:.0f} s" if y < 300 else since(y)
-    )
+    return chart([Series(points, "c-fresh", fill=True)], x_label=clock, y_label=since)
 
 
 def stages(refreshes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
