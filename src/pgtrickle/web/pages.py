@@ -82,7 +82,13 @@ def fleet_page(observer: FleetObserver, asked: Asked) -> Page:
             for d, t in sorted(tables, key=lambda item: (-item[1].changes_minute, item[0].label, item[1].full_name))[:8]
         ],
     }
-    return Page("fleet.html", "Fleet", "fleet", data, {"worker_chart": worker_chart(fleet, small=True)})
+    return Page(
+        "fleet.html",
+        "Fleet",
+        "fleet",
+        data,
+        {"worker_chart": worker_chart(fleet, small=True), "queue_chart": queue_chart(fleet, small=True)},
+    )
 
 
 def _summary(fleet: FleetState) -> dict[str, Any]:
