@@ -49,6 +49,7 @@ def spans() -> Iterator[Any]:
 def test_each_stage_of_a_lease_has_a_span(line: Line, spans: Any) -> None:
     line.sql("CREATE TABLE t (k text, v int); INSERT INTO t VALUES ('a', 1)")
     line.create("sums", "SELECT k, sum(v) AS s FROM t GROUP BY k", mode="DIFFERENTIAL")
+    assert {"lease", "prepare", "plan", "apply"} <= {span.name for span in spans.get_finished_spans()}
     line.create("copies", "SELECT k, v FROM t", mode="DIFFERENTIAL")
     spans.clear()
     line.sql("INSERT INTO t VALUES ('a', 2)")
