@@ -151,6 +151,13 @@ def test_the_graph_finds_tables_and_shows_what_they_are_made_of(browser: Browser
     assert sorted(browser.js(emphasised)) == ["accounts_by_segment", "orders_by_segment"]
     browser.press("\ue00c")  # Escape
     assert browser.js(emphasised) == []
+    browser.js("document.querySelector('[data-state=source]').focus()")
+    browser.press(ENTER)
+    sources = ["accounts", "customers", "order_items", "orders", "products", "regions"]
+    assert sorted(browser.js(emphasised)) == sources
+    assert browser.count("#states [aria-pressed=true]") == 1
+    browser.press(ENTER)
+    assert browser.js(emphasised) == []
     # With the focus, and under the pointer: all that a table is made of and that is made of it, across databases.
     node = "#graph a[aria-label^='public.sales_by_country in shop']"
     browser.js("document.querySelector(arguments[0]).focus()", node)

@@ -140,7 +140,8 @@ function prepareTables(root) {
 }
 
 let view = null; // of the graph; kept when its content is replaced
-let marked = null; // what is emphasised in it: of a table (its id) all that it is made of and that is made of it; or of a text all names with it
+let marked = null; // what is emphasised in it: of a table (its id) all that it is made of and that is made of it; of a text all names with it; of a state all tables in it
+let chosen = ""; // state
 
 function lineage(id, links) {
   const found = new Set([id]), lines = new Set();
@@ -164,12 +165,17 @@ function markGraph() {
   if (!svg) return;
   const nodes = [...svg.querySelectorAll("g[data-name]")], links = [...svg.querySelectorAll("g[data-from]")];
   let found = new Set(), lines = new Set();
-  if (marked?.id) [found, lines] = lineage(marked.id, links);
-  else if (marked?.text) for (const node of nodes) if (node.dataset.name.includes(marked.text)) found.add(node.id);
+  if (marked?.id) {
+    [found, lines] = lineage(marked.id, links);
+  } else if (marked) {
+    const isMeant = marked.text ? (node) => node.dataset.name.includes(marked.text) : (node) => node.querySelector(".node." + marked.state);
+    found = new Set(nodes.filter(isMeant).map((node) => node.id));
+  }
   svg.classList.toggle("marked", marked !== null);
+  for (const button of document.querySelectorAll("[data-state]")) button.setAttribute("aria-pressed", String(button.dataset.state === chosen));
   for (const node of nodes) {
     node.classList.toggle("on", found.has(node.id));
-    node.classList.toggle("at", node.id === marked?.id || (Boolean(marked?.text) && found.has(node.id)));
+    node.classList.toggle("at", marked?.id ? node.id === marked.id : found.has(node.id));
   }
   for (const link of links) link.classList.toggle("on", lines.has(link));
 }
@@ -261,7 +267,8 @@ function prepareGraph() {
   });
   const find = document.getElementById("find");
   const mark = (wanted) => {
-    marked = wanted ?? (find.value.trim() ? { text: find.value.trim().toLowerCase() } : null);
+    const text = find.value.trim().toLowerCase();
+    marked = wanted ?? (text ? { text } : chosen ? { state: chosen } : null);
     markGraph();
   };
   const nodeOf = (event) => event.target.closest?.("g[data-name]");
@@ -293,6 +300,12 @@ function prepareGraph() {
     if (found.length) reveal(found[nth++ % found.length]);
   });
   mark(null);
+  document.getElementById("states").parentElement.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-state]");
+    if (!button) return;
+    chosen = chosen === button.dataset.state ? "" : button.dataset.state;
+    mark(null);
+  });
   for (const button of document.querySelectorAll("[data-zoom]")) {
     button.addEventListener("click", () => ({ in: () => zoom(1 / 1.25), out: () => zoom(1.25), fit })[button.dataset.zoom]());
   }
