@@ -411,7 +411,7 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, *, is_rena
         if stays:
             rests_on = {key: stored[key] for key in ("time_zone", "functions") if key in stored}
         explained = compiled.explanation
-        plan: dict[str, object] = {k: v for k, v in explained.items() if k in ("mode", "leaves", "load")}
+        plan: dict[str, object] = {k: v for k, v in explained.items() if k in ("mode", "leaves", "load", "boundaries")}
         plan["meant"] = compiled.meant
         plan |= {"words": list(plan_words(explained)), "shape": _shape(table, compiled), "content": content, **rests_on}
         plan["code"] = table.code

@@ -60,6 +60,7 @@ from pgtrickle.refresh.spark_query import spark_query
 from pgtrickle.replica import ReplicaStore
 from pgtrickle.settings import Settings
 from pgtrickle.telemetry import PLAN_COMPILED, REFRESH_DONE, REFRESH_FAILED, REFRESH_FENCED, REPLICA_FAILED, event
+from pgtrickle.tracing import span
 
 log = logging.getLogger(__name__)
 
@@ -328,7 +329,8 @@ class Worker:
         self.refresher.progress.begun(table.pgt_id)
         try:
             cycle = self._cycles_of.get(table.pgt_id, frozenset())
-            table, compiled = prepare(self.writer, table, reload=reload, cycle=cycle, store=self.cache)
+            with span("prepare", lambda: {"table": table.full_name}):
+                table, compiled = prepare(self.writer, table, reload=reload, cycle=cycle, store=self.cache)
             if (table.engine or self.settings.engine) == SPARK and table.mirror is None:
                 self._ensure_replicas(table, compiled)
         except PgtrickleError as error:

@@ -44,6 +44,7 @@ from pgtrickle.refresh.stages import (
     by_settings,
     timed,
 )
+from pgtrickle.tracing import span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,6 +151,7 @@ def net(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRef
     found: dict[int, NettedRefresh | FailedRefresh] = {}
     large: list[ReadRefresh] = []
     for read in refreshes:
+        read.planned.sizes.read = len(read.rows)
         if isinstance(read.rows, frames.DeltaRows) and len(read.rows) <= NETTED_HERE_ROWS:
             with timed(read.planned, "net"):
                 found[read.planned.table.pgt_id] = NettedRefresh(read.planned, consolidate(read.rows))
@@ -159,6 +161,9 @@ def net(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRef
         found |= {each.planned.table.pgt_id: each for each in _net_by_spark(engine, large)}
     else:
         engine.withdraw()  # jobs of other workers need not wait for this wave
+    for netted in found.values():
+        if isinstance(netted, NettedRefresh):
+            netted.planned.sizes.netted = len(netted.delta)
     return [found[read.planned.table.pgt_id] for read in refreshes]
 
 
@@ -166,7 +171,9 @@ def _net_by_spark(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list
     begun, is_cold = time.perf_counter(), not engine.has_small_session
     found: list[NettedRefresh | FailedRefresh]
     try:
-        with engine.slot_lent():  # another worker uses it while this one waits for Spark
+        names = [read.planned.table.full_name for read in refreshes]
+        # Another worker uses the slot while this one waits for Spark.
+        with span("spark", lambda: {"tables": names}), engine.slot_lent():
             deltas = engine.run([WorkItem(read.planned.stages.net.layout, read.rows) for read in refreshes])
         found = [NettedRefresh(read.planned, delta) for read, delta in zip(refreshes, deltas, strict=True)]
     except PgtrickleError as error:

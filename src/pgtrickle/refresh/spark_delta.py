@@ -71,6 +71,7 @@ def delta_on_spark(
             frame = changes.build(spark, lambda schema, name, state: states[schema, name][state])
             frame = frame.toDF(*(name for name, _ in changes.staged))
             if planned.changes <= SENT_ROWS and (rows := evaluate.collected(frame)) is not None:
+                planned.sizes.netted = len(rows)
                 return EngineDelta(changes, rows)
             return EngineDelta(changes, None, _written(reader, writer, planned, changes, frame))
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from pgtrickle.apply.stage import analysed, claim_stage
 from pgtrickle.db.connect import translated
 from pgtrickle.db.handover import hand_over
+from pgtrickle.db.session import applied
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import InexactValueError, PgtrickleError, ReplicaUnavailableError
 from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.pipeline.expressions import failure
 from pgtrickle.refresh.decide import DIFFERENTIAL
+from pgtrickle.refresh.load_progress import expected, is_announced, on_executors
 from pgtrickle.refresh.loads import StagedLoad, discard, staged_content
 from pgtrickle.refresh.spark_query import SparkInput, SparkQuery, spark_query
 from pgtrickle.refresh.stages import PlannedRefresh, timed
@@ -99,7 +101,13 @@ def stage_on_spark(
         versions = {place: opened(reader, store, each) for place, each in query.inputs.items()}
     stage = claim_stage(reader, planned.table.pgt_id)
     target = hand_over(writer, snapshot=False)
-    with spark_failures(), engine.bulk_session() as spark, ExitStack() as stack:
+    announced = (lambda: _expected(writer, planned)) if is_announced(planned) else None
+    with (
+        spark_failures(),
+        on_executors(writer, planned.table, stage, announced),
+        engine.bulk_session() as spark,
+        ExitStack() as stack,
+    ):
         with timed(planned, "window"):
             frames = {
                 place: evaluate.named(
@@ -112,6 +120,18 @@ def stage_on_spark(
             few = _expects_few(reader, planned, query)
             evaluate.fill(spark, query.query.build, lambda schema, name: frames[schema, name], filled, expects_few=few)
     return StagedLoad(staged_content(planned, query.content(analysed(writer, stage))), stage)
+
+
+def _expected(writer: Connection, planned: PlannedRefresh) -> tuple[int, int]:
+    """Rows and their width, as PostgreSQL's planner estimates them; zeros if it refuses to plan the query."""
+    query = planned.compiled.stages.load.query
+    if query is None:
+        return 0, 0
+    try:
+        with translated(), writer.transaction(), applied(writer, planned.settings):
+            return expected(writer, query.sql)
+    except PgtrickleError:
+        return 0, 0
 
 
 def _expects_few(reader: Connection, planned: PlannedRefresh, query: SparkQuery) -> bool:

@@ -93,6 +93,7 @@ from pgtrickle.refresh.stages import (
     without_read,
 )
 from pgtrickle.refresh.way_choice import WayInput, Ways, choose_ways
+from pgtrickle.tracing import span
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -176,7 +177,8 @@ class WaveRefresher:
             tables = self._tables(ids)
             if not all(map(may_go, tables)):
                 return None
-            wave = self._plan(tables, moment)
+            with span("plan", lambda: {"tables": [table.full_name for table in tables]}):
+                wave = self._plan(tables, moment)
             self.progress.done(o.table.pgt_id for o in wave.outcomes if o.action == NO_DATA and o.error is None)
             computed = self._compute(wave.refreshes, moment, guarded=guarded)
             return [*wave.outcomes, *self._finish_all(computed, moment, initiated_by)]

@@ -214,7 +214,8 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_refresh_history (
     source_ms float8,
     is_cold bool NOT NULL DEFAULT false,
     wave_start_time timestamptz,
-    share_ms float8
+    share_ms float8,
+    operator_rows jsonb
 );
 COMMENT ON COLUMN pgtrickle.pgt_refresh_history.start_time IS
 'end_time minus what the refresh of this table took: its own statements, its part of what is sent for several tables together, and the Spark job. The '
@@ -225,6 +226,9 @@ COMMENT ON COLUMN pgtrickle.pgt_refresh_history.wave_start_time IS
 COMMENT ON COLUMN pgtrickle.pgt_refresh_history.share_ms IS
 'The share of this table in the duration of its wave: shares of all tables of a wave add up to at most its duration, although each waits for a shared '
 'Spark job until the end of it.';
+COMMENT ON COLUMN pgtrickle.pgt_refresh_history.operator_rows IS
+'Of a differential refresh: changes (changed rows by oid of the source), read (rows that the statement over the changes returned; NULL: evaluated on Spark) '
+'and netted (what was left of them by key: rows, or groups). NULL: not differential, without changes, or written by executors.';
 COMMENT ON COLUMN pgtrickle.pgt_refresh_history.reason_code IS
 'With reason_params: reason as a code with parameters. NULL in rows from before reasons had codes.';
 CREATE INDEX IF NOT EXISTS pgt_refresh_history_table ON pgtrickle.pgt_refresh_history (pgt_id, refresh_id DESC);
