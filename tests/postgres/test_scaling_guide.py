@@ -27,7 +27,7 @@ def test_statements_run(installed: Database, text: str) -> None:
 
 
 def test_refresh_from_outside_says_when_nobody_serves_the_database(installed: Database) -> None:
-    """That it returns when the refresh is done: tests/fleet/test_shares.py."""
+    """That it returns when the refresh is done: tests/fleet/test_guide.py."""
     installed.sql("CREATE TABLE t (a int); SELECT pgtrickle.create_stream_table('sales', 'SELECT a FROM t')")
     (text,) = (text for language, text in BLOCKS if language == "python")
     made: dict[str, Any] = {}
