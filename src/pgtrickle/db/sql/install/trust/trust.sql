@@ -162,7 +162,8 @@ LANGUAGE sql STABLE ROWS 50 SET search_path = pg_catalog, pg_temp AS $$
             UNION ALL
             SELECT x.classid, x.objid, x.is_part
             FROM pg_type AS t
-            LEFT JOIN pg_range AS g ON t.oid IN (g.rngtypid, g.rngmultitypid)
+            -- rngmultitypid: since PostgreSQL 14
+            LEFT JOIN pg_range AS g ON t.oid IN (g.rngtypid, (to_jsonb(g) ->> 'rngmultitypid')::oid)
             CROSS JOIN LATERAL (
                 SELECT 'pg_proc'::regclass, unnest(ARRAY[t.typinput, t.typoutput, t.typreceive, t.typsend, t.typmodin, t.typmodout]::oid[]), true
                 UNION ALL
@@ -304,7 +305,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         CROSS JOIN LATERAL (
             SELECT concat(i.indexprs, i.indpred) FROM pg_index AS i WHERE i.indrelid = t.relid
             UNION ALL
-            SELECT s.stxexprs::text FROM pg_statistic_ext AS s WHERE s.stxrelid = t.relid
+            SELECT to_jsonb(s) ->> 'stxexprs' FROM pg_statistic_ext AS s WHERE s.stxrelid = t.relid
             UNION ALL
             SELECT c.conbin::text FROM pg_constraint AS c WHERE c.conrelid = t.relid AND c.contype = 'c'
             UNION ALL
