@@ -5,7 +5,8 @@
 -- [{attnum, name, type (base type without modifier), collation, typid, declared}] of all wanted columns, wanted columns that are
 -- gone, buffer columns as JSON {name: type oid} or NULL, source of the capture function or NULL,
 -- triggers to make as JSON [{table, name, event, state, exists}], a member of the family that cannot be
--- captured, statements that drop our triggers from tables that have left the family.
+-- captured, statements that drop our triggers from tables that have left the family, or need
+-- other ones now.
 WITH RECURSIVE wanted AS (
     SELECT DISTINCT w.attnum
     FROM (
@@ -74,7 +75,10 @@ SELECT
      JOIN pg_catalog.pg_namespace AS mn ON mn.oid = m.relnamespace
      WHERE p.pronamespace = 'pgtrickle_changes'::pg_catalog.regnamespace
        AND p.proname = 'capture_' || r.oid
-       AND t.tgrelid NOT IN (SELECT f.relid FROM pgtrickle._family(r.oid) AS f))
+       AND NOT EXISTS (SELECT
+                       FROM pgtrickle._family(r.oid) AS f
+                       CROSS JOIN LATERAL pgtrickle._wanted_triggers(r.oid, f.relkind) AS w
+                       WHERE f.relid = t.tgrelid AND w.tgname = t.tgname))
 FROM pg_catalog.pg_class AS r
 JOIN pg_catalog.pg_namespace AS n ON n.oid = r.relnamespace
 WHERE r.oid = %(relid)s

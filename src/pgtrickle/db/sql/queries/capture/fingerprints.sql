@@ -6,7 +6,9 @@
 -- missing is missing in the text. The buffer's oid belongs to the structure: rows of one that was dropped are lost to every reader.
 -- Read at every refresh, so it is one plain query that the driver can prepare: no functions.
 WITH RECURSIVE family AS (
-    SELECT c.oid AS source, c.oid AS relid, c.relpersistence, ''::text AS parents
+    SELECT c.oid AS source, c.oid AS relid, c.relpersistence,
+           coalesce((SELECT pg_catalog.string_agg(i.inhparent || '@' || i.xmin, ',' ORDER BY i.inhseqno)
+                     FROM pg_catalog.pg_inherits AS i WHERE i.inhrelid = c.oid), '') AS parents
     FROM pg_catalog.unnest(%(relids)s::oid[]) AS s(relid)
     JOIN pg_catalog.pg_class AS c ON c.oid = s.relid
     UNION
