@@ -86,7 +86,7 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
         *row[28:34],
         tuple(row[34]),
         *row[35:40],
-        row[41],
+        *row[41:44],
     ]
     return StreamTable(*fields)
 

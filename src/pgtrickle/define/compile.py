@@ -18,7 +18,7 @@ from pgtrickle.db.author import Copy
 from pgtrickle.db.connect import translated
 from pgtrickle.define import operators as meaning
 from pgtrickle.define.author_query import QueryDescriber, unreadable, with_copies
-from pgtrickle.define.storage import groups_of, null_state, target_of
+from pgtrickle.define.storage import groups_of, null_state, on_storage, target_of
 from pgtrickle.errors import DefinitionError
 from pgtrickle.model.catalog import ObjectId, Relation, StreamTable
 from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
@@ -238,7 +238,7 @@ def choose_template(state: Compilation) -> Compilation:
     beside = None if state.table.runs_as_author else target.state
     with _refusals(state):
         template = template_of(state.plan, state.table.columns, state.describe, target.table, beside)
-    return replace(state, template=template)
+    return replace(state, template=on_storage(template, target))
 
 
 def prove_load(state: Compilation) -> Compilation:

@@ -83,7 +83,7 @@ def widen_columns(conn: Connection, table: StreamTable, error: ColumnsWidenedErr
             if conn.execute(statement("columns_widened"), parameters).rowcount:
                 conn.execute(f"ALTER TABLE {qualified(table.schema, table.name)} {', '.join(changes)}")
             (widened,) = catalog.load_stream_tables(conn, [table.pgt_id])
-    except psycopg.errors.FeatureNotSupported as refused:
+    except (psycopg.errors.FeatureNotSupported, psycopg.errors.InvalidObjectDefinition) as refused:
         detail = refused.diag.message_detail or refused.diag.message_primary
         resume = f"SELECT pgtrickle.resume_stream_table({quote_literal(qualified(table.schema, table.name))})"
         raise SourceChangedError(

@@ -134,6 +134,8 @@ class StreamTable:
     max_delta_fraction: float | None = None  # None: differential_max_change_ratio applies
     max_differential_joins: int | None = None
     keys: str | None = None  # of the tables that it reads: they may make an order total
+    partition_column: str | None = None  # of a partitioned stream table
+    partition_collation: str | None = None  # of this column, quoted
 
     @property
     def full_name(self) -> str:

@@ -51,7 +51,7 @@ def name(writer: Connection, planned: PlannedRefresh, phase: str, rows: int, wid
     text = f"pgtrickle/writer#{table.pgt_id}:{phase}:{min(rows, MOST)}:{min(width, MOST)}:"
     writer.execute(
         "SELECT pg_catalog.set_config('application_name', %s || CASE WHEN %s THEN %s ELSE "
-        "pg_catalog.pg_relation_size(pg_catalog.to_regclass(%s)) END, true)",
+        "pgtrickle._stored_size(pg_catalog.to_regclass(%s)) END, true)",
         (text, phase == COPY, copied, qualified(table.schema, table.name)),
     )
 

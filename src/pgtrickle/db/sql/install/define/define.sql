@@ -53,9 +53,7 @@ BEGIN
             HINT = 'Leave it out: updates and deletions of the sources are always applied, and insertions cost the same without it.';
     END IF;
     IF o ? 'partition_by' THEN
-        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
-            MESSAGE = 'partition_by is not supported yet',
-            HINT = 'Leave it out: the stream table is one plain table.';
+        PERFORM pgtrickle._partitioning(o ->> 'partition_by');
     END IF;
     RETURN o;
 END
@@ -471,11 +469,7 @@ BEGIN
     effective := pgtrickle._effective_mode(o ->> 'refresh_mode', d.obstacle);
     reason := CASE WHEN effective = 'FULL' THEN d.obstacle END;
 
-    EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(d.output_columns), ', '));
-    -- a publication FOR ALL TABLES would otherwise forbid our deletes
-    EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
-    EXECUTE format('COMMENT ON TABLE %s IS %L', qualified, 'Stream table, maintained by pgtrickle: do not write to it.');
-    PERFORM pgtrickle._protect(qualified::regclass);
+    PERFORM pgtrickle._create_storage(qualified, d.output_columns, o ->> 'partition_by');
     IF creator <> keeper THEN
         EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, pg_get_userbyid(creator));
     END IF;
@@ -551,6 +545,7 @@ DECLARE
     author CONSTANT oid := coalesce((SELECT r.oid FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), asker);
     evaluator text := st.run_as;
     d record;
+    new_columns jsonb;
     effective text := st.effective_refresh_mode;
     reason jsonb := CASE WHEN st.mode_reason_code IS NOT NULL THEN jsonb_build_object('code', st.mode_reason_code, 'params', st.mode_reason_params) END;
     reader text;
@@ -564,7 +559,9 @@ BEGIN
         SELECT * INTO d FROM pgtrickle._describe(probe);
         effective := pgtrickle._effective_mode(new_mode, d.obstacle);
         reason := CASE WHEN effective = 'FULL' THEN d.obstacle END;
+        new_columns := CASE WHEN original_query IS NOT NULL THEN d.output_columns END;
     END IF;
+    PERFORM pgtrickle._check_repartition(st, o ->> 'partition_by', new_columns);
 
     IF probe IS NOT NULL AND original_query IS NOT NULL THEN
         IF NOT pgtrickle._is_longer(st.output_columns, d.output_columns) THEN

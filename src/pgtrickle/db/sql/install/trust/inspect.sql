@@ -304,13 +304,17 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._refuse_unusable(oid) IS 'Internal. Raises when a query cannot define a stream table in any mode.';
 
--- Tables that reach below a source: partitions and inheritance children, the source first.
+-- Tables that reach below a source: partitions and inheritance children, the source first. A partitioned stream table is one table: only refreshes
+-- create its partitions and write to it, by its own name.
 CREATE OR REPLACE FUNCTION pgtrickle._family(source oid) RETURNS TABLE (relid oid, relkind "char")
 LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE family(relid) AS (
         SELECT source
         UNION
-        SELECT i.inhrelid FROM family AS f JOIN pg_inherits AS i ON i.inhparent = f.relid
+        SELECT i.inhrelid
+        FROM family AS f
+        JOIN pg_inherits AS i ON i.inhparent = f.relid
+        WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = f.relid AND st.partition_by IS NOT NULL)
     )
     SELECT c.oid, c.relkind FROM family AS f JOIN pg_class AS c ON c.oid = f.relid
 $$;

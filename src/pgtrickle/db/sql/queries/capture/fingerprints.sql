@@ -16,6 +16,8 @@ WITH RECURSIVE family AS (
     FROM family AS f
     JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.relid
     JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
+    -- Refreshes create the partitions of a stream table, and write by the name of the whole.
+    WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = f.relid AND st.partition_by IS NOT NULL)
 ), structure AS (
     SELECT
         f.source,
