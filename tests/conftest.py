@@ -6,9 +6,13 @@ The folder of a test sets its marker, so that `-m "not spark"` works without any
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+# Before anything imports gRPC, as in `pipeline.engine.spark`: its fork handlers break servers that tests start.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 import hypothesis
 import psycopg

@@ -232,7 +232,7 @@ def test_many_delta_rows_are_netted_by_one_job_of_the_wave(
         line.sql(text, name, QUERIES[name])
     line.tick()
     jobs = engine.jobs
-    line.sql("UPDATE sale SET amount = amount + 1 WHERE id < 9 OR id > 290")
+    line.sql("UPDATE sale SET amount = amount + 1, customer_id = customer_id % 40 + 1 WHERE id < 9 OR id > 290")
     line.tick()
     assert engine.jobs == jobs + 1
     for name in ("rows", "sums", "joined"):

@@ -146,7 +146,12 @@ def test_changed_source_is_prepared_again_first() -> None:
     assert decided(stream_table(), fingerprints={900: "s 1:int8"}).action == PREPARE
     assert decided(stream_table(), fingerprints={900: "other 1:int4"}).action == PREPARE
     assert decided(stream_table(), fingerprints={900: "s 1:int4 2:text"}).action == DIFFERENTIAL
-    assert decided(stream_table(), fingerprints={900: "s 1:int8"}, differentiable=False).action == FULL
+
+
+def test_full_refresh_is_prepared_again_if_a_column_that_it_reads_has_another_type() -> None:
+    """It converts values to the types that it was prepared with."""
+    assert decided(stream_table(), fingerprints={900: "s 1:int8"}, differentiable=False).action == PREPARE
+    assert decided(stream_table(), fingerprints={900: "s 1:int4 2:text"}, differentiable=False).action == FULL
 
 
 @pytest.mark.parametrize(

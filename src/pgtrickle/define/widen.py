@@ -48,6 +48,8 @@ class WiderColumn:
 class ColumnsWidenedError(SourceChangedError):
     """Columns of the query have wider types than the columns of the stream table."""
 
+    code = "PGT206"
+
     def __init__(self, message: str, columns: Sequence[WiderColumn], *, hint: str) -> None:
         super().__init__(message, hint=hint)
         self.columns = tuple(columns)

@@ -9,6 +9,7 @@ one with it (200,000 rows netted in 0.7 s instead of 1.9), which returns Arrow i
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -312,6 +313,8 @@ def _import_client() -> None:
     """Imports Spark's client once, because a concurrent import by two threads may see a partly initialized module."""
     from importlib import import_module
 
+    # gRPC's fork handlers run in every child that is started as another user, and may end it before it has begun.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     for name in ("grpc", "pandas", "pyarrow", "pyspark.errors", "pyspark.sql.connect.session"):
         import_module(name)
     for name in ("pyspark.sql.functions", "pyspark.sql.connect.functions", "pyspark.sql.connect.client.retries"):
