@@ -191,7 +191,7 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._number_range(oid, text, text) IS 'Internal. The partition of a number: its bounds (NULL: none), and what its name ends with.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._create_partition(parent oid, suffix text, label text, bound text, most int, condition text DEFAULT NULL) RETURNS bool
+CREATE OR REPLACE FUNCTION pgtrickle._create_partition(parent oid, suffix text, label text, bound text, most int) RETURNS bool
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     remark text;
@@ -230,14 +230,14 @@ BEGIN
     IF t.owner <> current_user THEN
         EXECUTE format('ALTER TABLE %I.%I OWNER TO %I', t.nspname, candidate, t.owner);
     END IF;
-    EXECUTE format('ALTER TABLE %I.%I REPLICA IDENTITY FULL%s', t.nspname, candidate, ', ADD CONSTRAINT __pgt_null_key CHECK (' || condition || ')');
+    EXECUTE format('ALTER TABLE %I.%I REPLICA IDENTITY FULL', t.nspname, candidate);
     EXECUTE format('COMMENT ON TABLE %I.%I IS %L', t.nspname, candidate, remark);
     PERFORM pgtrickle._protect(to_regclass(format('%I.%I', t.nspname, candidate)));
     EXECUTE format('ALTER TABLE %s ATTACH PARTITION %I.%I %s', parent::regclass, t.nspname, candidate, bound);
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._create_partition(oid, text, text, text, int, text) IS
+COMMENT ON FUNCTION pgtrickle._create_partition(oid, text, text, text, int) IS
 'Internal. Gives a table a partition, if it does not have it; false, if it has so many that it gets no more. Attached, not created'
 ' in place, which would wait for every reader of the table.';
 
@@ -279,14 +279,17 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._value_suffix(text) IS 'Internal. What the name of the partition of a value ends with.';
 
--- With a default partition the lock of ATTACH PARTITION excludes its readers: a long one makes the refresh try again later, and does not block others.
+-- Beside a default partition, ATTACH PARTITION excludes the readers of that. If it cannot at once, the rows stay in the default partition: no refresh waits
+-- for a reader. A partition whose rows are there already cannot be attached.
 CREATE OR REPLACE FUNCTION pgtrickle._add_partitions(id bigint, keys anyarray, most int DEFAULT 1000) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET timezone = 'UTC' SET lock_timeout = '1s' AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET timezone = 'UTC' SET lock_timeout = '100ms' AS $$
 DECLARE
     st record;
     p record;
     rest oid;
     part record;
+    bound text;
+    is_there bool;
     is_created bool;
 BEGIN
     SELECT t.pgt_relid, t.partition_by, t.output_columns INTO STRICT st FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id;
@@ -306,29 +309,43 @@ BEGIN
         ORDER BY lower, value
     LOOP
         SELECT nullif(g.partdefid, 0) INTO rest FROM pg_partitioned_table AS g WHERE g.partrelid = st.pgt_relid;
-        IF rest IS NOT NULL AND NOT EXISTS (SELECT FROM pg_constraint AS c WHERE c.conrelid = rest AND c.conname = '__pgt_null_key') THEN
-            RETURN;
+        bound := CASE WHEN part.is_null AND p.strategy = 'RANGE' THEN 'DEFAULT'
+                      WHEN p.strategy = 'RANGE' THEN format('FOR VALUES FROM (%s) TO (%s)', coalesce(quote_literal(part.lower), 'MINVALUE'),
+                                                            coalesce(quote_literal(part.upper), 'MAXVALUE'))
+                      ELSE format('FOR VALUES IN (%L)', part.value) END;
+        IF rest IS NOT NULL THEN
+            IF bound = 'DEFAULT' THEN
+                CONTINUE;
+            END IF;
+            EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE %s)', rest::regclass, CASE
+                WHEN part.is_null THEN format('%I IS NULL', p.column_name)
+                WHEN p.strategy = 'LIST' THEN format('%I = %L', p.column_name, part.value)
+                ELSE concat_ws(' AND ', format('%I >= ', p.column_name) || quote_literal(part.lower),
+                               format('%I < ', p.column_name) || quote_literal(part.upper))
+            END) INTO is_there;
+            IF is_there THEN
+                CONTINUE;
+            END IF;
         END IF;
         BEGIN
-            IF part.is_null AND p.strategy = 'RANGE' THEN
-                is_created := pgtrickle._create_partition(st.pgt_relid, 'null', 'NULL', 'DEFAULT', most + 1, format('%I IS NULL', p.column_name));
-            ELSIF p.strategy = 'RANGE' THEN
-                is_created := pgtrickle._create_partition(
-                    st.pgt_relid, part.suffix, format('from %s to %s', coalesce(part.lower, 'the first'), coalesce(part.upper, 'the last')),
-                    format('FOR VALUES FROM (%s) TO (%s)', coalesce(quote_literal(part.lower), 'MINVALUE'), coalesce(quote_literal(part.upper), 'MAXVALUE')),
-                    most);
-            ELSE
-                is_created := pgtrickle._create_partition(
-                    st.pgt_relid, pgtrickle._value_suffix(part.value), quote_nullable(part.value), format('FOR VALUES IN (%L)', part.value), most);
-            END IF;
-        EXCEPTION WHEN invalid_object_definition THEN
-            is_created := true;  -- a partition with another name has these keys
+            is_created := pgtrickle._create_partition(
+                st.pgt_relid,
+                CASE WHEN part.is_null THEN 'null' WHEN p.strategy = 'RANGE' THEN part.suffix ELSE pgtrickle._value_suffix(part.value) END,
+                CASE WHEN part.is_null THEN 'NULL' WHEN p.strategy = 'LIST' THEN quote_literal(part.value)
+                     ELSE format('from %s to %s', coalesce(part.lower, 'the first'), coalesce(part.upper, 'the last')) END,
+                bound, most);
+        EXCEPTION
+            WHEN invalid_object_definition THEN
+                is_created := true;  -- a partition with another name has these keys
+            WHEN lock_not_available THEN
+                IF rest IS NULL THEN
+                    RAISE;
+                END IF;
+                is_created := true;
         END;
         IF NOT is_created THEN
             IF rest IS NULL THEN
                 PERFORM pgtrickle._create_partition(st.pgt_relid, 'others', 'all others', 'DEFAULT', NULL);
-            ELSE
-                EXECUTE format('ALTER TABLE %s DROP CONSTRAINT __pgt_null_key', rest::regclass);
             END IF;
             RETURN;
         END IF;
