@@ -107,7 +107,7 @@ def _table_facts(table: StreamTable) -> list[Any]:
 
 
 def _relation_facts(relation: Relation) -> list[Any]:
-    columns = [[c.attnum, c.name, c.type, c.typid, c.typmod, c.not_null, c.basis] for c in relation.columns]
+    columns = [[c.attnum, c.name, c.type, c.typid, c.typmod, c.not_null, c.basis, c.virtual] for c in relation.columns]
     shape = [relation.kind, relation.query, relation.has_children, list(relation.key), sorted(relation.indexed)]
     return [relation.schema, relation.name, columns, shape]
 

@@ -224,20 +224,24 @@ DECLARE
     shows_rows CONSTANT bool := EXISTS (SELECT FROM pgtrickle._rules(probe) AS r WHERE r.node_tree ~ '\{VAR :varno \d+ :varattno 0 ');
 BEGIN
     DELETE FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = id;
-    INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, columns_used, source_schema, source_name, column_names)
+    INSERT INTO pgtrickle.pgt_dependencies
+        (pgt_id, source_relid, source_type, columns_used, source_schema, source_name, column_names, virtual_columns)
     SELECT id, r.relid,
            CASE WHEN EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = r.relid) THEN 'STREAM_TABLE'
                 WHEN c.relkind = 'v' THEN 'VIEW'
                 WHEN c.relkind = 'm' THEN 'MATVIEW'
                 WHEN c.relkind = 'f' THEN 'FOREIGN_TABLE'
                 ELSE 'TABLE' END,
-           r.columns, n.nspname, c.relname, pgtrickle._column_names(r.relid, r.columns)
+           r.columns, n.nspname, c.relname, pgtrickle._column_names(r.relid, r.columns),
+           ARRAY(SELECT a.attnum FROM pg_attribute AS a
+                 WHERE a.attrelid = r.relid AND a.attnum = ANY (r.columns) AND a.attgenerated = 'v' ORDER BY a.attnum)
     FROM (
         SELECT x.relid, coalesce(array_agg(DISTINCT a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum IS NOT NULL), '{}') AS columns
         FROM pgtrickle._columns_read(probe) AS x
         LEFT JOIN LATERAL unnest(
             x.columns
             || CASE WHEN looks_back THEN pgtrickle._key(x.relid) END
+            || ARRAY(SELECT b FROM unnest(x.columns) AS u(attnum), pgtrickle._virtual_basis(x.relid, u.attnum) AS b)
             || CASE WHEN shows_rows THEN ARRAY(SELECT p.attnum FROM pg_attribute AS p
                                                WHERE p.attrelid = x.relid AND p.attnum > 0 AND NOT p.attisdropped) END) AS a(attnum) ON true
         GROUP BY x.relid

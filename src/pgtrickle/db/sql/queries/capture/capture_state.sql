@@ -18,6 +18,8 @@ WITH RECURSIVE wanted AS (
         UNION ALL
         SELECT pg_catalog.unnest(p.columns_used) FROM pgtrickle.pgt_replicas AS p WHERE p.source_relid = %(relid)s AND p.origin = pgtrickle._origin()
     ) AS w(attnum)
+    -- Triggers do not see virtual columns, which are computed from others.
+    WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS v WHERE v.attrelid = %(relid)s AND v.attnum = w.attnum AND v.attgenerated = 'v')
 ), columns AS (
     SELECT a.attnum, a.attname, a.atttypid, a.attcollation
     FROM wanted AS w
@@ -48,8 +50,8 @@ SELECT
                 ORDER BY t.attnum), '[]')
      FROM typed AS t),
     (SELECT pg_catalog.array_agg(w.attnum)
-     FROM pg_catalog.unnest(%(attnums)s::int2[]) AS w(attnum)
-     WHERE w.attnum NOT IN (SELECT c.attnum FROM columns AS c)),
+     FROM wanted AS w
+     WHERE w.attnum = ANY (%(attnums)s::int2[]) AND w.attnum NOT IN (SELECT c.attnum FROM columns AS c)),
     (SELECT pg_catalog.json_object_agg(a.attname, a.atttypid::int8)
      FROM pg_catalog.pg_attribute AS a
      WHERE a.attrelid = pg_catalog.to_regclass('pgtrickle_changes.changes_' || r.oid) AND a.attnum > 0 AND NOT a.attisdropped),

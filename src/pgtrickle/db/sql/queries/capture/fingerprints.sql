@@ -45,6 +45,10 @@ WITH RECURSIVE family AS (
             FROM pgtrickle.pgt_sources AS p
             WHERE p.source_relid = ANY (%(relids)s::oid[])
             UNION
+            SELECT v.attrelid, v.attnum
+            FROM pg_catalog.pg_attribute AS v
+            WHERE v.attrelid = ANY (%(relids)s::oid[]) AND v.attgenerated = 'v' AND v.attnum > 0
+            UNION
             -- A refresh in mode FULL converts values to the types that the columns had when it was prepared.
             SELECT d.source_relid, pg_catalog.unnest(d.columns_used)
             FROM pgtrickle.pgt_dependencies AS d

@@ -36,6 +36,7 @@ SELECT
             'relid', d.source_relid::int8,
             'type', d.source_type,
             'columns', d.columns_used,
+            'virtual', d.virtual_columns,
             'fingerprint', d.fingerprint
         )), '[]')
         FROM pgtrickle.pgt_dependencies AS d
