@@ -21,6 +21,7 @@ from pgtrickle.settings import Settings
 from tests.conftest import create_database, prepare_server
 from tests.fuzz import wave
 from tests.fuzz.case import QUERIES, Wave, alone, generate, read, script
+from tests.fuzz.in_partitions import PartitionedRun
 from tests.fuzz.lines import Lines
 from tests.fuzz.minimise import minimise
 from tests.fuzz.on_spark import SparkRun
@@ -40,8 +41,9 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print the generated SQL and end")
     parser.add_argument("--renames", action="store_true", help="give tables and columns other names, and back")
     parser.add_argument("--engine", choices=["postgres", "spark"], default="postgres", help="what evaluates refreshes")
+    parser.add_argument("--partitions", action="store_true", help="partition each stream table by one of its columns")
     options = parser.parse_args()
-    judge = SparkRun if options.engine == "spark" else None
+    judge = PartitionedRun if options.partitions else SparkRun if options.engine == "spark" else None
     seeds = range(options.seed, options.seed + -(-options.n // QUERIES))
     if options.show:
         for seed in seeds:

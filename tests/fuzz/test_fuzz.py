@@ -12,6 +12,7 @@ import pytest
 
 from tests.fuzz import wave
 from tests.fuzz.case import QUERIES, alone, generate, script
+from tests.fuzz.in_partitions import PartitionedRun
 from tests.fuzz.lines import Lines
 from tests.fuzz.minimise import minimise
 from tests.fuzz.report import Report
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 COUNTS = 30, 150  # the second one takes long
 FIRST_SEED = 1
 RENAMED_SEED = 501
+PARTITIONED_SEED = 701
 MINIMISE_SECONDS = 40.0
 
 # The share of queries that must be maintained from their changes. It was 0.95 while the text of equal numerics (1.0 and
@@ -60,6 +62,15 @@ def test_random_queries_follow_renamed_tables_and_columns(lines: Lines) -> None:
     report = Report()
     case = lines.wave(RENAMED_SEED).case
     report.add(RENAMED_SEED, wave.run(lines.open, replace(case, queries=case.queries[:15]), renames=True))
+    assert not report.failures, "\n".join(report.lines())
+    assert report.share >= MIN_DIFFERENTIAL
+
+
+def test_random_queries_in_partitions(lines: Lines) -> None:
+    """A few; `python -m tests.fuzz --partitions` runs more."""
+    report = Report()
+    case = lines.wave(PARTITIONED_SEED).case
+    report.add(PARTITIONED_SEED, wave.run(lines.open, replace(case, queries=case.queries[:15]), judge=PartitionedRun))
     assert not report.failures, "\n".join(report.lines())
     assert report.share >= MIN_DIFFERENTIAL
 

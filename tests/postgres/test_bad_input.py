@@ -118,7 +118,8 @@ def test_create_refuses_query(conn: psycopg.Connection[Any], query: str, state: 
         ({"max_delta_fraction": 2.0}, "22023", "out of range", "between 0 and 1"),
         ({"max_differential_joins": 0}, "22023", "out of range", "1 or more"),
         ({"append_only": True}, "0A000", "append_only is not supported", "Leave it out"),
-        ({"partition_by": "id"}, "0A000", "partition_by is not supported", "Leave it out"),
+        ({"partition_by": "id("}, "22023", "'id(' is not a partition_by", "RANGE(day, 1 month)"),
+        ({"partition_by": "LIST(nothing)"}, "22023", "the query returns no column nothing", "Its columns are"),
         (
             {"refresh_mode": "DIFFERENTIAL", "query": "SELECT a, current_date AS d FROM t"},
             "0A000",

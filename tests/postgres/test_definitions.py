@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -277,6 +278,18 @@ def test_columns_that_others_read_are_replaced_only_with_leave(shop: Database, f
         ("create", "public.many"),
     ]
     assert folder.apply() == []
+
+
+def test_partitions_are_changed_only_with_leave(shop: Database, folder: Folder) -> None:
+    folder.write(totals=f"-- partition_by: LIST(region)\n{TOTALS}", high="SELECT total FROM totals").apply()
+    assert folder.apply() == []
+    for text in (f"-- partition_by: HASH(region, 4)\n{TOTALS}", TOTALS):
+        folder.write(totals=text)
+        (error,) = folder.refused()
+        assert re.search(r"totals\.sql:\d: partition_by .*cannot be changed", error)
+        assert "--replace drops public.totals, public.high and creates them again" in error
+        assert folder.apply(replace=True) == [("replace", "public.totals"), ("replace", "public.high")]
+        assert folder.apply() == []
 
 
 def test_new_column_that_a_new_definition_reads_is_there_after_a_load(shop: Database, folder: Folder) -> None:

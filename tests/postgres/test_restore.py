@@ -37,6 +37,7 @@ TABLES = {
     " GROUP BY 1",
     "shop.of_view": "SELECT id, price FROM shop.rich",
     "shop.doubled": "SELECT id, shop.twice(amount) AS two FROM shop.sales",
+    "shop.parts": "SELECT item, amount FROM shop.sales",
     "shop.totals": 'SELECT "Kind", total + 1 AS more FROM shop.by_kind',
 }
 
@@ -71,7 +72,13 @@ def shop(installed: Database, lines: Callable[..., Line]) -> Database:
     line = lines(installed)
     line.sql(WORLD)
     for name, query in TABLES.items():
-        line.create(name, query, mode="FULL")
+        if name != "shop.parts":
+            line.create(name, query, mode="FULL")
+    line.sql(
+        "SELECT pgtrickle.create_stream_table('shop.parts', %s, 'calculated', 'FULL', partition_by => 'LIST(item)')",
+        TABLES["shop.parts"],
+    )
+    line.tick()
     line.sql("CREATE INDEX ON shop.by_kind (total); GRANT SELECT ON shop.by_kind TO PUBLIC")
     for name in TABLES:
         line.equal(name)
@@ -165,7 +172,13 @@ def test_dump_of_the_schemas_alone_and_as_sql(
     line = lines(target)
     line.tick()
     found = dict(line.sql("SELECT pgt_name, status FROM pgtrickle.pgt_stream_tables"))
-    assert found == {"by_kind": "ERROR", "of_view": "ACTIVE", "doubled": "ERROR", "totals": "INITIALIZING"}
+    assert found == {
+        "by_kind": "ERROR",
+        "of_view": "ACTIVE",
+        "doubled": "ERROR",
+        "parts": "ERROR",
+        "totals": "INITIALIZING",
+    }
     ((message,),) = line.sql("SELECT last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'doubled'")
     assert "shop.sales" in message
     line.sql("ALTER TABLE shop.elsewhere RENAME TO sales")

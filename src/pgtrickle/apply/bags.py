@@ -8,6 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.apply.indexes import ROW_ID, index_rows
+from pgtrickle.apply.partitions import (
+    add_partitions,
+    add_partitions_now,
+    delete_at,
+    key_of_array,
+    key_of_output,
+    place_of,
+    same_partition,
+)
 from pgtrickle.apply.stage import stage_columns, table_of, use_memory
 from pgtrickle.apply.target import COLLATED, TEXT_DECIDES, Target, is_empty
 from pgtrickle.db.roundtrip import Query, Steps
@@ -46,6 +55,8 @@ class BagDelta:
 def apply_arrays(target: Target, delta: BagDelta) -> Steps[tuple[int, int]]:
     """Applies a small delta, as array parameters. The statement nets that of a mirror. Returns rows inserted and
     deleted."""
+    inserted_keys = "unnest($1::int8[], $2::text[]) AS d(n, k), LATERAL (SELECT d.k::text[] AS a) AS r WHERE d.n > 0"
+    yield from add_partitions(target, inserted_keys, key_of_array(target, "r.a"), delta.columns())
     text = target.text("bag", lambda: _arrays_text(target))
     ((inserted, deleted, expected),) = yield Query(text, delta.columns())
     _check(target, deleted, expected)
@@ -63,7 +74,8 @@ def _arrays_text(target: Target) -> str:
 
 
 def apply_difference(conn: Connection, target: Target, difference: str) -> tuple[int, int]:
-    """Applies the rows of a query (identity, weight, text). Deleted rows have their stored identity."""
+    """Applies the rows of a query (identity, weight, text). Deleted rows have their stored identity. The partitions of
+    inserted rows exist."""
     row = conn.execute(
         _apply_text(target, f"SELECT d.h, d.n, d.k, d.k::text[] AS a FROM ({difference}) AS d")
     ).fetchone()
@@ -102,6 +114,7 @@ def apply_relation(conn: Connection, target: Target, relation: str, *, is_small:
     """Applies a netted delta that another engine has staged: a relation with the columns n and k."""
     if not is_small:
         return _apply_table(conn, target, table_of(conn, "__pgt_delta", f"SELECT d.n, d.k FROM {relation} AS d"))
+    _add_partitions(conn, target, relation)
     row = conn.execute(_apply_text(target, _identified(target, relation))).fetchone()
     assert row is not None
     inserted, deleted, expected = row
@@ -111,9 +124,15 @@ def apply_relation(conn: Connection, target: Target, relation: str, *, is_small:
 
 def _apply_table(conn: Connection, target: Target, stage: str) -> tuple[int, int]:
     expected = _expected(conn, stage)
+    _add_partitions(conn, target, stage)
     if expected:
         _delete_all(conn, target, _identified(target, stage, " WHERE r.n < 0"), expected)
     return conn.execute(_insert(target, f"({_identified(target, stage, ' WHERE r.n > 0')})")).rowcount, expected
+
+
+def _add_partitions(conn: Connection, target: Target, delta: str) -> None:
+    rows = f"(SELECT d.k::text[] AS a FROM {delta} AS d WHERE d.n > 0 {_ONCE}) AS r"
+    add_partitions_now(conn, target, rows, key_of_array(target, "r.a"))
 
 
 def _expected(conn: Connection, delta: str) -> int:
@@ -140,6 +159,7 @@ def replace_rows(conn: Connection, target: Target, content: str) -> tuple[int, i
     A stored row with another identity than its new one is deleted and inserted.
     """
     if is_empty(conn, target.table):
+        add_partitions_now(conn, target, f"{content} AS n", key_of_output(target, "n"))
         columns = "".join(f"n.c{i}, " for i in range(len(target.columns)))
         inserted = conn.execute(
             f"INSERT INTO {target.table} ({target.column_list()}) SELECT {columns}n.h FROM {content} AS n"
@@ -155,6 +175,7 @@ def replace_rows(conn: Connection, target: Target, content: str) -> tuple[int, i
     difference = table_of(conn, "__pgt_difference", _difference(target, content))
     rows = f"SELECT d.h, d.n, d.k, d.k::text[] AS a FROM {difference} AS d WHERE d.n"
     expected = _expected(conn, difference)
+    _add_partitions(conn, target, difference)
     if expected:
         _delete_all(conn, target, f"{rows} < 0", expected)
     return conn.execute(_insert(target, f"({rows} > 0 {_ONCE})")).rowcount, expected
@@ -193,13 +214,13 @@ def _grouped(value: str, column: Column) -> str:
 def _delete(target: Target, d: str) -> str:
     """Deletes -n copies of each row of `d` (h, n, k, a, ord) with a negative weight n."""
     # IS TRUE prevents a join by text, which would compute the text of every row.
-    return (
-        f"DELETE FROM {target.table} WHERE ctid = ANY (ARRAY(SELECT v.place FROM ("
-        f"SELECT t.ctid AS place, d.n, row_number() OVER (PARTITION BY d.ord) AS copy "
+    places = (
+        f"SELECT v.* FROM (SELECT {place_of(target, 't')}, d.n, row_number() OVER (PARTITION BY d.ord) AS copy "
         f"FROM {d} AS d JOIN {target.table} AS t ON {target.found_by('t', 'd')} "
-        f"AND ({target.encoded('t')} = d.k) IS TRUE "
-        f"WHERE d.n < 0) AS v WHERE v.copy <= -v.n))"
+        f"AND ({target.encoded('t')} = d.k) IS TRUE AND {same_partition(target, 't', key_of_array(target, 'd.a'))} "
+        "WHERE d.n < 0) AS v WHERE v.copy <= -v.n"
     )
+    return delete_at(target, places)
 
 
 def _insert(target: Target, d: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.apply.indexes import ROW_ID, ensure_index, index_rows
+from pgtrickle.apply.partitions import add_partitions, add_partitions_now, delete_at, key_of_output, place_of
 from pgtrickle.apply.stage import stage_columns, table_of, use_memory
 from pgtrickle.apply.target import Target, is_empty, same_image, text_hash
 from pgtrickle.db.roundtrip import Query, Steps, ask
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 
 FEW_ROWS = 10_000  # changed groups up to which an index is used and no ANALYZE is needed
+
+_EVERY, _AMONG = "", " AND live.gid = ANY ($1::int8[])"
 
 Touched = dict[int, int]  # numbers of the changed groups, and their new row counts
 
@@ -271,11 +274,12 @@ def _show_differing(conn: Connection, groups: Groups) -> tuple[int, int]:
     orphans = 0
     if strays or (twice and twice[0]):
         # Rows without a state (of an earlier definition, or written by hand), and duplicate rows of one group.
-        orphans = conn.execute(
-            f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT t.place FROM (SELECT ctid AS place, {ROW_ID} AS gid, "
-            f"row_number() OVER (PARTITION BY {ROW_ID}) AS copy FROM {table}) AS t "
-            f"WHERE t.copy > 1 OR NOT EXISTS (SELECT FROM {state} AS s WHERE s.gid = t.gid)))"
-        ).rowcount
+        places = (
+            f"SELECT v.* FROM (SELECT {place_of(groups.target, 't')}, t.{ROW_ID} AS gid, "
+            f"row_number() OVER (PARTITION BY t.{ROW_ID}) AS copy FROM {table} AS t) AS v "
+            f"WHERE v.copy > 1 OR NOT EXISTS (SELECT FROM {state} AS s WHERE s.gid = v.gid)"
+        )
+        orphans = conn.execute(delete_at(groups.target, places)).rowcount
     if orphans or groups.is_limited or len(gids) > FEW_ROWS:
         inserted, deleted = ask(conn, _show(groups, None))
     else:
@@ -285,6 +289,7 @@ def _show_differing(conn: Connection, groups: Groups) -> tuple[int, int]:
 
 def _show_first(conn: Connection, groups: Groups) -> int:
     """Inserts the visible rows of all groups into an empty table."""
+    add_partitions_now(conn, groups.target, f"({_output(groups)}) AS o", key_of_output(groups.target, "o"))
     return conn.execute(
         f"INSERT INTO {groups.target.table} ({groups.target.column_list()}) "
         f"SELECT {_typed(groups.target)} FROM ({_output(groups)}) AS o"
@@ -293,6 +298,9 @@ def _show_first(conn: Connection, groups: Groups) -> int:
 
 def _show(groups: Groups, gids: list[int] | None) -> Steps[tuple[int, int]]:
     """Replaces the visible rows of these groups (None: all) if they differ."""
+    among, values = (_EVERY, ()) if gids is None else (_AMONG, (gids,))
+    rows = f"({_output(groups, among)}) AS o"
+    yield from add_partitions(groups.target, rows, key_of_output(groups.target, "o"), values)
     if gids is None:
         wanted = Query(groups.target.text("show all", lambda: _show_text(groups, is_all=True)))
     else:
@@ -303,7 +311,7 @@ def _show(groups: Groups, gids: list[int] | None) -> Steps[tuple[int, int]]:
 
 def _show_text(groups: Groups, *, is_all: bool) -> str:
     target = groups.target
-    output = _output(groups, "" if is_all else " AND live.gid = ANY ($1::int8[])")
+    output = _output(groups, _EVERY if is_all else _AMONG)
     same = f"o.gid = t.{ROW_ID} AND {same_image(_pairs(target))}"
     # Deletes before it inserts: a unique index of the user may contain both rows.
     return (

@@ -29,6 +29,7 @@ class Target:
 
     `is_mirror`: nothing is computed for it. `key`: columns without NULLs and with a unique index, by which rows are
     found instead of by their identity. `has_record_hash`: all columns have a built-in hash function.
+    `partition_column`: of a partitioned table, see apply/partitions.py.
     """
 
     pgt_id: int
@@ -39,6 +40,8 @@ class Target:
     is_mirror: bool = False
     key: tuple[str, ...] = ()
     has_record_hash: bool = False
+    partition_column: str | None = None
+    partition_collation: str | None = None
     texts: dict[str, str] = field(default_factory=dict, init=False, compare=False, repr=False)  # of its statements
 
     @property

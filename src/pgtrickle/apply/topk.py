@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pgtrickle.apply import bags
 from pgtrickle.apply.groups import GroupDelta, Groups, Touched, add_arrays, add_staged, drop_empty, replace_state
 from pgtrickle.apply.indexes import index_rows
+from pgtrickle.apply.partitions import add_partitions_now, key_of_output
 from pgtrickle.apply.target import text_hash
 from pgtrickle.db.roundtrip import ask
 from pgtrickle.errors import InvariantError
@@ -92,6 +93,7 @@ def _show(conn: Connection, kept: TopK) -> tuple[int, int]:
     chosen = kept.groups.output(f"(SELECT kept.* FROM {target.state} AS kept WHERE kept.n > 0) AS s")
     text = f"ARRAY[{', '.join(as_text(f'o.c{i}', c.base) for i, c in enumerate(target.columns))}]::text[]::text"
     values = [f"o.c{i}" for i in range(len(target.columns))]
+    add_partitions_now(conn, target, f"({chosen}) AS o", key_of_output(target, "o"))
     return bags.apply_difference(
         conn,
         target,

@@ -68,7 +68,10 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
         for position, c in enumerate(row[5], start=1)
     )
     dependencies = row[22]
-    sources = tuple(Source(int(d["relid"]), d["type"], frozenset(d["columns"] or ())) for d in dependencies)
+    sources = tuple(
+        Source(int(d["relid"]), d["type"], frozenset(d["columns"] or ()), frozenset(d["virtual"] or ()))
+        for d in dependencies
+    )
     fingerprints = {int(d["relid"]): d["fingerprint"] for d in dependencies}
     mirror = row[27] and Mirror(**{**row[27], "columns": tuple(row[27]["columns"])})
     fields = [
@@ -86,7 +89,7 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
         *row[28:34],
         tuple(row[34]),
         *row[35:40],
-        row[41],
+        *row[41:44],
     ]
     return StreamTable(*fields)
 
@@ -106,8 +109,12 @@ def relations(conn: Connection, relids: Collection[int]) -> list[Relation]:
 def _relation(row: tuple[Any, ...]) -> Relation:
     relid, schema, name, kind, query, has_children, listed, key, indexed = row
     columns = tuple(
-        Column(c["attnum"], c["name"], c["type"], c["typid"], c["typmod"], c["not_null"], c["base"]) for c in listed
-    )
+        Column(
+            c["attnum"], c["name"], c["type"], c["typid"], c["typmod"], c["not_null"], c["base"],
+            None if c["virtual"] is None else tuple(c["virtual"]),
+        )
+        for c in listed
+    )  # fmt: skip
     return Relation(relid, schema, name, kind, columns, query, has_children, tuple(key or ()), frozenset(indexed))
 
 

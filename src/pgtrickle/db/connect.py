@@ -316,6 +316,10 @@ _TRANSIENT_CLASSES = ("08", "53", "58")
 _RACES = ("tuple concurrently", "cache lookup failed", "could not open relation", "cached plan must not change")
 
 
+# A view or a partition key depends on a column whose type is to be changed.
+COLUMN_IN_USE = (psycopg.errors.FeatureNotSupported, psycopg.errors.InvalidObjectDefinition)
+
+
 def translate(exc: psycopg.Error) -> PgtrickleError:
     """Our error for a driver error; the class follows from its SQLSTATE alone."""
     state = exc.sqlstate

@@ -20,6 +20,7 @@ from pgtrickle.db.connect import Connection, translated
 from pgtrickle.db.lock_retry import retry_locks
 from pgtrickle.db.statements import install_scripts, migrations, statement
 from pgtrickle.db.version import SCHEMA_VERSION, catalog_version, installed_version, refuse_newer
+from pgtrickle.model.identifiers import quote_literal
 from pgtrickle.settings import ALIASES, describe
 
 INSTALL_LOCK = 0x70677472  # "pgtr"
@@ -142,12 +143,14 @@ def uninstall(conn: Connection, *, drop_tables: bool = False) -> None:
             _run(conn, f"DROP PUBLICATION {publication}")
         tables = conn.execute(statement("storage_tables")).fetchall()
         for (table,) in tables:
-            _run(
-                conn, f"DROP TABLE {table} CASCADE" if drop_tables else statement("release_storage") % {"table": table}
-            )
+            _run(conn, f"DROP TABLE {table} CASCADE" if drop_tables else _release(table))
         conn.execute("SELECT pg_catalog.pg_notify('pgtrickle_wake', 'uninstall')")
         # Dropping a capture function drops the triggers that call it.
         conn.execute("DROP SCHEMA pgtrickle_changes, pgtrickle CASCADE")
+
+
+def _release(table: str) -> str:
+    return statement("release_storage") % {"table": table, "name": quote_literal(table)}
 
 
 def _terminate_backends(conn: Connection) -> None:

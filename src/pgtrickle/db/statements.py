@@ -26,6 +26,7 @@ INSTALL_ORDER = (
     "trust/inspect",
     "trust/trust",
     "define/cycles",
+    "define/partitions",
     "define/define",
     "define/paths",
     "mirrors/mirrors",

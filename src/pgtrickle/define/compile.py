@@ -5,7 +5,7 @@ A pass takes a Compilation, the results of earlier passes, and returns it with i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -18,7 +18,7 @@ from pgtrickle.db.author import Copy
 from pgtrickle.db.connect import translated
 from pgtrickle.define import operators as meaning
 from pgtrickle.define.author_query import QueryDescriber, unreadable, with_copies
-from pgtrickle.define.storage import groups_of, null_state, target_of
+from pgtrickle.define.storage import groups_of, null_state, on_storage, target_of
 from pgtrickle.errors import DefinitionError
 from pgtrickle.model.catalog import ObjectId, Relation, StreamTable
 from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
@@ -238,7 +238,7 @@ def choose_template(state: Compilation) -> Compilation:
     beside = None if state.table.runs_as_author else target.state
     with _refusals(state):
         template = template_of(state.plan, state.table.columns, state.describe, target.table, beside)
-    return replace(state, template=template)
+    return replace(state, template=on_storage(template, target))
 
 
 def prove_load(state: Compilation) -> Compilation:
@@ -407,6 +407,7 @@ def parse_table(
     if table.runs_as_author:  # keys that it does not name are read only if its author may
         hidden = unreadable(conn, table)
         used = {relid: columns - hidden.get(relid, frozenset()) for relid, columns in used.items()}
+        _refuse_virtual(known.values(), used)
 
     def find(schema: str, name: str) -> Relation:
         # A name that is not among the sources was renamed or created again: then the current relation of that name.
@@ -418,6 +419,15 @@ def parse_table(
         return meaning.view_explicit(conn, found, table) if found.kind == "v" else found
 
     return parse(table.query, find, used, functions, folded=folded)
+
+
+def _refuse_virtual(relations: Iterable[Relation], used: Mapping[int, frozenset[int]]) -> None:
+    """The author may read a virtual column and not the columns that it is computed from."""
+    for relation in relations:
+        for column in relation.columns:
+            if column.virtual is not None and column.attnum in used.get(relation.relid, frozenset()):
+                name = f"{relation.schema}.{relation.name}"
+                raise NotDifferentiableError(Reason.of(ReasonCode.VIRTUAL_COLUMN, column=column.name, relation=name))
 
 
 def full_refresh(

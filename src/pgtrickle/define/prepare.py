@@ -126,7 +126,7 @@ def _ready(
     found |= fingerprints(conn, found)
     compiled = compile_table(conn, table, cycle) if cycle else _compiled(conn, table, store)
     for source in table.captured:
-        columns = source.columns if compiled.template is not None else frozenset()
+        columns = source.captured_columns if compiled.template is not None else frozenset()
         found[source.relid] = _captured(conn, source.relid, columns)
     compiled = _settled(conn, conn, table, compiled, reload, is_renamed=is_renamed)
     _expect(conn, table, found, reload)

@@ -37,7 +37,17 @@ def target_of(
         lookups,
         table.mirror is not None,
         has_record_hash=conn.info.server_version >= RECORD_HASH_SINCE and all(c.base in HASHED for c in columns),
+        partition_column=table.partition_column,
+        partition_collation=table.partition_collation,
     )
+
+
+def on_storage(template: Template, target: Target) -> Template:
+    """The same over a partitioned table, in which `ctid` alone does not identify a row."""
+    if target.partition_column is None or not isinstance(template, RecursionTemplate):
+        return template
+    place = "s.tableoid::pg_catalog.text || s.ctid::pg_catalog.text AS ctid"
+    return replace(template, stored=f"(SELECT s.*, {place} FROM {target.table} AS s) AS stored")
 
 
 def groups_of(template: Template, target: Target) -> Groups | None:

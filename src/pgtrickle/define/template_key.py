@@ -102,11 +102,12 @@ def _table_facts(table: StreamTable) -> list[Any]:
     columns = [[c.name, c.type, c.typid, c.typmod, c.not_null, c.basis] for c in table.columns]
     settings = sorted(table.session_settings.items())
     options = [table.mirror is not None, table.max_differential_joins]
-    return [table.schema, table.name, table.query, columns, mode, settings, list(table.operators), options]
+    parts = [table.partition_column, table.partition_collation]
+    return [table.schema, table.name, table.query, columns, mode, settings, list(table.operators), options, parts]
 
 
 def _relation_facts(relation: Relation) -> list[Any]:
-    columns = [[c.attnum, c.name, c.type, c.typid, c.typmod, c.not_null, c.basis] for c in relation.columns]
+    columns = [[c.attnum, c.name, c.type, c.typid, c.typmod, c.not_null, c.basis, c.virtual] for c in relation.columns]
     shape = [relation.kind, relation.query, relation.has_children, list(relation.key), sorted(relation.indexed)]
     return [relation.schema, relation.name, columns, shape]
 

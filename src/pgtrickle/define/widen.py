@@ -15,9 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import psycopg
-
 from pgtrickle.db import catalog
+from pgtrickle.db.connect import COLUMN_IN_USE
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import SourceChangedError
 from pgtrickle.model.identifiers import qualified, quote_ident, quote_literal
@@ -85,7 +84,7 @@ def widen_columns(conn: Connection, table: StreamTable, error: ColumnsWidenedErr
             if conn.execute(statement("columns_widened"), parameters).rowcount:
                 conn.execute(f"ALTER TABLE {qualified(table.schema, table.name)} {', '.join(changes)}")
             (widened,) = catalog.load_stream_tables(conn, [table.pgt_id])
-    except psycopg.errors.FeatureNotSupported as refused:
+    except COLUMN_IN_USE as refused:
         detail = refused.diag.message_detail or refused.diag.message_primary
         resume = f"SELECT pgtrickle.resume_stream_table({quote_literal(qualified(table.schema, table.name))})"
         raise SourceChangedError(

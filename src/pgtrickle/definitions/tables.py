@@ -22,7 +22,7 @@ from pgtrickle.model.session import USUAL
 
 _MISSING_COLUMN = "42703"
 _MISSING = ("42P01", _MISSING_COLUMN)
-_STILL_READ = "2BP01"
+_NOT_ALTERED = ("2BP01", "42809")  # others depend on its columns; it would be partitioned in another way
 _PARSER = ("42", "0A")  # what the parser refuses
 _WAITS = "it reads other databases and waits for validation by the control plane"
 
@@ -91,7 +91,7 @@ class TableWork:
                         raise
                     if error.sqlstate in _MISSING:
                         early[name] = error
-                    elif error.sqlstate == _STILL_READ and name in self.now:
+                    elif error.sqlstate in _NOT_ALTERED and name in self.now:
                         self._replace([name], name, error)
                     else:
                         self.refused[name] = self._located(name, error)

@@ -29,6 +29,7 @@ class Column:
     typmod: int
     not_null: bool = False
     basis: int = 0  # the base type of a domain; 0: not a domain
+    virtual: tuple[str, ...] | None = None  # of a virtual generated column: its expression, and the columns in it
 
     @property
     def base(self) -> int:
@@ -63,6 +64,11 @@ class Source:
     relid: int
     type: str  # TABLE, STREAM_TABLE, VIEW, MATVIEW, FOREIGN_TABLE, REMOTE
     columns: frozenset[int]
+    virtual: frozenset[int] = frozenset()  # of the columns, those that are computed from others when they are read
+
+    @property
+    def captured_columns(self) -> frozenset[int]:
+        return self.columns - self.virtual
 
     @property
     def capturable(self) -> bool:
@@ -134,6 +140,8 @@ class StreamTable:
     max_delta_fraction: float | None = None  # None: differential_max_change_ratio applies
     max_differential_joins: int | None = None
     keys: str | None = None  # of the tables that it reads: they may make an order total
+    partition_column: str | None = None  # of a partitioned stream table
+    partition_collation: str | None = None  # of this column, quoted
 
     @property
     def full_name(self) -> str:

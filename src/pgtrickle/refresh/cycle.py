@@ -190,7 +190,7 @@ def _windows(planned: PlannedRefresh, cut: Cut) -> dict[int, ChangedSource]:
 
 def _has_lost_rows(source: Source, window: Window) -> str:
     images = ChangedSource(source.relid, window, 0).images
-    columns = row_text([f"c.c{a}" for a in sorted(source.columns)])
+    columns = row_text([f"c.c{a}" for a in sorted(source.captured_columns)])
     return f"EXISTS (SELECT FROM {images} GROUP BY {columns} HAVING sum({weight_of('c')}) < 0)"
 
 

@@ -53,7 +53,7 @@ def expected(conn: Connection, query: str) -> tuple[int, int]:
 def _present_size(writer: Connection, table: StreamTable) -> int:
     """Bytes of the stream table, by which it grows while it is written."""
     row = writer.execute(
-        "SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass(%s))", (qualified(table.schema, table.name),)
+        "SELECT pgtrickle._stored_size(pg_catalog.to_regclass(%s))", (qualified(table.schema, table.name),)
     ).fetchone()
     return (row and row[0]) or 0
 

@@ -55,4 +55,4 @@ def _columns(table: StreamTable, source: Source, compiled: Compiled | None) -> f
     """The columns with relevant changes; None: all changes are relevant, because the table is recomputed."""
     if compiled is None or compiled.template is None or table.effective_mode == "FULL":
         return None
-    return source.columns
+    return source.captured_columns

@@ -127,6 +127,8 @@ class _Sources:
         source = self._used.get(relation.relid)
         if source is None or not source.capturable:
             raise SparkUnsupportedError(f"{schema}.{name}", "its changes are not captured")
+        if any(c.virtual is not None and c.attnum in source.columns for c in relation.columns):
+            raise SparkUnsupportedError(f"{schema}.{name}", "it has virtual generated columns, which replicas lack")
         rows = self._conn.execute(statement("input_columns"), {"relid": relation.relid}).fetchall()
         rows = [row for row in rows if row[0] in source.columns]
         types = catalog.typed(self._conn, [(row[2], row[3], row[4]) for row in rows])

@@ -136,7 +136,14 @@ class FromReader:
         if only and relation.has_children:
             raise NotDifferentiableError(Reason.of(ReasonCode.ONLY_OF_PARENT, relation=relation.name))
         alias, columns = self._alias(texts[-1])
-        return FromItem(self.reader.number(), self.reader.scan(relation, columns), alias)
+        computed = self.reader.computed(relation)
+        if computed is None:
+            return FromItem(self.reader.number(), self.reader.scan(relation, columns), alias)
+        plan, positions = computed
+        names = [*(columns or ()), *(c.name for c in relation.columns[len(columns or ()) :])]
+        node = with_column_names(plan, tuple(names[i] for i in positions))
+        assert not isinstance(node, Aggregate)
+        return FromItem(self.reader.number(), node, alias)
 
     def _call(self, start: int, *, is_lateral: bool) -> FromItem:
         """A function with everything up to the next item, including its alias. ROWS FROM (...) is one, too."""

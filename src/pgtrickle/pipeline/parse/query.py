@@ -14,6 +14,7 @@ from pgtrickle.model.catalog import Relation
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.parse import select as selects
+from pgtrickle.pipeline.parse import virtual_columns
 from pgtrickle.pipeline.parse.exists import drop_output_columns
 from pgtrickle.pipeline.parse.limit_clause import limit_of
 from pgtrickle.pipeline.parse.reader import Cte, Ctes, FindRelation, Functions
@@ -62,6 +63,7 @@ class QueryReader:
     used_columns: Mapping[int, frozenset[int]]
     functions: Functions
     numbers: list[int] = field(default_factory=lambda: [0])
+    inside: set[int] = field(default_factory=set)  # tables whose virtual columns are being computed
 
     def number(self) -> int:
         self.numbers[0] += 1
@@ -245,10 +247,25 @@ class QueryReader:
         if renamed is not None:
             column_names[: len(renamed)] = renamed
         used = self.used_columns.get(relation.relid, frozenset())
-        exposed = tuple((c.attnum, n) for c, n in zip(relation.columns, column_names, strict=True) if c.attnum in used)
+        shown = zip(relation.columns, column_names, strict=True)
+        exposed = tuple((c.attnum, n) for c, n in shown if c.attnum in used and c.virtual is None)
         if any(n == "__pgt_w" for _, n in exposed):
             raise NotDifferentiableError(Reason.of(ReasonCode.RESERVED_COLUMN, relation=relation.name))
         return Scan(self.number(), relation, exposed)
+
+    def computed(self, relation: Relation) -> tuple[Plan, tuple[int, ...]] | None:
+        """The columns that the query needs of a table with virtual columns, as a subquery that computes these, and
+        their positions in the table. None if it needs no virtual column."""
+        used = self.used_columns.get(relation.relid, frozenset())
+        positions = tuple(i for i, c in enumerate(relation.columns) if c.attnum in used)
+        columns = [relation.columns[i] for i in positions]
+        if relation.relid in self.inside or all(c.virtual is None for c in columns):
+            return None
+        self.inside.add(relation.relid)
+        try:
+            return self.query(Cursor(virtual_columns.subquery(relation, columns)), {}), positions
+        finally:
+            self.inside.remove(relation.relid)
 
 
 def _node(plan: Plan) -> Node:

@@ -15,7 +15,8 @@ ALTER TABLE IF EXISTS pgtrickle.pgt_stream_tables
 ALTER TABLE IF EXISTS pgtrickle.pgt_dependencies
     ADD COLUMN IF NOT EXISTS source_schema name,
     ADD COLUMN IF NOT EXISTS source_name name,
-    ADD COLUMN IF NOT EXISTS column_names name[];
+    ADD COLUMN IF NOT EXISTS column_names name[],
+    ADD COLUMN IF NOT EXISTS virtual_columns int2[];
 ALTER TABLE IF EXISTS pgtrickle.pgt_scheduler_jobs
     ADD COLUMN IF NOT EXISTS iterations int,
     ADD COLUMN IF NOT EXISTS taken_at timestamptz,

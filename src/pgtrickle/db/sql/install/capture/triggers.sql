@@ -2,8 +2,8 @@
 
 CREATE OR REPLACE FUNCTION pgtrickle._wanted_triggers(source oid, relkind "char")
 RETURNS TABLE (tgname text, state "char", event text, label text)
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format('pgtrickle_%s_%s', source, w.suffix), w.state::"char", w.event, w.label
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('pgtrickle_%s_%s', source, w.suffix), CASE WHEN own.is_child THEN 'A' ELSE w.state END::"char", w.event, w.label
     FROM (VALUES
         ('i', 'O', 'AFTER INSERT ON %s REFERENCING NEW TABLE AS pgt_new FOR EACH STATEMENT', 'INSERT'),
         ('u', 'O', 'AFTER UPDATE ON %s REFERENCING OLD TABLE AS pgt_old NEW TABLE AS pgt_new FOR EACH STATEMENT', 'UPDATE'),
@@ -11,12 +11,14 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
         ('t', 'A', 'AFTER TRUNCATE ON %s FOR EACH STATEMENT', 'TRUNCATE'),
         ('r', 'R', 'AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW', 'REPLICA')
     ) AS w(suffix, state, event, label)
+    CROSS JOIN (SELECT EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhrelid = source) AS is_child) AS own
     -- row triggers of a partitioned table would be cloned; its partitions get their own
-    WHERE w.suffix <> 'r' OR relkind = 'r'
+    WHERE (w.suffix <> 'r' OR relkind = 'r') AND (w.suffix IN ('r', 't') OR NOT own.is_child)
 $$;
 COMMENT ON FUNCTION pgtrickle._wanted_triggers(oid, "char") IS
 'Internal. Capture triggers of one table: statement triggers while session_replication_role is origin or local, row triggers when it is replica, '
-'TRUNCATE always.';
+'TRUNCATE always. A source that is itself a partition or a child has row triggers, always: statements that name its parent write to it, too, and fire no '
+'statement trigger of it.';
 
 -- Declared IMMUTABLE although it reads the catalog, because of when it is evaluated: with constants for arguments the planner calls it
 -- once and keeps the answer, and since one of them is a regclass the plan is thrown away whenever that table is altered.

@@ -139,11 +139,13 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_dependencies (
     source_schema name,
     source_name name,
     column_names name[],
+    virtual_columns int2[],
     PRIMARY KEY (pgt_id, source_relid)
 );
 CREATE INDEX IF NOT EXISTS pgt_dependencies_source ON pgtrickle.pgt_dependencies (source_relid);
 COMMENT ON TABLE pgtrickle.pgt_dependencies IS 'What each stream table reads: a row per table, and one per view through which it is read.';
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.columns_used IS 'Attribute numbers.';
+COMMENT ON COLUMN pgtrickle.pgt_dependencies.virtual_columns IS 'Of columns_used, those that are computed from others when they are read.';
 COMMENT ON COLUMN pgtrickle.pgt_dependencies.source_schema IS
 'With source_name and column_names (of columns_used, in that order): the names that the defining query has for it. If the current name differs, the '
 'source was renamed and the stream table follows.';

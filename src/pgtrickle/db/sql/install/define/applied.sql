@@ -32,12 +32,15 @@ CREATE OR REPLACE FUNCTION pgtrickle._note_applied(id bigint, set_name text, uns
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM pgtrickle._authorize(id, me);
+    IF 'partition_by' = ANY (unset) THEN
+        RAISE EXCEPTION USING ERRCODE = 'wrong_object_type',
+            MESSAGE = 'partition_by cannot be changed', HINT = 'Drop the stream table and create it again.';
+    END IF;
     UPDATE pgtrickle.pgt_stream_tables AS st
     SET applied_from = coalesce(set_name, st.applied_from),
         diamond_consistency = CASE WHEN 'diamond_consistency' <> ALL (unset) THEN st.diamond_consistency END,
         diamond_schedule_policy = CASE WHEN 'diamond_schedule_policy' <> ALL (unset) THEN st.diamond_schedule_policy END,
         cdc_mode = CASE WHEN 'cdc_mode' <> ALL (unset) THEN st.cdc_mode END,
-        partition_by = CASE WHEN 'partition_by' <> ALL (unset) THEN st.partition_by END,
         max_differential_joins = CASE WHEN 'max_differential_joins' <> ALL (unset) THEN st.max_differential_joins END,
         max_delta_fraction = CASE WHEN 'max_delta_fraction' <> ALL (unset) THEN st.max_delta_fraction END,
         engine = CASE WHEN 'engine' <> ALL (unset) THEN st.engine END,

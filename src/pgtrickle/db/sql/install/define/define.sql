@@ -53,9 +53,7 @@ BEGIN
             HINT = 'Leave it out: updates and deletions of the sources are always applied, and insertions cost the same without it.';
     END IF;
     IF o ? 'partition_by' THEN
-        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
-            MESSAGE = 'partition_by is not supported yet',
-            HINT = 'Leave it out: the stream table is one plain table.';
+        PERFORM pgtrickle._partitioning(o ->> 'partition_by');
     END IF;
     RETURN o;
 END
@@ -235,20 +233,24 @@ DECLARE
     shows_rows CONSTANT bool := EXISTS (SELECT FROM pgtrickle._rules(probe) AS r WHERE r.node_tree ~ '\{VAR :varno \d+ :varattno 0 ');
 BEGIN
     DELETE FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = id;
-    INSERT INTO pgtrickle.pgt_dependencies (pgt_id, source_relid, source_type, columns_used, source_schema, source_name, column_names)
+    INSERT INTO pgtrickle.pgt_dependencies
+        (pgt_id, source_relid, source_type, columns_used, source_schema, source_name, column_names, virtual_columns)
     SELECT id, r.relid,
            CASE WHEN EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = r.relid) THEN 'STREAM_TABLE'
                 WHEN c.relkind = 'v' THEN 'VIEW'
                 WHEN c.relkind = 'm' THEN 'MATVIEW'
                 WHEN c.relkind = 'f' THEN 'FOREIGN_TABLE'
                 ELSE 'TABLE' END,
-           r.columns, n.nspname, c.relname, pgtrickle._column_names(r.relid, r.columns)
+           r.columns, n.nspname, c.relname, pgtrickle._column_names(r.relid, r.columns),
+           ARRAY(SELECT a.attnum FROM pg_attribute AS a
+                 WHERE a.attrelid = r.relid AND a.attnum = ANY (r.columns) AND a.attgenerated = 'v' ORDER BY a.attnum)
     FROM (
         SELECT x.relid, coalesce(array_agg(DISTINCT a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum IS NOT NULL), '{}') AS columns
         FROM pgtrickle._columns_read(probe) AS x
         LEFT JOIN LATERAL unnest(
             x.columns
             || CASE WHEN looks_back THEN pgtrickle._key(x.relid) END
+            || ARRAY(SELECT b FROM unnest(x.columns) AS u(attnum), pgtrickle._virtual_basis(x.relid, u.attnum) AS b)
             || CASE WHEN shows_rows THEN ARRAY(SELECT p.attnum FROM pg_attribute AS p
                                                WHERE p.attrelid = x.relid AND p.attnum > 0 AND NOT p.attisdropped) END) AS a(attnum) ON true
         GROUP BY x.relid
@@ -482,11 +484,7 @@ BEGIN
     effective := pgtrickle._effective_mode(o ->> 'refresh_mode', d.obstacle);
     reason := CASE WHEN effective = 'FULL' THEN d.obstacle END;
 
-    EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(d.output_columns), ', '));
-    -- a publication FOR ALL TABLES would otherwise forbid our deletes
-    EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
-    EXECUTE format('COMMENT ON TABLE %s IS %L', qualified, 'Stream table, maintained by pgtrickle: do not write to it.');
-    PERFORM pgtrickle._protect(qualified::regclass);
+    PERFORM pgtrickle._create_storage(qualified, d.output_columns, o ->> 'partition_by');
     IF creator <> keeper THEN
         EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, pg_get_userbyid(creator));
     END IF;
@@ -562,6 +560,7 @@ DECLARE
     author CONSTANT oid := coalesce((SELECT r.oid FROM pg_roles AS r WHERE r.rolname = pgtrickle._author(st.created_by, st.created_key)), asker);
     evaluator text := st.run_as;
     d record;
+    new_columns jsonb;
     effective text := st.effective_refresh_mode;
     reason jsonb := CASE WHEN st.mode_reason_code IS NOT NULL THEN jsonb_build_object('code', st.mode_reason_code, 'params', st.mode_reason_params) END;
     reader text;
@@ -575,7 +574,9 @@ BEGIN
         SELECT * INTO d FROM pgtrickle._describe(probe);
         effective := pgtrickle._effective_mode(new_mode, d.obstacle);
         reason := CASE WHEN effective = 'FULL' THEN d.obstacle END;
+        new_columns := CASE WHEN original_query IS NOT NULL THEN d.output_columns END;
     END IF;
+    PERFORM pgtrickle._check_repartition(st, o ->> 'partition_by', new_columns);
 
     IF probe IS NOT NULL AND original_query IS NOT NULL THEN
         IF NOT pgtrickle._is_longer(st.output_columns, d.output_columns) THEN

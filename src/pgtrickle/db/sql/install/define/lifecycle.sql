@@ -108,7 +108,8 @@ COMMENT ON FUNCTION pgtrickle.create_stream_table(text, text, text, text, bool, 
 'load follows immediately. Schedules: 30s, 1h30m, seconds, cron (UTC), calculated. Modes: AUTO (differential where exact, else FULL with a stored '
 'reason), DIFFERENTIAL (raises when impossible), FULL, IMMEDIATE (asynchronous as well: refreshed right after a commit, which does not wait). '
 'max_delta_fraction: ratio of changed rows to rows of the sources above which AUTO refreshes in FULL, instead of differential_max_change_ratio. '
-'max_differential_joins: number of joins of the query above which it is not maintained from changes. append_only and partition_by are refused.';
+'max_differential_joins: number of joins of the query above which it is not maintained from changes. append_only is refused. '
+'partition_by: RANGE(day, 1 month), RANGE(id, 1000000), LIST(region), HASH(id, 8), or a column (dates by month, others by value).';
 
 CREATE OR REPLACE FUNCTION pgtrickle.create_stream_table_if_not_exists(
     name text,
@@ -285,7 +286,7 @@ BEGIN
     IF EXISTS (SELECT FROM pg_class AS c
                JOIN pg_namespace AS n ON n.oid = c.relnamespace
                JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = '__pgt_row_id'
-               WHERE c.oid = st.pgt_relid AND c.relkind = 'r'
+               WHERE c.oid = st.pgt_relid AND c.relkind IN ('r', 'p')
                  AND NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS t
                                  WHERE t.pgt_id <> id AND t.pgt_name = c.relname AND t.pgt_schema = n.nspname)) THEN
         BEGIN

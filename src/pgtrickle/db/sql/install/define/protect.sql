@@ -2,12 +2,14 @@
 
 CREATE OR REPLACE FUNCTION pgtrickle._refuse_write() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    name CONSTANT text := (SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                           WHERE c.oid = coalesce(pg_partition_root(TG_RELID), TG_RELID));
 BEGIN
     RAISE EXCEPTION USING ERRCODE = 'wrong_object_type',
-        MESSAGE = format('cannot %s stream table %I.%I: pgtrickle maintains it from its query',
-                         CASE TG_OP WHEN 'INSERT' THEN 'insert into' WHEN 'DELETE' THEN 'delete from' ELSE lower(TG_OP) END, TG_TABLE_SCHEMA, TG_TABLE_NAME),
-        HINT = format('Write to the tables that the query reads. To allow direct writes: SELECT pgtrickle.protect_stream_table(%L, false)',
-                      format('%I.%I', TG_TABLE_SCHEMA, TG_TABLE_NAME));
+        MESSAGE = format('cannot %s stream table %s: pgtrickle maintains it from its query',
+                         CASE TG_OP WHEN 'INSERT' THEN 'insert into' WHEN 'DELETE' THEN 'delete from' ELSE lower(TG_OP) END, name),
+        HINT = format('Write to the tables that the query reads. To allow direct writes: SELECT pgtrickle.protect_stream_table(%L, false)', name);
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._refuse_write() IS 'Internal. The trigger of stream tables that refuses writes of others than pgtrickle.';

@@ -276,9 +276,7 @@ BEGIN
     IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = st.pgt_relid) THEN
         RETURN false;
     END IF;
-    EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(st.output_columns), ', '));
-    EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
-    PERFORM pgtrickle._protect(qualified::regclass);
+    PERFORM pgtrickle._create_storage(qualified, st.output_columns, st.partition_by);
     IF pgtrickle._author(st.created_by, st.created_key) <> current_user THEN
         EXECUTE format('GRANT SELECT ON %s TO %I WITH GRANT OPTION', qualified, pgtrickle._author(st.created_by, st.created_key));
     END IF;

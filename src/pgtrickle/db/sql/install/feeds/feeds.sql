@@ -21,7 +21,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     CROSS JOIN LATERAL (
         SELECT string_agg(concat_ws(',', g.tgname, g.tgenabled, g.xmin), ';' ORDER BY g.tgname) AS triggers,
                bool_and(g.tgenabled IS NOT DISTINCT FROM w.state) AS complete
-        FROM pgtrickle._wanted_triggers(relid, 'r') AS w
+        FROM pgtrickle._wanted_triggers(relid, (SELECT k.relkind FROM pg_class AS k WHERE k.oid = relid)) AS w
         LEFT JOIN pg_trigger AS g ON g.tgrelid = relid AND g.tgname = w.tgname
     ) AS t
     JOIN pgtrickle.pgt_sources AS s ON s.source_relid = relid

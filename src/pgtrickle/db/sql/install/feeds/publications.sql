@@ -34,11 +34,12 @@ DECLARE
     qualified text;
     relid oid;
     identity "char";
+    kind "char";
     identity_index oid;
     key oid;
     listed text;
 BEGIN
-    SELECT p.publication, format('%I.%I', n.nspname, c.relname), c.oid, c.relreplident INTO pub, qualified, relid, identity
+    SELECT p.publication, format('%I.%I', n.nspname, c.relname), c.oid, c.relreplident, c.relkind INTO pub, qualified, relid, identity, kind
     FROM pgtrickle.pgt_publications AS p
     JOIN pg_publication AS g ON g.pubname = p.publication
     JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = p.pgt_id
@@ -48,7 +49,8 @@ BEGIN
     IF pub IS NULL THEN
         RETURN;
     END IF;
-    IF current_setting('server_version_num')::int >= 150000 THEN
+    -- Rows of a partitioned table are identified in their partitions, which have all columns.
+    IF current_setting('server_version_num')::int >= 150000 AND kind = 'r' THEN
         SELECT i.indexrelid INTO key
         FROM pg_index AS i
         WHERE i.indrelid = relid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL
@@ -123,7 +125,7 @@ BEGIN
     PERFORM set_config('client_min_messages', 'error', true);
     IF NOT EXISTS (SELECT FROM pg_publication AS p WHERE p.pubname = pub) THEN
         BEGIN
-            EXECUTE format('CREATE PUBLICATION %I', pub);
+            EXECUTE format('CREATE PUBLICATION %I WITH (publish_via_partition_root = true)', pub);
         EXCEPTION WHEN insufficient_privilege THEN
             RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
                 MESSAGE = format('%I, the role that installed pgtrickle, cannot create publications', current_user),

@@ -30,7 +30,7 @@ BEGIN
                     -- the size of a table that is locked completely could be read only after the load
                     WHEN l.step = 'w' AND NOT EXISTS (SELECT FROM pg_locks AS k
                                                       WHERE k.relation = st.pgt_relid AND k.mode = 'AccessExclusiveLock' AND k.granted)
-                        THEN greatest(pg_relation_size(st.pgt_relid) - l.before, 0) / l.row_bytes
+                        THEN greatest(pgtrickle._stored_size(st.pgt_relid) - l.before, 0) / l.row_bytes
                     WHEN l.step = 's' THEN staged.bytes / l.row_bytes + staged.copying END AS done,
                CASE WHEN l.step <> 'w' OR l.before = 0 THEN l.expected END AS expected,  -- of a difference nobody knows it
                coalesce(has_table_privilege(pgtrickle._caller(me), st.pgt_relid, 'SELECT'), false)

@@ -303,17 +303,53 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._refuse_unusable(oid) IS 'Internal. Raises when a query cannot define a stream table in any mode.';
 
--- Tables that reach below a source: partitions and inheritance children, the source first.
+CREATE OR REPLACE FUNCTION pgtrickle._virtual_basis(relation oid, attnum int2) RETURNS SETOF int2
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT DISTINCT d.refobjsubid::int2
+    FROM pg_attribute AS a
+    JOIN pg_attrdef AS e ON e.adrelid = a.attrelid AND e.adnum = a.attnum
+    JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = e.oid
+                       AND d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid NOT IN (0, a.attnum)
+    WHERE a.attrelid = relation AND a.attnum = _virtual_basis.attnum AND a.attgenerated = 'v'
+$$;
+COMMENT ON FUNCTION pgtrickle._virtual_basis(oid, int2) IS 'Internal. The columns that a virtual generated column is computed from; none for other columns.';
+
+-- Tables that reach below a source: partitions and inheritance children, the source first. A partitioned stream table is one table: only refreshes
+-- create its partitions and write to it, by its own name.
 CREATE OR REPLACE FUNCTION pgtrickle._family(source oid) RETURNS TABLE (relid oid, relkind "char")
 LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE family(relid) AS (
         SELECT source
         UNION
-        SELECT i.inhrelid FROM family AS f JOIN pg_inherits AS i ON i.inhparent = f.relid
+        SELECT i.inhrelid
+        FROM family AS f
+        JOIN pg_inherits AS i ON i.inhparent = f.relid
+        WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = f.relid AND st.partition_by IS NOT NULL)
     )
     SELECT c.oid, c.relkind FROM family AS f JOIN pg_class AS c ON c.oid = f.relid
 $$;
 COMMENT ON FUNCTION pgtrickle._family(oid) IS 'Internal. A table with its partitions and inheritance children of every depth.';
+
+-- Virtual columns use nothing but what is built in (PostgreSQL 18). The expression is printed without its implicit casts, such as the rounding to a scale.
+CREATE OR REPLACE FUNCTION pgtrickle._virtual_expression(relation oid, attnum int2) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('(%s)::%s', x.expression, format_type(a.atttypid, a.atttypmod))
+    FROM pg_attribute AS a
+    JOIN pg_type AS t ON t.oid = a.atttypid
+    JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    CROSS JOIN LATERAL (SELECT pg_get_expr(d.adbin, d.adrelid) AS expression) AS x
+    WHERE a.attrelid = relation AND a.attnum = _virtual_expression.attnum
+      -- A longer value is an error there, and an explicit cast cuts it off.
+      AND NOT (a.atttypmod >= 0 AND a.atttypid IN ('varchar'::regtype, 'bpchar'::regtype, 'bit'::regtype, 'varbit'::regtype))
+      -- The column has a collation of its own, which the expression need not have.
+      AND (t.typcollation = 0 OR (a.attcollation = t.typcollation AND x.expression !~* 'collate' AND NOT EXISTS (
+          SELECT
+          FROM pgtrickle._virtual_basis(relation, _virtual_expression.attnum) AS b
+          JOIN pg_attribute AS c ON c.attrelid = relation AND c.attnum = b
+          WHERE c.attcollation NOT IN (0, 100))))
+$$;
+COMMENT ON FUNCTION pgtrickle._virtual_expression(oid, int2) IS
+'Internal. The expression of a virtual generated column over the columns of its table; NULL where it does not say all that the column is.';
 
 -- The one place that says what the differential path does not do yet. NULL = nothing in the way.
 CREATE OR REPLACE FUNCTION pgtrickle._full_reason(probe oid) RETURNS jsonb
@@ -364,7 +400,7 @@ BEGIN
     JOIN pg_class AS c ON c.oid = x.relid AND c.relkind IN ('r', 'p')
     JOIN pg_attribute AS a ON a.attrelid = x.relid AND a.attnum = ANY (x.columns)
     LEFT JOIN pg_collation AS l ON l.oid = a.attcollation
-    WHERE a.attgenerated = 'v'
+    WHERE (a.attgenerated = 'v' AND pgtrickle._virtual_expression(a.attrelid, a.attnum) IS NULL)
        OR NOT l.collisdeterministic
        OR a.atttypid IN (SELECT t.oid FROM pg_type AS t WHERE t.oid < 16384 AND t.typname ~ '^reg')
     LIMIT 1;

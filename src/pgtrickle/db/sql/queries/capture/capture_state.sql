@@ -5,7 +5,8 @@
 -- [{attnum, name, type (base type without modifier), collation, typid, declared}] of all wanted columns, wanted columns that are
 -- gone, buffer columns as JSON {name: type oid} or NULL, source of the capture function or NULL,
 -- triggers to make as JSON [{table, name, event, state, exists}], a member of the family that cannot be
--- captured, statements that drop our triggers from tables that have left the family.
+-- captured, statements that drop our triggers from tables that have left the family, or need
+-- other ones now.
 WITH RECURSIVE wanted AS (
     SELECT DISTINCT w.attnum
     FROM (
@@ -17,6 +18,8 @@ WITH RECURSIVE wanted AS (
         UNION ALL
         SELECT pg_catalog.unnest(p.columns_used) FROM pgtrickle.pgt_replicas AS p WHERE p.source_relid = %(relid)s AND p.origin = pgtrickle._origin()
     ) AS w(attnum)
+    -- Triggers do not see virtual columns, which are computed from others.
+    WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS v WHERE v.attrelid = %(relid)s AND v.attnum = w.attnum AND v.attgenerated = 'v')
 ), columns AS (
     SELECT a.attnum, a.attname, a.atttypid, a.attcollation
     FROM wanted AS w
@@ -47,8 +50,8 @@ SELECT
                 ORDER BY t.attnum), '[]')
      FROM typed AS t),
     (SELECT pg_catalog.array_agg(w.attnum)
-     FROM pg_catalog.unnest(%(attnums)s::int2[]) AS w(attnum)
-     WHERE w.attnum NOT IN (SELECT c.attnum FROM columns AS c)),
+     FROM wanted AS w
+     WHERE w.attnum = ANY (%(attnums)s::int2[]) AND w.attnum NOT IN (SELECT c.attnum FROM columns AS c)),
     (SELECT pg_catalog.json_object_agg(a.attname, a.atttypid::int8)
      FROM pg_catalog.pg_attribute AS a
      WHERE a.attrelid = pg_catalog.to_regclass('pgtrickle_changes.changes_' || r.oid) AND a.attnum > 0 AND NOT a.attisdropped),
@@ -74,7 +77,10 @@ SELECT
      JOIN pg_catalog.pg_namespace AS mn ON mn.oid = m.relnamespace
      WHERE p.pronamespace = 'pgtrickle_changes'::pg_catalog.regnamespace
        AND p.proname = 'capture_' || r.oid
-       AND t.tgrelid NOT IN (SELECT f.relid FROM pgtrickle._family(r.oid) AS f))
+       AND NOT EXISTS (SELECT
+                       FROM pgtrickle._family(r.oid) AS f
+                       CROSS JOIN LATERAL pgtrickle._wanted_triggers(r.oid, f.relkind) AS w
+                       WHERE f.relid = t.tgrelid AND w.tgname = t.tgname))
 FROM pg_catalog.pg_class AS r
 JOIN pg_catalog.pg_namespace AS n ON n.oid = r.relnamespace
 WHERE r.oid = %(relid)s

@@ -6,7 +6,9 @@
 -- missing is missing in the text. The buffer's oid belongs to the structure: rows of one that was dropped are lost to every reader.
 -- Read at every refresh, so it is one plain query that the driver can prepare: no functions.
 WITH RECURSIVE family AS (
-    SELECT c.oid AS source, c.oid AS relid, c.relpersistence, ''::text AS parents
+    SELECT c.oid AS source, c.oid AS relid, c.relpersistence,
+           coalesce((SELECT pg_catalog.string_agg(i.inhparent || '@' || i.xmin, ',' ORDER BY i.inhseqno)
+                     FROM pg_catalog.pg_inherits AS i WHERE i.inhrelid = c.oid), '') AS parents
     FROM pg_catalog.unnest(%(relids)s::oid[]) AS s(relid)
     JOIN pg_catalog.pg_class AS c ON c.oid = s.relid
     UNION
@@ -14,6 +16,8 @@ WITH RECURSIVE family AS (
     FROM family AS f
     JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.relid
     JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
+    -- Refreshes create the partitions of a stream table, and write by the name of the whole.
+    WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = f.relid AND st.partition_by IS NOT NULL)
 ), structure AS (
     SELECT
         f.source,
@@ -40,6 +44,10 @@ WITH RECURSIVE family AS (
             SELECT p.source_relid, pg_catalog.unnest(p.captured_columns) AS attnum
             FROM pgtrickle.pgt_sources AS p
             WHERE p.source_relid = ANY (%(relids)s::oid[])
+            UNION
+            SELECT v.attrelid, v.attnum
+            FROM pg_catalog.pg_attribute AS v
+            WHERE v.attrelid = ANY (%(relids)s::oid[]) AND v.attgenerated = 'v' AND v.attnum > 0
             UNION
             -- A refresh in mode FULL converts values to the types that the columns had when it was prepared.
             SELECT d.source_relid, pg_catalog.unnest(d.columns_used)

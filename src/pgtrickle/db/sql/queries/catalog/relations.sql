@@ -1,6 +1,6 @@
 -- Relations with what the planner needs of them. Run with the path pg_catalog, pg_temp, so that a view's text is qualified.
 -- %(relids)s: array of their oids. One statement for all that a query reads: a fresh session plans it once.
--- Returns: relid, schema, name, relkind, query (views only), has_children, columns json [{attnum, name, type, typid, typmod, not_null, base}],
+-- Returns: relid, schema, name, relkind, query (views only), has_children, columns json [{attnum, name, type, typid, typmod, not_null, base, virtual}],
 -- key: attribute numbers of a unique index without NULLs, the primary key first; indexed: those that an index leads with.
 SELECT
     c.oid::int8,
@@ -20,7 +20,11 @@ SELECT
             'not_null', a.attnotnull AND NOT EXISTS (SELECT FROM pg_constraint AS k
                                                      WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated
                                                        AND k.conkey = ARRAY[a.attnum]),
-            'base', CASE WHEN a.atttypid < 16384 THEN a.atttypid ELSE pgtrickle._base_type(a.atttypid) END::int8
+            'base', CASE WHEN a.atttypid < 16384 THEN a.atttypid ELSE pgtrickle._base_type(a.atttypid) END::int8,
+            'virtual', CASE WHEN a.attgenerated = 'v' AND pgtrickle._virtual_expression(a.attrelid, a.attnum) IS NOT NULL THEN
+                pgtrickle._virtual_expression(a.attrelid, a.attnum)
+                || ARRAY(SELECT b.attname::text FROM pgtrickle._virtual_basis(a.attrelid, a.attnum) AS v
+                         JOIN pg_attribute AS b ON b.attrelid = a.attrelid AND b.attnum = v) END
         ) ORDER BY a.attnum), '[]')
         FROM pg_attribute AS a
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped

@@ -6,7 +6,8 @@
 -- it was defined, in words (NULL: none);
 -- which versions there are of code, casts and checks that evaluating it can reach (NULL: of PostgreSQL's own alone); its engine (NULL: the setting's),
 -- max_delta_fraction and max_differential_joins (NULL: none);
--- base types of its columns of domain types, as an object (NULL: all types are built in); the unique keys of the tables that it reads (NULL: FULL).
+-- base types of its columns of domain types, as an object (NULL: all types are built in); the unique keys of the tables that it reads (NULL: FULL);
+-- the column that it is partitioned by (NULL: it is not), and the collation of this column.
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -35,6 +36,7 @@ SELECT
             'relid', d.source_relid::int8,
             'type', d.source_type,
             'columns', d.columns_used,
+            'virtual', d.virtual_columns,
             'fingerprint', d.fingerprint
         )), '[]')
         FROM pgtrickle.pgt_dependencies AS d
@@ -137,6 +139,14 @@ SELECT
         SELECT string_agg(d.source_relid || ':' || coalesce(pgtrickle._key(d.source_relid)::text, '-'), ' ' ORDER BY d.source_relid)
         FROM pgtrickle.pgt_dependencies AS d
         WHERE d.pgt_id = st.pgt_id AND d.source_type = 'TABLE'
+    ) END,
+    CASE WHEN st.partition_by IS NOT NULL THEN (SELECT p.column_name FROM pgtrickle._partitioning(st.partition_by) AS p) END,
+    CASE WHEN st.partition_by IS NOT NULL THEN (
+        SELECT format('%%I.%%I', n.nspname, l.collname)
+        FROM pgtrickle._partitioning(st.partition_by) AS p
+        JOIN pg_attribute AS a ON a.attrelid = st.pgt_relid AND a.attname = p.column_name
+        JOIN pg_collation AS l ON l.oid = a.attcollation
+        JOIN pg_namespace AS n ON n.oid = l.collnamespace
     ) END
 FROM pgtrickle.pgt_stream_tables AS st
 CROSS JOIN LATERAL (

@@ -13,7 +13,7 @@ SELECT st.pgt_id, st.pgt_relid::int8 AS relid, st.pgt_schema::text AS schema, st
        b.pending, b.stale, b.behind_seconds AS lag, st.consecutive_errors, st.last_error_code AS error_code, st.last_error_message AS error,
        st.created_by::text AS author, o.origin_database::text AS origin_database, o.origin_server, o.origin_schema::text AS origin_schema,
        o.origin_table::text AS origin_table, o.origin_key, o.origin_relid::int8 AS origin_relid, greatest(c.reltuples, 0)::float8 AS row_estimate,
-       coalesce(pg_relation_size(c.oid), 0)::int8 AS bytes, l.action AS last_action, l.engine AS last_engine, l.ms AS last_ms,
+       coalesce(pgtrickle._stored_size(c.oid), 0)::int8 AS bytes, l.action AS last_action, l.engine AS last_engine, l.ms AS last_ms,
        coalesce(r.refreshes, 0)::int8 AS refreshes_minute, coalesce(r.changes, 0)::int8 AS changes_minute, coalesce(r.written, 0)::int8 AS written_minute
 FROM pgtrickle.pgt_stream_tables AS st
 LEFT JOIN pgtrickle._behind() AS b ON b.pgt_id = st.pgt_id

@@ -4,4 +4,4 @@ SELECT coalesce(array_agg(DISTINCT c.attnum), '{}')::int4[]
 FROM pgtrickle.pgt_dependencies AS d
 JOIN pgtrickle.pgt_stream_tables AS s USING (pgt_id)
 CROSS JOIN LATERAL unnest(d.columns_used) AS c(attnum)
-WHERE d.source_relid = %(relid)s AND coalesce(s.engine, %(setting)s) = 'spark'
+WHERE c.attnum <> ALL (coalesce(d.virtual_columns, '{}')) AND d.source_relid = %(relid)s AND coalesce(s.engine, %(setting)s) = 'spark'
