@@ -350,6 +350,11 @@ def translate(exc: psycopg.Error) -> PgtrickleError:
     return kind(message, hint=hint, sqlstate=state)
 
 
+def detail_of(error: PgtrickleError) -> str | None:
+    """The detail that PostgreSQL gave with an error that was translated."""
+    return error.__cause__.diag.message_detail if isinstance(error.__cause__, psycopg.Error) else None
+
+
 def without_values(error: PgtrickleError) -> str:
     """The message without values of rows, which PostgreSQL quotes in errors of class 22 (data exception): instead the
     name of the state, in words."""
