@@ -229,6 +229,30 @@ def test_message_names_table_expression_and_row(line: Line, query: str, expected
     assert expected in message(line.conn, "x")
 
 
+@pytest.mark.parametrize("mode", ["FULL", "DIFFERENTIAL"])
+def test_row_below_a_view_and_row_without_a_key_are_named(line: Line, mode: str) -> None:
+    line.sql("CREATE TABLE bag (k int, v int, note text) PARTITION BY LIST (k)")
+    line.sql("CREATE TABLE bag_1 PARTITION OF bag FOR VALUES IN (1); CREATE TABLE bag_2 PARTITION OF bag DEFAULT")
+    line.sql("INSERT INTO bag SELECT 1 + n % 2, n, repeat('n', 100) FROM generate_series(1, 40) AS n")
+    line.sql("INSERT INTO t SELECT n, n FROM generate_series(4, 30) AS n; CREATE SCHEMA s")
+    line.sql("CREATE VIEW s.below (id, w) AS SELECT id, v FROM t")
+    line.sql("CREATE VIEW s.shown AS SELECT id, 100 / w AS share FROM s.below")
+    line.create("x", "SELECT share, count(*) AS n FROM s.shown GROUP BY share", mode=mode)
+    line.create("y", "SELECT k, 100 / v AS share FROM bag", mode=mode)
+    line.create("z", "SELECT b.k, o.share FROM bag AS b JOIN s.shown AS o ON o.id = b.v", mode=mode)
+    line.sql("INSERT INTO t VALUES (3, 0); INSERT INTO bag VALUES (2, 0, 'bad')")
+    line.tick()
+    row = "row of public.bag (k = '2', v = '0', note = 'bad')"
+    assert message(line.conn, "x").endswith(": division by zero [22012] (row of public.t (id = '3'))")
+    assert message(line.conn, "y") == f"PGT200: public.y: 100 / v: division by zero [22012] ({row})"
+    assert "row of public.t (id = '3')" in message(line.conn, "z")
+    line.sql("DELETE FROM t WHERE id = 3; DELETE FROM bag WHERE v = 0")
+    line.tick()
+    for name in ("x", "y", "z"):
+        assert status(line, name) == ("ACTIVE", 0)
+        line.equal(name)
+
+
 def test_key_of_a_row_is_for_readers_of_the_source(line: Line, installed: Database, make_role: MakeRole) -> None:
     line.sql("CREATE TABLE s (id text PRIMARY KEY, x text); INSERT INTO s VALUES ('key of a', '1')")
     line.create("x", "SELECT x::int AS n FROM s")
