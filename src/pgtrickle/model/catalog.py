@@ -133,7 +133,7 @@ class StreamTable:
     engine: str | None = None  # auto, spark or postgres; None: the setting decides
     max_delta_fraction: float | None = None  # None: differential_max_change_ratio applies
     max_differential_joins: int | None = None
-    keys: str | None = None  # of the tables that it reads: they may make an order total
+    keys: str | None = None  # and NOT NULL columns of the tables that it reads: what is computed may depend on them
 
     @property
     def full_name(self) -> str:

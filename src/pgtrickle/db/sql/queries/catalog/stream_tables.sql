@@ -6,7 +6,8 @@
 -- it was defined, in words (NULL: none);
 -- which versions there are of code, casts and checks that evaluating it can reach (NULL: of PostgreSQL's own alone); its engine (NULL: the setting's),
 -- max_delta_fraction and max_differential_joins (NULL: none);
--- base types of its columns of domain types, as an object (NULL: all types are built in); the unique keys of the tables that it reads (NULL: FULL).
+-- base types of its columns of domain types, as an object (NULL: all types are built in); the unique keys and the NOT NULL
+-- columns of the tables that it reads (NULL: FULL).
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -134,7 +135,15 @@ SELECT
         FROM jsonb_array_elements(st.output_columns) AS c
     ) END,
     CASE WHEN st.effective_refresh_mode <> 'FULL' THEN (
-        SELECT string_agg(d.source_relid || ':' || coalesce(pgtrickle._key(d.source_relid)::text, '-'), ' ' ORDER BY d.source_relid)
+        SELECT string_agg(
+            d.source_relid || ':' || coalesce(pgtrickle._key(d.source_relid)::text, '-') || coalesce('/' || (
+                SELECT string_agg(a.attnum::text, ',' ORDER BY a.attnum)
+                FROM pg_attribute AS a
+                WHERE a.attrelid = d.source_relid AND a.attnum = ANY (d.columns_used) AND a.attnotnull
+                  AND NOT EXISTS (SELECT FROM pg_constraint AS k
+                                  WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated AND k.conkey = ARRAY[a.attnum])
+            ), ''), ' ' ORDER BY d.source_relid
+        )
         FROM pgtrickle.pgt_dependencies AS d
         WHERE d.pgt_id = st.pgt_id AND d.source_type = 'TABLE'
     ) END
