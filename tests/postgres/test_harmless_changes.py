@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from pgtrickle.pipeline.engine.spark import SparkEngine
@@ -68,6 +70,34 @@ def test_rewritten_values_are_loaded_again(line: Line) -> None:
     for name in QUERIES:
         line.equal(name)
     assert _loads(line) > 0
+
+
+@pytest.mark.parametrize("mode", ["DIFFERENTIAL", "FULL"])
+def test_a_column_that_is_dropped_and_added_again_is_adopted_by_the_command(line: Line, mode: str) -> None:
+    line.sql("CREATE TABLE t (id int, v int, n text); INSERT INTO t VALUES (1, 10, 'a'), (2, 20, 'b')")
+    line.create("st", "SELECT id, n FROM t", mode=mode)
+    line.create("above", "SELECT n, count(*) AS c FROM st GROUP BY n", mode=mode)
+    line.sql("ALTER TABLE t DROP COLUMN n")
+    line.tick()
+    ((status, message),) = line.sql(
+        "SELECT status, last_error_message FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'st'"
+    )
+    assert status == "ERROR"
+    assert "column n of public.t was dropped" in message
+    command = re.search(r"SELECT pgtrickle\.repair_stream_table\('[^']+'\)", message)
+    assert command is not None
+    with pytest.raises(psycopg.errors.UndefinedColumn):
+        line.sql(command.group())
+    line.sql("ALTER TABLE t ADD COLUMN n text DEFAULT 'z'; INSERT INTO t VALUES (3, 30, 'c')")
+    line.sql(command.group())
+    for change in ("SELECT 1", "UPDATE t SET n = 'y' WHERE id = 1"):
+        line.sql(change)
+        line.tick()
+        line.tick()
+        for name in ("st", "above"):
+            assert _status(line, name) == "ACTIVE"
+            line.equal(name)
+    assert line.rows("st") == [(1, "y"), (2, "z"), (3, "c")]
 
 
 def _create(line: Line) -> None:

@@ -54,6 +54,7 @@ class StoredTemplates(Protocol):
         """As others will get it; None: it cannot be stored."""
 
 
+UNDEFINED_COLUMN = "42703"
 CAPTURE_TRIES = 3
 CAPTURE_SECONDS = 0.3  # for a lock on a source; without the lock it is retried, and other tables do not wait
 
@@ -73,14 +74,14 @@ def prepare(
     another reason for that.
     """
     table = adopt_if_restored(conn, table)
-    lacks_columns = _has_dropped_columns(conn, table)
-    if lacks_columns:
+    dropped = _dropped_columns(conn, table)
+    if dropped is not None:
         reload = reload or Reason.of(ReasonCode.SOURCE_CHANGED)
     followed = follow_renames(conn, table)
     try:
         with translated():
             compiled = _ready(conn, followed, reload, cycle, store, is_renamed=followed is not table)
-            if lacks_columns:
+            if dropped is not None:
                 conn.execute(statement("dropped_columns_removed"), {"id": table.pgt_id})
             return followed, compiled
     except ColumnsWidenedError as error:
@@ -89,26 +90,29 @@ def prepare(
         # A rename in between: the names may refer to no relation, or to another one.
         if has_renamed(conn, followed):
             raise TransientError("a source was renamed while the query was analysed") from error
+        if dropped is not None and error.sqlstate == UNDEFINED_COLUMN:
+            raise dropped from error
         raise
 
 
-def _has_dropped_columns(conn: Connection, table: StreamTable) -> bool:
-    """Raises an error if a source or a captured column was dropped. True: other columns were dropped, and only
+def _dropped_columns(conn: Connection, table: StreamTable) -> SourceChangedError | None:
+    """Raises an error if a source or a captured column was dropped. Returns it if other columns were dropped, and only
     PostgreSQL can tell whether the query needs them."""
     with translated():
         rows = conn.execute(statement("sources_dropped"), {"id": table.pgt_id}).fetchall()
+    repair = f"SELECT pgtrickle.repair_stream_table({quote_literal(qualified(table.schema, table.name))})"
+    created = f"create it again, then {repair}; or give it another query"
+    needed: SourceChangedError | None = None
     for name, exists, is_created_again, columns in rows:
-        if exists and table.effective_mode == "FULL":
-            continue
         if exists:
-            raise SourceChangedError(f"column {', '.join(columns)} of {name} was dropped", hint=ANEW)
-        repair = f"SELECT pgtrickle.repair_stream_table({quote_literal(qualified(table.schema, table.name))})"
-        if is_created_again:
+            needed = SourceChangedError(f"column {', '.join(columns)} of {name} was dropped", hint=created)
+            if table.effective_mode != "FULL":
+                raise needed
+        elif is_created_again:
             raise SourceChangedError(f"{name} was dropped and created again", hint=f"to read the new one: {repair}")
-        raise SourceChangedError(
-            f"{name} was dropped", hint=f"create it again, then {repair}; or give it another query"
-        )
-    return bool(rows)
+        else:
+            raise SourceChangedError(f"{name} was dropped", hint=created)
+    return needed
 
 
 def _ready(
