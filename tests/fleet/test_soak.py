@@ -15,8 +15,9 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -97,17 +98,17 @@ def grown(samples: Sequence[Sample]) -> dict[str, tuple[float, float]]:
     ],
 )
 def test_growth_is_found(name: str, first: float, last: float) -> None:
-    flat = {"memory_mb": 600.0, "descriptors": 460, "sessions": 60, "buffer_mb": 2.0, "disk_mb": 210.0}
+    flat = Sample(0.0, memory_mb=600.0, descriptors=460, sessions=60, buffer_mb=2.0, disk_mb=210.0)
     steps = 30
-    samples = [
-        Sample(5.0 * i, **{**flat, name: first + (last - first) * i / (steps - 1)})  # type: ignore[arg-type]
-        for i in range(steps)
-    ]
+
+    def sample(number: int, value: float) -> Sample:
+        changed: dict[str, Any] = {"seconds": 5.0 * number, name: value}
+        return replace(flat, **changed)
+
+    samples = [sample(i, first + (last - first) * i / (steps - 1)) for i in range(steps)]
     assert list(grown(samples)) == [name]
     # Caches that fill, and a moment of much work, are no growth.
-    noisy = [
-        Sample(5.0 * i, **{**flat, name: last if i in (12, 29) else first * (1 + 0.03 * (i % 4))}) for i in range(steps)
-    ]  # type: ignore[arg-type]
+    noisy = [sample(i, last if i in (12, 29) else first * (1 + 0.03 * (i % 4))) for i in range(steps)]
     assert grown(noisy) == {}
 
 
