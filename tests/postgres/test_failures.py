@@ -125,6 +125,35 @@ def test_refresh_and_wait_refreshes_what_it_reads_and_raises_what_fails(line: Li
         assert installed.sql("SELECT total FROM sums") == installed.sql("SELECT sum(100 / v) FROM t")
 
 
+def test_refresh_and_wait_returns_after_the_fixpoint_of_a_cycle(line: Line, installed: Database) -> None:
+    line.sql("SELECT pgtrickle.set_option('allow_circular', 'on'); CREATE TABLE edge (a int NOT NULL, b int NOT NULL)")
+    for name in ("path", "hop"):
+        line.create(name, "SELECT e.a, e.b FROM edge e", schedule="1h")
+    step = "SELECT e.a, e.b FROM edge e UNION SELECT h.a, e.b FROM hop h JOIN edge e ON e.a = h.b"
+    line.sql("SELECT pgtrickle.alter_stream_table('path', query => %s)", step)
+    line.sql("SELECT pgtrickle.alter_stream_table('hop', query => 'SELECT p.a, p.b FROM path p')")
+    line.create("ends", "SELECT b, count(*) AS n FROM path GROUP BY b", schedule="1h")
+    paths = (
+        "WITH RECURSIVE r AS (SELECT a, b FROM edge UNION SELECT r.a, e.b FROM r JOIN edge e ON e.a = r.b) "
+        "SELECT a, b FROM r"
+    )
+    expected = {
+        "path": paths,
+        "hop": paths,
+        "ends": f"SELECT b, count(*) FROM ({paths}) AS p GROUP BY b",
+    }
+    with ticking(line, installed):
+        for number in range(9):
+            change = (
+                f"INSERT INTO edge SELECT {number} * 10 + i, {number} * 10 + i + 1 FROM generate_series(1, 10) AS i"
+            )
+            installed.sql(change if number % 3 else f"{change}; DELETE FROM edge WHERE a % 7 = {number % 7}")
+            name = list(expected)[number % 3]
+            installed.sql(f"CALL pgtrickle.refresh_and_wait('{name}', '2 minutes')")
+            columns = "b, n" if name == "ends" else "a, b"
+            assert sorted(installed.sql(f"SELECT {columns} FROM {name}")) == sorted(installed.sql(expected[name])), name
+
+
 WAITS_FOR_COMMIT = """
 SELECT count(*)
 FROM pg_locks AS l
