@@ -359,13 +359,16 @@ def test_harmless_ddl_keeps_the_fingerprint(conn: Connection, ddl: str) -> None:
     ],
 )
 def test_ddl_that_changes_values_or_their_texts_changes_the_fingerprint(conn: Connection, ddl: str) -> None:
-    conn.execute("CREATE TABLE t (a int, b int, note text, twice int GENERATED ALWAYS AS (d * 2) STORED, d int)")
-    conn.execute("INSERT INTO t VALUES (1, 2, 'x', DEFAULT, 4)")
+    conn.execute(
+        "CREATE TABLE t (a int, b int, note text, twice int GENERATED ALWAYS AS (d * 2) STORED, "
+        "d int, short varchar(5))"
+    )
+    conn.execute("INSERT INTO t VALUES (1, 2, 'x', DEFAULT, 4, 'y')")
     source = Source(conn, "t")
     before = fingerprints(conn, [source.relid])[source.relid]
     for each in ddl.split("; "):
         conn.execute(each)
-    assert not unchanged(before, fingerprints(conn, [source.relid])[source.relid], [1, 2, 3, 4])
+    assert not unchanged(before, fingerprints(conn, [source.relid])[source.relid], [1, 2, 3, 4, 6])
 
 
 def test_readers_that_go_by_versions_notice_a_default(conn: Connection) -> None:

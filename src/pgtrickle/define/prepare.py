@@ -66,9 +66,10 @@ def prepare(
     reload: Reason | None = None,
     cycle: frozenset[int] = frozenset(),
     store: StoredTemplates | None = None,
+    is_widened: bool = False,
 ) -> tuple[StreamTable, Compiled]:
     """Idempotent. `cycle`: the relations of its cycle, if it is in one. Also returns the table, whose query has the
-    current names of its sources.
+    current names of its sources. `is_widened`: its columns have just become wider.
 
     A changed shape (definition, types, state) marks the content for a new load and recreates the state; `reload` is
     another reason for that.
@@ -80,12 +81,14 @@ def prepare(
     followed = follow_renames(conn, table)
     try:
         with translated():
-            compiled = _ready(conn, followed, reload, cycle, store, is_renamed=followed is not table)
+            is_same = followed is not table or is_widened
+            compiled = _ready(conn, followed, reload, cycle, store, is_renamed=is_same)
             if dropped is not None:
                 conn.execute(statement("dropped_columns_removed"), {"id": table.pgt_id})
             return followed, compiled
     except ColumnsWidenedError as error:
-        return prepare(conn, widen_columns(conn, followed, error), reload=reload, cycle=cycle, store=store)
+        wider = widen_columns(conn, followed, error)
+        return prepare(conn, wider, reload=reload, cycle=cycle, store=store, is_widened=True)
     except DefinitionError as error:
         # A rename in between: the names may refer to no relation, or to another one.
         if has_renamed(conn, followed):
@@ -255,22 +258,23 @@ def _settled(
     is_renamed: bool = False,
 ) -> Compiled:
     """If its shape has changed: statements are checked in the database of its sources, and the shape is recorded in the
-    database of the table. The content stays if only names have changed (`is_renamed`).
+    database of the table. The content stays if only names have changed, or types became wider (`is_renamed`).
 
     After a restart of the control plane nothing has to be checked again: changed sources are detected by their
-    fingerprints, changed code by the catalog.
+    fingerprints, changed keys, constraints, modifiers and code by the catalog.
     """
-    stored = (table.plan or {}).get("shape")
-    if reload is not None or stored != _shape(table, compiled):
+    plan = table.plan or {}
+    stored, has_same_keys = plan.get("shape"), plan.get("keys") == table.keys
+    if reload is not None or stored != _shape(table, compiled) or not has_same_keys:
         compiled = prove_delta_statements(there, table, compiled)
         # The result of a query in mode FULL may contain names: rows as values, tableoid.
         is_renamed = _same_meaning(there, table, compiled) is None and is_renamed
     if stored != _shape(table, compiled):
         _record(home, table, compiled, is_renamed=is_renamed)
-    elif not is_judged(table):
+    elif not is_judged(table) or not has_same_keys:
         home.execute(
             "UPDATE pgtrickle.pgt_stream_tables SET plan = plan || %s::jsonb WHERE pgt_id = %s",
-            (json.dumps({"code": table.code}), table.pgt_id),
+            (json.dumps({"code": table.code, "keys": table.keys}), table.pgt_id),
         )
     return compiled
 
@@ -418,7 +422,7 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, *, is_rena
         plan: dict[str, object] = {k: v for k, v in explained.items() if k in ("mode", "leaves", "load")}
         plan["meant"] = compiled.meant
         plan |= {"words": list(plan_words(explained)), "shape": _shape(table, compiled), "content": content, **rests_on}
-        plan["code"] = table.code
+        plan |= {"code": table.code, "keys": table.keys}
         recorded = {
             "id": table.pgt_id,
             "version": table.definition_version,

@@ -133,7 +133,7 @@ class StreamTable:
     engine: str | None = None  # auto, spark or postgres; None: the setting decides
     max_delta_fraction: float | None = None  # None: differential_max_change_ratio applies
     max_differential_joins: int | None = None
-    keys: str | None = None  # and NOT NULL columns of the tables that it reads: what is computed may depend on them
+    keys: str | None = None  # NOT NULL columns and modifiers of types, of the tables that it reads
 
     @property
     def full_name(self) -> str:

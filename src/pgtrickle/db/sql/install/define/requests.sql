@@ -356,5 +356,5 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.repair_stream_table(text) IS
-'Repairs a stream table: creates its storage again if it is missing, adopts sources and columns that were dropped and created again under the same names, clears '
-'errors, checks capture and loads the content again.';
+'Repairs a stream table: creates its storage again if it is missing, adopts sources and columns that were dropped and created again under the same names, '
+'clears errors, checks capture and loads the content again.';

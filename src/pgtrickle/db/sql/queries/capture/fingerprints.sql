@@ -4,7 +4,7 @@
 -- that holds for the owner, the rule of a view. Capture does not depend on it. The name, under which there may be another table now, is for readers
 -- in other databases.
 -- Everything but the meaning goes by xmin of the catalog rows: a thing that was changed and changed back is still a change. The meaning of a
--- column is what its values and their texts depend on: name, type, file; not defaults, NOT NULL or statistics. Only columns have one whose
+-- column is what its values and their texts depend on: name, type, file; not its modifier, defaults, NOT NULL or statistics. Only columns have one whose
 -- capture function reports writes while they have another name (model/fingerprint.py). A trigger that is missing is missing in the text.
 -- The buffer's oid belongs to the structure: rows of one that was dropped are lost to every reader.
 -- Read at every refresh, so it is one plain query that the driver can prepare: no functions.
@@ -46,7 +46,7 @@ WITH RECURSIVE family AS (
             -- The file is another one when the rows were written again, with other values perhaps.
             CASE WHEN k.reports_renames THEN pg_catalog.substr(pg_catalog.md5(pg_catalog.string_agg(
                 pg_catalog.concat_ws(
-                    ',', m.attrelid, m.attnum, m.attname, m.atttypid, m.atttypmod, m.attcollation, m.attisdropped, f.relfilenode,
+                    ',', m.attrelid, m.attnum, m.attname, m.atttypid, m.attcollation, m.attisdropped, f.relfilenode,
                     CASE WHEN m.attgenerated <> '' THEN m.xmin END, l.labels
                 ), ';' ORDER BY m.attrelid
             )), 1, 12) END AS meaning
