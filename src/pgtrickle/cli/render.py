@@ -94,7 +94,7 @@ def installation_lines(found: Installation) -> Iterator[str]:
         yield f"  GRANT role TO {found.quoted};  -- its queries may then use its own functions and types"
 
 
-def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool) -> None:
+def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool, owner: str | None = None) -> None:
     """One line per stream table, whatever its length, followed by problems. Lag: an upper bound, 0 when nothing is
     pending."""
     columns = ["stream table", "status", "mode", "schedule", "lag", "refreshed"]
@@ -114,8 +114,11 @@ def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool) -> None:
     lines = [f"{row['name']}: FULL, because {row['mode_reason']}" for row in rows if row["mode_reason"]]
     lines += [f"{row['name']}: {load_text(row['load'])}" for row in rows if row["load"]]
     lines += [f"{row['name']}: {row['last_error_message']}" for row in rows if row["last_error_message"]]
-    if not served:
+    if not served and owner is None:
         lines.append("no scheduler is connected to this database (hint: start pgtrickle run)")
+    elif not served:
+        hint = f"pgtrickle run --server as {owner}, or as a member of that role"
+        lines.append(f"no scheduler is connected to this database; {owner} installed pgtrickle here (hint: {hint})")
     if not rows:
         lines.insert(0, "no stream tables (hint: SELECT pgtrickle.create_stream_table(name, query))")
     for line in lines:

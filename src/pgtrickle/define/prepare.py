@@ -54,6 +54,7 @@ class StoredTemplates(Protocol):
         """As others will get it; None: it cannot be stored."""
 
 
+UNDEFINED_COLUMN = "42703"
 CAPTURE_TRIES = 3
 CAPTURE_SECONDS = 0.3  # for a lock on a source; without the lock it is retried, and other tables do not wait
 
@@ -65,50 +66,56 @@ def prepare(
     reload: Reason | None = None,
     cycle: frozenset[int] = frozenset(),
     store: StoredTemplates | None = None,
+    is_widened: bool = False,
 ) -> tuple[StreamTable, Compiled]:
     """Idempotent. `cycle`: the relations of its cycle, if it is in one. Also returns the table, whose query has the
-    current names of its sources.
+    current names of its sources. `is_widened`: its columns have just become wider.
 
     A changed shape (definition, types, state) marks the content for a new load and recreates the state; `reload` is
     another reason for that.
     """
     table = adopt_if_restored(conn, table)
-    lacks_columns = _has_dropped_columns(conn, table)
-    if lacks_columns:
+    dropped = _dropped_columns(conn, table)
+    if dropped is not None:
         reload = reload or Reason.of(ReasonCode.SOURCE_CHANGED)
     followed = follow_renames(conn, table)
     try:
         with translated():
-            compiled = _ready(conn, followed, reload, cycle, store, is_renamed=followed is not table)
-            if lacks_columns:
+            is_same = followed is not table or is_widened
+            compiled = _ready(conn, followed, reload, cycle, store, is_renamed=is_same)
+            if dropped is not None:
                 conn.execute(statement("dropped_columns_removed"), {"id": table.pgt_id})
             return followed, compiled
     except ColumnsWidenedError as error:
-        return prepare(conn, widen_columns(conn, followed, error), reload=reload, cycle=cycle, store=store)
+        wider = widen_columns(conn, followed, error)
+        return prepare(conn, wider, reload=reload, cycle=cycle, store=store, is_widened=True)
     except DefinitionError as error:
         # A rename in between: the names may refer to no relation, or to another one.
         if has_renamed(conn, followed):
             raise TransientError("a source was renamed while the query was analysed") from error
+        if dropped is not None and error.sqlstate == UNDEFINED_COLUMN:
+            raise dropped from error
         raise
 
 
-def _has_dropped_columns(conn: Connection, table: StreamTable) -> bool:
-    """Raises an error if a source or a captured column was dropped. True: other columns were dropped, and only
+def _dropped_columns(conn: Connection, table: StreamTable) -> SourceChangedError | None:
+    """Raises an error if a source or a captured column was dropped. Returns it if other columns were dropped, and only
     PostgreSQL can tell whether the query needs them."""
     with translated():
         rows = conn.execute(statement("sources_dropped"), {"id": table.pgt_id}).fetchall()
+    repair = f"SELECT pgtrickle.repair_stream_table({quote_literal(qualified(table.schema, table.name))})"
+    created = f"create it again, then {repair}; or give it another query"
+    needed: SourceChangedError | None = None
     for name, exists, is_created_again, columns in rows:
-        if exists and table.effective_mode == "FULL":
-            continue
         if exists:
-            raise SourceChangedError(f"column {', '.join(columns)} of {name} was dropped", hint=ANEW)
-        repair = f"SELECT pgtrickle.repair_stream_table({quote_literal(qualified(table.schema, table.name))})"
-        if is_created_again:
+            needed = SourceChangedError(f"column {', '.join(columns)} of {name} was dropped", hint=created)
+            if table.effective_mode != "FULL":
+                raise needed
+        elif is_created_again:
             raise SourceChangedError(f"{name} was dropped and created again", hint=f"to read the new one: {repair}")
-        raise SourceChangedError(
-            f"{name} was dropped", hint=f"create it again, then {repair}; or give it another query"
-        )
-    return bool(rows)
+        else:
+            raise SourceChangedError(f"{name} was dropped", hint=created)
+    return needed
 
 
 def _ready(
@@ -251,22 +258,23 @@ def _settled(
     is_renamed: bool = False,
 ) -> Compiled:
     """If its shape has changed: statements are checked in the database of its sources, and the shape is recorded in the
-    database of the table. The content stays if only names have changed (`is_renamed`).
+    database of the table. The content stays if only names have changed, or types became wider (`is_renamed`).
 
     After a restart of the control plane nothing has to be checked again: changed sources are detected by their
-    fingerprints, changed code by the catalog.
+    fingerprints, changed keys, constraints, modifiers and code by the catalog.
     """
-    stored = (table.plan or {}).get("shape")
-    if reload is not None or stored != _shape(table, compiled):
+    plan = table.plan or {}
+    stored, has_same_keys = plan.get("shape"), plan.get("keys") == table.keys
+    if reload is not None or stored != _shape(table, compiled) or not has_same_keys:
         compiled = prove_delta_statements(there, table, compiled)
         # The result of a query in mode FULL may contain names: rows as values, tableoid.
         is_renamed = _same_meaning(there, table, compiled) is None and is_renamed
     if stored != _shape(table, compiled):
         _record(home, table, compiled, is_renamed=is_renamed)
-    elif not is_judged(table):
+    elif not is_judged(table) or not has_same_keys:
         home.execute(
             "UPDATE pgtrickle.pgt_stream_tables SET plan = plan || %s::jsonb WHERE pgt_id = %s",
-            (json.dumps({"code": table.code}), table.pgt_id),
+            (json.dumps({"code": table.code, "keys": table.keys}), table.pgt_id),
         )
     return compiled
 
@@ -414,7 +422,7 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, *, is_rena
         plan: dict[str, object] = {k: v for k, v in explained.items() if k in ("mode", "leaves", "load", "boundaries")}
         plan["meant"] = compiled.meant
         plan |= {"words": list(plan_words(explained)), "shape": _shape(table, compiled), "content": content, **rests_on}
-        plan["code"] = table.code
+        plan |= {"code": table.code, "keys": table.keys}
         recorded = {
             "id": table.pgt_id,
             "version": table.definition_version,

@@ -51,7 +51,7 @@ from pgtrickle.refresh.cost_model import SPARK, Limits
 from pgtrickle.refresh.culprit import find_culprit
 from pgtrickle.refresh.cycle import CycleRefresher
 from pgtrickle.refresh.decide import NO_DATA, PREPARE
-from pgtrickle.refresh.failures import record_failure
+from pgtrickle.refresh.failures import of_own_columns, record_failure
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.refresh.lease_templates import LeaseTemplates, is_plain
 from pgtrickle.refresh.progress import Progress, UnobservedProgress
@@ -418,6 +418,7 @@ class Worker:
         if isinstance(error, EngineLostError):
             log.warning("Spark did not answer; the work is retried", extra=event(REFRESH_FAILED, detail=error.message))
             return
+        error = of_own_columns(self.writer, outcome.table, error)
         culprit = find_culprit(self.writer, outcome.table, error)
         with translated():
             status = record_failure(

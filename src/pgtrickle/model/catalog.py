@@ -139,7 +139,7 @@ class StreamTable:
     engine: str | None = None  # auto, spark or postgres; None: the setting decides
     max_delta_fraction: float | None = None  # None: differential_max_change_ratio applies
     max_differential_joins: int | None = None
-    keys: str | None = None  # of the tables that it reads: they may make an order total
+    keys: str | None = None  # NOT NULL columns and modifiers of types, of the tables that it reads
     partition_column: str | None = None  # of a partitioned stream table
     partition_collation: str | None = None  # of this column, quoted
 

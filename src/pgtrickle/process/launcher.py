@@ -93,7 +93,7 @@ class Launcher:
         self._settings = settings
         self._sources = sources
         self._stop = stop
-        self._directory = private_directory("pgtrickle-run-", need_mib=10)
+        self._directory = private_directory("pgtrickle-run-", need_mib=10, has_sockets=True)
         _keep_sockets_in(self._directory)
         self._authkey = secrets.token_bytes(32)
         self._memory = FleetMemory(memory_path(self._directory), create=True)

@@ -45,6 +45,7 @@ SECONDS = 3.0  # for one failure
 MOST_ROWS = 500_000  # of a source, or of those that were written lately: more are not searched
 MOST_EXPRESSIONS = 100
 _JUDGED = "pg_temp.__pgt_judged"
+MOST_COLUMNS, MOST_CHARACTERS = 8, 40  # of a row without a key
 _DATA_EXCEPTION, _QUERY_CANCELED = "22", "57014"
 
 
@@ -82,7 +83,7 @@ class _OverError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """A part of the rows of a source that meet a condition, in the order of its key."""
+    """A part of the rows of a source that meet a condition, in the order of its key, or of their places."""
 
     relation: Relation
     condition: str
@@ -92,7 +93,7 @@ class _Slice:
     @property
     def sql(self) -> str:
         return (
-            f"(SELECT * FROM {_name(self.relation)} WHERE {self.condition} ORDER BY {', '.join(_key(self.relation))} "
+            f"(SELECT * FROM {_name(self.relation)} WHERE {self.condition} ORDER BY {', '.join(_order(self.relation))} "
             f"OFFSET {self.offset:d} LIMIT {self.rows:d})"
         )
 
@@ -106,7 +107,7 @@ class _Search:
         self.keywords = catalog.keywords(conn)
 
     def culprit(self) -> Culprit:
-        query, rows, expression = self.table.query, [], None
+        query, rows, expression = self._without_views(self.table.query), [], None
         try:
             if not self._is_trusted(query):
                 return Culprit()
@@ -122,10 +123,19 @@ class _Search:
             )
         return Culprit(expression, tuple(rows))
 
+    def _without_views(self, query: str) -> str:
+        """The query over the tables of the views that it reads, also of views that they read."""
+        views = catalog.relations(self.conn, [s.relid for s in self.table.sources if s.type == "VIEW"])
+        for _ in views:
+            for view in views:
+                assert view.query is not None
+                query = self._with(query, view, f"({view.query.rstrip().rstrip(';')})")
+        return query
+
     def _row(self, query: str, relation: Relation) -> _Slice | None:
         """The only row of a source with which the query fails alone; None if there is none, as for an overflow of a
         sum, or if it was not found."""
-        if not relation.key or not references_to(query, (relation.schema, relation.name), self.keywords):
+        if not references_to(query, (relation.schema, relation.name), self.keywords):
             return None
         if relation.has_children and relation.kind != "p":
             return None
@@ -141,7 +151,7 @@ class _Search:
         """First the rows that were written lately, if the change buffer has their keys; then all."""
         buffer, columns = buffer_name(relation.relid), [f"c{attnum}" for attnum in relation.key]
         known = "SELECT count(*) FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) AND attname = ANY (%s)"
-        if self.conn.execute(known, (buffer, columns)).fetchone() == (len(columns),):
+        if columns and self.conn.execute(known, (buffer, columns)).fetchone() == (len(columns),):
             keys = ", ".join(_key(relation))
             yield f"({keys}) IN (SELECT {', '.join(columns)} FROM {buffer} WHERE action = 'I')"
         yield "true"
@@ -159,10 +169,13 @@ class _Search:
 
     def _over(self, query: str, part: _Slice) -> str:
         """The query over a part of a source."""
-        relation = part.relation
+        return self._with(query, part.relation, part.sql)
+
+    def _with(self, query: str, relation: Relation, item: str) -> str:
+        """The query that reads `item`, a subquery, instead of a relation."""
         for place in references_to(query, (relation.schema, relation.name), self.keywords):
             alias = "" if place.has_alias else f" AS {quote_ident(relation.name)}"
-            query = f"{query[: place.start]}{part.sql}{alias}{query[place.end :]}"
+            query = f"{query[: place.start]}{item}{alias}{query[place.end :]}"
         return query
 
     def _expression(self, query: str) -> str | None:
@@ -212,9 +225,13 @@ class _Search:
 
     def _text(self, part: _Slice) -> str:
         relation = part.relation
-        names = [literal(c.name) for a in relation.key for c in relation.columns if c.attnum == a]
-        columns = zip(names, _key(relation), strict=True)
-        shown = ", ".join(f"pg_catalog.format('%I = %L', {name}, {column})" for name, column in columns)
+        key = [c.name for a in relation.key for c in relation.columns if c.attnum == a]
+        columns = key or [c.name for c in relation.columns[:MOST_COLUMNS]]
+        most = 10_000 if key else MOST_CHARACTERS
+        shown = ", ".join(
+            f"pg_catalog.format('%I = %L', {literal(name)}, {_shown(name, most)})"
+            for name in columns
+        )
         table = f"{literal(relation.schema)}, {literal(relation.name)}"
         shown = f"pg_catalog.format('%I.%I (%s)', {table}, pg_catalog.concat_ws(', ', {shown}))"
         return str(self._value(f"SELECT {shown} FROM {part.sql} AS t"))
@@ -252,6 +269,17 @@ def _name(relation: Relation) -> str:
 
 def _key(relation: Relation) -> Sequence[str]:
     return [quote_ident(c.name) for a in relation.key for c in relation.columns if c.attnum == a]
+
+
+def _shown(name: str, most: int) -> str:
+    """A value as its type's output function writes it, cut off."""
+    column = quote_ident(name)
+    return f"CASE WHEN NOT ({column} IS NULL) THEN pg_catalog.left(pg_catalog.format('%s', {column}), {most:d}) END"
+
+
+def _order(relation: Relation) -> Sequence[str]:
+    """An order that two reads at one snapshot agree on."""
+    return _key(relation) or ["tableoid", "ctid"]
 
 
 @dataclass(frozen=True, slots=True)

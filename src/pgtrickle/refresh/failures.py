@@ -6,15 +6,18 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pgtrickle.db.connect import without_values
+from pgtrickle.db.connect import translated, without_values
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import InvariantError, PgtrickleError, TransientError
+from pgtrickle.errors import InvariantError, PgtrickleError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.identifiers import qualified, quote_literal
 from pgtrickle.model.reasons import Reason, ReasonCode, named
 from pgtrickle.refresh.culprit import Culprit, is_of_a_value
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
+
+_UNDEFINED_COLUMN = "42703"
 
 
 def record_failure(
@@ -70,6 +73,19 @@ def record_failure(
         alert = {"event": "refresh_failed", "table": table.full_name, "status": status, "detail": where}
         conn.execute("SELECT pg_notify('pg_trickle_alert', %s)", (json.dumps(alert),))
     return status
+
+
+def of_own_columns(conn: Connection, table: StreamTable, error: PgtrickleError) -> PgtrickleError:
+    """The error of a refresh; if the stream table itself has lost columns, the one that names them."""
+    if error.sqlstate != _UNDEFINED_COLUMN:
+        return error
+    with translated():
+        asked = {"relid": table.relid, "names": [c.name for c in table.columns]}
+        row = conn.execute(statement("columns_lost"), asked).fetchone()
+    if row is None or not row[0]:
+        return error
+    repair = f"SELECT pgtrickle.repair_stream_table({quote_literal(qualified(table.schema, table.name))})"
+    return SourceChangedError(f"column {', '.join(row[0])} of {table.full_name} itself was dropped", hint=repair)
 
 
 def _texts(table: StreamTable, error: PgtrickleError, culprit: Culprit) -> tuple[str, str | None]:

@@ -23,6 +23,7 @@ from pgtrickle.db.handover import Handover
 from pgtrickle.define.compile import Compiled
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.fingerprint import by_versions
 from pgtrickle.model.flow import Cut, Delta, DeltaSizes, Frontier, Pending, Timings, Window
 from pgtrickle.pipeline.engine.frames import DeltaRows
 from pgtrickle.pipeline.templates.stages import ChangeStages
@@ -231,11 +232,18 @@ def refresh_record(planned: PlannedRefresh, moment: ReadPoint, initiated_by: str
         "INITIAL" if not table.is_populated else "MANUAL" if table.refresh_requested else initiated_by,
         planned.changes,
         table.refresh_requested_at,
-        planned.fingerprints,
+        _fingerprints(planned),
         {"time_zone": moment.time_zone, "functions": table.functions},
         planned.engine.engine,
         planned.engine.reason,
     )
+
+
+def _fingerprints(planned: PlannedRefresh) -> dict[int, str | None]:
+    """An author's session may have ended before the refresh commits: see `model.fingerprint`."""
+    if not planned.table.runs_as_author:
+        return planned.fingerprints
+    return {relid: text and by_versions(text) for relid, text in planned.fingerprints.items()}
 
 
 Action = TypeVar("Action")

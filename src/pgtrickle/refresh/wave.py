@@ -71,7 +71,7 @@ from pgtrickle.refresh.loads import (
     whole_content,
     write_load,
 )
-from pgtrickle.refresh.observed import Begun, ObservedSources, wanted_windows
+from pgtrickle.refresh.observed import Begun, ObservedSources, wanted_windows, with_confirmed_meanings
 from pgtrickle.refresh.pending import FEW_ROWS, Wanted, analyse_buffers, expect_few, read_pending
 from pgtrickle.refresh.progress import Progress, UnobservedProgress
 from pgtrickle.refresh.spark_delta import delta_on_spark
@@ -494,6 +494,8 @@ class WaveRefresher:
         records = {c.planned.table.pgt_id: self._record(c.planned, moment, initiated_by) for c in refreshes}
         if any(computed.has_more_rows_than(MOST_PLANNED_AHEAD) for computed in refreshes):
             plan_for_many(self.writer)
+        of_loads = [c.planned.table.pgt_id for c in refreshes if c.planned.is_load]
+        records |= with_confirmed_meanings(self.writer, {pgt_id: records[pgt_id] for pgt_id in of_loads})
         # After staging: a long load must not lock the catalog row while it is read.
         moved = fence(self.writer, list(records.values()))
         rows = self._apply_all([c for c in refreshes if c.planned.table.pgt_id in moved], loads)

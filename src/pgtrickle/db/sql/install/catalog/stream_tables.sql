@@ -189,9 +189,12 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_sources (
     captured_columns int2[] NOT NULL,
     fingerprint text,
     created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+    updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    reports_renames boolean NOT NULL DEFAULT false
 );
 COMMENT ON TABLE pgtrickle.pgt_sources IS 'Tables whose changes are captured, and which of their columns.';
+COMMENT ON COLUMN pgtrickle.pgt_sources.reports_renames IS
+'Whether the capture function detects that a column has another name, also if the types agree. Those of earlier versions do not.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_refresh_history (
     refresh_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

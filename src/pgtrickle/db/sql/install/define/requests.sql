@@ -317,7 +317,10 @@ BEGIN
     IF NOT EXISTS (
         SELECT
         FROM pgtrickle.pgt_dependencies AS d
-        WHERE d.pgt_id = id AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = d.source_relid)
+        WHERE d.pgt_id = id
+          AND (NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = d.source_relid)
+               OR EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
+                          WHERE a.attrelid = d.source_relid AND a.attnum = ANY (d.columns_used) AND a.attisdropped))
     ) THEN
         RETURN false;
     END IF;
@@ -331,7 +334,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._adopt_sources(bigint) IS
-'Internal. If a source was dropped: defines the stream table again by the same query, which then reads the relations that have these names now. Only the '
+'Internal. If a source or its column was dropped: defines the stream table again by the same query, which then reads what has these names now. Only the '
 'author may do this. Returns whether it did.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.repair_stream_table(name text) RETURNS text
@@ -347,10 +350,10 @@ BEGIN
     adopted := pgtrickle._adopt_sources(id);
     PERFORM pgtrickle._request(id, 'repair');
     RETURN CASE WHEN restored THEN 'storage table created again; ' ELSE '' END
-        || CASE WHEN adopted THEN 'sources that were created again are adopted; ' ELSE '' END
+        || CASE WHEN adopted THEN 'sources and columns that were created again are adopted; ' ELSE '' END
         || 'errors cleared; capture will be checked and the content loaded again';
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.repair_stream_table(text) IS
-'Repairs a stream table: creates its storage again if it is missing, adopts sources that were dropped and created again under the same names (if its '
-'author calls it), clears errors, checks capture and loads the content again.';
+'Repairs a stream table: creates its storage again if it is missing, adopts sources and columns that were dropped and created again under the same names (if '
+'its author calls it), clears errors, checks capture and loads the content again.';

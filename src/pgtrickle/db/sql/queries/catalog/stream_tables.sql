@@ -6,7 +6,8 @@
 -- it was defined, in words (NULL: none);
 -- which versions there are of code, casts and checks that evaluating it can reach (NULL: of PostgreSQL's own alone); its engine (NULL: the setting's),
 -- max_delta_fraction and max_differential_joins (NULL: none);
--- base types of its columns of domain types, as an object (NULL: all types are built in); the unique keys of the tables that it reads (NULL: FULL);
+-- base types of its columns of domain types, as an object (NULL: all types are built in); what a compiled form depends on
+-- although the content does not: the unique keys, the NOT NULL columns (not in mode FULL) and the modifiers of types of the tables that it reads;
 -- the column that it is partitioned by (NULL: it is not), and the collation of this column.
 SELECT
     st.pgt_id,
@@ -135,11 +136,31 @@ SELECT
         SELECT jsonb_object_agg(c ->> 'typid', pgtrickle._base_type((c ->> 'typid')::oid)::int8)
         FROM jsonb_array_elements(st.output_columns) AS c
     ) END,
-    CASE WHEN st.effective_refresh_mode <> 'FULL' THEN (
-        SELECT string_agg(d.source_relid || ':' || coalesce(pgtrickle._key(d.source_relid)::text, '-'), ' ' ORDER BY d.source_relid)
+    (
+        SELECT string_agg(
+            concat_ws(
+                '/',
+                d.source_relid,
+                CASE WHEN st.effective_refresh_mode <> 'FULL' AND d.source_type = 'TABLE'
+                     THEN coalesce(pgtrickle._key(d.source_relid)::text, '-') END,
+                (
+                    SELECT string_agg(concat(
+                        a.attnum,
+                        CASE WHEN a.atttypmod <> -1 THEN ':' || a.atttypmod END,
+                        CASE WHEN a.attnotnull AND st.effective_refresh_mode <> 'FULL'
+                                  AND NOT EXISTS (SELECT FROM pg_constraint AS k
+                                                  WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated
+                                                    AND k.conkey = ARRAY[a.attnum])
+                             THEN '!' END
+                    ), ',' ORDER BY a.attnum)
+                    FROM pg_attribute AS a
+                    WHERE a.attrelid = d.source_relid AND a.attnum = ANY (d.columns_used) AND (a.attnotnull OR a.atttypmod <> -1)
+                )
+            ), ' ' ORDER BY d.source_relid
+        )
         FROM pgtrickle.pgt_dependencies AS d
-        WHERE d.pgt_id = st.pgt_id AND d.source_type = 'TABLE'
-    ) END,
+        WHERE d.pgt_id = st.pgt_id AND d.source_type IN ('TABLE', 'STREAM_TABLE')
+    ),
     CASE WHEN st.partition_by IS NOT NULL THEN (SELECT p.column_name FROM pgtrickle._partitioning(st.partition_by) AS p) END,
     CASE WHEN st.partition_by IS NOT NULL THEN (
         SELECT format('%%I.%%I', n.nspname, l.collname)
