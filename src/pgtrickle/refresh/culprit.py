@@ -56,7 +56,7 @@ def is_of_a_value(error: PgtrickleError) -> bool:
 
 def find_culprit(conn: Connection, table: StreamTable, error: PgtrickleError) -> Culprit:
     """Empty if it cannot be found."""
-    if not is_of_a_value(error) or table.runs_as_author or table.mirror is not None:
+    if not is_of_a_value(error) or table.runs_as_author or table.mirror is not None or table.remotes:
         return Culprit()
     try:
         with translated(), conn.transaction(force_rollback=True):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pgtrickle.db.connect import without_values
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import InvariantError, PgtrickleError, TransientError
+from pgtrickle.errors import InvariantError, PgtrickleError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.reasons import Reason, ReasonCode, named
 from pgtrickle.refresh.culprit import Culprit, is_of_a_value
@@ -83,3 +83,15 @@ def _texts(table: StreamTable, error: PgtrickleError, culprit: Culprit) -> tuple
     quoted = [] if error.message.lower() == safe.lower() else [" ".join(error.message.split())]
     rows = [f"row of {row}" for row in culprit.rows]
     return message, "; ".join([*quoted, *rows]) or None
+
+
+def fenced_text(pgt_id: int) -> str:
+    return f"stream table {pgt_id} was refreshed or changed by another session first"
+
+
+def moved_away(table: StreamTable) -> SourceChangedError:
+    """Rows are written by name: after a rename, another table may have the name."""
+    return SourceChangedError(
+        f"the table {table.full_name} was dropped, renamed or moved to another schema",
+        hint=f"put it back and resume, or SELECT pgtrickle.repair_stream_table('{table.full_name}')",
+    )

@@ -171,7 +171,8 @@ BEGIN
             RETURN;
         END IF;
         PERFORM pgtrickle._warn_of_paths(probe);
-    ELSIF refresh_mode IS NOT NULL AND pgtrickle._reads_mirrors(id) THEN
+    -- The engine decides how tables of other databases are read.
+    ELSIF (refresh_mode IS NOT NULL OR engine IS NOT NULL) AND pgtrickle._reads_mirrors(id) THEN
         PERFORM pgtrickle._request_definition(st.pgt_id, st.pgt_schema, st.pgt_name, st.original_query, options,
                                               pgtrickle._search_path())
         FROM pgtrickle.pgt_stream_tables AS st

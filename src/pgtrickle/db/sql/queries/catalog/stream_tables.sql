@@ -6,7 +6,8 @@
 -- it was defined, in words (NULL: none);
 -- which versions there are of code, casts and checks that evaluating it can reach (NULL: of PostgreSQL's own alone); its engine (NULL: the setting's),
 -- max_delta_fraction and max_differential_joins (NULL: none);
--- base types of its columns of domain types, as an object (NULL: all types are built in); the unique keys of the tables that it reads (NULL: FULL).
+-- base types of its columns of domain types, as an object (NULL: all types are built in); the unique keys of the tables that it reads (NULL: FULL);
+-- the tables of other databases that it reads from their replicas (NULL: none).
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -62,7 +63,8 @@ SELECT
             'table', m.origin_table,
             'relid', m.origin_relid::int8,
             'columns', m.columns_used,
-            'fingerprint', m.fingerprint
+            'fingerprint', m.fingerprint,
+            'is_stored', m.is_stored
         )
         FROM pgtrickle.pgt_mirrors AS m
         WHERE m.pgt_id = st.pgt_id
@@ -137,6 +139,24 @@ SELECT
         SELECT string_agg(d.source_relid || ':' || coalesce(pgtrickle._key(d.source_relid)::text, '-'), ' ' ORDER BY d.source_relid)
         FROM pgtrickle.pgt_dependencies AS d
         WHERE d.pgt_id = st.pgt_id AND d.source_type = 'TABLE'
+    ) END,
+    CASE WHEN (SELECT EXISTS (SELECT FROM pgtrickle.pgt_mirrors AS m WHERE NOT m.is_stored)) THEN (
+        SELECT json_agg(json_build_object(
+            'relid', u.pgt_relid::int8,
+            'mirror_id', m.pgt_id,
+            'key', m.origin_key,
+            'server', m.origin_server,
+            'database', m.origin_database,
+            'schema', m.origin_schema,
+            'table', m.origin_table,
+            'origin_relid', m.origin_relid::int8,
+            'columns', m.columns_used,
+            'fingerprint', m.fingerprint
+        ) ORDER BY m.pgt_id)
+        FROM pgtrickle.pgt_dependencies AS d
+        JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid
+        JOIN pgtrickle.pgt_mirrors AS m ON m.pgt_id = u.pgt_id
+        WHERE d.pgt_id = st.pgt_id AND NOT m.is_stored
     ) END
 FROM pgtrickle.pgt_stream_tables AS st
 CROSS JOIN LATERAL (
