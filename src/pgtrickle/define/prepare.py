@@ -134,7 +134,7 @@ def _ready(
     compiled = compile_table(conn, table, cycle) if cycle else _compiled(conn, table, store)
     for source in table.captured:
         columns = source.captured_columns if compiled.template is not None else frozenset()
-        found[source.relid] = _captured(conn, source.relid, columns)
+        found[source.relid] = capture_source(conn, source.relid, columns)
     compiled = _settled(conn, conn, table, compiled, reload, is_renamed=is_renamed)
     _expect(conn, table, found, reload)
     return compiled
@@ -173,7 +173,7 @@ def prepare_mirror(
         raise InvariantError(f"{table.full_name} is not a mirror")
     try:
         with translated():
-            there = _same_types(origin, table, mirror)
+            there = same_types(origin, table, mirror)
     except ColumnsWidenedError as error:
         table = widen_columns(home, table, error)
         return prepare_mirror(origin, home, table, reader, reload=reload, store=store)
@@ -199,19 +199,9 @@ def _mirror_ready(
     mirror = table.mirror
     assert mirror is not None
     there = as_at_origin(table)
-    origin.execute(
-        statement("reader_register"),
-        {
-            "reader_key": reader.key,
-            "mirror_id": table.pgt_id,
-            "server": reader.server,
-            "database": reader.database,
-            "relid": mirror.relid,
-            "columns": sorted(mirror.columns),
-        },
-    )
+    register_reader(origin, reader, table.pgt_id, mirror)
     judge(origin, there, reload)
-    found = _captured(origin, mirror.relid, frozenset(mirror.columns), fingerprints_for_others)
+    found = capture_source(origin, mirror.relid, frozenset(mirror.columns), fingerprints_for_others)
     compiled = _by_key(home, _compiled(origin, there, store))
     compiled = _settled(origin, home, there, compiled, reload)
     with home.transaction():
@@ -220,13 +210,29 @@ def _mirror_ready(
     return compiled
 
 
+def register_reader(origin: Connection, reader: MirrorReader, mirror_id: int, mirror: Mirror) -> None:
+    """At the origin: from now on it keeps changes for this mirror, or for the stream table that it stands for."""
+    origin.execute(
+        statement("reader_register"),
+        {
+            "reader_key": reader.key,
+            "mirror_id": mirror_id,
+            "server": reader.server,
+            "database": reader.database,
+            "relid": mirror.relid,
+            "columns": sorted(mirror.columns),
+            "reads_replica": not mirror.is_stored,
+        },
+    )
+
+
 def _by_key(home: Connection, compiled: Compiled) -> Compiled:
     row = home.execute(statement("mirror_key"), {"table": compiled.target.table}).fetchone()
     key = tuple(row[0]) if row is not None and row[0] else ()
     return replace(compiled, target=replace(compiled.target, key=key))
 
 
-def _same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> Relation:
+def same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> Relation:
     """The table at its origin. Raises an error if it does not exist, or if the type of a column has changed: the type
     of the mirror might accept its values, but with another meaning."""
     relations = catalog.relations(origin, [mirror.relid])
@@ -315,7 +321,7 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> R
             now.stranger,
             hint="map both roles to one user, or let pgtrickle manage the origin, where privileges are checked then",
         )
-    if table.mirror is None:  # a mirror's types are those of another database: see _same_types
+    if table.mirror is None:  # a mirror's types are those of another database: see same_types
         _require_same_types(table, query, now.types)
     _require_same_reads(table, now)
     if compiled.template is not None and now.obstacle is not None:
@@ -375,7 +381,7 @@ def _require_same_reads(table: StreamTable, now: _Meaning) -> None:
             )
 
 
-def _captured(
+def capture_source(
     conn: Connection,
     relid: int,
     columns: frozenset[int],

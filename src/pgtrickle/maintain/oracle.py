@@ -26,6 +26,7 @@ VIEW = "pg_temp.__pgt_probe"
 AS_TYPED = "the query as its author typed it"
 AS_KEPT = "the stored query text"
 AS_OF = "the stored query text at the table's cut"
+AT_CUTS = "the stored query text over copies of the tables of other databases at the table's cuts"
 TIES_DECIDED = "the query with a total order for the ties of its LIMIT"
 
 

@@ -63,7 +63,7 @@ def is_of_a_value(error: PgtrickleError) -> bool:
 
 def find_culprit(conn: Connection, table: StreamTable, error: PgtrickleError) -> Culprit:
     """Empty if it cannot be found."""
-    if not is_of_a_value(error) or table.runs_as_author or table.mirror is not None:
+    if not is_of_a_value(error) or table.runs_as_author or table.mirror is not None or table.remotes:
         return Culprit()
     try:
         with translated(), conn.transaction(force_rollback=True):
@@ -228,10 +228,7 @@ class _Search:
         key = [c.name for a in relation.key for c in relation.columns if c.attnum == a]
         columns = key or [c.name for c in relation.columns[:MOST_COLUMNS]]
         most = 10_000 if key else MOST_CHARACTERS
-        shown = ", ".join(
-            f"pg_catalog.format('%I = %L', {literal(name)}, {_shown(name, most)})"
-            for name in columns
-        )
+        shown = ", ".join(f"pg_catalog.format('%I = %L', {literal(name)}, {_shown(name, most)})" for name in columns)
         table = f"{literal(relation.schema)}, {literal(relation.name)}"
         shown = f"pg_catalog.format('%I.%I (%s)', {table}, pg_catalog.concat_ws(', ', {shown}))"
         return str(self._value(f"SELECT {shown} FROM {part.sql} AS t"))

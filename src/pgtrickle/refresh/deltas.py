@@ -42,6 +42,7 @@ from pgtrickle.refresh.stages import (
     Unchanged,
     WholeContent,
     by_settings,
+    require_stored,
     timed,
 )
 from pgtrickle.tracing import span
@@ -77,6 +78,8 @@ def read_deltas(
 ) -> list[ReadRefresh]:
     """Reads the signed rows of the deltas, small ones in one round trip. Fails a refresh whose delta exceeds the
     budget; then AUTO falls back to FULL."""
+    for planned in refreshes:
+        require_stored(planned)
     found: dict[int, ReadRefresh] = {}
     asked: list[tuple[PlannedRefresh, Query]] = []
     for planned in refreshes:

@@ -99,3 +99,15 @@ def _texts(table: StreamTable, error: PgtrickleError, culprit: Culprit) -> tuple
     quoted = [] if error.message.lower() == safe.lower() else [" ".join(error.message.split())]
     rows = [f"row of {row}" for row in culprit.rows]
     return message, "; ".join([*quoted, *rows]) or None
+
+
+def fenced_text(pgt_id: int) -> str:
+    return f"stream table {pgt_id} was refreshed or changed by another session first"
+
+
+def moved_away(table: StreamTable) -> SourceChangedError:
+    """Rows are written by name: after a rename, another table may have the name."""
+    return SourceChangedError(
+        f"the table {table.full_name} was dropped, renamed or moved to another schema",
+        hint=f"put it back and resume, or SELECT pgtrickle.repair_stream_table('{table.full_name}')",
+    )

@@ -260,6 +260,12 @@ def by_settings(
     return [(together[0][0].settings, together) for together in found.values()]
 
 
+def require_stored(planned: PlannedRefresh) -> None:
+    """PostgreSQL would evaluate the query over mirrors without rows, and find nothing."""
+    if planned.table.remotes:
+        raise InvariantError(f"{planned.table.full_name} reads tables of other databases, which only Spark can")
+
+
 @contextmanager
 def timed(planned: PlannedRefresh, part: str) -> Iterator[None]:
     """Adds the elapsed time to `part`, also if the block fails. A stage has a span in traces."""

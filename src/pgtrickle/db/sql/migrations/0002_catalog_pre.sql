@@ -24,7 +24,9 @@ ALTER TABLE IF EXISTS pgtrickle.pgt_scheduler_jobs
 ALTER TABLE IF EXISTS pgtrickle.pgt_sources ADD COLUMN IF NOT EXISTS reports_renames boolean NOT NULL DEFAULT false;
 ALTER TABLE IF EXISTS pgtrickle.pgt_runtime ADD COLUMN IF NOT EXISTS broker jsonb NOT NULL DEFAULT '[]';
 ALTER TABLE IF EXISTS pgtrickle.pgt_readers ADD COLUMN IF NOT EXISTS netted xid8;
+ALTER TABLE IF EXISTS pgtrickle.pgt_readers ADD COLUMN IF NOT EXISTS reads_replica bool NOT NULL DEFAULT false;
 ALTER TABLE IF EXISTS pgtrickle.pgt_mirrors ADD COLUMN IF NOT EXISTS local_name text;
+ALTER TABLE IF EXISTS pgtrickle.pgt_mirrors ADD COLUMN IF NOT EXISTS is_stored bool NOT NULL DEFAULT true;
 ALTER TABLE IF EXISTS pgtrickle.pgt_shared_sources ADD COLUMN IF NOT EXISTS local_name text;
 ALTER TABLE IF EXISTS pgtrickle.pgt_subscribers ADD COLUMN IF NOT EXISTS created_key text;
 ALTER TABLE IF EXISTS pgtrickle.pgt_refresh_groups

@@ -207,7 +207,8 @@ BEGIN
             RETURN;
         END IF;
         PERFORM pgtrickle._warn_of_paths(probe);
-    ELSIF refresh_mode IS NOT NULL AND pgtrickle._reads_mirrors(id) THEN
+    -- The engine decides how tables of other databases are read.
+    ELSIF (refresh_mode IS NOT NULL OR engine IS NOT NULL) AND pgtrickle._reads_mirrors(id) THEN
         IF current_user OPERATOR(pg_catalog.=) pg_catalog.pg_get_userbyid(pgtrickle._keeper()) THEN
             PERFORM pgtrickle._require_author(id, true);
         END IF;

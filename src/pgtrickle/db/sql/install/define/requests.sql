@@ -86,6 +86,8 @@ BEGIN
         FROM up
         JOIN pgtrickle.pgt_dependencies AS d ON d.pgt_id = up.pgt_id
         JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid
+        -- A mirror without rows is not refreshed: its reader reads the replica at the origin.
+        WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_mirrors AS m WHERE m.pgt_id = u.pgt_id AND NOT m.is_stored)
     ), requested AS (
         UPDATE pgtrickle.pgt_stream_tables AS t
         SET refresh_requested_at = asked,

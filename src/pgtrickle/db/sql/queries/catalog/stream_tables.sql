@@ -8,7 +8,8 @@
 -- max_delta_fraction and max_differential_joins (NULL: none);
 -- base types of its columns of domain types, as an object (NULL: all types are built in); what a compiled form depends on
 -- although the content does not: the unique keys, the NOT NULL columns (not in mode FULL) and the modifiers of types of the tables that it reads;
--- the column that it is partitioned by (NULL: it is not), and the collation of this column.
+-- the column that it is partitioned by (NULL: it is not), and the collation of this column;
+-- the tables of other databases that it reads from their replicas (NULL: none).
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -65,7 +66,8 @@ SELECT
             'table', m.origin_table,
             'relid', m.origin_relid::int8,
             'columns', m.columns_used,
-            'fingerprint', m.fingerprint
+            'fingerprint', m.fingerprint,
+            'is_stored', m.is_stored
         )
         FROM pgtrickle.pgt_mirrors AS m
         WHERE m.pgt_id = st.pgt_id
@@ -168,6 +170,24 @@ SELECT
         JOIN pg_attribute AS a ON a.attrelid = st.pgt_relid AND a.attname = p.column_name
         JOIN pg_collation AS l ON l.oid = a.attcollation
         JOIN pg_namespace AS n ON n.oid = l.collnamespace
+    ) END,
+    CASE WHEN (SELECT EXISTS (SELECT FROM pgtrickle.pgt_mirrors AS m WHERE NOT m.is_stored)) THEN (
+        SELECT json_agg(json_build_object(
+            'relid', u.pgt_relid::int8,
+            'mirror_id', m.pgt_id,
+            'key', m.origin_key,
+            'server', m.origin_server,
+            'database', m.origin_database,
+            'schema', m.origin_schema,
+            'table', m.origin_table,
+            'origin_relid', m.origin_relid::int8,
+            'columns', m.columns_used,
+            'fingerprint', m.fingerprint
+        ) ORDER BY m.pgt_id)
+        FROM pgtrickle.pgt_dependencies AS d
+        JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid
+        JOIN pgtrickle.pgt_mirrors AS m ON m.pgt_id = u.pgt_id
+        WHERE d.pgt_id = st.pgt_id AND NOT m.is_stored
     ) END
 FROM pgtrickle.pgt_stream_tables AS st
 CROSS JOIN LATERAL (
