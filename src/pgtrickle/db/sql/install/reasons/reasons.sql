@@ -1,4 +1,4 @@
--- Reasons are codes with parameters; the texts that are stored with them are rendered from them.
+-- Reasons are codes with parameters; what is stored as text beside them is rendered from them.
 -- Written by `make golden` from model/reason_codes.py: do not edit.
 CREATE OR REPLACE FUNCTION pgtrickle._reason_template(code text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
