@@ -18,7 +18,14 @@ from pgtrickle.define.author_query import looked_at
 from pgtrickle.define.compile import Compiled, compile_table
 from pgtrickle.define.operators import meant
 from pgtrickle.define.prove import prove_delta_statements
-from pgtrickle.define.renames import ANEW, follow_origin, follow_renames, has_renamed, is_renamed_there
+from pgtrickle.define.renames import (
+    ANEW,
+    follow_origin,
+    follow_renames,
+    has_renamed,
+    is_renamed_there,
+    require_types,
+)
 from pgtrickle.define.restored import adopt_if_restored
 from pgtrickle.define.template_key import TemplateKey, template_key
 from pgtrickle.define.widen import NO_MODIFIER, ColumnsWidenedError, WiderColumn, is_wider, widen_columns
@@ -302,6 +309,7 @@ def judge(conn: Connection, table: StreamTable, reload: Reason | None = None) ->
     anything is compiled, because PostgreSQL calls functions of constants when it plans."""
     if reload is None and is_judged(table) and _has_same_views(conn, table):
         return
+    require_types(conn, table)
     # The resolved text: the stored one may fail to parse where it does not name its operators.
     with looked_at(conn, table, meant(conn, table).query, "__pgt_judged") as (looking, _):
         asked = {"probe": "pg_temp.__pgt_judged", "id": None if table.mirror is not None else table.pgt_id}

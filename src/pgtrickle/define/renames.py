@@ -159,6 +159,16 @@ def is_renamed_there(origin: Connection, table: StreamTable) -> bool:
     return row is not None and bool(row[0])
 
 
+def require_types(conn: Connection, table: StreamTable) -> None:
+    """Raises an error if a type that the query names was dropped or renamed. To parse the query reads its constants,
+    and a type of the same name may run code for that."""
+    if table.mirror is not None or table.runs_as_author:
+        return
+    row = conn.execute(statement("types_replaced"), {"id": table.pgt_id}).fetchone()
+    if row is not None:
+        raise SourceChangedError(f"type {row[0]}, which the query names, was dropped or renamed", hint=ANEW)
+
+
 def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]) -> str:
     keywords = catalog.keywords(conn)
     # A relation that is only read through a view is not in the text: PostgreSQL maintains views.
@@ -167,6 +177,7 @@ def _rewritten(conn: Connection, table: StreamTable, renamed: Sequence[_Renamed]
         return table.query
     if table.runs_as_author:  # PostgreSQL would run code of the author with our role
         raise DefinitionError(f"it runs as {table.author}, so the service role does not analyse it")
+    require_types(conn, table)
     # Operators that the text does not name are resolved with the author's path, everything else in pg_catalog.
     path = ", ".join(["pg_catalog", *filter(None, [table.session_settings.get("search_path")]), "pg_temp"])
     with translated(), conn.transaction(force_rollback=True):

@@ -16,6 +16,7 @@ from pgtrickle.db.statements import statement
 from pgtrickle.define.author_query import looked_at, with_copies
 from pgtrickle.errors import DefinitionError, PgtrickleError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import StreamTable
+from pgtrickle.pipeline.text.tokens import without_constants
 from pgtrickle.telemetry import DATABASE_RESTORED, event
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def adopt(conn: Connection, table: StreamTable) -> StreamTable:
     # With the author's path, for what the text does not name.
     path = ", ".join(["pg_catalog", *filter(None, [table.session_settings.get("search_path")]), "pg_temp"])
     try:
+        if not table.runs_as_author:
+            _require_constants(conn, table, path)
         with translated(), looked_at(conn, table, table.query, _VIEW, path=path) as (looking, _):
             row = looking.execute(
                 f"SELECT pgtrickle._understood(%s, 'pg_temp.{_VIEW}'::pg_catalog.regclass)", (table.pgt_id,)
@@ -107,3 +110,15 @@ def adopt(conn: Connection, table: StreamTable) -> StreamTable:
             raise TransientError("it was altered meanwhile")
         (adopted,) = catalog.load_stream_tables(conn, [table.pgt_id])
     return adopted
+
+
+def _require_constants(conn: Connection, table: StreamTable, path: str) -> None:
+    """Raises an error if reading the constants of the query may run code of the owners of their types. Only these are
+    known by name, so other queries are not parsed without their constants, which some constructs require."""
+    with translated():
+        if conn.execute(statement("types_named"), {"id": table.pgt_id}).fetchone() is None:
+            return
+        with looked_at(conn, table, without_constants(table.query), _VIEW, path=path) as (looking, _):
+            row = looking.execute(statement("constants_trusted"), {"probe": f"pg_temp.{_VIEW}"}).fetchone()
+    if row is not None and row[0] is not None:
+        raise SourceChangedError(f"after a restore {row[0]}", hint=ANEW)

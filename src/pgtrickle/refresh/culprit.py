@@ -28,6 +28,7 @@ from pgtrickle.capture.trigger import literal
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
 from pgtrickle.db.statements import statement
+from pgtrickle.define.renames import require_types
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.model.catalog import Relation, StreamTable
 from pgtrickle.model.identifiers import buffer_name, quote_ident
@@ -211,6 +212,7 @@ class _Search:
         """Not if the refresh has failed because it is not trusted any more."""
         try:
             with self._limited():
+                require_types(self.conn, self.table)
                 self._judge(query)
         except PgtrickleError:
             return False

@@ -428,4 +428,19 @@ ATTEMPTS = (
             TICK,
         ),
     ),
+    Attempt(
+        "type_created_again",
+        "an enum type of a constant is dropped, and a row type gets its name, whose input runs a check",
+        (
+            CHECK,
+            "CREATE DOMAIN evil.dom AS text CHECK (evil.chk(VALUE)); CREATE TYPE evil.en AS ENUM ('(x)')",
+            st("SELECT id, label FROM app.open WHERE num_nulls('(x)'::evil.en) = 0"),
+            TICK,
+            "DROP TYPE evil.en CASCADE; CREATE TYPE evil.en AS (d evil.dom)",
+            TICK,
+            "SELECT pgtrickle.repair_stream_table('evil.st')",
+            TICK,
+        ),
+        refused="was dropped or renamed",
+    ),
 )
