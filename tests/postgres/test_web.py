@@ -113,6 +113,14 @@ def test_hostile_names_are_text_and_their_links_work(ui: Site, shop: Database) -
     assert ui.read(hrefs[0])["columns"][0]["name"] == "<b>"
 
 
+def test_browsers_find_the_icon_of_pages_that_name_none(ui: Site) -> None:
+    """Otherwise the console of a browser that shows JSON or /healthz has an error."""
+    found = ui.ask("/favicon.ico")
+    assert found.status == 307
+    icon = ui.ask(found.headers["location"])
+    assert (icon.status, icon.headers["content-type"]) == (200, "image/svg+xml")
+
+
 def test_long_and_broken_addresses_are_refused(ui: Site) -> None:
     assert ui.ask("/tables?q=" + "x" * 10_000).status == 414
     assert ui.ask("/tables?q=" + "%22%3E%3Cscript%3E" * 100).text.count("<script>") == 0

@@ -33,7 +33,7 @@ from pgtrickle.web import pages
 from pgtrickle.web.auth import COOKIE, SESSION_SECONDS, Gate, Viewer, same_origin
 from pgtrickle.web.live import MOST_STREAMS, digest, updates
 from pgtrickle.web.pages import Asked, Page, PageMaker
-from pgtrickle.web.render import path, render, to_json
+from pgtrickle.web.render import asset, path, render, to_json
 from pgtrickle.web.security import SecurityHeaders
 
 log = logging.getLogger(__name__)
@@ -74,6 +74,7 @@ def create_app(observer: FleetObserver, options: Options) -> Starlette:
     routes = [
         Route("/healthz", web.healthz),
         Route("/readyz", web.readyz),
+        Route("/favicon.ico", _icon),  # of pages that name none, such as /healthz and the JSON of a page
         Route("/metrics", web.guarded(web.metrics)),
         Route("/events", web.guarded(web.events)),
         Route("/login", web.login, methods=["GET", "POST"]),
@@ -87,6 +88,10 @@ def create_app(observer: FleetObserver, options: Options) -> Starlette:
         middleware=[Middleware(SecurityHeaders, only_loopback=options.only_loopback)],
         exception_handlers={404: _missing, 405: _wrong_method},
     )
+
+
+async def _icon(_request: Request) -> Response:
+    return RedirectResponse(asset("icon.svg"))
 
 
 async def _missing(_request: Request, _error: Exception) -> Response:
