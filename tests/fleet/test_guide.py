@@ -154,6 +154,24 @@ def test_the_notes_of_operators_tell_what_happens(own_server: EmbeddedPostgres, 
     assert run.end()[0] == 0
 
 
+def test_a_worker_is_shown_at_once_and_no_longer_than_it_works(
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run]
+) -> None:
+    """The state of the fleet is published once per tick, and the next tick is far away."""
+    one = make_small(own_server, "one")
+    make_run(one.database.dsn, NO_SPARK).start(max_dynamic_refresh_workers=3, scheduler_interval_ms=600_000)
+    wait_for(lambda: is_loaded(one) and one.is_current())
+    gate = Gate(one, "gate")
+    pool = noted("SELECT active_workers, max_workers")
+    shares = "SELECT workers_used, workers_queued, cluster_active FROM pgtrickle.worker_allocation_status()"
+    wait_for(lambda: one.sql(pool) == [(1, 3)])
+    assert one.sql(shares) == [(1, 0, 1)]
+    gate.open()
+    wait_for(lambda: one.sql("SELECT k FROM gate") == [(1,)])
+    wait_for(lambda: one.sql(pool) == [(0, 3)])
+    assert one.sql(shares) == [(0, 0, 0)]
+
+
 @pytest.mark.parametrize("language", ["", "python"])
 def test_the_guide_has_one_example_of_each(language: str) -> None:
     assert "refresh_and_wait" in block(language)

@@ -75,7 +75,16 @@ class StatusPublisher:
                 "per_db_cap": own.cap if own is not None else settings.max_concurrent_refreshes,
                 "mode": settings.parallel_refresh_mode,
             },
-            "databases": [{"name": s.name, "used": s.used, "quota": s.quota, "queued": s.queued} for s in shares],
+            "databases": [
+                {
+                    "name": s.name,
+                    "used": s.used,
+                    "quota": s.quota,
+                    "queued": s.queued,
+                    "is_own": s.key == scheduling.key,
+                }
+                for s in shares
+            ],
             "processes": processes,
             "cache": {
                 "hits": pool.cache_hits,
