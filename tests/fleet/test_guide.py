@@ -47,7 +47,7 @@ def test_cron_and_airflow_refresh_and_notice_failures(
 ) -> None:
     one = make_small(own_server, "one")
     one.sql("SELECT pgtrickle.create_stream_table('sales', 'SELECT k, sum(10 / v) AS n FROM t GROUP BY k', %s)", SELDOM)
-    make_run(one.database.dsn, NO_SPARK).start()
+    make_run(one.database.dsn, NO_SPARK).start(scheduler_interval_ms=600_000)  # nothing of this waits for a tick
     wait_for(lambda: one.sql("SELECT is_populated FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'sales'")[0][0])
     (line,) = block("").strip().splitlines()
     assert re.fullmatch(r"(?:\S+ +){5}psql .*", line)
@@ -87,7 +87,7 @@ def test_the_notes_of_operators_tell_what_happens(own_server: EmbeddedPostgres, 
     make_slow(one, "slow", seconds=0.5)
     one.sql("SELECT pgtrickle.set_option('parallel_refresh_mode', 'off')")
     run = make_run(one.database.dsn, NO_SPARK)
-    process = run.start(max_dynamic_refresh_workers=3)
+    process = run.start(profile="offload", max_dynamic_refresh_workers=3)
 
     def answer(beginning: str, database: Small = one) -> list[tuple[Any, ...]]:
         return database.sql(noted(beginning))
@@ -116,6 +116,11 @@ def test_the_notes_of_operators_tell_what_happens(own_server: EmbeddedPostgres, 
     }  # fmt: skip
     launcher = "SELECT pid FROM pgtrickle.server_worker_inventory WHERE kind = 'launcher'"
     assert one.sql(launcher) == [(process.pid,)]
+    options = "SELECT name, value, origin FROM pgtrickle.options() WHERE origin <> 'default' ORDER BY name"
+    assert one.sql(options) == [
+        ("max_dynamic_refresh_workers", "3", "flag"), ("parallel_refresh_mode", "off", "set_option"),
+        ("scheduler_interval_ms", "100", "flag"), ("source_cost_weight", "20", "profile"),
+    ]  # fmt: skip
     # One is at work, and what waits is seen to wait
     gate = Gate(one, "gate")
     wait_for(lambda: answer("SELECT active_workers, max_workers") == [(1, 3)])
