@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ import psycopg
 import pytest
 
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
-from tests.fleet.conftest import Gate, Run, Small, make_slow, make_small, wait_for
+from tests.fleet.conftest import PATIENCE_S, Gate, Run, Small, make_slow, make_small, wait_for
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "howto" / "scaling.md").read_text("utf-8")
@@ -175,6 +176,24 @@ def test_a_worker_is_shown_at_once_and_no_longer_than_it_works(
     wait_for(lambda: one.sql("SELECT k FROM gate") == [(1,)])
     wait_for(lambda: one.sql(pool) == [(0, 3)])
     assert one.sql(shares) == [(0, 0, 0)]
+
+
+def test_nothing_is_shown_of_the_control_plane_before(
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run]
+) -> None:
+    one, pool = make_small(own_server, "one"), noted("SELECT active_workers, max_workers")
+    run = make_run(one.database.dsn, NO_SPARK)
+    run.start(max_dynamic_refresh_workers=3)
+    wait_for(lambda: one.sql(pool) == [(0, 3)])
+    run.kill()
+    wait_for(lambda: one.sql(pool) == [(0, 4)])  # nobody is there: the default
+    run.start(max_dynamic_refresh_workers=5)
+    seen = set()
+    with one.database.connect() as conn:
+        deadline = time.monotonic() + PATIENCE_S
+        while (0, 5) not in seen and time.monotonic() < deadline:
+            seen.update(conn.execute(pool).fetchall())
+    assert seen == {(0, 4), (0, 5)}
 
 
 @pytest.mark.parametrize("language", ["", "python"])
