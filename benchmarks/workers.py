@@ -97,6 +97,8 @@ def profile(
     }
     with psycopg.connect(dsn, autocommit=True) as conn, run(where, settings):
         wait_for(lambda: is_loaded(conn), 300, "all stream tables are loaded")
+        pool_size = "SELECT max_workers FROM pgtrickle.worker_pool_status()"  # until then, that of the run before
+        wait_for(lambda: conn.execute(pool_size).fetchone() == (pool,), 60, "the pool is as large as it should be")
         stop = threading.Event()
         writer = threading.Thread(target=write, args=(dsn, stop), daemon=True)
         writer.start()

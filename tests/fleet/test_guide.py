@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ import psycopg
 import pytest
 
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
-from tests.fleet.conftest import Gate, Run, Small, make_slow, make_small, wait_for
+from tests.fleet.conftest import PATIENCE_S, Gate, Run, Small, make_slow, make_small, wait_for
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "howto" / "scaling.md").read_text("utf-8")
@@ -47,7 +48,7 @@ def test_cron_and_airflow_refresh_and_notice_failures(
 ) -> None:
     one = make_small(own_server, "one")
     one.sql("SELECT pgtrickle.create_stream_table('sales', 'SELECT k, sum(10 / v) AS n FROM t GROUP BY k', %s)", SELDOM)
-    make_run(one.database.dsn, NO_SPARK).start()
+    make_run(one.database.dsn, NO_SPARK).start(scheduler_interval_ms=600_000)  # nothing of this waits for a tick
     wait_for(lambda: one.sql("SELECT is_populated FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'sales'")[0][0])
     (line,) = block("").strip().splitlines()
     assert re.fullmatch(r"(?:\S+ +){5}psql .*", line)
@@ -87,7 +88,7 @@ def test_the_notes_of_operators_tell_what_happens(own_server: EmbeddedPostgres, 
     make_slow(one, "slow", seconds=0.5)
     one.sql("SELECT pgtrickle.set_option('parallel_refresh_mode', 'off')")
     run = make_run(one.database.dsn, NO_SPARK)
-    process = run.start(max_dynamic_refresh_workers=3)
+    process = run.start(profile="offload", max_dynamic_refresh_workers=3)
 
     def answer(beginning: str, database: Small = one) -> list[tuple[Any, ...]]:
         return database.sql(noted(beginning))
@@ -116,6 +117,11 @@ def test_the_notes_of_operators_tell_what_happens(own_server: EmbeddedPostgres, 
     }  # fmt: skip
     launcher = "SELECT pid FROM pgtrickle.server_worker_inventory WHERE kind = 'launcher'"
     assert one.sql(launcher) == [(process.pid,)]
+    options = "SELECT name, value, origin FROM pgtrickle.options() WHERE origin <> 'default' ORDER BY name"
+    assert one.sql(options) == [
+        ("max_dynamic_refresh_workers", "3", "flag"), ("parallel_refresh_mode", "off", "set_option"),
+        ("scheduler_interval_ms", "100", "flag"), ("source_cost_weight", "20", "profile"),
+    ]  # fmt: skip
     # One is at work, and what waits is seen to wait
     gate = Gate(one, "gate")
     wait_for(lambda: answer("SELECT active_workers, max_workers") == [(1, 3)])
@@ -152,6 +158,42 @@ def test_the_notes_of_operators_tell_what_happens(own_server: EmbeddedPostgres, 
     wait_for(lambda: one.state()["cache"]["own"] == 0)
     assert two.state()["cache"]["own"] > 0
     assert run.end()[0] == 0
+
+
+def test_a_worker_is_shown_at_once_and_no_longer_than_it_works(
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run]
+) -> None:
+    """The state of the fleet is published once per tick, and the next tick is far away."""
+    one = make_small(own_server, "one")
+    make_run(one.database.dsn, NO_SPARK).start(max_dynamic_refresh_workers=3, scheduler_interval_ms=600_000)
+    wait_for(lambda: is_loaded(one) and one.is_current())
+    gate = Gate(one, "gate")
+    pool = noted("SELECT active_workers, max_workers")
+    shares = "SELECT workers_used, workers_queued, cluster_active FROM pgtrickle.worker_allocation_status()"
+    wait_for(lambda: one.sql(pool) == [(1, 3)])
+    assert one.sql(shares) == [(1, 0, 1)]
+    gate.open()
+    wait_for(lambda: one.sql("SELECT k FROM gate") == [(1,)])
+    wait_for(lambda: one.sql(pool) == [(0, 3)])
+    assert one.sql(shares) == [(0, 0, 0)]
+
+
+def test_nothing_is_shown_of_the_control_plane_before(
+    own_server: EmbeddedPostgres, make_run: Callable[..., Run]
+) -> None:
+    one, pool = make_small(own_server, "one"), noted("SELECT active_workers, max_workers")
+    run = make_run(one.database.dsn, NO_SPARK)
+    run.start(max_dynamic_refresh_workers=3)
+    wait_for(lambda: one.sql(pool) == [(0, 3)])
+    run.kill()
+    wait_for(lambda: one.sql(pool) == [(0, 4)])  # nobody is there: the default
+    run.start(max_dynamic_refresh_workers=5)
+    seen = set()
+    with one.database.connect() as conn:
+        deadline = time.monotonic() + PATIENCE_S
+        while (0, 5) not in seen and time.monotonic() < deadline:
+            seen.update(conn.execute(pool).fetchall())
+    assert seen == {(0, 4), (0, 5)}
 
 
 @pytest.mark.parametrize("language", ["", "python"])

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgtrickle.db.connect import translated
+from pgtrickle.db.connect import TRANSACTION, pooler_of, translated
 from pgtrickle.db.statements import statement
 from pgtrickle.ipc.fleet_memory import FleetMemory
 
@@ -45,7 +45,8 @@ class StatusPublisher:
         if texts == self._said:
             return
         with translated():
-            conn.execute(statement("publish"), dict(zip(("state", "broker"), texts, strict=True)))
+            published = {"state": texts[0], "broker": texts[1], "keeps_session": pooler_of(conn) != TRANSACTION}
+            conn.execute(statement("publish"), published)
         self._said = texts
 
     def _state(self, scheduling: DatabaseScheduler) -> dict[str, Any]:
@@ -75,7 +76,16 @@ class StatusPublisher:
                 "per_db_cap": own.cap if own is not None else settings.max_concurrent_refreshes,
                 "mode": settings.parallel_refresh_mode,
             },
-            "databases": [{"name": s.name, "used": s.used, "quota": s.quota, "queued": s.queued} for s in shares],
+            "databases": [
+                {
+                    "name": s.name,
+                    "used": s.used,
+                    "quota": s.quota,
+                    "queued": s.queued,
+                    "is_own": s.key == scheduling.key,
+                }
+                for s in shares
+            ],
             "processes": processes,
             "cache": {
                 "hits": pool.cache_hits,

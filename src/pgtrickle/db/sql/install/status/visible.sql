@@ -103,15 +103,19 @@ COMMENT ON FUNCTION pgtrickle._is_on(text) IS 'Internal. The same for switches.'
 CREATE OR REPLACE FUNCTION pgtrickle._runtime(OUT running bool, OUT ticking bool, OUT enabled bool, OUT state jsonb, OUT updated_at timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT s.running, s.running AND coalesce(s.silence < greatest(5 * pgtrickle._setting('scheduler_interval_ms')::int / 1000.0, 30), true),
-           coalesce((CASE WHEN s.running THEN r.state END ->> 'enabled')::bool, pgtrickle._is_on('enabled')),
-           coalesce(CASE WHEN s.running THEN r.state END, '{}'), r.updated_at
-    FROM (SELECT coalesce(l.until > clock_timestamp(), a.number > 0) AS running, CASE WHEN l.until IS NULL THEN a.silence END AS silence
-          FROM (SELECT count(*) AS number, min(extract(epoch FROM clock_timestamp() - greatest(a.state_change, a.query_start))) AS silence
+           coalesce((p.state ->> 'enabled')::bool, pgtrickle._is_on('enabled')), coalesce(p.state, '{}'), r.updated_at
+    FROM (SELECT coalesce(l.until > clock_timestamp(), a.number > 0) AS running, CASE WHEN l.until IS NULL THEN a.silence END AS silence, a.pids
+          FROM (SELECT count(*) AS number, array_agg(a.pid) AS pids,
+                       min(extract(epoch FROM clock_timestamp() - greatest(a.state_change, a.query_start))) AS silence
                 FROM pg_stat_activity AS a
                 WHERE a.datname = current_database() AND a.application_name IN ('pgtrickle/scheduler', 'pgtrickle/control')) AS a
           LEFT JOIN pgtrickle.pgt_leases AS l ON l.name = 'scheduler') AS s
     LEFT JOIN pgtrickle.pgt_runtime AS r ON true
+    -- What an earlier session has published is not shown.
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN s.running AND coalesce((r.state ->> 'pid')::int = ANY (s.pids), r.state ->> 'pid' IS NULL) THEN r.state END
+    ) AS p(state)
 $$;
 COMMENT ON FUNCTION pgtrickle._runtime() IS
-'Internal. Whether this database''s scheduler is connected, whether it has done something lately, whether it may dispatch, and what it last published; '
-'{} when it is not connected.';
+'Internal. Whether this database''s scheduler is connected, whether it has done something lately, whether it may dispatch, and what this session of it '
+'last published; {} when it is not connected.';

@@ -18,33 +18,49 @@ COMMENT ON FUNCTION pgtrickle.options() IS
 CREATE OR REPLACE FUNCTION pgtrickle.worker_pool_status()
 RETURNS TABLE (active_workers int, max_workers int, per_db_cap int, parallel_mode text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce((r.state #>> '{pool,active}')::int, 0),
+    SELECT CASE WHEN d.used IS NOT NULL AND w.are_known
+                THEN least((r.state #>> '{pool,max}')::int, greatest((r.state #>> '{pool,active}')::int - d.used, 0) + w.busy)
+                ELSE coalesce((r.state #>> '{pool,active}')::int, 0) END,
            coalesce((r.state #>> '{pool,max}')::int, pgtrickle._setting('max_dynamic_refresh_workers')::int),
            coalesce((r.state #>> '{pool,per_db_cap}')::int, nullif(pgtrickle._setting('per_database_worker_quota')::int, 0),
                     pgtrickle._setting('max_concurrent_refreshes')::int),
            coalesce(r.state #>> '{pool,mode}', pgtrickle._setting('parallel_refresh_mode'))
     FROM pgtrickle._runtime() AS r
+    LEFT JOIN LATERAL jsonb_to_recordset(r.state -> 'databases') AS d(used int, is_own bool) ON d.is_own
+    CROSS JOIN (
+        -- Workers of this database, as of now: what is published is as of the latest tick. Through a pooler they have no pid.
+        SELECT count(DISTINCT j.worker_pid)::int AS busy, count(*) FILTER (WHERE j.status = 'RUNNING' AND j.worker_pid IS NULL) = 0 AS are_known
+        FROM pgtrickle.pgt_scheduler_jobs AS j
+        WHERE j.finished_at IS NULL
+    ) AS w
 $$;
 COMMENT ON FUNCTION pgtrickle.worker_pool_status() IS
-'Busy refresh workers of the fleet, their maximum number, the number that this database may use now, and parallel_refresh_mode. Without a connected '
-'scheduler: no busy workers, and the settings of this database.';
+'Busy refresh workers of the fleet, their maximum number, the number that this database may use now, and parallel_refresh_mode. Those of this database '
+'are counted now, those of others as of the latest tick. Without a connected scheduler: no busy workers, and the settings of this database.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.worker_allocation_status()
 RETURNS TABLE (db_name text, workers_used int, workers_quota int, workers_queued int, cluster_active int, cluster_max int)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT d.name, coalesce(d.used, 0), coalesce(d.quota, pgtrickle._setting('per_database_worker_quota')::int), coalesce(d.queued, 0),
-           p.active_workers, p.max_workers
+    SELECT d.name, CASE WHEN d.is_own AND w.are_known THEN w.busy ELSE coalesce(d.used, 0) END,
+           coalesce(d.quota, pgtrickle._setting('per_database_worker_quota')::int),
+           CASE WHEN d.is_own THEN w.queued ELSE coalesce(d.queued, 0) END, p.active_workers, p.max_workers
     FROM pgtrickle._runtime() AS r
     CROSS JOIN pgtrickle.worker_pool_status() AS p
     CROSS JOIN LATERAL jsonb_to_recordset(
         CASE WHEN jsonb_array_length(r.state -> 'databases') > 0 THEN r.state -> 'databases'
              ELSE jsonb_build_array(jsonb_build_object('name', current_database())) END
-    ) AS d(name text, used int, quota int, queued int)
+    ) AS d(name text, used int, quota int, queued int, is_own bool)
+    CROSS JOIN (
+        SELECT count(DISTINCT j.worker_pid)::int AS busy, count(*) FILTER (WHERE j.status = 'RUNNING' AND j.worker_pid IS NULL) = 0 AS are_known,
+               count(*) FILTER (WHERE j.status = 'QUEUED')::int AS queued
+        FROM pgtrickle.pgt_scheduler_jobs AS j
+        WHERE j.finished_at IS NULL
+    ) AS w
     ORDER BY d.name
 $$;
 COMMENT ON FUNCTION pgtrickle.worker_allocation_status() IS
-'A row for every database of the fleet: workers that it uses, its quota (0: none), waiting units, and the workers of the fleet. Without a connected '
-'scheduler: only this database, with no busy workers.';
+'A row for every database of the fleet: workers that it uses, its quota (0: none), waiting units, and the workers of the fleet. This database''s are '
+'counted now, those of others as of the latest tick. Without a connected scheduler: only this database, with no busy workers.';
 
 CREATE OR REPLACE VIEW pgtrickle.server_worker_inventory AS
 SELECT p.kind, p.database, p.pid, p.state, p.since, p.memory
