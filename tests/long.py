@@ -17,6 +17,7 @@ LONG = (
     "fleet/test_databases.py::test_signal_ends_the_run_while_a_database_hangs",
     "fleet/test_databases.py::test_time_outs_of_the_dba_do_not_concern_us[DATABASE one]",
     "fleet/test_dbt.py",
+    "fleet/test_disk_full.py",
     "fleet/test_demo.py::test_demo_ends_with_a_verification_on_interrupt_and_leaves_no_process",
     "fleet/test_processes.py::test_a_crashed_backend_takes_the_server_down_and_we_come_back",
     "fleet/test_processes.py::test_a_killed_fork_server_leaves_one_scheduler",
@@ -65,6 +66,7 @@ LONG = (
     # Other parameters of tests that remain.
     "postgres/test_failures.py::test_commands_name_what_is_broken_every_time",
     "postgres/test_meaning.py::test_loads[text]",
+    "postgres/test_restart_in_phases.py::test_crash_in_each_phase[after]",
     "spark/test_bulk.py::test_executors_work_at_the_same_time",
     "spark/test_bulk.py::test_task_that_runs_twice_is_counted_once",
     "spark/test_bulk.py::test_task_that_fails_for_good_is_a_lost_engine",

@@ -140,6 +140,9 @@ def test_null_after_a_constraint_that_was_dropped(line: Line) -> None:
     line.sql("INSERT INTO a SELECT i, i % 5, i FROM generate_series(1, 20) AS i; INSERT INTO b VALUES (1, 2), (2, 3)")
     queries = {
         "absent": "SELECT k, v FROM a WHERE v NOT IN (SELECT v FROM b)",
+        "lists": "SELECT v, string_agg(w::text, ',' ORDER BY k, w) AS list FROM a GROUP BY v",
+        "ranks": "SELECT k, v, rank() OVER (PARTITION BY v ORDER BY k) AS r FROM a",
+        "sides": "SELECT a.k AS ak, b.k AS bk FROM a FULL JOIN b ON b.k = a.k",
         "merged": "SELECT v, a.k AS ak, b.k AS bk FROM a FULL JOIN b USING (v)",
         "grouped": "SELECT g.v, g.n, b.k FROM (SELECT v, count(*) AS n FROM a GROUP BY v) AS g JOIN b ON b.v = g.v",
     }

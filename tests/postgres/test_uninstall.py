@@ -44,6 +44,9 @@ def test_uninstall_lists_and_asks_and_drops_the_role_that_install_made(service: 
         "VALUES ('1/2', 3, '', 'reports', 't'::regclass)"
     )
     run = CliRunner().invoke
+    stranger = run(app, ["uninstall", "--yes", service.dsn])
+    assert stranger.exit_code != 0
+    assert f"{SERVICE} installed pgtrickle in database {service.name}" in str(stranger.exception)
     refused = run(app, ["uninstall", "--drop-tables", service.superuser_dsn], input="n\n")
     assert refused.exit_code == 1
     assert "1 stream tables that are dropped: public.s" in refused.output

@@ -256,6 +256,26 @@ TOTALS = (
 )
 
 
+def test_a_column_that_became_wider_there_is_followed(fleet: Elsewhere) -> None:
+    crm = fleet.others[0]
+    crm.sql("CREATE TABLE named (id int PRIMARY KEY, name varchar(5), price numeric(6,2))")
+    crm.sql("INSERT INTO named SELECT i, 'n' || i, i FROM generate_series(1, 20) AS i")
+    fleet.create("rows", "SELECT id, name, price FROM {0}.public.named")
+    fleet.create("joined", "SELECT n.name, r.manager FROM {0}.public.named AS n CROSS JOIN regions AS r")
+    fleet.settle()
+    crm.sql("ALTER TABLE named ALTER name TYPE varchar(30), ALTER price TYPE numeric(12,2)")
+    crm.sql("INSERT INTO named VALUES (21, 'longer than five', 1234567890.12)")
+    fleet.settle()
+    fleet.settle()
+    for name in ("rows", "joined"):
+        fleet.check(name, action=None)
+    crm.sql("UPDATE named SET name = repeat('x', 30) WHERE id = 3")
+    fleet.settle()
+    for name in ("rows", "joined"):
+        fleet.check(name)
+    assert fleet.home.sql("SELECT name FROM rows WHERE id = 3") == [("x" * 30,)]
+
+
 def test_names_are_followed_in_all_databases(fleet: Elsewhere) -> None:
     crm, _ = fleet.others
     fleet.create("totals", TOTALS)

@@ -14,7 +14,8 @@ def _all(kind: type[errors.PgtrickleError]) -> list[type[errors.PgtrickleError]]
 
 
 def test_codes_are_distinct() -> None:
-    codes = [kind.code for kind in _all(errors.PgtrickleError)]
+    # A class without a code of its own, of any module that is imported, is told by that of its base.
+    codes = [kind.code for kind in _all(errors.PgtrickleError) if "code" in vars(kind)]
     assert len(codes) == len(set(codes))
 
 

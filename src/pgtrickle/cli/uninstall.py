@@ -37,9 +37,16 @@ def uninstall(
     from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.db.install import drop_service_role, installed_objects
     from pgtrickle.db.install import uninstall as uninstall_objects
+    from pgtrickle.db.statements import statement
     from pgtrickle.errors import ConfigError
 
     with connect(dsn, role="install", pooler=TRANSACTION, as_service=False) as connection:
+        other = connection.execute(statement("installed_by_other")).fetchone()
+        if other is not None:
+            raise ConfigError(
+                f"{other[0]} installed pgtrickle in database {connection.info.dbname}",
+                hint=f"connect as {other[0]}, as a member of that role or as a superuser",
+            )
         found = installed_objects(connection)
         connection.commit()
         if found is None:
