@@ -26,8 +26,8 @@ $(DEMO_STAMP): pyproject.toml constraints.txt scripts/setup.py src/pgtrickle/__i
 demo: $(DEMO_STAMP)  ## embedded PostgreSQL + Spark + a shop that keeps writing, live (DEMO_SECONDS=30 to limit it)
 	@$(BIN)/pgtrickle demo
 
-test: $(STAMP)  ## all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+test: $(STAMP)  ## all tests (POSTGRES=/usr/lib/postgresql/15 on another version of PostgreSQL)
+	$(if $(POSTGRES),PGTRICKLE_TEST_POSTGRES=$(POSTGRES)) $(BIN)/python -m pytest -n 2 --dist loadfile
 
 soak: $(STAMP)  ## what takes too long for every run; SOAK_MINUTES=60 for the long one, which draws build/soak.png
 	$(BIN)/python -m pytest -m soak

@@ -9,6 +9,9 @@ What is timed of ours is all of a refresh: the changes read at both origins, bot
 committed. What is not: buffers trimmed behind their readers, which schedulers do in the background; here between turns.
 A refresh has parts that do not grow with the tables (a job of Spark, some 50 statements), so `--rows` matters: a
 million is the least.
+
+`--spark` adds another reading database, whose stream table is evaluated on Spark from replicas, without mirrors, and
+what each of both databases stores of the tables. `--share 0.05`: the share of changed rows.
 """
 
 from __future__ import annotations
@@ -73,9 +76,9 @@ def foreign(line: Bench, other: Bench, name: str, columns: str) -> None:
         """)
 
 
-def change(orders: Bench, customers: Bench, rows: int, number: int) -> None:
-    """A thousandth of both tables: updates, inserts and deletes."""
-    few, first = rows // 1000, 1 + (number * 7919) % (rows // 2)
+def change(orders: Bench, customers: Bench, rows: int, share: float, number: int) -> None:
+    """A share of both tables: updates, inserts and deletes."""
+    few, first = int(rows * share), 1 + (number * 7919) % (rows // 2)
     orders.sql(f"""
         UPDATE orders SET amount = amount + 1 WHERE id BETWEEN {first} AND {first + few // 2 - 1};
         DELETE FROM orders WHERE id BETWEEN {first + few // 2} AND {first + few // 2 + few // 4 - 1};
@@ -109,6 +112,35 @@ def compare(line: Bench, view: str) -> None:
         raise SystemExit(f"the stream table and {view} differ in {rows[0][0]} rows")
 
 
+def stored_bytes(line: Bench) -> int:
+    """What a reading database stores of the tables of others."""
+    ((found,),) = line.sql(
+        "SELECT coalesce(sum(pg_relation_size(t.pgt_relid)), 0)::int8 FROM pgtrickle.pgt_mirrors AS m "
+        "JOIN pgtrickle.pgt_stream_tables AS t USING (pgt_id)"
+    )
+    return int(found)
+
+
+def compare_readers(line: Bench, other: Bench) -> None:
+    one, two = (sorted(each.sql("SELECT region, n, amount FROM spanned")) for each in (line, other))
+    if one != two:
+        raise SystemExit("the stream tables of both reading databases differ")
+
+
+def define(line: Bench, engine: str) -> float:
+    """Seconds until the stream table is loaded."""
+    begun = time.perf_counter()
+    line.sql(
+        "SELECT pgtrickle.create_stream_table('spanned', %s, 'calculated', 'DIFFERENTIAL', engine => %s)",
+        QUERY.format(orders="sales.public.orders", customers="crm.public.customers"),
+        engine,
+    )
+    settle(line)
+    taken = time.perf_counter() - begun
+    note(f"loaded on {engine} in {taken:.1f} s")
+    return taken
+
+
 def tidy(line: Bench, others: Sequence[Bench]) -> None:
     """What the schedulers of the three databases do in the background."""
     line.plane.tidy()
@@ -121,8 +153,12 @@ def tidy(line: Bench, others: Sequence[Bench]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=2_000_000)
-    rows = parser.parse_args().rows
-    times: dict[str, list[float]] = {kind: [] for kind in ("ours", *WRAPPERS)}
+    parser.add_argument("--share", type=float, default=0.001)
+    parser.add_argument("--spark", action="store_true")
+    args = parser.parse_args()
+    rows = args.rows
+    times: dict[str, list[float]] = {kind: [] for kind in ("ours", *WRAPPERS, *(["spark"] if args.spark else []))}
+    figures: dict[str, float] = {}
     with bench() as line:
         orders, customers = database(line, "sales"), database(line, "crm")
         load(orders, customers, rows)
@@ -131,19 +167,23 @@ def main() -> None:
         for kind in WRAPPERS:
             text = QUERY.format(orders=f"{kind}.orders", customers=f"{kind}.customers")
             line.sql(f"CREATE MATERIALIZED VIEW {kind}.matview AS {text}")
-        begun = time.perf_counter()
-        line.sql(
-            "SELECT pgtrickle.create_stream_table('spanned', %s, 'calculated', 'DIFFERENTIAL')",
-            QUERY.format(orders="sales.public.orders", customers="crm.public.customers"),
-        )
-        settle(line)
-        loaded = time.perf_counter() - begun
-        note(f"loaded in {loaded:.1f} s")
+        loaded = define(line, "auto")
+        remote: Bench | None = None
+        if args.spark:
+            line.sql("CREATE DATABASE second")
+            remote = Bench(make_conninfo(line.dsn, dbname="second"), line.engine)
+            figures["spark_load_s"] = round(define(remote, "spark"), 1)
+            figures |= {"mirror_bytes": stored_bytes(line), "spark_bytes": stored_bytes(remote)}
         for number in range(-2, ROUNDS):  # two to warm up
-            change(orders, customers, rows, number + 2)
+            change(orders, customers, rows, args.share, number + 2)
             begun = time.perf_counter()
             line.tick("spanned")
             taken = {"ours": time.perf_counter() - begun}
+            if remote is not None:
+                begun = time.perf_counter()
+                remote.tick("spanned")
+                taken["spark"] = time.perf_counter() - begun
+                compare_readers(line, remote)
             for kind in WRAPPERS:
                 begun = time.perf_counter()
                 line.sql(f"REFRESH MATERIALIZED VIEW {kind}.matview")
@@ -154,14 +194,16 @@ def main() -> None:
                     times[kind].append(seconds * 1000)
             note(", ".join(f"{kind} {seconds * 1000:.0f} ms" for kind, seconds in taken.items()))
             tidy(line, (orders, customers))
-        for other in (orders, customers):
+        for other in (orders, customers, *([remote] if remote is not None else [])):
             other.close()
     ours, usual, tuned = (percentile(times[kind], 0.5) for kind in ("ours", "usual", "tuned"))
+    if args.spark:
+        figures["spark_p50_ms"] = percentile(times["spark"], 0.5)
     report(
         "crossdb",
         usual / ours >= BAR,
         rows=rows,
-        changes=rows // 1000 + rows // 10_000,
+        changes=int(rows * args.share) + int(rows * args.share) // 10,
         load_s=round(loaded, 1),
         stream_table_p50_ms=ours,
         stream_table_p99_ms=percentile(times["ours"], 0.99),
@@ -169,6 +211,7 @@ def main() -> None:
         matview_over_tuned_fdw_p50_ms=tuned,
         ratio=round(usual / ours, 1),
         ratio_tuned=round(tuned / ours, 1),
+        **figures,
     )
 
 

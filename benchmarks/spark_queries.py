@@ -30,6 +30,7 @@ from common.tpch import QUERIES
 from rich.console import Console
 from rich.table import Table
 
+from pgtrickle.pipeline.engine.columnar import spark_scan
 from pgtrickle.pipeline.engine.spark import BULK_CONF
 from pgtrickle.pipeline.relational import CompiledQuery
 from pgtrickle.pipeline.relational.session import session_conf
@@ -97,7 +98,9 @@ def engines(scale: float, conf: dict[str, str]) -> Iterator[Both]:
                 session.conf.set(name, value)
             both.session = session
             for table in TABLES:
-                both.give("public", table, session.read.parquet(str(Path(folder) / f"{table}.parquet")))
+                columns = [(name, c.ddl) for name, c in both.columns(f'"public"."{table}"')]
+                # With the schema, as a replica is read: otherwise each analysis of a plan reads the files' footers.
+                both.give("public", table, spark_scan(session, [str(Path(folder) / f"{table}.parquet")], columns))
             yield both
             session.stop()
     finally:

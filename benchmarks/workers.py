@@ -140,8 +140,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--pools", type=int, nargs="+", default=POOLS)
     parser.add_argument("--plot", type=Path, default=Path("build/workers.png"))
+    parser.add_argument("--without-spark", action="store_true", help="small changes need none")
     given = parser.parse_args()
-    with site() as where:
+    with site(spark=not given.without_spark) as where:
         with psycopg.connect(where.postgres.dsn(), autocommit=True) as conn:
             conn.execute("CREATE DATABASE scale")
         dsn = where.postgres.dsn("scale")

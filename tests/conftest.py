@@ -35,6 +35,9 @@ ROLE_PASSWORD = "app"
 INSTALLED_TEMPLATE = "template_installed"
 FOLDERS = ("unit", "property", "golden", "postgres", "spark", "migration", "fleet", "security", "browser")
 
+# The installation (bin, lib, share) of another PostgreSQL that the tests use instead of the embedded one.
+ANOTHER_POSTGRES = os.environ.get("PGTRICKLE_TEST_POSTGRES")
+
 _numbers = itertools.count(1)
 
 # A busy machine is no failure, neither of an example nor of a strategy.
@@ -103,6 +106,11 @@ class Database:
         with psycopg.connect(self.superuser_dsn, autocommit=True) as connection:
             return run(connection, text, *params)
 
+    def require_version(self, major: int, what: str) -> None:
+        """Skips a test of a feature that another server of PGTRICKLE_TEST_POSTGRES may lack."""
+        if int(self.sql("SHOW server_version_num")[0][0]) < major * 10_000:
+            pytest.skip(f"{what}: since PostgreSQL {major}")
+
     def close(self) -> None:
         for connection in self._connections:
             connection.close()
@@ -118,9 +126,10 @@ def run(connection: psycopg.Connection[Any], text: str, *params: Any) -> list[tu
 
 @pytest.fixture(scope="session")
 def pg_server() -> Iterator[EmbeddedPostgres]:
-    """One PostgreSQL 18 for the whole run; tests that stop or crash a server make their own."""
+    """One PostgreSQL for the whole run, 18 by default; tests that stop or crash a server make their own."""
     server = EmbeddedPostgres.create(
         durable=False,
+        home=Path(ANOTHER_POSTGRES) if ANOTHER_POSTGRES else None,
         settings={
             "max_connections": "200",
             "max_prepared_transactions": "20",
@@ -154,9 +163,12 @@ def reset_role(connection: psycopg.Connection[Any], role: str) -> None:
 def create_database(server: EmbeddedPostgres, name: str, *, template: str = "template1") -> Database:
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         connection.execute(
-            # WAL_LOG copies a small template without a checkpoint.
-            sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {} STRATEGY wal_log").format(
-                sql.Identifier(name), sql.Identifier(ROLE), sql.Identifier(template)
+            sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {} {}").format(
+                sql.Identifier(name),
+                sql.Identifier(ROLE),
+                sql.Identifier(template),
+                # Copies a small template without a checkpoint.
+                sql.SQL("STRATEGY wal_log" if connection.info.server_version >= 150000 else ""),
             )
         )
     return Database(server, name)

@@ -19,6 +19,7 @@ from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
 
+NO_SPARK = "sc://127.0.0.1:1"  # nobody listens there
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -31,12 +32,15 @@ class Site:
 
 
 @contextmanager
-def site(**more: str) -> Iterator[Site]:
-    """`more`: settings of PostgreSQL."""
-    server = SparkServer.start(Settings())
+def site(*, spark: bool = True, **more: str) -> Iterator[Site]:
+    """`spark`: whether there is a Spark server; few changes need none. `more`: settings of PostgreSQL."""
+    server = SparkServer.start(Settings()) if spark else None
     settings = {"shared_buffers": "512MB", "max_connections": "300", "synchronous_commit": "off", **more}
     try:
         with EmbeddedPostgres.create(durable=False, settings=settings) as postgres:
+            if server is None:
+                yield Site(postgres, NO_SPARK)
+                return
             server.wait_ready(180)
             engine = SparkEngine(lambda: server.url)
             note(f"warming Spark up with {WARM_UP_JOBS} jobs")
@@ -45,7 +49,8 @@ def site(**more: str) -> Iterator[Site]:
             engine.close()
             yield Site(postgres, server.url)
     finally:
-        server.stop()
+        if server is not None:
+            server.stop()
 
 
 class Run:

@@ -124,6 +124,10 @@ class OriginReplacedError(OriginAwayError):
 
     code = "PGT307"
 
+    def __init__(self, message: str, *, hint: str | None = None, key: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.key = key  # of the database that was there; empty: the caller knows it
+
 
 class InexactValueError(PgtrickleError):
     """A value is out of range in the evaluation of changes; in AUTO the refresh falls back to FULL, with the reason."""

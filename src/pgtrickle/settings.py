@@ -305,6 +305,12 @@ class Settings:
     metrics_max_tables: int = _setting(
         1000, "Number of stream tables that have metrics of their own.", low=0, high=100_000, scope=HOST
     )
+    otlp_endpoint: str = _setting(
+        "",
+        "Address of an OpenTelemetry collector (OTLP over HTTP), such as http://127.0.0.1:4318, for traces with one "
+        "span per stage; needs the extra otel. Default: no traces.",
+        scope=HOST,
+    )
     log_level: str = _setting(
         "info", "Minimum level of log messages.", choices=("debug", "info", "warning", "error"), scope=HOST
     )

@@ -130,6 +130,9 @@ class Browser:
             chain.send_keys(key)
         chain.perform()
 
+    def point_at(self, selector: str) -> None:
+        ActionChains(self.driver).move_to_element(self.driver.find_element("css selector", selector)).perform()
+
     def click(self, selector: str) -> None:
         self.driver.find_element("css selector", selector).click()
 

@@ -140,6 +140,61 @@ def test_the_graph_moves_and_zooms_by_keyboard(browser: Browser) -> None:
     browser.wait(lambda: browser.text("h1") == "public.open_orders")
 
 
+def test_the_graph_finds_tables_and_shows_what_they_are_made_of(browser: Browser) -> None:
+    emphasised = (
+        "return [...document.querySelectorAll('#graph.marked g[data-name].on')].map(g => g.dataset.name.split('.')[2])"
+    )
+    stay(browser, "/graph")
+    browser.press("/")
+    assert browser.focused("#find")
+    browser.press("By_Segment")
+    assert sorted(browser.js(emphasised)) == ["accounts_by_segment", "orders_by_segment"]
+    browser.press("\ue00c")  # Escape
+    assert browser.js(emphasised) == []
+    browser.js("document.querySelector('[data-state=source]').focus()")
+    browser.press(ENTER)
+    sources = ["accounts", "customers", "order_items", "orders", "products", "regions"]
+    assert sorted(browser.js(emphasised)) == sources
+    assert browser.count("#states [aria-pressed=true]") == 1
+    browser.press(ENTER)
+    assert browser.js(emphasised) == []
+    # With the focus, and under the pointer: all that a table is made of and that is made of it, across databases.
+    node = "#graph a[aria-label^='public.sales_by_country in shop']"
+    browser.js("document.querySelector(arguments[0]).focus()", node)
+    lineage = [
+        "customers",
+        "order_items",
+        "orders",
+        "sales_by_country",
+        "sales_by_region",
+    ]  # not what its reader also reads
+    browser.wait(lambda: sorted(browser.js(emphasised)) == lineage)
+    assert browser.count("#graph g[data-from].on") == 4
+    browser.js("document.activeElement.blur()")
+    browser.point_at("#graph a[aria-label^='public.orders_by_segment'] .node")
+    browser.wait(lambda: sorted(browser.js(emphasised)) == ["accounts", "orders", "orders_by_segment"])
+    changes = browser.js("return document.querySelector('#graph .flow')?.outerHTML")
+    browser.wait(lambda: browser.js("return document.querySelector('#graph .flow')?.outerHTML") != changes)
+    assert sorted(browser.js(emphasised)) == ["accounts", "orders", "orders_by_segment"]  # it survives live updates
+    check_stayed(browser)
+
+
+def test_the_plan_shows_the_rows_of_the_last_refresh(browser: Browser, fleet: Fleet) -> None:
+    """Three new accounts in two segments: three changes, three rows that are read, two groups, which are replaced."""
+    path = table_path("crm", "accounts_by_segment")
+    stay(browser, path)
+    browser.wait(lambda: fleet.refreshes(fleet.crm, "accounts_by_segment") > 0)
+    before = fleet.refreshes(fleet.crm, "accounts_by_segment")
+    fleet.crm.sql("INSERT INTO accounts VALUES (701, 's1', 1), (702, 's1', 1), (703, 's2', 1)")
+    browser.wait(lambda: fleet.refreshes(fleet.crm, "accounts_by_segment") > before)
+    shown = "return [...document.querySelectorAll('#plan dd')].map(e => e.innerText)"
+    browser.wait(lambda: browser.js(shown) == ["3", "3", "2", "+2 \N{MINUS SIGN}2"])
+    tags = "return [...document.querySelectorAll('#plan .tag.rows')].map(e => e.innerText)"
+    assert browser.js(tags) == ["2 after netting", "3 delta rows", "3 changes"]
+    fleet.crm.sql("DELETE FROM accounts WHERE id BETWEEN 701 AND 703")
+    check_stayed(browser)
+
+
 def test_hostile_names_are_text(browser: Browser, fleet: Fleet) -> None:
     name = "<img src=x onerror=alert(1)>'\"& and a name as long as PG permits"[:63]
     quoted = '"' + name.replace('"', '""') + '"'

@@ -63,7 +63,7 @@ def test_demo_runs_without_java_and_postgresql_and_verifies_itself(bare: dict[st
     assert re.search(r"^  open_orders +\d+ rows  [A-Z]+ +postgres ", done.stdout, re.MULTILINE), done.stdout
     assert re.search(r"^  ok +public.bought_together \(FULL; ", done.stdout, re.MULTILINE), done.stdout
     assert not list(Path(bare["HOME"]).glob("**/*.parquet"))  # replicas lie in the demo's own directory
-    assert "pgtrickle run said" not in done.stdout, done.stdout
+    assert "log of pgtrickle run" not in done.stdout, done.stdout
     assert done.stderr == ""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgtrickle.capture.fingerprint import fingerprints
+from pgtrickle.capture.fingerprint import fingerprints, fingerprints_for_others
 from pgtrickle.capture.install import collect_garbage, ensure_capture
 from pgtrickle.db import Connection, connect
 from pgtrickle.errors import InvariantError, SourceChangedError, TransientError
@@ -329,14 +329,80 @@ def test_ddl_and_write_in_one_transaction(conn: Connection) -> None:
         "ANALYZE t",
         "VACUUM FULL t",
         "ALTER TABLE t RENAME TO t2",
+        "ALTER TABLE t ALTER a SET NOT NULL",
+        "ALTER TABLE t ALTER a SET DEFAULT 7",
+        "ALTER TABLE t ALTER a SET STATISTICS 50",
+        "ALTER TABLE t RENAME a TO b; ALTER TABLE t RENAME b TO a",
+        "GRANT SELECT (a) ON t TO PUBLIC",
+        "CREATE STATISTICS ON a, b2 FROM t",
+        "COMMENT ON COLUMN t.a IS 'a comment'",
     ],
 )
 def test_harmless_ddl_keeps_the_fingerprint(conn: Connection, ddl: str) -> None:
-    conn.execute("CREATE TABLE t (a int); INSERT INTO t VALUES (1)")
+    conn.execute("CREATE TABLE t (a int, b2 int); INSERT INTO t VALUES (1)")
     source = Source(conn, "t")
     before = fingerprints(conn, [source.relid])[source.relid]
     conn.execute(ddl)
     assert unchanged(before, fingerprints(conn, [source.relid])[source.relid], [1])
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "ALTER TABLE t ALTER a TYPE int USING a + 1",
+        "ALTER TABLE t ALTER a TYPE bigint; ALTER TABLE t ALTER a TYPE int",
+        "ALTER TABLE t ALTER a TYPE text; ALTER TABLE t ALTER a TYPE int USING 1",
+        "ALTER TABLE t ALTER note TYPE varchar(3)",
+        'ALTER TABLE t ALTER note TYPE text COLLATE "POSIX"',
+        "ALTER TABLE t ALTER twice DROP EXPRESSION",
+        "ALTER TABLE t RENAME a TO z; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME z TO b",
+    ],
+)
+def test_ddl_that_changes_values_or_their_texts_changes_the_fingerprint(conn: Connection, ddl: str) -> None:
+    conn.execute(
+        "CREATE TABLE t (a int, b int, note text, twice int GENERATED ALWAYS AS (d * 2) STORED, "
+        "d int, short varchar(5))"
+    )
+    conn.execute("INSERT INTO t VALUES (1, 2, 'x', DEFAULT, 4, 'y')")
+    source = Source(conn, "t")
+    before = fingerprints(conn, [source.relid])[source.relid]
+    for each in ddl.split("; "):
+        conn.execute(each)
+    assert not unchanged(before, fingerprints(conn, [source.relid])[source.relid], [1, 2, 3, 4, 6])
+
+
+def test_readers_that_go_by_versions_notice_a_default(conn: Connection) -> None:
+    conn.execute("CREATE TABLE t (a int)")
+    source = Source(conn, "t")
+    before = fingerprints_for_others(conn, [source.relid])[source.relid]
+    conn.execute("ALTER TABLE t ALTER a SET DEFAULT 1")
+    assert not unchanged(before, fingerprints_for_others(conn, [source.relid])[source.relid], [1])
+
+
+@pytest.mark.parametrize("table", ["t", "t_1", "child"])
+@pytest.mark.parametrize("is_replica", [False, True])
+def test_writes_while_columns_have_exchanged_their_names_are_reported(
+    conn: Connection, installed: Database, table: str, is_replica: bool
+) -> None:
+    """Afterwards nothing in the catalog shows that they had."""
+    if table == "child":
+        conn.execute("CREATE TABLE t (id int, a int, b int); CREATE TABLE child (more int) INHERITS (t)")
+    else:
+        conn.execute("CREATE TABLE t (id int, a int, b int) PARTITION BY RANGE (id)")
+        conn.execute("CREATE TABLE t_1 (b int, dropped int, a int, id int); ALTER TABLE t_1 DROP COLUMN dropped")
+        conn.execute("ALTER TABLE t ATTACH PARTITION t_1 FOR VALUES FROM (0) TO (9)")
+    source = Source(conn, "t")
+    exchange = "ALTER TABLE t RENAME a TO z; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME z TO b"
+    with psycopg.connect(installed.superuser_dsn, autocommit=True) as writer:
+        writer.execute(f"SET session_replication_role = {'replica' if is_replica else 'origin'}")
+        for number, ddl in enumerate(("SELECT 1", exchange, exchange)):
+            conn.execute(ddl)
+            for i in range(7):  # the plan is kept from the sixth time on
+                writer.execute(f"INSERT INTO {table} (id, a, b) VALUES (%s, %s, %s)", (number, i, 10 + i))
+    images = source.images()
+    written = [(each[0], each[1]) for each in images]
+    assert written == [("I", "0")] * 7 + [("T", None)] * 7 + [("I", "2")] * 7
+    assert [each[2:4] for each in images[14:]] == [(str(i), str(10 + i)) for i in range(7)]
 
 
 def test_widening_leaves_other_readers_alone(conn: Connection) -> None:

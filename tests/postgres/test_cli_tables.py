@@ -169,6 +169,24 @@ def test_status_breaks_no_line_at_80_columns(installed: Database) -> None:
         assert [line.split()[0] for line in said.splitlines()[1:3]] == [f"public.{name}" for name in names]
 
 
+def test_tables_of_the_demo_fit_80_columns(installed: Database) -> None:
+    """Every line of status, list and show, with names as long as there and refreshes."""
+    installed.sql("CREATE TABLE t (a int)")
+    installed.sql("SELECT pgtrickle.create_stream_table('sales_by_country', 'SELECT a FROM t', '1s')")
+    installed.sql(
+        "UPDATE pgtrickle.pgt_stream_tables SET is_populated = true, last_refresh_at = now(), status = 'ACTIVE'"
+    )
+    installed.sql(
+        "INSERT INTO pgtrickle.pgt_refresh_history (pgt_id, start_time, end_time, action, status, engine, "
+        "rows_inserted, rows_deleted) SELECT pgt_id, now(), now(), 'DIFFERENTIAL', 'COMPLETED', 'postgres', 1234, 1234 "
+        "FROM pgtrickle.pgt_stream_tables"
+    )
+    for command in (["status"], ["list"], ["show", "sales_by_country"]):
+        _, said = on_terminal(installed, command)
+        assert "DIFFERENTIAL" in said
+        assert [line for line in said.splitlines() if len(line) > 80] == []
+
+
 def complete(db: Database, *words: str) -> list[str]:
     """What bash offers for the last word, by the script that the command prints."""
     line = " ".join(words)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import psycopg
@@ -161,3 +162,19 @@ def test_what_a_dead_owner_left_is_reclaimed(tmp_path: Path, monkeypatch: pytest
     assert mine.exists()
     process.private_directory("pgtrickle-x-", need_mib=1)
     assert mine.exists()
+
+
+def test_sockets_are_not_put_below_a_path_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("x" * 90)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(deep))
+    for has_sockets in (False, True):
+        made = process.private_directory("pgtrickle-x-", need_mib=1, has_sockets=has_sockets)
+        assert made.is_relative_to(deep) is not has_sockets
+        with (
+            socket.socket(socket.AF_UNIX) as listener,
+            nullcontext() if has_sockets else pytest.raises(OSError, match="path too long"),
+        ):
+            (made / "pymp-12345678").mkdir()
+            listener.bind(f"{made}{process.SOCKET_BELOW}")
+        shutil.rmtree(made)

@@ -125,6 +125,35 @@ def test_refresh_and_wait_refreshes_what_it_reads_and_raises_what_fails(line: Li
         assert installed.sql("SELECT total FROM sums") == installed.sql("SELECT sum(100 / v) FROM t")
 
 
+def test_refresh_and_wait_returns_after_the_fixpoint_of_a_cycle(line: Line, installed: Database) -> None:
+    line.sql("SELECT pgtrickle.set_option('allow_circular', 'on'); CREATE TABLE edge (a int NOT NULL, b int NOT NULL)")
+    for name in ("path", "hop"):
+        line.create(name, "SELECT e.a, e.b FROM edge e", schedule="1h")
+    step = "SELECT e.a, e.b FROM edge e UNION SELECT h.a, e.b FROM hop h JOIN edge e ON e.a = h.b"
+    line.sql("SELECT pgtrickle.alter_stream_table('path', query => %s)", step)
+    line.sql("SELECT pgtrickle.alter_stream_table('hop', query => 'SELECT p.a, p.b FROM path p')")
+    line.create("ends", "SELECT b, count(*) AS n FROM path GROUP BY b", schedule="1h")
+    paths = (
+        "WITH RECURSIVE r AS (SELECT a, b FROM edge UNION SELECT r.a, e.b FROM r JOIN edge e ON e.a = r.b) "
+        "SELECT a, b FROM r"
+    )
+    expected = {
+        "path": paths,
+        "hop": paths,
+        "ends": f"SELECT b, count(*) FROM ({paths}) AS p GROUP BY b",
+    }
+    with ticking(line, installed):
+        for number in range(9):
+            change = (
+                f"INSERT INTO edge SELECT {number} * 10 + i, {number} * 10 + i + 1 FROM generate_series(1, 10) AS i"
+            )
+            installed.sql(change if number % 3 else f"{change}; DELETE FROM edge WHERE a % 7 = {number % 7}")
+            name = list(expected)[number % 3]
+            installed.sql(f"CALL pgtrickle.refresh_and_wait('{name}', '2 minutes')")
+            columns = "b, n" if name == "ends" else "a, b"
+            assert sorted(installed.sql(f"SELECT {columns} FROM {name}")) == sorted(installed.sql(expected[name])), name
+
+
 WAITS_FOR_COMMIT = """
 SELECT count(*)
 FROM pg_locks AS l
@@ -229,6 +258,46 @@ def test_message_names_table_expression_and_row(line: Line, query: str, expected
     assert expected in message(line.conn, "x")
 
 
+@pytest.mark.parametrize("mode", ["FULL", "DIFFERENTIAL"])
+def test_row_below_a_view_and_row_without_a_key_are_named(line: Line, mode: str) -> None:
+    line.sql("CREATE TABLE bag (k int, v int, note text) PARTITION BY LIST (k)")
+    line.sql("CREATE TABLE bag_1 PARTITION OF bag FOR VALUES IN (1); CREATE TABLE bag_2 PARTITION OF bag DEFAULT")
+    line.sql("INSERT INTO bag SELECT 1 + n % 2, n, repeat('n', 100) FROM generate_series(1, 40) AS n")
+    line.sql("INSERT INTO t SELECT n, n FROM generate_series(4, 30) AS n; CREATE SCHEMA s")
+    line.sql("CREATE VIEW s.below (id, w) AS SELECT id, v FROM t")
+    line.sql("CREATE VIEW s.shown AS SELECT id, 100 / w AS share FROM s.below")
+    line.create("x", "SELECT share, count(*) AS n FROM s.shown GROUP BY share", mode=mode)
+    line.create("y", "SELECT k, 100 / v AS share FROM bag", mode=mode)
+    line.create("z", "SELECT b.k, o.share FROM bag AS b JOIN s.shown AS o ON o.id = b.v", mode=mode)
+    line.sql("INSERT INTO t VALUES (3, 0); INSERT INTO bag VALUES (2, 0, 'bad')")
+    line.tick()
+    row = "row of public.bag (k = '2', v = '0', note = 'bad')"
+    assert message(line.conn, "x").endswith(": division by zero [22012] (row of public.t (id = '3'))")
+    assert message(line.conn, "y") == f"PGT200: public.y: 100 / v: division by zero [22012] ({row})"
+    assert "row of public.t (id = '3')" in message(line.conn, "z")
+    line.sql("DELETE FROM t WHERE id = 3; DELETE FROM bag WHERE v = 0")
+    line.tick()
+    for name in ("x", "y", "z"):
+        assert status(line, name) == ("ACTIVE", 0)
+        line.equal(name)
+
+
+@pytest.mark.parametrize("mode", ["FULL", "DIFFERENTIAL"])
+@pytest.mark.parametrize("change", ["DROP COLUMN v", "RENAME v TO w"])
+def test_columns_of_a_stream_table_that_somebody_dropped_are_named(line: Line, mode: str, change: str) -> None:
+    line.create("x", "SELECT id, v, v + 1 AS more FROM t", mode=mode)
+    line.sql(f"ALTER TABLE x {change}; UPDATE t SET v = v + 1")
+    line.tick()
+    if mode == "DIFFERENTIAL":  # FULL has added it again
+        repair = """SELECT pgtrickle.repair_stream_table('"public"."x"')"""
+        said = f"PGT202: column v of public.x itself was dropped (hint: {repair})"
+        assert message(line.conn, "x") == said
+        line.sql(repair)
+        line.tick()
+    assert status(line, "x") == ("ACTIVE", 0)
+    assert line.sql("SELECT id, v, more FROM x ORDER BY id") == [(1, 11, 12), (2, 21, 22)]
+
+
 def test_key_of_a_row_is_for_readers_of_the_source(line: Line, installed: Database, make_role: MakeRole) -> None:
     line.sql("CREATE TABLE s (id text PRIMARY KEY, x text); INSERT INTO s VALUES ('key of a', '1')")
     line.create("x", "SELECT x::int AS n FROM s")
@@ -277,3 +346,9 @@ def test_rows_that_fail_only_together_are_not_named(line: Line) -> None:
     assert message(line.conn, "x") == (
         "PGT400: public.x: (sum(v))::smallint: numeric value out of range [22003] (smallint out of range [22003])"
     )
+
+
+def test_search_for_what_failed_ends_when_its_time_is_over(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(culprit, "SECONDS", 0.0)
+    line.create("x", "SELECT id, 100 / (v - v) AS share FROM t", mode="FULL")
+    assert message(line.conn, "x") == "PGT200: public.x: division by zero [22012]"

@@ -218,6 +218,7 @@ def test_query_is_full_with_the_reason_and_differential_raises(db: Database, que
 
 
 def test_virtual_generated_column_is_an_obstacle(db: Database) -> None:
+    db.require_version(18, "virtual generated columns")
     db.sql("CREATE TABLE g (a text, v varchar(3) GENERATED ALWAYS AS (a) VIRTUAL)")
     mode, reason = _create(db, "SELECT v FROM g")
     assert mode == "FULL"

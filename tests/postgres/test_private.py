@@ -120,6 +120,11 @@ def test_replicas_and_reasons_of_an_engine_are_for_those_who_may_read(busy: Data
     ((source, rows, error, location),) = run(stranger, REPLICAS)
     assert (source, rows, location) == ("app.t", 4711, None)
     assert SECRET in error  # rows that this role may read
+    # Of some of the rows, neither their number nor values of others.
+    busy.sql("ALTER TABLE app.t ENABLE ROW LEVEL SECURITY; CREATE POLICY mine ON app.t USING (a = 'mine')")
+    assert run(stranger, REPLICAS) == []
+    busy.sql("ALTER TABLE app.t DISABLE ROW LEVEL SECURITY")
+    assert len(run(stranger, REPLICAS)) == 1
 
 
 def test_query_over_a_table_that_the_caller_may_not_read_is_refused_as_postgresql_refuses_it(

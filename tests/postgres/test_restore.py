@@ -264,11 +264,37 @@ def test_promoted_standby_goes_on(engine: SparkEngine) -> None:
             standby.close()
 
 
-def follow(primary: EmbeddedPostgres, standby: EmbeddedPostgres) -> None:
-    """Makes `standby` a standby of `primary`, and starts it."""
+def test_physical_copy_beside_its_original(engine: SparkEngine) -> None:
+    """With the same identities and oids. Each goes on from where the copy was made; nothing is loaded anew."""
+    with EmbeddedPostgres.create(durable=False) as original:
+        with psycopg.connect(original.dsn(), autocommit=True) as conn:
+            install(conn)
+            conn.execute("CREATE SCHEMA shop; CREATE TABLE shop.t (a int); INSERT INTO shop.t VALUES (1), (2)")
+        first = Line(original.dsn(), engine)
+        first.create("shop.s", "SELECT a, count(*) AS n FROM shop.t GROUP BY a", mode="DIFFERENTIAL")
+        first.sql("INSERT INTO shop.t VALUES (2)")  # captured and not yet refreshed
+        copy = EmbeddedPostgres.create(durable=False)
+        try:
+            follow(original, copy, as_standby=False)
+            second = Line(copy.dsn(), engine)
+            first.sql("INSERT INTO shop.t VALUES (3)")
+            second.sql("DELETE FROM shop.t WHERE a = 1")
+            for line, rows in ((first, [(1, 1), (2, 2), (3, 1)]), (second, [(2, 2)])):
+                line.tick()
+                line.check("shop.s")
+                assert line.rows("shop.s") == rows
+                loads = "SELECT count(*) FROM pgtrickle.pgt_refresh_history WHERE action = 'REINITIALIZE'"
+                assert line.sql(loads) == [(0,)]
+                line.close()
+        finally:
+            copy.close()
+
+
+def follow(primary: EmbeddedPostgres, standby: EmbeddedPostgres, *, as_standby: bool = True) -> None:
+    """Makes `standby` a standby, or a copy, of `primary`, and starts it."""
     owner = standby.data.stat()
     shutil.rmtree(standby.data)
-    run(primary, "pg_basebackup", "-D", str(standby.data), "-R", "-c", "fast")
+    run(primary, "pg_basebackup", "-D", str(standby.data), "-c", "fast", *(["-R"] if as_standby else []))
     for path in (standby.data, *standby.data.rglob("*")):
         os.chown(path, owner.st_uid, owner.st_gid)
     standby.password = primary.password

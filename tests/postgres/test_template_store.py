@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -22,7 +23,9 @@ from pgtrickle.define.template_cache import ProcessTemplates, TemplateCache
 from pgtrickle.define.template_key import compiler_version, template_key
 from pgtrickle.define.template_store import MAGIC, SUFFIX, TemplateStore
 from pgtrickle.model.catalog import StreamTable
-from tests.conftest import Database
+from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
+from pgtrickle.settings import Settings
+from tests.conftest import Database, create_database, drop_database
 from tests.spark.test_operators import QUERIES, TABLES
 
 FEW = ("left", "full_grouped", "natural")
@@ -91,6 +94,83 @@ def test_every_operator_is_compiled_once_for_databases_with_other_numbers(
         assert values(prepare._compiled(there, table, cache(second))) == values(compile_table(there, table)), name
     assert first.entries == first.misses == len(tables) == len(names)
     assert (second.hits, second.misses) == (len(names), 0)
+
+
+class Compilations:
+    """Counts what a process compiles."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        monkeypatch.setattr(prepare, "compile_table", self._compile)
+
+    def _compile(self, *args: Any, **named: Any) -> Compiled:
+        self.count += 1
+        return compile_table(*args, **named)
+
+
+def fill(database: Database, number: int) -> None:
+    """So many stream tables, no two of them with the same definition."""
+    database.sql(TABLES)
+    database.sql(
+        "SELECT pgtrickle.create_stream_table('s_' || i, format(shapes[1 + i %% 4], i), initialize => false) FROM "
+        "generate_series(1, %s) AS i, (VALUES (ARRAY['SELECT id, v + %%s AS v FROM a WHERE k IS NOT NULL', "
+        "'SELECT k, count(*) AS n, sum(v) + %%s AS v FROM b GROUP BY k', 'SELECT DISTINCT k, v + %%s AS v FROM c', "
+        "'SELECT a.id, b.v, %%s AS n FROM a JOIN b ON b.k = a.k'])) AS given (shapes)",
+        number,
+    )
+
+
+def load_all(conn: Connection, templates: TemplateCache) -> int:
+    """What a process does when it sees these stream tables for the first time. Returns how many there are."""
+    tables = [t for t in catalog.load_stream_tables(conn) if t.name.startswith("s_")]
+    for table in tables:
+        if templates.get(table) is None:
+            templates.put(table, prepare._compiled(conn, table, templates))
+    return len(tables)
+
+
+@pytest.mark.parametrize("number", [40, 1000])
+def test_a_restarted_process_compiles_none(
+    number: int, installed: Database, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the limits that are the default."""
+    fill(installed, number)
+    done, most_bytes = Compilations(monkeypatch), Settings().template_cache_max_mb * MB
+    with connect(installed.dsn, role="test", autocommit=True) as conn:
+        for process in range(3):
+            store = TemplateStore(root, most_bytes)
+            templates = ProcessTemplates(Settings().template_cache_max_entries, store)
+            assert load_all(conn, TemplateCache(templates, "one")) == number
+            assert (done.count, len(templates), templates.evictions) == (number, number, 0)
+            assert (store.entries, store.evictions) == (number, 0)
+            assert (store.hits, store.misses) == ((0, number) if process == 0 else (number, 0))
+            assert load_all(conn, TemplateCache(templates, "one")) == number  # nor does the store have to be asked
+            assert (done.count, store.hits + store.misses) == (number, number)
+
+
+@pytest.mark.parametrize("number", [8, 1000])
+def test_databases_with_the_same_definitions_compile_each_once(
+    number: int, make_installed: Callable[[], Database], pg_server: EmbeddedPostgres, root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Twenty definitions, one process; every other database gives its objects other numbers."""
+    one, other = make_installed(), make_installed()
+    other.sql("CREATE TABLE early (a int); SELECT pgtrickle.create_stream_table('o', 'SELECT a FROM early')")
+    done = Compilations(monkeypatch)
+    store = TemplateStore(root, Settings().template_cache_max_mb * MB)
+    templates = ProcessTemplates(Settings().template_cache_max_entries, store)
+    for database in (one, other):
+        fill(database, 20)
+    for each in range(number):
+        copy = create_database(pg_server, f"copy_{uuid4().hex}", template=(one, other)[each % 2].name)
+        try:
+            with connect(copy.dsn, role="test", autocommit=True) as conn:
+                assert load_all(conn, TemplateCache(templates, copy.name)) == 20
+        finally:
+            drop_database(pg_server, copy.name)
+        assert done.count == 20
+    assert (store.entries, store.misses, store.hits) == (20, 20, 20 * (number - 1))
+    assert len(templates) == min(20 * number, templates.most)
 
 
 def test_what_a_template_follows_from_is_in_its_key(installed: Database, defined: Defined) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 
 import psycopg
@@ -11,6 +13,8 @@ from typer.testing import CliRunner
 from pgtrickle.cli.app import app
 from pgtrickle.db.install import install, uninstall
 from pgtrickle.db.service import install_as_service
+from pgtrickle.process.server_watch import ServerWatch
+from pgtrickle.settings import Sources
 from tests.conftest import Database
 
 SERVICE = "uninstalled_service"
@@ -63,12 +67,35 @@ def test_doctor_names_a_database_that_another_role_installed(
     service: Database, make_installed: Callable[[], Database]
 ) -> None:
     from pgtrickle.maintain.doctor import examine
-    from pgtrickle.settings import Sources
 
     own = make_installed()
     report = examine(Sources(), {}, own.dsn)
     said = f"{service.name} is not served: pgtrickle was installed there by {SERVICE}"
     assert said in [finding.detail for finding in report.findings if not finding.ok]
+
+
+def test_status_names_the_role_that_serves_the_database(service: Database) -> None:
+    service.superuser_sql("GRANT USAGE ON SCHEMA pgtrickle TO app")
+    done = CliRunner().invoke(app, ["status", "--server", service.dsn])
+    assert f"{SERVICE} installed pgtrickle here (hint: pgtrickle run --server as {SERVICE}" in done.output
+
+
+def test_run_names_a_database_that_another_role_installed(
+    service: Database, make_installed: Callable[[], Database], caplog: pytest.LogCaptureFixture
+) -> None:
+    own, stop = make_installed(), threading.Event()
+    watch = ServerWatch(own.dsn, Sources(), stop, 30.0)
+    with caplog.at_level("WARNING"):
+        watch.start()
+        deadline = time.monotonic() + 60
+        while own.name not in {found.name for found in watch.databases}:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        stop.set()
+        watch.join(60)
+    assert service.name not in {found.name for found in watch.databases}
+    said = [vars(record)["pgt_fields"] for record in caplog.records if "another role installed" in record.message]
+    assert [(fields["database"], fields["role"]) for fields in said] == [(service.name, SERVICE)]
 
 
 def test_system_catalogs_are_refused(installed: Database) -> None:

@@ -218,6 +218,12 @@ class Arena:
 
     def _service_looks(self) -> None:
         """All else that evaluates a query: plans, verification, housekeeping."""
+        # Who is done was suspended, and what is suspended is not verified.
+        over = (
+            "UPDATE pgtrickle.pgt_stream_tables SET status = %s "
+            "WHERE status = %s AND is_populated AND pgt_schema ~ '^evil_'"
+        )
+        self.admin(over, "ACTIVE", "SUSPENDED")
         names = self.admin(
             "SELECT format('%s.%s', pgt_schema, pgt_name), is_populated FROM pgtrickle.pgt_stream_tables "
             "WHERE pgt_schema ~ '^evil_' AND pgt_name ~ '^st'"
@@ -230,6 +236,7 @@ class Arena:
                     plan_of_table(self.line_dsn, name)
             except PgtrickleError as error:
                 self.heard.append(f"verify {name}: {error.one_line()}")
+        self.admin(over, "SUSPENDED", "ACTIVE")
         self.line.plane.tidy()
         self.line.tick()
 

@@ -94,6 +94,16 @@ def test_load_is_read_and_written_side_by_side_and_exact(line: Line, watched: Wa
         line.check(name)
 
 
+def test_progress_is_shown_while_executors_load(line: Line, watched: Watched) -> None:
+    seen: list[Any] = []
+    progress = "SELECT name, phase, rows_done, rows_estimated > 10000 FROM pgtrickle.load_progress()"
+    watched.before = lambda: seen.append(line.sql(progress))
+    line.create("bag", QUERIES["bag"])
+    assert seen == [[("public.bag", "computing", 0, True)]]
+    assert line.sql(progress) == []
+    line.check("bag", "FULL")
+
+
 # Late in each of two parts: who comes first waits for the other, so that it does not matter how busy the machine is.
 MEET = """
 CREATE FUNCTION meets(id int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS $$
@@ -123,8 +133,9 @@ def test_executors_work_at_the_same_time(line: Line, watched: Watched) -> None:
         with psycopg.connect(line.dsn, autocommit=True) as conn:
             while not done.wait(0.005):
                 for role, count in conn.execute(
-                    "SELECT application_name, count(*) FROM pg_stat_activity "
-                    "WHERE application_name IN ('pgtrickle/load', 'pgtrickle/stage') AND state = 'active' "
+                    "SELECT split_part(application_name, '#', 1), count(*) FROM pg_stat_activity "
+                    "WHERE split_part(application_name, '#', 1) IN ('pgtrickle/load', 'pgtrickle/stage') "
+                    "AND state = 'active' "
                     "AND datname = current_database() GROUP BY 1"
                 ).fetchall():
                     together[role] = max(together.get(role, 0), count)

@@ -41,7 +41,7 @@ NO_NUMBERS = ["'NaN'", "'Infinity'", "'-Infinity'"]
 
 @pytest.fixture(params=["arrays", "copy"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How leaves are read and deltas applied: as rows and array parameters, or by COPY both ways."""
+    """How delta rows are read and deltas applied: as rows and array parameters, or by COPY both ways."""
     if request.param == "copy":
         monkeypatch.setattr("pgtrickle.refresh.deltas.SMALL_ROWS", 0)
     return str(request.param)

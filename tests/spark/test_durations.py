@@ -1,4 +1,5 @@
-"""What the history says of the time of each refresh, although stream tables of a lease are refreshed together."""
+"""What the history says of the time and the rows of each refresh, although stream tables of a lease are refreshed
+together."""
 
 from __future__ import annotations
 
@@ -50,3 +51,40 @@ def test_the_slow_table_of_a_lease_is_the_one_that_takes_the_longest(line: Line)
         before = line.sql("SELECT max(refresh_id) FROM pgtrickle.pgt_refresh_history")[0][0]
         line.sql("INSERT INTO t VALUES (%s, 3)", 10 + before)
         line.tick()
+
+
+def operator_rows(line: Line, name: str) -> list[tuple[str, object]]:
+    """Of all refreshes, oldest first, with names instead of oids."""
+    return line.sql(
+        "SELECT h.action, CASE WHEN h.operator_rows IS NOT NULL THEN h.operator_rows || jsonb_build_object('changes', "
+        "(SELECT jsonb_object_agg(e.relid::oid::regclass, e.n) FROM jsonb_each(h.operator_rows -> 'changes') "
+        "AS e (relid, n))) END FROM pgtrickle.pgt_refresh_history AS h JOIN pgtrickle.pgt_stream_tables USING (pgt_id) "
+        "WHERE pgt_name = %s ORDER BY h.refresh_id",
+        name,
+    )
+
+
+def test_rows_are_counted_between_the_operators(line: Line) -> None:
+    line.sql("CREATE TABLE orders (id int PRIMARY KEY, customer int, amount int)")
+    line.sql(
+        "CREATE TABLE customers (id int PRIMARY KEY, country text); INSERT INTO customers VALUES (1, 'A'), (2, 'B')"
+    )
+    join = "SELECT c.country, o.id, o.amount FROM orders AS o JOIN customers AS c ON c.id = o.customer"
+    line.create("rows_of_orders", join, mode="DIFFERENTIAL")
+    line.create("big", f"SELECT country, id FROM ({join}) AS j WHERE amount > 5", mode="DIFFERENTIAL")
+    line.create("by_country", f"SELECT country, min(id) AS first FROM ({join}) AS j GROUP BY 1", mode="DIFFERENTIAL")
+    line.sql("INSERT INTO orders VALUES (1, 1, 1), (2, 1, 9), (3, 1, 9), (4, 2, 9)")
+    line.tick()
+    line.sql("UPDATE orders SET amount = 7 WHERE id = 2")  # taken out and put in: nothing of `big` changes
+    line.sql("INSERT INTO customers VALUES (3, 'C')")
+    line.tick()
+    first, second = {"orders": 4, "customers": 0}, {"orders": 2, "customers": 1}
+    expected = {
+        "rows_of_orders": [{"changes": first, "read": 4, "netted": 4}, {"changes": second, "read": 2, "netted": 2}],
+        "big": [{"changes": first, "read": 3, "netted": 3}, {"changes": second, "read": 2, "netted": 0}],
+    }
+    for name, rows in expected.items():
+        assert operator_rows(line, name) == [("FULL", None), *(("DIFFERENTIAL", each) for each in rows)]
+    full, folded, _ = operator_rows(line, "by_country")
+    assert full == ("FULL", None)
+    assert folded == ("DIFFERENTIAL", {"changes": first, "read": 4, "netted": 2})  # two groups

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pgtrickle.model.reasons import ReasonCode
+from pgtrickle.pipeline.engine import evaluate
 from pgtrickle.refresh import engine_choice, way_choice
 from pgtrickle.replica import build as building
 from tests.line import Line
@@ -60,6 +61,36 @@ def test_spark_evaluates_refreshes_in_either_mode(line: Line, mode: str) -> None
         assert set(engines(line, name)) == wanted
         ((reason,),) = line.sql("SELECT engine_reason FROM pgtrickle.pgt_status() WHERE name = %s", f"public.{name}")
         assert reason == "the option engine is spark"
+
+
+def test_a_load_on_spark_shows_its_progress(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before executors write, and when they have written, before the content replaces that of the table."""
+    line.sql(TABLES)
+    line.sql("INSERT INTO sale SELECT i, 7, i, now() FROM generate_series(1001, 20000) AS i; ANALYZE sale")
+    seen, fill = [], evaluate.fill
+
+    def look() -> None:
+        (found,) = line.sql("SELECT name, phase, rows_done, rows_estimated FROM pgtrickle.load_progress()")
+        seen.append(found)
+
+    def watched(*args: Any, **kwargs: Any) -> None:
+        look()
+        fill(*args, **kwargs)
+        look()
+
+    monkeypatch.setattr(evaluate, "fill", watched)
+    query = "SELECT id, customer_id, amount FROM sale WHERE id > 10"
+    line.sql("SELECT pgtrickle.create_stream_table('big', %s, 'calculated', 'FULL', engine => 'spark')", query)
+    line.tick()
+    line.check("big", "FULL")
+    assert engines(line, "big") == [("FULL", "spark")]
+    (first, second), rows = seen, line.sql("SELECT count(*) FROM big")[0][0]
+    assert first[:3] == ("public.big", "computing", 0)
+    assert second[:2] == ("public.big", "writing")
+    for number in (first[3], second[2], second[3]):
+        assert rows / 2 < number < rows * 2
+    assert line.sql("SELECT * FROM pgtrickle.load_progress()") == []
+    assert line.sql("SELECT FROM pg_stat_activity WHERE application_name LIKE 'pgtrickle/writer#%'") == []
 
 
 def test_a_source_is_read_once_for_all_that_load_together(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,12 +37,12 @@ def items(line: Line) -> Line:
 
 
 def leaf_rows(line: Line, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows each leaf of the next turn has."""
+    """How many delta rows each stream table has in the next tick."""
     found: list[int] = []
     run = engine.run
 
     def counted(work: Sequence[Any]) -> Any:
-        found.extend(len(item.leaf) for item in work)
+        found.extend(len(item.delta_rows) for item in work)
         return run(work)
 
     monkeypatch.setattr(engine, "run", counted)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pgtrickle.model.reasons import Reason, ReasonCode
 from tests.line import Line
 
@@ -183,16 +181,6 @@ def test_what_depends_on_a_column_keeps_it_from_becoming_wider(line: Line) -> No
     line.sql("DROP VIEW shown; SELECT pgtrickle.resume_stream_table('rows')")
     line.tick()
     line.equal("rows")
-
-
-@pytest.mark.parametrize(
-    "change", ["price SET NOT NULL", "price SET DEFAULT 7", "name SET STATISTICS 50", "name DROP NOT NULL"]
-)
-def test_a_constraint_a_default_or_statistics_keep_readers_exact(line: Line, change: str) -> None:
-    line.sql(WIDENED)
-    _create_widened(line)
-    line.sql(f"ALTER TABLE named ALTER {change}; INSERT INTO named VALUES (51, 'n1', 5)")
-    _check_widened(line)
 
 
 def _create_widened(line: Line) -> None:

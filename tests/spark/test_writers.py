@@ -1,12 +1,15 @@
 """Ways to write to sources, and what happens beside them. After each the tables equal their queries, without help.
 
-The other cases of a fault test suite: savepoints, PREPARE TRANSACTION and long transactions across refreshes are in
+The other cases of a fault test suite: all kinds of writers beside DDL, TRUNCATE and prepared transactions in
+`tests/postgres/test_ddl_under_load.py`; savepoints, PREPARE TRANSACTION and long transactions across refreshes in
 `tests/spark/test_cuts.py` and `tests/postgres/test_capture_windows.py`; MERGE, ON CONFLICT and TRUNCATE in
-`tests/postgres/test_capture_writes.py` and `tests/spark/test_races.py`; ALTER TABLE under load in `test_races.py`,
-`test_schema_change.py` and `test_harmless_changes.py`; locks, lost sessions and bad rows in
-`tests/postgres/test_failures.py` and `test_faults.py`; kills and restarts of all processes in
-`tests/fleet/test_kill.py`, `test_restart.py` and `test_hung.py`; a promoted standby in
-`tests/fleet/test_servers.py`; restores in `tests/postgres/test_restore.py` and `test_origin_restored.py`.
+`tests/postgres/test_capture_writes.py` and `tests/spark/test_races.py`; workers of logical replication in
+`tests/postgres/test_apply_workers.py`; locks, lost sessions and bad rows in `tests/postgres/test_failures.py` and
+`tests/spark/test_faults.py`; a crash of the server in each phase of a refresh in
+`tests/postgres/test_restart_in_phases.py`; full disks in `tests/fleet/test_disk_full.py`; kills and restarts of all
+processes in `tests/fleet/test_kill.py`, `test_restart.py` and `test_hung.py`; a promoted standby in
+`tests/fleet/test_servers.py` and `tests/postgres/test_restore.py`; restores in `test_restore.py` and
+`tests/postgres/test_origin_restored.py`.
 """
 
 from __future__ import annotations

@@ -69,3 +69,34 @@ def test_the_baseline_has_every_figure_and_no_other(gate: ModuleType) -> None:
     assert {name: set(found) for name, found in baseline.items()} == {
         one.benchmark: {figure.name for figure in one.figures} for one in gate.GATES
     }
+
+
+@pytest.mark.parametrize(("slower", "status"), [(1.0, 0), (1.3, 0), (1.7, 1)])
+def test_the_command_fails_after_a_regression_and_names_the_figure(
+    gate: ModuleType,
+    slower: float,
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One benchmark reports what --update has stored, times a factor."""
+    figures = (gate.Figure("refresh per job", "ms", 1.4, "unit"), gate.Figure("growth", "growth", 1.4))
+    monkeypatch.setattr(gate, "GATES", (gate.Gate("quick", ("--rounds", "3"), figures),))
+    stored, asked = tmp_path / "baseline.json", []
+
+    def run(factor: float) -> None:
+        def measured(name: str, arguments: Sequence[str]) -> dict[str, float]:
+            asked.append((name, tuple(arguments)))
+            return {"ms": 20.0 * factor, "unit": 10.0, "growth": 1.1}
+
+        monkeypatch.setattr(gate, "run_benchmark", measured)
+
+    run(1.0)
+    assert gate.main(["--update", "--baseline", str(stored)]) == 0
+    assert json.loads(stored.read_text()) == {"quick": {"refresh per job": 2.0, "growth": 1.1}}
+    run(slower)
+    assert gate.main(["--baseline", str(stored)]) == status
+    said = capsys.readouterr().out
+    assert ("refresh per job" in said, "WORSE" in said) == (True, bool(status))
+    assert set(asked) == {("quick", ("--rounds", "3"))}

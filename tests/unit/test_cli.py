@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.main import get_group
 
 from pgtrickle.cli.app import app
 from pgtrickle.cli.keyboard import parse
-from pgtrickle.cli.top_view import TopView
+from pgtrickle.cli.render import age_text, duration_text
+from pgtrickle.cli.top_view import COLUMNS, TopView, columns_that_fit, render_list
 
 
 def pgtrickle(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -147,6 +151,31 @@ def rows() -> list[dict[str, object]]:
         {**blank, "name": "b", "status": "ERROR", "lag": 9.0},
         {**blank, "name": "c", "status": "ACTIVE"},
     ]
+
+
+def test_a_narrow_top_shows_fewer_columns_and_whole_names() -> None:
+    long = [{**row, "name": "public." + str(row["name"]) * 30, "mode": "DIFFERENTIAL"} for row in rows()]
+    view = TopView()
+    keys = [[column.key for column in columns_that_fit(view, long, width)] for width in (200, 80, 50, 20)]
+    assert keys[0] == [column.key for column in COLUMNS]
+    assert keys[1:] == [
+        ["name", "status", "lag", "ms", "written"],
+        ["name", "status", "lag"],
+        ["name", "status", "lag"],
+    ]
+    view.press("s", long, 10)  # by `ms`, which stays then
+    assert [column.key for column in columns_that_fit(view, long, 20)] == ["name", "status", "lag", "ms"]
+    console = Console(width=80, file=io.StringIO())
+    console.print(render_list(view, long, "db", 20, 80))
+    assert "public." + "a" * 30 in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_ages_and_durations_are_short() -> None:
+    texts = [duration_text(s) for s in (0, 0.004, 0.34, 9.96, 45.2, 61, 7200, 200_000)]
+    assert texts == ["0 s", "0.1 s", "0.3 s", "10.0 s", "45 s", "1 min", "2 h", "2 d"]
+    now = datetime.now(UTC)
+    ages = [age_text(now - timedelta(seconds=s)) for s in (-5, 0.2, 3.2, 45, 130)]
+    assert ages == ["now", "now", "3 s ago", "45 s ago", "2 min ago"]
 
 
 def test_top_sorts_filters_and_drills_down() -> None:

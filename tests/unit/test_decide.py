@@ -152,6 +152,9 @@ def test_full_refresh_is_prepared_again_if_a_column_that_it_reads_has_another_ty
     """It converts values to the types that it was prepared with."""
     assert decided(stream_table(), fingerprints={900: "s 1:int8"}, differentiable=False).action == PREPARE
     assert decided(stream_table(), fingerprints={900: "s 1:int4 2:text"}, differentiable=False).action == FULL
+    # Earlier versions did not store them.
+    earlier = stream_table(fingerprints={900: "s"})
+    assert decided(earlier, fingerprints={900: "s 1:int8"}, differentiable=False).action == FULL
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,10 @@ LIMIT = Decimal(10) ** 20
 EXACT = Context(prec=1000)
 
 
-def netted(leaves: Sequence[Sequence[tuple[Any, ...]]]) -> list[dict[str, Decimal]]:
+def netted(inputs: Sequence[Sequence[tuple[Any, ...]]]) -> list[dict[str, Decimal]]:
     """What Spark does with sums, and what comes of it: by table, the total of each key."""
-    table, overflow = combine([DeltaRows(SUM, rows) for rows in leaves], SUM)
-    found: list[dict[str, Decimal]] = [{} for _ in leaves]
+    table, overflow = combine([DeltaRows(SUM, rows) for rows in inputs], SUM)
+    found: list[dict[str, Decimal]] = [{} for _ in inputs]
     for w, k, value, t in zip(*(table.column(n).to_pylist() for n in ("w", "k", "s0", "t")), strict=True):
         if value is not None:
             found[t][k] = EXACT.add(found[t].get(k, Decimal(0)), value if w > 0 else -value)
@@ -69,7 +69,7 @@ def test_no_sum_is_changed_on_its_way() -> None:
     """Arrow alone turns 721312493602961829630 into 40747759761084902703.25..., without an error."""
     random = Random(1)
     for _ in range(60):
-        leaves: list[list[tuple[Any, ...]]] = []
+        deltas: list[list[tuple[Any, ...]]] = []
         for _ in range(random.randint(1, 3)):
             rows: list[tuple[Any, ...]] = []
             for _ in range(random.randint(1, 120)):
@@ -77,15 +77,15 @@ def test_no_sum_is_changed_on_its_way() -> None:
                 cut = random.randint(1, len(digits))
                 text = random.choice(("", "-")) + digits[:cut] + ("." + digits[cut:] if cut < len(digits) else "")
                 rows.append((random.choice((1, -1, 7, -7)), random.choice("abc"), random.choice((text, text, None))))
-            leaves.append(rows)
+            deltas.append(rows)
         wanted: list[dict[str, Fraction]] = []
-        for rows in leaves:
+        for rows in deltas:
             sums: dict[str, Fraction] = {}
             for w, k, text in rows:
                 if text is not None:
                     sums[k] = sums.get(k, Fraction(0)) + (1 if w > 0 else -1) * Fraction(Decimal(text))
             wanted.append(sums)
-        assert [{k: Fraction(v) for k, v in totals.items()} for totals in netted(leaves)] == wanted
+        assert [{k: Fraction(v) for k, v in totals.items()} for totals in netted(deltas)] == wanted
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 99, 100, 5000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 import pgtrickle
+from pgtrickle.observe.metrics import families as all_families
+from pgtrickle.observe.state import FleetState
 from pgtrickle.settings import Settings
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (extra dev)")
@@ -190,6 +193,37 @@ def test_the_compose_file_is_consistent() -> None:
         assert build == DEPLOY / "container" / "Containerfile"
         for variable in ("PGTRICKLE_SERVER", "PGTRICKLE_HTTP_TOKEN"):
             assert ":?" in service["environment"][variable]  # a missing secret is an error, not a default
+
+
+def expressions() -> Iterator[str]:
+    """Of dashboards and alert rules."""
+    for dashboard in sorted(DEPLOY.glob("grafana/*.json")):
+        found = json.loads(dashboard.read_text())
+        yield from (target["expr"] for panel in found["panels"] for target in panel["targets"])
+        yield from (variable["definition"] for variable in found["templating"]["list"] if "definition" in variable)
+    for group in yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"]:
+        yield from (rule["expr"] for rule in group["rules"])
+
+
+def test_dashboards_and_rules_name_metrics_and_labels_that_exist() -> None:
+    """A query of a name that nothing has is not wrong for Prometheus: it has no result."""
+    families = list(all_families(FleetState(0.0)))
+    names = {sample for family in families for sample in samples_of(family)}
+    labels = {label for family in families for label in getattr(family, "_labelnames", ())} | {"job", "le", "instance"}
+    used, used_labels = set(), set()
+    for expression in expressions():
+        used |= set(re.findall(r"\bpgtrickle_\w+", expression))
+        used_labels |= set(re.findall(r"[{,]\s*(\w+)\s*(?:=|!=|=~|!~)", expression))
+        for listed in re.findall(r"\b(?:by|without|on|ignoring)\s*\(([^)]*)\)", expression):
+            used_labels |= set(re.findall(r"\w+", listed))
+    assert len(used) > 30
+    assert used - names == set()
+    assert used_labels - labels == set()
+
+
+def samples_of(family: Any) -> Iterator[str]:
+    endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
+    yield from (family.name + ending for ending in endings)
 
 
 def test_the_unit_is_accepted_by_systemd(tmp_path: Path) -> None:

@@ -103,3 +103,10 @@ def test_two_databases_with_equal_ids_have_sections_of_their_own(tmp_path: Path)
     for slot, key in enumerate(("1/5", "2/5")):
         memory.write_scheduler(slot, SchedulerState(key, "shop", slot + 1, "ACTIVE", 1.0, 1.0, slot, 1, 1))
     assert {s.key: s.pid for s in memory.schedulers()} == {"1/5": 1, "2/5": 2}
+
+
+def test_memory_has_its_space_on_the_disk(tmp_path: Path) -> None:
+    """A process that writes to a hole of a mapped file is killed if the disk is full."""
+    path = tmp_path / "memory"
+    Segment(path, PAIR, create=True)
+    assert path.stat().st_blocks * 512 >= path.stat().st_size

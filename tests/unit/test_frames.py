@@ -1,4 +1,4 @@
-"""Leaf rows as Arrow tables: equal from rows and from a bulk read, and together with others."""
+"""Delta rows as Arrow tables: equal from rows and from a bulk read, and together with others."""
 
 from __future__ import annotations
 

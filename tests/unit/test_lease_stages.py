@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pgtrickle.dispatch.lease_stages import (
@@ -13,11 +14,13 @@ from pgtrickle.dispatch.lease_stages import (
     move_stages,
     units_apart,
 )
-from pgtrickle.model.catalog import Mirror, StreamTable
+from pgtrickle.model.catalog import Mirror, RemoteSource, Source, StreamTable
 from pgtrickle.model.work import CHAIN, CYCLIC, SINGLETON, Unit
 from tests.unit.test_decide import stream_table
 
 MIRROR = Mirror("7/1", "", "crm", "public", "t", 5, (1,), None)
+EMPTY = replace(MIRROR, is_stored=False)
+REMOTES = (RemoteSource(50, 8, EMPTY),)
 
 
 def tables(*numbers: int, **changes: Any) -> list[StreamTable]:
@@ -57,3 +60,28 @@ def test_no_table_of_a_cycle_moves_without_the_others() -> None:
 
 def test_a_chain_of_which_nothing_is_ready_is_no_stage() -> None:
     assert move_stages([Unit(CHAIN, ((1,), (2,)))], {}) == ()
+
+
+def test_tables_over_replicas_of_other_databases_are_refreshed_apart() -> None:
+    units = [
+        Unit(CHAIN, ((1,), (2,), (3,))),
+        Unit(SINGLETON, ((4,),)),
+        Unit(CYCLIC, ((5, 6),)),
+        Unit(SINGLETON, ((8,),)),
+    ]
+    found = [
+        *tables(1),
+        *tables(2, remotes=REMOTES, sources=(Source(101, "STREAM_TABLE", frozenset({1})),)),
+        *tables(3),
+        *tables(4, remotes=REMOTES, sources=(Source(50, "STREAM_TABLE", frozenset({1})),)),
+        *tables(5, remotes=REMOTES),
+        *tables(6),
+        *tables(8, mirror=EMPTY),
+    ]
+    stages = lease_stages(units, found, ())
+    assert stages.mirrors == ()
+    assert [t.pgt_id for t in stages.own] == [1, 3, 6]
+    assert [u.levels for u in stages.units] == [((1,), (3,)), (), ()]  # not the cycle, which is incomplete
+    assert move_stages(stages.units, {t.pgt_id: t for t in stages.own}) == (ChainStage(((1,), (3,))),)
+    assert [t.pgt_id for t in stages.remote_last()] == [2]
+    assert {t.pgt_id for t in stages.remote_first()} == {4, 5}

@@ -51,6 +51,7 @@ SURFACE: dict[str, tuple[object, str | None]] = {
     "http": ("", None),
     "http_token": ("", None),
     "metrics_max_tables": (1000, "0..100000"),
+    "otlp_endpoint": ("", None),
 }
 
 # Of the scaling guide, as its readers paste them into postgresql.conf.

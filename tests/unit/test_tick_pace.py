@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pgtrickle.process.tick_pace import SHORTEST_SECONDS, deadline_after_results, debounce_left
+from pgtrickle.process.tick_pace import (
+    GATHERED_SECONDS,
+    SHORTEST_SECONDS,
+    deadline_after_results,
+    debounce_left,
+    debounce_time,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -32,3 +38,9 @@ def test_a_tick_follows_a_refresh_at_once_if_tables_are_due(
 ) -> None:
     found = deadline_after_results(101.0, 100.0, now, DEBOUNCE, is_due=is_due, is_changed=is_changed)
     assert found == pytest.approx(deadline)
+
+
+def test_changes_are_gathered_while_units_are_in_progress() -> None:
+    assert debounce_time(DEBOUNCE, in_flight=0) == DEBOUNCE
+    assert debounce_time(DEBOUNCE, in_flight=3) == GATHERED_SECONDS > DEBOUNCE
+    assert debounce_time(1.0, in_flight=3) == debounce_time(1.0, in_flight=0) == 1.0  # what the user has asked for

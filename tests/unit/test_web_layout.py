@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from pgtrickle.web.charts import Bar, Series, chart, steps
-from pgtrickle.web.layout import HEIGHT, WIDTH, layered, without_cycles
+from pgtrickle.web.layout import BAND_HEAD, HEIGHT, ROW, WIDTH, layered, without_cycles
 from pgtrickle.web.listen import parse_address
 from pgtrickle.web.live import parts_of
 from pgtrickle.web.render import path, since, size, to_json
@@ -39,6 +39,24 @@ def test_long_edges_have_a_place_of_their_own_in_the_columns_that_they_cross() -
     assert list(found.bends) == [("a", "d")]
     assert len(found.bends["a", "d"]) == 2
     assert not set(found.bends["a", "d"]) & set(found.positions.values())
+
+
+def test_long_edges_from_one_node_share_their_places() -> None:
+    """`h` is read by all others: one place in each column, however many edges cross it."""
+    names = "habcdef"
+    edges = [*pairwise(names), *(("h", name) for name in "bcdef")]
+    found = layered(dict.fromkeys(names, "db"), edges)
+    by_column = {place for bends in found.bends.values() for place in bends}
+    assert len(by_column) == len({x for x, _ in by_column}) == 5
+    assert found.bands[0].height < BAND_HEAD + 3 * ROW
+
+
+def test_nodes_are_beside_what_they_read() -> None:
+    """Ten chains: each is straight, although the columns are of different length."""
+    edges = [(f"{n}.{level}", f"{n}.{level + 1}") for n in range(10) for level in range(1 + n % 3)]
+    found = layered(dict.fromkeys((node for edge in edges for node in edge), "db"), edges)
+    for a, b in edges:
+        assert found.positions[a][1] == pytest.approx(found.positions[b][1])
 
 
 def test_cycles_are_drawn_too() -> None:

@@ -50,6 +50,7 @@ class CommittedRefresh:
     source_ms: float = 0.0  # the part of the timings that the database spent
     is_cold: bool = False  # it started Spark or created a replica
     share_ms: float = 0.0  # of the timings, its part of what was done for several tables at once
+    operator_rows: dict[str, Any] | None = None  # numbers of rows between the operators of a differential refresh
 
 
 def fence(conn: Connection, records: Sequence[RefreshRecord]) -> set[int]:
@@ -105,5 +106,6 @@ def write_history(conn: Connection, written: Sequence[CommittedRefresh]) -> None
             "source_ms": [w.source_ms for w in written],
             "cold": [w.is_cold for w in written],
             "share_ms": [w.share_ms for w in written],
+            "operator_rows": [None if w.operator_rows is None else json.dumps(w.operator_rows) for w in written],
         },
     )

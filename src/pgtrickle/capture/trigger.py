@@ -1,8 +1,8 @@
 """The text of buffers and capture functions. Pure.
 
 A capture function must not fail, whatever happens to its table, because the writer would fail with it. PL/pgSQL parses
-a statement when it first runs it, so the function asks first whether the columns that it names still have their names
-and types. If not, it writes a 'T' row, which makes the next refresh FULL; the control plane finds the changed
+a statement when it first runs it, so the function asks first whether the columns that it names still have their
+numbers and types. If not, it writes a 'T' row, which makes the next refresh FULL; the control plane finds the changed
 fingerprint and writes the function anew. Asking the catalog at each call would cost 7 to 14 us, half of a single-row
 transaction; `_intact` with constant arguments is folded into the plan instead and costs nothing until the table is
 altered. Only writes that name a partition or a child ask at run time.
@@ -96,14 +96,15 @@ def function_source(relid: int, columns: Sequence[CapturedColumn]) -> str:
     marker = f"INSERT INTO {buffer} (xid, lsn, action) VALUES ({stamp}, 'T');"
     names = literal("{" + ",".join(_element(c.name) for c in columns) + "}") + "::pg_catalog.name[]"
     types = "'{" + ",".join(str(c.declared) for c in columns) + "}'::pg_catalog.oid[]"
+    numbers = "'{" + ",".join(str(c.attnum) for c in columns) + "}'::pg_catalog.int2[]"
     source = f"'{relid:d}'::pg_catalog.regclass"
     return f"""
 #variable_conflict use_column
 BEGIN
     IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' OR NOT (
         CASE WHEN TG_RELID OPERATOR(pg_catalog.=) '{relid:d}'::pg_catalog.oid
-             THEN pgtrickle._intact({source}, {source}, {names}, {types})
-             ELSE pgtrickle._intact(TG_RELID::pg_catalog.regclass, {source}, {names}, {types}) END
+             THEN pgtrickle._intact({source}, {source}, {names}, {types}, {numbers})
+             ELSE pgtrickle._intact(TG_RELID::pg_catalog.regclass, {source}, {names}, {types}, {numbers}) END
     ) THEN
         {marker}
     ELSIF TG_LEVEL OPERATOR(pg_catalog.=) 'STATEMENT' THEN

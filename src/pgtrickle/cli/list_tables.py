@@ -28,9 +28,9 @@ def list_(
     if as_json:
         print_json(rows)
         return
-    from pgtrickle.cli.render import lag_text, print_unbroken
+    from pgtrickle.cli.render import age_text, lag_text, print_unbroken
 
-    columns = ["stream table", "status", "mode", "engine", "schedule", "lag", "last refresh"]
+    columns = ["stream table", "status", "mode", "engine", "schedule", "lag", "refreshed"]
     shown = [
         [
             row["name"],
@@ -39,7 +39,7 @@ def list_(
             row["last_engine"],
             row["schedule"],
             lag_text(row["behind_seconds"]),
-            row["last_refresh_at"],
+            age_text(row["last_refresh_at"]),
         ]
         for row in rows
     ]

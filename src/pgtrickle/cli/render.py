@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -92,10 +94,10 @@ def installation_lines(found: Installation) -> Iterator[str]:
         yield f"  GRANT role TO {found.quoted};  -- its queries may then use its own functions and types"
 
 
-def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool) -> None:
+def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool, owner: str | None = None) -> None:
     """One line per stream table, whatever its length, followed by problems. Lag: an upper bound, 0 when nothing is
     pending."""
-    columns = ["stream table", "status", "mode", "schedule", "lag", "last refresh"]
+    columns = ["stream table", "status", "mode", "schedule", "lag", "refreshed"]
     shown = [
         [
             row["name"],
@@ -103,7 +105,7 @@ def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool) -> None:
             row["effective_refresh_mode"],
             row["schedule"],
             lag_text(row["behind_seconds"]),
-            row["last_refresh_at"],
+            age_text(row["last_refresh_at"]),
         ]
         for row in rows
     ]
@@ -112,8 +114,11 @@ def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool) -> None:
     lines = [f"{row['name']}: FULL, because {row['mode_reason']}" for row in rows if row["mode_reason"]]
     lines += [f"{row['name']}: {load_text(row['load'])}" for row in rows if row["load"]]
     lines += [f"{row['name']}: {row['last_error_message']}" for row in rows if row["last_error_message"]]
-    if not served:
+    if not served and owner is None:
         lines.append("no scheduler is connected to this database (hint: start pgtrickle run)")
+    elif not served:
+        hint = f"pgtrickle run --server as {owner}, or as a member of that role"
+        lines.append(f"no scheduler is connected to this database; {owner} installed pgtrickle here (hint: {hint})")
     if not rows:
         lines.insert(0, "no stream tables (hint: SELECT pgtrickle.create_stream_table(name, query))")
     for line in lines:
@@ -136,21 +141,41 @@ def load_text(load: Mapping[str, Any]) -> str:
 
 
 def lag_text(seconds: float | None) -> str:
-    """Behind the sources, rounded; - if it is unknown."""
-    return cell(None if seconds is None else timedelta(seconds=round(seconds)))
+    """Behind the sources; - if it is unknown."""
+    return "-" if seconds is None else duration_text(seconds)
+
+
+def duration_text(seconds: float) -> str:
+    """In one unit: `0 s`, `0.3 s`, `45 s`, `12 min`, `3 h`, `2 d`."""
+    if seconds < 10:
+        return f"{max(seconds, 0.1):.1f} s" if seconds > 0 else "0 s"
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def age_text(at: datetime | None) -> str:
+    """By our clock, which may differ from that of the server."""
+    if at is None:
+        return "-"
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    return "now" if seconds < 1 else f"{duration_text(round(seconds))} ago" if seconds >= 10 else f"{seconds:.0f} s ago"
 
 
 def print_unbroken(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A table whose cells are never broken, in a narrow terminal neither: they are copied, and read by programs."""
-    for line in table_lines(columns, rows):
+    for line in table_lines(columns, rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
         typer.echo(line)
 
 
-def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]], width: int | None = None) -> Iterator[str]:
+    """`width`: of the terminal. Columns are nearer to one another where that makes them fit."""
     lines = [tuple(columns), *(tuple(" ".join(cell(value).split()) for value in row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    gap = " " if width is not None and sum(widths) + 2 * (len(widths) - 1) > width else "  "
     for line in lines:
-        yield "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        yield gap.join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

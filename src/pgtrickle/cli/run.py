@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pgtrickle import __version__
 from pgtrickle.cli.options import options
 from pgtrickle.telemetry import set_up_logging
 
@@ -29,6 +30,7 @@ def run(
     from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.db.database_settings import report
     from pgtrickle.process.launcher import run_forever
+    from pgtrickle.tracing import start as start_traces
     from pgtrickle.web.listen import listen
 
     # One DSN, which may hold blanks: not split as typer would.
@@ -44,5 +46,6 @@ def run(
     sources = options.sources(spark_remote=spark_remote, http=http)
     # What a database says must not open a port of this machine.
     own_settings = sources.load().settings
+    start_traces(own_settings.otlp_endpoint, __version__)()  # an error now, and not in each process
     listener = listen(own_settings.http, own_settings.http_token) if own_settings.http else None
     run_forever(settings, sources, servers, listener, home=name)

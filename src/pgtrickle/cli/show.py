@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -46,7 +48,7 @@ def read_details(conn: Connection, name: str) -> dict[str, Any]:
 
 
 def detail_lines(found: dict[str, Any]) -> Iterator[str]:
-    from pgtrickle.cli.render import cell, lag_text, load_text, table_lines
+    from pgtrickle.cli.render import age_text, lag_text, load_text, table_lines
 
     yield found["name"]
     facts = {
@@ -56,7 +58,7 @@ def detail_lines(found: dict[str, Any]) -> Iterator[str]:
         "engine": _with(found["last_engine"], found["engine_reason"]),
         "schedule": found["schedule"],
         "lag": f"{lag_text(found['behind_seconds'])}{', changes are pending' if found['changes_pending'] else ''}",
-        "last refresh": cell(found["last_refresh_at"]),
+        "last refresh": _when(found["last_refresh_at"], age_text(found["last_refresh_at"])),
         "size": f"about {found['row_estimate']} rows, {found['bytes']} bytes",
         "author": found["author"],
         "error": found["last_error_message"],
@@ -66,7 +68,7 @@ def detail_lines(found: dict[str, Any]) -> Iterator[str]:
         if value is not None:
             yield f"  {key + ':':<14}{' '.join(str(value).split())}"
     yield "  query:"
-    yield from (f"    {line}" for line in found["query"].strip().splitlines())
+    yield from (f"    {line}" for line in dedent(found["query"]).strip().splitlines())
     yield "  sources:"
     for source in found["sources"]:
         captured = "" if source["captured"] or source["source_type"] == "VIEW" else ", changes are not captured"
@@ -74,20 +76,23 @@ def detail_lines(found: dict[str, Any]) -> Iterator[str]:
     if not found["refreshes"]:
         return
     yield "  latest refreshes:"
-    columns = ["started", "action", "engine", "inserted", "deleted", "ms", "result"]
+    columns = ["started (UTC)", "action", "engine", "rows", "ms", "result"]
     rows = [
         [
-            row["start_time"],
+            row["start_time"].astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
             row["action"],
             row["engine"],
-            row["rows_inserted"],
-            row["rows_deleted"],
+            None if row["rows_inserted"] is None else f"+{row['rows_inserted']} -{row['rows_deleted']}",
             None if row["duration_ms"] is None else round(row["duration_ms"]),
             row["error_message"] or row["status"],
         ]
         for row in found["refreshes"]
     ]
     yield from (f"    {line}" for line in table_lines(columns, rows))
+
+
+def _when(at: datetime | None, age: str) -> str:
+    return "-" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, {age}"
 
 
 def _with(value: str | None, reason: str | None) -> str:

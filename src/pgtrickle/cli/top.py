@@ -44,7 +44,7 @@ def top(
                 if time.monotonic() - read_at >= interval:
                     source.read()
                     read_at = time.monotonic()
-                live.update(source.picture(view, console.height), refresh=True)
+                live.update(source.picture(view, console.height, console.width), refresh=True)
                 for key in keys.keys(read_at + interval - time.monotonic()):
                     view.press(key, source.rows, page_of(console.height))
     except EOFError:
@@ -82,11 +82,11 @@ class _Source:
             self._title = error.one_line()
             self.close()
 
-    def picture(self, view: TopView, height: int) -> Group:
+    def picture(self, view: TopView, height: int, width: int) -> Group:
         from pgtrickle.cli.top_view import render_detail, render_list
 
         if view.detail is None:
-            return render_list(view, self.rows, self._title, height)
+            return render_list(view, self.rows, self._title, height, width)
         if self._detail is None or self._detail[0] != view.detail:
             self._detail = view.detail, self._details(view.detail)
         return render_detail(view, self._detail[1], height)

@@ -52,6 +52,8 @@ COLUMNS: Final = (
 )
 _NUMBERS = frozenset({"lag", "ms", "refreshes", "written"})
 HELP: Final = "q quit  s sort by next column  r reverse  / filter  ↑↓ select  Enter details  Esc back"
+# What a narrow terminal shows no more, in this order, so that names are complete; the column of the order stays.
+LEAST_NEEDED: Final = ("engine", "refreshes", "mode", "written", "ms")
 AROUND = 4  # lines besides the rows: title, head of the table, error, help
 
 
@@ -136,7 +138,20 @@ def page_of(height: int) -> int:
     return max(height - AROUND, 1)
 
 
-def render_list(view: TopView, rows: Sequence[Row], title: str, height: int) -> Group:
+def columns_that_fit(view: TopView, rows: Sequence[Row], width: int) -> list[TopColumn]:
+    chosen = list(COLUMNS)
+
+    def needed() -> int:
+        return sum(max(len(c.title) + 1, *(len(c.shown(row)) for row in rows), 0) + 1 for c in chosen) - 1
+
+    for key in LEAST_NEEDED:
+        if needed() <= width:
+            break
+        chosen = [c for c in chosen if c.key != key or c is COLUMNS[view.sorted_by]]
+    return chosen
+
+
+def render_list(view: TopView, rows: Sequence[Row], title: str, height: int, width: int) -> Group:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -145,9 +160,10 @@ def render_list(view: TopView, rows: Sequence[Row], title: str, height: int) -> 
     selected = min(view.selected, max(len(found) - 1, 0))
     first = max(0, min(selected - page // 2, len(found) - page))
     table = Table(box=None, expand=True, pad_edge=False, padding=(0, 1, 0, 0))
-    for i, column in enumerate(COLUMNS):
+    columns = columns_that_fit(view, found[first : first + page], width)
+    for i, column in enumerate(columns):
         is_down = column.largest_first != view.is_reversed
-        mark = ("▼" if is_down else "▲") if i == view.sorted_by else ""
+        mark = ("▼" if is_down else "▲") if column is COLUMNS[view.sorted_by] else ""
         is_number = column.key in _NUMBERS
         table.add_column(
             column.title + mark,
@@ -159,7 +175,7 @@ def render_list(view: TopView, rows: Sequence[Row], title: str, height: int) -> 
     for i, row in enumerate(found[first : first + page], first):
         style = "red" if row["status"] in ("ERROR", "SUSPENDED") else ""
         style += " reverse" if i == selected else ""
-        table.add_row(*(Text(column.shown(row)) for column in COLUMNS), style=style.strip())
+        table.add_row(*(Text(column.shown(row)) for column in columns), style=style.strip())
     error = cell(found[selected]["error"]) if found and found[selected]["error"] else ""
     foot = f"/{view.pattern}_" if view.is_typing else f"filter: {view.pattern}  {HELP}" if view.pattern else HELP
     shown = f"{title}  {len(found)} of {len(rows)} stream tables"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import SourceChangedError
-from pgtrickle.model.catalog import Column, Mirror, Relation, Source, StreamTable
+from pgtrickle.model.catalog import Column, Mirror, Relation, RemoteSource, Source, StreamTable
 from pgtrickle.model.flow import Cut, Instance
 from pgtrickle.model.reasons import stored
 
@@ -53,7 +53,7 @@ def load_stream_tables(conn: Connection, ids: Sequence[int] | None = None) -> li
 
 
 def load_mirrors(conn: Connection, origins: Sequence[str]) -> list[StreamTable]:
-    """The mirrors of these origins (keys)."""
+    """The mirrors of these origins (keys), also those without rows."""
     text = (
         f"{statement('stream_tables')} WHERE st.status IN ('INITIALIZING', 'ACTIVE') AND st.pgt_id IN (SELECT m.pgt_id "
         "FROM pgtrickle.pgt_mirrors AS m WHERE m.origin_key = ANY (%(keys)s::text[])) ORDER BY st.pgt_id"
@@ -90,8 +90,15 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
         tuple(row[34]),
         *row[35:40],
         *row[41:44],
+        tuple(_remote(each) for each in row[44] or ()),
     ]
     return StreamTable(*fields)
+
+
+def _remote(found: Mapping[str, Any]) -> RemoteSource:
+    named = {name: found[name] for name in ("key", "server", "database", "schema", "table", "fingerprint")}
+    mirror = Mirror(**named, relid=int(found["origin_relid"]), columns=tuple(found["columns"]), is_stored=False)
+    return RemoteSource(int(found["relid"]), int(found["mirror_id"]), mirror)
 
 
 def is_keeper(conn: Connection) -> bool:
@@ -128,9 +135,9 @@ def find_relation(conn: Connection, schema: str, name: str) -> Relation:
     return found[0]
 
 
-def origin_names(conn: Connection, relids: Collection[int]) -> dict[str, str]:
-    """The origin's table of each mirror among the relations, by the name of the mirror."""
-    return dict(conn.execute(statement("origin_names"), {"relids": list(relids)}).fetchall())
+def origin_names(conn: Connection, relids: Collection[int]) -> list[tuple[str, str, bool]]:
+    """Each mirror among the relations: its name, the table at the origin, and whether the mirror has rows."""
+    return conn.execute(statement("origin_names"), {"relids": list(relids)}).fetchall()
 
 
 def function_names(conn: Connection) -> tuple[frozenset[str], frozenset[str]]:

@@ -316,10 +316,6 @@ _TRANSIENT_CLASSES = ("08", "53", "58")
 _RACES = ("tuple concurrently", "cache lookup failed", "could not open relation", "cached plan must not change")
 
 
-# A view or a partition key depends on a column whose type is to be changed.
-COLUMN_IN_USE = (psycopg.errors.FeatureNotSupported, psycopg.errors.InvalidObjectDefinition)
-
-
 def translate(exc: psycopg.Error) -> PgtrickleError:
     """Our error for a driver error; the class follows from its SQLSTATE alone."""
     state = exc.sqlstate
@@ -352,6 +348,11 @@ def translate(exc: psycopg.Error) -> PgtrickleError:
         # 42* and 0A: the text; 22*, 23*, 54*, P0001: what the query does with its data
         kind = DefinitionError
     return kind(message, hint=hint, sqlstate=state)
+
+
+def detail_of(error: PgtrickleError) -> str | None:
+    """The detail that PostgreSQL gave with an error that was translated."""
+    return error.__cause__.diag.message_detail if isinstance(error.__cause__, psycopg.Error) else None
 
 
 def without_values(error: PgtrickleError) -> str:

@@ -369,8 +369,8 @@ def _explained(conn: Connection, stages: RefreshStages) -> dict[str, Any]:
     explanation = explain(stages)
     changes = stages.changes
     if changes is not None and any(s.relation.schema == "pgtrickle_changes" for s in scans(changes.read.template.plan)):
-        for mirror, origin in catalog.origin_names(conn, changes.read.template.relids).items():
-            told = f"Scan {origin} (mirrored here as {mirror}):"
+        for mirror, origin, is_stored in catalog.origin_names(conn, changes.read.template.relids):
+            told = f"Scan {origin} ({f'mirrored here as {mirror}' if is_stored else 'read from its replica'}):"
             explanation["tree"] = [line.replace(f"Scan {mirror}:", told) for line in explanation["tree"]]
     return explanation
 

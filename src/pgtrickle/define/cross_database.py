@@ -80,9 +80,21 @@ class PendingDefinition:
     asked_at: datetime | None = None  # None: the query is only planned
     shells: dict[tuple[str, ...], _Shell] = field(default_factory=dict)
 
+    def reads_replicas(self, home: Connection) -> bool:
+        """Whether Spark evaluates it, from the replicas of its tables, so that nothing is mirrored."""
+        return reads_replicas(home, self.pgt_id, self.options.get("engine"))
+
     @property
     def request(self) -> dict[str, Any]:
         return {"schema": self.schema, "name": self.name, "asked_at": self.asked_at}
+
+
+def reads_replicas(home: Connection, pgt_id: int | None, engine: str | None) -> bool:
+    """Whether a stream table with this option reads tables of other databases from their replicas. None: as it is."""
+    if engine is None and pgt_id is not None:
+        row = home.execute("SELECT engine FROM pgtrickle.pgt_stream_tables WHERE pgt_id = %s", (pgt_id,)).fetchone()
+        engine = None if row is None else row[0]
+    return engine == "spark"
 
 
 def define_pending(home: Connection, dsn: str, origins: OriginSessions) -> int:
@@ -149,12 +161,12 @@ def define(home: Connection, dsn: str, origins: OriginSessions, asked: PendingDe
     home.execute("DROP VIEW pg_temp.__pgt_probe")
     # While the empty tables still exist: operators that the text does not name are those of the author.
     text = explicit(home, text, operators, asked.search_path).query
-    mirrors = []
+    mirrors, stored = [], not asked.reads_replicas(home)
     for shell in asked.shells.values():
         (relid,) = home.execute("SELECT %s::pg_catalog.regclass::oid::int8", (shell.relation,)).fetchone() or (0,)
         positions = used.get(relid, frozenset())
         names = {c["name"] for i, c in enumerate(shell.table.columns, start=1) if i in positions}
-        mirrors.append(ensure_mirror(home, shell.table, names))
+        mirrors.append(ensure_mirror(home, shell.table, names, stored=stored))
         for reference in references_to(text, (shell.name,), keywords):
             text = reference.replaced(text, "pgtrickle_changes", f"mirror_{mirrors[-1]}")
         home.execute(f"DROP TABLE {shell.relation}")
@@ -256,10 +268,13 @@ def _column(column: Mapping[str, Any], name: str) -> str:
     return f"{quote_ident(name)} {column['type']}{collation}"
 
 
-def ensure_mirror(home: Connection, table: OriginTable, names: set[str], local: int | None = None) -> int:
+def ensure_mirror(
+    home: Connection, table: OriginTable, names: set[str], local: int | None = None, *, stored: bool = True
+) -> int:
     """Returns a mirror with these columns and those of the table's key; creates it if none exists.
 
-    `local`: the local relation that it replaces, which determines the names and types of its columns.
+    `local`: the local relation that it replaces, which determines the names and types of its columns. `stored` false:
+    a new one without rows, for one stream table.
     """
     keys = set(table.key)
     wanted = [c for c in table.columns if c["name"] in names or c["attnum"] in keys] or list(table.columns[:1])
@@ -270,14 +285,14 @@ def ensure_mirror(home: Connection, table: OriginTable, names: set[str], local: 
             raise DefinitionError(f"column {column['name']} of {table.full_name} {column['obstacle']}")
     attnums = sorted(c["attnum"] for c in wanted)
     asked = {"key": table.place.key, "relid": table.relid, "columns": attnums, "names": [c["name"] for c in wanted]}
-    row = home.execute(statement("mirror_find"), {**asked, "local": local}).fetchone()
+    row = home.execute(statement("mirror_find"), {**asked, "local": local}).fetchone() if stored else None
     if row is not None:
         return int(row[0])
     by_number = {c["attnum"]: c["name"] for c in wanted}
     indexes = [
         {"columns": [by_number[a] for a in index["columns"]], "is_unique": bool(index["is_unique"])}
         for index in table.indexes
-        if by_number.keys() >= set(index["columns"])
+        if stored and by_number.keys() >= set(index["columns"])
     ]
     origin = {
         "key": table.place.key,
@@ -286,6 +301,7 @@ def ensure_mirror(home: Connection, table: OriginTable, names: set[str], local: 
         "schema": table.schema,
         "table": table.name,
         "relid": table.relid,
+        "stored": stored,
     }
     columns = [{"origin_name": c["name"], **c, "not_null": c["attnum"] in keys} for c in wanted]
     row = home.execute(

@@ -20,7 +20,7 @@ from pgtrickle.db.discover import server_label
 from pgtrickle.db.probe import make_probe
 from pgtrickle.db.proof import is_user
 from pgtrickle.db.statements import statement
-from pgtrickle.define.cross_database import OriginTable, ensure_mirror, find_table, require_columns
+from pgtrickle.define.cross_database import OriginTable, ensure_mirror, find_table, reads_replicas, require_columns
 from pgtrickle.define.renames import typed_text
 from pgtrickle.errors import DefinitionError, PgtrickleError, TransientError
 from pgtrickle.model.reasons import Reason, ReasonCode, named
@@ -211,13 +211,13 @@ def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], foun
     text, original, creator = row
     mirrors: list[int] = [r[0] for r in home.execute(statement("mirrors_read"), {"id": pgt_id}).fetchall()]
     used = {r[0]: frozenset(r[1]) for r in home.execute(statement("columns_used"), {"id": pgt_id}).fetchall()}
-    keywords = catalog.keywords(home)
+    keywords, stored = catalog.keywords(home), not reads_replicas(home, pgt_id, None)
     for candidate in candidates:
         if candidate.schema is None or candidate.name is None:
             raise DefinitionError("a mirrored table that it reads does not exist any more", hint="define it again")
         here, there = (candidate.schema, candidate.name), ("pgtrickle_changes", f"mirror_{candidate.mirror}")
         if candidate.mirror is None:
-            mirrors.append(ensure_mirror(home, *_as_local(candidate, found[candidate.relid], used)))
+            mirrors.append(ensure_mirror(home, *_as_local(candidate, found[candidate.relid], used), stored=stored))
             there = ("pgtrickle_changes", f"mirror_{mirrors[-1]}")
         old, new = (here, there) if candidate.mirror is None else (there, here)
         places = references_to(text, old, keywords)

@@ -24,6 +24,7 @@ from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.reasons import NotDifferentiableError, Reason, ReasonCode
 from pgtrickle.pipeline.text import implicit_operators as implicit
 from pgtrickle.pipeline.text.node_tree import implicitly_converted_type
+from pgtrickle.pipeline.text.tokens import without_constants
 from pgtrickle.telemetry import STATEMENT_REFUSED, event
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def explicit(
     schemas = list(dict.fromkeys(schema for _, schema, *_ in theirs))
     listed = [quote_ident(schema) for schema in schemas]
     text = implicit.row_comparisons_as_in(query)
-    for tried in dict.fromkeys([path, ", ".join(["pg_catalog", *listed])]):
+    for tried in dict.fromkeys([_built_in_first(path), path, _built_in_first(", ".join(listed))]):
         if tried is not None and _operators(conn, table, text, tried) == wanted:
             equal = [f"OPERATOR({s}.=)" for s, (_, _, n, _) in _named(listed, schemas, theirs) if n == "="]
             found = _Writer(conn, table, tried, list(dict.fromkeys(equal)), wanted).write(text)
@@ -125,6 +126,11 @@ def explicit(
         Reason.of(ReasonCode.UNNAMED_OPERATOR, operators=names),
         hint="write the comparison with the operator, as in ON a.x OPERATOR(schema.=) b.x, and alter the query",
     )
+
+
+def _built_in_first(path: str | None) -> str | None:
+    """The types that the text does not qualify are those of pg_catalog."""
+    return None if path is None else ", ".join(["pg_catalog", *filter(None, [path])])
 
 
 def _named(
@@ -190,7 +196,13 @@ class _Writer:
 
 
 def _operators(conn: Connection, table: StreamTable | None, query: str, path: str) -> Counter[int] | None:
-    """The operators of a text under a search_path; None if it cannot be parsed."""
+    """The operators of a text under a search_path; None if it cannot be parsed.
+
+    PostgreSQL reads constants when it parses them. In a path of the author the name of a type may be that of another
+    one, whose input runs code of the author: the operators are then looked up without the constants.
+    """
+    if path.partition(",")[0].strip() != "pg_catalog":
+        query = without_constants(query)
     tree = _tree(conn, table, query, path)
     return None if tree is None else Counter(tree[1])
 

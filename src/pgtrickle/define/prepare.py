@@ -54,6 +54,7 @@ class StoredTemplates(Protocol):
         """As others will get it; None: it cannot be stored."""
 
 
+UNDEFINED_COLUMN = "42703"
 CAPTURE_TRIES = 3
 CAPTURE_SECONDS = 0.3  # for a lock on a source; without the lock it is retried, and other tables do not wait
 
@@ -65,50 +66,56 @@ def prepare(
     reload: Reason | None = None,
     cycle: frozenset[int] = frozenset(),
     store: StoredTemplates | None = None,
+    is_widened: bool = False,
 ) -> tuple[StreamTable, Compiled]:
     """Idempotent. `cycle`: the relations of its cycle, if it is in one. Also returns the table, whose query has the
-    current names of its sources.
+    current names of its sources. `is_widened`: its columns have just become wider.
 
     A changed shape (definition, types, state) marks the content for a new load and recreates the state; `reload` is
     another reason for that.
     """
     table = adopt_if_restored(conn, table)
-    lacks_columns = _has_dropped_columns(conn, table)
-    if lacks_columns:
+    dropped = _dropped_columns(conn, table)
+    if dropped is not None:
         reload = reload or Reason.of(ReasonCode.SOURCE_CHANGED)
     followed = follow_renames(conn, table)
     try:
         with translated():
-            compiled = _ready(conn, followed, reload, cycle, store, is_renamed=followed is not table)
-            if lacks_columns:
+            is_same = followed is not table or is_widened
+            compiled = _ready(conn, followed, reload, cycle, store, is_renamed=is_same)
+            if dropped is not None:
                 conn.execute(statement("dropped_columns_removed"), {"id": table.pgt_id})
             return followed, compiled
     except ColumnsWidenedError as error:
-        return prepare(conn, widen_columns(conn, followed, error), reload=reload, cycle=cycle, store=store)
+        wider = widen_columns(conn, followed, error)
+        return prepare(conn, wider, reload=reload, cycle=cycle, store=store, is_widened=True)
     except DefinitionError as error:
         # A rename in between: the names may refer to no relation, or to another one.
         if has_renamed(conn, followed):
             raise TransientError("a source was renamed while the query was analysed") from error
+        if dropped is not None and error.sqlstate == UNDEFINED_COLUMN:
+            raise dropped from error
         raise
 
 
-def _has_dropped_columns(conn: Connection, table: StreamTable) -> bool:
-    """Raises an error if a source or a captured column was dropped. True: other columns were dropped, and only
+def _dropped_columns(conn: Connection, table: StreamTable) -> SourceChangedError | None:
+    """Raises an error if a source or a captured column was dropped. Returns it if other columns were dropped, and only
     PostgreSQL can tell whether the query needs them."""
     with translated():
         rows = conn.execute(statement("sources_dropped"), {"id": table.pgt_id}).fetchall()
+    repair = f"SELECT pgtrickle.repair_stream_table({quote_literal(qualified(table.schema, table.name))})"
+    created = f"create it again, then {repair}; or give it another query"
+    needed: SourceChangedError | None = None
     for name, exists, is_created_again, columns in rows:
-        if exists and table.effective_mode == "FULL":
-            continue
         if exists:
-            raise SourceChangedError(f"column {', '.join(columns)} of {name} was dropped", hint=ANEW)
-        repair = f"SELECT pgtrickle.repair_stream_table({quote_literal(qualified(table.schema, table.name))})"
-        if is_created_again:
+            needed = SourceChangedError(f"column {', '.join(columns)} of {name} was dropped", hint=created)
+            if table.effective_mode != "FULL":
+                raise needed
+        elif is_created_again:
             raise SourceChangedError(f"{name} was dropped and created again", hint=f"to read the new one: {repair}")
-        raise SourceChangedError(
-            f"{name} was dropped", hint=f"create it again, then {repair}; or give it another query"
-        )
-    return bool(rows)
+        else:
+            raise SourceChangedError(f"{name} was dropped", hint=created)
+    return needed
 
 
 def _ready(
@@ -127,7 +134,7 @@ def _ready(
     compiled = compile_table(conn, table, cycle) if cycle else _compiled(conn, table, store)
     for source in table.captured:
         columns = source.captured_columns if compiled.template is not None else frozenset()
-        found[source.relid] = _captured(conn, source.relid, columns)
+        found[source.relid] = capture_source(conn, source.relid, columns)
     compiled = _settled(conn, conn, table, compiled, reload, is_renamed=is_renamed)
     _expect(conn, table, found, reload)
     return compiled
@@ -166,7 +173,7 @@ def prepare_mirror(
         raise InvariantError(f"{table.full_name} is not a mirror")
     try:
         with translated():
-            there = _same_types(origin, table, mirror)
+            there = same_types(origin, table, mirror)
     except ColumnsWidenedError as error:
         table = widen_columns(home, table, error)
         return prepare_mirror(origin, home, table, reader, reload=reload, store=store)
@@ -192,19 +199,9 @@ def _mirror_ready(
     mirror = table.mirror
     assert mirror is not None
     there = as_at_origin(table)
-    origin.execute(
-        statement("reader_register"),
-        {
-            "reader_key": reader.key,
-            "mirror_id": table.pgt_id,
-            "server": reader.server,
-            "database": reader.database,
-            "relid": mirror.relid,
-            "columns": sorted(mirror.columns),
-        },
-    )
+    register_reader(origin, reader, table.pgt_id, mirror)
     judge(origin, there, reload)
-    found = _captured(origin, mirror.relid, frozenset(mirror.columns), fingerprints_for_others)
+    found = capture_source(origin, mirror.relid, frozenset(mirror.columns), fingerprints_for_others)
     compiled = _by_key(home, _compiled(origin, there, store))
     compiled = _settled(origin, home, there, compiled, reload)
     with home.transaction():
@@ -213,13 +210,29 @@ def _mirror_ready(
     return compiled
 
 
+def register_reader(origin: Connection, reader: MirrorReader, mirror_id: int, mirror: Mirror) -> None:
+    """At the origin: from now on it keeps changes for this mirror, or for the stream table that it stands for."""
+    origin.execute(
+        statement("reader_register"),
+        {
+            "reader_key": reader.key,
+            "mirror_id": mirror_id,
+            "server": reader.server,
+            "database": reader.database,
+            "relid": mirror.relid,
+            "columns": sorted(mirror.columns),
+            "reads_replica": not mirror.is_stored,
+        },
+    )
+
+
 def _by_key(home: Connection, compiled: Compiled) -> Compiled:
     row = home.execute(statement("mirror_key"), {"table": compiled.target.table}).fetchone()
     key = tuple(row[0]) if row is not None and row[0] else ()
     return replace(compiled, target=replace(compiled.target, key=key))
 
 
-def _same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> Relation:
+def same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> Relation:
     """The table at its origin. Raises an error if it does not exist, or if the type of a column has changed: the type
     of the mirror might accept its values, but with another meaning."""
     relations = catalog.relations(origin, [mirror.relid])
@@ -251,22 +264,23 @@ def _settled(
     is_renamed: bool = False,
 ) -> Compiled:
     """If its shape has changed: statements are checked in the database of its sources, and the shape is recorded in the
-    database of the table. The content stays if only names have changed (`is_renamed`).
+    database of the table. The content stays if only names have changed, or types became wider (`is_renamed`).
 
     After a restart of the control plane nothing has to be checked again: changed sources are detected by their
-    fingerprints, changed code by the catalog.
+    fingerprints, changed keys, constraints, modifiers and code by the catalog.
     """
-    stored = (table.plan or {}).get("shape")
-    if reload is not None or stored != _shape(table, compiled):
+    plan = table.plan or {}
+    stored, has_same_keys = plan.get("shape"), plan.get("keys") == table.keys
+    if reload is not None or stored != _shape(table, compiled) or not has_same_keys:
         compiled = prove_delta_statements(there, table, compiled)
         # The result of a query in mode FULL may contain names: rows as values, tableoid.
         is_renamed = _same_meaning(there, table, compiled) is None and is_renamed
     if stored != _shape(table, compiled):
         _record(home, table, compiled, is_renamed=is_renamed)
-    elif not is_judged(table):
+    elif not is_judged(table) or not has_same_keys:
         home.execute(
             "UPDATE pgtrickle.pgt_stream_tables SET plan = plan || %s::jsonb WHERE pgt_id = %s",
-            (json.dumps({"code": table.code}), table.pgt_id),
+            (json.dumps({"code": table.code, "keys": table.keys}), table.pgt_id),
         )
     return compiled
 
@@ -307,7 +321,7 @@ def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> R
             now.stranger,
             hint="map both roles to one user, or let pgtrickle manage the origin, where privileges are checked then",
         )
-    if table.mirror is None:  # a mirror's types are those of another database: see _same_types
+    if table.mirror is None:  # a mirror's types are those of another database: see same_types
         _require_same_types(table, query, now.types)
     _require_same_reads(table, now)
     if compiled.template is not None and now.obstacle is not None:
@@ -367,7 +381,7 @@ def _require_same_reads(table: StreamTable, now: _Meaning) -> None:
             )
 
 
-def _captured(
+def capture_source(
     conn: Connection,
     relid: int,
     columns: frozenset[int],
@@ -411,10 +425,10 @@ def _record(conn: Connection, table: StreamTable, compiled: Compiled, *, is_rena
         if stays:
             rests_on = {key: stored[key] for key in ("time_zone", "functions") if key in stored}
         explained = compiled.explanation
-        plan: dict[str, object] = {k: v for k, v in explained.items() if k in ("mode", "leaves", "load")}
+        plan: dict[str, object] = {k: v for k, v in explained.items() if k in ("mode", "leaves", "load", "boundaries")}
         plan["meant"] = compiled.meant
         plan |= {"words": list(plan_words(explained)), "shape": _shape(table, compiled), "content": content, **rests_on}
-        plan["code"] = table.code
+        plan |= {"code": table.code, "keys": table.keys}
         recorded = {
             "id": table.pgt_id,
             "version": table.definition_version,

@@ -92,8 +92,12 @@ class TemplateStore:
             path = self.folder / (key.digest + SUFFIX)
             draft = path.with_suffix(f".{os.getpid()}.{secrets.token_hex(4)}")
             draft.touch(mode=0o600, exist_ok=False)
-            draft.write_bytes(content)
-            draft.replace(path)
+            try:
+                draft.write_bytes(content)
+                draft.replace(path)
+            except OSError:  # of a full disk, for example
+                draft.unlink(missing_ok=True)
+                raise
         except OSError as error:
             self._failed(error)
             return None

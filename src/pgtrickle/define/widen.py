@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pgtrickle.db import catalog
-from pgtrickle.db.connect import COLUMN_IN_USE
+from pgtrickle.db import catalog, translated
+from pgtrickle.db.connect import detail_of
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import SourceChangedError
+from pgtrickle.errors import DefinitionError, SourceChangedError
 from pgtrickle.model.identifiers import qualified, quote_ident, quote_literal
 from pgtrickle.telemetry import COLUMNS_WIDENED, event
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+COLUMN_IN_USE = ("0A000", "42P17")  # a view shows the column, for example, or it is the key of partitions
 NO_MODIFIER = -1
 _VARCHAR, _VARBIT, _NUMERIC = 1043, 1562, 1700
 _TIMES = (1083, 1114, 1184, 1266)  # time, timestamp, timestamptz, timetz: the modifier is the number of digits
@@ -73,7 +74,7 @@ def widen_columns(conn: Connection, table: StreamTable, error: ColumnsWidenedErr
     new_types = [f"{c.name} {c.type}" for c in error.columns]
     changes = [f"ALTER COLUMN {quote_ident(c.name)} TYPE {c.type}" for c in error.columns]
     try:
-        with conn.transaction():
+        with translated(), conn.transaction():
             parameters = {
                 "id": table.pgt_id,
                 "version": table.definition_version,
@@ -84,8 +85,10 @@ def widen_columns(conn: Connection, table: StreamTable, error: ColumnsWidenedErr
             if conn.execute(statement("columns_widened"), parameters).rowcount:
                 conn.execute(f"ALTER TABLE {qualified(table.schema, table.name)} {', '.join(changes)}")
             (widened,) = catalog.load_stream_tables(conn, [table.pgt_id])
-    except COLUMN_IN_USE as refused:
-        detail = refused.diag.message_detail or refused.diag.message_primary
+    except DefinitionError as refused:
+        if refused.sqlstate not in COLUMN_IN_USE:
+            raise
+        detail = detail_of(refused) or refused.message
         resume = f"SELECT pgtrickle.resume_stream_table({quote_literal(qualified(table.schema, table.name))})"
         raise SourceChangedError(
             f"{error.message}, and its column cannot be changed: {detail}",

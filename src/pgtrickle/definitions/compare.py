@@ -69,9 +69,9 @@ def new_query(conn: Connection, have: StoredTable, definition: Definition) -> st
         return None
     try:
         # It may have been written by an earlier version of PostgreSQL, or over mirrors.
-        old = present.normalised(conn, have.typed_query if have.elsewhere else have.query)
+        old = present.normalised_again(conn, have, typed=have.elsewhere)
     except PgtrickleError:
-        return new  # the old one no longer works
+        return new  # the old one no longer works, or belongs to another author
     return None if old == new else new
 
 

@@ -49,10 +49,10 @@ def collect(dsn: str, known: Databases) -> tuple[list[Exported], set[str]]:
                 for table in present.stream_tables(conn).values():
                     query = table.typed_query if table.elsewhere else table.query
                     try:
-                        if not table.elsewhere and present.normalised(conn, table.typed_query) == table.query:
+                        if not table.elsewhere and present.normalised_again(conn, table, typed=True) == table.query:
                             query = table.typed_query  # still has the same meaning for the exporting role
                     except PgtrickleError:
-                        pass  # its names need another search_path, or are of another database
+                        pass  # its names need another search_path, are of another database, or it has another author
                     options = tuple(sorted(table.options.items()))
                     found.setdefault((table.label, trimmed(query), options, ()), []).append(database)
                     sets |= {table.applied_from} - {None}  # type: ignore[arg-type]  # None is taken away

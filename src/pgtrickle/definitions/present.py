@@ -93,6 +93,14 @@ def normalised(conn: Connection, query: str) -> str:
     return text
 
 
+def normalised_again(conn: Connection, table: StoredTable, *, typed: bool) -> str:
+    """The same of the stored query of a stream table, as it was typed or as PostgreSQL understood it. Raises an error
+    if that could run code of its author with the privileges of this session."""
+    with translated(), conn.transaction():
+        conn.execute("SELECT pgtrickle._require_author(%s, %s)", [table.pgt_id, typed])
+    return normalised(conn, table.typed_query if typed else table.query)
+
+
 @contextmanager
 def placed(at: FilePosition) -> Iterator[None]:
     """Adds file and line to errors that leave this block."""

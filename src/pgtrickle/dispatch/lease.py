@@ -21,6 +21,7 @@ from pgtrickle.ipc.channel import Finished, TableResult
 from pgtrickle.model.work import PERMANENT, RETRYABLE, SUCCEEDED, QueuedUnit
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.telemetry import LEASE_BROKEN, LEASE_FAILED, event
+from pgtrickle.tracing import span
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +55,12 @@ def work(site: ManagedDatabase, jobs: Sequence[QueuedUnit], observer: LeaseObser
         progress = LeaseProgress(worker.writer, jobs)
         # The latest of them: an earlier read may lack the changes that made one of them due.
         changes_seen_at = [job.changes_seen_at for job in jobs if job.changes_seen_at is not None]
-        outcomes = worker.run(
-            [job.unit for job in jobs],
-            max(changes_seen_at) if changes_seen_at and all(changes_seen_at) else 0.0,
-            progress,
-        )
+        with span("lease", lambda: {"database": site.name, "units": len(jobs)}):
+            outcomes = worker.run(
+                [job.unit for job in jobs],
+                max(changes_seen_at) if changes_seen_at and all(changes_seen_at) else 0.0,
+                progress,
+            )
         if observer is not None:
             observer.refreshed(outcomes)
         return _finished(jobs, outcomes)

@@ -17,7 +17,8 @@ class LeaseStages:
 
     `apart`: units that are refreshed over connections without session state. `stopped`: tables whose author lacks a
     privilege; they are not even planned. `mirrors` are prepared at their origins, which may be unreachable. `own` are
-    prepared here; then `units`, without mirrors, are refreshed (`move_stages`).
+    prepared here; then `units`, without mirrors, are refreshed (`move_stages`). `remote` read tables of other databases
+    from their replicas: each is refreshed by itself, before the units, or after them if it reads one of their tables.
     """
 
     apart: tuple[Unit, ...]
@@ -25,6 +26,17 @@ class LeaseStages:
     mirrors: tuple[StreamTable, ...]
     own: tuple[StreamTable, ...]
     units: tuple[Unit, ...]
+    remote: tuple[StreamTable, ...] = ()
+
+    def remote_first(self) -> tuple[StreamTable, ...]:
+        return tuple(t for t in self.remote if not self._follows(t))
+
+    def remote_last(self) -> tuple[StreamTable, ...]:
+        return tuple(t for t in self.remote if self._follows(t))
+
+    def _follows(self, table: StreamTable) -> bool:
+        here = {t.relid for t in (*self.own, *self.remote)}
+        return any(source.relid in here for source in table.sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +79,20 @@ def lease_stages(units: Sequence[Unit], tables: Sequence[StreamTable], apart: Co
     members = {i for u in here for i in u.members}
     moving = [t for t in tables if t.pgt_id in members and t.status in REFRESHED]
     permitted = [t for t in moving if t.lost_privilege is None]
-    mirrors = tuple(t for t in permitted if t.mirror is not None)
+    mirrors = tuple(t for t in permitted if t.mirror is not None and t.mirror.is_stored)
+    remote = tuple(t for t in permitted if t.remotes)
     # Readers of mirrors see them as just committed or, if an origin is unreachable, unchanged.
-    done = {t.pgt_id for t in mirrors}
+    done = {t.pgt_id for t in moving if t.mirror is not None or t.remotes}
+    # A cycle with such a table is refused when that is prepared; none of its members is refreshed without the others.
+    broken = {t.pgt_id for t in remote}
+    whole = [u for u in here if u.kind != CYCLIC or broken.isdisjoint(u.members)]
     return LeaseStages(
         tuple(apart),
         tuple(t for t in moving if t.lost_privilege is not None),
         mirrors,
-        tuple(t for t in permitted if t.mirror is None),
-        tuple(_without(unit, done) for unit in here),
+        tuple(t for t in permitted if t.mirror is None and not t.remotes),
+        tuple(_without(unit, done) for unit in whole),
+        remote,
     )
 
 

@@ -13,6 +13,7 @@ from pgtrickle.define.cross_database import define_pending
 from pgtrickle.define.foreign_tables import serve_shared
 from pgtrickle.define.plan_requests import tell_plans
 from pgtrickle.define.template_cache import ProcessTemplates, TemplateCache
+from pgtrickle.dispatch.remote_tables import RemoteTables
 from pgtrickle.dispatch.replica_advancer import ReplicaAdvancer
 from pgtrickle.dispatch.worker import Worker
 from pgtrickle.errors import PgtrickleError
@@ -68,6 +69,7 @@ class ManagedDatabase:
         self.costs = CostHistoryCache()
         self._origins = origins or OriginSessions()
         self._mirroring = MirrorManager(dsn, engine, self.cache, self._origins, settings.max_buffer_rows)
+        self._remotes = RemoteTables(dsn, self._origins)
         self._defining = threading.Lock()
         self._advancer = ReplicaAdvancer(name, dsn)
         self.server_connections = 0  # max_connections of the server, after the first connection
@@ -183,6 +185,7 @@ class ManagedDatabase:
             self.cache,
             self.costs,
             self._mirroring,
+            self._remotes,
             beside,
             ReplicaStore(root_of(self.settings.replica_root, os.environ), self.engine),
         )

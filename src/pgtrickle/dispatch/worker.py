@@ -29,6 +29,7 @@ from pgtrickle.dispatch.lease_stages import (
     move_stages,
     units_apart,
 )
+from pgtrickle.dispatch.remote_tables import RemoteTables
 from pgtrickle.errors import (
     ConfigError,
     DefinitionError,
@@ -38,10 +39,13 @@ from pgtrickle.errors import (
     LostPrivilegeError,
     LostRaceError,
     OriginAwayError,
+    OriginReplacedError,
     PgtrickleError,
+    ReplicaUnavailableError,
     TransientError,
 )
 from pgtrickle.mirror.manage import MirrorManager
+from pgtrickle.mirror.remote import OriginAt, RemoteRefresher
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.model.work import Unit
@@ -51,7 +55,7 @@ from pgtrickle.refresh.cost_model import SPARK, Limits
 from pgtrickle.refresh.culprit import find_culprit
 from pgtrickle.refresh.cycle import CycleRefresher
 from pgtrickle.refresh.decide import NO_DATA, PREPARE
-from pgtrickle.refresh.failures import record_failure
+from pgtrickle.refresh.failures import of_own_columns, record_failure
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.refresh.lease_templates import LeaseTemplates, is_plain
 from pgtrickle.refresh.progress import Progress, UnobservedProgress
@@ -60,6 +64,7 @@ from pgtrickle.refresh.spark_query import spark_query
 from pgtrickle.replica import ReplicaStore
 from pgtrickle.settings import Settings
 from pgtrickle.telemetry import PLAN_COMPILED, REFRESH_DONE, REFRESH_FAILED, REFRESH_FENCED, REPLICA_FAILED, event
+from pgtrickle.tracing import span
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +84,7 @@ class Worker:
         cache: TemplateCache,
         costs: CostHistoryCache,
         mirroring: MirrorManager,
+        remotes: RemoteTables,
         beside: Callable[[], Worker] | None = None,
         replicas: ReplicaStore | None = None,
     ) -> None:
@@ -92,7 +98,7 @@ class Worker:
         self._templates = LeaseTemplates()
         self._cycles_of: dict[int, frozenset[int]] = {}  # the relations of a table's cycle
         self._may_be_plain = True  # whether all tables may be plain, see is_plain()
-        limits = Limits(
+        limits = self._limits = Limits(
             settings.differential_max_change_ratio,
             settings.max_buffer_rows,
             settings.prediction_ratio,
@@ -103,11 +109,13 @@ class Worker:
             source_cost_weight=settings.source_cost_weight,
         )
         self.replicas = replicas
+        self._costs = costs
         self._engine = engine
         self.refresher = CycleRefresher(
             reader, writer, engine, self._templates.get, limits, costs=costs, replicas=replicas
         )
         self._mirroring = mirroring
+        self._remotes = remotes
         self._make_beside = beside
         self._keeps_session = beside is not None
         self._beside: Worker | None = None
@@ -138,10 +146,14 @@ class Worker:
         outcomes += self._stop(stages.stopped)
         if stages.mirrors:
             outcomes += self._mirrored(stages.mirrors, changes_seen_at)
+        for table in stages.remote_first():
+            outcomes += self._remote(table)
         ready, unready = self._all_ready(stages.own)
         outcomes += unready
         for stage in move_stages(stages.units, ready):
             outcomes += self._move(stage)
+        for table in stages.remote_last():
+            outcomes += self._remote(table)
         return outcomes
 
     def _run_plain(self, units: Sequence[Unit]) -> list[Outcome] | None:
@@ -164,7 +176,7 @@ class Worker:
         apart = units_apart(units, tables) if self._keeps_session else ()
         self._cycles_of = cycle_relations(units, tables)
         stages = lease_stages(units, tables, apart)
-        if any(t.origins for t in stages.stopped):
+        if any(t.origins or t.remotes for t in stages.stopped):
             self._mirroring.recheck(self.writer)  # the privilege may have been granted again at the origin
             with translated():
                 tables = catalog.load_stream_tables(self.writer, [t.pgt_id for t in tables])
@@ -217,6 +229,69 @@ class Worker:
             elif outcome.action != NO_DATA:
                 self._done(outcome)
         return outcomes
+
+    def _remote(self, table: StreamTable) -> list[Outcome]:
+        """Refreshes a table that reads replicas of other databases. One that does not answer delays only this table."""
+        started = datetime.now(UTC)
+        self.refresher.progress.begun(table.pgt_id)
+        self._mirroring.recheck(self.writer, list(dict.fromkeys(remote.key for remote in table.remotes)))
+        if not self._is_compiled(table) and (failed := self._prepare(table)) is not None:
+            return [failed]
+        try:
+            outcomes = self._read_remote(table)
+            for outcome in [again for o in outcomes if (again := _prepared_first(o)) is not None]:
+                if (failed := self._prepare_anew(outcome)) is not None:
+                    return [failed]
+                outcomes = self._read_remote(table)
+        except OriginReplacedError as error:
+            outcomes = [Outcome(table, PREPARE, None, self._replaced(table, error))]
+        except TransientError as error:
+            if not self.is_usable():
+                raise
+            outcomes = [Outcome(table, PREPARE, None, error)]
+        return [self._remote_ended(outcome, started) for outcome in outcomes]
+
+    def _read_remote(self, table: StreamTable) -> list[Outcome]:
+        with self._engine.announced():
+            return self._remotes.refresh(self.writer, table, self._remote_refresher)
+
+    def _remote_ended(self, outcome: Outcome, started: datetime) -> Outcome:
+        error = outcome.error
+        if isinstance(error, TransientError) and not isinstance(error, EngineLostError | FencedError | LostRaceError):
+            self._postpone(outcome.table, error)
+        elif error is not None:
+            return self._not_read(outcome, started)
+        elif outcome.action == PREPARE:  # a source was altered again meanwhile
+            self._postpone(outcome.table, waits := TransientError("a table of another database is being altered"))
+            return replace(outcome, error=waits)
+        elif outcome.action != NO_DATA:
+            self._done(outcome)
+            assert self.replicas is not None
+            self._remotes.advance(outcome.table, self.replicas)
+        return outcome
+
+    def _replaced(self, table: StreamTable, error: OriginReplacedError) -> PgtrickleError:
+        """Its tables are searched by name in the database that has the name of the origin."""
+        with translated():
+            mirrors = catalog.load_stream_tables(self.writer, [remote.mirror_id for remote in table.remotes])
+        found = [self._mirroring.seek(self.writer, mirror, error) for mirror in mirrors if _is_at(mirror, error)]
+        return next((each for each in found if each is not error), error)
+
+    def _remote_refresher(self, origins: dict[str, OriginAt], reader_key: str) -> RemoteRefresher:
+        assert self.replicas is not None
+        refresher = RemoteRefresher(
+            self.reader,
+            self.writer,
+            self._engine,
+            self._templates.get,
+            self._limits,
+            origins,
+            reader_key,
+            self._costs,
+            self.replicas,
+        )
+        refresher.progress = self.refresher.progress
+        return refresher
 
     def _done(self, outcome: Outcome) -> None:
         log.info(
@@ -328,12 +403,15 @@ class Worker:
         self.refresher.progress.begun(table.pgt_id)
         try:
             cycle = self._cycles_of.get(table.pgt_id, frozenset())
-            table, compiled = prepare(self.writer, table, reload=reload, cycle=cycle, store=self.cache)
-            if (table.engine or self.settings.engine) == SPARK and table.mirror is None:
+            with span("prepare", lambda: {"table": table.full_name}):
+                table, compiled = prepare(self.writer, table, reload=reload, cycle=cycle, store=self.cache)
+            if table.remotes or ((table.engine or self.settings.engine) == SPARK and table.mirror is None):
                 self._ensure_replicas(table, compiled)
         except PgtrickleError as error:
             if not self.is_usable():
                 raise
+            if isinstance(error, OriginReplacedError):
+                error = self._replaced(table, error)
             if isinstance(error, TransientError):
                 self._postpone(table, error)
                 return Outcome(table, PREPARE, None, error)
@@ -359,8 +437,14 @@ class Worker:
             query = compiled.on_spark.get(lambda: spark_query(self.writer, table, compiled))
         if isinstance(query, Reason):
             raise DefinitionError(str(query), hint="use engine => 'auto' or engine => 'postgres'")
+        if table.remotes and self.replicas is None:
+            raise ConfigError(f"{table.full_name} reads tables of other databases on Spark, which is not available")
         if self.replicas is not None:
+            self._remotes.prepare(self.writer, table, query, self.replicas, self.settings.engine)
+            elsewhere = {remote.relid for remote in table.remotes}
             for each in query.inputs.values():
+                if each.need.relid in elsewhere:
+                    continue
                 need = needed_together(self.writer, each.need, self.settings.engine)
                 self.replicas.ensure(self.writer, need, reader=table.pgt_id)
 
@@ -416,6 +500,7 @@ class Worker:
         if isinstance(error, EngineLostError):
             log.warning("Spark did not answer; the work is retried", extra=event(REFRESH_FAILED, detail=error.message))
             return
+        error = of_own_columns(self.writer, outcome.table, error)
         culprit = find_culprit(self.writer, outcome.table, error)
         with translated():
             status = record_failure(
@@ -438,3 +523,16 @@ class Worker:
                 detail=error.one_line(),
             ),
         )
+
+
+def _is_at(mirror: StreamTable, error: OriginReplacedError) -> bool:
+    """Whether the error is about the origin of this mirror."""
+    return mirror.mirror is not None and error.key == mirror.mirror.key
+
+
+def _prepared_first(outcome: Outcome) -> Outcome | None:
+    """If the table has to be prepared and refreshed again. A replica that became unusable meanwhile, by a TRUNCATE for
+    example, is built again then."""
+    if outcome.error is None:
+        return outcome if outcome.action == PREPARE else None
+    return Outcome(outcome.table, PREPARE) if isinstance(outcome.error, ReplicaUnavailableError) else None

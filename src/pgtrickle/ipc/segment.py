@@ -83,7 +83,7 @@ class Segment:
         handle = os.open(path, flags, 0o600)
         try:
             if create:
-                os.truncate(handle, size)
+                _reserve(handle, size)
             elif os.fstat(handle).st_size != size:
                 raise ConfigError(
                     "the shared memory belongs to another version of pgtrickle", hint="restart pgtrickle run"
@@ -107,6 +107,12 @@ class Segment:
 
     def __getitem__(self, name: str) -> Section:
         return self._sections[name]
+
+
+def _reserve(handle: int, size: int) -> None:
+    """Zeros that are on the disk, not a hole: who writes to a hole is killed (SIGBUS) if the disk is full."""
+    with os.fdopen(handle, "wb", closefd=False) as file:
+        file.write(bytes(size))
 
 
 def _places(layout: Layout) -> tuple[int, dict[str, tuple[int, int]]]:

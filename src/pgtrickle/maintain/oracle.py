@@ -1,17 +1,19 @@
 """What a stream table is verified against: the query as its author typed it, parsed with the author's search_path.
 
-It is parsed once, as a view, and must resolve to the same objects as for the author: the same
-operators, functions and relations. A role that may create functions in that path could otherwise make us run them. The
-view is then read with our own search_path and the author's settings, independent of the text that refreshes use.
+It is parsed once, as a view, and must resolve to the same objects as for the author: the same operators, functions and
+relations. A role that may create functions in that path could otherwise make us run them. It must not call other code
+either, such as the check of a domain that now has the name of a type. The view is then read with our own search_path
+and the author's settings, independent of the text that refreshes use.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pgtrickle.db.connect import translated
 from pgtrickle.db.probe import make_probe
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import DefinitionError
+from pgtrickle.errors import ConfigError, DefinitionError
 from pgtrickle.model.identifiers import quote_ident
 from pgtrickle.model.reasons import NotDifferentiableError
 from pgtrickle.pipeline.text.tokens import without_constants
@@ -24,6 +26,7 @@ VIEW = "pg_temp.__pgt_probe"
 AS_TYPED = "the query as its author typed it"
 AS_KEPT = "the stored query text"
 AS_OF = "the stored query text at the table's cut"
+AT_CUTS = "the stored query text over copies of the tables of other databases at the table's cuts"
 TIES_DECIDED = "the query with a total order for the ties of its LIMIT"
 
 
@@ -37,7 +40,7 @@ def as_typed(conn: Connection, table: StreamTable) -> str | None:
         return None
     text, functions = row
     try:
-        with conn.transaction():
+        with translated(), conn.transaction():
             # First without its constants: names may have another meaning now, and reading a constant may run code.
             if conn.execute("SELECT current_user = %s", (table.author,)).fetchone() != (True,):
                 if make_probe(conn, without_constants(text), path) is not None:
@@ -53,7 +56,8 @@ def as_typed(conn: Connection, table: StreamTable) -> str | None:
             read = {s.relid for s in table.sources}
             if tuple(found[0]) != table.operators or found[1] != functions or not read.issuperset(found[2]):
                 raise DefinitionError("the text no longer has the same meaning")
-    except (DefinitionError, NotDifferentiableError):
+            conn.execute(statement("still_trusted"), {"probe": VIEW, "id": table.pgt_id})
+    except (ConfigError, DefinitionError, NotDifferentiableError):
         return None
     # By name: the star of a stream table, as typed, has hidden columns.
     return f"SELECT {', '.join(quote_ident(c.name) for c in table.columns)} FROM {VIEW}"

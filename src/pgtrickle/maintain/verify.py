@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pgtrickle.db import catalog
@@ -26,8 +26,8 @@ from pgtrickle.define.prepare import is_judged
 from pgtrickle.define.privileges import lost_privilege
 from pgtrickle.define.renames import has_renamed
 from pgtrickle.errors import ConfigError, DefinitionError, PgtrickleError, SourceChangedError, TransientError
-from pgtrickle.maintain.oracle import AS_KEPT, AS_OF, AS_TYPED, TIES_DECIDED, as_typed
-from pgtrickle.mirror.verify import compare_mirror
+from pgtrickle.maintain.oracle import AS_KEPT, AS_OF, AS_TYPED, AT_CUTS, TIES_DECIDED, as_typed
+from pgtrickle.mirror.verify import compare_mirror, copy_at_cuts
 from pgtrickle.model.catalog import Column, StreamTable
 from pgtrickle.model.flow import Cut, Window
 from pgtrickle.model.identifiers import qualified, quote_ident
@@ -94,7 +94,7 @@ def verify_tables(
     origins = OriginSessions(servers)
     try:
         with connect(dsn, role="verify", pooler=TRANSACTION) as conn, translated():
-            tables = catalog.load_stream_tables(conn)
+            tables = [t for t in catalog.load_stream_tables(conn) if t.mirror is None or t.mirror.is_stored]
             if names is not None:
                 named = [_named(tables, name) for name in names]
                 tables = [*_mirrors_below(named, tables), *named]
@@ -200,6 +200,8 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
         if table.mirror is not None:
             return _mirror(look, table)
         planned = _planned(conn, table, moment)
+        if planned is not None and table.remotes:
+            planned = _over_copies(look, table, planned)
         if planned is None:
             return None
         if planned.against == AS_OF:
@@ -215,6 +217,14 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
         samples = () if ok else _samples(evaluator, planned.table, planned.query, as_text=note == _AS_TEXT)
     cut, against = str(planned.cut), planned.against
     return VerifyResult(table.full_name, ok, missing, extra, cut, waited, mode, how, note, against, samples)
+
+
+def _over_copies(look: _Look, table: StreamTable, planned: _Comparison) -> _Comparison | None:
+    """With copies of the tables of other databases, which it reads without storing them; None: refresh it first."""
+    copied = copy_at_cuts(look.conn, table, look.dsn, look.origins)
+    if copied is None:
+        return None
+    return replace(planned, query=copied(planned.query), how="around", against=AT_CUTS)
 
 
 def _comparable_table(conn: Connection, pgt_id: int) -> StreamTable:

@@ -100,7 +100,7 @@ class MirrorManager:
     ) -> _PlannedOrigins:
         """How the mirrors of each origin are refreshed. `asked`: those that are due."""
         with translated():
-            found = [t for t in catalog.load_mirrors(home, keys) if t.is_in_place]
+            found = [t for t in catalog.load_mirrors(home, keys) if t.is_in_place and t.mirror and t.mirror.is_stored]
             broken = [t for t in catalog.load_stream_tables(home, list(asked)) if t.status == "ERROR" and t.is_in_place]
         followed: dict[str, _Followed] = {}
         held: dict[int, Compiled] = {}
@@ -159,7 +159,7 @@ class MirrorManager:
         except EngineLostError as error:
             return [Outcome(table, FULL, None, error) for table in tables]
         except OriginReplacedError as error:
-            return [Outcome(table, PREPARE, None, self._sought(home, table, error)) for table in tables]
+            return [Outcome(table, PREPARE, None, self.seek(home, table, error)) for table in tables]
         except TransientError as error:
             if home.closed or home.broken:
                 raise
@@ -168,7 +168,7 @@ class MirrorManager:
         except PgtrickleError as error:
             return [Outcome(table, FULL, None, error) for table in tables]
 
-    def _sought(self, home: Connection, table: StreamTable, error: OriginReplacedError) -> PgtrickleError:
+    def seek(self, home: Connection, table: StreamTable, error: OriginReplacedError) -> PgtrickleError:
         """Another database has the name of its origin: the table is searched there by name, and loaded from there next
         time. Returns a transient error, or the error that stops it."""
         mirror = table.mirror

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -87,11 +87,30 @@ class Mirror:
     relid: int
     columns: tuple[int, ...]  # attribute numbers there, in the order of the mirror's
     fingerprint: str | None
+    is_stored: bool = True  # False: it has no rows; its only reader is evaluated on Spark, from the table's replica
 
     @property
     def name(self) -> str:
         """For display."""
         return f"{self.database}.{self.schema}.{self.table}" + (f" on {self.server}" if self.server else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSource:
+    """A table of another database that a stream table reads from its replica, through a mirror without rows."""
+
+    relid: int  # of the mirror
+    mirror_id: int
+    mirror: Mirror
+
+    @property
+    def key(self) -> str:
+        """Of its origin."""
+        return self.mirror.key
+
+    def at_origin(self, attnums: Collection[int]) -> frozenset[int]:
+        """Attribute numbers of the mirror's columns, at the origin."""
+        return frozenset(self.mirror.columns[attnum - 1] for attnum in attnums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +158,10 @@ class StreamTable:
     engine: str | None = None  # auto, spark or postgres; None: the setting decides
     max_delta_fraction: float | None = None  # None: differential_max_change_ratio applies
     max_differential_joins: int | None = None
-    keys: str | None = None  # of the tables that it reads: they may make an order total
+    keys: str | None = None  # NOT NULL columns and modifiers of types, of the tables that it reads
     partition_column: str | None = None  # of a partitioned stream table
     partition_collation: str | None = None  # of this column, quoted
+    remotes: tuple[RemoteSource, ...] = ()
 
     @property
     def full_name(self) -> str:

@@ -231,3 +231,22 @@ class Timings:
 
     def to_json(self) -> dict[str, float]:
         return {part: round(ms, 3) for part, ms in self.parts.items()}
+
+
+@dataclass(slots=True)
+class DeltaSizes:
+    """Rows of one differential refresh between its operators: `read` is what the statement that reads the changes
+    returned (None: Spark evaluated the query), `netted` what was left of it, rows or groups."""
+
+    read: int | None = None
+    netted: int | None = None
+
+    def to_json(self, changes: Mapping[int, int]) -> dict[str, Any] | None:
+        """`changes`: changed rows by source. None: the refresh was not differential."""
+        if self.netted is None:
+            return None
+        return {
+            "changes": {str(relid): rows for relid, rows in changes.items()},
+            "read": self.read,
+            "netted": self.netted,
+        }

@@ -23,7 +23,6 @@ WAIT_SECONDS = 2.0  # for databases, before their last known state is used
 SAMPLE_SECONDS = 2.0
 MOST_SAMPLES = 900  # half an hour
 MOST_THREADS = 16
-PROCESS_SECONDS = 2.0
 
 
 class FleetObserver:

@@ -201,6 +201,7 @@ class OriginSessions:
             raise OriginReplacedError(
                 f"database {mirror.database} is not the original database of {mirror.name}",
                 hint="it was recreated or restored; the table is searched there by name",
+                key=mirror.key,
             )
         return conn
 

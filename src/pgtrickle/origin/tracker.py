@@ -42,6 +42,7 @@ class MirroredSource:
     server: str
     database: str
     relid: int
+    is_stored: bool = True  # False: the changes are those of its reader, which reads the table's replica
 
 
 @dataclass(slots=True)

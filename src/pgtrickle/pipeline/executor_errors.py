@@ -1,6 +1,7 @@
 """Transports our errors out of an executor: Spark passes on only the text of an exception.
 
-So the text contains the error, in a form that can be extracted from Spark's own message.
+So the text contains the error, in a form that can be extracted from Spark's own message. A message may quote a value
+of a row that looks like this form: it is made harmless, because it would be read as an error of an executor.
 """
 
 from __future__ import annotations
@@ -40,20 +41,29 @@ def reporting(*, unable: bool = False) -> Iterator[None]:
 def written(error: PgtrickleError, code: str | None = None) -> str:
     """The error as a text that `reported` can parse; the message is for Spark's log."""
     parts = json.dumps([code or error.code, error.message, error.hint, error.sqlstate])
-    return f"{error.message} <pgtrickle:{base64.urlsafe_b64encode(parts.encode()).decode()}>"
+    quoted = error.message.replace("<pgtrickle:", "<pgtrickle :")
+    return f"{quoted} <pgtrickle:{base64.urlsafe_b64encode(parts.encode()).decode()}>"
 
 
 def reported(text: str) -> PgtrickleError | None:
     """The error of an executor in the text of a Spark exception."""
-    found = _CARRIED.search(text)
-    if found is not None:
-        code, message, hint, sqlstate = json.loads(base64.urlsafe_b64decode(found.group(1)))
-        error = _by_code(PgtrickleError)[code](message, hint=hint)
-        error.sqlstate = sqlstate
-        return error
+    for found in _CARRIED.finditer(text):
+        if (error := _read(found.group(1))) is not None:
+            return error
     if _NO_PACKAGE in text:
         return ExecutorsUnableError("the executors do not have the package pgtrickle")
     return None
+
+
+def _read(parts: str) -> PgtrickleError | None:
+    """None: it was not written by `written`."""
+    try:
+        code, message, hint, sqlstate = json.loads(base64.urlsafe_b64decode(parts))
+        error = _by_code(PgtrickleError)[code](message, hint=hint)
+    except (ValueError, KeyError, TypeError):
+        return None
+    error.sqlstate = sqlstate
+    return error
 
 
 def _by_code(kind: type[PgtrickleError]) -> dict[str, type[PgtrickleError]]:

@@ -93,7 +93,7 @@ class Launcher:
         self._settings = settings
         self._sources = sources
         self._stop = stop
-        self._directory = private_directory("pgtrickle-run-", need_mib=10)
+        self._directory = private_directory("pgtrickle-run-", need_mib=10, has_sockets=True)
         _keep_sockets_in(self._directory)
         self._authkey = secrets.token_bytes(32)
         self._memory = FleetMemory(memory_path(self._directory), create=True)
@@ -151,6 +151,8 @@ class Launcher:
 
     def _look(self) -> None:
         wanted: dict[tuple[str, int, str], ManagedDatabaseInfo] = {}
+        # Before the databases: a watch that becomes active in the meantime has found some that are not in `wanted`.
+        have_looked = all(watch.state == ACTIVE for watch in self._watches)
         for watch in self._watches:
             wanted |= {(watch.server, found.oid, found.name): found for found in watch.databases}
         for key in [k for k in self._schedulers if k not in wanted]:
@@ -186,7 +188,8 @@ class Launcher:
                     )
             else:
                 self._note(child, status, key[2])
-        self._tell(bool(wanted) or any(watch.has_other_versions for watch in self._watches))
+        if have_looked and not wanted and not any(watch.has_other_versions for watch in self._watches):
+            self._tell_once()
         self._publish()
 
     def _see_off(self) -> None:
@@ -244,8 +247,8 @@ class Launcher:
         task = WebTask(self._directory, self._settings, self._sources, self._listener, self._databases.follow())
         return self._small.Process(target=webprocess.main, args=(task,), name="web")
 
-    def _tell(self, is_any: bool) -> None:
-        if is_any or self._is_told or not all(watch.state == ACTIVE for watch in self._watches):
+    def _tell_once(self) -> None:
+        if self._is_told:
             return
         self._is_told = True
         log.warning(

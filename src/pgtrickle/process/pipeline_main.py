@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from pgtrickle import __version__
 from pgtrickle.errors import TransientError
 from pgtrickle.ipc.channel import listen
 from pgtrickle.ipc.fleet_memory import FleetMemory
@@ -16,6 +17,7 @@ from pgtrickle.process.parent import end_with_parent, stop_on_signals
 from pgtrickle.servers.spark_address import RemoteSparkAddress, SparkUrlWaiter
 from pgtrickle.settings import Settings
 from pgtrickle.telemetry import SPARK_COLD, event, set_up_logging
+from pgtrickle.tracing import start as start_traces
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ def main(task: PipelineTask) -> None:
     from pgtrickle.pipeline.engine.spark import SparkEngine
 
     set_up_logging(task.settings.log_level, task.settings.log_format)
+    end_traces = start_traces(task.settings.otlp_endpoint, __version__)
     stop = threading.Event()
     end_with_parent()
 
@@ -58,6 +61,7 @@ def main(task: PipelineTask) -> None:
         dispatcher.run(DRAIN_SECONDS)
     finally:
         engine.close()
+        end_traces()
 
 
 def socket_path(directory: Path) -> Path:

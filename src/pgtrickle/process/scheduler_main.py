@@ -15,6 +15,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pgtrickle.capture.trigger import WAKE_CHANNEL
 from pgtrickle.db.connect import TRANSACTION, connect, pooler_of, translated
 from pgtrickle.db.database_settings import find_pooler
 from pgtrickle.db.discover import is_installed
@@ -33,7 +34,7 @@ from pgtrickle.process.broker_main import registry_path
 from pgtrickle.process.leader_lock import LeaderLock, new_holder
 from pgtrickle.process.parent import end_with_parent, stop_on_signals
 from pgtrickle.process.pipeline_main import memory_path, socket_path
-from pgtrickle.process.tick_pace import SHORTEST_SECONDS, deadline_after_results, debounce_left
+from pgtrickle.process.tick_pace import SHORTEST_SECONDS, deadline_after_results, debounce_left, debounce_time
 from pgtrickle.process.writer_signal import WriterSignal
 from pgtrickle.scheduler.tick import DatabaseScheduler
 from pgtrickle.settings import Sources
@@ -183,44 +184,50 @@ class SchedulerProcess:
     ) -> None:
         """Waits for the next tick, a wake-up, a message from the pipeline, or the end."""
         deadline = begun + scheduling.settings.scheduler_interval_ms / 1000
-        debounce = scheduling.settings.wake_debounce_ms / 1000
         # A table whose schedule is due earlier does not wait for the tick.
         soon = time.monotonic() + max(SHORTEST_SECONDS, scheduling.next_due_time() - time.time())
         deadline = min(deadline, soon)
-        while not self._stop.is_set() and (left := deadline - time.monotonic()) > 0:
+        is_changed = is_asked = False
+        while not self._stop.is_set():
             # Also what came while statements were executed: the driver keeps it, and the socket does not show it.
-            if self._is_notified(conn, scheduling, signal, begun):
+            channels = self._notified(conn, scheduling)
+            is_changed |= WAKE_CHANNEL in channels
+            is_asked |= bool(channels - {WAKE_CHANNEL})
+            now, pause = time.monotonic(), _pause(scheduling)
+            left = min(deadline, begun + pause if is_changed else deadline) - now
+            if is_asked:
+                left = min(left, debounce_left(begun, now, scheduling.settings.wake_debounce_ms / 1000))
+            if left <= 0:
                 return
-            if (asks_in := signal.seconds_left(scheduling)) <= 0:
+            if is_changed or is_asked:
+                signal.release()  # notifications until the tick count as one
+            elif (asks_in := signal.seconds_left(scheduling)) <= 0:
                 return
+            else:
+                left = min(left, asks_in)
             sources: list[object] = [self._signal_pipe, conn.fileno(), self._woken.fileno()]
             if (pipe := self._link.connection) is not None:
                 sources.append(pipe)
-            ready = wait(sources, min(left, asks_in, max(0.0, claim.seconds_left())))  # type: ignore[arg-type]
+            ready = wait(sources, min(left, max(0.0, claim.seconds_left())))  # type: ignore[arg-type]
             claim.renew()
             if pipe is not None and pipe in ready:
                 # Neither readers of the refreshed tables nor changes that came meanwhile need to wait for the tick.
-                is_changed, is_due, now = scheduling.listen(), scheduling.has_due, time.monotonic()
-                deadline = deadline_after_results(deadline, begun, now, debounce, is_due=is_due, is_changed=is_changed)
+                has_refreshed, is_due = scheduling.listen(), scheduling.has_due
+                pause = _pause(scheduling)
+                deadline = deadline_after_results(
+                    deadline, begun, time.monotonic(), pause, is_due=is_due, is_changed=has_refreshed
+                )
             if self._woken.fileno() in ready:  # a source in another database has changed
                 self._woken.drain()
                 deadline = min(deadline, max(begun + SHORTEST_SECONDS, time.monotonic()))
 
-    def _is_notified(self, conn: Connection, scheduling: DatabaseScheduler, signal: WriterSignal, begun: float) -> bool:
-        """Whether a notification asks for a tick now; those that come within the debounce time after a tick count as
-        one."""
+    def _notified(self, conn: Connection, scheduling: DatabaseScheduler) -> set[str]:
+        """The channels of notifications that ask for a tick."""
         if pooler_of(conn) == TRANSACTION:
-            return False
+            return set()
         with translated():
-            woken = list(conn.notifies(timeout=0))
-        if not woken or not scheduling.settings.event_driven_wake:
-            return False
-        if (left := debounce_left(begun, time.monotonic(), scheduling.settings.wake_debounce_ms / 1000)) > 0:
-            signal.release()
-            self._stop.wait(left)
-            with translated():
-                list(conn.notifies(timeout=0))
-        return True
+            channels = {notification.channel for notification in conn.notifies(timeout=0)}
+        return channels if scheduling.settings.event_driven_wake else set()
 
     def _drain(self, scheduling: DatabaseScheduler, claim: LeaderLock) -> None:
         """Withdraws queued units and waits a limited time for running ones."""
@@ -237,6 +244,10 @@ class SchedulerProcess:
             self._task.slot,
             SchedulerState(key, self._task.name, os.getpid(), state, self._since, time.time(), ticks, tables, 0),
         )
+
+
+def _pause(scheduling: DatabaseScheduler) -> float:
+    return debounce_time(scheduling.settings.wake_debounce_ms / 1000, in_flight=scheduling.in_flight)
 
 
 def _ring(pipe: int) -> None:

@@ -2,12 +2,19 @@
 
 A tick that something asks for (a notification, a refresh that ended while changes were pending) follows at once, unless
 the previous one began less than the debounce time ago: a single change does not wait, and many cause one tick per
-debounce time.
+debounce time. While units are in progress the debounce time is longer: what changes meanwhile is refreshed in one wave
+when they end. Otherwise each of many commits would cost a tick and a wave of its own.
 """
 
 from __future__ import annotations
 
 SHORTEST_SECONDS = 0.05  # minimum time between two ticks that nothing asks for
+GATHERED_SECONDS = 0.03  # between two ticks that changes ask for while units are in progress
+
+
+def debounce_time(debounce: float, *, in_flight: int) -> float:
+    """The least time between two ticks that changes ask for. `in_flight`: units that wait or are refreshed."""
+    return max(debounce, GATHERED_SECONDS) if in_flight else debounce
 
 
 def debounce_left(begun: float, now: float, debounce: float) -> float:

@@ -30,7 +30,7 @@ from pgtrickle.refresh.observed import wanted_windows
 from pgtrickle.refresh.pending import FEW_ROWS, expect_few, read_pending
 from pgtrickle.refresh.spark_delta import named_states
 from pgtrickle.refresh.spark_load import missing_replica, opened, spark_failures
-from pgtrickle.refresh.spark_query import SparkQuery, spark_query
+from pgtrickle.refresh.spark_query import SparkQuery, all_at, spark_query
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -140,6 +140,8 @@ def _attempt(seen: _Snapshot, mode: str, engine: str, compute: Callable[[], Anal
 def _require_own_query(seen: _Snapshot) -> None:
     if seen.table.mirror is not None:
         raise _CannotError("a mirror is read from its origin")
+    if seen.table.remotes:
+        raise _CannotError("tables of other databases are read from their replicas, at snapshots of their origins")
     if seen.table.runs_as_author:
         raise _CannotError(AUTHOR)
     if seen.compiled.cycle:
@@ -247,7 +249,7 @@ def _on_spark(seen: _Snapshot, store: ReplicaStore) -> SparkQuery:
     query = spark_query(seen.reader, seen.table, seen.compiled)
     if isinstance(query, Reason):
         raise _CannotError(str(query))
-    missing = missing_replica(seen.reader, store, query)
+    missing = missing_replica(all_at(seen.reader), store, query)
     if missing is not None:
         raise _CannotError(str(missing))
     return query

@@ -14,6 +14,7 @@ from pgtrickle.db.statements import statement
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.pipeline.engine.split import split
 from pgtrickle.pipeline.executor_errors import ExecutorsUnableError
+from pgtrickle.refresh.load_progress import on_executors
 from pgtrickle.telemetry import BULK_LOAD, BULK_REFUSED, event
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def stage_by_executors(
         extra=event(BULK_LOAD, table=table.full_name, parts=len(statements), source_bytes=size),
     )
     try:
-        engine.stage_by_executors(source, target, statements, LOAD_COLUMNS, stage)
+        with on_executors(writer, table, stage, lambda: (top["Plan Rows"], top["Plan Width"])):
+            engine.stage_by_executors(source, target, statements, LOAD_COLUMNS, stage)
     except ExecutorsUnableError as error:
         log.warning(
             "Executors cannot load; the driver does",

@@ -14,6 +14,7 @@ from pgtrickle.refresh.decide import PREPARE
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.refresh.stages import PlannedWave
 from pgtrickle.refresh.wave import WaveRefresher
+from pgtrickle.tracing import span
 
 # Transactions that may have started between a chain's snapshot and its own transaction; its frontier lists them.
 MAX_BETWEEN = 5_000
@@ -120,7 +121,8 @@ class ChainRefresher(WaveRefresher):
         """One level of a chain, inside its transaction."""
         stage = level_stage(self._tables(ids), before, is_first=is_first)
         progress = before.with_level(stage)
-        wave = self._plan(stage.going, moment)
+        with span("plan", lambda: {"tables": [table.full_name for table in stage.going]}):
+            wave = self._plan(stage.going, moment)
         progress = progress.with_plan(wave)
         for computed in self._compute([p for p in wave.refreshes if not p.is_load], moment):
             if computed.planned.is_load:  # it fell back to FULL

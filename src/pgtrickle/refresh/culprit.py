@@ -8,8 +8,11 @@ smallest one that fails over these rows.
     1:   the same over (SELECT * FROM public.t ORDER BY id OFFSET 0 LIMIT 2), ... : the row id = 3
     2:   SELECT (100 / v) FROM that row: fails, so this is the expression
 
-Only queries that the service role evaluates, within a time limit, in a transaction that writes nothing. The texts of
-expressions are those of the query; keys of rows are for roles that may read the sources.
+Only queries that the service role evaluates, within a time limit, in a transaction that writes nothing. An expression
+is a piece of text that was cut out of the query, where it may mean something else: the service role evaluates it only
+if the code that it calls is trusted, like that of a definition. Values are written by the output functions of their
+types, never by casts, which owners of types can define. The texts of expressions are those of the query; keys of rows
+are for roles that may read the sources.
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.capture.trigger import literal
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import translated
+from pgtrickle.db.statements import statement
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.model.catalog import Relation, StreamTable
 from pgtrickle.model.identifiers import buffer_name, quote_ident
@@ -39,6 +44,8 @@ log = logging.getLogger(__name__)
 SECONDS = 3.0  # for one failure
 MOST_ROWS = 500_000  # of a source, or of those that were written lately: more are not searched
 MOST_EXPRESSIONS = 100
+_JUDGED = "pg_temp.__pgt_judged"
+MOST_COLUMNS, MOST_CHARACTERS = 8, 40  # of a row without a key
 _DATA_EXCEPTION, _QUERY_CANCELED = "22", "57014"
 
 
@@ -56,11 +63,11 @@ def is_of_a_value(error: PgtrickleError) -> bool:
 
 def find_culprit(conn: Connection, table: StreamTable, error: PgtrickleError) -> Culprit:
     """Empty if it cannot be found."""
-    if not is_of_a_value(error) or table.runs_as_author or table.mirror is not None:
+    if not is_of_a_value(error) or table.runs_as_author or table.mirror is not None or table.remotes:
         return Culprit()
     try:
         with translated(), conn.transaction(force_rollback=True):
-            conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             for name, value in evaluated(table.session_settings).items():
                 conn.execute("SELECT pg_catalog.set_config(%s, %s, true)", (name, value))
             return _Search(conn, table, str(error.sqlstate)).culprit()
@@ -76,7 +83,7 @@ class _OverError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """A part of the rows of a source that meet a condition, in the order of its key."""
+    """A part of the rows of a source that meet a condition, in the order of its key, or of their places."""
 
     relation: Relation
     condition: str
@@ -86,7 +93,7 @@ class _Slice:
     @property
     def sql(self) -> str:
         return (
-            f"(SELECT * FROM {_name(self.relation)} WHERE {self.condition} ORDER BY {', '.join(_key(self.relation))} "
+            f"(SELECT * FROM {_name(self.relation)} WHERE {self.condition} ORDER BY {', '.join(_order(self.relation))} "
             f"OFFSET {self.offset:d} LIMIT {self.rows:d})"
         )
 
@@ -100,8 +107,10 @@ class _Search:
         self.keywords = catalog.keywords(conn)
 
     def culprit(self) -> Culprit:
-        query, rows, expression = self.table.query, [], None
+        query, rows, expression = self._without_views(self.table.query), [], None
         try:
+            if not self._is_trusted(query):
+                return Culprit()
             for relation in catalog.relations(self.conn, [s.relid for s in self.table.captured]):
                 found = self._row(query, relation)
                 if found is not None:
@@ -114,10 +123,19 @@ class _Search:
             )
         return Culprit(expression, tuple(rows))
 
+    def _without_views(self, query: str) -> str:
+        """The query over the tables of the views that it reads, also of views that they read."""
+        views = catalog.relations(self.conn, [s.relid for s in self.table.sources if s.type == "VIEW"])
+        for _ in views:
+            for view in views:
+                assert view.query is not None
+                query = self._with(query, view, f"({view.query.rstrip().rstrip(';')})")
+        return query
+
     def _row(self, query: str, relation: Relation) -> _Slice | None:
         """The only row of a source with which the query fails alone; None if there is none, as for an overflow of a
         sum, or if it was not found."""
-        if not relation.key or not references_to(query, (relation.schema, relation.name), self.keywords):
+        if not references_to(query, (relation.schema, relation.name), self.keywords):
             return None
         if relation.has_children and relation.kind != "p":
             return None
@@ -133,7 +151,7 @@ class _Search:
         """First the rows that were written lately, if the change buffer has their keys; then all."""
         buffer, columns = buffer_name(relation.relid), [f"c{attnum}" for attnum in relation.key]
         known = "SELECT count(*) FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) AND attname = ANY (%s)"
-        if self.conn.execute(known, (buffer, columns)).fetchone() == (len(columns),):
+        if columns and self.conn.execute(known, (buffer, columns)).fetchone() == (len(columns),):
             keys = ", ".join(_key(relation))
             yield f"({keys}) IN (SELECT {', '.join(columns)} FROM {buffer} WHERE action = 'I')"
         yield "true"
@@ -151,10 +169,13 @@ class _Search:
 
     def _over(self, query: str, part: _Slice) -> str:
         """The query over a part of a source."""
-        relation = part.relation
+        return self._with(query, part.relation, part.sql)
+
+    def _with(self, query: str, relation: Relation, item: str) -> str:
+        """The query that reads `item`, a subquery, instead of a relation."""
         for place in references_to(query, (relation.schema, relation.name), self.keywords):
             alias = "" if place.has_alias else f" AS {quote_ident(relation.name)}"
-            query = f"{query[: place.start]}{part.sql}{alias}{query[place.end :]}"
+            query = f"{query[: place.start]}{item}{alias}{query[place.end :]}"
         return query
 
     def _expression(self, query: str) -> str | None:
@@ -163,48 +184,80 @@ class _Search:
         found: list[tuple[str, str]] = []
         for select in _selects(cursor):
             inside = [t for start, t in _expressions(cursor) if select.has_own(start)]
-            if select.source and self._fails(f"SELECT 1 AS one {select.source}"):
+            if select.source and self._fails(f"SELECT 1 AS one {select.source}", is_cut_out=True):
                 continue  # its FROM fails
             tails = dict.fromkeys([select.source, f"{select.source} {select.groups}"])
             found += [(text, tail) for text in dict.fromkeys(inside) for tail in tails]
         for text, tail in sorted(found, key=lambda pair: len(pair[0]))[:MOST_EXPRESSIONS]:
-            if self._fails(f"SELECT ({text})::text AS x {tail}"):
+            if self._fails(f"SELECT ({text}) AS x {tail}", is_cut_out=True):
                 return " ".join(text.split())
         return None
 
-    def _fails(self, query: str) -> bool | None:
-        """Whether it fails in the same way; None if in another."""
+    def _fails(self, query: str, *, is_cut_out: bool = False) -> bool | None:
+        """Whether it fails in the same way; None if in another, or if it may not be evaluated (`is_cut_out`)."""
         try:
-            # The text of a row needs all its columns. OFFSET: they are evaluated even if nobody needs them.
-            self._value(f"SELECT max(length(ROW(q.*)::text)) FROM (SELECT * FROM ({query}) AS q OFFSET 0) AS q")
+            with self._limited():
+                if is_cut_out:
+                    # Judged and evaluated as the same parse tree.
+                    self._judge(query)
+                    query = f"SELECT * FROM {_JUDGED}"
+                # The text of a row needs all its columns. OFFSET: they are evaluated even if nobody needs them.
+                self._read(f"SELECT max(length(ROW(q.*)::text)) FROM (SELECT * FROM ({query}) AS q OFFSET 0) AS q")
         except PgtrickleError as error:
             return True if error.sqlstate == self.state else None
         return False
 
+    def _is_trusted(self, query: str) -> bool:
+        """Not if the refresh has failed because it is not trusted any more."""
+        try:
+            with self._limited():
+                self._judge(query)
+        except PgtrickleError:
+            return False
+        return True
+
+    def _judge(self, query: str) -> None:
+        """Raises an error if the query calls code that the service role must not run; otherwise it is a temporary
+        view."""
+        # binary: uses the extended protocol, in which the server accepts only one statement.
+        self.conn.execute(f"CREATE TEMPORARY VIEW {_JUDGED.rpartition('.')[2]} AS {query}", binary=True)
+        self.conn.execute(statement("still_trusted"), {"probe": _JUDGED, "id": self.table.pgt_id})
+
     def _text(self, part: _Slice) -> str:
         relation = part.relation
-        names = [literal(c.name) for a in relation.key for c in relation.columns if c.attnum == a]
-        columns = zip(names, _key(relation), strict=True)
-        shown = ", ".join(f"pg_catalog.format('%I = %L', {name}, {column}::text)" for name, column in columns)
+        key = [c.name for a in relation.key for c in relation.columns if c.attnum == a]
+        columns = key or [c.name for c in relation.columns[:MOST_COLUMNS]]
+        most = 10_000 if key else MOST_CHARACTERS
+        shown = ", ".join(f"pg_catalog.format('%I = %L', {literal(name)}, {_shown(name, most)})" for name in columns)
         table = f"{literal(relation.schema)}, {literal(relation.name)}"
         shown = f"pg_catalog.format('%I.%I (%s)', {table}, pg_catalog.concat_ws(', ', {shown}))"
         return str(self._value(f"SELECT {shown} FROM {part.sql} AS t"))
 
     def _value(self, sql: str) -> Any:
         """The only value of a query. Raises if the time is over."""
+        with self._limited():
+            return self._read(sql)
+
+    def _read(self, sql: str) -> Any:
+        self.conn.execute("SET LOCAL transaction_read_only = on")
+        row = self.conn.execute(sql).fetchone()
+        assert row is not None
+        return row[0]
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """A savepoint that is rolled back. Raises if the time is over."""
         left = self.until - time.monotonic()
         if left <= 0:
             raise _OverError
         try:
-            with translated(), self.conn.transaction():
+            with translated(), self.conn.transaction(force_rollback=True):
                 self.conn.execute(f"SET LOCAL statement_timeout = {max(int(left * 1000), 1)}")
-                row = self.conn.execute(sql).fetchone()
+                yield
         except PgtrickleError as error:
             if error.sqlstate == _QUERY_CANCELED:
                 raise _OverError from None
             raise
-        assert row is not None
-        return row[0]
 
 
 def _name(relation: Relation) -> str:
@@ -213,6 +266,17 @@ def _name(relation: Relation) -> str:
 
 def _key(relation: Relation) -> Sequence[str]:
     return [quote_ident(c.name) for a in relation.key for c in relation.columns if c.attnum == a]
+
+
+def _shown(name: str, most: int) -> str:
+    """A value as its type's output function writes it, cut off."""
+    column = quote_ident(name)
+    return f"CASE WHEN NOT ({column} IS NULL) THEN pg_catalog.left(pg_catalog.format('%s', {column}), {most:d}) END"
+
+
+def _order(relation: Relation) -> Sequence[str]:
+    """An order that two reads at one snapshot agree on."""
+    return _key(relation) or ["tableoid", "ctid"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,10 @@ from pgtrickle.refresh.stages import (
     Unchanged,
     WholeContent,
     by_settings,
+    require_stored,
     timed,
 )
+from pgtrickle.tracing import span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,6 +78,8 @@ def read_deltas(
 ) -> list[ReadRefresh]:
     """Reads the signed rows of the deltas, small ones in one round trip. Fails a refresh whose delta exceeds the
     budget; then AUTO falls back to FULL."""
+    for planned in refreshes:
+        require_stored(planned)
     found: dict[int, ReadRefresh] = {}
     asked: list[tuple[PlannedRefresh, Query]] = []
     for planned in refreshes:
@@ -150,6 +154,7 @@ def net(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRef
     found: dict[int, NettedRefresh | FailedRefresh] = {}
     large: list[ReadRefresh] = []
     for read in refreshes:
+        read.planned.sizes.read = len(read.rows)
         if isinstance(read.rows, frames.DeltaRows) and len(read.rows) <= NETTED_HERE_ROWS:
             with timed(read.planned, "net"):
                 found[read.planned.table.pgt_id] = NettedRefresh(read.planned, consolidate(read.rows))
@@ -159,6 +164,9 @@ def net(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRef
         found |= {each.planned.table.pgt_id: each for each in _net_by_spark(engine, large)}
     else:
         engine.withdraw()  # jobs of other workers need not wait for this wave
+    for netted in found.values():
+        if isinstance(netted, NettedRefresh):
+            netted.planned.sizes.netted = len(netted.delta)
     return [found[read.planned.table.pgt_id] for read in refreshes]
 
 
@@ -166,7 +174,9 @@ def _net_by_spark(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list
     begun, is_cold = time.perf_counter(), not engine.has_small_session
     found: list[NettedRefresh | FailedRefresh]
     try:
-        with engine.slot_lent():  # another worker uses it while this one waits for Spark
+        names = [read.planned.table.full_name for read in refreshes]
+        # Another worker uses the slot while this one waits for Spark.
+        with span("spark", lambda: {"tables": names}), engine.slot_lent():
             deltas = engine.run([WorkItem(read.planned.stages.net.layout, read.rows) for read in refreshes])
         found = [NettedRefresh(read.planned, delta) for read, delta in zip(refreshes, deltas, strict=True)]
     except PgtrickleError as error:

@@ -44,6 +44,7 @@ class EngineChoice:
 
 
 IN_CHAIN = EngineChoice(POSTGRES, Reason.of(ReasonCode.ENGINE_CHAIN))
+ON_SPARK = EngineChoice(SPARK, Reason.of(ReasonCode.ENGINE_NAMED, engine=SPARK))
 PUSHED_DOWN = EngineChoice(POSTGRES, Reason.of(ReasonCode.ENGINE_PUSHED_DOWN))
 
 

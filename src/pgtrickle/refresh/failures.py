@@ -6,15 +6,18 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pgtrickle.db.connect import without_values
+from pgtrickle.db.connect import translated, without_values
 from pgtrickle.db.statements import statement
-from pgtrickle.errors import InvariantError, PgtrickleError, TransientError
+from pgtrickle.errors import InvariantError, PgtrickleError, SourceChangedError, TransientError
 from pgtrickle.model.catalog import StreamTable
+from pgtrickle.model.identifiers import qualified, quote_literal
 from pgtrickle.model.reasons import Reason, ReasonCode, named
 from pgtrickle.refresh.culprit import Culprit, is_of_a_value
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
+
+_UNDEFINED_COLUMN = "42703"
 
 
 def record_failure(
@@ -72,6 +75,19 @@ def record_failure(
     return status
 
 
+def of_own_columns(conn: Connection, table: StreamTable, error: PgtrickleError) -> PgtrickleError:
+    """The error of a refresh; if the stream table itself has lost columns, the one that names them."""
+    if error.sqlstate != _UNDEFINED_COLUMN:
+        return error
+    with translated():
+        asked = {"relid": table.relid, "names": [c.name for c in table.columns]}
+        row = conn.execute(statement("columns_lost"), asked).fetchone()
+    if row is None or not row[0]:
+        return error
+    repair = f"SELECT pgtrickle.repair_stream_table({quote_literal(qualified(table.schema, table.name))})"
+    return SourceChangedError(f"column {', '.join(row[0])} of {table.full_name} itself was dropped", hint=repair)
+
+
 def _texts(table: StreamTable, error: PgtrickleError, culprit: Culprit) -> tuple[str, str | None]:
     """The message for all who may read the stream table, and what only those may see who may read its sources: values,
     and keys of rows."""
@@ -83,3 +99,15 @@ def _texts(table: StreamTable, error: PgtrickleError, culprit: Culprit) -> tuple
     quoted = [] if error.message.lower() == safe.lower() else [" ".join(error.message.split())]
     rows = [f"row of {row}" for row in culprit.rows]
     return message, "; ".join([*quoted, *rows]) or None
+
+
+def fenced_text(pgt_id: int) -> str:
+    return f"stream table {pgt_id} was refreshed or changed by another session first"
+
+
+def moved_away(table: StreamTable) -> SourceChangedError:
+    """Rows are written by name: after a rename, another table may have the name."""
+    return SourceChangedError(
+        f"the table {table.full_name} was dropped, renamed or moved to another schema",
+        hint=f"put it back and resume, or SELECT pgtrickle.repair_stream_table('{table.full_name}')",
+    )

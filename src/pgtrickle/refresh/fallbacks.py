@@ -13,7 +13,7 @@ from pgtrickle.errors import (
     SparkUnsupportedError,
     TooManyRowsError,
 )
-from pgtrickle.model.flow import Timings
+from pgtrickle.model.flow import DeltaSizes, Timings
 from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.refresh.cost_model import POSTGRES
 from pgtrickle.refresh.decide import FULL, Decision
@@ -29,7 +29,7 @@ NO_DELTA_ON_SPARK = (*NOT_LOADED_ON_SPARK, SparkUnsupportedError)
 def pushed_down(planned: PlannedRefresh, error: PgtrickleError) -> PlannedRefresh:
     """The same refresh on PostgreSQL, after Spark failed."""
     reason = Reason.of(ReasonCode.ENGINE_VALUE, error=error.message)
-    return replace(planned, engine=EngineChoice(POSTGRES, reason), timings=Timings(is_cold=True))
+    return replace(planned, engine=EngineChoice(POSTGRES, reason), timings=Timings(is_cold=True), sizes=DeltaSizes())
 
 
 def full_instead(planned: PlannedRefresh, error: PgtrickleError) -> PlannedRefresh:
@@ -37,7 +37,7 @@ def full_instead(planned: PlannedRefresh, error: PgtrickleError) -> PlannedRefre
     timings = Timings()
     timings.add("plan", planned.timings.parts.get("plan", 0.0))
     decision = Decision(FULL, Reason.of(ReasonCode.DELTA_FAILED, error=without_values(error)))
-    return replace(planned, decision=decision, timings=timings)
+    return replace(planned, decision=decision, timings=timings, sizes=DeltaSizes())
 
 
 def may_be_full(failed: FailedRefresh) -> bool:

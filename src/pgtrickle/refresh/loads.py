@@ -25,7 +25,7 @@ from pgtrickle.errors import PgtrickleError
 from pgtrickle.model.session import without_formats
 from pgtrickle.refresh.bulk_load import stage_by_executors
 from pgtrickle.refresh.load_progress import COMPUTE, WRITE, announce, counted, expected, is_announced
-from pgtrickle.refresh.stages import PlannedRefresh, timed
+from pgtrickle.refresh.stages import PlannedRefresh, require_stored, timed
 from pgtrickle.telemetry import STAGE_LEFT, event
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def staged_content(planned: PlannedRefresh, relation: str) -> str:
 
 def whole_content(planned: PlannedRefresh) -> StagedLoad:
     """The content without a staging table: the query itself."""
+    require_stored(planned)
     query = planned.compiled.stages.load.query
     assert query is not None
     return StagedLoad(staged_content(planned, f"({query.sql})"))
@@ -125,6 +126,7 @@ def stage_load(
 
     If another session reads it: by executors if the sources are large, otherwise by this process in batches.
     """
+    require_stored(planned)
     pgt_id = planned.table.pgt_id
     if reader is writer and planned.place is None:
         return _staged_by_writer(writer, planned)
@@ -186,6 +188,7 @@ def read_refill(reader: Connection, planned: PlannedRefresh) -> list[pa.Table]:
     """The first rows of a LIMIT, at the snapshot of the delta."""
     import pyarrow as pa
 
+    require_stored(planned)
     with closing(read_batches(reader, planned.compiled.load_sql, [pa.string(), pa.int64()])) as batches:
         return list(batches)
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
+from pgtrickle.apply.commit import RefreshRecord
+from pgtrickle.capture.fingerprint import fingerprints as current_fingerprints
 from pgtrickle.define.compile import Compiled
 from pgtrickle.model.catalog import Source, StreamTable
-from pgtrickle.model.fingerprint import unchanged
+from pgtrickle.model.fingerprint import by_versions, unchanged
 from pgtrickle.model.flow import Cut, Pending, Timings, Window
 from pgtrickle.refresh.pending import Wanted
+
+if TYPE_CHECKING:
+    from pgtrickle.db.connect import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +62,19 @@ def _columns(table: StreamTable, source: Source, compiled: Compiled | None) -> f
     if compiled is None or compiled.template is None or table.effective_mode == "FULL":
         return None
     return source.captured_columns
+
+
+def with_confirmed_meanings(conn: Connection, records: Mapping[int, RefreshRecord]) -> dict[int, RefreshRecord]:
+    """Records of loads, which another transaction may have read: its locks on the sources are gone. They keep the
+    meanings of columns only if nothing was altered since the snapshot. `conn` must not be at that snapshot."""
+    current = current_fingerprints(conn, {relid for record in records.values() for relid in record.fingerprints})
+    return {
+        pgt_id: replace(
+            record,
+            fingerprints={
+                relid: text if text == current.get(relid) or text is None else by_versions(text)
+                for relid, text in record.fingerprints.items()
+            },
+        )
+        for pgt_id, record in records.items()
+    }

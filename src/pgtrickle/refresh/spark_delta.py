@@ -6,6 +6,7 @@ table's frontier. It evaluates nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,8 @@ from pgtrickle.model.flow import Cut
 from pgtrickle.model.reasons import Reason
 from pgtrickle.pipeline.templates.topk import TopKTemplate
 from pgtrickle.refresh.spark_changes import GroupChanges, RowChanges
-from pgtrickle.refresh.spark_load import opened, spark_failures
-from pgtrickle.refresh.spark_query import SparkInput, SparkQuery
+from pgtrickle.refresh.spark_load import opened_inputs, spark_failures
+from pgtrickle.refresh.spark_query import Place, SparkInput, SparkQuery
 from pgtrickle.refresh.stages import Content, EngineDelta, PlannedRefresh, Unchanged, timed
 
 if TYPE_CHECKING:
@@ -35,9 +36,16 @@ SENT_ROWS = 100_000
 
 
 def delta_on_spark(
-    reader: Connection, writer: Connection, engine: SparkEngine, store: ReplicaStore, planned: PlannedRefresh, cut: Cut
+    reader: Connection,
+    writer: Connection,
+    engine: SparkEngine,
+    store: ReplicaStore,
+    planned: PlannedRefresh,
+    place: Place,
+    since: Callable[[SparkInput], Cut],
 ) -> Content:
-    """The delta between the frontier and the reader's snapshot, whose cut is `cut`.
+    """The delta between the frontier and the snapshots of the sessions that `place` gives; `since`: the frontier's cut
+    of the database of an input.
 
     Raises ReplicaUnavailableError if a replica cannot be used, InexactValueError if Spark cannot represent a value,
     and SparkUnsupportedError if it cannot evaluate the delta.
@@ -48,29 +56,30 @@ def delta_on_spark(
     assert isinstance(query, SparkQuery)
     if isinstance(query.changes, Reason):
         raise SparkUnsupportedError(str(query.changes))
-    changed = frozenset(place for place, each in query.inputs.items() if _has_changed(planned, each))
+    changed = frozenset(name for name, each in query.inputs.items() if _has_changed(planned, each))
     changes = query.changes.of(changed)
     if changes is None:
         return Unchanged()
     planned.timings.is_cold |= not engine.has_bulk_session
     with timed(planned, "open"):
-        versions = {place: opened(reader, store, each) for place, each in query.inputs.items()}
-    since = planned.window(cut).since
+        inputs = opened_inputs(store, query, place)
+    starts = {name: since(query.inputs[name]) for name in changed}
     with spark_failures(), engine.bulk_session() as spark, ExitStack() as stack:
         with timed(planned, "window"):
             states = {
-                place: named_states(
+                name: named_states(
                     stack.enter_context(
-                        store.between(spark, reader, versions[place], since if place in changed else None, each.names)
+                        store.between(spark, each.conn, each.version, starts.get(name), each.source.names)
                     ),
-                    each,
+                    each.source,
                 )
-                for place, each in query.inputs.items()
+                for name, each in inputs.items()
             }
         with timed(planned, "evaluate"):
             frame = changes.build(spark, lambda schema, name, state: states[schema, name][state])
             frame = frame.toDF(*(name for name, _ in changes.staged))
             if planned.changes <= SENT_ROWS and (rows := evaluate.collected(frame)) is not None:
+                planned.sizes.netted = len(rows)
                 return EngineDelta(changes, rows)
             return EngineDelta(changes, None, _written(reader, writer, planned, changes, frame))
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pgtrickle.apply.stage import analysed, claim_stage
 from pgtrickle.db.connect import translated
 from pgtrickle.db.handover import hand_over
+from pgtrickle.db.session import applied
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import InexactValueError, PgtrickleError, ReplicaUnavailableError
 from pgtrickle.model.reasons import Reason, ReasonCode
 from pgtrickle.pipeline.expressions import failure
 from pgtrickle.refresh.decide import DIFFERENTIAL
+from pgtrickle.refresh.load_progress import expected, is_announced, on_executors
 from pgtrickle.refresh.loads import StagedLoad, discard, staged_content
-from pgtrickle.refresh.spark_query import SparkInput, SparkQuery, spark_query
+from pgtrickle.refresh.spark_query import Place, SparkInput, SparkQuery, all_at, spark_query
 from pgtrickle.refresh.stages import PlannedRefresh, timed
 
 if TYPE_CHECKING:
@@ -38,14 +40,15 @@ def spark_obstacle(
         return query
     if kind == DIFFERENTIAL and isinstance(query.changes, Reason):
         return query.changes
-    return missing_replica(conn, store, query)
+    return missing_replica(all_at(conn), store, query)
 
 
-def missing_replica(conn: Connection, store: ReplicaStore, query: SparkQuery) -> Reason | None:
+def missing_replica(place: Place, store: ReplicaStore, query: SparkQuery) -> Reason | None:
     """The first table without a usable replica."""
     for (schema, name), each in query.inputs.items():
+        conn, source = place(each)
         try:
-            store.open(conn, each.need)
+            store.open(conn, source.need)
         except ReplicaUnavailableError:
             return Reason.of(ReasonCode.ENGINE_NO_REPLICA, source=f"{schema}.{name}")
     return None
@@ -68,9 +71,10 @@ def staged_on_spark(
     store: ReplicaStore,
     planned: PlannedRefresh,
     query: SparkQuery,
+    place: Place,
 ) -> Iterator[StagedLoad]:
     """The content, evaluated on Spark. The staging table is dropped if the block fails."""
-    staged = stage_on_spark(reader, writer, engine, store, planned, query)
+    staged = stage_on_spark(reader, writer, engine, store, planned, query, place)
     try:
         yield staged
     except BaseException:
@@ -86,9 +90,10 @@ def stage_on_spark(
     store: ReplicaStore,
     planned: PlannedRefresh,
     query: SparkQuery,
+    place: Place,
 ) -> StagedLoad:
-    """The content at the reader's snapshot. The source server reads the changes since the replicas' cuts and writes the
-    result; it evaluates nothing.
+    """The content at the reader's snapshot, and at those of `place` in other databases. The source servers read the
+    changes since the replicas' cuts, and one writes the result; they evaluate nothing.
 
     Raises ReplicaUnavailableError if a replica cannot be used, and InexactValueError if Spark cannot represent a value.
     """
@@ -96,22 +101,41 @@ def stage_on_spark(
 
     planned.timings.is_cold |= not engine.has_bulk_session
     with timed(planned, "open"):
-        versions = {place: opened(reader, store, each) for place, each in query.inputs.items()}
+        inputs = opened_inputs(store, query, place)
     stage = claim_stage(reader, planned.table.pgt_id)
     target = hand_over(writer, snapshot=False)
-    with spark_failures(), engine.bulk_session() as spark, ExitStack() as stack:
+    announced = (lambda: _expected(writer, planned)) if is_announced(planned) else None
+    with (
+        spark_failures(),
+        on_executors(writer, planned.table, stage, announced),
+        engine.bulk_session() as spark,
+        ExitStack() as stack,
+    ):
         with timed(planned, "window"):
             frames = {
-                place: evaluate.named(
-                    stack.enter_context(store.at_cut(spark, reader, versions[place], each.names)), each.names
+                name: evaluate.named(
+                    stack.enter_context(store.at_cut(spark, each.conn, each.version, each.source.names)),
+                    each.source.names,
                 )
-                for place, each in query.inputs.items()
+                for name, each in inputs.items()
             }
         with timed(planned, "evaluate"):
             filled = evaluate.Stage(target, stage, query.staged)
             few = _expects_few(reader, planned, query)
             evaluate.fill(spark, query.query.build, lambda schema, name: frames[schema, name], filled, expects_few=few)
     return StagedLoad(staged_content(planned, query.content(analysed(writer, stage))), stage)
+
+
+def _expected(writer: Connection, planned: PlannedRefresh) -> tuple[int, int]:
+    """Rows and their width, as PostgreSQL's planner estimates them; zeros if it refuses to plan the query."""
+    query = planned.compiled.stages.load.query
+    if query is None:
+        return 0, 0
+    try:
+        with translated(), writer.transaction(), applied(writer, planned.settings):
+            return expected(writer, query.sql)
+    except PgtrickleError:
+        return 0, 0
 
 
 def _expects_few(reader: Connection, planned: PlannedRefresh, query: SparkQuery) -> bool:
@@ -128,12 +152,32 @@ def _expects_few(reader: Connection, planned: PlannedRefresh, query: SparkQuery)
     return row is not None and row[0] is not None and row[0] <= SMALL_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedInput:
+    """The replica of an input, and the session whose snapshot it is read at."""
+
+    conn: Connection
+    source: SparkInput
+    version: ReplicaVersion
+
+
+def opened_inputs(store: ReplicaStore, query: SparkQuery, place: Place) -> dict[tuple[str, str], OpenedInput]:
+    found: dict[tuple[str, str], OpenedInput] = {}
+    for name, each in query.inputs.items():
+        conn, source = place(each)
+        found[name] = OpenedInput(conn, source, opened(conn, store, source))
+    return found
+
+
 def opened(reader: Connection, store: ReplicaStore, source: SparkInput) -> ReplicaVersion:
     version = store.open(reader, source.need)
     stored = {c.attnum: c.ddl for c in version.columns}
     for attnum, name in source.names.items():
         if stored[attnum] != source.types[attnum]:  # it contained a value that its columnar type cannot represent
-            raise InexactValueError(f"column {name} has values without an exact columnar representation")
+            raise InexactValueError(
+                f"column {name} has values without an exact columnar representation",
+                hint="when they are gone, the replica can be built again: pgtrickle replica drop",
+            )
     return version
 
 

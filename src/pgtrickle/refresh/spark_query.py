@@ -23,7 +23,7 @@ from pgtrickle.replica import ReplicaNeed
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
     from pgtrickle.define.compile import Compiled
-    from pgtrickle.model.catalog import Relation, StreamTable
+    from pgtrickle.model.catalog import Relation, RemoteSource, StreamTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,23 @@ class SparkInput:
     need: ReplicaNeed
     names: Mapping[int, str]
     types: Mapping[int, str]  # that the query expects, in Spark's DDL
+
+
+# Where an input is read: a session in the database of its table, and the table as that database knows it.
+Place = Callable[[SparkInput], "tuple[Connection, SparkInput]"]
+
+
+def all_at(conn: Connection) -> Place:
+    """Every input is a table of this session's database."""
+    return lambda source: (conn, source)
+
+
+def located(source: SparkInput, remote: RemoteSource) -> SparkInput:
+    """The input as the origin of a remote source knows it."""
+    columns = remote.mirror.columns
+    names = {columns[attnum - 1]: name for attnum, name in source.names.items()}
+    types = {columns[attnum - 1]: ddl for attnum, ddl in source.types.items()}
+    return SparkInput(ReplicaNeed(remote.mirror.relid, frozenset(names)), names, types)
 
 
 @dataclass(frozen=True, slots=True)

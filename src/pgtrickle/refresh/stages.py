@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -23,7 +23,8 @@ from pgtrickle.db.handover import Handover
 from pgtrickle.define.compile import Compiled
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.catalog import StreamTable
-from pgtrickle.model.flow import Cut, Delta, Frontier, Pending, Timings, Window
+from pgtrickle.model.fingerprint import by_versions
+from pgtrickle.model.flow import Cut, Delta, DeltaSizes, Frontier, Pending, Timings, Window
 from pgtrickle.pipeline.engine.frames import DeltaRows
 from pgtrickle.pipeline.templates.stages import ChangeStages
 from pgtrickle.pipeline.templates.template import Template
@@ -31,6 +32,7 @@ from pgtrickle.refresh.decide import DIFFERENTIAL, NO_DATA, Decision
 from pgtrickle.refresh.engine_choice import PUSHED_DOWN, EngineChoice
 from pgtrickle.refresh.job import Outcome
 from pgtrickle.refresh.spark_changes import GroupChanges, RowChanges
+from pgtrickle.tracing import span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class PlannedRefresh:
     """The decision for a table, from the state of its sources at the snapshot. All stages add their times to
-    `timings`."""
+    `timings` and their numbers of rows to `sizes`."""
 
     table: StreamTable
     compiled: Compiled
@@ -57,6 +59,7 @@ class PlannedRefresh:
     is_silent: bool = False  # only its frontier advances, with those of other tables: not in the history
     engine: EngineChoice = PUSHED_DOWN
     place: Handover | None = None  # the snapshot for its author's session; None: our session evaluates it
+    sizes: DeltaSizes = field(default_factory=DeltaSizes)
 
     @property
     def is_load(self) -> bool:
@@ -181,6 +184,7 @@ class AppliedRefresh:
             timings.source_ms,
             timings.is_cold,
             timings.share_ms,
+            self.planned.sizes.to_json({relid: p.rows for relid, p in self.planned.pending.items()}),
         )
 
     def outcome(self) -> Outcome:
@@ -228,11 +232,18 @@ def refresh_record(planned: PlannedRefresh, moment: ReadPoint, initiated_by: str
         "INITIAL" if not table.is_populated else "MANUAL" if table.refresh_requested else initiated_by,
         planned.changes,
         table.refresh_requested_at,
-        planned.fingerprints,
+        _fingerprints(planned),
         {"time_zone": moment.time_zone, "functions": table.functions},
         planned.engine.engine,
         planned.engine.reason,
     )
+
+
+def _fingerprints(planned: PlannedRefresh) -> dict[int, str | None]:
+    """An author's session may have ended before the refresh commits: see `model.fingerprint`."""
+    if not planned.table.runs_as_author:
+        return planned.fingerprints
+    return {relid: text and by_versions(text) for relid, text in planned.fingerprints.items()}
 
 
 Action = TypeVar("Action")
@@ -249,12 +260,19 @@ def by_settings(
     return [(together[0][0].settings, together) for together in found.values()]
 
 
+def require_stored(planned: PlannedRefresh) -> None:
+    """PostgreSQL would evaluate the query over mirrors without rows, and find nothing."""
+    if planned.table.remotes:
+        raise InvariantError(f"{planned.table.full_name} reads tables of other databases, which only Spark can")
+
+
 @contextmanager
 def timed(planned: PlannedRefresh, part: str) -> Iterator[None]:
-    """Adds the elapsed time to `part`, also if the block fails."""
+    """Adds the elapsed time to `part`, also if the block fails. A stage has a span in traces."""
     begun = time.perf_counter()
     try:
-        yield
+        with span(part, lambda: {"table": planned.table.full_name}):
+            yield
     finally:
         planned.timings.add(part, (time.perf_counter() - begun) * 1000)
 
@@ -264,7 +282,8 @@ def timed_together(planned: Sequence[PlannedRefresh], part: str) -> Iterator[Non
     """Divides shared time (round trips, building statements, temporary tables) equally among the tables."""
     begun, own = time.perf_counter(), sum(each.timings.total_ms for each in planned)
     try:
-        yield
+        with span(part, lambda: {"tables": [each.table.full_name for each in planned]}) if planned else nullcontext():
+            yield
     finally:
         own = sum(each.timings.total_ms for each in planned) - own
         rest = (time.perf_counter() - begun) * 1000 - own

@@ -27,7 +27,6 @@ from pgtrickle.define.privileges import lost_privilege
 from pgtrickle.errors import (
     FencedError,
     PgtrickleError,
-    SourceChangedError,
     TooFewKeptError,
     TooManyRowsError,
     TransientError,
@@ -51,7 +50,8 @@ from pgtrickle.refresh.decide import (
     since,
 )
 from pgtrickle.refresh.deltas import apply_deltas, arrange, net, read_deltas
-from pgtrickle.refresh.engine_choice import IN_CHAIN, PUSHED_DOWN, EngineChoice, EngineInput
+from pgtrickle.refresh.engine_choice import IN_CHAIN, ON_SPARK, PUSHED_DOWN, EngineChoice, EngineInput
+from pgtrickle.refresh.failures import fenced_text, moved_away
 from pgtrickle.refresh.fallbacks import (
     NO_DELTA_ON_SPARK,
     NOT_LOADED_ON_SPARK,
@@ -71,12 +71,12 @@ from pgtrickle.refresh.loads import (
     whole_content,
     write_load,
 )
-from pgtrickle.refresh.observed import Begun, ObservedSources, wanted_windows
+from pgtrickle.refresh.observed import Begun, ObservedSources, wanted_windows, with_confirmed_meanings
 from pgtrickle.refresh.pending import FEW_ROWS, Wanted, analyse_buffers, expect_few, read_pending
 from pgtrickle.refresh.progress import Progress, UnobservedProgress
 from pgtrickle.refresh.spark_delta import delta_on_spark
 from pgtrickle.refresh.spark_load import spark_obstacle, staged_on_spark
-from pgtrickle.refresh.spark_query import SparkQuery, spark_query
+from pgtrickle.refresh.spark_query import Place, SparkInput, SparkQuery, all_at, spark_query
 from pgtrickle.refresh.stages import (
     AppliedRefresh,
     Computed,
@@ -93,6 +93,7 @@ from pgtrickle.refresh.stages import (
     without_read,
 )
 from pgtrickle.refresh.way_choice import WayInput, Ways, choose_ways
+from pgtrickle.tracing import span
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
@@ -176,7 +177,8 @@ class WaveRefresher:
             tables = self._tables(ids)
             if not all(map(may_go, tables)):
                 return None
-            wave = self._plan(tables, moment)
+            with span("plan", lambda: {"tables": [table.full_name for table in tables]}):
+                wave = self._plan(tables, moment)
             self.progress.done(o.table.pgt_id for o in wave.outcomes if o.action == NO_DATA and o.error is None)
             computed = self._compute(wave.refreshes, moment, guarded=guarded)
             return [*wave.outcomes, *self._finish_all(computed, moment, initiated_by)]
@@ -203,13 +205,17 @@ class WaveRefresher:
     def _on_spark(self, planned: PlannedRefresh, moment: catalog.ReadPoint) -> Computed | PlannedRefresh:
         """Where Spark cannot represent a value, or a replica cannot be used at the cut, PostgreSQL evaluates it."""
         assert self.replicas is not None
-        args = (self.reader, self.writer, self.engine, self.replicas, planned, moment.cut)
+        args = (self.reader, self.writer, self.engine, self.replicas, planned, *self._places(planned, moment))
         found = self._step(planned, "window", delta_on_spark, *args)
         if not isinstance(found, FailedRefresh):
             return ComputedRefresh(planned, found)
-        if isinstance(found.error, NO_DELTA_ON_SPARK):
+        if isinstance(found.error, NO_DELTA_ON_SPARK) and not planned.table.remotes:
             return pushed_down(planned, found.error)
         return found
+
+    def _places(self, planned: PlannedRefresh, moment: catalog.ReadPoint) -> tuple[Place, Callable[[SparkInput], Cut]]:
+        """Where Spark's inputs are read, and the cut of each that the content has."""
+        return all_at(self.reader), lambda _source: planned.window(moment.cut).since
 
     def _computed(
         self,
@@ -300,7 +306,7 @@ class WaveRefresher:
         self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: Begun
     ) -> PlannedRefresh | Outcome:
         if not table.is_in_place:
-            return Outcome(table, FULL, None, _moved(table))
+            return Outcome(table, FULL, None, moved_away(table))
         if table.lost_privilege is not None:
             return Outcome(table, FULL, None, lost_privilege(table))
         compiled = self.compiled(table)
@@ -311,7 +317,7 @@ class WaveRefresher:
         ways = self._ways(table, compiled, past, pending, seen.sizes)
         decision = decide(
             table,
-            differentiable=compiled.template is not None,
+            differentiable=self._has_delta(compiled),
             reload=reload_reason(table, moment.instance, moment.cut, moment.time_zone),
             fingerprints=seen.fingerprints,
             pending=pending,
@@ -342,6 +348,9 @@ class WaveRefresher:
             engine=engine if decision.action != NO_DATA else PUSHED_DOWN,
         )
 
+    def _has_delta(self, compiled: Compiled) -> bool:
+        return compiled.template is not None
+
     def _ways(
         self,
         table: StreamTable,
@@ -351,6 +360,8 @@ class WaveRefresher:
         sizes: Mapping[int, float],
     ) -> Ways:
         """The engines of a full and of a differential refresh of this table."""
+        if table.remotes:
+            return Ways(ON_SPARK, ON_SPARK, past.seen_with(SPARK, SPARK, self.limits.source_cost_weight))
         if self.replicas is None or table.mirror is not None:
             is_asked = self.replicas is None and (table.engine or self.limits.engine) == SPARK
             choice = IN_CHAIN if is_asked else PUSHED_DOWN
@@ -436,16 +447,19 @@ class WaveRefresher:
         query = planned.compiled.on_spark.get(lambda: spark_query(self.reader, planned.table, planned.compiled))
         assert isinstance(query, SparkQuery)
         assert self.replicas is not None
+        place, _ = self._places(planned, moment)
         try:
             with (
                 translated(),
-                staged_on_spark(self.reader, self.writer, self.engine, self.replicas, planned, query) as staged,
+                staged_on_spark(self.reader, self.writer, self.engine, self.replicas, planned, query, place) as staged,
                 self.writer.transaction(),
             ):
                 (written,) = self._write([computed], moment, initiated_by, {planned.table.pgt_id: staged})
                 if isinstance(written, FailedRefresh):
                     raise written.error
         except NOT_LOADED_ON_SPARK as error:
+            if planned.table.remotes:
+                raise
             return self._finish(ComputedRefresh(pushed_down(planned, error), computed.content), moment, initiated_by)
         return written.outcome()
 
@@ -467,7 +481,7 @@ class WaveRefresher:
                     return None
                 rows = self._apply_all([computed], {planned.table.pgt_id: whole_content(planned)})
                 if not fence(self.writer, [record]):
-                    raise FencedError(_fenced(planned.table.pgt_id))
+                    raise FencedError(fenced_text(planned.table.pgt_id))
                 done = AppliedRefresh(planned, record, *rows[planned.table.pgt_id])
                 self._note([done], moment)
         except TransientError as error:
@@ -492,6 +506,8 @@ class WaveRefresher:
         records = {c.planned.table.pgt_id: self._record(c.planned, moment, initiated_by) for c in refreshes}
         if any(computed.has_more_rows_than(MOST_PLANNED_AHEAD) for computed in refreshes):
             plan_for_many(self.writer)
+        of_loads = [c.planned.table.pgt_id for c in refreshes if c.planned.is_load]
+        records |= with_confirmed_meanings(self.writer, {pgt_id: records[pgt_id] for pgt_id in of_loads})
         # After staging: a long load must not lock the catalog row while it is read.
         moved = fence(self.writer, list(records.values()))
         rows = self._apply_all([c for c in refreshes if c.planned.table.pgt_id in moved], loads)
@@ -501,7 +517,7 @@ class WaveRefresher:
             if pgt_id in moved:
                 found.append(AppliedRefresh(planned, records[pgt_id], *rows[pgt_id]))
             else:
-                found.append(FailedRefresh(planned, FencedError(_fenced(pgt_id))))
+                found.append(FailedRefresh(planned, FencedError(fenced_text(pgt_id))))
         self._note([each for each in found if isinstance(each, AppliedRefresh)], moment)
         return found
 
@@ -581,15 +597,3 @@ class WaveRefresher:
                 return step(*args, **kwargs)
         except PgtrickleError as error:
             raise _UnusableSnapshotError from error
-
-
-def _fenced(pgt_id: int) -> str:
-    return f"stream table {pgt_id} was refreshed or changed by another session first"
-
-
-def _moved(table: StreamTable) -> SourceChangedError:
-    """Rows are written by name: after a rename, another table may have the name."""
-    return SourceChangedError(
-        f"the table {table.full_name} was dropped, renamed or moved to another schema",
-        hint=f"put it back and resume, or SELECT pgtrickle.repair_stream_table('{table.full_name}')",
-    )

@@ -70,7 +70,7 @@ class ReplicaStore:
         self.root = root
         self._engine = engine
         self._checker = FileChecker()
-        self._refused: dict[int, tuple[str, str]] = {}  # by table: token of an unusable version, and the reason
+        self._refused: dict[ReplicaId, tuple[str, str]] = {}  # token of an unusable version, and the reason
 
     @property
     def _storage(self) -> Storage:
@@ -279,7 +279,7 @@ class ReplicaStore:
             relation = _relation(conn, need.relid)
             found = fingerprints_for_others(conn, [need.relid]).get(need.relid)
         version, row = self._known_version(conn, ReplicaId(moment.instance, need.relid), row)
-        token, why = self._refused.get(need.relid, ("", ""))
+        token, why = self._refused.get(version.id, ("", ""))
         if version.token == token:
             raise DamagedError(why)
         _check_position(version, row)
@@ -340,7 +340,7 @@ class ReplicaStore:
     def _refuse(self, version: ReplicaVersion, error: DamagedError | UnfitValueError) -> str:
         """Records that a version is unusable for any later cut, so that it is built again. Returns the reason."""
         why = f"it must store column {error.column} as text" if isinstance(error, UnfitValueError) else str(error)
-        self._refused[version.id.relid] = (version.token, why)
+        self._refused[version.id] = (version.token, why)
         return why
 
     def _known_need(self, conn: Connection, relid: int) -> ReplicaNeed:

@@ -328,8 +328,9 @@ class DatabaseScheduler:
         self.origin_changes.watch(self._mirrors)
         groups = [RefreshGroup(n, tuple(m), i) for n, m, i in rows]
         # All mirrors of one origin are at one snapshot of it (ADR 19).
-        for key in dict.fromkeys(m.origin for m in self._mirrors):
-            members = tuple(m.pgt_id for m in self._mirrors if m.origin == key)
+        stored = [m for m in self._mirrors if m.is_stored]
+        for key in dict.fromkeys(m.origin for m in stored):
+            members = tuple(m.pgt_id for m in stored if m.origin == key)
             groups.append(RefreshGroup(f"origin {key}", members, "repeatable_read"))
         self._graphs.build(changed, self._schedule.rows(), groups)
 

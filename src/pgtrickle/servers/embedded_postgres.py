@@ -132,7 +132,7 @@ class EmbeddedPostgres:
             "--encoding=UTF8",
             *(("--locale=C", *BUILTIN_LOCALE) if _version(self._home) >= 17 else ("--locale=C.UTF-8",)),
             "--no-sync",
-            "--no-instructions",
+            *(("--no-instructions",) if _version(self._home) >= 14 else ()),
             *(f"--set={name}={value}" for name, value in self._settings.items() if _version(self._home) >= 16),
         ]
         user, group = self._user or (None, None)

@@ -24,6 +24,8 @@ from pgtrickle.ipc.liveness import start_time
 from pgtrickle.servers import guard
 
 OWNER_NOTE = "owner.json"
+LONGEST_SOCKET_PATH = 103  # of macOS; Linux: 107
+SOCKET_BELOW = "/pymp-12345678/listener-12345678"
 UNSIGNED_SECONDS = 3600.0  # a directory without an owner belongs to a process that was killed while creating it
 
 
@@ -142,13 +144,20 @@ def traversable(path: Path, uid: int, gid: int) -> bool:
     return True
 
 
-def private_directory(prefix: str, *, need_mib: int, user: tuple[int, int] | None = None) -> Path:
-    """A new private directory on a file system with enough space, reachable by `user` when given."""
+def private_directory(
+    prefix: str, *, need_mib: int, user: tuple[int, int] | None = None, has_sockets: bool = False
+) -> Path:
+    """A new private directory on a file system with enough space, reachable by `user` when given. `has_sockets`: with
+    a path that is short enough for sockets of multiprocessing in it."""
     tried = []
+    longest = LONGEST_SOCKET_PATH - len(f"/{prefix}12345678{SOCKET_BELOW}")
     for name in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")):  # noqa: S108  -- mkdtemp makes it private
         base = Path(name)
         if not base.is_dir() or not os.access(base, os.W_OK) or (user and not traversable(base, *user)):
             tried.append(f"{base} is not usable")
+            continue
+        if has_sockets and len(os.fsencode(base)) > longest:
+            tried.append(f"{base} is too long: the path of a socket has at most {LONGEST_SOCKET_PATH} bytes")
             continue
         free = shutil.disk_usage(base).free >> 20
         if free < need_mib:

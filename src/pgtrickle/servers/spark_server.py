@@ -67,6 +67,8 @@ CONF = {
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",
     "spark.ui.retainedTasks": "1",
+    # The default of 100 classes is less than a few queries have; each would be compiled again at every refresh.
+    "spark.sql.codegen.cache.maxEntries": "5000",
     "spark.scheduler.mode": "FAIR",  # during a bulk job a small one took 0.1-0.6 s; with FIFO, 14 s
     "spark.connect.grpc.maxInboundMessageSize": str(512 << 20),
     "spark.sql.catalogImplementation": "in-memory",

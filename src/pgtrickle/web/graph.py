@@ -70,7 +70,7 @@ def _stream_table(database: DatabaseState, table: Table) -> Node:
         table.schema,
         table.name,
         table.freshness,
-        f"{lag}{table.schedule} · {table.mode.lower()}",
+        f"{lag}{table.schedule}" + ("" if table.mode == "DIFFERENTIAL" else f" · {table.mode.lower()}"),
         True,
     )
 

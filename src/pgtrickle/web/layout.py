@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 COLUMN, ROW = 270.0, 58.0  # distances of columns and rows
+LANE = 14.0  # distance of long edges where they cross a column
 WIDTH, HEIGHT = 210.0, 42.0  # of a node
 BAND_HEAD, BAND_GAP, MARGIN = 34.0, 30.0, 24.0
 SWEEPS = 4
+STRAIGHT = 4.0  # how much more a long edge pulls than a node
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +45,86 @@ def layered(nodes: Mapping[str, str], edges: Iterable[tuple[str, str]]) -> Layou
     columns_of: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     for node in sorted(nodes):
         columns_of[nodes[node]][depth[node]].append(node)
+    places: set[str] = set()
     chains = {}
     for a, b in forward:
-        # A long edge inside a group has a place of its own in each column that it crosses.
+        # A long edge inside a group has a place in each column that it crosses, with others from the same node.
         levels = range(depth[a] + 1, depth[b]) if nodes[a] == nodes[b] else ()
-        chains[a, b] = [f"{a}\n{b}\n{level}" for level in levels]
+        chains[a, b] = [f"{a}\n{level}" for level in levels]
         for place, level in zip(chains[a, b], levels, strict=True):
-            columns_of[nodes[a]][level].append(place)
+            if place not in places:
+                places.add(place)
+                columns_of[nodes[a]][level].append(place)
         for start, end in pairwise((a, *chains[a, b], b)):
-            after[start].append(end)
-            before[end].append(start)
+            if end not in after[start]:
+                after[start].append(end)
+                before[end].append(start)
     bands, positions, y = [], {}, MARGIN
     for group in sorted(columns_of):
-        columns = columns_of[group]
-        order = _ordered(columns, before, after)
-        tallest = max(len(column) for column in order.values())
-        height = BAND_HEAD + tallest * ROW
+        order = _ordered(columns_of[group], before, after)
+        tops = _straightened(order, before, after, places)
+        height = BAND_HEAD + max(top + _height(node, places) for node, top in tops.items())
         for level, column in order.items():
-            top = y + BAND_HEAD + (tallest - len(column)) * ROW / 2
-            for row, node in enumerate(column):
-                positions[node] = (MARGIN + 16 + level * COLUMN, top + row * ROW)
+            for node in column:
+                top = tops[node] + (_height(node, places) - HEIGHT) / 2  # a place has its middle where a node would
+                positions[node] = (MARGIN + 16 + level * COLUMN, y + BAND_HEAD + top)
         bands.append(Band(group, y, height))
         y += height + BAND_GAP
     deepest = max(depth.values(), default=0)
-    bends = {edge: tuple(positions.pop(place) for place in places) for edge, places in chains.items() if places}
+    bends = {edge: tuple(positions[place] for place in crossed) for edge, crossed in chains.items() if crossed}
+    for place in places:
+        del positions[place]
     return Layout(positions, bends, tuple(bands), 2 * MARGIN + 32 + deepest * COLUMN + WIDTH, max(y, 2 * MARGIN))
+
+
+def _height(node: str, places: Container[str]) -> float:
+    return LANE if node in places else ROW
+
+
+def _straightened(
+    order: Mapping[int, list[str]],
+    before: Mapping[str, list[str]],
+    after: Mapping[str, list[str]],
+    places: Container[str],
+) -> dict[str, float]:
+    """The top of each node: as near to the middle of its neighbours as the order of its column and the space permit."""
+    tops: dict[str, float] = {}
+    for column in order.values():
+        for node, offset in zip(column, _offsets(column, places), strict=True):
+            tops[node] = offset
+    for sweep in range(2 * SWEEPS):
+        neighbours = before if sweep % 2 == 0 else after
+        for level in sorted(order, reverse=bool(sweep % 2)):
+            column = order[level]
+            wanted = []
+            for node in column:
+                known = [tops[o] + _height(o, places) / 2 for o in neighbours.get(node, ()) if o in tops]
+                half = _height(node, places) / 2
+                wanted.append(sum(known) / len(known) - half if known else tops[node])
+            offsets = _offsets(column, places)
+            weights = [STRAIGHT if node in places else 1.0 for node in column]
+            slack = _rising([w - o for w, o in zip(wanted, offsets, strict=True)], weights)
+            tops.update((node, s + o) for node, s, o in zip(column, slack, offsets, strict=True))
+    least = min(tops.values())
+    return {node: top - least for node, top in tops.items()}
+
+
+def _offsets(column: Sequence[str], places: Container[str]) -> list[float]:
+    """Where each node of a column would begin without any space between them."""
+    return [0.0, *accumulate(_height(node, places) for node in column[:-1])]
+
+
+def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """The numbers that never fall and are nearest to `values` (least squares): adjacent violators are pooled."""
+    pools: list[tuple[float, float, int]] = []  # mean, weight, how many
+    for value, weight in zip(values, weights, strict=True):
+        mean, total, count = value, weight, 1
+        while pools and pools[-1][0] > mean:
+            left, heavy, many = pools.pop()
+            mean = (left * heavy + mean * total) / (heavy + total)
+            total, count = total + heavy, count + many
+        pools.append((mean, total, count))
+    return [mean for mean, _, count in pools for _ in range(count)]
 
 
 def without_cycles(nodes: Iterable[str], edges: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

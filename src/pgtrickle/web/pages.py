@@ -14,7 +14,7 @@ from pgtrickle.observe.fleet import FleetObserver
 from pgtrickle.observe.state import FRESH, LAGGING, LOADING, STALE, STOPPED, FleetState, Unit
 from pgtrickle.settings import Loaded, describe, shown_value
 from pgtrickle.web.auth import Viewer
-from pgtrickle.web.graph import curve, graph_of, layout_of, stroke
+from pgtrickle.web.graph import SOURCE, curve, graph_of, layout_of, stroke
 from pgtrickle.web.layout import HEIGHT, WIDTH, Layout
 from pgtrickle.web.table_page import table_values
 from pgtrickle.web.visible import visible_alerts, visible_detail, visible_fleet
@@ -82,7 +82,13 @@ def fleet_page(observer: FleetObserver, asked: Asked) -> Page:
             for d, t in sorted(tables, key=lambda item: (-item[1].changes_minute, item[0].label, item[1].full_name))[:8]
         ],
     }
-    return Page("fleet.html", "Fleet", "fleet", data, {"worker_chart": worker_chart(fleet, small=True)})
+    return Page(
+        "fleet.html",
+        "Fleet",
+        "fleet",
+        data,
+        {"worker_chart": worker_chart(fleet, small=True), "queue_chart": queue_chart(fleet, small=True)},
+    )
 
 
 def _summary(fleet: FleetState) -> dict[str, Any]:
@@ -136,7 +142,9 @@ class GraphPage:
         if self._known is None or self._known[0] != shape:
             self._known = shape, layout_of(graph)
         layout = self._known[1]
+        number = {n.id: position for position, n in enumerate(graph.nodes, 1)}
         data = {
+            "states": {s: sum(n.state == s for n in graph.nodes) for s in (*STATES, SOURCE)},
             "nodes": [{"node": n, "x": layout.positions[n.id][0], "y": layout.positions[n.id][1]} for n in graph.nodes],
             "links": graph.links,
         }
@@ -144,7 +152,16 @@ class GraphPage:
             "layout": layout,
             "node_width": WIDTH,
             "node_height": HEIGHT,
-            "curves": [(curve(layout, link), stroke(link.rate), link) for link in graph.links],
+            "curves": [
+                {
+                    "path": curve(layout, link),
+                    "width": stroke(link.rate),
+                    "link": link,
+                    "source": number[link.source],
+                    "target": number[link.target],
+                }
+                for link in graph.links
+            ],
         }
         return Page("graph.html", "Graph", "graph", data, drawing)
 

@@ -15,7 +15,7 @@ from pgtrickle.web.worker_charts import clock
 MOST_BARS = 100
 _COLOURS = {"DIFFERENTIAL": "c-accent", "FULL": "c-loading", "REINITIALIZE": "c-loading"}
 _IN_SPARK = "In Spark: "
-_SCAN = re.compile(r"^Scan ([^:]+):")
+_SCAN = re.compile(r"^Scan (?:[^:]+ \(mirrored here as )?([^:]+?)\)?:")
 
 
 def table_values(database: DatabaseState, table: Table, detail: TableDetail) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -25,6 +25,7 @@ def table_values(database: DatabaseState, table: Table, detail: TableDetail) -> 
     tables = {t.relid: t for t in database.tables}
     readers = [e.pgt_id for e in database.edges if e.relid == table.relid]
     plan = detail.plan or {}
+    measured = measured_rows(detail.refreshes)
     data = {
         "database": database.label,
         "table": table,
@@ -38,7 +39,8 @@ def table_values(database: DatabaseState, table: Table, detail: TableDetail) -> 
         "reinit_reason": detail.reinit_reason,
         "plan": {
             "mode": plan.get("mode"),
-            "tree": plan_tree(plan, database, table.last_engine or "postgres"),
+            "tree": plan_tree(plan, database, table.last_engine or "postgres", measured),
+            "measured": measured,
             "spark": spark_part(plan),
             "statements": plan.get("leaves", []),
             "load": plan.get("load"),
@@ -92,24 +94,56 @@ def spark_part(plan: Mapping[str, Any]) -> str | None:
     return lines[0].removeprefix(_IN_SPARK) if lines else plan.get("spark")
 
 
-def plan_tree(plan: Mapping[str, Any], database: DatabaseState, engine: str) -> list[dict[str, Any]]:
-    """The operators with their depth, what a refresh does for each, the engine of the last refresh, and the changes at
-    the leaves."""
+def measured_rows(refreshes: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The numbers of rows in the latest differential refresh that has them, from the changes to what was written."""
+    for row in refreshes:
+        rows = row["operator_rows"]
+        if rows is not None and row["status"] == "COMPLETED":
+            return {
+                "ended_at": row["ended_at"],
+                "changes": row["changes"],
+                "by_source": rows["changes"],
+                "read": rows["read"],
+                "netted": rows["netted"],
+                "inserted": row["inserted"],
+                "deleted": row["deleted"],
+                "netted_by": "Spark" if {"spark", "evaluate"} & (row["timings"] or {}).keys() else "the worker",
+            }
+    return None
+
+
+def plan_tree(
+    plan: Mapping[str, Any], database: DatabaseState, engine: str, measured: Mapping[str, Any] | None
+) -> list[dict[str, Any]]:
+    """The operators with their depth, what a refresh does for each, the engine of the last refresh, and the rows that
+    the last differential refresh has counted there: at the leaves, where rows leave the statement, after netting."""
     found = []
     sources = {source.full_name: source for source in database.sources}
-    for line in operators(plan):
+    boundaries = plan.get("boundaries") or {}
+    read, netted = boundaries.get("read", -1), boundaries.get("netted", -1)
+    for number, line in enumerate(operators(plan)):
         text = line.lstrip()
         operator, _, how = text.partition(": ")
         scan = _SCAN.match(text)
         source = sources.get(scan[1]) if scan is not None else None
+        is_measure = 0 <= netted < number < read
+        rows: list[dict[str, Any]] = []
+        if measured is not None:
+            if source is not None:
+                rows.append({"kind": "changes", "rows": measured["by_source"].get(str(source.relid), 0)})
+            if number == read and measured["read"] is not None:
+                rows.append({"kind": "delta rows", "rows": measured["read"]})
+            if number == netted:
+                rows.append({"kind": "after netting", "rows": measured["netted"]})
         found.append(
             {
                 "depth": (len(line) - len(text)) // 2,
                 "operator": operator,
                 "how": how,
-                "engine": engine,
+                "engine": None if is_measure else engine,
                 "rate": source.rate if source is not None else None,
                 "pending": source.pending_rows if source is not None else None,
+                "rows": rows,
             }
         )
     return found
@@ -148,9 +182,7 @@ def lag_chart(refreshes: Sequence[Mapping[str, Any]]) -> Chart | None:
         before = row["data_at"]
     if len(points) < 2:
         return None
-    return chart(
-        [Series(points, "c-fresh", fill=True)], x_label=clock, y_label=lambda y: f"{y:.0f} s" if y < 300 else since(y)
-    )
+    return chart([Series(points, "c-fresh", fill=True)], x_label=clock, y_label=since)
 
 
 def stages(refreshes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -30,6 +30,10 @@ def visible_alerts(found: list[Alert], *, texts: bool) -> list[Alert]:
     return found if texts else [a if a.detail is None else replace(a, detail=HIDDEN) for a in found]
 
 
+def _words(code: str | None) -> str | None:
+    return None if code is None else code.removeprefix("engine_").replace("_", " ")
+
+
 def visible_detail(detail: TableDetail, *, texts: bool) -> TableDetail:
     """Reasons of refreshes can quote rows, too; their codes cannot. The frontier and timings are harmless."""
     if texts:
@@ -37,8 +41,8 @@ def visible_detail(detail: TableDetail, *, texts: bool) -> TableDetail:
     hidden = [
         {
             **row,
-            "reason": row["reason_code"],
-            "engine_reason": row["engine_reason_code"],
+            "reason": _words(row["reason_code"]),
+            "engine_reason": _words(row["engine_reason_code"]),
             "error": None if row["error"] is None else HIDDEN,
         }
         for row in detail.refreshes

@@ -24,9 +24,9 @@ def worker_chart(fleet: FleetState, *, small: bool = False) -> Chart | None:
     return chart([most, busy], x_label=clock, y_label=lambda y: f"{y:g}")
 
 
-def queue_chart(fleet: FleetState) -> Chart | None:
+def queue_chart(fleet: FleetState, *, small: bool = False) -> Chart | None:
     """Units that wait for a worker."""
-    samples = fleet.samples[-MOST_POINTS:]
+    samples = fleet.samples[-(100 if small else MOST_POINTS) :]
     if len(samples) < 2:
         return None
     waiting = Series([(s.at, s.queued) for s in samples], "c-lagging", fill=True)

@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.security.attempt import Attempt
-from tests.security.attempts import author, builtin, code, internals, names, others, relations, rights, types
+from tests.security.attempts import (
+    administrators,
+    author,
+    builtin,
+    code,
+    failures,
+    internals,
+    names,
+    others,
+    relations,
+    rights,
+    types,
+)
 
 # What stays until the end takes its time: where it may depend on them, once per version and per kind of role that installed.
 _TWICE = ("18-ordinary", "15-superuser")
@@ -15,6 +27,8 @@ ATTEMPTS: tuple[Attempt, ...] = (
     *code.ATTEMPTS,
     *builtin.ATTEMPTS,
     *internals.ATTEMPTS,
+    *failures.ATTEMPTS,
+    *administrators.ATTEMPTS,
     *(replace(attempt, arenas=_TWICE) for family in (rights, relations, author) for attempt in family.ATTEMPTS),
     *(replace(attempt, arenas=_TWICE[1:]) for attempt in others.ATTEMPTS),
     *(replace(attempt, arenas=_TWICE[:1]) for attempt in names.ATTEMPTS),

@@ -22,6 +22,18 @@ def _lost(
 
 
 REVOKE = As("team", "REVOKE ALL ON app.ledger_{n} FROM mallory")
+# A view that is evaluated with the rights of whoever asks, in another way to write a boolean; and a view over it.
+LENS = As(
+    "team",
+    "CREATE VIEW app.lens_{n} WITH (security_invoker = yes) AS SELECT id, entry FROM app.ledger_{n}; "
+    "CREATE VIEW app.lenses_{n} AS SELECT id, entry FROM app.lens_{n}; GRANT SELECT ON app.lens_{n}, app.lenses_{n} TO mallory",
+)
+# Whole rows of a table of the service role itself: its row type belongs to nobody else.
+OWN_LEDGER = As(
+    "admin",
+    "CREATE TABLE app.register_{n} (id int PRIMARY KEY, entry text); INSERT INTO app.register_{n} VALUES (1, 'early'); "
+    "ALTER TABLE app.register_{n} OWNER TO {service}; GRANT SELECT (id, entry) ON app.register_{n} TO mallory",
+)
 
 ATTEMPTS = (
     Attempt(
@@ -115,6 +127,45 @@ ATTEMPTS = (
         "revoke_column",
         "one column is revoked",
         (As("team", "REVOKE ALL ON app.ledger_{n} FROM mallory; GRANT SELECT (id) ON app.ledger_{n} TO mallory"),),
+    ),
+    _lost(
+        "revoke_below_view",
+        "SELECT is revoked on a table below a view that is evaluated with the rights of whoever asks",
+        (REVOKE,),
+        first=(LEDGER, MAY, LENS),
+        query=st("SELECT id, entry FROM app.lens_{n}"),
+    ),
+    _lost(
+        "revoke_below_views",
+        "the same below another view over it",
+        (REVOKE,),
+        first=(LEDGER, MAY, LENS),
+        query=st("SELECT id, entry FROM app.lenses_{n}"),
+    ),
+    Attempt(
+        "revoke_column_of_row",
+        "a column is revoked of a table whose rows are values",
+        (
+            OWN_LEDGER,
+            st("SELECT l::text AS t FROM app.register_{n} AS l"),
+            TICK,
+            As("admin", "REVOKE SELECT (entry) ON app.register_{n} FROM mallory"),
+            As("admin", "INSERT INTO app.register_{n} VALUES (2, 'WORD-late')"),
+            TICK,
+        ),
+        LOST,
+    ),
+    Attempt(
+        "column_added_to_row",
+        "a table whose rows are values gets a column that the attacker may not read",
+        (
+            OWN_LEDGER,
+            st("SELECT l::text AS t FROM app.register_{n} AS l"),
+            TICK,
+            As("admin", "ALTER TABLE app.register_{n} ADD COLUMN more text DEFAULT 'WORD-more'"),
+            TICK,
+        ),
+        LOST,
     ),
     _lost(
         "revoke_role",

@@ -412,4 +412,20 @@ ATTEMPTS = (
         ),
         maybe=NOT_TRUSTED + r"|evil\.was",
     ),
+    Attempt(
+        "type_of_constants",
+        "a row type called text: constants are read again in the author's path, to find operators that no text names",
+        (
+            CHECK,
+            "CREATE DOMAIN evil.dom AS pg_catalog.text CHECK (evil.chk(VALUE))",
+            "SET search_path = evil, pg_catalog, public",
+            st(
+                "SELECT id, '(x)'::text AS t FROM app.open "
+                "WHERE NULLIF('a=>1'::public.hstore, 'b=>2'::public.hstore) IS NOT NULL"
+            )
+            + "; CREATE TYPE evil.text AS (d evil.dom)",
+            "RESET search_path",
+            TICK,
+        ),
+    ),
 )

@@ -53,7 +53,7 @@ _DAYS, _MICROSECONDS = 10_957, 946_684_800_000_000  # from 1970 to 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SparkColumn:
     """`spark`: its type in Spark's DDL."""
 
     name: str
@@ -73,24 +73,24 @@ class Column:
     def shown(self) -> tuple[str, str]:
         return self.name, self.spark
 
-    def as_string(self) -> Column:
-        return Column(self.name, self.type, STRING)
+    def as_string(self) -> SparkColumn:
+        return SparkColumn(self.name, self.type, STRING)
 
 
 @dataclass(frozen=True, slots=True)
-class StreamTable:
+class TableToRead:
     """A stream table with its visible columns."""
 
     schema: str
     name: str
     is_loaded: bool
-    columns: tuple[Column, ...]
+    columns: tuple[SparkColumn, ...]
 
     @property
     def sql(self) -> str:
         return qualified(self.schema, self.name)
 
-    def selected(self, names: Sequence[str]) -> tuple[Column, ...]:
+    def selected(self, names: Sequence[str]) -> tuple[SparkColumn, ...]:
         """The columns with these names, in this order; all if there are none."""
         known = {column.name: column for column in self.columns}
         if missing := [name for name in names if name not in known]:
@@ -100,17 +100,17 @@ class StreamTable:
         return tuple(known[name] for name in names) or self.columns
 
 
-def find_stream_table(conn: Connection, name: str) -> StreamTable:
+def find_stream_table(conn: Connection, name: str) -> TableToRead:
     row = conn.execute(statement("stream_table_columns"), {"name": name}).fetchone()
     assert row is not None
     schema, table, is_loaded, names = row
     shown = ", ".join(quote_ident(each) for each in names)
     types = [SqlType(*each) for each in catalog.describe(conn, f"SELECT {shown} FROM {qualified(schema, table)}")]
-    columns = [Column(each, type_, _spark_type(type_)) for each, type_ in zip(names, types, strict=True)]
-    return StreamTable(schema, table, is_loaded, tuple(columns))
+    columns = [SparkColumn(each, type_, _spark_type(type_)) for each, type_ in zip(names, types, strict=True)]
+    return TableToRead(schema, table, is_loaded, tuple(columns))
 
 
-def require_same(conn: Connection, name: str, columns: Sequence[Column]) -> None:
+def require_same(conn: Connection, name: str, columns: Sequence[SparkColumn]) -> None:
     """Raises if the columns of the stream table are no longer what they were."""
     present = {column.name: column.type for column in find_stream_table(conn, name).columns}
     for column in columns:

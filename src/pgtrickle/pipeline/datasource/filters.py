@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from pgtrickle.model.identifiers import quote_ident, quote_literal
-from pgtrickle.pipeline.datasource.columns import STRING, Column
+from pgtrickle.pipeline.datasource.columns import STRING, SparkColumn
 
 _COMPARED = {
     "EqualTo": "=",
@@ -26,14 +26,14 @@ _TEXTS = (25, 1043)  # text and varchar: others show a text that is not their va
 _INTEGERS = ("smallint", "int", "bigint")
 
 
-def conditions(filters: Iterable[Any], columns: Sequence[Column], alias: str) -> list[str]:
+def conditions(filters: Iterable[Any], columns: Sequence[SparkColumn], alias: str) -> list[str]:
     """SQL conditions that follow from the filters."""
     known = {column.name: column for column in columns}
     found = (_condition(each, known, alias) for each in filters)
     return [condition for condition in found if condition is not None]
 
 
-def _condition(each: Any, known: dict[str, Column], alias: str) -> str | None:
+def _condition(each: Any, known: dict[str, SparkColumn], alias: str) -> str | None:
     kind = type(each).__name__
     path: tuple[str, ...] = getattr(each, "attribute", ())
     column = known.get(path[0]) if len(path) == 1 else None
@@ -56,7 +56,7 @@ def _condition(each: Any, known: dict[str, Column], alias: str) -> str | None:
     return f"{sql} {_COMPARED[kind]} {literal}"
 
 
-def _literal(column: Column, value: object) -> str | None:
+def _literal(column: SparkColumn, value: object) -> str | None:
     """None: there is none by which PostgreSQL compares as Spark does."""
     if isinstance(value, bool):
         return str(value).lower() if column.spark == "boolean" else None

@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pgtrickle.errors import ConfigError
 from pgtrickle.pipeline.datasource.columns import (
     STRING,
-    Column,
-    StreamTable,
+    SparkColumn,
+    TableToRead,
     find_stream_table,
     read_rows,
     require_same,
@@ -78,7 +78,7 @@ class StreamTableSource(DataSource):  # type: ignore[misc]  # Spark's classes ar
             return Options.of(self.options)
 
 
-def _table(options: Options) -> StreamTable:
+def _table(options: Options) -> TableToRead:
     with options.session() as conn:
         return find_stream_table(conn, options.table)
 
@@ -87,7 +87,7 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def wanted_columns(table: StreamTable, schema: Any, besides: Sequence[str]) -> tuple[Column, ...]:
+def wanted_columns(table: TableToRead, schema: Any, besides: Sequence[str]) -> tuple[SparkColumn, ...]:
     """The columns that a schema of Spark names, in its order; `besides`: names that are not columns of the table."""
     known = {column.name: column for column in table.columns}
     found = []
@@ -107,7 +107,7 @@ def wanted_columns(table: StreamTable, schema: Any, besides: Sequence[str]) -> t
 class TableReader(DataSourceReader):  # type: ignore[misc]
     """One statement reads the table, so that all rows are of one snapshot."""
 
-    def __init__(self, options: Options, columns: Sequence[Column]) -> None:
+    def __init__(self, options: Options, columns: Sequence[SparkColumn]) -> None:
         self.options = options
         self.columns = columns
         self.conditions: list[str] = []

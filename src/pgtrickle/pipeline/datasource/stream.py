@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import ConfigError, PgtrickleError
 from pgtrickle.model.identifiers import qualified, quote_literal
-from pgtrickle.pipeline.datasource.columns import Column, find_stream_table, read_rows, require_same
+from pgtrickle.pipeline.datasource.columns import SparkColumn, find_stream_table, read_rows, require_same
 from pgtrickle.pipeline.datasource.options import MOST_ROWS, Options
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ _DUPLICATE_OBJECT = "42710"
 
 
 @dataclass
-class Window(InputPartition):  # type: ignore[misc]
+class FeedWindow(InputPartition):  # type: ignore[misc]
     """The changes that the feed returns with this LSN."""
 
     lsn: str
 
 
 class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    def __init__(self, options: Options, columns: Sequence[Column], names: Sequence[str]) -> None:
+    def __init__(self, options: Options, columns: Sequence[SparkColumn], names: Sequence[str]) -> None:
         self.options = options
         self.columns = columns
         self.names = names
@@ -81,10 +81,10 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         assert row is not None
         return start if row[0] is None else {"lsn": row[0]}
 
-    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[Window]:
-        return [] if start == end else [Window(end["lsn"])]
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[FeedWindow]:
+        return [] if start == end else [FeedWindow(end["lsn"])]
 
-    def read(self, partition: Window) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: FeedWindow) -> Iterator[pa.RecordBatch]:
         with self.options.session() as conn:
             require_same(conn, self.options.table, self.columns)
             table = self._table(conn)

@@ -131,7 +131,8 @@ class Writer:
 
     def _connected(self) -> Connection:
         with reporting(unable=True):
-            return take_over(self.session, role="stage", in_snapshot=False)
+            # load_progress() finds the rows that it copies by the name of its session.
+            return take_over(self.session, role=f"stage#{self.stage.rpartition('_')[2]}", in_snapshot=False)
 
 
 def _create(table: str, columns: Sequence[tuple[str, str]]) -> str:

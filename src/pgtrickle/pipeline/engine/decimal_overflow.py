@@ -56,7 +56,7 @@ class OverflowTotals:
         totals[key] = EXACT.add(before, value) if weight > 0 else EXACT.subtract(before, value)
 
 
-def fitted(leaves: Mapping[str, pa.Array]) -> tuple[pa.Table, OverflowTotals]:
+def fitted(arrays: Mapping[str, pa.Array]) -> tuple[pa.Table, OverflowTotals]:
     """Delta rows (see `frames`: w, k, s0.., o0, x0.., and t, the table number) with numbers instead of their texts, and
     the numbers that do not fit.
 
@@ -64,19 +64,19 @@ def fitted(leaves: Mapping[str, pa.Array]) -> tuple[pa.Table, OverflowTotals]:
     """
     import pyarrow as pa
 
-    overflow, columns = OverflowTotals(), dict(leaves)
-    for name, texts in leaves.items():
+    overflow, columns = OverflowTotals(), dict(arrays)
+    for name, texts in arrays.items():
         if name[0] == "s":
             columns[name], unfit = _numbers(texts, PRECISION - SCALE - len(str(len(texts))))
             if len(unfit):
-                taken = (leaves[n].take(unfit).to_pylist() for n in ("t", "k", "w", name))
+                taken = (arrays[n].take(unfit).to_pylist() for n in ("t", "k", "w", name))
                 for table, key, weight, text in zip(*taken, strict=True):
                     overflow.take(int(name[1:]), table, key, weight, text)
         elif name[0] == "o":
             columns[name], unfit = _numbers(texts, PRECISION - SCALE)
             if len(unfit):
-                tables = set(leaves["t"].take(unfit).to_pylist())
-                columns[name], _ = _numbers(_ranked(texts, leaves["t"], tables), PRECISION - SCALE)
+                tables = set(arrays["t"].take(unfit).to_pylist())
+                columns[name], _ = _numbers(_ranked(texts, arrays["t"], tables), PRECISION - SCALE)
     return pa.Table.from_arrays(list(columns.values()), names=list(columns)), overflow
 
 

@@ -30,11 +30,11 @@ class DeltaRows:
         return len(self.rows)
 
 
-def signed_keys(leaf: pa.Table | DeltaRows) -> tuple[list[int], list[str]]:
+def signed_keys(delta_rows: pa.Table | DeltaRows) -> tuple[list[int], list[str]]:
     """The weight and the key of each delta row: the only columns of whole rows."""
-    if isinstance(leaf, DeltaRows):
-        return [row[0] for row in leaf.rows], [row[1] for row in leaf.rows]
-    return leaf.column("w").to_pylist(), leaf.column("k").to_pylist()
+    if isinstance(delta_rows, DeltaRows):
+        return [row[0] for row in delta_rows.rows], [row[1] for row in delta_rows.rows]
+    return delta_rows.column("w").to_pylist(), delta_rows.column("k").to_pylist()
 
 
 def from_batches(batches: Sequence[pa.Table], slots: DeltaLayout) -> pa.Table:
@@ -52,7 +52,7 @@ def text_types(slots: DeltaLayout) -> list[pa.DataType]:
     return [pa.int64() if name == "w" else pa.string() for name in names(slots)]
 
 
-def combine(leaves: Sequence[pa.Table | DeltaRows], slots: DeltaLayout) -> tuple[pa.Table, OverflowTotals]:
+def combine(deltas: Sequence[pa.Table | DeltaRows], slots: DeltaLayout) -> tuple[pa.Table, OverflowTotals]:
     """The delta rows of all tables with the table number as `t`; and the numbers that do not fit. Columns that a table
     does not use are empty, so that different templates share one plan.
 
@@ -63,10 +63,10 @@ def combine(leaves: Sequence[pa.Table | DeltaRows], slots: DeltaLayout) -> tuple
 
     columns = names(slots)
     # All Python rows become one table: creating an Arrow array takes longer than filling it.
-    loose = {number: leaf for number, leaf in enumerate(leaves) if isinstance(leaf, DeltaRows)}
+    loose = {number: delta_rows for number, delta_rows in enumerate(deltas) if isinstance(delta_rows, DeltaRows)}
     tables = [_padded(list(loose.values()), slots)] if loose else []
-    tables += [leaf for leaf in leaves if not isinstance(leaf, DeltaRows)]
-    numbers = [*loose, *(number for number in range(len(leaves)) if number not in loose)]
+    tables += [delta_rows for delta_rows in deltas if not isinstance(delta_rows, DeltaRows)]
+    numbers = [*loose, *(number for number in range(len(deltas)) if number not in loose)]
     whole = {}
     for name, type_ in zip(columns, text_types(slots), strict=True):
         places = [table.schema.get_field_index(name) for table in tables]
@@ -75,21 +75,21 @@ def combine(leaves: Sequence[pa.Table | DeltaRows], slots: DeltaLayout) -> tuple
             for table, place in zip(tables, places, strict=True)
         ]
         whole[name] = pa.concat_arrays([chunk for chunks in parts for chunk in chunks])
-    counted = np.repeat(np.array(numbers, dtype=np.int32), [len(leaves[number]) for number in numbers])
+    counted = np.repeat(np.array(numbers, dtype=np.int32), [len(deltas[number]) for number in numbers])
     return fitted({**whole, "t": pa.array(counted)})
 
 
-def _padded(leaves: Sequence[DeltaRows], slots: DeltaLayout) -> pa.Table:
+def _padded(deltas: Sequence[DeltaRows], slots: DeltaLayout) -> pa.Table:
     """The Python rows of all tables, with None in columns that a table does not use."""
     import pyarrow as pa
 
     columns = names(slots)
     values: dict[str, list[Any]] = {name: [] for name in columns}
-    for leaf in leaves:
-        if not leaf.rows:
+    for delta_rows in deltas:
+        if not delta_rows.rows:
             continue
-        own = dict(zip(names(leaf.slots), zip(*leaf.rows, strict=True), strict=True))
+        own = dict(zip(names(delta_rows.slots), zip(*delta_rows.rows, strict=True), strict=True))
         for name in columns:
-            values[name] += own.get(name) or [None] * len(leaf.rows)
+            values[name] += own.get(name) or [None] * len(delta_rows.rows)
     arrays = [pa.array(values[name], type_) for name, type_ in zip(columns, text_types(slots), strict=True)]
     return pa.Table.from_arrays(arrays, names=columns)

@@ -82,7 +82,7 @@ class WorkItem:
     """One table of a wave: its layout and its delta rows."""
 
     slots: DeltaLayout
-    leaf: pa.Table | DeltaRows
+    delta_rows: pa.Table | DeltaRows
 
 
 class SparkEngine:
@@ -108,8 +108,8 @@ class SparkEngine:
 
     def _run(self, items: Sequence[WorkItem]) -> list[Delta]:
         """Runs all small items as one job and each large one as its own, concurrently."""
-        batches: list[list[int]] = [[p] for p, item in enumerate(items) if len(item.leaf) > BATCH_ROWS]
-        batches.append([p for p, item in enumerate(items) if 0 < len(item.leaf) <= BATCH_ROWS])
+        batches: list[list[int]] = [[p] for p, item in enumerate(items) if len(item.delta_rows) > BATCH_ROWS]
+        batches.append([p for p, item in enumerate(items) if 0 < len(item.delta_rows) <= BATCH_ROWS])
         results = [_delta(item.slots, []) for item in items]
 
         def job(positions: list[int]) -> None:
@@ -191,10 +191,10 @@ class SparkEngine:
     def warm_up(self, jobs: int) -> Iterator[int]:
         """The first hundred jobs of a JVM are slow; yields after each so that a caller can show progress."""
         slots = DeltaLayout(2, 1)
-        leaf = [(1, "{a}", "1.50", None, "1", "1"), (-1, "{b}", "2", "3", "2", "2")]
+        delta_rows = [(1, "{a}", "1.50", None, "1", "1"), (-1, "{b}", "2", "3", "2", "2")]
         kinds = [
-            WorkItem(slots, DeltaRows(slots, leaf)),
-            WorkItem(DeltaLayout(), DeltaRows(DeltaLayout(), [row[:2] for row in leaf])),
+            WorkItem(slots, DeltaRows(slots, delta_rows)),
+            WorkItem(DeltaLayout(), DeltaRows(DeltaLayout(), [row[:2] for row in delta_rows])),
         ]
         for number in range(jobs):
             self._gather([kinds[number % 2]])
@@ -213,11 +213,11 @@ class SparkEngine:
             max(i.slots.extremes for i in items),
             any(i.slots.every for i in items),
         )
-        leaf, overflow = combine([item.leaf for item in items], slots)
-        is_bulk = len(items) == 1 and len(leaf) > BATCH_ROWS
+        delta_rows, overflow = combine([item.delta_rows for item in items], slots)
+        is_bulk = len(items) == 1 and len(delta_rows) > BATCH_ROWS
         with self._errors(), nullcontext() if is_bulk else self.calls.watched():
             self.jobs += 1
-            net = _net(self._frame(leaf, bulk=is_bulk), slots)
+            net = _net(self._frame(delta_rows, bulk=is_bulk), slots)
             if is_bulk:
                 table = net.toArrow()
                 return [overflow.back(0, _typed(slots, [table.column(n).to_pylist() for n in result_names(slots)]))]

@@ -16,7 +16,7 @@ from typing import Any
 
 from pgtrickle.errors import DefinitionError
 from pgtrickle.model.texts import from_text
-from pgtrickle.pipeline import codec as carriers
+from pgtrickle.pipeline import codec
 
 Column = Any  # pyspark.sql.Column, classic or Connect
 Functions = Any  # the module pyspark.sql.functions; passed as an argument, so that only `translate` imports Spark
@@ -28,7 +28,7 @@ TEXTS = ("text", "varchar", "bpchar")
 TIMES = ("date", "timestamp", "timestamptz")
 ORDERED = ("bool", *NUMBERS, *TEXTS, *TIMES, "bytea", "uuid")
 
-MOST_DIGITS, SCALE = carriers.PRECISION, carriers.SCALE
+MOST_DIGITS, SCALE = codec.PRECISION, codec.SCALE
 WHOLE = MOST_DIGITS - SCALE
 
 DATE_INFINITY, DATE_MINUS_INFINITY = 2**31 - 1, -(2**31)
@@ -95,16 +95,16 @@ NUMERIC = PgType("numeric", WHOLE, SCALE, fixed=False)
 BOOL, INT4, INT8, TEXT = PgType("bool"), PgType("int4"), PgType("int8"), PgType("text")
 
 _BY_OID = {
-    carriers.BOOL: "bool",
-    carriers.INT2: "int2",
-    carriers.INT4: "int4",
-    carriers.INT8: "int8",
-    carriers.FLOAT4: "float4",
-    carriers.FLOAT8: "float8",
-    carriers.TEXT: "text",
-    carriers.DATE: "date",
-    carriers.TIMESTAMP: "timestamp",
-    carriers.TIMESTAMPTZ: "timestamptz",
+    codec.BOOL: "bool",
+    codec.INT2: "int2",
+    codec.INT4: "int4",
+    codec.INT8: "int8",
+    codec.FLOAT4: "float4",
+    codec.FLOAT8: "float8",
+    codec.TEXT: "text",
+    codec.DATE: "date",
+    codec.TIMESTAMP: "timestamp",
+    codec.TIMESTAMPTZ: "timestamptz",
     17: "bytea",
     2950: "uuid",
     3802: "jsonb",
@@ -119,21 +119,21 @@ def numeric(precision: int, scale: int) -> PgType:
     return PgType("numeric", min(whole, MOST_DIGITS - max(scale, 0)), max(scale, 0))
 
 
-def pg_type(type_: carriers.SqlType, *, collation: str = "", deterministic: bool = True) -> PgType:
+def pg_type(type_: codec.SqlType, *, collation: str = "", deterministic: bool = True) -> PgType:
     """The type of a column; of a domain, its base type. `collation` is a name, also for the default collation."""
     if type_.base in _BY_OID:
         name = _BY_OID[type_.base]
         return PgType(name, collation=collation, deterministic=deterministic) if name == "text" else PgType(name)
-    if type_.base == carriers.NUMERIC:
-        scale = carriers.numeric_scale(type_.typmod)
+    if type_.base == codec.NUMERIC:
+        scale = codec.numeric_scale(type_.typmod)
         return NUMERIC if scale is None else numeric((type_.typmod - 4) >> 16, scale)
-    if type_.base in (carriers.VARCHAR, carriers.BPCHAR):
-        name = "varchar" if type_.base == carriers.VARCHAR else "bpchar"
+    if type_.base in (codec.VARCHAR, codec.BPCHAR):
+        name = "varchar" if type_.base == codec.VARCHAR else "bpchar"
         length = type_.typmod - 4 if type_.typmod > 4 else None
         if name == "bpchar" and length is None:
             raise DefinitionError(NO_LENGTH)
         return PgType(name, length=length, collation=collation, deterministic=deterministic)
-    if carriers.is_comparable(type_):
+    if codec.is_comparable(type_):
         return PgType("opaque", label=type_.name, base=type_.base)
     raise DefinitionError(f"type {type_.name} cannot be used in an expression on Spark")
 
@@ -145,13 +145,13 @@ def encode_value(sql: str, type_: PgType) -> str:
             finite = f"(({sql}) - DATE '2000-01-01')"
             return _infinite(sql, finite, f"{DATE_INFINITY}", f"'{DATE_MINUS_INFINITY}'::int4", "DATE")
         case "timestamp" | "timestamptz":
-            finite = carriers.microseconds(sql, with_zone=type_.name == "timestamptz")
+            finite = codec.microseconds(sql, with_zone=type_.name == "timestamptz")
             return _infinite(sql, finite, f"{INFINITY}", f"'{MINUS_INFINITY}'::int8", "TIMESTAMP")
         case "bytea":
             return f"pg_catalog.encode({sql}, 'hex')"
         case "bool" | "int2" | "int4" | "int8" | "float4" | "float8":
             return f"({sql})"
-    return carriers.exact(sql, type_.base)
+    return codec.exact(sql, type_.base)
 
 
 def decode_value(sql: str, type_: PgType) -> str:

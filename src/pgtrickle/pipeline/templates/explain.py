@@ -49,27 +49,35 @@ def explain(stages: RefreshStages) -> dict[str, Any]:
     """The text that `pgtrickle plan` prints, which is stored with the table."""
     if stages.changes is None:
         return {"mode": "FULL", "leaves": [stages.load.statement]}
+    tree, read, netted = _tree(stages.changes.read.template)
     return {
         "mode": "DIFFERENTIAL",
-        "tree": _tree(stages.changes.read.template),
+        "tree": tree,
+        "boundaries": {"read": read, "netted": netted},
         "spark": stages.changes.net.describe(),
         "leaves": sample_statements(stages.changes.read)[:1],
         "load": stages.load.statement,
     }
 
 
-def _tree(template: Template) -> list[str]:
+def _tree(template: Template) -> tuple[list[str], int, int]:
+    """The lines of the tree; the line of the operator whose rows the statement over the changes returns; and the line
+    of the one that gets them netted. Refreshes count the rows there."""
     tree: list[str] = []
+    read = netted = 0
     match template:
         case FoldTemplate():
-            _aggregate(template, tree)
+            netted = _aggregate(template, tree)
+            read = len(tree)
             _node(template.rows, 1, tree)
         case TopKTemplate():
             _limit(template, tree)
+            netted, read = len(tree) - 1, len(tree)
             _node(template.limit.rows, 1, tree)
         case RegionTemplate():
             what = ", ".join(template.core.region or ()) or "nothing: all rows belong together"
             tree.append(f"Replace by ({what}): what is stored of a touched region goes, what the query yields comes")
+            read = len(tree)
             _node(template.plan, 1, tree)
         case RecursionTemplate():
             _node(template.plan, 0, tree)
@@ -78,7 +86,7 @@ def _tree(template: Template) -> list[str]:
             _node(template.plan, 0, tree)
         case _:
             assert_never(template)
-    return tree
+    return tree, read, netted
 
 
 def plan_lines(plan: Mapping[str, Any], *, statements: bool) -> Iterator[str]:
@@ -115,7 +123,8 @@ def _limit(template: TopKTemplate, tree: list[str]) -> None:
     )
 
 
-def _aggregate(template: FoldTemplate, tree: list[str]) -> None:
+def _aggregate(template: FoldTemplate, tree: list[str]) -> int:
+    """Returns the line of the operator that keeps the groups."""
     plan: Aggregate = template.plan
     for layer in reversed(plan.layers):
         tree.append(
@@ -128,11 +137,13 @@ def _aggregate(template: FoldTemplate, tree: list[str]) -> None:
         tree.append("Having: evaluated by PostgreSQL in the apply; groups that fail it are kept as state")
     if not plan.calls and all(len(o.parts) == 1 for o in plan.outputs):
         tree.append("Distinct: the number of equal rows is kept as state")
-        return
+        return len(tree) - 1
     tree.append(
         f"Aggregate by ({', '.join(plan.keys) or 'nothing: one group'}): folded into the state beside the table"
     )
+    line = len(tree) - 1
     tree.extend(f"  {m.call.sql}: {_STRATEGY[m.kind]}" for m in template.measures.measures if m.derived is None)
+    return line
 
 
 def _node(node: Node, depth: int, tree: list[str]) -> None:

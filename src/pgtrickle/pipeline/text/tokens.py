@@ -255,18 +255,27 @@ def without_names(sql: str) -> str:
 
 
 _DOLLARS = re.compile(r"\$(?:[^\W\d]\w*)?\$")
-_TYPED = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "TIMETZ", "INTERVAL", "ZONE"})
+# Before a constant: types that the grammar knows, whatever the search_path is, and those that are looked up in it.
+_KEYWORD_TYPES = frozenset({"TIME", "TIMESTAMP", "INTERVAL", "ZONE"})
+_NAMED_TYPES = frozenset({"DATE", "TIMESTAMPTZ", "TIMETZ"})
 
 
 def without_constants(sql: str) -> str:
-    """Replaces each string constant by NULL, which is of unknown type, too. Not after the name of a built-in date or
-    time type, which requires a constant."""
+    """Replaces each string constant by NULL, which is of unknown type, too: PostgreSQL reads constants when it parses
+    them, which may run code of the owner of their type. Not after a type that is a keyword, which requires a constant;
+    date '2020-01-01' becomes NULL::date."""
     tokens = tokenize(sql)
     pieces, at = [], 0
     for number, token in enumerate(tokens):
-        is_constant = ("'" in token.key and not token.key.startswith('"')) or _DOLLARS.match(token.key) is not None
-        before = tokens[number - 1].key if number else ""
-        if is_constant and (before not in _TYPED or (number > 1 and tokens[number - 2].key == ".")):
-            pieces += [sql[at : token.start], " NULL "]
-            at = token.end
+        if not (("'" in token.key and not token.key.startswith('"')) or _DOLLARS.match(token.key) is not None):
+            continue
+        is_qualified = number > 1 and tokens[number - 2].key == "."
+        before = tokens[number - 1].key if number and not is_qualified else ""
+        if before in _KEYWORD_TYPES:
+            continue
+        start, new = token.start, "NULL"
+        if before in _NAMED_TYPES:
+            start, new = tokens[number - 1].start, f"NULL::{before}"
+        pieces += [sql[at:start], f" {new} "]
+        at = token.end
     return "".join([*pieces, sql[at:]])

@@ -71,6 +71,7 @@ function connect() {
       }
       main.dataset.digest = "changed";
       showAges();
+      markGraph();
     });
     source.addEventListener("alerts", (event) => {
       const count = document.getElementById("alert-count");
@@ -79,13 +80,13 @@ function connect() {
     });
     source.addEventListener("content", (event) => {
       const place = focusPlace();
-      const filter = document.querySelector("[data-filter]");
+      const filter = document.querySelector("[data-filter], #find");
       const typed = filter ? filter.value : "";
       page.innerHTML = JSON.parse(event.data);
       main.dataset.digest = "changed";
       prepare();
-      const again = document.querySelector("[data-filter]");
-      if (again && typed) { again.value = typed; applyFilter(again); }
+      const again = document.querySelector("[data-filter], #find");
+      if (again && typed) { again.value = typed; again.dispatchEvent(new Event("input")); }
       if (place) focusAgain(place);
     });
   };
@@ -139,6 +140,45 @@ function prepareTables(root) {
 }
 
 let view = null; // of the graph; kept when its content is replaced
+let marked = null; // what is emphasised in it: of a table (its id) all that it is made of and that is made of it; of a text all names with it; of a state all tables in it
+let chosen = ""; // state
+
+function lineage(id, links) {
+  const found = new Set([id]), lines = new Set();
+  for (const [from, to] of [["from", "to"], ["to", "from"]]) {
+    const waiting = [id], seen = new Set(waiting);
+    while (waiting.length) {
+      const node = waiting.pop();
+      for (const link of links) {
+        if (link.dataset[from] !== node) continue;
+        lines.add(link);
+        const next = link.dataset[to];
+        if (!seen.has(next)) { seen.add(next); found.add(next); waiting.push(next); }
+      }
+    }
+  }
+  return [found, lines];
+}
+
+function markGraph() {
+  const svg = document.getElementById("graph");
+  if (!svg) return;
+  const nodes = [...svg.querySelectorAll("g[data-name]")], links = [...svg.querySelectorAll("g[data-from]")];
+  let found = new Set(), lines = new Set();
+  if (marked?.id) {
+    [found, lines] = lineage(marked.id, links);
+  } else if (marked) {
+    const isMeant = marked.text ? (node) => node.dataset.name.includes(marked.text) : (node) => node.querySelector(".node." + marked.state);
+    found = new Set(nodes.filter(isMeant).map((node) => node.id));
+  }
+  svg.classList.toggle("marked", marked !== null);
+  for (const button of document.querySelectorAll("[data-state]")) button.setAttribute("aria-pressed", String(button.dataset.state === chosen));
+  for (const node of nodes) {
+    node.classList.toggle("on", found.has(node.id));
+    node.classList.toggle("at", marked?.id ? node.id === marked.id : found.has(node.id));
+  }
+  for (const link of links) link.classList.toggle("on", lines.has(link));
+}
 
 function prepareGraph() {
   const canvas = document.getElementById("canvas");
@@ -147,6 +187,9 @@ function prepareGraph() {
   const width = Number(svg.dataset.width), height = Number(svg.dataset.height);
   const show = () => {
     svg.setAttribute("viewBox", [view.x, view.y, view.w, view.h].join(" "));
+    const scale = canvas.clientWidth / view.w;  // texts that are too small to be read make room for colours
+    svg.classList.toggle("far", scale < 0.6);
+    svg.classList.toggle("farther", scale < 0.3);
   };
   const fit = () => {
     const box = canvas.getBoundingClientRect();
@@ -166,7 +209,7 @@ function prepareGraph() {
   if (!view) {
     fit();
     const box = canvas.getBoundingClientRect();
-    const readable = box.width * 1.8;
+    const readable = box.width * 1.3;
     if (view.w > readable) { view = { w: readable, h: readable * box.height / box.width, x: 0, y: 0 }; show(); }
   } else show();
   const point = (event) => {
@@ -175,15 +218,27 @@ function prepareGraph() {
   };
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
-    zoom(event.deltaY > 0 ? 1.15 : 1 / 1.15, ...point(event));
+    const lines = event.deltaMode === 1 ? 16 : 1;
+    zoom(Math.exp(Math.max(-60, Math.min(60, event.deltaY * lines)) * 0.0025), ...point(event));
   }, { passive: false });
-  let drag = null, moved = false;
+  const fingers = new Map();
+  let drag = null, moved = false, apart = 0;
+  const distance = () => { const [a, b] = [...fingers.values()]; return Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY); };
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
+    fingers.set(event.pointerId, event);
+    if (fingers.size === 2) { drag = null; moved = true; apart = distance(); return; }
     drag = { x: event.clientX, y: event.clientY, vx: view.x, vy: view.y };
     moved = false;
   });
   canvas.addEventListener("pointermove", (event) => {
+    if (fingers.has(event.pointerId)) fingers.set(event.pointerId, event);
+    if (fingers.size === 2) {
+      const [a, b] = [...fingers.values()], now = distance();
+      if (now > 0 && apart > 0) zoom(apart / now, ...point({ clientX: (a.clientX + b.clientX) / 2, clientY: (a.clientY + b.clientY) / 2 }));
+      apart = now;
+      return;
+    }
     if (!drag) return;
     const box = svg.getBoundingClientRect();
     if (Math.abs(event.clientX - drag.x) + Math.abs(event.clientY - drag.y) > 4 && !moved) {
@@ -195,9 +250,10 @@ function prepareGraph() {
     view.y = drag.vy - (event.clientY - drag.y) / box.height * view.h;
     show();
   });
-  const end = () => { drag = null; };
+  const end = (event) => { fingers.delete(event.pointerId); drag = null; };
   canvas.addEventListener("pointerup", end);
   canvas.addEventListener("pointercancel", end);
+  canvas.addEventListener("pointerleave", end);
   canvas.addEventListener("click", (event) => { if (moved) { event.preventDefault(); moved = false; } }, true);
   canvas.addEventListener("dragstart", (event) => event.preventDefault());
   canvas.addEventListener("keydown", (event) => {
@@ -208,6 +264,47 @@ function prepareGraph() {
       "+": () => zoom(1 / 1.25), "=": () => zoom(1 / 1.25), "-": () => zoom(1.25), "0": fit,
     };
     if (keys[event.key] && !event.ctrlKey && !event.metaKey) { event.preventDefault(); keys[event.key](); }
+  });
+  const find = document.getElementById("find");
+  const mark = (wanted) => {
+    const text = find.value.trim().toLowerCase();
+    marked = wanted ?? (text ? { text } : chosen ? { state: chosen } : null);
+    markGraph();
+  };
+  const nodeOf = (event) => event.target.closest?.("g[data-name]");
+  svg.addEventListener("pointerover", (event) => { if (event.pointerType !== "touch" && !drag) { const node = nodeOf(event); mark(node ? { id: node.id } : null); } });
+  svg.addEventListener("pointerleave", () => mark(null));
+  svg.addEventListener("focusin", (event) => {
+    const node = nodeOf(event);
+    if (!node) return;
+    mark({ id: node.id });
+    if (event.target.matches(":focus-visible")) reveal(node);
+  });
+  svg.addEventListener("focusout", () => mark(null));
+  // Brings a node into the view, in a size that can be read.
+  const reveal = (node) => {
+    const box = node.getBBox();
+    const isInside = box.x >= view.x && box.y >= view.y && box.x + box.width <= view.x + view.w && box.y + box.height <= view.y + view.h;
+    if (isInside && canvas.clientWidth / view.w >= 0.6) return;
+    const w = Math.min(view.w, canvas.clientWidth * 1.3);
+    view = { w, h: view.h * w / view.w, x: box.x + box.width / 2 - w / 2, y: box.y + box.height / 2 - view.h * w / view.w / 2 };
+    show();
+  };
+  let nth = 0;
+  find.addEventListener("input", () => { nth = 0; mark(null); });
+  find.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") { find.value = ""; mark(null); canvas.focus(); }
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    const found = [...svg.querySelectorAll("g.at")];
+    if (found.length) reveal(found[nth++ % found.length]);
+  });
+  mark(null);
+  document.getElementById("states").parentElement.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-state]");
+    if (!button) return;
+    chosen = chosen === button.dataset.state ? "" : button.dataset.state;
+    mark(null);
   });
   for (const button of document.querySelectorAll("[data-zoom]")) {
     button.addEventListener("click", () => ({ in: () => zoom(1 / 1.25), out: () => zoom(1.25), fit })[button.dataset.zoom]());
@@ -225,7 +322,7 @@ function prepare() {
 
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && !event.ctrlKey && !event.metaKey && !/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName)) {
-    const filter = document.querySelector("[data-filter]");
+    const filter = document.querySelector("[data-filter], #find");
     event.preventDefault();
     if (filter) filter.focus(); else location.href = "/tables";
   }

@@ -11,7 +11,7 @@ BEGIN
     FOR hidden IN
         SELECT * FROM (VALUES ('pgtrickle.pgt_stream_tables'::regclass, '{last_error_message,last_error_detail,reinit_reason,reinit_reason_params}'::name[]),
                               ('pgtrickle.pgt_refresh_history'::regclass, '{reason,reason_params,error_message,engine_reason_params,rows_inserted,
-rows_deleted,delta_row_count}'),
+rows_deleted,delta_row_count,operator_rows}'),
                               ('pgtrickle.pgt_scheduler_jobs'::regclass, '{detail}'),
                               ('pgtrickle.pgt_definitions'::regclass, '{query,error_message}'),
                               ('pgtrickle.pgt_runtime'::regclass, '{broker}')) AS h(relation, columns)

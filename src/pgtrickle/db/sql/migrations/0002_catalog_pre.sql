@@ -21,9 +21,12 @@ ALTER TABLE IF EXISTS pgtrickle.pgt_scheduler_jobs
     ADD COLUMN IF NOT EXISTS iterations int,
     ADD COLUMN IF NOT EXISTS taken_at timestamptz,
     ADD COLUMN IF NOT EXISTS tick_at timestamptz;
+ALTER TABLE IF EXISTS pgtrickle.pgt_sources ADD COLUMN IF NOT EXISTS reports_renames boolean NOT NULL DEFAULT false;
 ALTER TABLE IF EXISTS pgtrickle.pgt_runtime ADD COLUMN IF NOT EXISTS broker jsonb NOT NULL DEFAULT '[]';
 ALTER TABLE IF EXISTS pgtrickle.pgt_readers ADD COLUMN IF NOT EXISTS netted xid8;
+ALTER TABLE IF EXISTS pgtrickle.pgt_readers ADD COLUMN IF NOT EXISTS reads_replica bool NOT NULL DEFAULT false;
 ALTER TABLE IF EXISTS pgtrickle.pgt_mirrors ADD COLUMN IF NOT EXISTS local_name text;
+ALTER TABLE IF EXISTS pgtrickle.pgt_mirrors ADD COLUMN IF NOT EXISTS is_stored bool NOT NULL DEFAULT true;
 ALTER TABLE IF EXISTS pgtrickle.pgt_shared_sources ADD COLUMN IF NOT EXISTS local_name text;
 ALTER TABLE IF EXISTS pgtrickle.pgt_subscribers ADD COLUMN IF NOT EXISTS created_key text;
 ALTER TABLE IF EXISTS pgtrickle.pgt_refresh_groups

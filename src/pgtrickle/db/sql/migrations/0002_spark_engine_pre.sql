@@ -8,7 +8,8 @@ ALTER TABLE pgtrickle.pgt_refresh_history
     ADD COLUMN IF NOT EXISTS source_ms float8,
     ADD COLUMN IF NOT EXISTS is_cold bool NOT NULL DEFAULT false,
     ADD COLUMN IF NOT EXISTS wave_start_time timestamptz,
-    ADD COLUMN IF NOT EXISTS share_ms float8;
+    ADD COLUMN IF NOT EXISTS share_ms float8,
+    ADD COLUMN IF NOT EXISTS operator_rows jsonb;
 -- They have one argument or column more.
 DROP FUNCTION IF EXISTS
     pgtrickle.create_stream_table(text, text, text, text, bool, text, text, text, bool, bool, text, int, float8),

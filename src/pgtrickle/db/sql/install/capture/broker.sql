@@ -44,7 +44,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle_changes._broker_counts(oid[], pg_snapshot[]) IS
 'Internal. Of the sources that have a buffer: changes that became visible since a snapshot of each (NULL: that the slowest of the readers elsewhere '
 'may not have seen), the greatest LSN among them, and the transaction id before which all readers elsewhere have seen everything. Also which database '
-'this is, and the snapshot that was looked at.';
+'this is, and the snapshot that was read.';
 
 REVOKE ALL ON FUNCTION pgtrickle_changes._broker_counts(oid[], pg_snapshot[]) FROM PUBLIC;
 

@@ -23,12 +23,17 @@ COMMENT ON FUNCTION pgtrickle._wanted_triggers(oid, "char") IS
 -- Declared IMMUTABLE although it reads the catalog, because of when it is evaluated: with constants for arguments the planner calls it
 -- once and keeps the answer, and since one of them is a regclass the plan is thrown away whenever that table is altered.
 -- It reads the catalog as the parser does, not through the transaction's snapshot, which may be older than the table's definition.
-CREATE OR REPLACE FUNCTION pgtrickle._intact(member regclass, source regclass, names name[], types oid[]) RETURNS bool
+CREATE OR REPLACE FUNCTION pgtrickle._intact(member regclass, source regclass, names name[], types oid[], numbers int2[]) RETURNS bool
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     same bool;
 BEGIN
     IF member <> source AND NOT EXISTS (SELECT FROM pgtrickle._family(source::oid) AS f WHERE f.relid = member) THEN
+        RETURN false;
+    END IF;
+    -- Two columns of one type may have exchanged their names. Partitions and children number their columns as they like.
+    IF EXISTS (SELECT FROM unnest(names, numbers) AS c(name, number)
+               WHERE (pg_identify_object_as_address('pg_class'::regclass, source, c.number)).object_names[3] IS DISTINCT FROM c.name::text) THEN
         RETURN false;
     END IF;
     EXECUTE (SELECT 'SELECT ' || coalesce(string_agg(format('pg_typeof((NULL::%s).%I) = %s::oid', member, c.name, c.type), ' AND '), 'true')
@@ -39,5 +44,12 @@ EXCEPTION WHEN OTHERS THEN
     RETURN false;
 END
 $$;
+COMMENT ON FUNCTION pgtrickle._intact(regclass, regclass, name[], oid[], int2[]) IS
+'Internal. Whether a table still belongs to the family of a captured source and still has these columns with these types, and the source these numbers.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._intact(member regclass, source regclass, names name[], types oid[]) RETURNS bool
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT pgtrickle._intact(member, source, names, types, NULL)
+$$;
 COMMENT ON FUNCTION pgtrickle._intact(regclass, regclass, name[], oid[]) IS
-'Internal. Whether a table still belongs to the family of a captured source and still has these columns with these types.';
+'Internal. The same for capture functions of earlier versions, which do not know the numbers of their columns.';

@@ -11,17 +11,21 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_mirrors (
     columns_used int2[] NOT NULL,
     fingerprint text,
     local_relid oid,
-    local_name text
+    local_name text,
+    is_stored bool NOT NULL DEFAULT true
 );
 CREATE INDEX IF NOT EXISTS pgt_mirrors_origin ON pgtrickle.pgt_mirrors (origin_key, origin_relid);
 COMMENT ON TABLE pgtrickle.pgt_mirrors IS
-'Copies of tables of other databases, maintained from their changes: one per table and set of columns. They are stream tables of schema pgtrickle_changes.';
+'Copies of tables of other databases, maintained from their changes: one per table and set of columns. They are stream tables of schema pgtrickle_changes. '
+'Those that are not stored stand for a table that Spark reads from its replica.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.origin_key IS 'The database of the table, as in a frontier: system identifier and database oid.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.origin_server IS 'host:port as the control plane reaches it. Empty: this server.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.columns_used IS 'Attribute numbers at the origin, in the order of the mirror''s columns.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.fingerprint IS 'Of the table at the origin, at the mirror''s frontier.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.local_relid IS 'The foreign or replicated table that it stands for. NULL: a three-part name.';
 COMMENT ON COLUMN pgtrickle.pgt_mirrors.local_name IS 'Its qualified name, by which it is found in a database that was restored from a dump.';
+COMMENT ON COLUMN pgtrickle.pgt_mirrors.is_stored IS
+'False: it has no rows and belongs to one stream table with engine spark, which reads the replica of the table at its origin.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_readers (
     reader_key text NOT NULL,
@@ -34,6 +38,7 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_readers (
     created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     netted xid8,
+    reads_replica bool NOT NULL DEFAULT false,
     PRIMARY KEY (reader_key, mirror_id)
 ) WITH (fillfactor = 50);
 CREATE INDEX IF NOT EXISTS pgt_readers_source ON pgtrickle.pgt_readers (source_relid);
@@ -44,6 +49,7 @@ COMMENT ON COLUMN pgtrickle.pgt_readers.reader_server IS 'host:port of that data
 COMMENT ON COLUMN pgtrickle.pgt_readers.snapshot IS
 'A cut that it has committed, or an earlier one: it is written after the commit. NULL: not loaded, all changes are kept for it.';
 COMMENT ON COLUMN pgtrickle.pgt_readers.updated_at IS 'When it last reported its position.';
+COMMENT ON COLUMN pgtrickle.pgt_readers.reads_replica IS 'It stores no rows: a stream table there is evaluated on Spark, from the replica of the source.';
 COMMENT ON COLUMN pgtrickle.pgt_readers.netted IS
 'Changes of transactions before this one have been compacted between the cuts that were known then. A reader that stands neither exactly at snapshot '
 'nor at a cut that sees all of them (xmin >= netted) must be loaded again, and must not store such a cut as its snapshot.';
@@ -55,7 +61,7 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_readings (
 );
 COMMENT ON TABLE pgtrickle.pgt_readings IS
 'Readings of this database for mirrors elsewhere, each committed after the cut that was read and before a mirror commits that cut. A mirror whose reading '
-'is not here has rows of a history that this database no longer has: it was restored to an earlier state, and the mirror is loaded anew.';
+'is not here has rows of a history that this database no longer has: it was restored to an earlier state, and the mirror is loaded again.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_shared_sources (
     local_relid oid PRIMARY KEY,

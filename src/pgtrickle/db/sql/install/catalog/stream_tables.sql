@@ -164,6 +164,7 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_privileges (
 COMMENT ON TABLE pgtrickle.pgt_privileges IS
 'Required SELECT privileges of each stream table: of its author on the sources of the query, of owners of views on their sources. Checked at each refresh.';
 COMMENT ON COLUMN pgtrickle.pgt_privileges.is_named IS 'The query itself names it, for which its author needs USAGE on the schema.';
+COMMENT ON COLUMN pgtrickle.pgt_privileges.columns IS 'Attribute numbers of the columns that the query reads; 0: it may read whole rows.';
 COMMENT ON COLUMN pgtrickle.pgt_privileges.is_elsewhere IS
 'It is a mirror: the privileges at its origin are checked. lost_elsewhere: the privilege that was last found missing there.';
 
@@ -188,9 +189,12 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_sources (
     captured_columns int2[] NOT NULL,
     fingerprint text,
     created_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
-    updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
+    updated_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    reports_renames boolean NOT NULL DEFAULT false
 );
 COMMENT ON TABLE pgtrickle.pgt_sources IS 'Tables whose changes are captured, and which of their columns.';
+COMMENT ON COLUMN pgtrickle.pgt_sources.reports_renames IS
+'Whether the capture function detects that a column has another name, also if the types agree. Those of earlier versions do not.';
 
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_refresh_history (
     refresh_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -215,7 +219,8 @@ CREATE TABLE IF NOT EXISTS pgtrickle.pgt_refresh_history (
     source_ms float8,
     is_cold bool NOT NULL DEFAULT false,
     wave_start_time timestamptz,
-    share_ms float8
+    share_ms float8,
+    operator_rows jsonb
 );
 COMMENT ON COLUMN pgtrickle.pgt_refresh_history.start_time IS
 'end_time minus what the refresh of this table took: its own statements, its part of what is sent for several tables together, and the Spark job. The '
@@ -226,6 +231,9 @@ COMMENT ON COLUMN pgtrickle.pgt_refresh_history.wave_start_time IS
 COMMENT ON COLUMN pgtrickle.pgt_refresh_history.share_ms IS
 'The share of this table in the duration of its wave: shares of all tables of a wave add up to at most its duration, although each waits for a shared '
 'Spark job until the end of it.';
+COMMENT ON COLUMN pgtrickle.pgt_refresh_history.operator_rows IS
+'Of a differential refresh: changes (changed rows by oid of the source), read (rows that the statement over the changes returned; NULL: evaluated on Spark) '
+'and netted (what was left of them by key: rows, or groups). NULL: not differential, without changes, or written by executors.';
 COMMENT ON COLUMN pgtrickle.pgt_refresh_history.reason_code IS
 'With reason_params: reason as a code with parameters. NULL in rows from before reasons had codes.';
 CREATE INDEX IF NOT EXISTS pgt_refresh_history_table ON pgtrickle.pgt_refresh_history (pgt_id, refresh_id DESC);

@@ -43,7 +43,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     LIMIT 1
 $$;
 COMMENT ON FUNCTION pgtrickle._monotone_obstacle(oid) IS
-'Internal. What keeps a query out of a cycle of stream tables; NULL when nothing that can be told by its parts does.';
+'Internal. Why a query cannot be part of a cycle of stream tables; NULL when its constructs allow it.';
 
 -- Raises unless this stream table, as it is defined now, may be in the cycle that it is in, if any. The other members are asked for, too:
 -- until now they were in none.

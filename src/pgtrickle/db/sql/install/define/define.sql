@@ -112,7 +112,7 @@ BEGIN
             message := 'the query is not a SELECT';
             hint := 'Write a single SELECT, VALUES or WITH ... SELECT that only reads.';
         ELSIF state = '25006' AND stage = 'view' THEN
-            message := 'this transaction is read-only, and a query is looked at through a temporary view';
+            message := 'this transaction is read-only, and a query is analysed through a temporary view';
             hint := 'Call it in a transaction that may write.';
         ELSIF state = '42P02' THEN
             message := 'the query has a parameter: ' || message;
@@ -215,6 +215,15 @@ $$;
 COMMENT ON FUNCTION pgtrickle._key(oid) IS
 'Internal. The columns of a unique index of a table that hold no NULLs, the primary key first; NULL when there is none.';
 
+CREATE OR REPLACE FUNCTION pgtrickle._may_read_all_columns(role oid, relation oid) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT has_table_privilege(role, relation, 'SELECT')
+        OR NOT EXISTS (SELECT FROM pg_attribute AS a
+                       WHERE a.attrelid = relation AND a.attnum > 0 AND NOT a.attisdropped
+                         AND NOT has_column_privilege(role, relation, a.attnum, 'SELECT'))
+$$;
+COMMENT ON FUNCTION pgtrickle._may_read_all_columns(oid, oid) IS 'Internal. Whether a role may read whole rows of a relation.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._store_dependencies(id bigint, probe oid, author oid, mirrors oid[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -271,7 +280,9 @@ BEGIN
            coalesce(array_agg(DISTINCT a.attnum ORDER BY a.attnum) FILTER (WHERE a.attnum IS NOT NULL), '{}'), x.relid = ANY (mirrors)
     FROM pgtrickle._reads(probe, author) AS x
     JOIN pgtrickle._columns_read(probe) AS u ON u.via = x.via AND u.relid = x.relid
-    LEFT JOIN LATERAL unnest(u.columns) AS a(attnum) ON true
+    -- 0: all columns, of which a whole row may consist. Who may not read all of them does not read whole rows: PostgreSQL has refused it.
+    LEFT JOIN LATERAL unnest(u.columns || CASE WHEN shows_rows AND x.relid <> ALL (mirrors) AND pgtrickle._may_read_all_columns(x.run_as, x.relid)
+                                               THEN 0::int2 END) AS a(attnum) ON true
     WHERE x.run_as <> keeper OR x.relid = ANY (mirrors)
     GROUP BY x.relid, x.run_as, x.via = probe;
     DELETE FROM pgtrickle.pgt_names AS k WHERE k.pgt_id = id;
@@ -279,7 +290,7 @@ BEGIN
     SELECT id, n.classid, n.objid, n.objsubid, pgtrickle._name_of(n.classid, n.objid, n.objsubid), n.in_text
     FROM pgtrickle._names(probe) AS n
     WHERE pgtrickle._name_of(n.classid, n.objid, n.objsubid) IS NOT NULL;
-    -- Types of columns are in the statements of refreshes, which are compiled anew.
+    -- Types of columns are in the statements of refreshes, which are compiled again.
     INSERT INTO pgtrickle.pgt_names (pgt_id, classid, objid, objsubid, name, in_text)
     SELECT DISTINCT id, 'pg_type'::regclass::oid, a.atttypid, 0, format_type(a.atttypid, NULL), false
     FROM pg_attribute AS a
@@ -400,7 +411,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._empty(bigint) IS 'Internal. Removes the content of a stream table, which is loaded anew when it is resumed.';
+COMMENT ON FUNCTION pgtrickle._empty(bigint) IS 'Internal. Removes the content of a stream table, which is loaded again when it is resumed.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._check_probe(probe oid) RETURNS oid
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -1,5 +1,40 @@
 -- The public functions that create, alter and drop stream tables. SECURITY INVOKER, no SET search_path: they act as the caller would.
 
+-- PostgreSQL runs code when it parses and plans a query: input functions of constants, immutable functions. For a text that its author wrote that is
+-- the author's code, with the privileges of whoever has it parsed.
+CREATE OR REPLACE FUNCTION pgtrickle._require_author(id bigint, is_resolved_again bool) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    st record;
+    keeper CONSTANT oid := pgtrickle._keeper();
+BEGIN
+    SELECT t.pgt_schema, t.pgt_name, t.run_as, t.is_judged, t.functions_reached, t.types_reached, t.created_by,
+           pgtrickle._author(t.created_by, t.created_key) AS author
+    INTO STRICT st
+    FROM pgtrickle.pgt_stream_tables AS t
+    WHERE t.pgt_id = id;
+    -- The author gains nothing that it could not do itself.
+    IF pg_has_role(st.author, current_user, 'USAGE') THEN
+        RETURN;
+    END IF;
+    -- The stored text calls what the service role was found to run. Of a query of the service role itself that includes code of other roles.
+    IF NOT is_resolved_again AND coalesce(st.run_as, 'service') = 'service' AND st.is_judged
+       AND NOT EXISTS (SELECT FROM pg_proc AS p WHERE p.oid = ANY (st.functions_reached) AND NOT pgtrickle._is_ours(p.proowner, keeper, false))
+       AND NOT EXISTS (SELECT FROM pg_type AS t WHERE t.oid = ANY (st.types_reached) AND t.typtype IN ('d', 'c')
+                                                  AND NOT pgtrickle._is_ours(t.typowner, keeper, false)) THEN
+        RETURN;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+        MESSAGE = format('code of %1$I could run with the privileges of %2$I: the query of %3$I.%4$I was written by %1$I', st.created_by, current_user,
+                         st.pgt_schema, st.pgt_name),
+        HINT = format('Only a session of %1$I may do this, or: SELECT pgtrickle.alter_stream_table(%2$L, query => ...).', st.created_by,
+                      format('%I.%I', st.pgt_schema, st.pgt_name));
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._require_author(bigint, bool) IS
+'Internal. Raises unless the caller may have the stored query of a stream table parsed: its author may, and others if it calls trusted code only. '
+'is_resolved_again: its names are looked up again, along the path of the author.';
+
 CREATE OR REPLACE FUNCTION pgtrickle._create(name text, query text, options jsonb, if_exists text) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -172,13 +207,18 @@ BEGIN
             RETURN;
         END IF;
         PERFORM pgtrickle._warn_of_paths(probe);
-    ELSIF refresh_mode IS NOT NULL AND pgtrickle._reads_mirrors(id) THEN
+    -- The engine decides how tables of other databases are read.
+    ELSIF (refresh_mode IS NOT NULL OR engine IS NOT NULL) AND pgtrickle._reads_mirrors(id) THEN
+        IF current_user OPERATOR(pg_catalog.=) pg_catalog.pg_get_userbyid(pgtrickle._keeper()) THEN
+            PERFORM pgtrickle._require_author(id, true);
+        END IF;
         PERFORM pgtrickle._request_definition(st.pgt_id, st.pgt_schema, st.pgt_name, st.original_query, options,
                                               pgtrickle._search_path())
         FROM pgtrickle.pgt_stream_tables AS st
         WHERE st.pgt_id = id;
         RETURN;
     ELSIF refresh_mode IS NOT NULL THEN
+        PERFORM pgtrickle._require_author(id, false);
         probe := pgtrickle._probe((SELECT st.defining_query FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_id = id));
     END IF;
     PERFORM pgtrickle._alter(id, probe, query, options);

@@ -86,6 +86,8 @@ BEGIN
         FROM up
         JOIN pgtrickle.pgt_dependencies AS d ON d.pgt_id = up.pgt_id
         JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid
+        -- A mirror without rows is not refreshed: its reader reads the replica at the origin.
+        WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_mirrors AS m WHERE m.pgt_id = u.pgt_id AND NOT m.is_stored)
     ), requested AS (
         UPDATE pgtrickle.pgt_stream_tables AS t
         SET refresh_requested_at = asked,
@@ -234,7 +236,7 @@ BEGIN
                     MESSAGE = pg_catalog.format('no refresh of %s within %s%s', pg_catalog.quote_literal(name), timeout, coalesce(': ' || said, '')),
                     HINT = 'The request is still pending. SELECT * FROM pgtrickle.health_check() says what is slow.';
             END IF;
-            -- The commit wakes this session. Before the refresh writes, and where somebody else holds the lock, it polls: about 0.1 ms of the server.
+            -- The commit wakes this session. Before the refresh writes, and where another session holds the lock, it polls: about 0.1 ms of the server.
             SELECT pg_catalog.min(t.pgt_id) INTO open_id
             FROM pgtrickle.pgt_stream_tables AS t
             WHERE t.pgt_id = ANY (wanted) AND coalesce(t.refresh_done_at < asked, true);
@@ -305,7 +307,7 @@ BEGIN
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._restore_storage(bigint, text) IS 'Internal. Creates the storage table again when somebody has dropped it.';
+COMMENT ON FUNCTION pgtrickle._restore_storage(bigint, text) IS 'Internal. Creates the storage table again after it was dropped.';
 
 -- No SET search_path: the query is resolved along the path of the session that defined it.
 CREATE OR REPLACE FUNCTION pgtrickle._adopt_sources(id bigint) RETURNS bool
@@ -317,10 +319,14 @@ BEGIN
     IF NOT EXISTS (
         SELECT
         FROM pgtrickle.pgt_dependencies AS d
-        WHERE d.pgt_id = id AND NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = d.source_relid)
+        WHERE d.pgt_id = id
+          AND (NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = d.source_relid)
+               OR EXISTS (SELECT FROM pg_catalog.pg_attribute AS a
+                          WHERE a.attrelid = d.source_relid AND a.attnum = ANY (d.columns_used) AND a.attisdropped))
     ) THEN
         RETURN false;
     END IF;
+    PERFORM pgtrickle._require_author(id, true);
     SELECT t.pgt_schema, t.pgt_name, t.original_query, t.session_settings INTO STRICT st FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id;
     SELECT pg_catalog.jsonb_object_agg(s.key, pg_catalog.current_setting(s.key)) INTO own FROM pg_catalog.jsonb_each_text(st.session_settings) AS s;
     PERFORM pg_catalog.set_config(s.key, s.value, true) FROM pg_catalog.jsonb_each_text(st.session_settings) AS s;
@@ -330,8 +336,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._adopt_sources(bigint) IS
-'Internal. If a source was dropped: defines the stream table again by the same query, which then reads the relations that have these names now. The '
-'caller and the author need the privileges that alter_stream_table requires. Returns whether it did.';
+'Internal. If a source or its column was dropped: defines the stream table again by the same query, which then reads what has these names now. Only the '
+'author may do this. Returns whether it did.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.repair_stream_table(name text) RETURNS text
 LANGUAGE plpgsql VOLATILE AS $$
@@ -346,10 +352,10 @@ BEGIN
     adopted := pgtrickle._adopt_sources(id);
     PERFORM pgtrickle._request(id, 'repair');
     RETURN CASE WHEN restored THEN 'storage table created again; ' ELSE '' END
-        || CASE WHEN adopted THEN 'sources that were created again are adopted; ' ELSE '' END
-        || 'errors cleared; capture will be checked and the content loaded anew';
+        || CASE WHEN adopted THEN 'sources and columns that were created again are adopted; ' ELSE '' END
+        || 'errors cleared; capture will be checked and the content loaded again';
 END
 $$;
 COMMENT ON FUNCTION pgtrickle.repair_stream_table(text) IS
-'Repairs a stream table: creates its storage again if it is missing, adopts sources that were dropped and created again under the same names, clears '
-'errors, checks capture and loads the content again.';
+'Repairs a stream table: creates its storage again if it is missing, adopts sources and columns that were dropped and created again under the same names (if '
+'its author calls it), clears errors, checks capture and loads the content again.';

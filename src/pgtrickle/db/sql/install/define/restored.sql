@@ -1,9 +1,9 @@
 -- A database that was restored from a dump, cloned or upgraded by pg_upgrade: the oids in the catalog are those of another database. Storage tables are
--- found again by name, each query is looked at again, and everything is loaded anew. Called by the control plane alone: define/restored.py.
+-- found again by name, each query is parsed again, and everything is loaded again. Only the control plane calls these: define/restored.py.
 
 CREATE OR REPLACE FUNCTION pgtrickle._storage_by_name(schema_name name, table_name name) RETURNS oid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    -- Of the same owner as the catalog: a table of somebody else that has the name is not the storage.
+    -- Of the same owner as the catalog: a table of another role that has the name is not the storage.
     SELECT c.oid
     FROM pg_class AS c
     JOIN pg_namespace AS n ON n.oid = c.relnamespace

@@ -107,7 +107,7 @@ CREATE OR REPLACE FUNCTION pgtrickle._publish(id bigint, me text DEFAULT pgtrick
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     st CONSTANT pgtrickle.pgt_stream_tables := pgtrickle._authorize(id, me);
-    told CONSTANT text := current_setting('client_min_messages');
+    client_messages CONSTANT text := current_setting('client_min_messages');
     pub name;
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = st.pgt_relid) THEN
@@ -134,7 +134,7 @@ BEGIN
         EXECUTE format('COMMENT ON PUBLICATION %I IS %L', pub, format('Stream table %I.%I, published by pgtrickle.', st.pgt_schema, st.pgt_name));
     END IF;
     PERFORM pgtrickle._shape_publication(id);
-    PERFORM set_config('client_min_messages', told, true);
+    PERFORM set_config('client_min_messages', client_messages, true);
     PERFORM pgtrickle._wake('publish', id);
     IF current_setting('wal_level') <> 'logical' THEN
         RAISE WARNING USING

@@ -21,7 +21,7 @@ EXCEPTION WHEN feature_not_supported THEN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._probe_here(text) IS
-'Internal. As _probe; NULL where the query names tables of other databases, which the control plane looks at.';
+'Internal. As _probe; NULL where the query names tables of other databases, which the control plane resolves.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._request_definition(
     id bigint, schema_name name, table_name name, query text, options jsonb, path text, me text DEFAULT pgtrickle._me()

@@ -11,7 +11,8 @@ CREATE OR REPLACE FUNCTION pgtrickle._comment_mirror(id bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     EXECUTE (SELECT format('COMMENT ON TABLE pgtrickle_changes.mirror_%s IS %L', id, format(
-                        'What stream tables of this database need of %s.%s.%s; maintained by pgtrickle.',
+                        CASE WHEN m.is_stored THEN 'What stream tables of this database need of %s.%s.%s; maintained by pgtrickle.'
+                             ELSE 'Stands for %s.%s.%s, whose replica a stream table of this database reads; it has no rows.' END,
                         m.origin_database, m.origin_schema, m.origin_table))
              FROM pgtrickle.pgt_mirrors AS m
              WHERE m.pgt_id = id);
@@ -23,6 +24,7 @@ CREATE OR REPLACE FUNCTION pgtrickle._make_mirror(origin jsonb, columns jsonb, i
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     id CONSTANT bigint := nextval(pg_get_serial_sequence('pgtrickle.pgt_stream_tables', 'pgt_id'));
+    stored CONSTANT bool := coalesce((origin ->> 'stored')::bool, true);
     qualified CONSTANT text := format('pgtrickle_changes.mirror_%s', id);
     definitions CONSTANT text := (
         SELECT string_agg(concat(quote_ident(c ->> 'name'), ' ', c ->> 'type', ' COLLATE ' || (c ->> 'collation'),
@@ -49,29 +51,31 @@ BEGIN
     EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
     INSERT INTO pgtrickle.pgt_stream_tables
         (pgt_id, pgt_relid, pgt_name, pgt_schema, defining_query, original_query, output_columns, schedule, refresh_mode,
-         effective_refresh_mode, refresh_requested_at, is_judged, created_by, defined_in)
+         effective_refresh_mode, refresh_requested_at, status, is_populated, is_judged, created_by, defined_in)
     OVERRIDING SYSTEM VALUE
     SELECT id, qualified::regclass::oid, format('mirror_%s', id), 'pgtrickle_changes', q.query, q.query,
            (SELECT jsonb_agg(jsonb_build_object('name', a.attname, 'type', format_type(a.atttypid, a.atttypmod), 'typid', a.atttypid::int8,
                                                 'typmod', a.atttypmod, 'collation', a.attcollation::int8) ORDER BY a.attnum)
             FROM pg_attribute AS a
             WHERE a.attrelid = qualified::regclass AND a.attnum > 0 AND a.attname <> '__pgt_row_id'),
-           'calculated', 'DIFFERENTIAL', 'DIFFERENTIAL', clock_timestamp(), true, current_user, pgtrickle._place()
+           'calculated', 'DIFFERENTIAL', 'DIFFERENTIAL', CASE WHEN stored THEN clock_timestamp() END,
+           CASE WHEN stored THEN 'INITIALIZING' ELSE 'ACTIVE' END, NOT stored, true, current_user, pgtrickle._place()
     FROM (SELECT pgtrickle._mirror_query((origin ->> 'schema')::name, (origin ->> 'table')::name,
                                          ARRAY(SELECT (c ->> 'origin_name')::name FROM jsonb_array_elements(columns) AS c)) AS query) AS q;
     INSERT INTO pgtrickle.pgt_mirrors
-        (pgt_id, origin_key, origin_server, origin_database, origin_schema, origin_table, origin_relid, columns_used, local_relid, local_name)
+        (pgt_id, origin_key, origin_server, origin_database, origin_schema, origin_table, origin_relid, columns_used, local_relid, local_name, is_stored)
     VALUES
         (id, origin ->> 'key', origin ->> 'server', origin ->> 'database', origin ->> 'schema', origin ->> 'table',
          (origin ->> 'relid')::oid, ARRAY(SELECT (c ->> 'attnum')::int2 FROM jsonb_array_elements(columns) AS c), local_table,
-         pgtrickle._table_name(local_table));
+         pgtrickle._table_name(local_table), stored);
     PERFORM pgtrickle._comment_mirror(id);
     PERFORM pgtrickle._wake('create', id);
     RETURN id;
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._make_mirror(jsonb, jsonb, jsonb, oid) IS
-'Internal. An empty mirror of a table of another database. columns: {attnum, name, origin_name, type, collation, not_null}; indexes: {columns, is_unique}.';
+'Internal. An empty mirror of a table of another database; it stays empty if origin has stored = false. columns: {attnum, name, origin_name, type, '
+'collation, not_null}; indexes: {columns, is_unique}.';
 
 -- Its columns get the new names, too: definitions that name the table find it by them, and those that read it follow them as those of any table.
 CREATE OR REPLACE FUNCTION pgtrickle._rename_mirror(id bigint, version int, new_schema name, new_table name, names name[]) RETURNS bool
@@ -138,7 +142,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._drop_mirror(bigint) IS
-'Internal. Drops a mirror that no stream table reads any more, its origin having been told; false when one does again.';
+'Internal. Drops a mirror that no stream table reads any more and that is no longer registered at its origin; false when one reads it again.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.move_server(old_server text, new_server text) RETURNS int
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$

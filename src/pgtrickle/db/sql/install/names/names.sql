@@ -1,7 +1,7 @@
 -- Names, callers, schedules: the small checks that every public function shares.
 
 -- The caller of a SECURITY DEFINER function. PostgreSQL does not report it: session_user and the setting role are those of the session, and a SECURITY
--- DEFINER function of somebody else in between has another current_user, which is the one whose privileges count. So the caller brings a proof: a view
+-- DEFINER function of another role in between has another current_user, which is the one whose privileges count. So the caller brings a proof: a view
 -- shows current_user as it is where the view is read, and signs it with a key that only the owner of the view can read. It is the default of an argument,
 -- because defaults are evaluated with the privileges of the caller. It is good for one transaction of one session.
 CREATE TABLE IF NOT EXISTS pgtrickle_changes.caller_key (one bool PRIMARY KEY DEFAULT true CHECK (one), key bytea NOT NULL);
@@ -62,7 +62,7 @@ BEGIN
     RETURN NEW;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._note_creator() IS 'Internal. Keeps with the name of a role what tells it from another one of that name: server and oid.';
+COMMENT ON FUNCTION pgtrickle._note_creator() IS 'Internal. Stores what distinguishes a role from another one of the same name: server and oid.';
 
 DO $$
 DECLARE
@@ -119,7 +119,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle._search_path() IS
 'Internal. The schemas in which names of the caller are looked up, for a session of another role: "$user" would be another schema there.';
 
--- PostgreSQL 18 tells every client its search_path, and libpq gives a connection up that is told more than 30,000 bytes.
+-- PostgreSQL 18 reports the search_path to every client, and libpq closes a connection that reports more than 30,000 bytes.
 CREATE OR REPLACE FUNCTION pgtrickle._check_path(path text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -74,7 +74,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
            percentile_cont(0.5) WITHIN GROUP (ORDER BY x.ms) FILTER (WHERE x.whole),
            percentile_cont(0.5) WITHIN GROUP (ORDER BY x.delta_row_count) FILTER (WHERE x.diff)
     FROM (SELECT h.pgt_id, n.delta_row_count::float8, h.action = 'DIFFERENTIAL' AS diff, h.action IN ('FULL', 'REINITIALIZE') AS whole,
-                 -- by itself, without those that ran beside it, as AUTO counts
+                 -- alone, without those of the same wave, as AUTO counts
                  coalesce((SELECT sum(t.ms::float8) FROM jsonb_each_text(h.timings) AS t(part, ms)),
                           (extract(epoch FROM h.end_time - h.start_time) * 1000)::float8) AS ms
           FROM pgtrickle.pgt_refresh_history AS h

@@ -12,7 +12,14 @@ BEGIN
         SELECT p.*, pg_has_role(caller, current_user, 'USAGE') AS is_keeper, to_regclass('pgtrickle_changes.changes_' || p.source_relid) AS buffer
         FROM pgtrickle.pgt_replicas AS p
         WHERE p.origin = pgtrickle._origin()
-          AND (pg_has_role(caller, current_user, 'USAGE') OR coalesce(has_table_privilege(caller, p.source_relid, 'SELECT'), false))
+          AND (pg_has_role(caller, current_user, 'USAGE')
+               OR (coalesce(has_table_privilege(caller, p.source_relid, 'SELECT'), false)
+                   -- row_security_active() would answer for the service role
+                   AND NOT EXISTS (SELECT
+                                   FROM pg_class AS c
+                                   JOIN pg_roles AS r ON r.rolname = caller
+                                   WHERE c.oid = p.source_relid AND c.relrowsecurity AND NOT r.rolsuper AND NOT r.rolbypassrls
+                                     AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE')))))
     LOOP
         pending := NULL;
         IF replica.buffer IS NOT NULL AND replica.snapshot IS NOT NULL THEN
@@ -28,7 +35,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION pgtrickle._replicas_seen(text) IS
-'Internal. Replicas whose source the caller may read; all, with their directories, for the role that installed pgtrickle.';
+'Internal. Replicas whose source the caller may read, all of its rows; all, with their directories, for the role that installed pgtrickle.';
 
 CREATE OR REPLACE FUNCTION pgtrickle.replicas()
 RETURNS TABLE (source_table text, source_oid oid, state text, row_count bigint, bytes bigint, files int,

@@ -118,7 +118,8 @@ COMMENT ON FUNCTION pgtrickle.explain_refresh_mode(text) IS 'The requested mode,
 CREATE OR REPLACE FUNCTION pgtrickle.get_refresh_history(name text, max_rows int DEFAULT 20)
 RETURNS TABLE (refresh_id bigint, data_timestamp timestamptz, start_time timestamptz, end_time timestamptz, action text, status text,
                rows_inserted bigint, rows_deleted bigint, delta_row_count bigint, duration_ms float8, initiated_by text, reason text,
-               error_message text, timings jsonb, engine text, engine_reason text, wave_start_time timestamptz, share_ms float8)
+               error_message text, timings jsonb, engine text, engine_reason text, wave_start_time timestamptz, share_ms float8,
+               operator_rows jsonb)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     id CONSTANT bigint := pgtrickle._find(name);
@@ -126,7 +127,7 @@ BEGIN
     RETURN QUERY
     SELECT h.refresh_id, h.data_timestamp, h.start_time, h.end_time, h.action, h.status, n.rows_inserted, n.rows_deleted, n.delta_row_count,
            (extract(epoch FROM h.end_time - h.start_time) * 1000)::float8, h.initiated_by, m.reason, m.error_message, h.timings,
-           h.engine, m.engine_reason, h.wave_start_time, h.share_ms
+           h.engine, m.engine_reason, h.wave_start_time, h.share_ms, n.operator_rows
     FROM pgtrickle.pgt_refresh_history AS h
     LEFT JOIN pgtrickle._refresh_messages AS m ON m.refresh_id = h.refresh_id
     LEFT JOIN pgtrickle._refresh_numbers AS n ON n.refresh_id = h.refresh_id

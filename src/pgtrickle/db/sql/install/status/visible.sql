@@ -44,7 +44,7 @@ LEFT JOIN LATERAL (SELECT h.reason, h.error_message, pgtrickle._reason_text(h.en
 COMMENT ON VIEW pgtrickle._refresh_messages IS 'Internal. Reasons and errors in the history, for those who may see them; NULL for others.';
 
 CREATE OR REPLACE VIEW pgtrickle._refresh_numbers AS
-SELECT h.refresh_id, h.pgt_id, h.rows_inserted, h.rows_deleted, h.delta_row_count
+SELECT h.refresh_id, h.pgt_id, h.rows_inserted, h.rows_deleted, h.delta_row_count, h.operator_rows
 FROM pgtrickle.pgt_refresh_history AS h
 WHERE h.pgt_id IN (SELECT st.pgt_id FROM pgtrickle.pgt_stream_tables AS st
     WHERE pgtrickle._may_read(st.pgt_relid, pgtrickle._author(st.created_by, st.created_key)));

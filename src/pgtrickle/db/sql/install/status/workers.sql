@@ -109,7 +109,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle.cache_stats() IS
 'Compiled templates of all databases in the memory of the pipeline since it started: hits, misses, hit rate (NULL before the first), entries, maximum, '
-'evictions. stored_*: the same of its directory of templates, which is looked at when memory has none; a miss there is a template that is compiled. '
+'evictions. stored_*: the same of its directory of templates, which is searched when memory has none; a miss there is a template that is compiled. '
 'Zeros while no scheduler is connected.';
 
 -- SECURITY DEFINER to write the event. Executable by all roles with USAGE: it only causes templates to be compiled again.

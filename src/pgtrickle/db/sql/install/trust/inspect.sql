@@ -5,19 +5,18 @@
 CREATE OR REPLACE FUNCTION pgtrickle._reads(probe oid, asker oid DEFAULT NULL)
 RETURNS TABLE (via oid, run_as oid, relid oid, relkind "char", is_system bool)
 LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE reach(via, run_as, relid) AS (
-        SELECT NULL::oid, coalesce(asker, v.relowner), v.oid
+    WITH RECURSIVE reach(via, run_as, relid, author) AS (
+        SELECT NULL::oid, coalesce(asker, v.relowner), v.oid, coalesce(asker, v.relowner)
         FROM pg_class AS v
         WHERE v.oid = probe
         UNION
         SELECT v.oid,
-               -- what a view reads is read with its owner's rights, unless it says security_invoker
-               CASE WHEN v.oid = probe THEN coalesce(asker, v.relowner)
-                    WHEN NOT coalesce('security_invoker=true' = ANY (v.reloptions)
-                                                       OR 'security_invoker=on' = ANY (v.reloptions)
-                                                       OR 'security_invoker=1' = ANY (v.reloptions), false)
-                    THEN v.relowner ELSE reach.run_as END,
-               m[1]::oid
+               -- What a view reads is read with the rights of its owner. With security_invoker, in any of the ways to write a boolean, it is read with
+               -- those of the role that runs the query, also below views without it.
+               CASE WHEN v.oid = probe
+                         OR EXISTS (SELECT FROM unnest(v.reloptions) AS o WHERE o ~* '^security_invoker=(?:t|tr|tru|true|y|ye|yes|on|1)$')
+                    THEN reach.author ELSE v.relowner END,
+               m[1]::oid, reach.author
         FROM reach
         JOIN pg_class AS v ON v.oid = reach.relid AND v.relkind = 'v'
         JOIN pg_rewrite AS r ON r.ev_class = v.oid AND r.ev_type = '1'
@@ -136,7 +135,7 @@ LANGUAGE sql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
           AND d.refclassid IN ('pg_class'::regclass, 'pg_type'::regclass, 'pg_proc'::regclass, 'pg_operator'::regclass,
                                'pg_collation'::regclass, 'pg_ts_config'::regclass, 'pg_ts_dict'::regclass)
     ), found AS (
-        -- Of a relation that is read as well nothing else tells it.
+        -- The only sign of a constant whose relation is read as well.
         SELECT 'pg_class'::regclass AS classid, c.oid AS objid, 0 AS objsubid, k.in_text
         FROM constants AS k
         JOIN pg_class AS c ON c.oid::regclass::text = k.name

@@ -3,12 +3,12 @@
 -- What is trusted is named, everything else is not:
 -- * functions of PostgreSQL itself that take no SQL, relation, type, file, setting or large object and do not depend on the current role or
 --   session: the immutable ones, and a list of others;
--- * members of the extensions that the setting trusted_extensions names, if a superuser or the keeper owns them: whoever owns an
---   extension may add functions of his own to it;
+-- * members of the extensions that the setting trusted_extensions names, if a superuser or the keeper owns them: the owner of an
+--   extension may add own functions to it;
 -- * functions of the keeper.
 -- A query of the keeper itself runs as its author in any case: it may call what superusers and the roles own that it has the privileges of.
 --
--- A check is worth nothing for what somebody can change between it and the statement, and neither types, casts nor functions can be
+-- A check is worth nothing for what another role can change between it and the statement, and neither types, casts nor functions can be
 -- locked. So what others own is judged by what they could make of it: they can replace a function, drop an operator and create another
 -- one of its name, add a CHECK to a domain, an attribute to a composite type and a cast to any type of theirs. Enums and ranges of others
 -- are harmless as long as nothing casts them: our own statements do not, and a query that does reaches what its owner may make of it.
@@ -69,7 +69,7 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
             shobj_description,current_database,version,getdatabaseencoding,pg_char_to_encoding,pg_encoding_to_char}'::name[])))
 $$;
 COMMENT ON FUNCTION pgtrickle._builtin_is_trusted(name, "char", oid[], bool) IS
-'Internal. Whether a function of PostgreSQL itself gives everybody the same result and looks at nothing but its arguments, the clock and catalogs that '
+'Internal. Whether a function of PostgreSQL itself gives every role the same result and reads only its arguments, the clock and catalogs that '
 'all may read.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._is_ours(role oid, keeper oid, is_own bool) RETURNS bool
@@ -84,7 +84,7 @@ CREATE OR REPLACE FUNCTION pgtrickle._is_loose(typid oid, keeper oid, is_own boo
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT t.oid >= 16384 AND NOT pgtrickle._is_ours(t.typowner, keeper, is_own) FROM pg_type AS t WHERE t.oid = typid
 $$;
-COMMENT ON FUNCTION pgtrickle._is_loose(oid, oid, bool) IS 'Internal. Whether somebody else owns a type, who may create casts for it.';
+COMMENT ON FUNCTION pgtrickle._is_loose(oid, oid, bool) IS 'Internal. Whether another role owns a type, which may create casts for it.';
 
 -- Everything that evaluating a query can call, as far as it is not PostgreSQL's own; of that what the query calls itself.
 -- Types: whatever a field of the tree calls a type. Numbers that are none (jointype) are below those of users.
@@ -162,7 +162,8 @@ LANGUAGE sql STABLE ROWS 50 SET search_path = pg_catalog, pg_temp AS $$
             UNION ALL
             SELECT x.classid, x.objid, x.is_part
             FROM pg_type AS t
-            LEFT JOIN pg_range AS g ON t.oid IN (g.rngtypid, g.rngmultitypid)
+            -- rngmultitypid: since PostgreSQL 14
+            LEFT JOIN pg_range AS g ON t.oid IN (g.rngtypid, (to_jsonb(g) ->> 'rngmultitypid')::oid)
             CROSS JOIN LATERAL (
                 SELECT 'pg_proc'::regclass, unnest(ARRAY[t.typinput, t.typoutput, t.typreceive, t.typsend, t.typmodin, t.typmodout]::oid[]), true
                 UNION ALL
@@ -304,7 +305,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         CROSS JOIN LATERAL (
             SELECT concat(i.indexprs, i.indpred) FROM pg_index AS i WHERE i.indrelid = t.relid
             UNION ALL
-            SELECT s.stxexprs::text FROM pg_statistic_ext AS s WHERE s.stxrelid = t.relid
+            SELECT to_jsonb(s) ->> 'stxexprs' FROM pg_statistic_ext AS s WHERE s.stxrelid = t.relid
             UNION ALL
             SELECT c.conbin::text FROM pg_constraint AS c WHERE c.conrelid = t.relid AND c.contype = 'c'
             UNION ALL
@@ -334,7 +335,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     LIMIT 1
 $$;
 COMMENT ON FUNCTION pgtrickle._untrusted_table(oid, oid) IS
-'Internal. Code that a table of somebody else brings along when it is read, in words; NULL when there is none.';
+'Internal. Code that reading a table of another role runs, in words; NULL when there is none.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._may_create_in(schema oid, keeper oid) RETURNS oid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -406,7 +407,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     LIMIT 1
 $$;
 COMMENT ON FUNCTION pgtrickle._replaceable(oid, oid, oid[], oid[]) IS
-'Internal. A function or operator of these that a query names and that somebody else could put another one in the place of; NULL when there is none.';
+'Internal. A function or operator of these that a query names and that another role could replace by another one; NULL when there is none.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._untrusted(probe oid, keeper oid, is_own bool DEFAULT false) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -451,7 +452,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._may_become(oid, oid) IS 'Internal. Whether the keeper may SET ROLE to another role.';
 
--- The types that the keeper itself makes values of, whoever evaluates the query: those of the result, of captured columns, and of
+-- The types of which the keeper itself makes values, even if the author evaluates the query: those of the result, of captured columns, and of
 -- constants, which PostgreSQL reads when a statement is parsed.
 CREATE OR REPLACE FUNCTION pgtrickle._types_handled(probe oid) RETURNS oid[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -585,7 +586,8 @@ BEGIN
         SELECT NOT (has_table_privilege(p.reader, p.relid, 'SELECT')
                     OR (has_any_column_privilege(p.reader, p.relid, 'SELECT')
                         AND NOT EXISTS (SELECT FROM unnest(p.columns) AS a (attnum)
-                                        WHERE NOT has_column_privilege(p.reader, p.relid, a.attnum, 'SELECT')))) AS of_table,
+                                        WHERE NOT CASE a.attnum WHEN 0 THEN pgtrickle._may_read_all_columns(p.reader, p.relid)
+                                                                ELSE has_column_privilege(p.reader, p.relid, a.attnum, 'SELECT') END))) AS of_table,
                p.is_named AND NOT has_schema_privilege(p.reader, c.relnamespace, 'USAGE') AS of_schema
     ) AS missing
     WHERE p.pgt_id = id

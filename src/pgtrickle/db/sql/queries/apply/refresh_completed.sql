@@ -2,7 +2,8 @@
 -- Arrays of equal length: %(ids)s, %(data_timestamps)s, %(wave_ms)s: since the wave began, %(actions)s, %(reason_codes)s, %(reason_params)s jsonb texts,
 -- %(reasons)s, %(inserted)s, %(deleted)s, %(delta_rows)s, %(initiated_by)s, %(timings)s jsonb texts, %(ms)s: what each took by itself;
 -- %(engines)s: what evaluated the query, %(engine_codes)s and %(engine_params)s: why; %(source_ms)s: of %(ms)s, the time in statements of the database;
--- %(cold)s: whether it started Spark or created a replica; %(share_ms)s: of %(ms)s, without what was done for other tables at the same time.
+-- %(cold)s: whether it started Spark or created a replica; %(share_ms)s: of %(ms)s, without what was done for other tables at the same time;
+-- %(operator_rows)s jsonb texts: rows between the operators of a differential refresh, or NULL.
 WITH given AS (
     SELECT *
     FROM unnest(
@@ -10,21 +11,22 @@ WITH given AS (
         %(reason_codes)s::text[], %(reason_params)s::text[], %(reasons)s::text[],
         %(inserted)s::int8[], %(deleted)s::int8[], %(delta_rows)s::int8[], %(initiated_by)s::text[], %(timings)s::text[], %(ms)s::float8[],
         %(engines)s::text[], %(engine_codes)s::text[],
-        %(engine_params)s::text[], %(source_ms)s::float8[], %(cold)s::bool[], %(share_ms)s::float8[]
+        %(engine_params)s::text[], %(source_ms)s::float8[], %(cold)s::bool[], %(share_ms)s::float8[], %(operator_rows)s::text[]
     ) AS g (pgt_id, data_timestamp, wave_ms, action, reason_code, reason_params, reason, inserted, deleted, delta_rows, initiated_by, timings, ms, engine,
-        engine_code, engine_params, source_ms, is_cold, share_ms)
+        engine_code, engine_params, source_ms, is_cold, share_ms, operator_rows)
 ), moment AS MATERIALIZED (
     SELECT clock_timestamp() AS now
 ), recorded AS (
     INSERT INTO pgtrickle.pgt_refresh_history (
         pgt_id, data_timestamp, start_time, end_time, action, reason_code, reason_params, reason, rows_inserted, rows_deleted,
         delta_row_count, status, initiated_by, timings, engine,
-        engine_reason_code, engine_reason_params, source_ms, is_cold, wave_start_time, share_ms
+        engine_reason_code, engine_reason_params, source_ms, is_cold, wave_start_time, share_ms, operator_rows
     )
     SELECT
         g.pgt_id, g.data_timestamp, m.now - least(g.ms, g.wave_ms) * interval '1 millisecond', m.now, g.action, g.reason_code, g.reason_params::jsonb, g.reason,
         g.inserted, g.deleted, g.delta_rows, 'COMPLETED', g.initiated_by, g.timings::jsonb, g.engine,
-        g.engine_code, g.engine_params::jsonb, g.source_ms, g.is_cold, m.now - g.wave_ms * interval '1 millisecond', g.share_ms
+        g.engine_code, g.engine_params::jsonb, g.source_ms, g.is_cold, m.now - g.wave_ms * interval '1 millisecond', g.share_ms,
+        g.operator_rows::jsonb
     FROM given AS g
     CROSS JOIN moment AS m
 )

@@ -1,18 +1,21 @@
 -- What capture of each source rests on. %(relids)s: oid array.
 -- Returns per source that exists: oid, fingerprint text 'structure', then ' identity:state', ' name:state', then ' attnum:state' of each column
--- that is captured or that a table in mode FULL reads. The identity is what the text of a query rests on: row security that holds for the
--- owner, the rule of a view. Capture does not depend on it. The name, under which there may be another table now, is for readers in other databases.
--- Everything goes by xmin of the catalog rows: a thing that was changed and changed back is still a change. A trigger that is
--- missing is missing in the text. The buffer's oid belongs to the structure: rows of one that was dropped are lost to every reader.
+-- that is captured or that a table in mode FULL reads, and its ' mattnum:meaning'. The identity is what the text of a query rests on: row security
+-- that holds for the owner, the rule of a view. Capture does not depend on it. The name, under which there may be another table now, is for readers
+-- in other databases.
+-- Everything but the meaning goes by xmin of the catalog rows: a thing that was changed and changed back is still a change. The meaning of a
+-- column is what its values and their texts depend on: name, type, file; not its modifier, defaults, NOT NULL or statistics. Only columns have one whose
+-- capture function reports writes while they have another name (model/fingerprint.py). A trigger that is missing is missing in the text.
+-- The buffer's oid belongs to the structure: rows of one that was dropped are lost to every reader.
 -- Read at every refresh, so it is one plain query that the driver can prepare: no functions.
 WITH RECURSIVE family AS (
-    SELECT c.oid AS source, c.oid AS relid, c.relpersistence,
+    SELECT c.oid AS source, c.oid AS relid, c.relpersistence, c.relfilenode,
            coalesce((SELECT pg_catalog.string_agg(i.inhparent || '@' || i.xmin, ',' ORDER BY i.inhseqno)
                      FROM pg_catalog.pg_inherits AS i WHERE i.inhrelid = c.oid), '') AS parents
     FROM pg_catalog.unnest(%(relids)s::oid[]) AS s(relid)
     JOIN pg_catalog.pg_class AS c ON c.oid = s.relid
     UNION
-    SELECT f.source, i.inhrelid, c.relpersistence, i.inhparent || '@' || i.xmin
+    SELECT f.source, i.inhrelid, c.relpersistence, c.relfilenode, i.inhparent || '@' || i.xmin
     FROM family AS f
     JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.relid
     JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
@@ -32,31 +35,44 @@ WITH RECURSIVE family AS (
     ) AS t ON true
     GROUP BY f.source
 ), columns AS (
-    SELECT c.source, pg_catalog.string_agg(' ' || c.attnum || ':' || c.state, '' ORDER BY c.attnum) AS text
+    SELECT
+        c.source,
+        pg_catalog.string_agg(
+            ' ' || c.attnum || ':' || c.state || coalesce(' m' || c.attnum || ':' || c.meaning, ''), '' ORDER BY c.attnum
+        ) AS text
     FROM (
         SELECT
             f.source,
             own.attnum,
             pg_catalog.substr(pg_catalog.md5(pg_catalog.string_agg(
                 pg_catalog.concat_ws(',', m.attrelid, m.attnum, m.atttypid, m.attisdropped, m.xmin, l.labels), ';' ORDER BY m.attrelid
-            )), 1, 12) AS state
+            )), 1, 12) AS state,
+            -- The file is another one when the rows were written again, with other values perhaps.
+            CASE WHEN k.reports_renames THEN pg_catalog.substr(pg_catalog.md5(pg_catalog.string_agg(
+                pg_catalog.concat_ws(
+                    ',', m.attrelid, m.attnum, m.attname, m.atttypid, m.attcollation, m.attisdropped, f.relfilenode,
+                    CASE WHEN m.attgenerated <> '' THEN m.xmin END, l.labels
+                ), ';' ORDER BY m.attrelid
+            )), 1, 12) END AS meaning
         FROM (
-            SELECT p.source_relid, pg_catalog.unnest(p.captured_columns) AS attnum
+            SELECT p.source_relid, pg_catalog.unnest(p.captured_columns) AS attnum, p.reports_renames
             FROM pgtrickle.pgt_sources AS p
             WHERE p.source_relid = ANY (%(relids)s::oid[])
             UNION
-            SELECT v.attrelid, v.attnum
+            SELECT v.attrelid, v.attnum, coalesce(p.reports_renames, false)
             FROM pg_catalog.pg_attribute AS v
+            LEFT JOIN pgtrickle.pgt_sources AS p ON p.source_relid = v.attrelid
             WHERE v.attrelid = ANY (%(relids)s::oid[]) AND v.attgenerated = 'v' AND v.attnum > 0
             UNION
             -- A refresh in mode FULL converts values to the types that the columns had when it was prepared.
-            SELECT d.source_relid, pg_catalog.unnest(d.columns_used)
+            SELECT d.source_relid, pg_catalog.unnest(d.columns_used), coalesce(p.reports_renames, false)
             FROM pgtrickle.pgt_dependencies AS d
             JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id
+            LEFT JOIN pgtrickle.pgt_sources AS p ON p.source_relid = d.source_relid
             WHERE d.source_relid = ANY (%(relids)s::oid[]) AND st.effective_refresh_mode = 'FULL'
         ) AS k
         JOIN pg_catalog.pg_attribute AS own ON own.attrelid = k.source_relid AND own.attnum = k.attnum
-        JOIN (SELECT DISTINCT source, relid FROM family) AS f ON f.source = k.source_relid
+        JOIN (SELECT DISTINCT source, relid, relfilenode FROM family) AS f ON f.source = k.source_relid
         JOIN pg_catalog.pg_attribute AS m ON m.attrelid = f.relid AND m.attname = own.attname
         LEFT JOIN LATERAL (
             -- A renamed label is another text for the same value: rows and groups are known by their text.
@@ -65,7 +81,7 @@ WITH RECURSIVE family AS (
             JOIN pg_catalog.pg_enum AS e ON e.enumtypid = ANY (ARRAY[y.oid, y.typelem, y.typbasetype])
             WHERE y.oid = m.atttypid
         ) AS l ON true
-        GROUP BY f.source, own.attnum
+        GROUP BY f.source, own.attnum, k.reports_renames
     ) AS c
     GROUP BY c.source
 )

@@ -6,8 +6,10 @@
 -- it was defined, in words (NULL: none);
 -- which versions there are of code, casts and checks that evaluating it can reach (NULL: of PostgreSQL's own alone); its engine (NULL: the setting's),
 -- max_delta_fraction and max_differential_joins (NULL: none);
--- base types of its columns of domain types, as an object (NULL: all types are built in); the unique keys of the tables that it reads (NULL: FULL);
--- the column that it is partitioned by (NULL: it is not), and the collation of this column.
+-- base types of its columns of domain types, as an object (NULL: all types are built in); what a compiled form depends on
+-- although the content does not: the unique keys, the NOT NULL columns (not in mode FULL) and the modifiers of types of the tables that it reads;
+-- the column that it is partitioned by (NULL: it is not), and the collation of this column;
+-- the tables of other databases that it reads from their replicas (NULL: none).
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -64,7 +66,8 @@ SELECT
             'table', m.origin_table,
             'relid', m.origin_relid::int8,
             'columns', m.columns_used,
-            'fingerprint', m.fingerprint
+            'fingerprint', m.fingerprint,
+            'is_stored', m.is_stored
         )
         FROM pgtrickle.pgt_mirrors AS m
         WHERE m.pgt_id = st.pgt_id
@@ -135,11 +138,31 @@ SELECT
         SELECT jsonb_object_agg(c ->> 'typid', pgtrickle._base_type((c ->> 'typid')::oid)::int8)
         FROM jsonb_array_elements(st.output_columns) AS c
     ) END,
-    CASE WHEN st.effective_refresh_mode <> 'FULL' THEN (
-        SELECT string_agg(d.source_relid || ':' || coalesce(pgtrickle._key(d.source_relid)::text, '-'), ' ' ORDER BY d.source_relid)
+    (
+        SELECT string_agg(
+            concat_ws(
+                '/',
+                d.source_relid,
+                CASE WHEN st.effective_refresh_mode <> 'FULL' AND d.source_type = 'TABLE'
+                     THEN coalesce(pgtrickle._key(d.source_relid)::text, '-') END,
+                (
+                    SELECT string_agg(concat(
+                        a.attnum,
+                        CASE WHEN a.atttypmod <> -1 THEN ':' || a.atttypmod END,
+                        CASE WHEN a.attnotnull AND st.effective_refresh_mode <> 'FULL'
+                                  AND NOT EXISTS (SELECT FROM pg_constraint AS k
+                                                  WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated
+                                                    AND k.conkey = ARRAY[a.attnum])
+                             THEN '!' END
+                    ), ',' ORDER BY a.attnum)
+                    FROM pg_attribute AS a
+                    WHERE a.attrelid = d.source_relid AND a.attnum = ANY (d.columns_used) AND (a.attnotnull OR a.atttypmod <> -1)
+                )
+            ), ' ' ORDER BY d.source_relid
+        )
         FROM pgtrickle.pgt_dependencies AS d
-        WHERE d.pgt_id = st.pgt_id AND d.source_type = 'TABLE'
-    ) END,
+        WHERE d.pgt_id = st.pgt_id AND d.source_type IN ('TABLE', 'STREAM_TABLE')
+    ),
     CASE WHEN st.partition_by IS NOT NULL THEN (SELECT p.column_name FROM pgtrickle._partitioning(st.partition_by) AS p) END,
     CASE WHEN st.partition_by IS NOT NULL THEN (
         SELECT format('%%I.%%I', n.nspname, l.collname)
@@ -147,6 +170,24 @@ SELECT
         JOIN pg_attribute AS a ON a.attrelid = st.pgt_relid AND a.attname = p.column_name
         JOIN pg_collation AS l ON l.oid = a.attcollation
         JOIN pg_namespace AS n ON n.oid = l.collnamespace
+    ) END,
+    CASE WHEN (SELECT EXISTS (SELECT FROM pgtrickle.pgt_mirrors AS m WHERE NOT m.is_stored)) THEN (
+        SELECT json_agg(json_build_object(
+            'relid', u.pgt_relid::int8,
+            'mirror_id', m.pgt_id,
+            'key', m.origin_key,
+            'server', m.origin_server,
+            'database', m.origin_database,
+            'schema', m.origin_schema,
+            'table', m.origin_table,
+            'origin_relid', m.origin_relid::int8,
+            'columns', m.columns_used,
+            'fingerprint', m.fingerprint
+        ) ORDER BY m.pgt_id)
+        FROM pgtrickle.pgt_dependencies AS d
+        JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid
+        JOIN pgtrickle.pgt_mirrors AS m ON m.pgt_id = u.pgt_id
+        WHERE d.pgt_id = st.pgt_id AND NOT m.is_stored
     ) END
 FROM pgtrickle.pgt_stream_tables AS st
 CROSS JOIN LATERAL (

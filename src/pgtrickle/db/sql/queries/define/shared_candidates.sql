@@ -91,5 +91,5 @@ LEFT JOIN LATERAL (
     ) AS um ON true
     WHERE ft.ftrelid = c.oid
 ) AS f ON true
-WHERE st.refresh_mode <> 'FULL'
+WHERE st.refresh_mode <> 'FULL' OR st.engine = 'spark'
 ORDER BY u.pgt_id, u.relid

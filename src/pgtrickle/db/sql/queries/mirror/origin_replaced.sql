@@ -4,17 +4,17 @@ WITH moved AS (
     UPDATE pgtrickle.pgt_mirrors
     SET origin_key = %(key)s, origin_relid = %(relid)s::int8::oid, columns_used = %(columns)s::int2[], fingerprint = NULL
     WHERE pgt_id = %(id)s
-    RETURNING pgt_id
+    RETURNING pgt_id, is_stored
 )
 UPDATE pgtrickle.pgt_stream_tables AS st
 SET frontier = NULL,
-    needs_reinit = true,
+    needs_reinit = m.is_stored, -- one without rows has nothing to load
     reinit_reason_code = %(reason_code)s,
     reinit_reason_params = %(reason_params)s::jsonb,
     reinit_reason = %(reason)s,
     definition_version = st.definition_version + 1,
     epoch = st.epoch + 1,
-    refresh_requested_at = clock_timestamp(),
+    refresh_requested_at = CASE WHEN m.is_stored THEN clock_timestamp() END,
     updated_at = clock_timestamp()
 FROM moved AS m
 WHERE st.pgt_id = m.pgt_id

@@ -1,6 +1,7 @@
 -- Stream tables as scheduling needs them. %(ids)s: array of pgt_id, or NULL for all; %(by_clock)s: codes of reasons for
 -- which a result changes while no source does.
--- Returns: pgt_id, storage table, captured sources (of a mirror: -pgt_id, which stands for the table elsewhere), schedule, refresh mode, status,
+-- Returns: pgt_id, storage table, captured sources (of a mirror: -pgt_id, which stands for the table elsewhere; of a reader of a mirror without rows:
+-- that of the mirror), schedule, refresh mode, status,
 -- whether it is populated, has to be loaded again, a refresh was requested,
 -- last refresh (seconds since the epoch), tier, whether the tier is pinned, diamond consistency and policy, whether it is refreshed by its
 -- schedule even when no captured source has changed, name.
@@ -11,13 +12,21 @@ SELECT
         SELECT coalesce(array_agg(d.source_relid::int8), '{}')
         FROM pgtrickle.pgt_dependencies AS d
         WHERE d.pgt_id = st.pgt_id AND d.source_type IN ('TABLE', 'STREAM_TABLE')
-    ) || CASE WHEN m.pgt_id IS NULL THEN '{}'::int8[] ELSE ARRAY[-m.pgt_id] END,
+    ) || CASE WHEN m.is_stored THEN ARRAY[-m.pgt_id] ELSE '{}'::int8[] END
+    || CASE WHEN (SELECT EXISTS (SELECT FROM pgtrickle.pgt_mirrors AS n WHERE NOT n.is_stored)) THEN ARRAY(
+        SELECT -n.pgt_id
+        FROM pgtrickle.pgt_dependencies AS d
+        JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid
+        JOIN pgtrickle.pgt_mirrors AS n ON n.pgt_id = u.pgt_id
+        WHERE d.pgt_id = st.pgt_id AND NOT n.is_stored
+    ) ELSE '{}'::int8[] END,
     st.schedule,
     st.refresh_mode,
     st.status,
-    st.is_populated,
-    st.needs_reinit,
-    coalesce(st.refresh_requested_at > coalesce(st.refresh_done_at, '-infinity'), false),
+    -- A mirror without rows is never refreshed.
+    st.is_populated OR NOT coalesce(m.is_stored, true),
+    st.needs_reinit AND coalesce(m.is_stored, true),
+    coalesce(m.is_stored, true) AND coalesce(st.refresh_requested_at > coalesce(st.refresh_done_at, '-infinity'), false),
     extract(epoch FROM coalesce(st.last_refresh_at, st.created_at))::float8,
     st.refresh_tier,
     st.tier_pinned,
