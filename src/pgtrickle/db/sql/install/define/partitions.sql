@@ -1,4 +1,4 @@
--- Partitioned stream tables (ADR 39): what partition_by says, and the partitions, which the apply creates before it inserts rows.
+-- Partitioned stream tables (ADR 41): what partition_by says, and the partitions, which the apply creates before it inserts rows.
 -- A range begins at a multiple of its step: months since year 0, days and hours since 2001-01-01 (a Monday, UTC), numbers since 0. What lies outside of
 -- years 1 to 9999, or of the numbers of the type, has the first or the last partition, which has no bound.
 
