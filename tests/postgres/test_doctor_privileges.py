@@ -30,7 +30,8 @@ def service(database: Database) -> Iterator[Database]:
         "CREATE SCHEMA shop AUTHORIZATION team; GRANT USAGE ON SCHEMA pgtrickle TO team;"
         f"GRANT USAGE, CREATE ON SCHEMA shop TO {SERVICE};"
         "SET ROLE team; CREATE TABLE shop.t (a int);"
-        "SELECT pgtrickle.create_stream_table('shop.s', 'SELECT a FROM shop.t'); RESET ROLE"
+        "SELECT pgtrickle.create_stream_table('shop.s', 'SELECT a FROM shop.t');"
+        "SELECT pgtrickle.create_stream_table('shop.p', 'SELECT a FROM shop.t', partition_by => 'HASH(a)'); RESET ROLE"
     )
     with connect(database.superuser_dsn, role="capture", autocommit=True) as conn:
         ((relid,),) = conn.execute("SELECT 'shop.t'::regclass::oid::int8").fetchall()

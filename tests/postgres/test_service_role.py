@@ -25,6 +25,11 @@ STRANGERS = """
     WHERE (n.nspname ~ '^pgtrickle' OR c.oid IN (SELECT pgt_relid FROM pgtrickle.pgt_stream_tables))
       AND pg_get_userbyid(c.relowner) <> %(role)s
     UNION ALL
+    SELECT c.oid::regclass::text
+    FROM pg_partition_tree(to_regclass('public.r')) AS t
+    JOIN pg_class AS c ON c.oid = t.relid
+    WHERE pg_get_userbyid(c.relowner) <> %(role)s AND t.level > 0
+    UNION ALL
     SELECT p.oid::regprocedure::text FROM pg_proc AS p
     JOIN pg_namespace AS n ON n.oid = p.pronamespace
     WHERE n.nspname ~ '^pgtrickle' AND pg_get_userbyid(p.proowner) <> %(role)s
@@ -183,7 +188,7 @@ def former(database: Database) -> None:
     database.sql("CREATE TABLE t (a int PRIMARY KEY)")
     database.superuser_sql("GRANT USAGE ON SCHEMA pgtrickle TO app")
     database.sql("SELECT pgtrickle.create_stream_table('s', 'SELECT a FROM t')")
-    database.sql("SELECT pgtrickle.create_stream_table('r', 'SELECT a FROM s')")
+    database.sql("SELECT pgtrickle.create_stream_table('r', 'SELECT a FROM s', partition_by => 'HASH(a, 2)')")
     with connect(database.superuser_dsn, role="capture", autocommit=True) as conn:
         for name, key in (("t", 1), ("s", 1)):
             ((relid,),) = conn.execute("SELECT %s::regclass::oid::int8", [f"public.{name}"]).fetchall()

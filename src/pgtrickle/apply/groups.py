@@ -298,9 +298,10 @@ def _show_first(conn: Connection, groups: Groups) -> int:
 
 def _show(groups: Groups, gids: list[int] | None) -> Steps[tuple[int, int]]:
     """Replaces the visible rows of these groups (None: all) if they differ."""
-    among, values = (_EVERY, ()) if gids is None else (_AMONG, (gids,))
-    rows = f"({_output(groups, among)}) AS o"
-    yield from add_partitions(groups.target, rows, key_of_output(groups.target, "o"), values)
+    if groups.target.partition_column is not None:
+        among, values = (_EVERY, ()) if gids is None else (_AMONG, (gids,))
+        rows = f"({_output(groups, among)}) AS o"
+        yield from add_partitions(groups.target, rows, key_of_output(groups.target, "o"), values)
     if gids is None:
         wanted = Query(groups.target.text("show all", lambda: _show_text(groups, is_all=True)))
     else:

@@ -47,7 +47,7 @@ REVOKE ALL ON FUNCTION pgtrickle._rebind() FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._understood(bigint, oid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._take_over(bigint, int, jsonb) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._protect(oid) FROM PUBLIC;
-REVOKE ALL ON FUNCTION pgtrickle._create_partition(oid, text, text, text, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION pgtrickle._create_partition(oid, text, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._create_storage(text, jsonb, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._add_partitions(bigint, anyarray, int) FROM PUBLIC;
 REVOKE ALL ON FUNCTION pgtrickle._drop_guard(bigint) FROM PUBLIC;

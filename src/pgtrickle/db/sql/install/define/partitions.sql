@@ -1,4 +1,4 @@
--- Partitioned stream tables (ADR 39): what partition_by says, and the partitions, which the apply creates before it inserts rows.
+-- Partitioned stream tables (ADR 41): what partition_by says, and the partitions, which the apply creates before it inserts rows.
 -- A range begins at a multiple of its step: months since year 0, days and hours since 2001-01-01 (a Monday, UTC), numbers since 0. What lies outside of
 -- years 1 to 9999, or of the numbers of the type, has the first or the last partition, which has no bound.
 
@@ -191,55 +191,70 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._number_range(oid, text, text) IS 'Internal. The partition of a number: its bounds (NULL: none), and what its name ends with.';
 
-CREATE OR REPLACE FUNCTION pgtrickle._create_partition(parent oid, suffix text, label text, bound text, most int) RETURNS bool
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION pgtrickle._partition_named(
+    parent oid, suffix text, label text, OUT schema_name name, OUT candidate text, OUT remark text, OUT is_there bool
+)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    remark text;
-    t record;
     base text;
-    candidate text;
+    found oid;
     tries int := 0;
 BEGIN
-    SELECT n.nspname, c.relname, pg_get_userbyid(c.relowner) AS owner, s.spcname INTO STRICT t
+    SELECT n.nspname, c.relname, format('Partition of stream table %I.%I: %s', n.nspname, c.relname, label) INTO STRICT schema_name, base, remark
     FROM pg_class AS c
     JOIN pg_namespace AS n ON n.oid = c.relnamespace
-    LEFT JOIN pg_tablespace AS s ON s.oid = c.reltablespace
     WHERE c.oid = parent;
-    remark := format('Partition of stream table %I.%I: %s', t.nspname, t.relname, label);
-    base := t.relname;
     WHILE octet_length(base) + length(suffix) > 56 LOOP
         base := left(base, -1);
     END LOOP;
     candidate := format('%s_p%s', base, suffix);
+    is_there := false;
     LOOP
-        IF to_regclass(format('%I.%I', t.nspname, candidate)) IS NULL AND to_regtype(format('%I.%I', t.nspname, candidate)) IS NULL THEN
-            EXIT;
+        found := to_regclass(format('%I.%I', schema_name, candidate));
+        IF found IS NULL AND to_regtype(format('%I.%I', schema_name, candidate)) IS NULL THEN
+            RETURN;
         END IF;
-        IF obj_description(to_regclass(format('%I.%I', t.nspname, candidate)), 'pg_class') = remark
-           AND EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = parent AND i.inhrelid = to_regclass(format('%I.%I', t.nspname, candidate))) THEN
-            RETURN true;
+        IF obj_description(found, 'pg_class') = remark AND EXISTS (SELECT FROM pg_inherits AS i WHERE i.inhparent = parent AND i.inhrelid = found) THEN
+            is_there := true;
+            RETURN;
         END IF;
         tries := tries + 1;
         candidate := format('%s_p%s_%s', base, suffix, tries);
     END LOOP;
-    IF (SELECT count(*) FROM pg_inherits AS i WHERE i.inhparent = parent) >= most THEN
-        RETURN false;
-    END IF;
-    EXECUTE format('CREATE TABLE %I.%I (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)%s', t.nspname, candidate, parent::regclass,
-                   ' TABLESPACE ' || quote_ident(t.spcname));
-    IF t.owner <> current_user THEN
-        EXECUTE format('ALTER TABLE %I.%I OWNER TO %I', t.nspname, candidate, t.owner);
-    END IF;
-    EXECUTE format('ALTER TABLE %I.%I REPLICA IDENTITY FULL', t.nspname, candidate);
-    EXECUTE format('COMMENT ON TABLE %I.%I IS %L', t.nspname, candidate, remark);
-    PERFORM pgtrickle._protect(to_regclass(format('%I.%I', t.nspname, candidate)));
-    EXECUTE format('ALTER TABLE %s ATTACH PARTITION %I.%I %s', parent::regclass, t.nspname, candidate, bound);
-    RETURN true;
 END
 $$;
-COMMENT ON FUNCTION pgtrickle._create_partition(oid, text, text, text, int) IS
-'Internal. Gives a table a partition, if it does not have it; false, if it has so many that it gets no more. Attached, not created'
-' in place, which would wait for every reader of the table.';
+COMMENT ON FUNCTION pgtrickle._partition_named(oid, text, text) IS
+'Internal. The name of a partition of a table, which its comment confirms, or a free one.';
+
+CREATE OR REPLACE FUNCTION pgtrickle._create_partition(parent oid, suffix text, label text, bound text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    n record;
+    qualified text;
+    t record;
+BEGIN
+    SELECT * INTO n FROM pgtrickle._partition_named(parent, suffix, label);
+    IF n.is_there THEN
+        RETURN;
+    END IF;
+    qualified := format('%I.%I', n.schema_name, n.candidate);
+    SELECT pg_get_userbyid(c.relowner) AS owner, s.spcname INTO STRICT t
+    FROM pg_class AS c
+    LEFT JOIN pg_tablespace AS s ON s.oid = c.reltablespace
+    WHERE c.oid = parent;
+    EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)%s', qualified, parent::regclass,
+                   ' TABLESPACE ' || quote_ident(t.spcname));
+    IF t.owner <> current_user THEN
+        EXECUTE format('ALTER TABLE %s OWNER TO %I', qualified, t.owner);
+    END IF;
+    EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', qualified);
+    EXECUTE format('COMMENT ON TABLE %s IS %L', qualified, n.remark);
+    PERFORM pgtrickle._protect(qualified::regclass);
+    EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s %s', parent::regclass, qualified, bound);
+END
+$$;
+COMMENT ON FUNCTION pgtrickle._create_partition(oid, text, text, text) IS
+'Internal. Gives a table a partition, if it does not have it. Attached, not created in place, which would wait for every reader of the table.';
 
 CREATE OR REPLACE FUNCTION pgtrickle._create_storage(qualified text, output_columns jsonb, partition_by text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -256,8 +271,7 @@ BEGIN
                 MESSAGE = format('partition_by: values of type %s cannot be hashed', p.typid::regtype), HINT = 'Choose another column.';
         END;
         FOR i IN 0 .. CASE p.strategy WHEN 'HASH' THEN p.step::int - 1 ELSE -1 END LOOP
-            PERFORM pgtrickle._create_partition(qualified::regclass, i::text, i::text, format('FOR VALUES WITH (MODULUS %s, REMAINDER %s)', p.step, i),
-                                                p.step::int);
+            PERFORM pgtrickle._create_partition(qualified::regclass, i::text, i::text, format('FOR VALUES WITH (MODULUS %s, REMAINDER %s)', p.step, i));
         END LOOP;
     ELSE
         EXECUTE format('CREATE TABLE %s (%s)', qualified, array_to_string(pgtrickle._column_definitions(output_columns), ', '));
@@ -288,9 +302,9 @@ DECLARE
     p record;
     rest oid;
     part record;
-    bound text;
+    suffix text;
+    label text;
     is_there bool;
-    is_created bool;
 BEGIN
     SELECT t.pgt_relid, t.partition_by, t.output_columns INTO STRICT st FROM pgtrickle.pgt_stream_tables AS t WHERE t.pgt_id = id;
     SELECT * INTO p FROM pgtrickle._partition_key(st.partition_by, st.output_columns);
@@ -308,15 +322,26 @@ BEGIN
         CROSS JOIN LATERAL pgtrickle._number_range(p.typid, p.step, CASE WHEN p.strategy = 'RANGE' AND p.typid IN (20, 21, 23, 1700) THEN u.key END) AS n
         ORDER BY lower, value
     LOOP
+        suffix := CASE WHEN part.is_null THEN 'null' WHEN p.strategy = 'RANGE' THEN part.suffix ELSE pgtrickle._value_suffix(part.value) END;
+        label := CASE WHEN part.is_null THEN 'NULL' WHEN p.strategy = 'LIST' THEN quote_literal(part.value)
+                      ELSE format('from %s to %s', coalesce(part.lower, 'the first'), coalesce(part.upper, 'the last')) END;
+        IF (SELECT n.is_there FROM pgtrickle._partition_named(st.pgt_relid, suffix, label) AS n) THEN
+            CONTINUE;
+        END IF;
         SELECT nullif(g.partdefid, 0) INTO rest FROM pg_partitioned_table AS g WHERE g.partrelid = st.pgt_relid;
-        bound := CASE WHEN part.is_null AND p.strategy = 'RANGE' THEN 'DEFAULT'
-                      WHEN p.strategy = 'RANGE' THEN format('FOR VALUES FROM (%s) TO (%s)', coalesce(quote_literal(part.lower), 'MINVALUE'),
-                                                            coalesce(quote_literal(part.upper), 'MAXVALUE'))
-                      ELSE format('FOR VALUES IN (%L)', part.value) END;
-        IF rest IS NOT NULL THEN
-            IF bound = 'DEFAULT' THEN
-                CONTINUE;
+        IF (SELECT count(*) FROM pg_inherits AS i WHERE i.inhparent = st.pgt_relid) >= most THEN
+            IF rest IS NULL THEN
+                PERFORM pgtrickle._create_partition(st.pgt_relid, 'others', 'all others', 'DEFAULT');
             END IF;
+            CONTINUE;
+        END IF;
+        IF part.is_null AND p.strategy = 'RANGE' THEN
+            IF rest IS NULL THEN
+                PERFORM pgtrickle._create_partition(st.pgt_relid, suffix, label, 'DEFAULT');
+            END IF;
+            CONTINUE;
+        END IF;
+        IF rest IS NOT NULL THEN
             EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE %s)', rest::regclass, CASE
                 WHEN part.is_null THEN format('%I IS NULL', p.column_name)
                 WHEN p.strategy = 'LIST' THEN format('%I = %L', p.column_name, part.value)
@@ -328,27 +353,19 @@ BEGIN
             END IF;
         END IF;
         BEGIN
-            is_created := pgtrickle._create_partition(
-                st.pgt_relid,
-                CASE WHEN part.is_null THEN 'null' WHEN p.strategy = 'RANGE' THEN part.suffix ELSE pgtrickle._value_suffix(part.value) END,
-                CASE WHEN part.is_null THEN 'NULL' WHEN p.strategy = 'LIST' THEN quote_literal(part.value)
-                     ELSE format('from %s to %s', coalesce(part.lower, 'the first'), coalesce(part.upper, 'the last')) END,
-                bound, most);
+            PERFORM pgtrickle._create_partition(
+                st.pgt_relid, suffix, label,
+                CASE WHEN p.strategy = 'LIST' THEN format('FOR VALUES IN (%L)', part.value)
+                     ELSE format('FOR VALUES FROM (%s) TO (%s)', coalesce(quote_literal(part.lower), 'MINVALUE'),
+                                 coalesce(quote_literal(part.upper), 'MAXVALUE')) END);
         EXCEPTION
             WHEN invalid_object_definition THEN
-                is_created := true;  -- a partition with another name has these keys
+                NULL;  -- a partition with another name has these keys
             WHEN lock_not_available THEN
                 IF rest IS NULL THEN
                     RAISE;
                 END IF;
-                is_created := true;
         END;
-        IF NOT is_created THEN
-            IF rest IS NULL THEN
-                PERFORM pgtrickle._create_partition(st.pgt_relid, 'others', 'all others', 'DEFAULT', NULL);
-            END IF;
-            RETURN;
-        END IF;
     END LOOP;
 END
 $$;

@@ -20,7 +20,9 @@ FROM heir AS h, pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S')
   AND c.relowner <> h.oid
-  AND (c.relnamespace IN (SELECT o.oid FROM ours AS o) OR c.oid IN (SELECT st.pgt_relid FROM pgtrickle.pgt_stream_tables AS st))
+  AND (c.relnamespace IN (SELECT o.oid FROM ours AS o) OR c.oid IN (SELECT st.pgt_relid FROM pgtrickle.pgt_stream_tables AS st)
+       OR c.oid IN (SELECT i.inhrelid FROM pgtrickle.pgt_stream_tables AS st JOIN pg_catalog.pg_inherits AS i ON i.inhparent = st.pgt_relid
+                    WHERE st.partition_by IS NOT NULL))
   AND NOT EXISTS (
       SELECT FROM pg_catalog.pg_depend AS d
       WHERE c.relkind = 'S' AND d.classid = 'pg_catalog.pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i')

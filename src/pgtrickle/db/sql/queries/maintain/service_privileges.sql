@@ -57,6 +57,8 @@ FROM (
         FROM pg_class AS c JOIN service AS s ON s.oid = c.relowner JOIN pg_namespace AS n ON n.oid = c.relnamespace
         WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S') AND c.oid >= 16384 AND c.relpersistence <> 't' AND n.oid NOT IN (SELECT o.oid FROM ours AS o)
           AND c.oid NOT IN (SELECT st.pgt_relid FROM pgtrickle.pgt_stream_tables AS st) AND c.oid NOT IN (SELECT x.relid FROM sources AS x)
+          AND NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st JOIN pg_inherits AS i ON i.inhparent = st.pgt_relid
+                          WHERE st.partition_by IS NOT NULL AND i.inhrelid = c.oid)
           AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype IN ('a', 'i') AND c.relkind = 'S')
         UNION ALL
         SELECT 'function', p.oid::regprocedure::text
