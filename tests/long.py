@@ -99,6 +99,7 @@ LONG = (
     # Of whose kind others remain.
     "fleet/test_commands.py::test_commands_beside_a_running_control_plane",
     "fleet/test_cycles.py::test_cycle_is_one_unit_and_survives_the_pipeline",
+    "fleet/test_guide.py::test_nothing_is_shown_of_the_control_plane_before",
     "fleet/test_shares.py::test_a_request_never_waits_for_the_tick",
     "migration/test_upgrade_under_load.py::test_install_that_is_killed_at_any_time_leaves_one_version_or_the_other",
     "migration/test_upgrade_under_load.py::test_two_installs_at_once_upgrade_once",
