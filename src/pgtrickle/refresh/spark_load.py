@@ -174,10 +174,7 @@ def opened(reader: Connection, store: ReplicaStore, source: SparkInput) -> Repli
     stored = {c.attnum: c.ddl for c in version.columns}
     for attnum, name in source.names.items():
         if stored[attnum] != source.types[attnum]:  # it contained a value that its columnar type cannot represent
-            raise InexactValueError(
-                f"column {name} has values without an exact columnar representation",
-                hint="when they are gone, the replica can be built again: pgtrickle replica drop",
-            )
+            raise InexactValueError(f"column {name} has values without an exact columnar representation")
     return version
 
 
