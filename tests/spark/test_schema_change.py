@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import time
+
+import psycopg
+
+from pgtrickle.errors import TransientError
 from pgtrickle.model.reasons import Reason, ReasonCode
 from tests.line import Line
 
@@ -180,6 +185,24 @@ def test_what_depends_on_a_column_keeps_it_from_becoming_wider(line: Line) -> No
     assert "view public.shown" in message
     line.sql("DROP VIEW shown; SELECT pgtrickle.resume_stream_table('rows')")
     line.tick()
+    line.equal("rows")
+
+
+def test_a_column_becomes_wider_after_readers_that_are_in_a_transaction(line: Line) -> None:
+    """The statement does not wait for them, because all later readers would wait behind it."""
+    line.sql(WIDENED)
+    line.create("rows", WIDENED_QUERIES["rows"])
+    line.plane.worker.writer.execute("SET lock_timeout = 0")
+    with psycopg.connect(line.dsn) as reading:
+        reading.execute("SELECT FROM rows LIMIT 1")
+        line.sql("ALTER TABLE named ALTER name TYPE varchar(20)")
+        line.sql("INSERT INTO named VALUES (51, 'longer than five')")
+        (outcome,) = line.tick()
+        assert isinstance(outcome.error, TransientError)
+        assert line.sql("SELECT count(*) FROM rows") == [(50,)]
+    while line.sql("SELECT count(*) FROM rows") != [(51,)]:  # it is tried again after a while
+        line.tick()
+        time.sleep(0.1)
     line.equal("rows")
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from pgtrickle.db import catalog, translated
 from pgtrickle.db.connect import detail_of
+from pgtrickle.db.lock_retry import LOCK_TIMEOUT_MS
 from pgtrickle.db.statements import statement
 from pgtrickle.errors import DefinitionError, SourceChangedError
 from pgtrickle.model.identifiers import qualified, quote_ident, quote_literal
@@ -83,6 +84,8 @@ def widen_columns(conn: Connection, table: StreamTable, error: ColumnsWidenedErr
                 ),
             }
             if conn.execute(statement("columns_widened"), parameters).rowcount:
+                # Readers would queue behind this statement while it waits; the worker tries again later instead.
+                conn.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
                 conn.execute(f"ALTER TABLE {qualified(table.schema, table.name)} {', '.join(changes)}")
             (widened,) = catalog.load_stream_tables(conn, [table.pgt_id])
     except DefinitionError as refused:
