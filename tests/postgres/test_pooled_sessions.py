@@ -218,7 +218,7 @@ def test_what_the_control_plane_does_leaves_nothing(session: Session, installed:
     assert index_long_buffers(conn, long_bytes=1000) == ([] if session.is_soiled else [relid])
     trim_all(conn)
     collect_garbage(conn)
-    conn.execute(statement("publish"), {"state": "{}", "broker": "[]"})
+    conn.execute(statement("publish"), {"state": "{}", "broker": "[]", "keeps_session": not session.is_soiled})
     assert sum(len(t) for t in read_batches(conn, "SELECT a FROM public.t", [pa.int64()])) == 2000
     session.assert_untouched()
 

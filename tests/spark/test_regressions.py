@@ -23,7 +23,8 @@ def test_resuming_works_once_the_row_on_which_the_query_fails_is_gone(line: Line
     line.sql("INSERT INTO t VALUES (1, 1, 0); INSERT INTO other VALUES (1)")
     line.tick()
     status = line.sql("SELECT status, last_error_message FROM pgtrickle.pgt_status() WHERE name = 'public.st'")
-    assert status == [("ERROR", "PGT200: public.st: a / b: division by zero [22012]")]
+    row = "row of public.t (id = '1', a = '1', b = '0')"
+    assert status == [("ERROR", f"PGT200: public.st: a / b: division by zero [22012] ({row})")]
     line.check("neighbour")
     line.sql("DELETE FROM t; SELECT pgtrickle.resume_stream_table('st')")
     line.tick()
