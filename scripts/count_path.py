@@ -11,7 +11,7 @@ again adds nothing, and one that is also called while nothing changes (polling, 
 Functions without a name of their own (lambdas, comprehensions) are part of their caller. A step from one function of
 the path to the next *crosses* packages when the two are in different top-level packages. Packages that every stage uses
 and that decide nothing about the change are not part of the path: db, model, ipc (formerly memory), telemetry,
-settings, errors.
+tracing, settings, errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-SHARED = {"db", "model", "ipc", "memory", "telemetry", "settings", "errors"}
+SHARED = {"db", "model", "ipc", "memory", "telemetry", "tracing", "settings", "errors"}
 # Modules of older checkouts that are in a shared package today.
 MOVED = {"runtime.channel", "runtime.pipelinelink", "runtime.bell"}
 

@@ -506,8 +506,8 @@ class WaveRefresher:
         records = {c.planned.table.pgt_id: self._record(c.planned, moment, initiated_by) for c in refreshes}
         if any(computed.has_more_rows_than(MOST_PLANNED_AHEAD) for computed in refreshes):
             plan_for_many(self.writer)
-        of_loads = [c.planned.table.pgt_id for c in refreshes if c.planned.is_load]
-        records |= with_confirmed_meanings(self.writer, {pgt_id: records[pgt_id] for pgt_id in of_loads})
+        if of_loads := [c.planned.table.pgt_id for c in refreshes if c.planned.is_load]:
+            records |= with_confirmed_meanings(self.writer, {pgt_id: records[pgt_id] for pgt_id in of_loads})
         # After staging: a long load must not lock the catalog row while it is read.
         moved = fence(self.writer, list(records.values()))
         rows = self._apply_all([c for c in refreshes if c.planned.table.pgt_id in moved], loads)
