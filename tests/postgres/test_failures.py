@@ -352,3 +352,21 @@ def test_search_for_what_failed_ends_when_its_time_is_over(line: Line, monkeypat
     monkeypatch.setattr(culprit, "SECONDS", 0.0)
     line.create("x", "SELECT id, 100 / (v - v) AS share FROM t", mode="FULL")
     assert message(line.conn, "x") == "PGT200: public.x: division by zero [22012]"
+
+
+def test_search_for_what_failed_survives_a_statement_that_somebody_cancels(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement that was canceled says nothing about the expression; the search begins again."""
+    read, canceled = culprit._Search._read, []
+
+    def cancel_once(search: culprit._Search, sql: str) -> Any:
+        if not canceled:
+            canceled.append(sql)
+            search.conn.execute("SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(60)")
+        return read(search, sql)
+
+    monkeypatch.setattr(culprit._Search, "_read", cancel_once)
+    line.create("x", "SELECT id, 100 / (v - v) AS share FROM t", mode="FULL")
+    assert canceled
+    assert message(line.conn, "x").startswith("PGT200: public.x: 100 / (v - v): division by zero [22012]")

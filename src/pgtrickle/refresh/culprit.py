@@ -43,11 +43,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SECONDS = 3.0  # for one failure
+ATTEMPTS = 2  # somebody else may have canceled a statement of the first one, or hold a lock
 MOST_ROWS = 500_000  # of a source, or of those that were written lately: more are not searched
 MOST_EXPRESSIONS = 100
 _JUDGED = "pg_temp.__pgt_judged"
 MOST_COLUMNS, MOST_CHARACTERS = 8, 40  # of a row without a key
 _DATA_EXCEPTION, _QUERY_CANCELED = "22", "57014"
+_BY_OTHERS = ("08", "40", "53", "55P03", "57", "58")  # says nothing about the query: locks, cancellations, resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +68,18 @@ def find_culprit(conn: Connection, table: StreamTable, error: PgtrickleError) ->
     """Empty if it cannot be found."""
     if not is_of_a_value(error) or table.runs_as_author or table.mirror is not None or table.remotes:
         return Culprit()
-    try:
-        with translated(), conn.transaction(force_rollback=True):
-            conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            for name, value in evaluated(table.session_settings).items():
-                conn.execute("SELECT pg_catalog.set_config(%s, %s, true)", (name, value))
-            return _Search(conn, table, str(error.sqlstate)).culprit()
-    except PgtrickleError as why:
-        # The error that is to be reported matters more than this search.
-        log.info("What failed was not found", extra=event(CULPRIT_UNKNOWN, table=table.full_name, detail=str(why)))
-        return Culprit()
+    until = time.monotonic() + SECONDS
+    for _ in range(ATTEMPTS):
+        try:
+            with translated(), conn.transaction(force_rollback=True):
+                conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                for name, value in evaluated(table.session_settings).items():
+                    conn.execute("SELECT pg_catalog.set_config(%s, %s, true)", (name, value))
+                return _Search(conn, table, str(error.sqlstate), until).culprit()
+        except PgtrickleError as why:
+            # The error that is to be reported matters more than this search.
+            log.info("What failed was not found", extra=event(CULPRIT_UNKNOWN, table=table.full_name, detail=str(why)))
+    return Culprit()
 
 
 class _OverError(Exception):
@@ -100,11 +104,11 @@ class _Slice:
 
 
 class _Search:
-    def __init__(self, conn: Connection, table: StreamTable, state: str) -> None:
+    def __init__(self, conn: Connection, table: StreamTable, state: str, until: float) -> None:
         self.conn = conn
         self.table = table
         self.state = state
-        self.until = time.monotonic() + SECONDS
+        self.until = until
         self.keywords = catalog.keywords(conn)
 
     def culprit(self) -> Culprit:
@@ -205,6 +209,8 @@ class _Search:
                 # The text of a row needs all its columns. OFFSET: they are evaluated even if nobody needs them.
                 self._read(f"SELECT max(length(ROW(q.*)::text)) FROM (SELECT * FROM ({query}) AS q OFFSET 0) AS q")
         except PgtrickleError as error:
+            if error.sqlstate is None or error.sqlstate.startswith(_BY_OTHERS):
+                raise
             return True if error.sqlstate == self.state else None
         return False
 
@@ -214,7 +220,12 @@ class _Search:
             with self._limited():
                 require_types(self.conn, self.table)
                 self._judge(query)
-        except PgtrickleError:
+        except PgtrickleError as why:
+            if why.sqlstate is not None and why.sqlstate.startswith(_BY_OTHERS):
+                raise
+            log.info(
+                "What failed is not searched", extra=event(CULPRIT_UNKNOWN, table=self.table.full_name, detail=str(why))
+            )
             return False
         return True
 
@@ -257,7 +268,7 @@ class _Search:
                 self.conn.execute(f"SET LOCAL statement_timeout = {max(int(left * 1000), 1)}")
                 yield
         except PgtrickleError as error:
-            if error.sqlstate == _QUERY_CANCELED:
+            if error.sqlstate == _QUERY_CANCELED and time.monotonic() >= self.until:
                 raise _OverError from None
             raise
 
