@@ -107,7 +107,7 @@ LONG = (
     "migration/test_upgrade_under_load.py::test_two_installs_at_once_upgrade_once",
     "postgres/test_template_store.py::test_every_operator_is_compiled_once_for_databases_with_other_numbers",
     "postgres/test_template_store.py::test_a_restarted_process_compiles_none[1000]",
-    "postgres/test_template_store.py::test_databases_with_the_same_definitions_compile_each_once[200]",
+    "postgres/test_template_store.py::test_databases_with_the_same_definitions_compile_each_once[1000]",
     "spark/test_decorrelation.py",
     "spark/test_functional_dependency.py::test_columns_that_a_key_decides",
     "spark/test_in_subqueries.py",

@@ -148,7 +148,8 @@ def test_a_restarted_process_compiles_none(
             assert (done.count, store.hits + store.misses) == (number, number)
 
 
-@pytest.mark.parametrize("number", [8, 200])
+@pytest.mark.timeout(7200)  # creating and dropping 1,000 databases
+@pytest.mark.parametrize("number", [8, 1000])
 def test_databases_with_the_same_definitions_compile_each_once(
     number: int, make_installed: Callable[[], Database], pg_server: EmbeddedPostgres, root: Path,
     monkeypatch: pytest.MonkeyPatch,
