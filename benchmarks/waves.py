@@ -36,8 +36,8 @@ from pgtrickle.maintain.verify import verify_tables
 from pgtrickle.model.flow import Delta
 from pgtrickle.model.work import SINGLETON, QueuedUnit, Unit
 from pgtrickle.pipeline.delta_layout import NETTED_HERE_ROWS
+from pgtrickle.pipeline.engine import netting
 from pgtrickle.pipeline.engine.spark import SparkEngine, WorkItem
-from pgtrickle.refresh import deltas
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
 from pgtrickle.servers.spark_server import SparkServer
 from pgtrickle.settings import Settings
@@ -191,7 +191,7 @@ def measure(
         for name in names:
             change(postgres.dsn(name), case, round_)
         which = (1, 0, 1)[block]
-        with patch.object(deltas, "NETTED_HERE_ROWS", 0 if which else NETTED_HERE_ROWS):
+        with patch.object(netting, "NETTED_HERE_ROWS", 0 if which else NETTED_HERE_ROWS):
             figures = fleets[which].run()
         blocks[block].append(figures)
         note(

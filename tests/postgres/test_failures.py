@@ -358,7 +358,8 @@ def test_search_for_what_failed_survives_a_statement_that_somebody_cancels(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A statement that was canceled says nothing about the expression; the search begins again."""
-    read, canceled = culprit._Search._read, []
+    read = culprit._Search._read
+    canceled: list[str] = []
 
     def cancel_once(search: culprit._Search, sql: str) -> Any:
         if not canceled:

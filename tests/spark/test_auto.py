@@ -145,7 +145,7 @@ def made_slow(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         ("FULL", "pgtrickle.refresh.loads.create_stage"),  # the content
         ("FULL", "pgtrickle.refresh.wave.write_load"),  # the difference
         ("DIFFERENTIAL", "pgtrickle.refresh.deltas.delta_text"),
-        ("DIFFERENTIAL", "pgtrickle.refresh.deltas.consolidate"),
+        ("DIFFERENTIAL", "pgtrickle.pipeline.engine.netting.consolidate"),
         ("DIFFERENTIAL", "pgtrickle.refresh.wave.arrange"),
         ("DIFFERENTIAL", "pgtrickle.refresh.wave.apply_deltas"),
     ],

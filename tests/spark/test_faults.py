@@ -11,6 +11,7 @@ import pytest
 
 from pgtrickle.errors import EngineLostError, TransientError
 from pgtrickle.model.reasons import ReasonCode
+from pgtrickle.pipeline.engine import netting
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.refresh import deltas
 from pgtrickle.refresh.job import Outcome
@@ -230,7 +231,7 @@ def test_without_spark_small_refreshes_go_on(installed: Database, monkeypatch: p
         assert line.sql("SELECT bool_or(is_cold) FROM pgtrickle.pgt_refresh_history") == [(False,)]
         line.sql("DELETE FROM item WHERE id = 1001")
         with monkeypatch.context() as patch:
-            patch.setattr(deltas, "NETTED_HERE_ROWS", 0)  # as a large delta, which needs Spark
+            patch.setattr(netting, "NETTED_HERE_ROWS", 0)  # as a large delta, which needs Spark
             outcomes = line.tick()
         assert {o.table.name: type(o.error) for o in outcomes} == dict.fromkeys(QUERIES, EngineLostError)
         turn(line)
@@ -255,7 +256,7 @@ def test_spark_killed_in_a_wave_leaves_no_partial_effect(
         first = own_spark.address()
         before = {name: (line.rows(name), line.refreshes(name)) for name in QUERIES}
         line.sql("INSERT INTO item VALUES (1001, 2, 3, 'x'); DELETE FROM item WHERE kind = 1")
-        monkeypatch.setattr(deltas, "NETTED_HERE_ROWS", 0)  # a delta of this size would not need Spark
+        monkeypatch.setattr(netting, "NETTED_HERE_ROWS", 0)  # a delta of this size would not need Spark
         run = engine.run
         killed: list[bool] = []
 

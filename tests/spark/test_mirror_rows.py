@@ -94,7 +94,7 @@ def test_changes_that_cancel_out_are_none_to_readers(fleet: Elsewhere) -> None:
 def test_many_changes_are_netted_by_spark(fleet: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirrors, "MIRROR_ROWS", 10)
     monkeypatch.setattr("pgtrickle.refresh.deltas.MIRROR_ROWS", 10)
-    monkeypatch.setattr("pgtrickle.refresh.deltas.NETTED_HERE_ROWS", 10)
+    monkeypatch.setattr("pgtrickle.pipeline.engine.netting.NETTED_HERE_ROWS", 10)
     copied(fleet)
     (other,) = fleet.others
     for number in range(2):  # first by a reading, then more than a reading keeps

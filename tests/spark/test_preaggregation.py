@@ -46,7 +46,7 @@ def leaf_rows(line: Line, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) 
         return run(work)
 
     monkeypatch.setattr(engine, "run", counted)
-    monkeypatch.setattr("pgtrickle.refresh.deltas.NETTED_HERE_ROWS", 0)
+    monkeypatch.setattr("pgtrickle.pipeline.engine.netting.NETTED_HERE_ROWS", 0)
     line.tick()
     monkeypatch.undo()
     return found

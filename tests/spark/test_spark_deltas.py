@@ -225,7 +225,7 @@ PARTS = (
 def test_many_delta_rows_are_netted_by_one_job_of_the_wave(
     line: Line, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgtrickle.refresh.deltas.NETTED_HERE_ROWS", 0)
+    monkeypatch.setattr("pgtrickle.pipeline.engine.netting.NETTED_HERE_ROWS", 0)
     line.sql(TABLES)
     for name in ("rows", "sums", "joined"):
         text = "SELECT pgtrickle.create_stream_table(%s, %s, 'calculated', 'DIFFERENTIAL', engine => 'postgres')"

@@ -6,7 +6,7 @@ Units whose changes are applied in one wave count as one step, which its first u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pgtrickle.db.connect import backend_pid, translated
@@ -42,7 +42,6 @@ class LeaseProgress:
         self._written.update(done)
         self._current = job
 
-    def done(self, pgt_ids: Iterable[int]) -> None:
-        for pgt_id in pgt_ids:
-            if pgt_id in self._jobs:
-                self._left[self._jobs[pgt_id]].discard(pgt_id)
+    def done(self, pgt_id: int) -> None:
+        if pgt_id in self._jobs:
+            self._left[self._jobs[pgt_id]].discard(pgt_id)

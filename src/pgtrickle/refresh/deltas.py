@@ -1,8 +1,7 @@
-"""Deltas of stream tables: read at the snapshot, netted (small ones here, others by Spark), applied."""
+"""Deltas of stream tables: read at the snapshot, netted, applied."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ from pgtrickle.db.session import applied
 from pgtrickle.define import author_query as author
 from pgtrickle.errors import InvariantError, PgtrickleError
 from pgtrickle.model.flow import Cut
-from pgtrickle.pipeline.delta_layout import NETTED_HERE_ROWS, ROWS
+from pgtrickle.pipeline.delta_layout import ROWS
 from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.pipeline.engine import frames
-from pgtrickle.pipeline.engine.consolidate import consolidate
-from pgtrickle.pipeline.engine.spark import SparkEngine, WorkItem
+from pgtrickle.pipeline.engine.netting import SignedRows, net_deltas
+from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.pipeline.render.statement_cache import delta_text
 from pgtrickle.pipeline.templates.template import FoldTemplate
 from pgtrickle.refresh.delta_budget import DeltaBudget
@@ -45,7 +44,6 @@ from pgtrickle.refresh.stages import (
     require_stored,
     timed,
 )
-from pgtrickle.tracing import span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,42 +148,20 @@ def _read_as_author(reader: Connection, place: Handover, read: _ChangeRead) -> R
 
 
 def net(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRefresh | FailedRefresh]:
-    """Nets small deltas here and all others of the wave in one Spark job."""
-    found: dict[int, NettedRefresh | FailedRefresh] = {}
-    large: list[ReadRefresh] = []
-    for read in refreshes:
-        read.planned.sizes.read = len(read.rows)
-        if isinstance(read.rows, frames.DeltaRows) and len(read.rows) <= NETTED_HERE_ROWS:
-            with timed(read.planned, "net"):
-                found[read.planned.table.pgt_id] = NettedRefresh(read.planned, consolidate(read.rows))
+    """The net deltas. A Spark job that fails fails every refresh whose rows it had."""
+    inputs = [SignedRows(r.planned.table.full_name, r.planned.stages.net.layout, r.rows) for r in refreshes]
+    netted: list[NettedRefresh | FailedRefresh] = []
+    for read, result in zip(refreshes, net_deltas(engine, inputs), strict=True):
+        planned = read.planned
+        planned.sizes.read = len(read.rows)
+        planned.timings.add(result.part, result.ms, result.tables)
+        planned.timings.is_cold |= result.is_cold
+        if isinstance(result.delta, PgtrickleError):
+            netted.append(FailedRefresh(planned, result.delta))
         else:
-            large.append(read)
-    if large:
-        found |= {each.planned.table.pgt_id: each for each in _net_by_spark(engine, large)}
-    else:
-        engine.withdraw()  # jobs of other workers need not wait for this wave
-    for netted in found.values():
-        if isinstance(netted, NettedRefresh):
-            netted.planned.sizes.netted = len(netted.delta)
-    return [found[read.planned.table.pgt_id] for read in refreshes]
-
-
-def _net_by_spark(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRefresh | FailedRefresh]:
-    begun, is_cold = time.perf_counter(), not engine.has_small_session
-    found: list[NettedRefresh | FailedRefresh]
-    try:
-        names = [read.planned.table.full_name for read in refreshes]
-        # Another worker uses the slot while this one waits for Spark.
-        with span("spark", lambda: {"tables": names}), engine.slot_lent():
-            deltas = engine.run([WorkItem(read.planned.stages.net.layout, read.rows) for read in refreshes])
-        found = [NettedRefresh(read.planned, delta) for read, delta in zip(refreshes, deltas, strict=True)]
-    except PgtrickleError as error:
-        found = [FailedRefresh(read.planned, error) for read in refreshes]
-    ms = (time.perf_counter() - begun) * 1000
-    for read in refreshes:
-        read.planned.timings.add("spark", ms, len(refreshes))
-        read.planned.timings.is_cold |= is_cold
-    return found
+            planned.sizes.netted = len(result.delta)
+            netted.append(NettedRefresh(planned, result.delta))
+    return netted
 
 
 def arrange(reader: Connection, refreshes: Sequence[NettedRefresh]) -> list[ComputedRefresh]:

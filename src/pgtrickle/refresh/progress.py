@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Protocol
 
 
@@ -12,8 +11,8 @@ class Progress(Protocol):
     def begun(self, pgt_id: int) -> None:
         """Work that is for this table alone (to prepare or load it), or for its unit, begins."""
 
-    def done(self, pgt_ids: Iterable[int]) -> None:
-        """They are refreshed, and committed."""
+    def done(self, pgt_id: int) -> None:
+        """The stream table is refreshed, and committed."""
 
 
 class UnobservedProgress:
@@ -22,5 +21,5 @@ class UnobservedProgress:
     def begun(self, pgt_id: int) -> None:
         pass
 
-    def done(self, pgt_ids: Iterable[int]) -> None:
+    def done(self, pgt_id: int) -> None:
         pass
