@@ -130,6 +130,14 @@ class Browser:
             chain.send_keys(key)
         chain.perform()
 
+    def log_in(self, token: str) -> None:
+        """By keyboard. Keys that come before the field has the focus are lost."""
+        self.open("/login")
+        self.wait(lambda: self.focused("[name=token]"))
+        self.press(token)
+        self.wait(lambda: self.js("return document.activeElement.value") == token)
+        self.press("\ue007")  # Enter
+
     def point_at(self, selector: str) -> None:
         ActionChains(self.driver).move_to_element(self.driver.find_element("css selector", selector)).perform()
 

@@ -115,8 +115,7 @@ def browser(chromium: Browser, fleet: Fleet) -> Iterator[Browser]:
 @pytest.fixture
 def trusted(browser: Browser) -> Browser:
     """Logged in, through the form."""
-    browser.open("/login")
-    browser.press(TOKEN, "\ue007")
+    browser.log_in(TOKEN)
     browser.wait(lambda: "Log out" in browser.text(".foot"))
     return browser
 

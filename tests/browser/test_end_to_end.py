@@ -112,8 +112,7 @@ def use(person: Person, main: Database, origin: Database, browser: Browser) -> N
 
     # The dashboard, with the token.
     browser.reset()
-    browser.open("/login")
-    browser.press(TOKEN, "\ue007")
+    browser.log_in(TOKEN)
     browser.wait(lambda: browser.text("h1") == "Fleet" and browser.count("#databases tbody tr") == 2)
     browser.open("/alerts")
     browser.go_live()

@@ -314,6 +314,7 @@ def test_changes_are_made_by_keyboard_after_a_confirmation(trusted: Browser, fle
     trusted.wait(lambda: trusted.text("h1") == "Not possible")
     trusted.problems()  # the status 409
     trusted.open(table_path("crm", "accounts_by_segment") + "/schedule")
+    trusted.wait(lambda: trusted.focused("form.confirm input[name=schedule]"))
     trusted.js("document.activeElement.select()")
     trusted.press("calculated", ENTER)
     trusted.wait(lambda: "schedule" in trusted.text(".flash"))

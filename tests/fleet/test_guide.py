@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
-from tests.fleet.conftest import PATIENCE_S, Gate, Run, Small, make_slow, make_small, wait_for
+from tests.fleet.conftest import PATIENCE_S, Gate, Run, Small, make_slow, make_small, open_jobs, wait_for
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "howto" / "scaling.md").read_text("utf-8")
@@ -50,6 +50,9 @@ def test_cron_and_airflow_refresh_and_notice_failures(
     one.sql("SELECT pgtrickle.create_stream_table('sales', 'SELECT k, sum(10 / v) AS n FROM t GROUP BY k', %s)", SELDOM)
     make_run(one.database.dsn, NO_SPARK).start(scheduler_interval_ms=600_000)  # nothing of this waits for a tick
     wait_for(lambda: one.sql("SELECT is_populated FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'sales'")[0][0])
+    one.add(4)
+    wait_for(one.is_current)
+    wait_for(lambda: not open_jobs(one.sql))  # nothing of the first loads is left
     (line,) = block("").strip().splitlines()
     assert re.fullmatch(r"(?:\S+ +){5}psql .*", line)
     command = line.split(maxsplit=5)[5]
