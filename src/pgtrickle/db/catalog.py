@@ -62,18 +62,18 @@ def load_mirrors(conn: Connection, origins: Sequence[str]) -> list[StreamTable]:
 
 
 def _stream_table(row: tuple[Any, ...]) -> StreamTable:
-    bases = row[40] or {}
+    bases = row[39] or {}
     columns = tuple(
         Column(position, c["name"], c["type"], int(c["typid"]), int(c["typmod"]), basis=bases.get(str(c["typid"]), 0))
         for position, c in enumerate(row[5], start=1)
     )
-    dependencies = row[22]
+    dependencies = row[21]
     sources = tuple(
         Source(int(d["relid"]), d["type"], frozenset(d["columns"] or ()), frozenset(d["virtual"] or ()))
         for d in dependencies
     )
     fingerprints = {int(d["relid"]): d["fingerprint"] for d in dependencies}
-    mirror = row[27] and Mirror(**{**row[27], "columns": tuple(row[27]["columns"])})
+    mirror = row[26] and Mirror(**{**row[26], "columns": tuple(row[26]["columns"])})
     fields = [
         *row[:5],
         columns,
@@ -81,16 +81,16 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
         stored(*row[8]),
         *row[9:15],
         stored(*row[15]),
-        *row[16:22],
+        *row[16:21],
         sources,
         fingerprints,
-        *row[23:27],
+        *row[22:26],
         mirror,
-        *row[28:34],
-        tuple(row[34]),
-        *row[35:40],
-        *row[41:44],
-        tuple(_remote(each) for each in row[44] or ()),
+        *row[27:33],
+        tuple(row[33]),
+        *row[34:39],
+        *row[40:43],
+        tuple(_remote(each) for each in row[43] or ()),
     ]
     return StreamTable(*fields)
 

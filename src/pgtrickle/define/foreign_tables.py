@@ -44,7 +44,6 @@ class _Candidate:
     relid: int
     schema: str | None  # None: it was dropped
     name: str | None
-    is_foreign: bool | None
     database: str | None
     host: str | None
     port: str | None
@@ -103,9 +102,9 @@ def serve_shared(home: Connection, dsn: str, origins: OriginSessions) -> int:
 
 def _candidate(row: Sequence[Any]) -> _Candidate:
     values = list(row)
-    values[9] = tuple(row[9]) if row[9] is not None and all(row[9]) else None
-    values[15] = tuple(row[15])
-    values[18] = tuple(row[18] or ())
+    values[8] = tuple(row[8]) if row[8] is not None and all(row[8]) else None
+    values[14] = tuple(row[14])
+    values[17] = tuple(row[17] or ())
     return _Candidate(*values)
 
 

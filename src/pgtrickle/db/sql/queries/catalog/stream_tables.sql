@@ -31,7 +31,6 @@ SELECT
     st.plan,
     st.refresh_requested_at,
     st.refresh_done_at,
-    st.last_refresh_at,
     st.consecutive_errors,
     (
         SELECT coalesce(json_agg(json_build_object(
