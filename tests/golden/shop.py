@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pgtrickle.errors import SourceChangedError
 from pgtrickle.model.catalog import Column, Relation
 from pgtrickle.pipeline.parse.query import parse
 from pgtrickle.pipeline.parse.reader import Functions
 from pgtrickle.pipeline.plan.nodes import Plan
+from pgtrickle.pipeline.templates.canonical import Describe, canonical
+from pgtrickle.pipeline.templates.template import Template, template_of
 
 _OIDS = {
     "integer": 23,
@@ -97,3 +101,8 @@ def plan_of(text: str) -> Plan:
     """The plan of a text, with every column of every table captured."""
     used = {r.relid: frozenset(c.attnum for c in r.columns) for r in RELATIONS.values()}
     return parse(text, find, used, FUNCTIONS)
+
+
+def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe) -> Template:
+    """The last two passes of the compiler: canonical texts, then the template."""
+    return template_of(canonical(plan, describe), columns, describe, "shop.stored", "shop.state")

@@ -108,8 +108,8 @@ def test_an_error_is_that_of_the_first_and_leaves_the_session_usable(conn: Conne
 def test_an_error_beside_rows_that_are_looked_at_leaves_the_session_usable(conn: Connection, place: int) -> None:
     """Of what comes after it nothing can be asked to come in parts."""
     seen: list[Rows] = []
-    asks = [replace(DOUBLE, look=seen.append) for _ in range(3)]
-    asks[place] = replace(BROKEN, look=seen.append)
+    asks = [replace(DOUBLE, on_rows=seen.append) for _ in range(3)]
+    asks[place] = replace(BROKEN, on_rows=seen.append)
     for _ in range(3):
         with pytest.raises(psycopg.errors.DivisionByZero):
             rows(conn, *asks)
@@ -137,7 +137,7 @@ def test_a_plan_that_does_not_fit_any_more_is_made_anew(own: Connection) -> None
 
 def test_rows_are_looked_at_while_they_come(conn: Connection) -> None:
     seen: list[int] = []
-    many = Query("SELECT generate_series(1, 3000)", look=lambda some: seen.append(len(some)))
+    many = Query("SELECT generate_series(1, 3000)", on_rows=lambda some: seen.append(len(some)))
     begin(conn, READ)
     found = [answer.rows for answer in run_queries(conn, [DOUBLE, many, many, DOUBLE], apart=True)]
     conn.commit()
@@ -162,7 +162,9 @@ def test_too_many_rows_are_not_waited_for(conn: Connection) -> None:
 
     begin(conn, READ)
     with pytest.raises(TooManyRowsError), conn.transaction():
-        run_queries(conn, [Query("SELECT generate_series(1, 2000000000)", look=refuse), Query("SELECT pg_sleep(1000)")])
+        run_queries(
+            conn, [Query("SELECT generate_series(1, 2000000000)", on_rows=refuse), Query("SELECT pg_sleep(1000)")]
+        )
     assert run_queries(conn, [DOUBLE])[0].rows == [(2,), (4,), (6,)]
     conn.commit()
 

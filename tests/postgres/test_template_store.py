@@ -60,9 +60,9 @@ def values(compiled: Compiled) -> tuple[object, ...]:
             return ()
         return replace(groups, output=str), getattr(groups.output, "__self__", None)
 
-    kept = compiled.kept
-    rest = replace(compiled, groups=None, kept=None)
-    limits = None if kept is None else (without_method(kept.groups), kept.order, kept.needed, kept.wanted)
+    topk = compiled.topk
+    rest = replace(compiled, groups=None, topk=None)
+    limits = None if topk is None else (without_method(topk.groups), topk.order, topk.needed, topk.wanted)
     return rest, without_method(compiled.groups), limits
 
 

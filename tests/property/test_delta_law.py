@@ -42,7 +42,8 @@ from pgtrickle.pipeline.plan.nodes import (
     Select,
     UnionAll,
 )
-from pgtrickle.pipeline.templates.template import FoldTemplate, compile_plan
+from pgtrickle.pipeline.templates.template import FoldTemplate
+from tests.golden.shop import compile_plan
 from tests.property.generator import Case, Generator, Tables, random_changes, random_content
 from tests.property.interpreter import (
     Bag,
@@ -134,7 +135,7 @@ def compiled(plan: Aggregate, types: dict[str, SqlType]) -> FoldTemplate:
     below = rows_below(plan)
     answers = iter([[types[item.sql] for item in below.items], [TEXT for _ in plan.calls]])
     columns = [Column(i, o.name, "text", 25, -1) for i, o in enumerate(plan.outputs, start=1)]
-    template = compile_plan(plan, columns, lambda _: next(answers), "shop.stored", "shop.state")
+    template = compile_plan(plan, columns, lambda _: next(answers))
     assert isinstance(template, FoldTemplate)
     return template
 

@@ -341,7 +341,7 @@ def test_renamed_at_the_origin_while_it_is_loaded(
 ) -> None:
     crm, _ = fleet.others
     crm.sql("UPDATE customers SET region = 'wrong'")
-    prints, left = MirrorRefresher._prints, [renames]
+    prints, left = MirrorRefresher._fingerprints, [renames]
 
     def late(self: MirrorRefresher, relids: Sequence[int]) -> Mapping[int, str | None]:
         found = prints(self, relids)
@@ -349,7 +349,7 @@ def test_renamed_at_the_origin_while_it_is_loaded(
             crm.sql(left.pop())
         return found
 
-    monkeypatch.setattr(MirrorRefresher, "_prints", late)
+    monkeypatch.setattr(MirrorRefresher, "_fingerprints", late)
     fleet.home.sql(
         "SELECT pgtrickle.create_stream_table('names', %s)", f"SELECT id, name FROM {crm.name}.public.customers"
     )

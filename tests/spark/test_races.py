@@ -763,7 +763,7 @@ def test_table_in_pooler_compatibility_mode_leaves_nothing_in_a_session(shop: Li
     shop.check("bag")
     assert shop.refreshes("bag") == before + 9
     worker = shop.plane.worker
-    beside = worker._beside
+    beside = worker._pooler_worker
     assert beside is not None
     for conn in (beside.reader, beside.writer):
         assert isinstance(conn, PooledConnection)
@@ -799,7 +799,7 @@ def test_renamed_between_the_snapshot_and_the_read(
     if is_chained:
         line.create("above", "SELECT name, count(*) AS n FROM joined GROUP BY name", mode="DIFFERENTIAL")
     line.sql("INSERT INTO item VALUES (100, 2, 1, 'x')")
-    prints, left = WaveRefresher._prints, [renames]
+    prints, left = WaveRefresher._fingerprints, [renames]
 
     def late(self: WaveRefresher, relids: Sequence[int]) -> Any:
         found = prints(self, relids)
@@ -807,7 +807,7 @@ def test_renamed_between_the_snapshot_and_the_read(
             line.sql(left.pop())
         return found
 
-    monkeypatch.setattr(WaveRefresher, "_prints", late)
+    monkeypatch.setattr(WaveRefresher, "_fingerprints", late)
     for _ in range(4):
         line.tick(include_unchanged=True)
         assert left == []

@@ -53,7 +53,6 @@ def stream_table(number: int = 1, *, reads: tuple[int, ...] = (900,), **changes:
         plan={"time_zone": "UTC"},
         refresh_requested_at=None,
         refresh_done_at=None,
-        last_refresh_at=None,
         consecutive_errors=0,
         sources=tuple(Source(r, "TABLE", frozenset({1})) for r in reads),
         fingerprints=dict.fromkeys(reads, "s 1:int4"),

@@ -11,7 +11,7 @@ from pgtrickle.dispatch.lease_stages import (
     WaveStage,
     cycle_relations,
     lease_stages,
-    move_stages,
+    refresh_stages,
     units_apart,
 )
 from pgtrickle.model.catalog import Mirror, RemoteSource, Source, StreamTable
@@ -49,17 +49,17 @@ def test_each_table_is_in_one_stage() -> None:
 def test_tables_that_stand_alone_move_in_one_wave_before_the_other_units() -> None:
     units = [Unit(CYCLIC, ((4, 5),)), Unit(CHAIN, ((2,), (3,))), Unit(SINGLETON, ((1,),)), Unit(SINGLETON, ((6,),))]
     ready = {t.pgt_id: t for t in tables(1, 3, 4, 5, 6)}
-    assert move_stages(units, ready) == (WaveStage((1, 6)), CycleStage((ready[4], ready[5])), ChainStage(((3,),)))
+    assert refresh_stages(units, ready) == (WaveStage((1, 6)), CycleStage((ready[4], ready[5])), ChainStage(((3,),)))
 
 
 def test_no_table_of_a_cycle_moves_without_the_others() -> None:
     unit = Unit(CYCLIC, ((1, 2),))
-    assert move_stages([unit], {t.pgt_id: t for t in tables(1)}) == ()
+    assert refresh_stages([unit], {t.pgt_id: t for t in tables(1)}) == ()
     assert cycle_relations([unit], tables(1, 2)) == {1: frozenset({101, 102}), 2: frozenset({101, 102})}
 
 
 def test_a_chain_of_which_nothing_is_ready_is_no_stage() -> None:
-    assert move_stages([Unit(CHAIN, ((1,), (2,)))], {}) == ()
+    assert refresh_stages([Unit(CHAIN, ((1,), (2,)))], {}) == ()
 
 
 def test_tables_over_replicas_of_other_databases_are_refreshed_apart() -> None:
@@ -82,6 +82,6 @@ def test_tables_over_replicas_of_other_databases_are_refreshed_apart() -> None:
     assert stages.mirrors == ()
     assert [t.pgt_id for t in stages.own] == [1, 3, 6]
     assert [u.levels for u in stages.units] == [((1,), (3,)), (), ()]  # not the cycle, which is incomplete
-    assert move_stages(stages.units, {t.pgt_id: t for t in stages.own}) == (ChainStage(((1,), (3,))),)
+    assert refresh_stages(stages.units, {t.pgt_id: t for t in stages.own}) == (ChainStage(((1,), (3,))),)
     assert [t.pgt_id for t in stages.remote_last()] == [2]
     assert {t.pgt_id for t in stages.remote_first()} == {4, 5}

@@ -13,8 +13,8 @@ from pgtrickle.pipeline.plan.shapes import output_names
 from pgtrickle.pipeline.templates.explain import explain
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate
 from pgtrickle.pipeline.templates.stages import refresh_stages
-from pgtrickle.pipeline.templates.template import Template, compile_plan
-from tests.golden.shop import plan_of
+from pgtrickle.pipeline.templates.template import Template
+from tests.golden.shop import compile_plan, plan_of
 
 WINDOW = Window(Cut(1, 1, ()), Cut(2, 2, ()))
 SALE, CUSTOMER = ({n: ChangedSource(n, WINDOW, 4)} for n in (1, 2))
@@ -37,7 +37,7 @@ def walk(text: str) -> RecursionPlan | None:
 def compiled(text: str, typid: int = 23) -> Template:
     plan = plan_of(text)
     columns = [Column(i, n, "integer", typid, -1) for i, n in enumerate(output_names(plan), start=1)]
-    return compile_plan(plan, columns, lambda _: (), "shop.stored", "shop.state")
+    return compile_plan(plan, columns, lambda _: ())
 
 
 def leaf(word: str, changed: dict[int, ChangedSource]) -> str:

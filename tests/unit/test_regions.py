@@ -7,9 +7,8 @@ import pytest
 from pgtrickle.model.catalog import Column
 from pgtrickle.model.reasons import NotDifferentiableError, ReasonCode
 from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Node, column_names, from_items
-from pgtrickle.pipeline.templates.template import compile_plan
 from pgtrickle.pipeline.templates.topk import TopKTemplate
-from tests.golden.shop import plan_of
+from tests.golden.shop import compile_plan, plan_of
 
 LIMIT, WINDOW = ReasonCode.LIMIT_TIES, ReasonCode.WINDOW_TIES
 
@@ -109,10 +108,10 @@ def test_ties_are_allowed_at_the_top_only() -> None:
     limited = "SELECT sale.id, sale.qty FROM shop.sale ORDER BY sale.qty LIMIT 3"
     plan = block(limited)
     columns = [Column(i, n, "integer", 23, -1) for i, n in enumerate(column_names(plan), start=1)]
-    assert isinstance(compile_plan(plan, columns, lambda _: (), "shop.stored", "shop.state"), TopKTemplate)
+    assert isinstance(compile_plan(plan, columns, lambda _: ()), TopKTemplate)
     above = block(f"SELECT c.name, q.qty FROM (shop.customer c JOIN ( {limited}) q ON ((q.id = c.id)))")
     with pytest.raises(NotDifferentiableError, match="below another operator"):
-        compile_plan(above, columns, lambda _: (), "shop.stored", "shop.state")
+        compile_plan(above, columns, lambda _: ())
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from pgtrickle.pipeline.plan.nodes import Aggregate, Block, Select
 from pgtrickle.pipeline.plan.shapes import output_names
 from pgtrickle.pipeline.templates.explain import explain
 from pgtrickle.pipeline.templates.stages import refresh_stages
-from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template, compile_plan
+from pgtrickle.pipeline.templates.template import BagTemplate, FoldTemplate, RegionTemplate, Template
 from pgtrickle.pipeline.templates.topk import TopKTemplate
-from tests.golden.shop import plan_of
+from tests.golden.shop import compile_plan, plan_of
 
 INT, TEXT = SqlType(23, -1, "integer", 23, "b"), SqlType(25, -1, "text", 25, "b")
 PRICE, FLOAT = SqlType(1700, 655366, "numeric(10,2)", 1700, "b"), SqlType(701, -1, "double precision", 701, "b")
@@ -33,7 +33,7 @@ def compiled(query: str, rows: Sequence[SqlType] = (), results: Sequence[SqlType
     plan = plan_of(query)
     answers = iter((rows, results))
     columns = [Column(i, n, "text", 25, -1) for i, n in enumerate(output_names(plan), start=1)]
-    return compile_plan(plan, columns, lambda _: next(answers), "shop.stored", "shop.state")
+    return compile_plan(plan, columns, lambda _: next(answers))
 
 
 def fold(query: str, rows: Sequence[SqlType], results: Sequence[SqlType]) -> FoldTemplate:

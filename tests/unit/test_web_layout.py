@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from pgtrickle.web import charts
 from pgtrickle.web.charts import Bar, Series, chart, steps
 from pgtrickle.web.layout import BAND_HEAD, HEIGHT, ROW, WIDTH, layered, without_cycles
 from pgtrickle.web.listen import parse_address
@@ -88,8 +89,8 @@ def test_charts_stay_inside_their_picture() -> None:
     assert found is not None
     for x, y, width, height, _, _ in found.bars:
         assert found.left <= x + width
-        assert 0 <= y <= found.bottom
-        assert y + height <= found.bottom + 0.11
+        assert 0 <= y <= charts.HEIGHT - charts.BOTTOM
+        assert y + height <= charts.HEIGHT - charts.BOTTOM + 0.11
     assert chart([], [], x_label=str, y_label=str) is None
     one = chart([Series([(1, 0)], "c")], x_label=str, y_label=str)
     assert one is not None

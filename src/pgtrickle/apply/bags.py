@@ -187,11 +187,11 @@ def _difference(target: Target, content: str) -> str:
     Rows are grouped by their values if these are equal exactly when their texts are, which is faster, else by texts.
     """
     count = len(target.columns)
-    new = [_grouped(f"n.c{i}", c) for i, c in enumerate(target.columns)]
-    old = [_grouped(f"t.{quote_ident(c.name)}", c) for c in target.columns]
+    new = [_grouping_expression(f"n.c{i}", c) for i, c in enumerate(target.columns)]
+    old = [_grouping_expression(f"t.{quote_ident(c.name)}", c) for c in target.columns]
     names = ["h", *(f"c{i}" for i in range(count))]
     grouped = ", ".join(f"b.{name}" for name in names)
-    shown = [as_text(f"g.c{i}", c.base) if _is_grouped(c) else f"g.c{i}" for i, c in enumerate(target.columns)]
+    shown = [as_text(f"g.c{i}", c.base) if _is_grouped_by_value(c) else f"g.c{i}" for i, c in enumerate(target.columns)]
     return (
         f'SELECT g.h, g.n, ARRAY[{", ".join(shown)}]::text[]::text COLLATE "C" AS k FROM ('
         f"SELECT {grouped}, sum(b.w)::int8 AS n FROM (SELECT {', '.join(['n.h', *new, '1'])} FROM {content} AS n "
@@ -201,14 +201,14 @@ def _difference(target: Target, content: str) -> str:
     )
 
 
-def _is_grouped(column: Column) -> bool:
+def _is_grouped_by_value(column: Column) -> bool:
     return column.base in TEXT_DECIDES
 
 
-def _grouped(value: str, column: Column) -> str:
+def _grouping_expression(value: str, column: Column) -> str:
     """The expression to group by: a value, or its text. No collation makes different texts equal."""
-    grouped = value if _is_grouped(column) else as_text(value, column.base)
-    return f'{grouped} COLLATE "C"' if column.base in COLLATED or not _is_grouped(column) else grouped
+    grouped = value if _is_grouped_by_value(column) else as_text(value, column.base)
+    return f'{grouped} COLLATE "C"' if column.base in COLLATED or not _is_grouped_by_value(column) else grouped
 
 
 def _delete(target: Target, d: str) -> str:
@@ -216,7 +216,7 @@ def _delete(target: Target, d: str) -> str:
     # IS TRUE prevents a join by text, which would compute the text of every row.
     places = (
         f"SELECT v.* FROM (SELECT {place_of(target, 't')}, d.n, row_number() OVER (PARTITION BY d.ord) AS copy "
-        f"FROM {d} AS d JOIN {target.table} AS t ON {target.found_by('t', 'd')} "
+        f"FROM {d} AS d JOIN {target.table} AS t ON {target.match_condition('t', 'd')} "
         f"AND ({target.encoded('t')} = d.k) IS TRUE AND {same_partition(target, 't', key_of_array(target, 'd.a'))} "
         "WHERE d.n < 0) AS v WHERE v.copy <= -v.n"
     )

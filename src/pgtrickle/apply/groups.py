@@ -303,10 +303,10 @@ def _show(groups: Groups, gids: list[int] | None) -> Steps[tuple[int, int]]:
         rows = f"({_output(groups, among)}) AS o"
         yield from add_partitions(groups.target, rows, key_of_output(groups.target, "o"), values)
     if gids is None:
-        wanted = Query(groups.target.text("show all", lambda: _show_text(groups, is_all=True)))
+        query = Query(groups.target.text("show all", lambda: _show_text(groups, is_all=True)))
     else:
-        wanted = Query(groups.target.text("show", lambda: _show_text(groups, is_all=False)), (gids,))
-    ((inserted, deleted),) = yield wanted
+        query = Query(groups.target.text("show", lambda: _show_text(groups, is_all=False)), (gids,))
+    ((inserted, deleted),) = yield query
     return inserted, deleted
 
 

@@ -113,9 +113,9 @@ def drop_stage(conn: Connection, stage: str) -> None:
 def sweep_stages(conn: Connection) -> list[str]:
     """Drops the staging tables of loads that have ended; returns their names. `conn` must not be in a transaction."""
     with translated(), conn.transaction():
-        found = conn.execute(statement("stages")).fetchall()
+        stages = conn.execute(statement("stages")).fetchall()
     swept: list[str] = []
-    for pgt_id, rows in groupby(found, key=lambda row: row[0]):
+    for pgt_id, rows in groupby(stages, key=lambda row: row[0]):
         try:
             with translated(), conn.transaction():
                 swept += _sweep(conn, pgt_id, [name for _, name in rows])

@@ -66,13 +66,13 @@ class Target:
         """The columns of an encoded row, cast back to their types."""
         return "".join(f"{from_text(f'{array}[{i}]', c.type, c.base)}, " for i, c in enumerate(self.columns, start=1))
 
-    def found_by(self, stored: str, carried: str) -> str:
+    def match_condition(self, stored: str, carried: str) -> str:
         """An indexable condition: a stored row may be the encoded row `carried` (h, a)."""
         if not self.key:
             return f"{stored}.__pgt_row_id = {carried}.h"
         places = {c.name: (i, c) for i, c in enumerate(self.columns, start=1)}
-        wanted = {name: from_text(f"{carried}.a[{i}]", c.type, c.base) for name, (i, c) in places.items()}
-        return " AND ".join(f"{stored}.{quote_ident(name)} = {wanted[name]}" for name in self.key)
+        values = {name: from_text(f"{carried}.a[{i}]", c.type, c.base) for name, (i, c) in places.items()}
+        return " AND ".join(f"{stored}.{quote_ident(name)} = {values[name]}" for name in self.key)
 
     def identity(self, values: Sequence[str], text: str) -> str:
         """The hash by which a stored row is found: of the row's values or of its text. Equal rows have equal hashes;
@@ -141,14 +141,14 @@ def is_empty(conn: Connection, table: str) -> bool:
 def reshape(conn: Connection, target: Target) -> None:
     """Alters the table before a load: the columns of the definition, and the hidden column of regions."""
     conn.execute("SELECT pgtrickle._reshape(%s)", (target.pgt_id,))
-    wanted = any(c.name == REGION for c in target.columns)
+    has_region = any(c.name == REGION for c in target.columns)
     row = conn.execute(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = %s::pg_catalog.regclass AND attname = %s)",
         (target.table, REGION),
     ).fetchone()
-    if row is None or bool(row[0]) == wanted:
+    if row is None or bool(row[0]) == has_region:
         return
-    if wanted:
+    if has_region:
         conn.execute(f'ALTER TABLE {target.table} ADD COLUMN {quote_ident(REGION)} text COLLATE "C"')
     else:
         conn.execute(f"ALTER TABLE {target.table} DROP COLUMN {quote_ident(REGION)}")

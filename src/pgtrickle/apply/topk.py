@@ -37,60 +37,60 @@ class TopK:
         return 2 * self.wanted
 
 
-def runs_out(conn: Connection, kept: TopK, change: int) -> bool:
+def runs_out(conn: Connection, topk: TopK, change: int) -> bool:
     """Whether this change of the row count leaves too few stored rows while the query has others."""
-    row = conn.execute(f"SELECT coalesce(sum(n), 0)::int8, bool_or(n = 0) FROM {kept.groups.target.state}").fetchone()
-    return row is not None and bool(row[1]) and row[0] + change < kept.needed
+    row = conn.execute(f"SELECT coalesce(sum(n), 0)::int8, bool_or(n = 0) FROM {topk.groups.target.state}").fetchone()
+    return row is not None and bool(row[1]) and row[0] + change < topk.needed
 
 
-def keep_arrays(conn: Connection, kept: TopK, delta: GroupDelta) -> tuple[int, int]:
+def apply_arrays(conn: Connection, topk: TopK, delta: GroupDelta) -> tuple[int, int]:
     """Adds a small delta to the stored rows, as array parameters, then updates the visible ones."""
-    return _settle(conn, kept, ask(conn, add_arrays(kept.groups, delta)))
+    return _settle(conn, topk, ask(conn, add_arrays(topk.groups, delta)))
 
 
-def keep_staged(conn: Connection, kept: TopK, delta: GroupDelta) -> tuple[int, int]:
+def apply_staged(conn: Connection, topk: TopK, delta: GroupDelta) -> tuple[int, int]:
     """The same for a large delta, through a staging table."""
-    return _settle(conn, kept, add_staged(conn, kept.groups, delta))
+    return _settle(conn, topk, add_staged(conn, topk.groups, delta))
 
 
-def replace_kept(conn: Connection, kept: TopK, content: str) -> tuple[int, int]:
+def replace_rows(conn: Connection, topk: TopK, content: str) -> tuple[int, int]:
     """Makes the state equal to a content (see `groups.replace_state`), and then the visible rows."""
-    replace_state(conn, kept.groups, content)
-    index_rows(conn, kept.groups.target)
-    rows = _show(conn, kept)
-    conn.execute(f"ANALYZE {kept.groups.target.table}")
+    replace_state(conn, topk.groups, content)
+    index_rows(conn, topk.groups.target)
+    rows = _show(conn, topk)
+    conn.execute(f"ANALYZE {topk.groups.target.table}")
     return rows
 
 
-def _settle(conn: Connection, kept: TopK, touched: Touched) -> tuple[int, int]:
-    state = kept.groups.target.state
-    ask(conn, drop_empty(kept.groups, touched))
-    if runs_out(conn, kept, 0):
-        raise InvariantError(f"too few rows of {kept.groups.target.schema}.{kept.groups.target.name} are stored")
-    row = conn.execute(f"SELECT count(*) > {kept.most} FROM {state}").fetchone()
+def _settle(conn: Connection, topk: TopK, touched: Touched) -> tuple[int, int]:
+    state = topk.groups.target.state
+    ask(conn, drop_empty(topk.groups, touched))
+    if runs_out(conn, topk, 0):
+        raise InvariantError(f"too few rows of {topk.groups.target.schema}.{topk.groups.target.name} are stored")
+    row = conn.execute(f"SELECT count(*) > {topk.most} FROM {state}").fetchone()
     if row is not None and row[0]:
-        _trim(conn, kept)
-    return _show(conn, kept)
+        _trim(conn, topk)
+    return _show(conn, topk)
 
 
-def _trim(conn: Connection, kept: TopK) -> None:
+def _trim(conn: Connection, topk: TopK) -> None:
     """Deletes the rows after the first `wanted` ones; the last remaining row is the new boundary row."""
-    state = kept.groups.target.state
-    keys = "".join(f', "k{i}"' for i in range(len(kept.groups.key_types)))
+    state = topk.groups.target.state
+    keys = "".join(f', "k{i}"' for i in range(len(topk.groups.key_types)))
     conn.execute(
         f"WITH first AS (SELECT s.* FROM {state} AS s WHERE s.n > 0 "
-        f"ORDER BY {kept.order} FETCH FIRST {kept.wanted} ROWS WITH TIES), "
-        f"placed AS MATERIALIZED (SELECT s.*, row_number() OVER (ORDER BY {kept.order}) AS place FROM first AS s), "
+        f"ORDER BY {topk.order} FETCH FIRST {topk.wanted} ROWS WITH TIES), "
+        f"placed AS MATERIALIZED (SELECT s.*, row_number() OVER (ORDER BY {topk.order}) AS place FROM first AS s), "
         f"gone AS (DELETE FROM {state} AS s WHERE NOT EXISTS (SELECT FROM placed AS p WHERE p.gid = s.gid)) "
         f'INSERT INTO {state} ("h", "k", "n"{keys}) SELECT {text_hash("e.k")}, e.k, 0{keys} FROM ('
         f"SELECT (p.k::text[] || 'edge'::text)::text AS k{keys} FROM placed AS p ORDER BY p.place DESC LIMIT 1) AS e"
     )
 
 
-def _show(conn: Connection, kept: TopK) -> tuple[int, int]:
+def _show(conn: Connection, topk: TopK) -> tuple[int, int]:
     """Makes the visible rows equal to those that the query selects from the state, by difference."""
-    target = kept.groups.target
-    chosen = kept.groups.output(f"(SELECT kept.* FROM {target.state} AS kept WHERE kept.n > 0) AS s")
+    target = topk.groups.target
+    chosen = topk.groups.output(f"(SELECT kept.* FROM {target.state} AS kept WHERE kept.n > 0) AS s")
     text = f"ARRAY[{', '.join(as_text(f'o.c{i}', c.base) for i, c in enumerate(target.columns))}]::text[]::text"
     values = [f"o.c{i}" for i in range(len(target.columns))]
     add_partitions_now(conn, target, f"({chosen}) AS o", key_of_output(target, "o"))

@@ -87,16 +87,16 @@ class Ledger:
     def questions(self) -> Sequence[tuple[int, Cut | None]]:
         return [(relid, entry.since) for relid, entry in self.entries.items()]
 
-    def note(self, found: SourceScan, shares: Mapping[int, float]) -> set[int]:
+    def note(self, scanned: SourceScan, shares: Mapping[int, float]) -> set[int]:
         """Updates all counts. `shares`: per source, how many polls of readers this one replaces. Returns the
         sources that have changes, or whose counting restarted."""
-        if self._cut is not None and not self._cut.precedes(found.cut):
+        if self._cut is not None and not self._cut.precedes(scanned.cut):
             # The server has gone back in time, as after a restore: all counts are invalid.
             self.forget()
-        self._cut = found.cut
+        self._cut = scanned.cut
         news = set()
         for relid, entry in list(self.entries.items()):
-            counted = found.sources.get(relid)
+            counted = scanned.sources.get(relid)
             if counted is None:  # no buffer: a new one is another buffer
                 if entry.since is not None:
                     self.entries[relid] = entry.anew(self._generation())
@@ -105,9 +105,9 @@ class Ledger:
                 news.add(relid)
             if entry.since is not None:
                 entry.count += counted.changes
-            entry.since = found.cut
+            entry.since = scanned.cut
             entry.max_lsn = max(entry.max_lsn, counted.max_lsn)
             entry.scans_done += 1
             entry.scans_saved += max(0.0, shares.get(relid, 1.0) - 1.0)
-            entry.add(counted.changes, found.cut.xmax, counted.horizon)
+            entry.add(counted.changes, scanned.cut.xmax, counted.horizon)
         return news

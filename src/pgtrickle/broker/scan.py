@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 
-def scan(conn: Connection, wanted: Sequence[tuple[int, Cut | None]]) -> SourceScan:
+def scan(conn: Connection, requested: Sequence[tuple[int, Cut | None]]) -> SourceScan:
     """`wanted`: sources, each with the cut since which changes are counted. None: those that a reader elsewhere may
     not have seen."""
     params = {
-        "relids": [relid for relid, _ in wanted],
-        "sinces": [None if since is None else str(since) for _, since in wanted],
+        "relids": [relid for relid, _ in requested],
+        "sinces": [None if since is None else str(since) for _, since in requested],
     }
     row = conn.execute(statement("broker_counts"), params).fetchone()
     assert row is not None

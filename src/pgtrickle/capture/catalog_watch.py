@@ -80,15 +80,15 @@ def _states(conn: Connection, objects: Collection[WatchedObject]) -> dict[Watche
     """The sum of the hashes of each object's rows; 0: it does not exist."""
     if not objects:
         return {}
-    found: defaultdict[WatchedObject, int] = defaultdict(int)
+    states: defaultdict[WatchedObject, int] = defaultdict(int)
     parameters = {
         "relations": _oids(objects, RELATION),
         "functions": _oids(objects, FUNCTION),
         "types": _oids(objects, TYPE),
     }
     for kind, oid, state in conn.execute(statement("watched_rows"), parameters).fetchall():
-        found[WatchedObject(kind, oid)] += state
-    return {each: found[each] for each in objects}
+        states[WatchedObject(kind, oid)] += state
+    return {each: states[each] for each in objects}
 
 
 def _oids(objects: Iterable[WatchedObject], kind: str) -> list[int]:

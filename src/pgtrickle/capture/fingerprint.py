@@ -15,11 +15,11 @@ from pgtrickle.model.fingerprint import of_history
 
 def fingerprints(conn: Connection, relids: Iterable[int]) -> dict[int, str]:
     """Fingerprint of each source that exists, in one statement."""
-    wanted = sorted(set(relids))
-    if not wanted:
+    sorted_relids = sorted(set(relids))
+    if not sorted_relids:
         return {}
     with translated():
-        return dict(conn.execute(statement("fingerprints"), {"relids": wanted}).fetchall())
+        return dict(conn.execute(statement("fingerprints"), {"relids": sorted_relids}).fetchall())
 
 
 def fingerprints_for_others(conn: Connection, relids: Iterable[int]) -> dict[int, str]:
@@ -29,8 +29,8 @@ def fingerprints_for_others(conn: Connection, relids: Iterable[int]) -> dict[int
     ids be given to others: then its cut is invalid, although it looks like a cut of this server. Readers in
     this database have gone back with it.
     """
-    found = fingerprints(conn, relids)
+    current = fingerprints(conn, relids)
     with translated():
         row = conn.execute(statement("timeline")).fetchone()
     assert row is not None
-    return of_history(row[0], found)
+    return of_history(row[0], current)

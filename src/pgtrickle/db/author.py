@@ -57,7 +57,7 @@ class AuthorSession:
         *,
         first: Sequence[str] = (),
         path: str | None = None,
-        look: Callable[[Rows], None] | None = None,
+        on_rows: Callable[[Rows], None] | None = None,
     ) -> Rows:
         """`types`: of the columns, names of built-in types. `first`: statements that go before it. `path`: the
         search_path for resolving names, if not ours."""
@@ -65,7 +65,7 @@ class AuthorSession:
         first = [*first, *([] if path is None else [self._set_path(path)])]
         text = f"SELECT * FROM pg_temp.__pgt_run($1, $2, $3) AS r({_columns(types)})"
         values = [self._author, first, query]
-        (answer,) = run_queries(self._conn, [Query(text, values, is_kept=False, look=look)])
+        (answer,) = run_queries(self._conn, [Query(text, values, is_kept=False, on_rows=on_rows)])
         return answer.rows
 
     def batches(self, query: str, types: Sequence[str], carried: Sequence[pa.DataType]) -> Generator[pa.Table]:

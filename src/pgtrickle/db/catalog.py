@@ -44,12 +44,12 @@ def moment_of(row: Sequence[Any]) -> ReadPoint:
 def load_stream_tables(conn: Connection, ids: Sequence[int] | None = None) -> list[StreamTable]:
     text = statement("stream_tables")
     # Two statements: a shared generic plan would read the whole catalog for a few rows.
-    found = (
+    rows = (
         conn.execute(f"{text} ORDER BY st.pgt_id")
         if ids is None
         else conn.execute(f"{text} WHERE st.pgt_id = ANY (%(ids)s::int8[]) ORDER BY st.pgt_id", {"ids": list(ids)})
     )
-    return [_stream_table(row) for row in found.fetchall()]
+    return [_stream_table(row) for row in rows.fetchall()]
 
 
 def load_mirrors(conn: Connection, origins: Sequence[str]) -> list[StreamTable]:
@@ -62,18 +62,18 @@ def load_mirrors(conn: Connection, origins: Sequence[str]) -> list[StreamTable]:
 
 
 def _stream_table(row: tuple[Any, ...]) -> StreamTable:
-    bases = row[40] or {}
+    bases = row[39] or {}
     columns = tuple(
         Column(position, c["name"], c["type"], int(c["typid"]), int(c["typmod"]), basis=bases.get(str(c["typid"]), 0))
         for position, c in enumerate(row[5], start=1)
     )
-    dependencies = row[22]
+    dependencies = row[21]
     sources = tuple(
         Source(int(d["relid"]), d["type"], frozenset(d["columns"] or ()), frozenset(d["virtual"] or ()))
         for d in dependencies
     )
     fingerprints = {int(d["relid"]): d["fingerprint"] for d in dependencies}
-    mirror = row[27] and Mirror(**{**row[27], "columns": tuple(row[27]["columns"])})
+    mirror = row[26] and Mirror(**{**row[26], "columns": tuple(row[26]["columns"])})
     fields = [
         *row[:5],
         columns,
@@ -81,24 +81,24 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
         stored(*row[8]),
         *row[9:15],
         stored(*row[15]),
-        *row[16:22],
+        *row[16:21],
         sources,
         fingerprints,
-        *row[23:27],
+        *row[22:26],
         mirror,
-        *row[28:34],
-        tuple(row[34]),
-        *row[35:40],
-        *row[41:44],
-        tuple(_remote(each) for each in row[44] or ()),
+        *row[27:33],
+        tuple(row[33]),
+        *row[34:39],
+        *row[40:43],
+        tuple(_remote(each) for each in row[43] or ()),
     ]
     return StreamTable(*fields)
 
 
-def _remote(found: Mapping[str, Any]) -> RemoteSource:
-    named = {name: found[name] for name in ("key", "server", "database", "schema", "table", "fingerprint")}
-    mirror = Mirror(**named, relid=int(found["origin_relid"]), columns=tuple(found["columns"]), is_stored=False)
-    return RemoteSource(int(found["relid"]), int(found["mirror_id"]), mirror)
+def _remote(document: Mapping[str, Any]) -> RemoteSource:
+    named = {name: document[name] for name in ("key", "server", "database", "schema", "table", "fingerprint")}
+    mirror = Mirror(**named, relid=int(document["origin_relid"]), columns=tuple(document["columns"]), is_stored=False)
+    return RemoteSource(int(document["relid"]), int(document["mirror_id"]), mirror)
 
 
 def is_keeper(conn: Connection) -> bool:
@@ -192,9 +192,9 @@ def _collations(conn: Connection, query: str, collatable: Sequence[bool]) -> lis
     if not any(collatable):
         return [None] * len(collatable)
     names = ", ".join(f"c{i}" for i in range(len(collatable)))
-    asked = ", ".join(f"pg_collation_for(d.c{i})" if yes else "NULL" for i, yes in enumerate(collatable))
+    columns = ", ".join(f"pg_collation_for(d.c{i})" if yes else "NULL" for i, yes in enumerate(collatable))
     row = conn.execute(
-        f"SELECT {asked} FROM (SELECT) AS one LEFT JOIN (SELECT * FROM ({query}) AS q({names}) LIMIT 0) AS d ON true"
+        f"SELECT {columns} FROM (SELECT) AS one LEFT JOIN (SELECT * FROM ({query}) AS q({names}) LIMIT 0) AS d ON true"
     ).fetchone()
     assert row is not None
     return [None if c == '"default"' else c for c in row]

@@ -53,8 +53,8 @@ def is_installed(dsn: str) -> bool:
 def unserved(conn: Connection, dsn: str) -> dict[str, str]:
     """Databases that have our catalog and that this role cannot serve: name -> the role that installed it there."""
     rows = conn.execute(statement("databases")).fetchall()
-    found = {name: find_other_owner(in_database(dsn, name)) for _, name, _ in rows}
-    return {name: owner for name, owner in found.items() if owner is not None}
+    owners = {name: find_other_owner(in_database(dsn, name)) for _, name, _ in rows}
+    return {name: owner for name, owner in owners.items() if owner is not None}
 
 
 def find_other_owner(dsn: str) -> str | None:

@@ -39,16 +39,16 @@ def install(conn: Connection, *, as_role: str | None = None) -> None:
         conn.execute("SET LOCAL client_min_messages = warning")
         conn.execute("SET LOCAL check_function_bodies = off")
         with become(conn, as_role):
-            found = catalog_version(conn)
-        if found is not None:
-            refuse_newer(found, conn.info.dbname)
-            if found.schema < SCHEMA_VERSION:
+            installed = catalog_version(conn)
+        if installed is not None:
+            refuse_newer(installed, conn.info.dbname)
+            if installed.schema < SCHEMA_VERSION:
                 _terminate_backends(conn)  # not as the service role, which may end its own sessions only
         with become(conn, as_role):
-            if found is None:
+            if installed is None:
                 _create(conn)
             else:
-                since = found.schema
+                since = installed.schema
                 retry_locks(conn, lambda: _upgrade(conn, since))
             conn.execute("SELECT pgtrickle._wake('install')")
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def report_notices(conn: Connection, report: Callable[[str], None]) -> None:
     """Calls `report` with each of them, in one line with its hint."""
 
-    def tell(found: Diagnostic) -> None:
-        hint = f" (hint: {found.message_hint})" if found.message_hint else ""
-        report(f"{(found.severity or 'notice').lower()}: {found.message_primary}{hint}")
+    def tell(diagnostic: Diagnostic) -> None:
+        hint = f" (hint: {diagnostic.message_hint})" if diagnostic.message_hint else ""
+        report(f"{(diagnostic.severity or 'notice').lower()}: {diagnostic.message_primary}{hint}")
 
     conn.add_notice_handler(tell)

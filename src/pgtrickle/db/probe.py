@@ -34,7 +34,7 @@ def make_probe(conn: Connection, query: str, path: str = SAFE_PATH) -> int | Non
         position = error.diag.statement_position
         if error.sqlstate == _ELSEWHERE and position is not None and int(position) > len(_VIEW):
             return int(position) - 1 - len(_VIEW)
-        found = translate(error)
-        if isinstance(found, TransientError):
-            raise found from error
-        raise DefinitionError(f"the query is not valid: {found.message}", hint=found.hint) from error
+        ours = translate(error)
+        if isinstance(ours, TransientError):
+            raise ours from error
+        raise DefinitionError(f"the query is not valid: {ours.message}", hint=ours.hint) from error

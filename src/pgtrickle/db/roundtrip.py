@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Prepared statements per session. A stream table has a handful, and a wave has dozens of tables.
 MOST_PREPARED = 1_000
-CHUNK_ROWS = 500  # of a result that is streamed to `look`
+CHUNK_ROWS = 500  # of a result that is streamed to `on_rows`
 _CANCEL_SECONDS = 5.0
 
 Rows: TypeAlias = list[tuple[Any, ...]]
@@ -44,7 +44,7 @@ class Query:
     is_kept: bool = True
     # A cached plan ignores growing tables until they are analysed; with another mark the statement is prepared again.
     mark: tuple[int, ...] = ()
-    look: Callable[[Rows], None] | None = None  # called with each chunk of rows; may raise if there are too many
+    on_rows: Callable[[Rows], None] | None = None  # called with each chunk of rows; may raise if there are too many
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def run_queries(conn: psycopg.Connection[Any], asks: Sequence[Query], *, apart: 
     pgconn.enter_pipeline_mode()
     try:
         messages = _send(pgconn, own, asks, apart=apart)
-        stream = _results(pgconn, [m.ask.look if m.ask is not None else None for m in messages])
+        stream = _results(pgconn, [m.ask.on_rows if m.ask is not None else None for m in messages])
         received = _Received(conn, messages)
         try:
             received.take(stream)
@@ -237,8 +237,8 @@ class _Received:
                 self._transformer.set_pgresult(result)
                 rows = self._transformer.load_rows(0, result.ntuples, tuple)
                 message.rows += rows
-                if message.ask.look is not None:
-                    message.ask.look(rows)
+                if message.ask.on_rows is not None:
+                    message.ask.on_rows(rows)
 
     def forget(self, own: OwnSession) -> None:
         """After an error: statements prepared before it persist, later ones do not."""
@@ -275,8 +275,8 @@ def _results(pgconn: PGconn, looks: Sequence[Callable[[Rows], None] | None]) -> 
             return
 
 
-def _in_parts(pgconn: PGconn, look: Callable[[Rows], None] | None) -> None:
-    if look is None or pgconn.pipeline_status == PipelineStatus.ABORTED:  # then there are no rows
+def _in_parts(pgconn: PGconn, on_rows: Callable[[Rows], None] | None) -> None:
+    if on_rows is None or pgconn.pipeline_status == PipelineStatus.ABORTED:  # then there are no rows
         return
     if psycopg.capabilities.has_stream_chunked():
         pgconn.set_chunked_rows_mode(CHUNK_ROWS)

@@ -104,20 +104,20 @@ def _statements(conn: Connection, name: str, role: str) -> tuple[str, ...]:
     return tuple(text for (text,) in conn.execute(statement(name), {"role": role}).fetchall())
 
 
-def _choose(roles: _Roles, asked: str | None) -> str:
+def _choose(roles: _Roles, requested: str | None) -> str:
     """The role that will own the objects."""
     if roles.owner is not None and not roles.owner_is_super:
         is_known = roles.owner == DEFAULT_SERVICE_ROLE or roles.owner_has_database
-        if roles.is_super and asked is None and not is_known:
+        if roles.is_super and requested is None and not is_known:
             # Any role that may create schemas can create ours; a superuser's sessions would then use that role.
             raise ConfigError(
                 f"schema pgtrickle belongs to {roles.owner}",
                 hint=f"if this is the service role, use --service-role {roles.owner}; otherwise drop the schema first",
             )
-        if asked is None or asked == roles.owner or roles.is_super:
-            return asked or roles.owner
+        if requested is None or requested == roles.owner or roles.is_super:
+            return requested or roles.owner
         raise ConfigError(
-            f"pgtrickle in this database belongs to {roles.owner}, not to {asked}",
+            f"pgtrickle in this database belongs to {roles.owner}, not to {requested}",
             hint="a superuser can transfer it: pgtrickle install --service-role",
         )
     if roles.owner is not None and not roles.is_super:
@@ -125,7 +125,7 @@ def _choose(roles: _Roles, asked: str | None) -> str:
             f"pgtrickle was installed by superuser {roles.owner}",
             hint="run pgtrickle install as a superuser, which transfers ownership to a service role",
         )
-    return asked or (DEFAULT_SERVICE_ROLE if roles.is_super else roles.me)
+    return requested or (DEFAULT_SERVICE_ROLE if roles.is_super else roles.me)
 
 
 def _prepare_role(conn: Connection, roles: _Roles, target: str) -> None:

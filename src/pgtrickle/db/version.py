@@ -51,18 +51,18 @@ def catalog_version(conn: Connection) -> CatalogVersion | None:
 
 
 def installed_version(conn: Connection) -> int | None:
-    found = catalog_version(conn)
-    return None if found is None else found.schema
+    installed = catalog_version(conn)
+    return None if installed is None else installed.schema
 
 
-def refuse_newer(found: CatalogVersion, database: str) -> None:
+def refuse_newer(installed: CatalogVersion, database: str) -> None:
     """Raises an error if a later version installed the catalog."""
-    if found.schema > SCHEMA_VERSION and (problem := found.problem(database)) is not None:
+    if installed.schema > SCHEMA_VERSION and (problem := installed.problem(database)) is not None:
         raise problem
 
 
 def require_version(conn: Connection) -> None:
     """Raises an error if the catalog has another version than this program needs; not if there is no catalog."""
-    found = catalog_version(conn)
-    if found is not None and (problem := found.problem(conn.info.dbname)) is not None:
+    installed = catalog_version(conn)
+    if installed is not None and (problem := installed.problem(conn.info.dbname)) is not None:
         raise problem

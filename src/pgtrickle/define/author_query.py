@@ -56,11 +56,11 @@ def session(
 
 
 def read_rows(
-    place: Handover, table: StreamTable, text: str, copies: Sequence[Copy], look: Callable[[Rows], None] | None
+    place: Handover, table: StreamTable, text: str, copies: Sequence[Copy], on_rows: Callable[[Rows], None] | None
 ) -> Rows:
     """The signed rows of a delta statement: weight and row."""
     with session(place, table, copies) as author:
-        return author.rows(_signed(text), ("int8", "text"), look=look)
+        return author.rows(_signed(text), ("int8", "text"), on_rows=on_rows)
 
 
 def read_many(
@@ -113,8 +113,8 @@ def window_copies(
 
 def unreadable(conn: Connection, table: StreamTable) -> dict[int, frozenset[int]]:
     """Key columns of sources that the author may not read."""
-    found = _columns(conn, table, [s.relid for s in table.sources])
-    return {relid: frozenset(a for a, may in columns if not may) for relid, columns in found.items()}
+    used = _columns(conn, table, [s.relid for s in table.sources])
+    return {relid: frozenset(a for a, may in columns if not may) for relid, columns in used.items()}
 
 
 def _columns(

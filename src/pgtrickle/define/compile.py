@@ -68,7 +68,7 @@ class Once:
 class Compiled:
     """A stream table that can be refreshed. Without `stages.changes` it can only be recomputed (`reason` says why).
 
-    `groups`: its state table, if it has one; `kept`: the same if that stores the first rows of a LIMIT. `explanation`
+    `groups`: its state table, if it has one; `topk`: the same if that stores the first rows of a LIMIT. `explanation`
     describes the stages for people.
     """
 
@@ -77,7 +77,7 @@ class Compiled:
     groups: Groups | None
     reason: Reason | None
     explanation: dict[str, Any]
-    kept: TopK | None = None
+    topk: TopK | None = None
     settings: Mapping[str, str] = field(default_factory=dict)  # of the author, under which statements are evaluated
     meant: dict[str, Any] | None = None  # the resolved text, for the plan (define/operators.py)
     cycle: frozenset[int] = frozenset()  # of a table that reads itself through others: the relations of all of them
@@ -168,18 +168,18 @@ def compile_table(
 def resolve_operators(state: Compilation) -> Compilation:
     """Rewrites the text so that it names the operators that PostgreSQL found in the author's session."""
     conn, table = state.conn, state.table
-    found = meaning.meant(conn, table)
-    kept = table.session_settings
-    formats = other_formats(kept)
-    if formats and not meaning.makes_texts(conn, table, found.query):
+    resolved = meaning.meant(conn, table)
+    settings = table.session_settings
+    formats = other_formats(settings)
+    if formats and not meaning.makes_texts(conn, table, resolved.query):
         formats = {}
     return replace(
         state,
-        table=meaning.as_meant(table, found),
-        settings={**evaluated(kept), **formats},
-        meant=meaning.kept(table, found),
+        table=meaning.as_meant(table, resolved),
+        settings={**evaluated(settings), **formats},
+        meant=meaning.kept(table, resolved),
         formats=formats,
-        only_whole=found.only_whole,
+        only_whole=resolved.only_whole,
         is_folded=not table.runs_as_author and not state.cycle,
     )
 
@@ -266,23 +266,23 @@ def check_cycle(state: Compilation) -> Compilation:
     """Refuses a member of a cycle whose mode or session prevents the computation of the fixpoint."""
     table = state.table
     if table.runs_as_author:
-        found = Reason.of(ReasonCode.AUTHOR_SESSION)
+        reason = Reason.of(ReasonCode.AUTHOR_SESSION)
     elif table.refresh_mode not in ("AUTO", "FULL"):
-        found = Reason.of(ReasonCode.MODE_IN_CYCLE, mode=table.refresh_mode)
+        reason = Reason.of(ReasonCode.MODE_IN_CYCLE, mode=table.refresh_mode)
     elif table.mode_reason is not None and table.effective_mode == "FULL":
-        found = table.mode_reason
+        reason = table.mode_reason
     else:
         return state
-    raise _no_fixpoint(table, found)
+    raise _no_fixpoint(table, reason)
 
 
 def check_monotone(state: Compilation) -> Compilation:
     """Refuses a member of a cycle whose query is not monotone: the cycle would have no least fixpoint."""
     assert state.plan is not None
-    found = obstacle(state.plan, lambda sql: [SqlType(*row) for row in catalog.describe(state.conn, sql)])
-    found = found or _hidden(state.plan, state.cycle)
-    if found is not None:
-        raise _no_fixpoint(state.table, found)
+    reason = obstacle(state.plan, lambda sql: [SqlType(*row) for row in catalog.describe(state.conn, sql)])
+    reason = reason or _hidden(state.plan, state.cycle)
+    if reason is not None:
+        raise _no_fixpoint(state.table, reason)
     return state
 
 
@@ -347,16 +347,16 @@ def _compiled(state: Compilation) -> Compiled:
     template = state.template
     assert template is not None
     target = target_of(state.conn, state.table, template, portable=state.is_portable)
-    groups, kept = groups_of(template, target), None
+    groups, topk = groups_of(template, target), None
     if isinstance(template, TopKTemplate) and groups is not None:
-        kept = TopK(groups, template.order("s", "k"), template.needed, template.wanted)
+        topk = TopK(groups, template.order("s", "k"), template.needed, template.wanted)
     return Compiled(
         target,
         refresh_stages(template, is_mirror=target.is_mirror),
         groups,
         None,
         dict(state.explanation),
-        kept,
+        topk,
         settings=state.settings,
         meant=state.meant,
         cycle=state.cycle,
@@ -411,12 +411,12 @@ def parse_table(
 
     def find(schema: str, name: str) -> Relation:
         # A name that is not among the sources was renamed or created again: then the current relation of that name.
-        found = known.get((schema, name))
-        if found is None:
-            found = catalog.find_relation(conn, schema, name)
+        relation = known.get((schema, name))
+        if relation is None:
+            relation = catalog.find_relation(conn, schema, name)
             if strangers is not None:
                 strangers.append(f"{schema}.{name}")
-        return meaning.view_explicit(conn, found, table) if found.kind == "v" else found
+        return meaning.view_explicit(conn, relation, table) if relation.kind == "v" else relation
 
     return parse(table.query, find, used, functions, folded=folded)
 

@@ -100,12 +100,12 @@ def reads_replicas(home: Connection, pgt_id: int | None, engine: str | None) -> 
 def define_pending(home: Connection, dsn: str, origins: OriginSessions) -> int:
     """Processes all pending definitions; records why one is refused or retried. Returns how many were accepted."""
     accepted = 0
-    for asked in pending(home):
+    for definition in pending(home):
         error: PgtrickleError | None = None
         try:
             with translated(), home.transaction():
-                define(home, dsn, origins, asked)
-                done = home.execute(statement("definition_done"), asked.request)
+                define(home, dsn, origins, definition)
+                done = home.execute(statement("definition_done"), definition.request)
                 if not done.rowcount:
                     raise TransientError("the definition was replaced or withdrawn meanwhile")
             accepted += 1
@@ -114,20 +114,20 @@ def define_pending(home: Connection, dsn: str, origins: OriginSessions) -> int:
                 raise
             error = caught
         if error is not None:
-            _refuse(home, asked, error)
+            _refuse(home, definition, error)
     return accepted
 
 
-def _refuse(home: Connection, asked: PendingDefinition, error: PgtrickleError) -> None:
+def _refuse(home: Connection, definition: PendingDefinition, error: PgtrickleError) -> None:
     is_final = not isinstance(error, TransientError)
     with translated():
         home.execute(
             statement("definition_refused"),
-            {**asked.request, "message": error.one_line(), "is_final": is_final},
+            {**definition.request, "message": error.one_line(), "is_final": is_final},
         )
     log.warning(
         "A definition was refused" if is_final else "A definition is checked again later",
-        extra=event(DEFINITION_REFUSED, table=f"{asked.schema}.{asked.name}", detail=error.one_line()),
+        extra=event(DEFINITION_REFUSED, table=f"{definition.schema}.{definition.name}", detail=error.one_line()),
     )
 
 
@@ -136,22 +136,22 @@ def pending(home: Connection) -> list[PendingDefinition]:
         return [PendingDefinition(*row) for row in home.execute(statement("definitions_pending")).fetchall()]
 
 
-def define(home: Connection, dsn: str, origins: OriginSessions, asked: PendingDefinition) -> None:
+def define(home: Connection, dsn: str, origins: OriginSessions, definition: PendingDefinition) -> None:
     """In a transaction of `home`, with the privileges of the defining role."""
-    find = _finder(dsn, origins, asked.role)
+    find = _finder(dsn, origins, definition.role)
     keywords = catalog.keywords(home)
 
     def place(parts: tuple[str, ...]) -> tuple[str, str]:
-        return _shell(home, asked, parts, find)
+        return _shell(home, definition, parts, find)
 
-    if home.execute("SELECT current_user = %s", (asked.role,)).fetchone() != (True,):
+    if home.execute("SELECT current_user = %s", (definition.role,)).fetchone() != (True,):
         # First without its constants: parsing one may run code of the owner of its type, here with our privileges.
-        _type(home, replace(asked, query=without_constants(asked.query)), keywords, place)
+        _type(home, replace(definition, query=without_constants(definition.query)), keywords, place)
         row = home.execute(statement("constants_trusted"), {"probe": "pg_temp.__pgt_probe"}).fetchone()
         home.execute("DROP VIEW pg_temp.__pgt_probe")
         if row is not None and row[0] is not None:
             raise DefinitionError(str(row[0]), hint="convert it in the query, for example to text")
-    _type(home, asked, keywords, place)
+    _type(home, definition, keywords, place)
     require_columns(home)
     used = {r[0]: frozenset(r[1]) for r in home.execute(statement("probe_columns")).fetchall()}
     # The text as PostgreSQL resolved it over all columns: * and NATURAL refer to the tables, not to the mirrors.
@@ -160,9 +160,9 @@ def define(home: Connection, dsn: str, origins: OriginSessions, asked: PendingDe
     text, operators = row
     home.execute("DROP VIEW pg_temp.__pgt_probe")
     # While the empty tables still exist: operators that the text does not name are those of the author.
-    text = explicit(home, text, operators, asked.search_path).query
-    mirrors, stored = [], not asked.reads_replicas(home)
-    for shell in asked.shells.values():
+    text = explicit(home, text, operators, definition.search_path).query
+    mirrors, stored = [], not definition.reads_replicas(home)
+    for shell in definition.shells.values():
         (relid,) = home.execute("SELECT %s::pg_catalog.regclass::oid::int8", (shell.relation,)).fetchone() or (0,)
         positions = used.get(relid, frozenset())
         names = {c["name"] for i, c in enumerate(shell.table.columns, start=1) if i in positions}
@@ -176,17 +176,17 @@ def define(home: Connection, dsn: str, origins: OriginSessions, asked: PendingDe
     registered = home.execute(
         statement("definition_register"),
         {
-            "id": asked.pgt_id,
-            "role": asked.role,
+            "id": definition.pgt_id,
+            "role": definition.role,
             "mirrors": relids,
-            "schema": asked.schema,
-            "name": asked.name,
-            "query": asked.query,
-            "options": json.dumps(asked.options),
+            "schema": definition.schema,
+            "name": definition.name,
+            "query": definition.query,
+            "options": json.dumps(definition.options),
         },
     ).fetchone()
     if registered is None:
-        raise DefinitionError(f"role {asked.role} does not exist any more")
+        raise DefinitionError(f"role {definition.role} does not exist any more")
     home.execute("DROP VIEW pg_temp.__pgt_probe")
 
 
@@ -201,13 +201,13 @@ def require_columns(home: Connection) -> None:
 
 def _type(
     home: Connection,
-    asked: PendingDefinition,
+    definition: PendingDefinition,
     keywords: frozenset[str],
     place: Callable[[tuple[str, ...]], tuple[str, str]],
 ) -> None:
     """Creates the probe. PostgreSQL reports the position of each name of another database, one after the other."""
-    text = asked.query
-    while (position := make_probe(home, text, asked.search_path)) is not None:
+    text = definition.query
+    while (position := make_probe(home, text, definition.search_path)) is not None:
         reference = reference_at(text, position, keywords)
         text = reference.replaced(text, *place(reference.parts))
 
@@ -244,13 +244,13 @@ def find_table(conn: Connection, place: OriginDatabase, schema: str, name: str, 
 
 def _shell(
     home: Connection,
-    asked: PendingDefinition,
+    definition: PendingDefinition,
     parts: tuple[str, ...],
     find: Callable[[tuple[str, ...]], OriginTable],
 ) -> tuple[str, str]:
-    if parts not in asked.shells:
+    if parts not in definition.shells:
         table = find(parts)
-        name = f"__pgt_shell_{len(asked.shells)}"
+        name = f"__pgt_shell_{len(definition.shells)}"
         columns = ", ".join(_column(c, c["name"]) for c in table.columns)
         try:
             with translated(), home.transaction():
@@ -259,8 +259,8 @@ def _shell(
             raise DefinitionError(
                 f"{table.full_name} cannot be read here: {error.message}", hint="create the type or collation here, too"
             ) from error
-        asked.shells[parts] = _Shell(table, name)
-    return "pg_temp", asked.shells[parts].name
+        definition.shells[parts] = _Shell(table, name)
+    return "pg_temp", definition.shells[parts].name
 
 
 def _column(column: Mapping[str, Any], name: str) -> str:
@@ -277,18 +277,23 @@ def ensure_mirror(
     a new one without rows, for one stream table.
     """
     keys = set(table.key)
-    wanted = [c for c in table.columns if c["name"] in names or c["attnum"] in keys] or list(table.columns[:1])
-    for column in wanted:
+    mirrored = [c for c in table.columns if c["name"] in names or c["attnum"] in keys] or list(table.columns[:1])
+    for column in mirrored:
         if column["name"] in names and not column["may_read"]:
             raise DefinitionError(f"permission denied for column {column['name']} of {table.full_name}")
         if column["obstacle"]:
             raise DefinitionError(f"column {column['name']} of {table.full_name} {column['obstacle']}")
-    attnums = sorted(c["attnum"] for c in wanted)
-    asked = {"key": table.place.key, "relid": table.relid, "columns": attnums, "names": [c["name"] for c in wanted]}
-    row = home.execute(statement("mirror_find"), {**asked, "local": local}).fetchone() if stored else None
+    attnums = sorted(c["attnum"] for c in mirrored)
+    parameters = {
+        "key": table.place.key,
+        "relid": table.relid,
+        "columns": attnums,
+        "names": [c["name"] for c in mirrored],
+    }
+    row = home.execute(statement("mirror_find"), {**parameters, "local": local}).fetchone() if stored else None
     if row is not None:
         return int(row[0])
-    by_number = {c["attnum"]: c["name"] for c in wanted}
+    by_number = {c["attnum"]: c["name"] for c in mirrored}
     indexes = [
         {"columns": [by_number[a] for a in index["columns"]], "is_unique": bool(index["is_unique"])}
         for index in table.indexes
@@ -303,7 +308,7 @@ def ensure_mirror(
         "relid": table.relid,
         "stored": stored,
     }
-    columns = [{"origin_name": c["name"], **c, "not_null": c["attnum"] in keys} for c in wanted]
+    columns = [{"origin_name": c["name"], **c, "not_null": c["attnum"] in keys} for c in mirrored]
     row = home.execute(
         "SELECT pgtrickle._make_mirror(%s::jsonb, %s::jsonb, %s::jsonb, %s::int8::oid)",
         (json.dumps(origin), json.dumps(columns), json.dumps(indexes), local),

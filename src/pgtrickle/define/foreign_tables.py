@@ -44,7 +44,6 @@ class _Candidate:
     relid: int
     schema: str | None  # None: it was dropped
     name: str | None
-    is_foreign: bool | None
     database: str | None
     host: str | None
     port: str | None
@@ -103,31 +102,31 @@ def serve_shared(home: Connection, dsn: str, origins: OriginSessions) -> int:
 
 def _candidate(row: Sequence[Any]) -> _Candidate:
     values = list(row)
-    values[9] = tuple(row[9]) if row[9] is not None and all(row[9]) else None
-    values[15] = tuple(row[15])
-    values[18] = tuple(row[18] or ())
+    values[8] = tuple(row[8]) if row[8] is not None and all(row[8]) else None
+    values[14] = tuple(row[14])
+    values[17] = tuple(row[17] or ())
     return _Candidate(*values)
 
 
 def _serve(home: Connection, dsn: str, origins: OriginSessions, pgt_id: int, candidates: Sequence[_Candidate]) -> int:
-    found: dict[int, OriginTable] = {}
+    tables: dict[int, OriginTable] = {}
     reason: Reason | None = None
     for candidate in candidates:
         try:
-            found[candidate.relid] = _origin(dsn, origins, candidate)
+            tables[candidate.relid] = _origin(dsn, origins, candidate)
         except TransientError:
             raise
         except PgtrickleError as error:
             reason = reason or Reason.of(ReasonCode.READ_AS_IS, table=candidate.label, error=error.message)
     unserved = [c for c in candidates if c.mirror is None]
-    moved_away = [c for c in candidates if c.mirror is not None and not c.is_served_by(found.get(c.relid))]
+    moved_away = [c for c in candidates if c.mirror is not None and not c.is_served_by(tables.get(c.relid))]
     if moved_away:
         return _alter(home, pgt_id, moved_away, {})
     if reason is not None and len(unserved) == len(candidates):
         home.execute(statement("mode_reason"), {"id": pgt_id, **named(reason)})
         return 0
     if unserved:
-        return _alter(home, pgt_id, unserved, found)
+        return _alter(home, pgt_id, unserved, tables)
     _follow_here(home, pgt_id, candidates)
     return 0
 
@@ -172,8 +171,8 @@ def _declared(dsn: str, origins: OriginSessions, database: str) -> str:
     """database@host:port of a subscription, with the host as the fleet names it; otherwise unchanged."""
     name, _, server = database.rpartition("@")
     host, _, port = server.rpartition(":")
-    found = _server(dsn, origins, host, port) if name and host else None
-    return database if found is None else f"{name}@{found}"
+    served = _server(dsn, origins, host, port) if name and host else None
+    return database if served is None else f"{name}@{served}"
 
 
 def _server(dsn: str, origins: OriginSessions, host: str | None, port: str) -> str | None:
@@ -198,7 +197,7 @@ def _addresses(host: str) -> set[str]:
         return set()
 
 
-def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], found: dict[int, OriginTable]) -> int:
+def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], tables: dict[int, OriginTable]) -> int:
     """Replaces these relations in the query by their mirrors, or their mirrors by these relations.
 
     Not while a rename is pending: until then the text has another meaning.
@@ -217,7 +216,7 @@ def _alter(home: Connection, pgt_id: int, candidates: Sequence[_Candidate], foun
             raise DefinitionError("a mirrored table that it reads does not exist any more", hint="define it again")
         here, there = (candidate.schema, candidate.name), ("pgtrickle_changes", f"mirror_{candidate.mirror}")
         if candidate.mirror is None:
-            mirrors.append(ensure_mirror(home, *_as_local(candidate, found[candidate.relid], used), stored=stored))
+            mirrors.append(ensure_mirror(home, *_as_local(candidate, tables[candidate.relid], used), stored=stored))
             there = ("pgtrickle_changes", f"mirror_{mirrors[-1]}")
         old, new = (here, there) if candidate.mirror is None else (there, here)
         places = references_to(text, old, keywords)

@@ -67,23 +67,23 @@ def meant(conn: Connection, table: StreamTable) -> ResolvedQuery:
         raise SourceChangedError(error.message, hint=error.hint) from error
 
 
-def as_meant(table: StreamTable, found: ResolvedQuery) -> StreamTable:
+def as_meant(table: StreamTable, resolved: ResolvedQuery) -> StreamTable:
     """The table with this text, which is not resolved again."""
-    written = replace(table, query=found.query)
-    return replace(written, plan={**(table.plan or {}), "meant": kept(written, found)})
+    written = replace(table, query=resolved.query)
+    return replace(written, plan={**(table.plan or {}), "meant": kept(written, resolved)})
 
 
-def kept(table: StreamTable, found: ResolvedQuery) -> dict[str, Any]:
+def kept(table: StreamTable, resolved: ResolvedQuery) -> dict[str, Any]:
     """The value to store in the plan."""
-    query = found.query if found.query != table.query else None
-    return {"mark": mark(table), "query": query, "only_whole": found.only_whole and found.only_whole.to_json()}
+    query = resolved.query if resolved.query != table.query else None
+    return {"mark": mark(table), "query": query, "only_whole": resolved.only_whole and resolved.only_whole.to_json()}
 
 
-def _kept_reason(kept: dict[str, Any] | str | None) -> Reason | None:
+def _kept_reason(stored: dict[str, Any] | str | None) -> Reason | None:
     """The reason stored in a plan. Plans of versions without reason codes contain the text of the only possible one."""
-    if isinstance(kept, str):
+    if isinstance(stored, str):
         return Reason.of(ReasonCode.ROW_OPERATOR)
-    return None if kept is None else Reason.from_json(kept)
+    return None if stored is None else Reason.from_json(stored)
 
 
 def view_explicit(conn: Connection, relation: Relation, table: StreamTable) -> Relation:
@@ -94,10 +94,10 @@ def view_explicit(conn: Connection, relation: Relation, table: StreamTable) -> R
     operators = row[0] if row is not None else []
     if not any(o >= FIRST_OF_USERS for o in operators):
         return relation
-    found = explicit(conn, relation.query.strip().rstrip(";"), operators, None, table)
-    if found.only_whole is not None:
-        raise NotDifferentiableError(Reason.of(ReasonCode.IN_VIEW, view=relation.name, why=found.only_whole))
-    return replace(relation, query=found.query)
+    resolved = explicit(conn, relation.query.strip().rstrip(";"), operators, None, table)
+    if resolved.only_whole is not None:
+        raise NotDifferentiableError(Reason.of(ReasonCode.IN_VIEW, view=relation.name, why=resolved.only_whole))
+    return replace(relation, query=resolved.query)
 
 
 def explicit(
@@ -105,22 +105,22 @@ def explicit(
 ) -> ResolvedQuery:
     """`path`: the author's; None if unknown. `table`: the stream table of the query, if it exists. Raises an error if
     the text cannot be rewritten with these operators."""
-    wanted = Counter(operators)
+    expected = Counter(operators)
     ours = _operators(conn, table, query, SAFE_PATH)
     # Different operators of pg_catalog follow from changed column types.
-    are_built_in = ours is not None and all(o < FIRST_OF_USERS for o in (*ours, *wanted))
-    if ours == wanted or are_built_in:
+    are_built_in = ours is not None and all(o < FIRST_OF_USERS for o in (*ours, *expected))
+    if ours == expected or are_built_in:
         return ResolvedQuery(query)
-    theirs = [tuple(row) for row in conn.execute(statement("operator_names"), {"operators": list(wanted)}).fetchall()]
+    theirs = [tuple(row) for row in conn.execute(statement("operator_names"), {"operators": list(expected)}).fetchall()]
     schemas = list(dict.fromkeys(schema for _, schema, *_ in theirs))
     listed = [quote_ident(schema) for schema in schemas]
     text = implicit.row_comparisons_as_in(query)
     for tried in dict.fromkeys([_built_in_first(path), path, _built_in_first(", ".join(listed))]):
-        if tried is not None and _operators(conn, table, text, tried) == wanted:
+        if tried is not None and _operators(conn, table, text, tried) == expected:
             equal = [f"OPERATOR({s}.=)" for s, (_, _, n, _) in _named(listed, schemas, theirs) if n == "="]
-            found = _Writer(conn, table, tried, list(dict.fromkeys(equal)), wanted).write(text)
-            if found is not None:
-                return found
+            resolved = _Writer(conn, table, tried, list(dict.fromkeys(equal)), expected).write(text)
+            if resolved is not None:
+                return resolved
     names = ", ".join(name for *_, name in theirs) or "one of pg_catalog"
     raise NotDifferentiableError(
         Reason.of(ReasonCode.UNNAMED_OPERATOR, operators=names),
@@ -152,10 +152,10 @@ class _Writer:
     def write(self, text: str) -> ResolvedQuery | None:
         """Tries first without rewriting USING; rewriting one USING requires rewriting the enclosing ones."""
         for kinds in (frozenset({"USING"}), frozenset[str]()):
-            found = self._places(text, kinds)
-            if found is None:
+            placed = self._places(text, kinds)
+            if placed is None:
                 continue
-            query, only_whole = found
+            query, only_whole = placed
             if self._is_same(_operators(self.conn, self.table, query, SAFE_PATH), self.wanted):
                 return ResolvedQuery(query, only_whole)
         return None
@@ -245,8 +245,8 @@ def compared_otherwise(
     """Why our statements would compare values of these types by another operator."""
     bases = {oid: base for oid, (base, _) in types.items()}
     for text in dict.fromkeys(statements):
-        found = _tree(conn, table, f"SELECT 1 AS one FROM ({text}) AS statement", relids=relids)
-        if found is not None and (oid := implicitly_converted_type(found[0], bases)) is not None:
+        tree = _tree(conn, table, f"SELECT 1 AS one FROM ({text}) AS statement", relids=relids)
+        if tree is not None and (oid := implicitly_converted_type(tree[0], bases)) is not None:
             return Reason.of(ReasonCode.TYPE_COMPARED, type=types[oid][1])
     return None
 

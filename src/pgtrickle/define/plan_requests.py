@@ -48,9 +48,9 @@ def compiled_table(dsn: str, name: str) -> tuple[StreamTable, Compiled]:
 def _named(conn: Connection, name: str) -> StreamTable:
     """The table with the current names of its sources; raises an error if its query must not be evaluated."""
     _require_keeper(conn, "SELECT * FROM pgtrickle.explain_st('...')")
-    wanted = name if "." in name else f"public.{name}"
+    full_name = name if "." in name else f"public.{name}"
     for table in catalog.load_stream_tables(conn):
-        if table.full_name == wanted or table.name == name:
+        if table.full_name == full_name or table.name == name:
             if table.lost_privilege is not None:
                 raise lost_privilege(table)
             if table.mirror is None:
@@ -68,9 +68,9 @@ def plan_of_query(dsn: str, query: str) -> dict[str, Any]:
         conn.execute('SET LOCAL search_path = "$user", public')
         conn.execute("SELECT pgtrickle.create_stream_table(%s, %s)", (f"public.{_PLANNED}", query))
         conn.execute(f"SET LOCAL search_path = {SAFE_PATH}")
-        for asked in pending(conn):
-            if (asked.schema, asked.name) == ("public", _PLANNED):  # it reads other databases
-                define(conn, dsn, OriginSessions(), asked)
+        for request in pending(conn):
+            if (request.schema, request.name) == ("public", _PLANNED):  # it reads other databases
+                define(conn, dsn, OriginSessions(), request)
         return _plan(conn, _found(conn, "public"))
 
 
@@ -87,9 +87,9 @@ def tell_plans(home: Connection, dsn: str, origins: OriginSessions) -> None:
                 home.execute(f"CREATE SCHEMA {_PLANNED}")
                 home.execute(f"GRANT USAGE, CREATE ON SCHEMA {_PLANNED} TO {quote_ident(role)}")
                 define(home, dsn, origins, PendingDefinition(_PLANNED, _PLANNED, None, query, {}, path, role))
-                found = _plan(home, _found(home, _PLANNED))
-            answer |= {"plan": "\n".join(plan_lines(found, statements=True)), "mode": found["mode"]}
-            answer["reason"] = found.get("reason")
+                plan = _plan(home, _found(home, _PLANNED))
+            answer |= {"plan": "\n".join(plan_lines(plan, statements=True)), "mode": plan["mode"]}
+            answer["reason"] = plan.get("reason")
         except PgtrickleError as error:
             if home.closed or home.broken:
                 raise
@@ -119,7 +119,7 @@ def _compiled(conn: Connection, table: StreamTable) -> Compiled:
 
 def _plan(conn: Connection, table: StreamTable) -> dict[str, Any]:
     compiled = _compiled(conn, table)
-    found: dict[str, Any] = {"mode": "FULL", "query": table.query, **compiled.explanation}
+    document: dict[str, Any] = {"mode": "FULL", "query": table.query, **compiled.explanation}
     if compiled.template is not None:
-        ((found["full_when"],),) = conn.execute("SELECT pgtrickle._full_when()").fetchall()
-    return found
+        ((document["full_when"],),) = conn.execute("SELECT pgtrickle._full_when()").fetchall()
+    return document

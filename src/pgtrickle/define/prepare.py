@@ -136,14 +136,14 @@ def _ready(
 ) -> Compiled:
     judge(conn, table, reload)
     # Fingerprints of views before compiling, names after: a change in between does not match the fingerprint.
-    found: dict[int, str | None] = dict.fromkeys(s.relid for s in table.watched if not s.capturable)
-    found |= fingerprints(conn, found)
+    current: dict[int, str | None] = dict.fromkeys(s.relid for s in table.watched if not s.capturable)
+    current |= fingerprints(conn, current)
     compiled = compile_table(conn, table, cycle) if cycle else _compiled(conn, table, store)
     for source in table.captured:
         columns = source.captured_columns if compiled.template is not None else frozenset()
-        found[source.relid] = capture_source(conn, source.relid, columns)
+        current[source.relid] = capture_source(conn, source.relid, columns)
     compiled = _settled(conn, conn, table, compiled, reload, is_renamed=is_renamed)
-    _expect(conn, table, found, reload)
+    _expect(conn, table, current, reload)
     return compiled
 
 
@@ -152,14 +152,14 @@ def _compiled(conn: Connection, table: StreamTable, store: StoredTemplates | Non
     key = template_key(conn, table) if store is not None and store.is_usable() else None
     if store is None or key is None:
         return compile_table(conn, table)
-    found = store.get_stored(key)
-    if found is not None:
-        return found
+    stored = store.get_stored(key)
+    if stored is not None:
+        return stored
     compiled = compile_table(conn, table, portable=True)
     # What it was compiled from may have changed meanwhile: then it is not what the key stands for.
     if compiled.knows_sources and template_key(conn, table) == key:
-        found = store.put_stored(key, compiled)
-    return found or compile_table(conn, table)
+        stored = store.put_stored(key, compiled)
+    return stored or compile_table(conn, table)
 
 
 def prepare_mirror(
@@ -245,11 +245,11 @@ def same_types(origin: Connection, table: StreamTable, mirror: Mirror) -> Relati
     relations = catalog.relations(origin, [mirror.relid])
     if not relations:
         raise SourceChangedError(f"{mirror.name} does not exist any more", hint=ANEW)
-    found = {c.attnum: c for c in relations[0].columns}
+    columns = {c.attnum: c for c in relations[0].columns}
     wider: list[WiderColumn] = []
     message = ""
     for position, (attnum, column) in enumerate(zip(mirror.columns, table.columns, strict=True)):
-        its = found.get(attnum)
+        its = columns.get(attnum)
         if its is None or same_text(its.type, column.type):
             continue
         message = f"column {its.name} of {mirror.name} is of type {its.type} now, and was {column.type}"
@@ -312,8 +312,8 @@ def judge(conn: Connection, table: StreamTable, reload: Reason | None = None) ->
     require_types(conn, table)
     # The resolved text: the stored one may fail to parse where it does not name its operators.
     with looked_at(conn, table, meant(conn, table).query, "__pgt_judged") as (looking, _):
-        asked = {"probe": "pg_temp.__pgt_judged", "id": None if table.mirror is not None else table.pgt_id}
-        looking.execute(statement("still_trusted"), asked)
+        parameters = {"probe": "pg_temp.__pgt_judged", "id": None if table.mirror is not None else table.pgt_id}
+        looking.execute(statement("still_trusted"), parameters)
 
 
 def _same_meaning(conn: Connection, table: StreamTable, compiled: Compiled) -> Reason | None:
@@ -354,10 +354,10 @@ def _meaning(conn: Connection, table: StreamTable, query: str) -> _Meaning:
         probe = {"probe": "pg_temp.__pgt_reads"}
         rows = looking.execute(statement("reads"), probe).fetchall()
         types = looking.execute(statement("probe_types"), probe).fetchall()
-        asked = {**probe, "id": None if table.mirror is not None else table.pgt_id}
-        found, stranger = (looking.execute(statement("still_usable"), asked).fetchone() or (None, None))[:2]
+        parameters = {**probe, "id": None if table.mirror is not None else table.pgt_id}
+        usable, stranger = (looking.execute(statement("still_usable"), parameters).fetchone() or (None, None))[:2]
     reads = tuple((relid, name, tuple(columns)) for relid, name, columns in rows if name not in copies)
-    return _Meaning(reads, tuple(types), None if found is None else Reason.from_json(found), stranger)
+    return _Meaning(reads, tuple(types), None if usable is None else Reason.from_json(usable), stranger)
 
 
 def _require_same_types(table: StreamTable, query: str, types: Sequence[tuple[int, int, str]]) -> None:
@@ -396,20 +396,20 @@ def capture_source(
     look: Callable[[Connection, Iterable[int]], dict[int, str]] = fingerprints,
 ) -> str | None:
     """The fingerprint, read *before* capture was found to be complete, so never that of a state without a trigger."""
-    found: str | None = None
+    fingerprint: str | None = None
     for _ in range(CAPTURE_TRIES):
-        found = look(conn, [relid]).get(relid)
+        fingerprint = look(conn, [relid]).get(relid)
         if not ensure_capture(conn, relid, columns, deadline_s=CAPTURE_SECONDS):
             break
-    return found
+    return fingerprint
 
 
-def _expect(conn: Connection, table: StreamTable, found: dict[int, str | None], reload: Reason | None) -> None:
+def _expect(conn: Connection, table: StreamTable, fingerprints: dict[int, str | None], reload: Reason | None) -> None:
     """Stores the current fingerprints for a table that will be loaded; its load compares them or prepares again."""
     with conn.transaction():
         if not _is_to_be_loaded(conn, table, reload):
             return
-        expected = {"id": table.pgt_id, "relids": list(found), "fingerprints": list(found.values())}
+        expected = {"id": table.pgt_id, "relids": list(fingerprints), "fingerprints": list(fingerprints.values())}
         conn.execute(statement("fingerprints_expected"), expected)
 
 

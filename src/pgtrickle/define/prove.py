@@ -45,8 +45,8 @@ def prove_delta_statements(conn: Connection, table: StreamTable, compiled: Compi
         return compiled
     if table.refresh_mode in ("DIFFERENTIAL", "IMMEDIATE") or compiled.cycle:
         raise NotDifferentiableError(reason, hint=hint)
-    found = meaning.meant(conn, table)
-    full = full_refresh(conn, meaning.as_meant(table, found), reason)
+    resolved = meaning.meant(conn, table)
+    full = full_refresh(conn, meaning.as_meant(table, resolved), reason)
     return replace(full, meant=compiled.meant, settings=compiled.settings)
 
 

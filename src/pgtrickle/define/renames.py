@@ -109,8 +109,8 @@ def has_renamed(conn: Connection, table: StreamTable) -> bool:
     if not table.is_in_place:
         return False
     with translated():
-        found = (conn.execute(statement(q), {"id": table.pgt_id}).fetchone() for q in ("renamed", "names_changed"))
-        return any(row is not None for row in found)
+        rows = (conn.execute(statement(q), {"id": table.pgt_id}).fetchone() for q in ("renamed", "names_changed"))
+        return any(row is not None for row in rows)
 
 
 def _is_locked(conn: Connection, table: StreamTable) -> bool:
@@ -132,8 +132,8 @@ def follow_origin(home: Connection, table: StreamTable, relation: Relation) -> S
     if (relation.schema, relation.name, columns) == (mirror.schema, mirror.table, table.columns):
         return table
     with translated(), home.transaction():
-        wanted = (table.pgt_id, table.definition_version, relation.schema, relation.name, [c.name for c in columns])
-        row = home.execute("SELECT pgtrickle._rename_mirror(%s, %s, %s, %s, %s::text[]::name[])", wanted).fetchone()
+        parameters = (table.pgt_id, table.definition_version, relation.schema, relation.name, [c.name for c in columns])
+        row = home.execute("SELECT pgtrickle._rename_mirror(%s, %s, %s, %s, %s::text[]::name[])", parameters).fetchone()
         if row is None or not row[0]:
             return table
         # Its readers follow the columns themselves, and then have a new text as well.
@@ -151,10 +151,10 @@ def is_renamed_there(origin: Connection, table: StreamTable) -> bool:
     assert mirror is not None
     tokens = tokenize(table.query)  # SELECT m.a, m.b FROM ...: see _mirror_query
     columns = [identifier(table.query[t.start : t.end]) for t in tokens[3::4][: len(mirror.columns)]]
-    wanted = {"relid": mirror.relid, "schema": mirror.schema, "table": mirror.table}
+    parameters = {"relid": mirror.relid, "schema": mirror.schema, "table": mirror.table}
     with translated():
         row = origin.execute(
-            statement("origin_renamed"), wanted | {"attnums": list(mirror.columns), "columns": columns}
+            statement("origin_renamed"), parameters | {"attnums": list(mirror.columns), "columns": columns}
         ).fetchone()
     return row is not None and bool(row[0])
 

@@ -99,12 +99,12 @@ def adopt(conn: Connection, table: StreamTable) -> StreamTable:
             f"after a restore its query cannot be evaluated: {error.message}", hint=error.hint or ANEW
         ) from error
     assert row is not None
-    found = row[0]
-    columns = [(c["name"], c["type"]) for c in found["columns"]]
+    pgt_id = row[0]
+    columns = [(c["name"], c["type"]) for c in pgt_id["columns"]]
     if columns != [(c.name, c.type) for c in table.columns]:
         raise SourceChangedError("after a restore its query has other columns", hint=ANEW)
     with translated(), conn.transaction():
-        understood = (table.pgt_id, table.definition_version, json.dumps(found))
+        understood = (table.pgt_id, table.definition_version, json.dumps(pgt_id))
         taken = conn.execute("SELECT pgtrickle._take_over(%s, %s, %s::jsonb)", understood).fetchone()
         if taken is None or not taken[0]:
             raise TransientError("it was altered meanwhile")

@@ -86,7 +86,7 @@ class TemplateCache:
 
     def entries(self, ids: Iterable[int]) -> dict[int, tuple[Version, Compiled]]:
         """The cached entries of these tables, each with the definition that it was compiled from."""
-        found = {}
+        entries = {}
         with self._all.lock:
             for pgt_id in ids:
                 entry = self._all.find((self._database, pgt_id))
@@ -94,8 +94,8 @@ class TemplateCache:
                     self._all.misses += 1
                     continue
                 self._all.hits += 1
-                found[pgt_id] = entry
-        return found
+                entries[pgt_id] = entry
+        return entries
 
     def put(self, table: StreamTable, compiled: Compiled) -> None:
         with self._all.lock:

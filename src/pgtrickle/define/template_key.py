@@ -44,21 +44,21 @@ class TemplateKey:
 @cache
 def compiler_version() -> str:
     """Of the code of the compiler and of the Python that runs it: with any other one, templates are compiled again."""
-    found = hashlib.sha256(f"{__version__} {sys.version}".encode())
+    digest = hashlib.sha256(f"{__version__} {sys.version}".encode())
     for package in COMPILER:
         for path, content in _sources(files("pgtrickle") / package, package):
-            found.update(f"\0{path}\0".encode() + content)
-    return found.hexdigest()[:24]
+            digest.update(f"\0{path}\0".encode() + content)
+    return digest.hexdigest()[:24]
 
 
 def _sources(folder: Traversable, name: str) -> list[tuple[str, bytes]]:
-    found = []
+    sources = []
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
         if entry.is_dir():
-            found += _sources(entry, f"{name}/{entry.name}")
+            sources += _sources(entry, f"{name}/{entry.name}")
         elif entry.name.endswith((".py", ".sql")):
-            found.append((f"{name}/{entry.name}", entry.read_bytes()))
-    return found
+            sources.append((f"{name}/{entry.name}", entry.read_bytes()))
+    return sources
 
 
 def template_key(conn: Connection, table: StreamTable) -> TemplateKey | None:

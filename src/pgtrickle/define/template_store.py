@@ -65,11 +65,11 @@ class TemplateStore:
     def get(self, key: TemplateKey) -> Compiled | None:
         if not self.is_usable:
             return None
-        found = self.stored(key)
+        stored = self.stored(key)
         with self._lock:
-            self.hits += found is not None
-            self.misses += found is None
-        return found
+            self.hits += stored is not None
+            self.misses += stored is None
+        return stored
 
     def stored(self, key: TemplateKey) -> Compiled | None:
         """The same, without being counted."""
@@ -163,10 +163,10 @@ class TemplateStore:
     def _is_private(self) -> bool:
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self._root.stat()
-            if found.st_uid != os.geteuid():
+            status = self._root.stat()
+            if status.st_uid != os.geteuid():
                 raise PermissionError(f"{self._root} belongs to another user")
-            if found.st_mode & 0o077:
+            if status.st_mode & 0o077:
                 self._root.chmod(0o700)
         except OSError as error:
             self._failed(error)
@@ -256,9 +256,9 @@ class _Reader(pickle.Unpickler):
         if (module, name) == (__name__, "_output_statement"):
             return _output_statement
         if package[0] == "pgtrickle" and len(package) > 1 and package[1] in COMPILER and "." not in name:
-            found = super().find_class(module, name)
-            if isinstance(found, type) and (dataclasses.is_dataclass(found) or issubclass(found, Enum | Once | tuple)):
-                return found
+            kind = super().find_class(module, name)
+            if isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, Enum | Once | tuple)):
+                return kind
         raise pickle.UnpicklingError(f"{module}.{name} is not part of a template")
 
 

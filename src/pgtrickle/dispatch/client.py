@@ -41,10 +41,10 @@ def limits_of(settings: Settings) -> WorkerLimit:
 def close_idle(clients: Iterable[Client]) -> None:
     """Closes connections that were idle for a while, and those above the bound."""
     by_use = sorted(clients, key=lambda c: c.used, reverse=True)
-    kept, now = 0, time.monotonic()
+    idle, now = 0, time.monotonic()
     allowed = max((c.site.server_connections for c in by_use), default=0)
     most = max(FEWEST_IDLE, allowed // (IDLE_SHARE * WORKER_CONNECTIONS))
     for client in by_use:
-        kept += client.site.idle()
-        if kept > most or now - client.used > IDLE_SECONDS:
+        idle += client.site.idle()
+        if idle > most or now - client.used > IDLE_SECONDS:
             client.site.shed()

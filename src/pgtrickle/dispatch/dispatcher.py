@@ -42,7 +42,7 @@ from pgtrickle.origin.sessions import OriginSessions
 from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.settings import Settings
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 RESUME_SECONDS = 0.5  # for a slot, after Spark: workers of a hanging database may hold them
 SLOW_SECONDS = 5.0  # a longer lease does not block databases without a worker
 MOST_CANCELLED = 500  # jobs in a message: half of a socket's buffer, so that sending never blocks
@@ -136,19 +136,19 @@ class Dispatcher:
 
     def run(self, drain_seconds: float) -> None:
         deadline: float | None = None
-        looked = time.monotonic()
+        checked_at = time.monotonic()
         while True:
             self.beat()
             try:
-                self._handle(self._inbox.get(timeout=self._report.seconds_left(LOOK_SECONDS)))
+                self._handle(self._inbox.get(timeout=self._report.seconds_left(CHECK_SECONDS)))
                 self._handle_waiting()
             except queue.Empty:
                 pass
             self._send_replies()
-            if time.monotonic() - looked >= LOOK_SECONDS:  # also while messages keep coming
+            if time.monotonic() - checked_at >= CHECK_SECONDS:  # also while messages keep coming
                 close_idle(self._clients.values())
                 self._tell_origins()
-                looked = time.monotonic()
+                checked_at = time.monotonic()
             if self._stop.is_set():
                 deadline = deadline or time.monotonic() + drain_seconds
                 if not self._leases or time.monotonic() > deadline:
@@ -192,8 +192,8 @@ class Dispatcher:
             case None:
                 pass
 
-    def _serve(self, client: Client, asked: object) -> None:
-        match asked:
+    def _serve(self, client: Client, message: object) -> None:
+        match message:
             case Submit(jobs):
                 self._put(client, jobs)
             case Withdraw():

@@ -17,8 +17,9 @@ class LeaseStages:
 
     `apart`: units that are refreshed over connections without session state. `stopped`: tables whose author lacks a
     privilege; they are not even planned. `mirrors` are prepared at their origins, which may be unreachable. `own` are
-    prepared here; then `units`, without mirrors, are refreshed (`move_stages`). `remote` read tables of other databases
-    from their replicas: each is refreshed by itself, before the units, or after them if it reads one of their tables.
+    prepared here; then `units`, without mirrors, are refreshed (`refresh_stages`). `remote` read tables of other
+    databases from their replicas: each is refreshed by itself, before the units, or after them if it reads one of
+    their tables.
     """
 
     apart: tuple[Unit, ...]
@@ -60,7 +61,7 @@ class CycleStage:
     tables: tuple[StreamTable, ...]
 
 
-MoveStage = WaveStage | ChainStage | CycleStage
+RefreshStage = WaveStage | ChainStage | CycleStage
 
 
 def is_single(unit: Unit) -> bool:
@@ -85,13 +86,13 @@ def lease_stages(units: Sequence[Unit], tables: Sequence[StreamTable], apart: Co
     done = {t.pgt_id for t in moving if t.mirror is not None or t.remotes}
     # A cycle with such a table is refused when that is prepared; none of its members is refreshed without the others.
     broken = {t.pgt_id for t in remote}
-    whole = [u for u in here if u.kind != CYCLIC or broken.isdisjoint(u.members)]
+    complete = [u for u in here if u.kind != CYCLIC or broken.isdisjoint(u.members)]
     return LeaseStages(
         tuple(apart),
         tuple(t for t in moving if t.lost_privilege is not None),
         mirrors,
         tuple(t for t in permitted if t.mirror is None and not t.remotes),
-        tuple(_without(unit, done) for unit in whole),
+        tuple(_without(unit, done) for unit in complete),
         remote,
     )
 
@@ -103,18 +104,18 @@ def cycle_relations(units: Sequence[Unit], tables: Sequence[StreamTable]) -> dic
     return {i: frozenset(relids[j] for j in u.members if j in relids) for u in cycles for i in u.members}
 
 
-def move_stages(units: Sequence[Unit], ready: Mapping[int, StreamTable]) -> tuple[MoveStage, ...]:
+def refresh_stages(units: Sequence[Unit], ready: Mapping[int, StreamTable]) -> tuple[RefreshStage, ...]:
     """The refreshes of tables that are ready: one wave for independent ones, then each unit by itself."""
     alone = tuple(i for u in units if is_single(u) for i in u.members if i in ready)
-    found: list[MoveStage] = [WaveStage(alone)] if alone else []
+    stages: list[RefreshStage] = [WaveStage(alone)] if alone else []
     for unit in units:
         if unit.kind == CYCLIC:
             if all(i in ready for i in unit.members):
-                found.append(CycleStage(tuple(ready[i] for i in unit.members)))
+                stages.append(CycleStage(tuple(ready[i] for i in unit.members)))
         elif len(unit.members) > 1:
             levels = tuple(some for level in unit.levels if (some := tuple(i for i in level if i in ready)))
-            found += [ChainStage(levels)] if levels else []
-    return tuple(found)
+            stages += [ChainStage(levels)] if levels else []
+    return tuple(stages)
 
 
 def _without(unit: Unit, done: Collection[int]) -> Unit:

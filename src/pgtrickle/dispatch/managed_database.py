@@ -125,7 +125,7 @@ class ManagedDatabase:
     def give_back(self, worker: Worker) -> None:
         if worker.replicas is not None and worker.is_usable() and not self._is_closed:
             try:
-                self._advancer.look(worker.writer, worker.replicas)
+                self._advancer.advance_due(worker.writer, worker.replicas)
             except PgtrickleError:
                 worker.close()
         with self._lock:
@@ -142,8 +142,8 @@ class ManagedDatabase:
     def workers(self) -> list[WorkerState]:
         """Those with connections, oldest first."""
         with self._lock:
-            found = list(self._since.items())
-        return [WorkerState(self.name, worker.pid or 0, state, since) for worker, (state, since) in found]
+            workers = list(self._since.items())
+        return [WorkerState(self.name, worker.pid or 0, state, since) for worker, (state, since) in workers]
 
     def idle(self) -> int:
         return len(self._idle)
@@ -175,7 +175,7 @@ class ManagedDatabase:
         except BaseException:
             reader.close()
             raise
-        beside = (lambda: self._connected(TRANSACTION)) if mode != TRANSACTION else None
+        make_pooler_worker = (lambda: self._connected(TRANSACTION)) if mode != TRANSACTION else None
         worker = Worker(
             self.name,
             reader,
@@ -186,7 +186,7 @@ class ManagedDatabase:
             self.costs,
             self._mirroring,
             self._remotes,
-            beside,
+            make_pooler_worker,
             ReplicaStore(root_of(self.settings.replica_root, os.environ), self.engine),
         )
         try:

@@ -118,8 +118,8 @@ class Queue:
 
     def cancel(self, database: str, job_id: int) -> QueuedUnit | None:
         """Withdraws a unit. None: it is not waiting."""
-        found = self._where.get(database, {}).get(job_id)
-        return None if found is None else self._remove(self._lines[database][found[0]], found[1])
+        queued = self._where.get(database, {}).get(job_id)
+        return None if queued is None else self._remove(self._lines[database][queued[0]], queued[1])
 
     def drop(self, database: str) -> tuple[QueuedUnit, ...]:
         """Withdraws all units of a database, oldest first."""
@@ -194,25 +194,25 @@ class Queue:
     def _most_deserving(
         self, busy: Mapping[str, int], full: set[str], limits: Mapping[str, WorkerLimit]
     ) -> _Line | None:
-        found: list[tuple[tuple[bool, bool, int, float, int], _Line]] = []
+        candidates: list[tuple[tuple[bool, bool, int, float, int], _Line]] = []
         for database, used in busy.items():
             if database in self._lines and database not in full:
                 line = self._lines[database][min(self._lines[database])]
                 base = limits[database].guaranteed
-                found.append(((line.band != _FIRST, used >= base, line.band, used / base, line.oldest), line))
+                candidates.append(((line.band != _FIRST, used >= base, line.band, used / base, line.oldest), line))
         for band in self._ages:  # databases without a worker: the oldest unit of the best band
             idle = self._oldest(band, busy)
             if idle is not None:
-                found.append(((band != _FIRST, False, band, 0.0, idle.oldest), idle))
+                candidates.append(((band != _FIRST, False, band, 0.0, idle.oldest), idle))
                 break
-        return min(found, key=lambda each: each[0])[1] if found else None
+        return min(candidates, key=lambda each: each[0])[1] if candidates else None
 
     def _oldest(self, band: int, without: Mapping[str, int] | set[str]) -> _Line | None:
         """The line of this band with the oldest unit, without some databases (at most as many as there are workers)."""
         heap = self._ages[band]
         aside: list[tuple[int, str]] = []
-        found = None
-        while heap and found is None:
+        oldest = None
+        while heap and oldest is None:
             number, database = heap[0]
             line = self._lines.get(database, {}).get(band)
             if line is None or line.oldest != number:
@@ -220,10 +220,10 @@ class Queue:
             elif database in without:
                 aside.append(heappop(heap))
             else:
-                found = line
+                oldest = line
         for entry in aside:
             heappush(heap, entry)
-        return found
+        return oldest
 
     def _remove(self, line: _Line, number: int) -> QueuedUnit:
         was_oldest = number == line.oldest

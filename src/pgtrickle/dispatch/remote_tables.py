@@ -101,8 +101,8 @@ class RemoteTables:
 
     def _note(self, mirror: Mirror, cut: Cut) -> str:
         """Over another session: that of the snapshot only reads."""
-        with self._origins.session(self._dsn, mirror) as beside:
-            return note_reading(beside, cut)
+        with self._origins.session(self._dsn, mirror) as origin:
+            return note_reading(origin, cut)
 
     def _report(self, home: Connection, table: StreamTable, reader: MirrorReader, cuts: dict[str, Cut]) -> None:
         """Reports the committed cuts to the origins, so that buffers can be trimmed; retried if that fails."""
@@ -126,7 +126,7 @@ class RemoteTables:
                 if key not in self._advancers:
                     dsn = origin_dsn(self._dsn, self._origins.servers, mirror.server, mirror.database)
                     self._advancers[key] = ReplicaAdvancer(mirror.database, dsn)
-                self._advancers[key].look(conn, store)
+                self._advancers[key].advance_due(conn, store)
 
     def _as_reader(self, home: Connection) -> MirrorReader:
         if self._reader is None:

@@ -26,17 +26,17 @@ class ReplicaAdvancer:
     def __init__(self, name: str, dsn: str) -> None:
         self._name = name
         self._dsn = dsn
-        self._looked = float("-inf")
+        self._checked_at = float("-inf")
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def look(self, conn: Connection, store: ReplicaStore) -> None:
+    def advance_due(self, conn: Connection, store: ReplicaStore) -> None:
         """Starts the thread if there are replicas and the last check was a while ago. `conn` is idle."""
         with self._lock:
             is_running = self._thread is not None and self._thread.is_alive()
-            if is_running or time.monotonic() - self._looked < EVERY_SECONDS:
+            if is_running or time.monotonic() - self._checked_at < EVERY_SECONDS:
                 return
-            self._looked = time.monotonic()
+            self._checked_at = time.monotonic()
         with translated():
             row = conn.execute("SELECT EXISTS (SELECT FROM pgtrickle.pgt_replicas)").fetchone()
         if row is not None and row[0]:

@@ -21,12 +21,12 @@ from pgtrickle.dispatch.lease_stages import (
     ChainStage,
     CycleStage,
     LeaseStages,
-    MoveStage,
+    RefreshStage,
     WaveStage,
     cycle_relations,
     is_single,
     lease_stages,
-    move_stages,
+    refresh_stages,
     units_apart,
 )
 from pgtrickle.dispatch.remote_tables import RemoteTables
@@ -85,10 +85,10 @@ class Worker:
         costs: CostHistoryCache,
         mirroring: MirrorManager,
         remotes: RemoteTables,
-        beside: Callable[[], Worker] | None = None,
+        make_pooler_worker: Callable[[], Worker] | None = None,
         replicas: ReplicaStore | None = None,
     ) -> None:
-        """`beside` creates a worker with connections without session state; None: these already are."""
+        """`make_pooler_worker` creates a worker with connections without session state; None: these already are."""
         self.name = name
         self.pid = backend_pid(writer)
         self.reader = reader
@@ -116,16 +116,16 @@ class Worker:
         )
         self._mirroring = mirroring
         self._remotes = remotes
-        self._make_beside = beside
-        self._keeps_session = beside is not None
-        self._beside: Worker | None = None
+        self._make_pooler_worker = make_pooler_worker
+        self._keeps_session = make_pooler_worker is not None
+        self._pooler_worker: Worker | None = None
 
     def is_usable(self) -> bool:
         return not any(c.closed or c.broken for c in (self.reader, self.writer))
 
     def close(self) -> None:
-        if self._beside is not None:
-            self._beside.close()
+        if self._pooler_worker is not None:
+            self._pooler_worker.close()
         for conn in (self.reader, self.writer):
             conn.close()
 
@@ -137,26 +137,26 @@ class Worker:
         `changes_seen_at`: when the polls of other databases that made them due began; 0: unknown.
         """
         self.refresher.progress = progress
-        outcomes = self._run_plain(units)
+        outcomes = self._run_without_plan(units)
         if outcomes is not None:
             return outcomes
         self._templates.entries = {}  # filled below: each table is already compiled, or is prepared
         stages = self._planned(units)
         outcomes = self._without_session(stages.apart, changes_seen_at) if stages.apart else []
-        outcomes += self._stop(stages.stopped)
+        outcomes += self._stop_unprivileged(stages.stopped)
         if stages.mirrors:
             outcomes += self._mirrored(stages.mirrors, changes_seen_at)
         for table in stages.remote_first():
             outcomes += self._remote(table)
         ready, unready = self._all_ready(stages.own)
         outcomes += unready
-        for stage in move_stages(stages.units, ready):
-            outcomes += self._move(stage)
+        for stage in refresh_stages(stages.units, ready):
+            outcomes += self._refresh_stage(stage)
         for table in stages.remote_last():
             outcomes += self._remote(table)
         return outcomes
 
-    def _run_plain(self, units: Sequence[Unit]) -> list[Outcome] | None:
+    def _run_without_plan(self, units: Sequence[Unit]) -> list[Outcome] | None:
         """One wave of tables that are compiled and need no preparation. None: they have to be planned first."""
         if not units or not self._may_be_plain or not all(map(is_single, units)):
             return None
@@ -165,7 +165,7 @@ class Worker:
         self._templates.entries = self.cache.entries(ids)
         with self._engine.announced():
             outcomes = self.refresher.wave_if_ready(ids, keeps_session=self._keeps_session)
-        return None if outcomes is None else self._handled(outcomes, started)
+        return None if outcomes is None else self._record_outcomes(outcomes, started)
 
     def _planned(self, units: Sequence[Unit]) -> LeaseStages:
         """The stages of the units, from the current catalog."""
@@ -183,7 +183,7 @@ class Worker:
             stages = lease_stages(units, tables, apart)
         return stages
 
-    def _move(self, stage: MoveStage) -> list[Outcome]:
+    def _refresh_stage(self, stage: RefreshStage) -> list[Outcome]:
         match stage:
             case WaveStage(ids):
                 return self._wave(ids)
@@ -194,12 +194,12 @@ class Worker:
             case _:
                 assert_never(stage)
 
-    def _stop(self, tables: Sequence[StreamTable]) -> list[Outcome]:
+    def _stop_unprivileged(self, tables: Sequence[StreamTable]) -> list[Outcome]:
         """Stops tables whose author lacks a privilege."""
         started = datetime.now(UTC)
         outcomes = [Outcome(table, "FULL", None, lost_privilege(table)) for table in tables]
         for outcome in outcomes:
-            self._failed(outcome, started)
+            self._report_failure(outcome, started)
         return outcomes
 
     def _is_compiled(self, table: StreamTable) -> bool:
@@ -211,10 +211,10 @@ class Worker:
 
     def _without_session(self, units: Sequence[Unit], changes_seen_at: float) -> list[Outcome]:
         """Refreshes units with a table in pooler_compatibility_mode over connections for poolers (ADR 17)."""
-        if self._beside is None or not self._beside.is_usable():
-            assert self._make_beside is not None
-            self._beside = self._make_beside()
-        return self._beside.run(units, changes_seen_at, self.refresher.progress)
+        if self._pooler_worker is None or not self._pooler_worker.is_usable():
+            assert self._make_pooler_worker is not None
+            self._pooler_worker = self._make_pooler_worker()
+        return self._pooler_worker.run(units, changes_seen_at, self.refresher.progress)
 
     def _mirrored(self, mirrors: Sequence[StreamTable], changes_seen_at: float) -> list[Outcome]:
         """Refreshes mirrors by origin; an unreachable origin delays only its mirrors."""
@@ -225,9 +225,9 @@ class Worker:
             if isinstance(outcome.error, OriginAwayError):
                 self._postpone(outcome.table, outcome.error)
             elif outcome.error is not None:
-                self._failed(outcome, started)
+                self._report_failure(outcome, started)
             elif outcome.action != NO_DATA:
-                self._done(outcome)
+                self._log_refreshed(outcome)
         return outcomes
 
     def _remote(self, table: StreamTable) -> list[Outcome]:
@@ -249,23 +249,23 @@ class Worker:
             if not self.is_usable():
                 raise
             outcomes = [Outcome(table, PREPARE, None, error)]
-        return [self._remote_ended(outcome, started) for outcome in outcomes]
+        return [self._record_remote(outcome, started) for outcome in outcomes]
 
     def _read_remote(self, table: StreamTable) -> list[Outcome]:
         with self._engine.announced():
             return self._remotes.refresh(self.writer, table, self._remote_refresher)
 
-    def _remote_ended(self, outcome: Outcome, started: datetime) -> Outcome:
+    def _record_remote(self, outcome: Outcome, started: datetime) -> Outcome:
         error = outcome.error
         if isinstance(error, TransientError) and not isinstance(error, EngineLostError | FencedError | LostRaceError):
             self._postpone(outcome.table, error)
         elif error is not None:
-            return self._not_read(outcome, started)
+            return self._record_failure(outcome, started)
         elif outcome.action == PREPARE:  # a source was altered again meanwhile
             self._postpone(outcome.table, waits := TransientError("a table of another database is being altered"))
             return replace(outcome, error=waits)
         elif outcome.action != NO_DATA:
-            self._done(outcome)
+            self._log_refreshed(outcome)
             assert self.replicas is not None
             self._remotes.advance(outcome.table, self.replicas)
         return outcome
@@ -274,8 +274,8 @@ class Worker:
         """Its tables are searched by name in the database that has the name of the origin."""
         with translated():
             mirrors = catalog.load_stream_tables(self.writer, [remote.mirror_id for remote in table.remotes])
-        found = [self._mirroring.seek(self.writer, mirror, error) for mirror in mirrors if _is_at(mirror, error)]
-        return next((each for each in found if each is not error), error)
+        errors = [self._mirroring.seek(self.writer, mirror, error) for mirror in mirrors if _is_at(mirror, error)]
+        return next((each for each in errors if each is not error), error)
 
     def _remote_refresher(self, origins: dict[str, OriginAt], reader_key: str) -> RemoteRefresher:
         assert self.replicas is not None
@@ -293,7 +293,7 @@ class Worker:
         refresher.progress = self.refresher.progress
         return refresher
 
-    def _done(self, outcome: Outcome) -> None:
+    def _log_refreshed(self, outcome: Outcome) -> None:
         log.info(
             "Refreshed",
             extra=event(
@@ -336,7 +336,7 @@ class Worker:
         started = datetime.now(UTC)
         self.refresher.progress.begun(levels[0][0])
         outcomes, later = self.refresher.chain(levels)
-        outcomes = self._handled(outcomes, started)
+        outcomes = self._record_outcomes(outcomes, started)
         for level in levels:  # tables that had to be loaded, and their readers
             loaded = [i for i in level if i in later]
             if loaded:
@@ -351,21 +351,21 @@ class Worker:
                 "stream tables that read one another are not refreshed while allow_circular is off",
                 hint="switch it on and resume_stream_table, or alter their queries",
             )
-            return self._handled([Outcome(t, "FULL", None, error) for t in tables], started)
+            return self._record_outcomes([Outcome(t, "FULL", None, error) for t in tables], started)
         outcomes = self.refresher.cycle(tables, self.settings.max_fixpoint_iterations)
         unready = [o for o in outcomes if o.action == PREPARE]
-        failed = [found for o in unready if (found := self._prepare_anew(o)) is not None]
+        failed = [outcome for o in unready if (outcome := self._prepare_anew(o)) is not None]
         if unready and not failed:
             outcomes = self.refresher.cycle(tables, self.settings.max_fixpoint_iterations)
-        return self._handled([o for o in outcomes if o.action != PREPARE], started) + failed
+        return self._record_outcomes([o for o in outcomes if o.action != PREPARE], started) + failed
 
     def _wave(self, ids: Sequence[int]) -> list[Outcome]:
         started = datetime.now(UTC)
         with self._engine.announced():
             outcomes = self.refresher.wave(ids)
-        return self._handled(outcomes, started)
+        return self._record_outcomes(outcomes, started)
 
-    def _handled(self, outcomes: list[Outcome], started: datetime) -> list[Outcome]:
+    def _record_outcomes(self, outcomes: list[Outcome], started: datetime) -> list[Outcome]:
         """Records outcomes; prepares and refreshes tables that have to be prepared first."""
         again: list[int] = []
         failed: list[Outcome | None] = []
@@ -377,18 +377,18 @@ class Worker:
                     again.append(outcome.table.pgt_id)
                 continue
             if outcome.error is not None:
-                ended.append(self._not_read(outcome, started))
+                ended.append(self._record_failure(outcome, started))
                 continue
             ended.append(outcome)
             if outcome.action != NO_DATA:
-                self._done(outcome)
+                self._log_refreshed(outcome)
                 if outcome.reason is not None and outcome.reason.code is ReasonCode.SOURCE_TRUNCATED:
                     # Or a column that only others read was dropped, and the capture function can only report "changed".
                     failed.append(self._prepare(outcome.table))
         if again:
             with self._engine.announced():
                 repeated = self.refresher.wave(again)
-            ended += [o if o.error is None else self._not_read(o, started) for o in repeated]
+            ended += [o if o.error is None else self._record_failure(o, started) for o in repeated]
         self._build_replicas(ended)
         return ended + [o for o in failed if o is not None]
 
@@ -416,7 +416,7 @@ class Worker:
                 self._postpone(table, error)
                 return Outcome(table, PREPARE, None, error)
             failed = Outcome(table, "FULL", None, error)
-            self._failed(failed, started)
+            self._report_failure(failed, started)
             return failed
         self.cache.put(table, compiled)
         self._templates.put(table, compiled)
@@ -477,15 +477,15 @@ class Worker:
             extra=event(REFRESH_FAILED, database=self.name, table=table.full_name, detail=error.one_line()),
         )
 
-    def _not_read(self, outcome: Outcome, started: datetime) -> Outcome:
+    def _record_failure(self, outcome: Outcome, started: datetime) -> Outcome:
         """A source that was renamed after the refresh began may be the reason: the table is refreshed again, and that
         refresh follows the new name."""
         if not isinstance(outcome.error, TransientError) and has_renamed(self.writer, outcome.table):
             outcome = replace(outcome, error=FencedError("a source was renamed during the refresh"))
-        self._failed(outcome, started)
+        self._report_failure(outcome, started)
         return outcome
 
-    def _failed(self, outcome: Outcome, started: datetime) -> None:
+    def _report_failure(self, outcome: Outcome, started: datetime) -> None:
         error = outcome.error
         if error is None:
             raise InvariantError("a failure without an error")

@@ -77,8 +77,10 @@ def _java(settings: Settings, environ: Mapping[str, str]) -> Finding:
 
 
 def _spark() -> Finding:
-    found = importlib.util.find_spec("pyspark") is not None
-    return Finding("spark", found, "installed" if found else "missing (hint: pip install 'pyspark[connect]')")
+    is_installed = importlib.util.find_spec("pyspark") is not None
+    return Finding(
+        "spark", is_installed, "installed" if is_installed else "missing (hint: pip install 'pyspark[connect]')"
+    )
 
 
 def _disk() -> Finding:
@@ -89,8 +91,8 @@ def _disk() -> Finding:
 
 def _replica_root(settings: Settings, environ: Mapping[str, str]) -> Finding:
     root = root_of(settings.replica_root, environ)
-    found = problem(root)
-    return Finding("replica_root", found is None, f"{root} can be used" if found is None else found.one_line())
+    reason = problem(root)
+    return Finding("replica_root", reason is None, f"{root} can be used" if reason is None else reason.one_line())
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +192,12 @@ def _stopped(connection: Connection) -> list[str]:
         row = connection.execute("SELECT to_regprocedure('pgtrickle.pgt_status()') IS NOT NULL").fetchone()
         if row is None or not row[0]:
             return []
-        found = connection.execute(
+        rows = connection.execute(
             "SELECT name, status, last_error_message FROM pgtrickle.pgt_status() "
             "WHERE status IN ('ERROR', 'SUSPENDED') ORDER BY name"
         ).fetchall()
     database = connection.info.dbname
-    return [f"{database}: {name} is in status {status}" + (f": {said}" if said else "") for name, status, said in found]
+    return [f"{database}: {name} is in status {status}" + (f": {said}" if said else "") for name, status, said in rows]
 
 
 def _late(connection: Connection) -> list[str]:
@@ -208,11 +210,11 @@ def _late(connection: Connection) -> list[str]:
         row = connection.execute("SELECT to_regprocedure('pgtrickle.readers()') IS NOT NULL").fetchone()
         if row is None or not row[0]:
             return []
-        found = connection.execute(statement("late_readers")).fetchall()
+        rows = connection.execute(statement("late_readers")).fetchall()
     return [
         f"{name}: {reader or 'another database'} has not read {source} since {seen:%Y-%m-%d %H:%M}, "
         f"{changes} changes are kept for it ({size}) (hint: if it no longer exists: pgtrickle detach)"
-        for reader, source, seen, changes, size in found
+        for reader, source, seen, changes, size in rows
     ]
 
 

@@ -47,9 +47,9 @@ def rights_in(conn: Connection) -> Rights | None:
         row = conn.execute(statement("service_role")).fetchone()
         if row is None or not row[1]:
             return None
-        found = conn.execute(statement("service_privileges"), {"closed": closed_functions()}).fetchall()
+        rows = conn.execute(statement("service_privileges"), {"closed": closed_functions()}).fetchall()
         roles = conn.execute(statement("service_memberships")).fetchall()
-    privileges = tuple(Privilege(*one) for one in found)
+    privileges = tuple(Privilege(*one) for one in rows)
     return Rights(conn.info.dbname, row[0], privileges, {name: needed for _, name, needed in roles})
 
 

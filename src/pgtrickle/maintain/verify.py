@@ -127,21 +127,21 @@ class _Look:
 
 def _mirrors_below(tables: Sequence[StreamTable], all_of_them: Sequence[StreamTable]) -> list[StreamTable]:
     by_relid = {table.relid: table for table in all_of_them}
-    found: dict[int, StreamTable] = {}
+    mirrors: dict[int, StreamTable] = {}
     stack = list(tables)
     while stack:
         for source in stack.pop().sources:
             below = by_relid.get(source.relid)
-            if below is not None and below.pgt_id not in found:
-                found[below.pgt_id] = below
+            if below is not None and below.pgt_id not in mirrors:
+                mirrors[below.pgt_id] = below
                 stack.append(below)
-    return [table for table in found.values() if table.mirror is not None]
+    return [table for table in mirrors.values() if table.mirror is not None]
 
 
 def _named(tables: Sequence[StreamTable], name: str) -> StreamTable:
-    wanted = [name] if "." in name else [name, f"public.{name}"]
+    names = [name] if "." in name else [name, f"public.{name}"]
     for table in tables:
-        if table.full_name in wanted or table.name in wanted:
+        if table.full_name in names or table.name in names:
             return table
     raise DefinitionError(f"there is no stream table {name}", hint="pgtrickle status lists them")
 
@@ -271,16 +271,16 @@ def _planned(conn: Connection, table: StreamTable, moment: catalog.ReadPoint) ->
 
 def _settings(table: StreamTable, moment: catalog.ReadPoint) -> dict[str, tuple[str, str]]:
     """All settings of the author: values are not converted to text here."""
-    kept = {name: value for name, value in table.session_settings.items() if name != "search_path"}
-    return apart(kept, moment.session)
+    settings = {name: value for name, value in table.session_settings.items() if name != "search_path"}
+    return apart(settings, moment.session)
 
 
 def _mirror(look: _Look, table: StreamTable) -> VerifyResult | None:
     assert table.mirror is not None
-    found = compare_mirror(look.conn, table, look.dsn, look.origins)
-    if found is None:
+    differences = compare_mirror(look.conn, table, look.dsn, look.origins)
+    if differences is None:
         return None
-    missing, extra, cut = found
+    missing, extra, cut = differences
     ok = not missing and not extra
     against = table.mirror.name
     mode = table.effective_mode
@@ -394,12 +394,12 @@ def _differences(
 
 def _samples(evaluator: _Evaluator, table: StreamTable, query: str, *, as_text: bool) -> tuple[str, ...]:
     """Some of the rows that differ. Whoever verifies may read the table: PostgreSQL has just checked that."""
-    found = evaluator.texts(
+    rows = evaluator.texts(
         _both_sides(table, query, rounded=False, as_text=as_text)
         + f"(SELECT 'missing ' || m::text FROM (TABLE wanted EXCEPT ALL TABLE have) AS m LIMIT {SAMPLES}) UNION ALL "
         f"(SELECT 'extra ' || e::text FROM (TABLE have EXCEPT ALL TABLE wanted) AS e LIMIT {SAMPLES})"
     )
-    return tuple(found)
+    return tuple(rows)
 
 
 def _both_sides(table: StreamTable, query: str, *, rounded: bool, as_text: bool) -> str:

@@ -96,17 +96,19 @@ class MirrorManager:
         return outcomes
 
     def _planned(
-        self, home: Connection, keys: Sequence[str], reader: MirrorReader, asked: Iterable[int]
+        self, home: Connection, keys: Sequence[str], reader: MirrorReader, asked_ids: Iterable[int]
     ) -> _PlannedOrigins:
         """How the mirrors of each origin are refreshed. `asked`: those that are due."""
         with translated():
-            found = [t for t in catalog.load_mirrors(home, keys) if t.is_in_place and t.mirror and t.mirror.is_stored]
-            broken = [t for t in catalog.load_stream_tables(home, list(asked)) if t.status == "ERROR" and t.is_in_place]
+            stored = [t for t in catalog.load_mirrors(home, keys) if t.is_in_place and t.mirror and t.mirror.is_stored]
+            broken = [
+                t for t in catalog.load_stream_tables(home, list(asked_ids)) if t.status == "ERROR" and t.is_in_place
+            ]
         followed: dict[str, _Followed] = {}
         held: dict[int, Compiled] = {}
         alone: list[Sequence[StreamTable]] = []
         for key in keys:
-            own = [t for t in found if t.mirror is not None and t.mirror.key == key]
+            own = [t for t in stored if t.mirror is not None and t.mirror.key == key]
             wants = {t.pgt_id: want for t in own if (want := _want(t, reader.key)) is not None}
             known = {t.pgt_id: compiled for t in own if (compiled := self._cache.get(t)) is not None}
             if own and own[0].mirror is not None and len(wants) == len(known) == len(own):
@@ -143,8 +145,8 @@ class MirrorManager:
         """Checks the privileges of authors of local stream tables at these origins (None: all)."""
         with translated():
             if keys is None:
-                found = home.execute("SELECT DISTINCT origin_key FROM pgtrickle.pgt_mirrors").fetchall()
-                keys = [key for (key,) in found]
+                keys_of_mirrors = home.execute("SELECT DISTINCT origin_key FROM pgtrickle.pgt_mirrors").fetchall()
+                keys = [key for (key,) in keys_of_mirrors]
             mirrors = [t.mirror for t in catalog.load_mirrors(home, keys) if t.mirror is not None]
         for key in dict.fromkeys(m.key for m in mirrors):
             with suppress(TransientError):  # unreachable, so nothing is read from it
@@ -183,10 +185,12 @@ class MirrorManager:
                 return SourceChangedError(
                     f"{mirror.name} has no column {missing[0]} in the database that replaced its origin", hint=ANEW
                 )
-            found = {"id": table.pgt_id, "key": place.key, "relid": relation.relid}
-            found |= {"columns": [numbers[column.name] for column in table.columns]}
+            parameters = {"id": table.pgt_id, "key": place.key, "relid": relation.relid}
+            parameters |= {"columns": [numbers[column.name] for column in table.columns]}
             with translated(), home.transaction():
-                home.execute(statement("origin_replaced"), {**found, **named(Reason.of(ReasonCode.ORIGIN_REPLACED))})
+                home.execute(
+                    statement("origin_replaced"), {**parameters, **named(Reason.of(ReasonCode.ORIGIN_REPLACED))}
+                )
                 home.execute("SELECT pgtrickle._wake('alter', %s)", (table.pgt_id,))
         except TransientError as away:
             return away

@@ -29,8 +29,8 @@ from pgtrickle.refresh.cost_model import Limits
 from pgtrickle.refresh.decide import FULL, NO_DATA, PREPARE, Decision
 from pgtrickle.refresh.deltas import MIRROR_ROWS
 from pgtrickle.refresh.job import Outcome
-from pgtrickle.refresh.observed import Begun, ObservedSources
-from pgtrickle.refresh.pending import Wanted, read_pending
+from pgtrickle.refresh.observed import ObservedSources, WaveStart
+from pgtrickle.refresh.pending import WindowQuery, read_pending
 from pgtrickle.refresh.stages import (
     Computed,
     ComputedRefresh,
@@ -90,11 +90,11 @@ class MirrorRefresher(WaveRefresher):
         started = datetime.now(UTC)
         return PlannedWave((*wave.refreshes, *(self._follower(o.table, started) for o in wave.outcomes)), ())
 
-    def _end(self, found: Sequence[Computed], moment: catalog.ReadPoint) -> tuple[list[Outcome], Cut | None]:
-        failed = next((each for each in found if isinstance(each, FailedRefresh)), None)
+    def _end(self, computed: Sequence[Computed], moment: catalog.ReadPoint) -> tuple[list[Outcome], Cut | None]:
+        failed = next((each for each in computed if isinstance(each, FailedRefresh)), None)
         if failed is not None:
-            return _held_up([each.planned for each in found], failed.planned.table, failed.error), None
-        written = self._commit([each for each in found if isinstance(each, ComputedRefresh)], moment)
+            return _held_up([each.planned for each in computed], failed.planned.table, failed.error), None
+        written = self._commit([each for each in computed if isinstance(each, ComputedRefresh)], moment)
         return written, moment.cut if all(o.error is None for o in written) else None
 
     def _follower(self, table: StreamTable, started: datetime) -> PlannedRefresh:
@@ -118,7 +118,7 @@ class MirrorRefresher(WaveRefresher):
                         raise each.error
                 if self._are_renamed(refreshes):
                     raise FencedError(_RENAMED)
-                self._keep_prints(refreshes)
+                self._keep_fingerprints(refreshes)
         except PgtrickleError as error:
             if not isinstance(error, TransientError) and self._are_renamed(refreshes):
                 error = FencedError(_RENAMED)
@@ -132,17 +132,17 @@ class MirrorRefresher(WaveRefresher):
             self.reader.rollback()
         return any(is_renamed_there(self.reader, table) for table in loaded)
 
-    def _keep_prints(self, refreshes: Sequence[PlannedRefresh]) -> None:
-        found = {planned.table.pgt_id: next(iter(planned.fingerprints.values())) for planned in refreshes}
+    def _keep_fingerprints(self, refreshes: Sequence[PlannedRefresh]) -> None:
+        prints = {planned.table.pgt_id: next(iter(planned.fingerprints.values())) for planned in refreshes}
         was = {t.pgt_id: t.mirror and t.mirror.fingerprint for t in (planned.table for planned in refreshes)}
-        if changed := {i: text for i, text in found.items() if text != was[i]}:
+        if changed := {i: text for i, text in prints.items() if text != was[i]}:
             self.writer.execute(
                 statement("mirror_fingerprints"), {"ids": list(changed), "fingerprints": list(changed.values())}
             )
 
-    def _record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
+    def _refresh_record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
         """Stores no fingerprints here: they are stored with the mirror, which depends on nothing in its database."""
-        record = super()._record(planned, moment, initiated_by)
+        record = super()._refresh_record(planned, moment, initiated_by)
         key = moment.instance.key
         frontier = {**record.frontier, key: {**record.frontier[key], "reading": self._token_of(key)}}
         return replace(record, fingerprints={}, frontier=frontier)
@@ -167,7 +167,7 @@ class MirrorRefresher(WaveRefresher):
         return table
 
     def _planned(
-        self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: Begun
+        self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: WaveStart
     ) -> PlannedRefresh | Outcome:
         """The mode of a mirror is DIFFERENTIAL; one with too many pending changes is loaded."""
         planned, most = super()._planned(table, seen, moment, begun), self.limits.max_buffer_rows
@@ -183,11 +183,11 @@ class MirrorRefresher(WaveRefresher):
             return ComputedRefresh(planned, BagDelta(*frames.signed_keys(read.rows)))
         return read
 
-    def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
+    def _fingerprints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
         return fingerprints_for_others(self.reader, relids)
 
-    def _pending(self, wanted: Sequence[Wanted]) -> tuple[dict[Wanted, Pending], dict[int, float]]:
-        return read_pending(self.reader, wanted)
+    def _pending(self, windows: Sequence[WindowQuery]) -> tuple[dict[WindowQuery, Pending], dict[int, float]]:
+        return read_pending(self.reader, windows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,19 +238,19 @@ class SharedRefresher(MirrorRefresher):
         shares = self._shares.values()
         refreshes = [planned for share in shares for planned in share.refreshes]
         read = [each for share in shares for each in share.read]
-        found = {each.planned.table.pgt_id: each for each in self._computed(refreshes, read, self._reading.moment)}
-        outcomes = self._commit_all(list(found.values())) if len(self._shares) > 1 else []
+        by_table = {each.planned.table.pgt_id: each for each in self._computed(refreshes, read, self._reading.moment)}
+        outcomes = self._commit_all(list(by_table.values())) if len(self._shares) > 1 else []
         for key, share in self._shares.items():
             own = [planned.table.pgt_id for planned in share.refreshes]
             if outcomes:
                 yield key, [o for o in outcomes if o.table.pgt_id in own], share.reading.moment.cut
             else:
-                yield key, *self._end([found[pgt_id] for pgt_id in own], share.reading.moment)
+                yield key, *self._end([by_table[pgt_id] for pgt_id in own], share.reading.moment)
 
-    def _commit_all(self, found: Sequence[Computed]) -> list[Outcome]:
+    def _commit_all(self, all_computed: Sequence[Computed]) -> list[Outcome]:
         """Returns nothing if one of them fails."""
-        computed = [each for each in found if isinstance(each, ComputedRefresh)]
-        if len(computed) < len(found):
+        computed = [each for each in all_computed if isinstance(each, ComputedRefresh)]
+        if len(computed) < len(all_computed):
             return []
         outcomes = self._commit(computed, self._reading.moment)
         return outcomes if all(o.error is None for o in outcomes) else []
@@ -258,23 +258,23 @@ class SharedRefresher(MirrorRefresher):
     def _token_of(self, key: str) -> str:
         return self._shares[key].reading.token
 
-    def _record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
+    def _refresh_record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
         if planned.table.mirror is not None:
             moment = self._shares[planned.table.mirror.key].reading.moment
-        return super()._record(planned, moment, initiated_by)
+        return super()._refresh_record(planned, moment, initiated_by)
 
     def _planned(
-        self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: Begun
+        self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: WaveStart
     ) -> PlannedRefresh | Outcome:
         planned = super()._planned(table, seen, moment, begun)
         return Outcome(table, PREPARE) if isinstance(planned, PlannedRefresh) and planned.is_load else planned
 
-    def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
+    def _fingerprints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
         return {relid: self._reading.prints.get(relid) for relid in relids}
 
-    def _pending(self, wanted: Sequence[Wanted]) -> tuple[dict[Wanted, Pending], dict[int, float]]:
+    def _pending(self, windows: Sequence[WindowQuery]) -> tuple[dict[WindowQuery, Pending], dict[int, float]]:
         by_window = {(want.relid, want.since): want for want in self._wants.values()}
-        return {w: self._reading.pending(by_window[w[0], w[1].since]) for w in wanted}, {}
+        return {w: self._reading.pending(by_window[w[0], w[1].since]) for w in windows}, {}
 
     def _read(self, planned: PlannedRefresh, _cut: Cut) -> Read:
         rows = frames.DeltaRows(planned.stages.net.layout, self._reading.signed(self._wants[planned.table.pgt_id]))

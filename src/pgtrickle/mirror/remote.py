@@ -25,7 +25,7 @@ from pgtrickle.refresh.cost_history import CostHistoryCache
 from pgtrickle.refresh.cost_model import Limits
 from pgtrickle.refresh.decide import FULL, PREPARE
 from pgtrickle.refresh.job import Outcome
-from pgtrickle.refresh.observed import Begun, ObservedSources
+from pgtrickle.refresh.observed import ObservedSources, WaveStart
 from pgtrickle.refresh.pending import read_pending
 from pgtrickle.refresh.spark_load import missing_replica
 from pgtrickle.refresh.spark_query import Place, SparkInput, SparkQuery, located, spark_query
@@ -96,14 +96,14 @@ class RemoteRefresher(WaveRefresher):
     def _observe(self, tables: Sequence[StreamTable], moment: catalog.ReadPoint) -> ObservedSources:
         """Changes of remote sources are counted at their origins."""
         seen = super()._observe(tables, moment)
-        pending = {pgt_id: dict(found) for pgt_id, found in seen.pending.items()}
+        pending = {pgt_id: dict(of_table) for pgt_id, of_table in seen.pending.items()}
         sizes = dict(seen.sizes)
         for table in tables:
             if table.pgt_id not in pending or table.needs_reinit:
                 continue
             for remote in table.remotes:
-                found, size = self._pending_of(table, remote)
-                pending[table.pgt_id][remote.relid], sizes[remote.relid] = found, size
+                of_table, size = self._pending_of(table, remote)
+                pending[table.pgt_id][remote.relid], sizes[remote.relid] = of_table, size
         return replace(seen, pending=pending, sizes=sizes)
 
     def _pending_of(self, table: StreamTable, remote: RemoteSource) -> tuple[Pending, float]:
@@ -114,17 +114,19 @@ class RemoteRefresher(WaveRefresher):
         columns: frozenset[int] | None = None
         if compiled is not None and self._has_delta(compiled) and table.effective_mode != "FULL":
             columns = next(remote.at_origin(s.columns) for s in table.sources if s.relid == remote.relid)
-        wanted = (remote.mirror.relid, Window(cut, at.moment.cut), columns)
-        counts, sizes = read_pending(at.conn, [wanted])
-        return counts[wanted], sizes.get(remote.mirror.relid, 0.0)
+        window_read = (remote.mirror.relid, Window(cut, at.moment.cut), columns)
+        counts, sizes = read_pending(at.conn, [window_read])
+        return counts[window_read], sizes.get(remote.mirror.relid, 0.0)
 
     def _is_as_prepared(self, remote: RemoteSource) -> bool:
         mirror = remote.mirror
-        found = fingerprints_for_others(self._origins[remote.key].conn, [mirror.relid]).get(mirror.relid)
-        return unchanged(mirror.fingerprint, found, mirror.columns) and same_identity(mirror.fingerprint, found)
+        fingerprint = fingerprints_for_others(self._origins[remote.key].conn, [mirror.relid]).get(mirror.relid)
+        return unchanged(mirror.fingerprint, fingerprint, mirror.columns) and same_identity(
+            mirror.fingerprint, fingerprint
+        )
 
     def _planned(
-        self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: Begun
+        self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: WaveStart
     ) -> PlannedRefresh | Outcome:
         compiled = self.compiled(table)
         if table.lost_privilege is not None or not table.is_in_place or compiled is None:
@@ -172,8 +174,8 @@ class RemoteRefresher(WaveRefresher):
 
         return partial(self._place, table), since
 
-    def _record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
-        record = super()._record(planned, moment, initiated_by)
+    def _refresh_record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
+        record = super()._refresh_record(planned, moment, initiated_by)
         frontier = dict(record.frontier)
         for key in dict.fromkeys(remote.key for remote in planned.table.remotes):
             frontier[key] = {"snapshot": str(self._origins[key].moment.cut), "reading": self._token(key)}

@@ -111,9 +111,9 @@ def copy_at_cuts(
 
 def _as_named_now(origin: Connection, table: StreamTable, mirror: Mirror) -> StreamTable | None:
     """A mirror without rows as its origin sees it, by the present names; None: the table was altered."""
-    found = fingerprints_for_others(origin, [mirror.relid]).get(mirror.relid)
+    fingerprint = fingerprints_for_others(origin, [mirror.relid]).get(mirror.relid)
     relations = catalog.relations(origin, [mirror.relid])
-    if not relations or not unchanged(mirror.fingerprint, found, mirror.columns):
+    if not relations or not unchanged(mirror.fingerprint, fingerprint, mirror.columns):
         return None
     names = {column.attnum: quote_ident(column.name) for column in relations[0].columns}
     listed = ", ".join(f"m.{names[attnum]}" for attnum in mirror.columns)

@@ -137,7 +137,6 @@ class StreamTable:
     plan: dict[str, Any] | None
     refresh_requested_at: datetime | None
     refresh_done_at: datetime | None
-    last_refresh_at: datetime | None
     consecutive_errors: int
     sources: tuple[Source, ...]
     fingerprints: dict[int, str | None]

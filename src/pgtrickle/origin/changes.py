@@ -87,14 +87,14 @@ class OriginReading:
         )
 
     def pending(self, want: MirrorRequest) -> Pending:
-        found = self.tables[want.relid].later(want)
-        rows = sum(action != "T" for action, _ in found)
-        return Pending(rows, any(action == "T" for action, _ in found), not found)
+        changes = self.tables[want.relid].later(want)
+        rows = sum(action != "T" for action, _ in changes)
+        return Pending(rows, any(action == "T" for action, _ in changes), not changes)
 
     def signed(self, want: MirrorRequest) -> list[tuple[int, str]]:
         """Weight and row."""
-        found = self.tables[want.relid].later(want)
-        return [(WEIGHTS[action], row) for action, row in found if action in WEIGHTS]
+        changes = self.tables[want.relid].later(want)
+        return [(WEIGHTS[action], row) for action, row in changes if action in WEIGHTS]
 
 
 @dataclass(slots=True)
@@ -122,17 +122,17 @@ class OriginReader:
 
     def get(self, conn: Connection, wants: Sequence[MirrorRequest], changes_seen_at: float) -> OriginReading:
         with self._lock:
-            found = self.find(wants, changes_seen_at)
-            if found is None:
+            reading = self.find(wants, changes_seen_at)
+            if reading is None:
                 now = time.monotonic()
                 self._asked |= {want.place: _Asked(want, now) for want in wants}
                 self._asked = {p: a for p, a in self._asked.items() if now - a.at <= ASKED_SECONDS}
                 try:
-                    found = self._latest = read(conn, [a.want for a in self._asked.values()])
+                    reading = self._latest = read(conn, [a.want for a in self._asked.values()])
                 except SourceChangedError:  # a table of another reader may not exist any more: that reader handles it
-                    found = self._latest = read(conn, wants)
+                    reading = self._latest = read(conn, wants)
                 self.taken += 1
-            return found
+            return reading
 
     def let_go(self, now: float) -> None:
         """Readers that were informed of changes before it began have had enough time to use it."""
@@ -158,15 +158,15 @@ def read(conn: Connection, wants: Sequence[MirrorRequest]) -> OriginReading:
         try:
             relids = sorted({w.relid for w in wants})
             with conn.pipeline():  # in one round trip
-                asked = [conn.execute(statement(name)) for name in ("cut", "timeline")]
-                asked += [conn.execute(_POSITIONS), conn.execute(statement("fingerprints"), {"relids": relids})]
-                asked += [conn.execute(statement("buffer_types"), {"relids": relids})]
+                cursors = [conn.execute(statement(name)) for name in ("cut", "timeline")]
+                cursors += [conn.execute(_POSITIONS), conn.execute(statement("fingerprints"), {"relids": relids})]
+                cursors += [conn.execute(statement("buffer_types"), {"relids": relids})]
                 tokens = sorted({w.reading for w in wants if w.reading is not None})
-                asked += [conn.execute(statement("readings_known"), {"tokens": tokens})]
-            ((cut,), ((timeline,),), places, found, types, seen) = (cursor.fetchall() for cursor in asked)
+                cursors += [conn.execute(statement("readings_known"), {"tokens": tokens})]
+            ((cut,), ((timeline,),), places, fingerprint_rows, types, seen) = (cursor.fetchall() for cursor in cursors)
             moment = catalog.moment_of(cut)
             known = _positions(places)
-            prints: dict[int, str | None] = dict.fromkeys(relids) | dict(of_history(timeline, dict(found)))
+            prints: dict[int, str | None] = dict.fromkeys(relids) | dict(of_history(timeline, dict(fingerprint_rows)))
             typed: dict[int, dict[str, int]] = dict(types)
             tables: dict[int, OriginRows] = {}
             room = MOST_BYTES
@@ -197,8 +197,8 @@ def note_reading(conn: Connection, cut: Cut) -> str:
 
 def known_readings(conn: Connection, tokens: Iterable[str | None]) -> frozenset[str]:
     """Those of these readings that the origin has noted."""
-    wanted = sorted({token for token in tokens if token is not None})
-    return frozenset(row[0] for row in conn.execute(statement("readings_known"), {"tokens": wanted}).fetchall())
+    known = sorted({token for token in tokens if token is not None})
+    return frozenset(row[0] for row in conn.execute(statement("readings_known"), {"tokens": known}).fetchall())
 
 
 def positions(conn: Connection) -> dict[Place, Position]:

@@ -33,17 +33,17 @@ class OriginSession:
         self._conn: Connection | None = None
         self.has_own_role: bool | None = None
 
-    def scan(self, wanted: Sequence[tuple[int, Cut | None]]) -> SourceScan:
+    def scan(self, sources: Sequence[tuple[int, Cut | None]]) -> SourceScan:
         try:
             conn = self._conn = self._conn or self._open()
             with translated():
-                found = scan(conn, wanted)
-            if found.origin != self._key:
-                raise OriginReplacedError(f"the database there is {found.origin}, not {self._key}")
+                result = scan(conn, sources)
+            if result.origin != self._key:
+                raise OriginReplacedError(f"the database there is {result.origin}, not {self._key}")
         except PgtrickleError:
             self.close()
             raise
-        return found
+        return result
 
     def cut_off(self) -> None:
         if (conn := self._conn) is not None:

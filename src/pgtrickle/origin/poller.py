@@ -31,7 +31,7 @@ class PollResult:
 
     def changed_sources(self) -> set[int]:
         """Sources with changes, those that were polled for the first time, and those whose buffer was dropped since."""
-        found = set()
+        changed = set()
         for relid, since in self.wanted:
             counted = self.found.sources.get(relid)
             if counted is None:
@@ -39,8 +39,8 @@ class PollResult:
             else:
                 is_news = since is None or counted.changes > 0 or not since.precedes(self.found.cut)
             if is_news:
-                found.add(relid)
-        return found
+                changed.add(relid)
+        return changed
 
 
 class OriginPoller:
@@ -58,7 +58,7 @@ class OriginPoller:
         self._is_replaced = False
         threading.Thread(target=self._run, name=f"look at {name}", daemon=True).start()
 
-    def ask(self, wanted: Sequence[tuple[int, Cut | None]], now: float) -> bool:
+    def ask(self, sources: Sequence[tuple[int, Cut | None]], now: float) -> bool:
         """False: it is still busy, or backs off after a failure."""
         if self._busy_since is not None:
             if now - self._busy_since > HANG_SECONDS:
@@ -68,19 +68,19 @@ class OriginPoller:
         if now < self.next_at:
             return False
         self._busy_since = now
-        self._questions.put(wanted)
+        self._questions.put(sources)
         return True
 
     def take_result(self) -> list[PollResult]:
-        found = []
+        results = []
         while not self._results.empty():
-            found.append(self._results.get())
-        return found
+            results.append(self._results.get())
+        return results
 
     def take_replaced(self) -> bool:
         """Whether another database has answered since the last call: its mirrors are refreshed, and find out."""
-        found, self._is_replaced = self._is_replaced, False
-        return found
+        is_replaced, self._is_replaced = self._is_replaced, False
+        return is_replaced
 
     def close(self) -> None:
         self._questions.put(None)
@@ -89,18 +89,18 @@ class OriginPoller:
     def _run(self) -> None:
         while True:
             try:
-                wanted = self._questions.get(timeout=IDLE_SECONDS)
+                sources = self._questions.get(timeout=IDLE_SECONDS)
             except queue.Empty:
                 self._session.close()
                 continue
-            if wanted is None:
+            if sources is None:
                 self._session.close()
                 return
-            self._look(wanted)
+            self._look(sources)
 
-    def _look(self, wanted: Sequence[tuple[int, Cut | None]]) -> None:
+    def _look(self, sources: Sequence[tuple[int, Cut | None]]) -> None:
         try:
-            found = self._session.scan(wanted)
+            result = self._session.scan(sources)
         except PgtrickleError as error:
             if isinstance(error, OriginReplacedError):
                 self._is_replaced = True
@@ -112,7 +112,7 @@ class OriginPoller:
             self._failed(f"{type(error).__name__}: {error}")
             return
         self._failures, self.problem = 0, None
-        look = PollResult(wanted, time.monotonic(), found)
+        look = PollResult(sources, time.monotonic(), result)
         self._results.put(look)
         self._busy_since = None
         if look.changed_sources():

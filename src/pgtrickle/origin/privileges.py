@@ -29,28 +29,28 @@ def recheck(home: Connection, mirrors: Sequence[Mirror], session: Session) -> No
         own = [r[1:] for r in readers if r[0] == key]
         if own:
             with session(mirror) as conn:
-                found = _lost(conn, own)
-            told = [names.get((key, relid), mirror.database) for *_, relid, _ in own]
-            words = [w and f"permission denied for {name}: {w}" for name, w in zip(told, found, strict=True)]
+                lost = _lost(conn, own)
+            databases = [names.get((key, relid), mirror.database) for *_, relid, _ in own]
+            words = [w and f"permission denied for {name}: {w}" for name, w in zip(databases, lost, strict=True)]
             _note(home, own, words)
 
 
 def _lost(conn: Connection, readers: Sequence[tuple[Any, ...]]) -> list[str | None]:
-    asked = {
+    parameters = {
         "roles": [role for _, _, _, role, _, _ in readers],
         "relids": [relid for *_, relid, _ in readers],
         "columns": ["{" + ",".join(str(c) for c in columns if c is not None) + "}" for *_, columns in readers],
     }
     with translated():
-        return [row[0] for row in conn.execute(statement("elsewhere_rights"), asked).fetchall()]
+        return [row[0] for row in conn.execute(statement("elsewhere_rights"), parameters).fetchall()]
 
 
 def _note(home: Connection, readers: Sequence[tuple[Any, ...]], words: Sequence[str | None]) -> None:
     with translated():
-        found = {
+        parameters = {
             "ids": [r[0] for r in readers],
             "relids": [r[1] for r in readers],
             "readers": [r[2] for r in readers],
             "words": list(words),
         }
-        home.execute(statement("elsewhere_lost"), found)
+        home.execute(statement("elsewhere_lost"), parameters)

@@ -67,8 +67,8 @@ class OriginSessions:
     def let_go(self) -> None:
         """Releases readings that are too old."""
         with self._lock:
-            kept = list(self._readings.values())
-        for readings in kept:
+            open_readings = list(self._readings.values())
+        for readings in open_readings:
             readings.let_go(time.monotonic())
 
     def note(self, key: str, reader_key: str, mirrors: Iterable[int], cut: Cut) -> None:

@@ -185,40 +185,40 @@ class OriginChangeTracker:
 
     def next_due_time(self, interval: float) -> float:
         """When a poll or a count is due before the next tick, in seconds since the epoch."""
-        found = math.inf
+        earliest = math.inf
         for origin in self._origins.values():
-            found = min(found, origin.late)
+            earliest = min(earliest, origin.late)
             if origin.is_direct and origin.lookout is not None:
-                found = min(found, max(origin.begun + interval, origin.lookout.next_at))
-        return found
+                earliest = min(earliest, max(origin.begun + interval, origin.lookout.next_at))
+        return earliest
 
     # -- the broker
     # -------------------------------------------------------------------------------------------------------
 
     def _consult(self, reader: str, settings: Settings, now: float) -> None:
-        wanted: tuple[Interest, ...] = ()
+        interests: tuple[Interest, ...] = ()
         self._answers = {}
         self._is_believing = settings.enable_refresh_broker and settings.adaptive_batch_coalescing
         if self._registry is None:
             return
         if self._is_believing:
             ms = settings.scheduler_interval_ms
-            wanted = tuple(
+            interests = tuple(
                 Interest(reader, origin.key, origin.server, origin.database, relid, ms, self._slot)
                 for origin in self._origins.values()
                 for relid in origin.mirrors
             )
-        if wanted != self._registered or now > self._retry_at:
-            self._register(reader, wanted, now)
+        if interests != self._registered or now > self._retry_at:
+            self._register(reader, interests, now)
         if self._is_believing:
             self._answers = self._registry.answers(self._origins.keys())
 
-    def _register(self, reader: str, wanted: tuple[Interest, ...], now: float) -> None:
+    def _register(self, reader: str, interests: tuple[Interest, ...], now: float) -> None:
         assert self._registry is not None
-        unfit = self._registry.register(reader, wanted)
+        unfit = self._registry.register(reader, interests)
         if unfit is None:
             return  # retried in the next tick
-        self._registered = wanted
+        self._registered = interests
         self._retry_at = now + FULL_SECONDS if unfit else math.inf
         if unfit and not self._unfit:
             log.warning(

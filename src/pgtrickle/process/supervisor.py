@@ -32,7 +32,6 @@ class SupervisedProcess:
         self._spawn = spawn
         self.process: BaseProcess | None = None
         self.since = 0.0
-        self.restarts = 0
         self._failures = 0
         self._next = 0.0
         self._born: str | None = None
@@ -94,7 +93,6 @@ class SupervisedProcess:
         return None
 
     def _pause(self, now: float) -> None:
-        self.restarts += 1
         self._failures = 0 if now - self._next > HEALTHY_SECONDS else self._failures
         self._next = now + BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
         self._failures += 1

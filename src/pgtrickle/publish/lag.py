@@ -33,6 +33,6 @@ class LagWatch:
         """The lagging subscribers that must be reported now. Subscribers that have caught up are removed."""
         keys = {(s.kind, s.table, s.name): s for s in behind}
         self._named = {key: at for key, at in self._named.items() if key in keys}
-        told = [s for key, s in keys.items() if now - self._named.get(key, float("-inf")) >= REPEAT_SECONDS]
-        self._named |= {(s.kind, s.table, s.name): now for s in told}
-        return told
+        named = [s for key, s in keys.items() if now - self._named.get(key, float("-inf")) >= REPEAT_SECONDS]
+        self._named |= {(s.kind, s.table, s.name): now for s in named}
+        return named

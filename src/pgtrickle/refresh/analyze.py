@@ -26,7 +26,7 @@ from pgtrickle.pipeline.differentiate.linear import ChangedSource
 from pgtrickle.refresh.cost_model import DIFFERENTIAL, FULL, POSTGRES, SPARK
 from pgtrickle.refresh.decide import reload_reason, since
 from pgtrickle.refresh.explained import operator
-from pgtrickle.refresh.observed import wanted_windows
+from pgtrickle.refresh.observed import window_queries
 from pgtrickle.refresh.pending import FEW_ROWS, expect_few, read_pending
 from pgtrickle.refresh.spark_delta import named_states
 from pgtrickle.refresh.spark_load import missing_replica, opened, spark_failures
@@ -54,11 +54,11 @@ class Analysis:
     why_not: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"mode": self.mode, "engine": self.engine}
+        document: dict[str, Any] = {"mode": self.mode, "engine": self.engine}
         if self.plan is None:
-            return {**found, "why_not": self.why_not}
+            return {**document, "why_not": self.why_not}
         parts = {name: round(ms, 3) for name, ms in self.parts.items()}
-        return {**found, "rows": self.rows, "parts_ms": parts, "plan": self.plan.to_json()}
+        return {**document, "rows": self.rows, "parts_ms": parts, "plan": self.plan.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class _Snapshot:
 
     @property
     def names(self) -> dict[int, str]:
-        found = catalog.relations(self.reader, [s.relid for s in self.table.sources])
-        return {r.relid: f"{r.schema}.{r.name}" for r in found}
+        relations = catalog.relations(self.reader, [s.relid for s in self.table.sources])
+        return {r.relid: f"{r.schema}.{r.name}" for r in relations}
 
 
 def analyze(
@@ -116,9 +116,9 @@ def _seen(reader: Connection, table: StreamTable, compiled: Compiled) -> _Snapsh
     pending: Mapping[int, Pending] = {}
     if window is not None:
         prints = fingerprints(reader, sorted({s.relid for s in table.watched}))
-        wanted = wanted_windows(table, window, prints, compiled)
-        counts, _ = read_pending(reader, list(wanted.values()))
-        pending = {relid: counts[each] for relid, each in wanted.items()}
+        windows = window_queries(table, window, prints, compiled)
+        counts, _ = read_pending(reader, list(windows.values()))
+        pending = {relid: counts[each] for relid, each in windows.items()}
     return _Snapshot(reader, table, compiled, moment, str(reload) if reload is not None else None, window, pending)
 
 
@@ -177,20 +177,20 @@ def _changed(seen: _Snapshot) -> dict[int, ChangedSource]:
         raise _CannotError(f"it has to be loaded again: {seen.reload}")
     if any(p.truncated for p in seen.pending.values()):
         raise _CannotError("a source was truncated")
-    wanted = stages.read.template.relids
-    found = {r: ChangedSource(r, seen.window, p.rows) for r, p in seen.pending.items() if p.rows and r in wanted}
-    if not found:
+    relids = stages.read.template.relids
+    changed = {r: ChangedSource(r, seen.window, p.rows) for r, p in seen.pending.items() if p.rows and r in relids}
+    if not changed:
         raise _CannotError("no change is pending")
-    return found
+    return changed
 
 
 def _explained(seen: _Snapshot, mode: str, sql: str) -> Analysis:
     with applied(seen.reader, seen.settings):
         row = seen.reader.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}").fetchone()
     assert row is not None
-    (found,) = row[0]
-    plan = operator(found["Plan"], seen.names)
-    parts = {"plan": found["Planning Time"], "execute": found["Execution Time"]}
+    (document,) = row[0]
+    plan = operator(document["Plan"], seen.names)
+    parts = {"plan": document["Planning Time"], "execute": document["Execution Time"]}
     return Analysis(mode, POSTGRES, plan.rows, parts, plan)
 
 

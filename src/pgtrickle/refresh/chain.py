@@ -88,16 +88,16 @@ class ChainRefresher(WaveRefresher):
         outcomes, and the tables that have to be loaded afterwards, each by itself.
         """
         progress = ChainProgress()
-        with self._at_one_instant() as found:
-            if found is None:
+        with self._in_one_transaction() as snapshot:
+            if snapshot is None:
                 return [], [i for ids in levels for i in ids]
-            inner, moment = found
+            inner, moment = snapshot
             for number, ids in enumerate(levels):
                 progress = inner.level(ids, moment, progress, is_first=number == 0)
         return list(progress.outcomes), list(progress.later)
 
     @contextmanager
-    def _at_one_instant(self) -> Iterator[tuple[Self, catalog.ReadPoint] | None]:
+    def _in_one_transaction(self) -> Iterator[tuple[Self, catalog.ReadPoint] | None]:
         """A refresher that reads and writes in one transaction at a snapshot of the base tables, and the read point.
 
         None if more than MAX_BETWEEN transactions started since the snapshot.
@@ -106,7 +106,7 @@ class ChainRefresher(WaveRefresher):
             moment = catalog.read_moment(self.reader)
             exported = self.reader.execute("SELECT pg_export_snapshot()").fetchone()
             assert exported is not None
-            with self._joined(exported[0]) as xid:
+            with self._writer_at(exported[0]) as xid:
                 if xid - moment.cut.xmax > MAX_BETWEEN:
                     yield None
                     return
@@ -132,7 +132,7 @@ class ChainRefresher(WaveRefresher):
         return progress
 
     @contextmanager
-    def _joined(self, snapshot: str) -> Iterator[int]:
+    def _writer_at(self, snapshot: str) -> Iterator[int]:
         """A transaction of the writer at the snapshot; yields its transaction id."""
         with at_snapshot(self.writer, snapshot):
             row = self.writer.execute("SELECT pg_current_xact_id()::text::int8").fetchone()

@@ -26,10 +26,10 @@ class CostHistoryCache:
         unknown = {t.pgt_id: t.definition_version for t in tables if not self._knows(t)}
         if not unknown:
             return
-        found: dict[int, list[Sample]] = {pgt_id: [] for pgt_id in unknown}
+        by_table: dict[int, list[Sample]] = {pgt_id: [] for pgt_id in unknown}
         for pgt_id, *sample in conn.execute(statement("cost_samples"), {"ids": list(unknown)}):
-            found[pgt_id].append(Sample(*sample))
-        for pgt_id, samples in found.items():
+            by_table[pgt_id].append(Sample(*sample))
+        for pgt_id, samples in by_table.items():
             self._pasts[pgt_id] = (unknown[pgt_id], CostHistory.of(samples))
 
     def past(self, table: StreamTable) -> CostHistory:

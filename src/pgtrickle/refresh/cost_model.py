@@ -115,19 +115,19 @@ class CostHistory:
         if kind == DIFFERENTIAL:
             magnitude = _magnitude(sample.rows)
             same = [s for s in self.differential if s.engine == sample.engine and _magnitude(s.rows) == magnitude]
-            gone = same[0] if len(same) >= LATEST else None
-            kept = tuple(s for s in self.differential if s is not gone)
+            replaced = same[0] if len(same) >= LATEST else None
+            remaining = tuple(s for s in self.differential if s is not replaced)
             return replace(
                 self,
-                differential=(*kept, sample),
+                differential=(*remaining, sample),
                 latest=kind,
                 in_row=in_row,
                 delta_engine=sample.engine,
                 delta_engine_in_row=self.delta_engine_in_row + 1 if sample.engine == self.delta_engine else 1,
             )
         same = [s for s in self.full if s.engine == sample.engine]
-        gone = same[0] if len(same) >= LATEST else None
-        full = (*(s for s in self.full if s is not gone), sample)
+        replaced = same[0] if len(same) >= LATEST else None
+        full = (*(s for s in self.full if s is not replaced), sample)
         engine_in_row = self.engine_in_row + 1 if sample.engine == self.engine else 1
         return replace(self, full=full, latest=kind, in_row=in_row, engine=sample.engine, engine_in_row=engine_in_row)
 
@@ -171,59 +171,59 @@ class Choice:
     full_ms: float | None = None
 
 
-def choose(past: CostHistory, asked: CostInput, limits: Limits) -> Choice:
-    beyond = _beyond_limits(past, asked, limits)
+def choose(past: CostHistory, cost_input: CostInput, limits: Limits) -> Choice:
+    beyond = _beyond_limits(past, cost_input, limits)
     if beyond is not None:
         return Choice(FULL, beyond)
-    if asked.untried is not None and (asked.untried[0] == DIFFERENTIAL or limits.may_try_full):
-        return Choice(*asked.untried)
-    full = full_cost(past, asked, limits)
+    if cost_input.untried is not None and (cost_input.untried[0] == DIFFERENTIAL or limits.may_try_full):
+        return Choice(*cost_input.untried)
+    full = full_cost(past, cost_input, limits)
     if full is None:
-        return _silent(asked, Reason.of(ReasonCode.NO_FULL_KNOWN))
+        return _silent(cost_input, Reason.of(ReasonCode.NO_FULL_KNOWN))
     known = len(past.differential) + len(past.full)
-    if asked.age_s < QUIET_SECONDS:
-        return _silent(asked, Reason.of(ReasonCode.CREATED_RECENTLY, seconds=round(QUIET_SECONDS)))
+    if cost_input.age_s < QUIET_SECONDS:
+        return _silent(cost_input, Reason.of(ReasonCode.CREATED_RECENTLY, seconds=round(QUIET_SECONDS)))
     if known < limits.prediction_min_samples:
         needed = limits.prediction_min_samples
-        return _silent(asked, Reason.of(ReasonCode.TOO_FEW_SAMPLES, known=known, needed=needed))
-    recent = _recent(past, asked, limits)
-    differential = differential_cost(recent, asked.rows)
+        return _silent(cost_input, Reason.of(ReasonCode.TOO_FEW_SAMPLES, known=known, needed=needed))
+    recent = _recent(past, cost_input, limits)
+    differential = differential_cost(recent, cost_input.rows)
     if differential is None:
-        return _silent(asked, Reason.of(ReasonCode.NONE_ALIKE, known=len(past.differential)))
-    return _compared(past, asked, limits, differential, full, len(as_large(recent, asked.rows)))
+        return _silent(cost_input, Reason.of(ReasonCode.NONE_ALIKE, known=len(past.differential)))
+    return _compared(past, cost_input, limits, differential, full, len(as_large(recent, cost_input.rows)))
 
 
-def _beyond_limits(past: CostHistory, asked: CostInput, limits: Limits) -> Reason | None:
-    rows = asked.rows
+def _beyond_limits(past: CostHistory, cost_input: CostInput, limits: Limits) -> Reason | None:
+    rows = cost_input.rows
     if limits.max_buffer_rows and rows > limits.max_buffer_rows:
         return Reason.of(ReasonCode.MAX_BUFFER_ROWS, rows=rows, limit=limits.max_buffer_rows)
-    if asked.max_fraction is not None:
-        if asked.source_rows > 0 and rows > asked.max_fraction * asked.source_rows:
-            size, limit = round(asked.source_rows), str(asked.max_fraction)
+    if cost_input.max_fraction is not None:
+        if cost_input.source_rows > 0 and rows > cost_input.max_fraction * cost_input.source_rows:
+            size, limit = round(cost_input.source_rows), str(cost_input.max_fraction)
             return Reason.of(ReasonCode.MAX_DELTA_FRACTION, rows=rows, source_rows=size, limit=limit)
-    elif asked.source_rows >= SMALL_SOURCES and rows > limits.max_change_ratio * asked.source_rows:
-        size, limit = round(asked.source_rows), str(limits.max_change_ratio)
+    elif cost_input.source_rows >= SMALL_SOURCES and rows > limits.max_change_ratio * cost_input.source_rows:
+        size, limit = round(cost_input.source_rows), str(limits.max_change_ratio)
         return Reason.of(ReasonCode.MAX_CHANGE_RATIO, rows=rows, source_rows=size, limit=limit)
     if len(as_large(past.differential, rows)) >= ENOUGH_ALIKE:
         return None  # their cost is known
     least = rows * CHANGE_MS
-    if asked.last_full_ms is not None and least > limits.prediction_ratio * asked.last_full_ms:
-        full_ms = round(asked.last_full_ms)
+    if cost_input.last_full_ms is not None and least > limits.prediction_ratio * cost_input.last_full_ms:
+        full_ms = round(cost_input.last_full_ms)
         return Reason.of(ReasonCode.SLOWER_THAN_FULL, rows=rows, least_ms=round(least), full_ms=full_ms)
     return None
 
 
-def _silent(asked: CostInput, why: Reason) -> Choice:
-    return Choice(DIFFERENTIAL, Reason.of(ReasonCode.NO_PREDICTION, rows=asked.rows, why=why))
+def _silent(cost_input: CostInput, why: Reason) -> Choice:
+    return Choice(DIFFERENTIAL, Reason.of(ReasonCode.NO_PREDICTION, rows=cost_input.rows, why=why))
 
 
 def _compared(
-    past: CostHistory, asked: CostInput, limits: Limits, differential: Estimate, full: Estimate, alike: int
+    past: CostHistory, cost_input: CostInput, limits: Limits, differential: Estimate, full: Estimate, alike: int
 ) -> Choice:
     held = min(max(differential.ms, LEAST * full.ms), MOST * full.ms)
     numbers = Reason.of(
         ReasonCode.PREDICTED,
-        rows=asked.rows,
+        rows=cost_input.rows,
         differential_ms=round(differential.ms),
         differential_basis=differential.basis,
         full_ms=round(full.ms),
@@ -245,30 +245,32 @@ def _compared(
     ):
         tried = Reason.of(ReasonCode.TRIED_UNKNOWN, known=alike, needed=ENOUGH_ALIKE, prediction=numbers)
         return Choice(DIFFERENTIAL, tried, held, full.ms)
-    if is_full and _may_try_differential(past, asked, differential, full):
+    if is_full and _may_try_differential(past, cost_input, differential, full):
         tried = Reason.of(ReasonCode.TRIED_DIFFERENTIAL, times=past.in_row, prediction=numbers)
         return Choice(DIFFERENTIAL, tried, held, full.ms)
-    if not is_full and limits.may_try_full and _may_try_full(past, asked, limits, differential, full):
+    if not is_full and limits.may_try_full and _may_try_full(past, cost_input, limits, differential, full):
         return Choice(FULL, Reason.of(ReasonCode.TRIED_FULL, times=past.in_row, prediction=numbers), held, full.ms)
     return Choice(FULL if is_full else DIFFERENTIAL, numbers, held, full.ms)
 
 
-def _may_try_differential(past: CostHistory, asked: CostInput, differential: Estimate, full: Estimate) -> bool:
+def _may_try_differential(past: CostHistory, cost_input: CostInput, differential: Estimate, full: Estimate) -> bool:
     if past.latest != FULL:
         return False
-    alike = as_large(past.differential, asked.rows)
+    alike = as_large(past.differential, cost_input.rows)
     if alike and alike[-1].ms < (1 - BAND) * full.ms:  # the latest try was faster: try again
         return True
     wait = max(SHORTEST_WAIT, ceil((differential.ms / full.ms - 1) / PRICE))
     return past.in_row >= (wait if differential.is_measured else min(wait, LONGEST_GUESS))
 
 
-def _may_try_full(past: CostHistory, asked: CostInput, limits: Limits, differential: Estimate, full: Estimate) -> bool:
+def _may_try_full(
+    past: CostHistory, cost_input: CostInput, limits: Limits, differential: Estimate, full: Estimate
+) -> bool:
     """At once, where what is known of FULL is little and little can be lost. Else after as many refreshes as keep the
     price of trying low: FULL may have become cheap, or was never measured when it was."""
     if past.latest != DIFFERENTIAL:
         return False
-    known = sum(s.kind == FULL and s.at >= asked.now - limits.prediction_window_s for s in past.full)
+    known = sum(s.kind == FULL and s.at >= cost_input.now - limits.prediction_window_s for s in past.full)
     if known and known < ENOUGH_ALIKE and differential.is_measured and differential.ms > NEAR * full.ms:
         return True
     wait = max(SHORTEST_WAIT, ceil((full.ms / max(differential.ms, LEAST_MS) - 1) / PRICE))
@@ -283,13 +285,13 @@ def _may_try_full(past: CostHistory, asked: CostInput, limits: Limits, different
 # --------------------------------------------------------------------------------------------------------------
 
 
-def full_cost(past: CostHistory, asked: CostInput, limits: Limits) -> Estimate | None:
+def full_cost(past: CostHistory, cost_input: CostInput, limits: Limits) -> Estimate | None:
     """From the latest full refreshes in the window; else from the last one of any age."""
     later = [s for s in past.full if s.kind == FULL]
-    recent = [s for s in later if s.at >= asked.now - limits.prediction_window_s]
+    recent = [s for s in later if s.at >= cost_input.now - limits.prediction_window_s]
     times = [s.ms for s in recent or later[-1:] or past.full[-1:]]
-    if not times and asked.last_full_ms is not None:
-        times = [asked.last_full_ms]
+    if not times and cost_input.last_full_ms is not None:
+        times = [cost_input.last_full_ms]
     if not times:
         return None
     middle = median_low(times[-LATEST:])
@@ -319,9 +321,9 @@ def differential_cost(samples: Sequence[Sample], rows: int) -> Estimate | None:
     return None
 
 
-def _recent(past: CostHistory, asked: CostInput, limits: Limits) -> tuple[Sample, ...]:
+def _recent(past: CostHistory, cost_input: CostInput, limits: Limits) -> tuple[Sample, ...]:
     """The samples in the window; if these are too few, the latest of any age, since a table may be due once a day."""
-    recent = tuple(s for s in past.differential if s.at >= asked.now - limits.prediction_window_s)
+    recent = tuple(s for s in past.differential if s.at >= cost_input.now - limits.prediction_window_s)
     return (
         recent if len(recent) >= limits.prediction_min_samples else past.differential[-limits.prediction_min_samples :]
     )

@@ -186,14 +186,14 @@ class _Search:
     def _expression(self, query: str) -> str | None:
         """The smallest expression that fails alone, over the FROM of its SELECT, or of its groups."""
         cursor = Cursor(query)
-        found: list[tuple[str, str]] = []
+        expressions: list[tuple[str, str]] = []
         for select in _selects(cursor):
             inside = [t for start, t in _expressions(cursor) if select.has_own(start)]
             if select.source and self._fails(f"SELECT 1 AS one {select.source}", is_cut_out=True):
                 continue  # its FROM fails
             tails = dict.fromkeys([select.source, f"{select.source} {select.groups}"])
-            found += [(text, tail) for text in dict.fromkeys(inside) for tail in tails]
-        for text, tail in sorted(found, key=lambda pair: len(pair[0]))[:MOST_EXPRESSIONS]:
+            expressions += [(text, tail) for text in dict.fromkeys(inside) for tail in tails]
+        for text, tail in sorted(expressions, key=lambda pair: len(pair[0]))[:MOST_EXPRESSIONS]:
             if self._fails(f"SELECT ({text}) AS x {tail}", is_cut_out=True):
                 return " ".join(text.split())
         return None
@@ -307,7 +307,7 @@ class _Select:
 
 
 def _selects(cursor: Cursor) -> list[_Select]:
-    found = []
+    selects = []
     for index, token in enumerate(cursor.tokens):
         if token.key != "SELECT":
             continue
@@ -323,16 +323,16 @@ def _selects(cursor: Cursor) -> list[_Select]:
             inner.until(*CLAUSE_ENDS)
         groups = (source[1], inner.at)
         inner.until("UNION", "INTERSECT", "EXCEPT")
-        found.append((index, inner.at, source, groups))
+        selects.append((index, inner.at, source, groups))
     return [
         _Select(
             start,
             stop,
-            (source, *((a, b) for a, b, _, _ in found if start < a < stop)),
+            (source, *((a, b) for a, b, _, _ in selects if start < a < stop)),
             cursor.text(*source),
             cursor.text(*groups),
         )
-        for start, stop, source, groups in found
+        for start, stop, source, groups in selects
     ]
 
 

@@ -45,10 +45,10 @@ class CycleRefresher(ChainRefresher):
     def cycle(self, tables: Sequence[StreamTable], most_rounds: int) -> list[Outcome]:
         """An outcome for each table; after an error all have the same one, and nothing was written."""
         try:
-            with self._at_one_instant() as found:
-                if found is None:
+            with self._in_one_transaction() as snapshot:
+                if snapshot is None:
                     raise TransientError("too many transactions started after the snapshot of a cycle")
-                inner, moment = found
+                inner, moment = snapshot
                 return inner.together([t.pgt_id for t in tables], moment, most_rounds)
         except PgtrickleError as error:
             return [Outcome(t, FULL, None, error) for t in tables]
@@ -76,11 +76,11 @@ class CycleRefresher(ChainRefresher):
         return [replace(outcome, rounds=rounds) for outcome in outcomes]
 
     def _written(self, refreshes: Sequence[ComputedRefresh], moment: catalog.ReadPoint) -> list[Outcome]:
-        found = self._write(refreshes, moment, "SCHEDULER")
-        for each in found:
+        results = self._write(refreshes, moment, "SCHEDULER")
+        for each in results:
             if isinstance(each, FailedRefresh):
                 raise each.error
-        return [each.outcome() for each in found]
+        return [each.outcome() for each in results]
 
     def _anew(self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint) -> Reason | None:
         """Why the fixpoint has to be computed from empty tables; None: the steps start with the stored rows."""
@@ -97,8 +97,8 @@ class CycleRefresher(ChainRefresher):
         changed = [(p, s) for p in refreshes for s in p.table.captured if p.pending[s.relid].rows]
         if any(source.relid in members for _, source in changed):
             return Reason.of(ReasonCode.CYCLE_WRITTEN)
-        gone = [_has_lost_rows(source, planned.window(moment.cut)) for planned, source in changed]
-        row = self.reader.execute(f"SELECT {' OR '.join(gone)}").fetchone() if gone else None
+        lost_rows = [_has_lost_rows(source, planned.window(moment.cut)) for planned, source in changed]
+        row = self.reader.execute(f"SELECT {' OR '.join(lost_rows)}").fetchone() if lost_rows else None
         return Reason.of(ReasonCode.CYCLE_ROWS_DELETED) if row is not None and row[0] else None
 
     def _compute_anew(

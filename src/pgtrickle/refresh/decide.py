@@ -60,9 +60,9 @@ def decide(
     untried: tuple[str, Reason] | None = None,
 ) -> Decision:
     """The first rule that applies: prepare, load, FULL or DIFFERENTIAL."""
-    found = prepared_first(table, fingerprints, differentiable=differentiable, has_content=reload is None)
-    if found is not None:
-        return found
+    earlier = prepared_first(table, fingerprints, differentiable=differentiable, has_content=reload is None)
+    if earlier is not None:
+        return earlier
     if reload is not None:
         return Decision(FULL if reload.code is ReasonCode.FIRST_LOAD else REINITIALIZE, reload)
     rows = sum(p.rows for p in pending.values())
@@ -78,10 +78,10 @@ def decide(
     # Compared with all sources together: a complete change of a small table is a small change of a large join.
     total = sum(max(source_rows.get(relid, 0.0), 0.0) for relid in pending)
     age = (now - table.created_at).total_seconds() if table.created_at is not None else 0.0
-    asked = cost.CostInput(
+    cost_input = cost.CostInput(
         rows, total, age, now.timestamp(), table.last_full_ms, untried, max_fraction=table.max_delta_fraction
     )
-    choice = cost.choose(past, asked, limits)
+    choice = cost.choose(past, cost_input, limits)
     return Decision(choice.kind, choice.reason)
 
 

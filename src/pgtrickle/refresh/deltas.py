@@ -78,35 +78,35 @@ def read_deltas(
     budget; then AUTO falls back to FULL."""
     for planned in refreshes:
         require_stored(planned)
-    found: dict[int, ReadRefresh] = {}
-    asked: list[tuple[PlannedRefresh, Query]] = []
+    results: dict[int, ReadRefresh] = {}
+    small: list[tuple[PlannedRefresh, Query]] = []
     for planned in refreshes:
         read = _change_read(planned, cut, most_bytes)
         if not read.changed:
-            found[planned.table.pgt_id] = ReadRefresh(planned, frames.DeltaRows(planned.stages.net.layout, []))
+            results[planned.table.pgt_id] = ReadRefresh(planned, frames.DeltaRows(planned.stages.net.layout, []))
         elif planned.place is not None:
-            found[planned.table.pgt_id] = _read_as_author(reader, planned.place, read)
+            results[planned.table.pgt_id] = _read_as_author(reader, planned.place, read)
         elif read.is_large:
             with applied(reader, planned.settings):
                 text = planned.stages.read.delta_statement(read.changed)
-                found[planned.table.pgt_id] = _copied(reader, read, text)
+                results[planned.table.pgt_id] = _copied(reader, read, text)
         else:
-            asked.append((planned, _query(read)))
-    for settings, together in by_settings(asked):
-        queries = [query for _, query in together]
+            small.append((planned, _query(read)))
+    for settings, group in by_settings(small):
+        queries = [query for _, query in group]
         with applied(reader, settings):
-            answers = run_queries(reader, queries, apart=True)
-        for (planned, _), answer in zip(together, answers, strict=True):
+            answered = run_queries(reader, queries, apart=True)
+        for (planned, _), answer in zip(group, answered, strict=True):
             rows = frames.DeltaRows(planned.stages.net.layout, answer.rows)
-            found[planned.table.pgt_id] = ReadRefresh(planned, rows)
+            results[planned.table.pgt_id] = ReadRefresh(planned, rows)
             planned.timings.add("read", answer.ms)
-    return [found[planned.table.pgt_id] for planned in refreshes]
+    return [results[planned.table.pgt_id] for planned in refreshes]
 
 
 def _change_read(planned: PlannedRefresh, cut: Cut, most_bytes: int) -> _ChangeRead:
-    window, wanted = planned.window(cut), planned.stages.read.template.relids
+    window, relids = planned.window(cut), planned.stages.read.template.relids
     # Nothing is read for a source that the query names and does not use, as in an unused CTE.
-    changed = {r: ChangedSource(r, window, p.rows) for r, p in planned.pending.items() if p.rows and r in wanted}
+    changed = {r: ChangedSource(r, window, p.rows) for r, p in planned.pending.items() if p.rows and r in relids}
     is_auto = planned.table.refresh_mode == "AUTO"
     return _ChangeRead(planned, changed, DeltaBudget(MAX_DELTA_ROWS, most_bytes) if is_auto else None)
 
@@ -115,16 +115,16 @@ def _query(read: _ChangeRead) -> Query:
     texts = read.planned.compiled.texts
     text, values = delta_text(read.planned.stages.read, texts, read.changed)
     # In chunks: otherwise a result is in memory before its rows can be counted.
-    look = None if read.budget is None else read.budget.take_rows
-    return Query(text, values or (), values is not None, texts.mark(), look)
+    on_rows = None if read.budget is None else read.budget.take_rows
+    return Query(text, values or (), values is not None, texts.mark(), on_rows)
 
 
 def _copied(reader: Connection, read: _ChangeRead, text: str) -> ReadRefresh:
     return _gathered(read, read_batches(reader, text, frames.text_types(read.planned.stages.net.layout)))
 
 
-def _gathered(read: _ChangeRead, found: Generator[pa.Table]) -> ReadRefresh:
-    with timed(read.planned, "read"), closing(found) as batches:
+def _gathered(read: _ChangeRead, stream: Generator[pa.Table]) -> ReadRefresh:
+    with timed(read.planned, "read"), closing(stream) as batches:
         tables = []
         for batch in batches:
             if read.budget is not None:
@@ -142,8 +142,8 @@ def _read_as_author(reader: Connection, place: Handover, read: _ChangeRead) -> R
     if read.is_large:
         return _gathered(read, author.read_many(place, table, text, copies, frames.text_types(ROWS)))
     with timed(read.planned, "read"):
-        look = None if read.budget is None else read.budget.take_rows
-        rows = author.read_rows(place, table, text, copies, look)
+        on_rows = None if read.budget is None else read.budget.take_rows
+        rows = author.read_rows(place, table, text, copies, on_rows)
         return ReadRefresh(read.planned, frames.DeltaRows(ROWS, rows))
 
 
@@ -166,7 +166,7 @@ def net(engine: SparkEngine, refreshes: Sequence[ReadRefresh]) -> list[NettedRef
 
 def arrange(reader: Connection, refreshes: Sequence[NettedRefresh]) -> list[ComputedRefresh]:
     """Turns netted deltas into the content to apply; groups that cannot be folded are recomputed."""
-    found: dict[int, ComputedRefresh] = {}
+    results: dict[int, ComputedRefresh] = {}
     folds: list[tuple[PlannedRefresh, Steps[GroupDelta]]] = []
     for netted in refreshes:
         planned, compiled, template = netted.planned, netted.planned.compiled, netted.planned.template
@@ -174,23 +174,23 @@ def arrange(reader: Connection, refreshes: Sequence[NettedRefresh]) -> list[Comp
             assert compiled.groups is not None
             folds.append((planned, group_delta(template, compiled.groups, compiled.texts, netted.delta)))
         else:
-            found[planned.table.pgt_id] = ComputedRefresh(planned, _row_content(reader, netted))
-    for settings, together in by_settings(folds):
-        steps = [each for _, each in together]
+            results[planned.table.pgt_id] = ComputedRefresh(planned, _row_content(reader, netted))
+    for settings, group in by_settings(folds):
+        steps = [each for _, each in group]
         with applied(reader, settings):
             answers = ask_together(reader, steps, apart=True)
-        for (planned, _), (delta, ms) in zip(together, answers, strict=True):
-            found[planned.table.pgt_id] = ComputedRefresh(planned, delta)
+        for (planned, _), (delta, ms) in zip(group, answers, strict=True):
+            results[planned.table.pgt_id] = ComputedRefresh(planned, delta)
             planned.timings.add("reread", ms)
-    return [found[netted.planned.table.pgt_id] for netted in refreshes]
+    return [results[netted.planned.table.pgt_id] for netted in refreshes]
 
 
 def _row_content(reader: Connection, netted: NettedRefresh) -> Content:
     """The content of a table without groups: a bag, or the stored rows of a top-k query."""
-    planned, delta, kept = netted.planned, netted.delta, netted.planned.compiled.kept
-    if kept is None:
+    planned, delta, limited = netted.planned, netted.delta, netted.planned.compiled.topk
+    if limited is None:
         return BagDelta(delta.weights, delta.keys)
-    if topk.runs_out(reader, kept, sum(delta.weights)):
+    if topk.runs_out(reader, limited, sum(delta.weights)):
         with timed(planned, "refill"), applied(reader, planned.settings):
             return Refill(read_refill(reader, planned))
     return GroupDelta(delta.weights, delta.keys)
@@ -198,7 +198,7 @@ def _row_content(reader: Connection, netted: NettedRefresh) -> Content:
 
 def apply_deltas(writer: Connection, refreshes: Sequence[ComputedRefresh]) -> dict[int, tuple[int, int]]:
     """Rows inserted and deleted, by table. Small deltas are applied in one round trip."""
-    found: dict[int, tuple[int, int]] = {}
+    written: dict[int, tuple[int, int]] = {}
     small: list[tuple[PlannedRefresh, Steps[tuple[int, int]]]] = []
     for computed in refreshes:
         planned, steps = computed.planned, _small_steps(computed)
@@ -206,15 +206,15 @@ def apply_deltas(writer: Connection, refreshes: Sequence[ComputedRefresh]) -> di
             small.append((planned, steps))
             continue
         with timed(planned, "apply"), applied(writer, planned.settings):
-            found[planned.table.pgt_id] = _apply(writer, computed)
-    for settings, together in by_settings(small):
-        all_steps = [steps for _, steps in together]
+            written[planned.table.pgt_id] = _apply(writer, computed)
+    for settings, group in by_settings(small):
+        all_steps = [steps for _, steps in group]
         with applied(writer, settings):
             results = ask_together(writer, all_steps, apart=True)
-        for (planned, _), (rows, ms) in zip(together, results, strict=True):
-            found[planned.table.pgt_id] = rows
+        for (planned, _), (rows, ms) in zip(group, results, strict=True):
+            written[planned.table.pgt_id] = rows
             planned.timings.add("apply", ms)
-    return found
+    return written
 
 
 def _small_steps(computed: ComputedRefresh) -> Steps[tuple[int, int]] | None:
@@ -223,7 +223,7 @@ def _small_steps(computed: ComputedRefresh) -> Steps[tuple[int, int]] | None:
     match computed.content:
         case BagDelta() as delta if 0 < len(delta) <= (MIRROR_ROWS if compiled.target.is_mirror else SMALL_ROWS):
             return bags.apply_arrays(compiled.target, delta)
-        case GroupDelta() as delta if compiled.kept is None and 0 < len(delta) <= SMALL_ROWS:
+        case GroupDelta() as delta if compiled.topk is None and 0 < len(delta) <= SMALL_ROWS:
             return grouped.fold_arrays(_groups(computed), delta)
         case _:
             return None
@@ -231,27 +231,27 @@ def _small_steps(computed: ComputedRefresh) -> Steps[tuple[int, int]] | None:
 
 def _apply(writer: Connection, computed: ComputedRefresh) -> tuple[int, int]:
     """Applies a large delta, or one of a top-k query."""
-    content, target, kept = computed.content, computed.planned.compiled.target, computed.planned.compiled.kept
+    content, target, limited = computed.content, computed.planned.compiled.target, computed.planned.compiled.topk
     match content:
         case Unchanged():
             return 0, 0
         case WholeContent():
             raise InvariantError(f"{target.schema}.{target.name} is to be loaded, which its changes cannot do")
         case Refill(batches):
-            assert kept is not None
+            assert limited is not None
             stage = stage_arrow(writer, (("k", "text"), ("n", "int8")), batches)
-            return topk.replace_kept(writer, kept, kept.groups.decoded_rows(stage))
+            return topk.replace_rows(writer, limited, limited.groups.decoded_rows(stage))
         case EngineDelta():
             return apply_engine_delta(writer, computed.planned, content)
         case BagDelta() | GroupDelta() if not len(content):
             return 0, 0
         case BagDelta():
             return bags.apply_staged(writer, target, content)
-        case GroupDelta() if kept is None:
+        case GroupDelta() if limited is None:
             return grouped.fold_staged(writer, _groups(computed), content)
         case GroupDelta():
-            keep = topk.keep_arrays if len(content) <= SMALL_ROWS else topk.keep_staged
-            return keep(writer, kept, content)
+            apply = topk.apply_arrays if len(content) <= SMALL_ROWS else topk.apply_staged
+            return apply(writer, limited, content)
         case _:
             assert_never(content)
 

@@ -48,24 +48,26 @@ ON_SPARK = EngineChoice(SPARK, Reason.of(ReasonCode.ENGINE_NAMED, engine=SPARK))
 PUSHED_DOWN = EngineChoice(POSTGRES, Reason.of(ReasonCode.ENGINE_PUSHED_DOWN))
 
 
-def named_engine(asked: EngineInput) -> EngineChoice | None:
+def named_engine(engine_input: EngineInput) -> EngineChoice | None:
     """The choice by option, setting or obstacle; None: the cost decides."""
-    named = asked.option if asked.option is not None else asked.setting
-    if named == POSTGRES or (named == SPARK and asked.obstacle is None):
-        if asked.option is not None:
+    named = engine_input.option if engine_input.option is not None else engine_input.setting
+    if named == POSTGRES or (named == SPARK and engine_input.obstacle is None):
+        if engine_input.option is not None:
             return EngineChoice(named, Reason.of(ReasonCode.ENGINE_NAMED, engine=named))
         return EngineChoice(named, Reason.of(ReasonCode.ENGINE_SETTING, engine=named))
-    return None if asked.obstacle is None else EngineChoice(POSTGRES, asked.obstacle)
+    return None if engine_input.obstacle is None else EngineChoice(POSTGRES, engine_input.obstacle)
 
 
-def choose_engine(past: CostHistory, asked: EngineInput) -> EngineChoice:
+def choose_engine(past: CostHistory, engine_input: EngineInput) -> EngineChoice:
     """The engine of a full refresh."""
-    if (named := named_engine(asked)) is not None:
+    if (named := named_engine(engine_input)) is not None:
         return named
-    postgres, spark = ([s.cost(asked.weight) for s in past.of_engine(engine)][-LATEST:] for engine in (POSTGRES, SPARK))
+    postgres, spark = (
+        [s.cost(engine_input.weight) for s in past.of_engine(engine)][-LATEST:] for engine in (POSTGRES, SPARK)
+    )
     if not postgres or not spark:
         return _without_samples(postgres, spark)
-    return _compared(past, postgres, spark, asked.weight)
+    return _compared(past, postgres, spark, engine_input.weight)
 
 
 def _without_samples(postgres: Sequence[float], spark: Sequence[float]) -> EngineChoice:

@@ -32,6 +32,6 @@ def _label(node: Mapping[str, Any], names: Mapping[int, str]) -> str:
     if "Index Name" in node:
         words.append(f"using {node['Index Name']}")
     if (relation := node.get("Relation Name") or node.get("CTE Name") or node.get("Function Name")) is not None:
-        found = _BUFFER.fullmatch(relation)
-        words.append(f"on changes of {names.get(int(found[1]), found[1])}" if found else f"on {relation}")
+        buffer = _BUFFER.fullmatch(relation)
+        words.append(f"on changes of {names.get(int(buffer[1]), buffer[1])}" if buffer else f"on {relation}")
     return " ".join(words)

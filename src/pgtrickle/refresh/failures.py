@@ -80,8 +80,8 @@ def of_own_columns(conn: Connection, table: StreamTable, error: PgtrickleError) 
     if error.sqlstate != _UNDEFINED_COLUMN:
         return error
     with translated():
-        asked = {"relid": table.relid, "names": [c.name for c in table.columns]}
-        row = conn.execute(statement("columns_lost"), asked).fetchone()
+        parameters = {"relid": table.relid, "names": [c.name for c in table.columns]}
+        row = conn.execute(statement("columns_lost"), parameters).fetchone()
     if row is None or not row[0]:
         return error
     repair = f"SELECT pgtrickle.repair_stream_table({quote_literal(qualified(table.schema, table.name))})"

@@ -173,8 +173,8 @@ def write_load(writer: Connection, planned: PlannedRefresh, staged: StagedLoad) 
     """Writes the difference between the content and the stored rows. Returns rows inserted and deleted."""
     reshape(writer, planned.compiled.target)
     announce(writer, planned, WRITE, f"SELECT n.* FROM {staged.content} AS n")
-    if planned.compiled.kept is not None:
-        rows = topk.replace_kept(writer, planned.compiled.kept, staged.content)
+    if planned.compiled.topk is not None:
+        rows = topk.replace_rows(writer, planned.compiled.topk, staged.content)
     elif planned.compiled.groups is not None:
         rows = groups.replace_groups(writer, planned.compiled.groups, staged.content)
     else:

@@ -14,14 +14,14 @@ from pgtrickle.define.compile import Compiled
 from pgtrickle.model.catalog import Source, StreamTable
 from pgtrickle.model.fingerprint import by_versions, unchanged
 from pgtrickle.model.flow import Cut, Pending, Timings, Window
-from pgtrickle.refresh.pending import Wanted
+from pgtrickle.refresh.pending import WindowQuery
 
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class WaveStart:
     """When planning began: wall-clock time and monotonic clock, and the number of tables."""
 
     at: datetime
@@ -45,9 +45,9 @@ class ObservedSources:
     sizes: Mapping[int, float]
 
 
-def wanted_windows(
+def window_queries(
     table: StreamTable, window: Window, fingerprints: Mapping[int, str | None], compiled: Compiled | None
-) -> dict[int, Wanted]:
+) -> dict[int, WindowQuery]:
     """The windows to count, by source. A source whose structure changed is omitted, because its buffer may not exist
     any more; `decide` handles it."""
     return {

@@ -14,30 +14,32 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 # A source, a window, and the relevant columns; None: every change is relevant.
-Wanted = tuple[int, Window, frozenset[int] | None]
+WindowQuery = tuple[int, Window, frozenset[int] | None]
 
 MOST_NETTED = 20_000  # netting more rows would cost more than it saves
 FEWEST_ANALYSED = 300
 FEW_ROWS = 10_000  # changes up to which an index scan is preferred to reading a whole table
 
 
-def read_pending(conn: Connection, wanted: Iterable[Wanted]) -> tuple[dict[Wanted, Pending], dict[int, float]]:
+def read_pending(
+    conn: Connection, queries: Iterable[WindowQuery]
+) -> tuple[dict[WindowQuery, Pending], dict[int, float]]:
     """Pending changes per (source, window, columns), and the planner's estimate of each source's size.
 
     Changes that do not change these columns are not counted: another reader of the source may use other columns. One
     statement per source and window, sent together; the window is a parameter, so the server plans it once.
     """
     windows: dict[tuple[int, Window], dict[frozenset[int] | None, None]] = {}
-    for relid, window, columns in wanted:
+    for relid, window, columns in queries:
         windows.setdefault((relid, window), {})[columns] = None
-    pending: dict[Wanted, Pending] = {}
+    pending: dict[WindowQuery, Pending] = {}
     sizes: dict[int, float] = {}
-    asks = [Query(_statement(relid, sets), window.parameters()) for (relid, window), sets in windows.items()]
-    for ((relid, window), sets), answer in zip(windows.items(), run_queries(conn, asks), strict=True):
+    statements = [Query(_statement(relid, sets), window.parameters()) for (relid, window), sets in windows.items()]
+    for ((relid, window), sets), answer in zip(windows.items(), run_queries(conn, statements), strict=True):
         ((count, truncated, size, *matters),) = answer.rows
         sizes[relid] = size or 0.0
-        for columns, does in zip(sets, matters, strict=True):
-            pending[relid, window, columns] = Pending(count if does else 0, truncated, count == 0, count)
+        for columns, is_relevant in zip(sets, matters, strict=True):
+            pending[relid, window, columns] = Pending(count if is_relevant else 0, truncated, count == 0, count)
     return pending, sizes
 
 
@@ -50,18 +52,18 @@ def _statement(relid: int, sets: Iterable[frozenset[int] | None]) -> str:
         f"coalesce(bool_or(c.action = 'T'), false) AS t FROM {rows}), "
         f"r AS MATERIALIZED (SELECT c.action{listed} FROM {rows} AND c.action <> 'T' LIMIT {MOST_NETTED}) "
         f"SELECT p.n, p.t, (SELECT greatest(s.reltuples, 0)::float8 FROM pg_class AS s WHERE s.oid = {relid}), "
-        f"{', '.join(map(_do_matter, sets))} FROM p"
+        f"{', '.join(map(_is_relevant, sets))} FROM p"
     )
 
 
-def _do_matter(columns: frozenset[int] | None) -> str:
+def _is_relevant(columns: frozenset[int] | None) -> str:
     if columns is None:
         return "true"
     group = row_text([f"c.c{a}" for a in sorted(columns)])
     return f"(p.n > {MOST_NETTED} OR EXISTS (SELECT FROM r AS c GROUP BY {group} HAVING sum({weight_of('c')}) <> 0))"
 
 
-def analyse_buffers(conn: Connection, pending: dict[Wanted, Pending]) -> None:
+def analyse_buffers(conn: Connection, pending: dict[WindowQuery, Pending]) -> None:
     """Analyses buffers with large windows, so that the planner knows their size. Takes less than a millisecond each.
 
     For a buffer without statistics the planner expects one row, and uses nested loops for ten thousand.

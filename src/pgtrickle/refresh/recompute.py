@@ -32,7 +32,7 @@ _GROUPS = "SELECT c.reltuples FROM pg_catalog.pg_class AS c WHERE c.oid = $1::pg
 
 
 @dataclass(frozen=True, slots=True)
-class _Reread:
+class _Recomputed:
     """Recomputed groups, by position, and their values; a deleted group has none."""
 
     groups: frozenset[int]
@@ -44,22 +44,24 @@ class _Reread:
 
 def group_delta(template: FoldTemplate, groups: Groups, texts: StatementCache, netted: Delta) -> Steps[GroupDelta]:
     """The delta to fold into the state, after recomputation, without unchanged groups."""
-    delta = netted.at(_mattering(template, netted))
+    delta = netted.at(_changed_groups(template, netted))
     lost = [g for g, key in enumerate(delta.keys) if key in delta.lost]
-    again = yield from _again(template, groups, delta, sorted(set(range(len(delta))).difference(lost)))
+    again = yield from _groups_to_recompute(template, groups, delta, sorted(set(range(len(delta))).difference(lost)))
     values: dict[int, tuple[Any, ...]] = {}
     if again:
-        values = yield from _values(template, groups, texts, delta.keys, sorted(again))
-    reread = _Reread(frozenset(again), values)
-    state = [column for measure in template.measures.measures for column in _state(template, measure, delta, reread)]
-    found = GroupDelta(delta.weights, delta.keys, tuple(state))
+        values = yield from _recomputed_values(template, groups, texts, delta.keys, sorted(again))
+    reread = _Recomputed(frozenset(again), values)
+    state = [
+        column for measure in template.measures.measures for column in _state_columns(template, measure, delta, reread)
+    ]
+    fold = GroupDelta(delta.weights, delta.keys, tuple(state))
     if not lost:
-        return found
-    whole = yield from _values(template, groups, texts, delta.keys, lost, whole=True)
-    return _with_whole(groups, found, {g: whole.get(g, (0, *([None] * len(groups.state)))) for g in lost})
+        return fold
+    whole_states = yield from _recomputed_values(template, groups, texts, delta.keys, lost, whole=True)
+    return _with_whole_states(groups, fold, {g: whole_states.get(g, (0, *([None] * len(groups.state)))) for g in lost})
 
 
-def _state(template: FoldTemplate, measure: Measure, delta: Delta, reread: _Reread) -> list[Sequence[Any]]:
+def _state_columns(template: FoldTemplate, measure: Measure, delta: Delta, reread: _Recomputed) -> list[Sequence[Any]]:
     """The values to fold into the state columns of one measure, by group."""
     if measure.kind == "add":
         change = delta.sums[measure.slot]
@@ -71,22 +73,22 @@ def _state(template: FoldTemplate, measure: Measure, delta: Delta, reread: _Rere
     if measure.kind == "reread":
         return [values]
     is_set = [g in reread.groups for g in range(len(delta))]
-    came = delta.extremes[measure.slot].came
-    return [[r if s else c for r, s, c in zip(values, is_set, came, strict=True)], is_set]
+    inserted = delta.extremes[measure.slot].came
+    return [[r if s else c for r, s, c in zip(values, is_set, inserted, strict=True)], is_set]
 
 
-def _with_whole(groups: Groups, delta: GroupDelta, whole: Mapping[int, tuple[Any, ...]]) -> GroupDelta:
+def _with_whole_states(groups: Groups, delta: GroupDelta, whole_states: Mapping[int, tuple[Any, ...]]) -> GroupDelta:
     """Replaces the netted values of these groups by their row count and whole state."""
     names = [name for name, _ in groups.delta_columns()]
     arrays = [list(column) for column in delta.columns()]
-    for group, values in whole.items():
+    for group, values in whole_states.items():
         for name, value in zip(("n", *(c.name for c in groups.state)), values, strict=True):
             arrays[names.index(name)][group] = value
     weights, keys, *state = arrays
-    return GroupDelta(weights, keys, tuple(state), tuple(keys[g] for g in whole))
+    return GroupDelta(weights, keys, tuple(state), tuple(keys[g] for g in whole_states))
 
 
-def _mattering(template: FoldTemplate, delta: Delta) -> list[int]:
+def _changed_groups(template: FoldTemplate, delta: Delta) -> list[int]:
     """Positions of the changed groups: their row count or a value differs."""
     if any(m.kind == "reread" for m in template.measures.measures):
         return list(range(len(delta)))
@@ -104,28 +106,28 @@ def _mattering(template: FoldTemplate, delta: Delta) -> list[int]:
     ]
 
 
-def _again(template: FoldTemplate, groups: Groups, delta: Delta, among: Sequence[int]) -> Steps[set[int]]:
+def _groups_to_recompute(template: FoldTemplate, groups: Groups, delta: Delta, among: Sequence[int]) -> Steps[set[int]]:
     """Positions of the groups to recompute."""
     if any(m.kind == "reread" for m in template.measures.measures):
         return set(among)
-    gone = [delta.extremes[m.slot].gone for m in template.extremes]
-    suspects = [g for g in among if any(values[g] is not None for values in gone)]
+    deleted = [delta.extremes[m.slot].gone for m in template.extremes]
+    suspects = [g for g in among if any(values[g] is not None for values in deleted)]
     if not suspects:
         return set()
-    lists = (delta.keys, *gone)
-    text = groups.target.text("again", lambda: _again_text(template, groups))
+    lists = (delta.keys, *deleted)
+    text = groups.target.text("again", lambda: _lost_extremes_text(template, groups))
     rows = yield Query(text, [[values[g] for g in suspects] for values in lists])
     return {suspects[ord_ - 1] for (ord_,) in rows}
 
 
-def _again_text(template: FoldTemplate, groups: Groups) -> str:
-    gone = template.extremes
-    names = ", ".join(["k", *(m.name("d") for m in gone)])
-    arrays = ", ".join(f"${i}::text[]" for i in range(1, 2 + len(gone)))
+def _lost_extremes_text(template: FoldTemplate, groups: Groups) -> str:
+    extremes = template.extremes
+    names = ", ".join(["k", *(m.name("d") for m in extremes)])
+    arrays = ", ".join(f"${i}::text[]" for i in range(1, 2 + len(extremes)))
     lost = " OR ".join(
         f"(d.{m.name('d')} IS NOT NULL AND "
         f"d.{m.name('d')}::{m.state[0][1]} {'<=' if m.kind == 'least' else '>='} s.{m.name('v')})"
-        for m in gone
+        for m in extremes
     )
     return (
         f"SELECT d.ord FROM unnest({arrays}) WITH ORDINALITY AS d({names}, ord) LEFT JOIN {groups.target.state} AS s "
@@ -133,7 +135,7 @@ def _again_text(template: FoldTemplate, groups: Groups) -> str:
     )
 
 
-def _values(
+def _recomputed_values(
     template: FoldTemplate,
     groups: Groups,
     texts: StatementCache,
@@ -148,21 +150,21 @@ def _values(
         text = groups.target.text(what, lambda: template.reread_all_statement(whole=whole))
         (row,) = yield Query(text, mark=texts.mark())
         return {positions[0]: row[1:]}
-    wanted = [keys[g] for g in positions]
-    may_be_null = any("NULL" in k for k in wanted)
-    reads = yield from _reads(groups, len(wanted))
+    keys_read = [keys[g] for g in positions]
+    may_be_null = any("NULL" in k for k in keys_read)
+    reads = yield from _read_method(groups, len(keys_read))
     name = f"{what} {reads} with NULL" if may_be_null else f"{what} {reads}"
 
-    def made() -> str:
+    def make_text() -> str:
         return _numbered(template.reread_statement(may_be_null=may_be_null, whole=whole, reads=reads))
 
-    text = groups.target.text(name, made)
+    text = groups.target.text(name, make_text)
     # A larger number gets its own plan.
-    rows = yield Query(text, [wanted], len(wanted) <= MOST_PLANNED_AHEAD, texts.mark())
+    rows = yield Query(text, [keys_read], len(keys_read) <= MOST_PLANNED_AHEAD, texts.mark())
     return {positions[row[0] - 1]: row[1:] for row in rows}
 
 
-def _reads(groups: Groups, keys: int) -> Steps[str]:
+def _read_method(groups: Groups, keys: int) -> Steps[str]:
     """PostgreSQL searches an array parameter linearly, so many keys are joined instead."""
     if keys <= COMPARED_KEYS:
         return FEW_KEYS
@@ -172,7 +174,7 @@ def _reads(groups: Groups, keys: int) -> Steps[str]:
 
 def _numbered(text: str) -> str:
     """With $1 instead of the driver's %s."""
-    return re.sub("%(.)", lambda found: "$1" if found[1] == "s" else found[1], text)
+    return re.sub("%(.)", lambda match: "$1" if match[1] == "s" else match[1], text)
 
 
 def _at_scale(total: Decimal | None, scale: int | None) -> str | None:
@@ -182,7 +184,7 @@ def _at_scale(total: Decimal | None, scale: int | None) -> str | None:
     text = format(total, "f")
     if scale is None:
         return text
-    whole, _, digits = text.partition(".")
+    integer, _, digits = text.partition(".")
     if digits[scale:].strip("0"):
         raise InvariantError(f"the sum {text} has more than {scale} digits after the point")
-    return f"{whole}.{digits[:scale]}" if scale else whole
+    return f"{integer}.{digits[:scale]}" if scale else integer

@@ -82,10 +82,10 @@ class GroupChanges:
             values.append(f'{as_text(f"""x."{name}" """.strip(), measure.base)} AS "{name}"')
             if measure.kind in ("least", "greatest"):
                 values.append(f'true AS "{name}_set"')
-        found = f"SELECT {', '.join(values)} FROM {content} AS x"
+        select = f"SELECT {', '.join(values)} FROM {content} AS x"
         if self.is_signed:
-            found += " WHERE " + " OR ".join(["x.n <> 0", *(f'x."{name}" <> 0' for name, _ in state)])
-        return f"({found})"
+            select += " WHERE " + " OR ".join(["x.n <> 0", *(f'x."{name}" <> 0' for name, _ in state)])
+        return f"({select})"
 
 
 def _value(sides: dict[str, str], name: str) -> str:

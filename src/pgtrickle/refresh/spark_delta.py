@@ -81,7 +81,7 @@ def delta_on_spark(
             if planned.changes <= SENT_ROWS and (rows := evaluate.collected(frame)) is not None:
                 planned.sizes.netted = len(rows)
                 return EngineDelta(changes, rows)
-            return EngineDelta(changes, None, _written(reader, writer, planned, changes, frame))
+            return EngineDelta(changes, None, _write_stage(reader, writer, planned, changes, frame))
 
 
 def _has_changed(planned: PlannedRefresh, source: SparkInput) -> bool:
@@ -89,18 +89,18 @@ def _has_changed(planned: PlannedRefresh, source: SparkInput) -> bool:
     return pending is not None and pending.rows > 0
 
 
-def named_states(found: TableStates, source: SparkInput) -> dict[str, Frame]:
+def named_states(stored: TableStates, source: SparkInput) -> dict[str, Frame]:
     from pgtrickle.pipeline.engine import evaluate
 
-    states = {"new": evaluate.named(found.new, source.names), "old": evaluate.named(found.old, source.names)}
-    if found.changes is not None:
-        states["changes"] = evaluate.weighted(found.changes, source.names)
+    states = {"new": evaluate.named(stored.new, source.names), "old": evaluate.named(stored.old, source.names)}
+    if stored.changes is not None:
+        states["changes"] = evaluate.weighted(stored.changes, source.names)
     else:  # the relevant changes cancel out
-        states["changes"] = evaluate.unchanged(found.new, source.names)
+        states["changes"] = evaluate.unchanged(stored.new, source.names)
     return states
 
 
-def _written(
+def _write_stage(
     reader: Connection, writer: Connection, planned: PlannedRefresh, changes: RowChanges | GroupChanges, frame: Frame
 ) -> str:
     """Executors write the delta to a staging table; returns its name."""
@@ -121,12 +121,12 @@ def apply_engine_delta(writer: Connection, planned: PlannedRefresh, delta: Engin
     else:
         assert delta.stage is not None
         stage = analysed(writer, delta.stage)
-    rows = _applied(writer, planned, delta.changes, stage, is_small=is_small)
+    rows = _apply_stage(writer, planned, delta.changes, stage, is_small=is_small)
     drop_stage(writer, stage)
     return rows
 
 
-def _applied(
+def _apply_stage(
     writer: Connection, planned: PlannedRefresh, changes: RowChanges | GroupChanges, stage: str, *, is_small: bool
 ) -> tuple[int, int]:
     compiled, relation = planned.compiled, changes.relation(stage)
@@ -134,19 +134,19 @@ def _applied(
         assert compiled.groups is not None
         return groups.fold_relation(writer, compiled.groups, relation, is_added=changes.is_signed)
     if isinstance(changes.template, TopKTemplate):
-        return _kept(writer, planned, changes.template, relation)
+        return _apply_topk(writer, planned, changes.template, relation)
     return bags.apply_relation(writer, compiled.target, relation, is_small=is_small)
 
 
-def _kept(writer: Connection, planned: PlannedRefresh, template: TopKTemplate, relation: str) -> tuple[int, int]:
+def _apply_topk(writer: Connection, planned: PlannedRefresh, template: TopKTemplate, relation: str) -> tuple[int, int]:
     """Applies the delta rows up to the boundary row, which PostgreSQL selects."""
-    kept = planned.compiled.kept
-    assert kept is not None
-    found = writer.execute(template.delta_of(relation)).fetchall()
-    if topk.runs_out(writer, kept, sum(weight for weight, _ in found)):
+    limited = planned.compiled.topk
+    assert limited is not None
+    rows = writer.execute(template.delta_of(relation)).fetchall()
+    if topk.runs_out(writer, limited, sum(weight for weight, _ in rows)):
         raise TooFewKeptError("too few spare rows are left for the LIMIT")
-    if not found:
+    if not rows:
         return 0, 0
-    weights, keys = zip(*found, strict=True)
-    keep = topk.keep_arrays if len(found) <= MOST_PLANNED_AHEAD else topk.keep_staged
-    return keep(writer, kept, GroupDelta(weights, keys))
+    weights, keys = zip(*rows, strict=True)
+    apply = topk.apply_arrays if len(rows) <= MOST_PLANNED_AHEAD else topk.apply_staged
+    return apply(writer, limited, GroupDelta(weights, keys))

@@ -162,11 +162,11 @@ class OpenedInput:
 
 
 def opened_inputs(store: ReplicaStore, query: SparkQuery, place: Place) -> dict[tuple[str, str], OpenedInput]:
-    found: dict[tuple[str, str], OpenedInput] = {}
+    by_name: dict[tuple[str, str], OpenedInput] = {}
     for name, each in query.inputs.items():
         conn, source = place(each)
-        found[name] = OpenedInput(conn, source, opened(conn, store, source))
-    return found
+        by_name[name] = OpenedInput(conn, source, opened(conn, store, source))
+    return by_name
 
 
 def opened(reader: Connection, store: ReplicaStore, source: SparkInput) -> ReplicaVersion:
@@ -184,7 +184,7 @@ def spark_failures() -> Iterator[None]:
     try:
         yield
     except PgtrickleError as error:
-        found = failure(str(error))
-        if found is None:
+        ours = failure(str(error))
+        if ours is None:
             raise
-        raise found from error
+        raise ours from error

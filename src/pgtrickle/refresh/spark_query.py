@@ -80,7 +80,7 @@ def spark_query(conn: Connection, table: StreamTable, compiled: Compiled) -> Spa
     if table.runs_as_author:
         return Reason.of(ReasonCode.ENGINE_AUTHOR)
     try:
-        asked = _engine_query(table, compiled)
+        engine_query = _engine_query(table, compiled)
         sources = _Sources(conn, table)
 
         def compiled_query(sql: str) -> CompiledQuery:
@@ -92,13 +92,15 @@ def spark_query(conn: Connection, table: StreamTable, compiled: Compiled) -> Spa
                 time_zone=compiled.settings.get("TimeZone", ""),
             )
 
-        query = compiled_query(asked.sql)
+        query = compiled_query(engine_query.sql)
         inputs = {place: sources.input(*place) for place in query.inputs}
-        found = SparkQuery(query, asked, inputs, _changes(compiled.template, query, asked, compiled_query))
-        found.content("stage")  # refuses a result that cannot be decoded
+        result = SparkQuery(
+            query, engine_query, inputs, _changes(compiled.template, query, engine_query, compiled_query)
+        )
+        result.content("stage")  # refuses a result that cannot be decoded
     except (SparkUnsupportedError, DefinitionError) as error:
         return Reason.of(ReasonCode.ENGINE_UNSUPPORTED, construct=error.message)
-    return found
+    return result
 
 
 def _engine_query(table: StreamTable, compiled: Compiled) -> EngineQuery:
@@ -111,7 +113,10 @@ def _engine_query(table: StreamTable, compiled: Compiled) -> EngineQuery:
 
 
 def _changes(
-    template: Template | None, query: CompiledQuery, asked: EngineQuery, compiled_query: Callable[[str], CompiledQuery]
+    template: Template | None,
+    query: CompiledQuery,
+    engine_query: EngineQuery,
+    compiled_query: Callable[[str], CompiledQuery],
 ) -> SparkChanges | Reason:
     if template is None:
         return Reason.of(ReasonCode.ENGINE_UNSUPPORTED, construct="the query is refreshed in FULL only")
@@ -121,7 +126,7 @@ def _changes(
     if isinstance(template, TopKTemplate):
         rows = template.rows_query()
         return SparkChanges(template, compiled_query(rows.sql), rows)
-    return SparkChanges(template, query, asked)
+    return SparkChanges(template, query, engine_query)
 
 
 class _Sources:
@@ -149,9 +154,9 @@ class _Sources:
         rows = self._conn.execute(statement("input_columns"), {"relid": relation.relid}).fetchall()
         rows = [row for row in rows if row[0] in source.columns]
         types = catalog.typed(self._conn, [(row[2], row[3], row[4]) for row in rows])
-        found = {row[0]: self._stored(type_, *row[5:]) for row, type_ in zip(rows, types, strict=True)}
-        self._types[relation.relid] = {attnum: stored.ddl for attnum, stored in found.items()}
-        return [found[row[0]].input(row[1]) for row in rows]
+        columns = {row[0]: self._stored(type_, *row[5:]) for row, type_ in zip(rows, types, strict=True)}
+        self._types[relation.relid] = {attnum: stored.ddl for attnum, stored in columns.items()}
+        return [columns[row[0]].input(row[1]) for row in rows]
 
     def input(self, schema: str, name: str) -> SparkInput:
         relation = self._relation(schema, name)

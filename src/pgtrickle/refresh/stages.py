@@ -254,10 +254,10 @@ def by_settings(
     actions: Iterable[tuple[PlannedRefresh, Action]],
 ) -> list[tuple[Settings, list[tuple[PlannedRefresh, Action]]]]:
     """Groups actions with the same settings; usually there is one group."""
-    found: dict[frozenset[tuple[str, tuple[str, str]]], list[tuple[PlannedRefresh, Action]]] = {}
+    groups: dict[frozenset[tuple[str, tuple[str, str]]], list[tuple[PlannedRefresh, Action]]] = {}
     for planned, action in actions:
-        found.setdefault(frozenset(planned.settings.items()), []).append((planned, action))
-    return [(together[0][0].settings, together) for together in found.values()]
+        groups.setdefault(frozenset(planned.settings.items()), []).append((planned, action))
+    return [(group[0][0].settings, group) for group in groups.values()]
 
 
 def require_stored(planned: PlannedRefresh) -> None:

@@ -71,8 +71,8 @@ from pgtrickle.refresh.loads import (
     whole_content,
     write_load,
 )
-from pgtrickle.refresh.observed import Begun, ObservedSources, wanted_windows, with_confirmed_meanings
-from pgtrickle.refresh.pending import FEW_ROWS, Wanted, analyse_buffers, expect_few, read_pending
+from pgtrickle.refresh.observed import ObservedSources, WaveStart, window_queries, with_confirmed_meanings
+from pgtrickle.refresh.pending import FEW_ROWS, WindowQuery, analyse_buffers, expect_few, read_pending
 from pgtrickle.refresh.progress import Progress, UnobservedProgress
 from pgtrickle.refresh.spark_delta import delta_on_spark
 from pgtrickle.refresh.spark_load import spark_obstacle, staged_on_spark
@@ -151,31 +151,31 @@ class WaveRefresher:
     ) -> list[Outcome] | None:
         """The same; None if a table cannot be refreshed in this wave."""
 
-        def may_go(table: StreamTable) -> bool:
+        def is_ready(table: StreamTable) -> bool:
             compiled = self.compiled(table)
             is_compiled = compiled is not None and not compiled.cycle
             is_loaded = table.status == "ACTIVE" and table.is_populated
             return is_compiled and is_loaded and is_plain(table, keeps_session=keeps_session)
 
-        return self._wave(ids, may_go, initiated_by)
+        return self._wave(ids, is_ready, initiated_by)
 
     def _wave(
-        self, ids: Sequence[int], may_go: Callable[[StreamTable], bool], initiated_by: str
+        self, ids: Sequence[int], is_ready: Callable[[StreamTable], bool], initiated_by: str
     ) -> list[Outcome] | None:
         """Runs first without savepoints. A read that fails makes the transaction unusable for all tables; then the wave
         is repeated with a savepoint per table."""
         try:
-            return self._one_wave(ids, may_go, initiated_by, guarded=len(ids) == 1)
+            return self._one_wave(ids, is_ready, initiated_by, guarded=len(ids) == 1)
         except _UnusableSnapshotError:
-            return self._one_wave(ids, may_go, initiated_by, guarded=True)
+            return self._one_wave(ids, is_ready, initiated_by, guarded=True)
 
     def _one_wave(
-        self, ids: Sequence[int], may_go: Callable[[StreamTable], bool], initiated_by: str, *, guarded: bool
+        self, ids: Sequence[int], is_ready: Callable[[StreamTable], bool], initiated_by: str, *, guarded: bool
     ) -> list[Outcome] | None:
         with translated(), self._snapshot():
             moment = catalog.read_moment(self.reader)
             tables = self._tables(ids)
-            if not all(map(may_go, tables)):
+            if not all(map(is_ready, tables)):
                 return None
             with span("plan", lambda: {"tables": [table.full_name for table in tables]}):
                 wave = self._plan(tables, moment)
@@ -196,9 +196,9 @@ class WaveRefresher:
             self._expect_few(refreshes)
             read: Sequence[Read]
             if guarded:
-                read = [self._step(planned, "read", self._read, planned, moment.cut) for planned in moving]
+                read = [self._guarded_step(planned, "read", self._read, planned, moment.cut) for planned in moving]
             else:
-                read = self._all(read_deltas, self.reader, moving, moment.cut, self.limits.max_delta_bytes)
+                read = self._unguarded_step(read_deltas, self.reader, moving, moment.cut, self.limits.max_delta_bytes)
         done = [each for each in elsewhere if not isinstance(each, PlannedRefresh)]
         return self._computed(refreshes, [*read, *done], moment, guarded=guarded)
 
@@ -206,12 +206,12 @@ class WaveRefresher:
         """Where Spark cannot represent a value, or a replica cannot be used at the cut, PostgreSQL evaluates it."""
         assert self.replicas is not None
         args = (self.reader, self.writer, self.engine, self.replicas, planned, *self._places(planned, moment))
-        found = self._step(planned, "window", delta_on_spark, *args)
-        if not isinstance(found, FailedRefresh):
-            return ComputedRefresh(planned, found)
-        if isinstance(found.error, NO_DELTA_ON_SPARK) and not planned.table.remotes:
-            return pushed_down(planned, found.error)
-        return found
+        result = self._guarded_step(planned, "window", delta_on_spark, *args)
+        if not isinstance(result, FailedRefresh):
+            return ComputedRefresh(planned, result)
+        if isinstance(result.error, NO_DELTA_ON_SPARK) and not planned.table.remotes:
+            return pushed_down(planned, result.error)
+        return result
 
     def _places(self, planned: PlannedRefresh, moment: catalog.ReadPoint) -> tuple[Place, Callable[[SparkInput], Cut]]:
         """Where Spark's inputs are read, and the cut of each that the content has."""
@@ -229,8 +229,8 @@ class WaveRefresher:
         netted = net(self.engine, [each for each in read if isinstance(each, ReadRefresh)])
         arranged = self._arrange_all([each for each in netted if isinstance(each, NettedRefresh)], guarded=guarded)
         ended = [e for e in (*read, *netted, *arranged) if isinstance(e, ComputedRefresh | FailedRefresh)]
-        found = {each.planned.table.pgt_id: each for each in ended}
-        computed = [found.get(planned.table.pgt_id) or without_read(planned) for planned in refreshes]
+        by_table = {each.planned.table.pgt_id: each for each in ended}
+        computed = [by_table.get(planned.table.pgt_id) or without_read(planned) for planned in refreshes]
         return [self._in_full(each, moment) if isinstance(each, FailedRefresh) else each for each in computed]
 
     def _expect_few(self, refreshes: Sequence[PlannedRefresh]) -> None:
@@ -244,8 +244,8 @@ class WaveRefresher:
             if any(len(each.delta) > MOST_PLANNED_AHEAD for each in netted):
                 plan_for_many(self.reader)
             if guarded:
-                return [self._step(each.planned, "arrange", self._arrange, each) for each in netted]
-            return self._all(arrange, self.reader, netted)
+                return [self._guarded_step(each.planned, "arrange", self._arrange, each) for each in netted]
+            return self._unguarded_step(arrange, self.reader, netted)
 
     def _in_full(self, failed: FailedRefresh, moment: catalog.ReadPoint) -> Computed:
         if not may_be_full(failed):
@@ -274,16 +274,16 @@ class WaveRefresher:
 
     def _plan(self, tables: Sequence[StreamTable], moment: catalog.ReadPoint) -> PlannedWave:
         """Plans each table. Tables with nothing to do (unless `include_unchanged`) or with errors get outcomes."""
-        begun = Begun(datetime.now(UTC), time.perf_counter(), len(tables))
+        begun = WaveStart(datetime.now(UTC), time.perf_counter(), len(tables))
         seen = self._observe(tables, moment)
         self.costs.read(self.reader, (t for t in tables if t.is_populated and self._goes_by_cost(t)))
-        found = [self._planned(table, seen, moment, begun) for table in tables]
-        refreshes = [each for each in found if isinstance(each, PlannedRefresh)]
+        planned_or_ended = [self._planned(table, seen, moment, begun) for table in tables]
+        refreshes = [each for each in planned_or_ended if isinstance(each, PlannedRefresh)]
         if any(planned.table.runs_as_author for planned in refreshes):
             # Here, because PostgreSQL exports no snapshot inside a savepoint.
             place = hand_over(self.snapshot_of)
             refreshes = [replace(p, place=place) if p.table.runs_as_author else p for p in refreshes]
-        return PlannedWave(tuple(refreshes), tuple(each for each in found if isinstance(each, Outcome)))
+        return PlannedWave(tuple(refreshes), tuple(each for each in planned_or_ended if isinstance(each, Outcome)))
 
     def _goes_by_cost(self, table: StreamTable) -> bool:
         is_chosen = self.replicas is not None and (table.engine or self.limits.engine) == AUTO
@@ -291,19 +291,19 @@ class WaveRefresher:
 
     def _observe(self, tables: Sequence[StreamTable], moment: catalog.ReadPoint) -> ObservedSources:
         """The state of the sources at the snapshot, in few round trips for all tables."""
-        prints = self._prints(sorted({s.relid for t in tables for s in t.watched}))
+        prints = self._fingerprints(sorted({s.relid for t in tables for s in t.watched}))
         cuts = {t.pgt_id: since(t, moment.instance, moment.cut) for t in tables}
-        wanted = {
-            t.pgt_id: wanted_windows(t, Window(cut, moment.cut), prints, self.compiled(t))
+        windows_by_table = {
+            t.pgt_id: window_queries(t, Window(cut, moment.cut), prints, self.compiled(t))
             for t in tables
             if (cut := cuts[t.pgt_id]) is not None
         }
-        counts, sizes = self._pending([w for windows in wanted.values() for w in windows.values()])
-        pending = {i: {relid: counts[w] for relid, w in windows.items()} for i, windows in wanted.items()}
+        counts, sizes = self._pending([w for windows in windows_by_table.values() for w in windows.values()])
+        pending = {i: {relid: counts[w] for relid, w in windows.items()} for i, windows in windows_by_table.items()}
         return ObservedSources(prints, cuts, pending, sizes)
 
     def _planned(
-        self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: Begun
+        self, table: StreamTable, seen: ObservedSources, moment: catalog.ReadPoint, begun: WaveStart
     ) -> PlannedRefresh | Outcome:
         if not table.is_in_place:
             return Outcome(table, FULL, None, moved_away(table))
@@ -366,22 +366,22 @@ class WaveRefresher:
             is_asked = self.replicas is None and (table.engine or self.limits.engine) == SPARK
             choice = IN_CHAIN if is_asked else PUSHED_DOWN
             return Ways(choice, choice, past)
-        asked = EngineInput(table.engine, self.limits.engine, self.limits.source_cost_weight, None)
+        engine_input = EngineInput(table.engine, self.limits.engine, self.limits.source_cost_weight, None)
         rows = sum(p.rows for p in pending.values())
         size = sum(max(sizes.get(relid, 0.0), 0.0) for relid in pending)
         obstacle = partial(spark_obstacle, self.reader, self.replicas, table, compiled)
-        return choose_ways(past, WayInput(asked, rows, size, obstacle))
+        return choose_ways(past, WayInput(engine_input, rows, size, obstacle))
 
     def _lacks_replica(self, table: StreamTable, engine: EngineChoice) -> bool:
         """Whether the engine is set to Spark, and a replica has to be built first."""
         is_named = (table.engine or self.limits.engine) == SPARK
         return is_named and engine.reason.code is ReasonCode.ENGINE_NO_REPLICA
 
-    def _prints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
+    def _fingerprints(self, relids: Sequence[int]) -> Mapping[int, str | None]:
         return fingerprints(self.reader, relids)
 
-    def _pending(self, wanted: Sequence[Wanted]) -> tuple[dict[Wanted, Pending], dict[int, float]]:
-        counts, sizes = read_pending(self.reader, wanted)
+    def _pending(self, windows: Sequence[WindowQuery]) -> tuple[dict[WindowQuery, Pending], dict[int, float]]:
+        counts, sizes = read_pending(self.reader, windows)
         analyse_buffers(self.writer, counts)
         return counts, sizes
 
@@ -396,9 +396,9 @@ class WaveRefresher:
     # -- apply
     # ------------------------------------------------------------------------------------------------------------
 
-    def _finish_all(self, found: Sequence[Computed], moment: catalog.ReadPoint, initiated_by: str) -> list[Outcome]:
+    def _finish_all(self, computed: Sequence[Computed], moment: catalog.ReadPoint, initiated_by: str) -> list[Outcome]:
         """Applies deltas in one transaction; if it fails, each in its own, so that only the failing one fails."""
-        small = [each for each in found if isinstance(each, ComputedRefresh) and not each.planned.is_load]
+        small = [each for each in computed if isinstance(each, ComputedRefresh) and not each.planned.is_load]
         outcomes: list[Outcome] = []
         if len(small) > 1:
             try:
@@ -409,7 +409,7 @@ class WaveRefresher:
         self._report_done(outcomes)
         # Loads last: they may take long, and they read from the snapshot while they write.
         done = {outcome.table.pgt_id for outcome in outcomes}
-        left = [each for each in found if each.planned.table.pgt_id not in done]
+        left = [each for each in computed if each.planned.table.pgt_id not in done]
         left.sort(key=lambda each: each.planned.is_load)
         for each in left:
             if each.planned.is_load:
@@ -433,7 +433,7 @@ class WaveRefresher:
                 first = self._load_first(computed, moment, initiated_by)
                 if first is not None:
                     return first.outcome()
-            with translated(), self._loaded(computed.planned) as loads, self.writer.transaction():
+            with translated(), self._load_in_server(computed.planned) as loads, self.writer.transaction():
                 (written,) = self._write([computed], moment, initiated_by, loads)
                 if isinstance(written, FailedRefresh):
                     raise written.error  # the rollback also drops what was staged
@@ -478,7 +478,7 @@ class WaveRefresher:
         since the snapshot (by a request for a refresh, for example), or if the table has rows of an earlier definition,
         which stay visible until the new ones are committed."""
         planned = computed.planned
-        record = self._record(planned, moment, initiated_by)
+        record = self._refresh_record(planned, moment, initiated_by)
         try:
             with translated(), at_snapshot_of(self.reader, self.writer):
                 if not is_empty(self.writer, planned.compiled.target.table):
@@ -487,14 +487,14 @@ class WaveRefresher:
                 if not fence(self.writer, [record]):
                     raise FencedError(fenced_text(planned.table.pgt_id))
                 done = AppliedRefresh(planned, record, *rows[planned.table.pgt_id])
-                self._note([done], moment)
+                self._record_refreshes([done], moment)
         except TransientError as error:
             if error.sqlstate != SERIALIZATION_FAILURE:
                 raise
             return None
         return done
 
-    def _loaded(self, planned: PlannedRefresh) -> AbstractContextManager[Mapping[int, StagedLoad]]:
+    def _load_in_server(self, planned: PlannedRefresh) -> AbstractContextManager[Mapping[int, StagedLoad]]:
         """The content of a load that the server computes; empty if `_write` stages it."""
         return computed_inside(self.reader, self.writer, planned) if self._is_inside(planned) else nullcontext({})
 
@@ -507,7 +507,7 @@ class WaveRefresher:
     ) -> list[AppliedRefresh | FailedRefresh]:
         """Writes rows, frontiers and history in a transaction. A table that another worker refreshed first fails."""
         loads = {**self._stage_loads([c for c in refreshes if c.planned.table.pgt_id not in loaded]), **loaded}
-        records = {c.planned.table.pgt_id: self._record(c.planned, moment, initiated_by) for c in refreshes}
+        records = {c.planned.table.pgt_id: self._refresh_record(c.planned, moment, initiated_by) for c in refreshes}
         if any(computed.has_more_rows_than(MOST_PLANNED_AHEAD) for computed in refreshes):
             plan_for_many(self.writer)
         if of_loads := [c.planned.table.pgt_id for c in refreshes if c.planned.is_load]:
@@ -515,15 +515,15 @@ class WaveRefresher:
         # After staging: a long load must not lock the catalog row while it is read.
         moved = fence(self.writer, list(records.values()))
         rows = self._apply_all([c for c in refreshes if c.planned.table.pgt_id in moved], loads)
-        found: list[AppliedRefresh | FailedRefresh] = []
+        results: list[AppliedRefresh | FailedRefresh] = []
         for planned in (computed.planned for computed in refreshes):
             pgt_id = planned.table.pgt_id
             if pgt_id in moved:
-                found.append(AppliedRefresh(planned, records[pgt_id], *rows[pgt_id]))
+                results.append(AppliedRefresh(planned, records[pgt_id], *rows[pgt_id]))
             else:
-                found.append(FailedRefresh(planned, FencedError(fenced_text(pgt_id))))
-        self._note([each for each in found if isinstance(each, AppliedRefresh)], moment)
-        return found
+                results.append(FailedRefresh(planned, FencedError(fenced_text(pgt_id))))
+        self._record_refreshes([each for each in results if isinstance(each, AppliedRefresh)], moment)
+        return results
 
     def _stage_loads(self, refreshes: Sequence[ComputedRefresh]) -> dict[int, StagedLoad]:
         """Stages the content of each load."""
@@ -534,7 +534,7 @@ class WaveRefresher:
             loads[planned.table.pgt_id] = staged
         return loads
 
-    def _note(self, refreshes: Sequence[AppliedRefresh], moment: catalog.ReadPoint) -> None:
+    def _record_refreshes(self, refreshes: Sequence[AppliedRefresh], moment: catalog.ReadPoint) -> None:
         """Records refreshes: history, costs, and the number of changed rows."""
         for applied_one in refreshes:
             applied_one.planned.compiled.texts.moved += applied_one.inserted + applied_one.deleted
@@ -550,7 +550,7 @@ class WaveRefresher:
                 is_load = planned.decision.action not in (FULL, DIFFERENTIAL) or not planned.table.is_populated
                 self._learn(planned, LOAD if is_load else planned.decision.action, moment)
 
-    def _record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
+    def _refresh_record(self, planned: PlannedRefresh, moment: catalog.ReadPoint, initiated_by: str) -> RefreshRecord:
         return refresh_record(planned, moment, initiated_by)
 
     def _learn(self, planned: PlannedRefresh, kind: str, moment: catalog.ReadPoint, *, besides_ms: float = 0.0) -> None:
@@ -573,18 +573,18 @@ class WaveRefresher:
         self, refreshes: Sequence[ComputedRefresh], loads: Mapping[int, StagedLoad]
     ) -> dict[int, tuple[int, int]]:
         """Rows inserted and deleted, by table."""
-        found: dict[int, tuple[int, int]] = {}
+        written: dict[int, tuple[int, int]] = {}
         for planned in (computed.planned for computed in refreshes):
             if (staged := loads.get(planned.table.pgt_id)) is not None:
                 # What was computed is compared and written as texts, which must have all digits.
                 settings = planned.settings if staged.stage is None else without_formats(planned.settings)
                 with timed(planned, "apply"), applied(self.writer, settings):
-                    found[planned.table.pgt_id] = write_load(self.writer, planned, staged)
-        rest = [computed for computed in refreshes if computed.planned.table.pgt_id not in found]
+                    written[planned.table.pgt_id] = write_load(self.writer, planned, staged)
+        rest = [computed for computed in refreshes if computed.planned.table.pgt_id not in written]
         with timed_together([c.planned for c in rest if c.planned.is_differential], "apply"):
-            return found | apply_deltas(self.writer, rest)
+            return written | apply_deltas(self.writer, rest)
 
-    def _step(
+    def _guarded_step(
         self, planned: PlannedRefresh, part: str, step: Callable[P, Result], *args: P.args, **kwargs: P.kwargs
     ) -> Result | FailedRefresh:
         """Runs one table's step in a savepoint, so that the snapshot stays usable for the others after a failure."""
@@ -594,7 +594,7 @@ class WaveRefresher:
         except PgtrickleError as error:
             return FailedRefresh(planned, error)
 
-    def _all(self, step: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+    def _unguarded_step(self, step: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """Runs the step of all tables without savepoints."""
         try:
             with translated():

@@ -68,34 +68,38 @@ class WayInput:
     obstacle: Callable[[str], Reason | None]
 
 
-def choose_ways(past: CostHistory, asked: WayInput) -> Ways:
-    full = _without_obstacle(FULL, asked, lambda engine: choose_engine(past, engine))
-    best_full = _best_full(past, asked.engine.weight)
+def choose_ways(past: CostHistory, way_input: WayInput) -> Ways:
+    full = _without_obstacle(FULL, way_input, lambda engine: choose_engine(past, engine))
+    best_full = _best_full(past, way_input.engine.weight)
     differential = _without_obstacle(
-        DIFFERENTIAL, asked, lambda engine: choose_delta_engine(past, engine, asked.rows, best_full)
+        DIFFERENTIAL, way_input, lambda engine: choose_delta_engine(past, engine, way_input.rows, best_full)
     )
     if SPARK not in (full.engine, differential.engine) and not past.has_spark:
         return Ways(differential, full, past)
-    view = past.seen_with(differential.engine, full.engine, asked.engine.weight)
-    return Ways(differential, full, view, _untried(past, asked, differential, full, best_full))
+    view = past.seen_with(differential.engine, full.engine, way_input.engine.weight)
+    return Ways(differential, full, view, _untried(past, way_input, differential, full, best_full))
 
 
-def _without_obstacle(kind: str, asked: WayInput, choose: Callable[[EngineInput], EngineChoice]) -> EngineChoice:
-    choice = choose(asked.engine)
-    if choice.engine == SPARK and (obstacle := asked.obstacle(kind)) is not None:
-        return choose(replace(asked.engine, obstacle=obstacle))
+def _without_obstacle(kind: str, way_input: WayInput, choose: Callable[[EngineInput], EngineChoice]) -> EngineChoice:
+    choice = choose(way_input.engine)
+    if choice.engine == SPARK and (obstacle := way_input.obstacle(kind)) is not None:
+        return choose(replace(way_input.engine, obstacle=obstacle))
     return choice
 
 
-def choose_delta_engine(past: CostHistory, asked: EngineInput, rows: int, best_full: float | None) -> EngineChoice:
+def choose_delta_engine(
+    past: CostHistory, engine_input: EngineInput, rows: int, best_full: float | None
+) -> EngineChoice:
     """The engine of a differential refresh. `best_full`: the cost of the cheapest known full refresh."""
-    if (named := named_engine(asked)) is not None:
+    if (named := named_engine(engine_input)) is not None:
         return named
     # Spark can only save time of the source: waiting for the job that nets the deltas is no reason to try it.
-    if all(s.engine == POSTGRES and s.source_ms * (1 + asked.weight) <= SPARK_LEAST_MS for s in past.differential):
+    if all(
+        s.engine == POSTGRES and s.source_ms * (1 + engine_input.weight) <= SPARK_LEAST_MS for s in past.differential
+    ):
         return PUSHED_DOWN  # without a search for similar samples: the usual case
-    samples = {engine: past.deltas_of(engine, asked.weight) for engine in (POSTGRES, SPARK)}
-    costs = {engine: _cost(found, rows) for engine, found in samples.items()}
+    samples = {engine: past.deltas_of(engine, engine_input.weight) for engine in (POSTGRES, SPARK)}
+    costs = {engine: _cost(known, rows) for engine, known in samples.items()}
     postgres, spark = costs[POSTGRES], costs[SPARK]
     if postgres is None:
         return PUSHED_DOWN
@@ -112,7 +116,7 @@ def choose_delta_engine(past: CostHistory, asked: EngineInput, rows: int, best_f
         rows=rows,
         postgres_ms=round(postgres),
         spark_ms=round(spark),
-        weight=f"{asked.weight:g}",
+        weight=f"{engine_input.weight:g}",
     )
     latest = past.delta_engine or POSTGRES
     other = SPARK if latest == POSTGRES else POSTGRES
@@ -147,16 +151,16 @@ def _best_full(past: CostHistory, weight: float) -> float | None:
 
 
 def _untried(
-    past: CostHistory, asked: WayInput, differential: EngineChoice, full: EngineChoice, best_full: float | None
+    past: CostHistory, way_input: WayInput, differential: EngineChoice, full: EngineChoice, best_full: float | None
 ) -> tuple[str, Reason] | None:
     """A try that the comparison of the modes would never choose, because its cost is unknown."""
-    weight = asked.engine.weight
-    deltas = [_cost(past.deltas_of(engine, weight), asked.rows) for engine in (POSTGRES, SPARK)]
+    weight = way_input.engine.weight
+    deltas = [_cost(past.deltas_of(engine, weight), way_input.rows) for engine in (POSTGRES, SPARK)]
     best = min((cost for cost in [*deltas, best_full] if cost is not None), default=0.0) * (1 - BAND)
-    of_changes = SPARK_LEAST_MS + SPARK_CHANGE_MS * asked.rows
-    if _is_new(differential) and not as_large(past.deltas_of(SPARK, weight), asked.rows) and of_changes < best:
+    of_changes = SPARK_LEAST_MS + SPARK_CHANGE_MS * way_input.rows
+    if _is_new(differential) and not as_large(past.deltas_of(SPARK, weight), way_input.rows) and of_changes < best:
         return DIFFERENTIAL, differential.reason
-    of_sources = SPARK_LEAST_MS + SPARK_SOURCE_ROW_MS * asked.source_rows
+    of_sources = SPARK_LEAST_MS + SPARK_SOURCE_ROW_MS * way_input.source_rows
     if _is_new(full) and not past.of_engine(SPARK) and of_sources < best:
         return FULL, full.reason
     return None

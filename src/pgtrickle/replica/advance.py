@@ -104,9 +104,9 @@ def _folded(engine: SparkEngine, storage: Storage, version: ReplicaVersion, read
         storage.delete(version.directory, new)
         raise DamagedError("it lacks rows that were deleted since")
     storage.retire(version.layer_paths)
-    gone = {f.name for f in removed}
-    kept = [f for f in version.files if f.name not in gone]
-    return _Step(replace(version, files=(*kept, *added), layers=()), added, removed, new)
+    removed_names = {f.name for f in removed}
+    remaining = [f for f in version.files if f.name not in removed_names]
+    return _Step(replace(version, files=(*remaining, *added), layers=()), added, removed, new)
 
 
 def _rewritten(

@@ -120,12 +120,12 @@ def _load(
 
     with translated(), rendered_alike(conn):
         moment = catalog.read_moment(conn)
-        found = fingerprints_for_others(conn, [plan.relid]).get(plan.relid)
+        fingerprint = fingerprints_for_others(conn, [plan.relid]).get(plan.relid)
         relations = catalog.relations(conn, [plan.relid])
-        if found is None or not relations:
+        if fingerprint is None or not relations:
             raise SourceChangedError(f"table {plan.relid} does not exist")
         chosen = layout(conn, relations[0], plan.attnums, plan.computed, as_text)  # locks the table against changes
-        if fingerprints_for_others(writer, [plan.relid]).get(plan.relid) != found:
+        if fingerprints_for_others(writer, [plan.relid]).get(plan.relid) != fingerprint:
             raise LostRaceError("the table was altered while its replica was being built")
         if not chosen.columns:
             raise DefinitionError("a table without columns has no replica")
@@ -149,7 +149,7 @@ def _load(
         0,
         token,
         moment.cut,
-        found,
+        fingerprint,
         chosen.columns,
         chosen.key,
         tuple(published),

@@ -31,12 +31,12 @@ def private(directory: Path) -> Path:
     _check_name(directory)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = directory.stat()
-        if found.st_uid != os.geteuid():
+        status = directory.stat()
+        if status.st_uid != os.geteuid():
             raise ConfigError(
                 f"{directory} belongs to another user", hint="set replica_root to a directory of this user"
             )
-        if found.st_mode & 0o077:
+        if status.st_mode & 0o077:
             directory.chmod(0o700)
     except OSError as error:
         raise ConfigError(f"{directory} cannot be created: {error.strerror}", hint="set replica_root") from error
@@ -69,7 +69,7 @@ def publish(staged: Path, directory: Path, leading: ReplicaColumn | None) -> lis
             f"Spark has written a replica to {staged}, which does not exist here",
             hint="replica_root must be a directory that this machine and Spark's executors share",
         )
-    found: list[ReplicaFile] = []
+    published: list[ReplicaFile] = []
     for number, path in enumerate(sorted(staged.glob("part-*.parquet"))):
         metadata = parquet.read_metadata(path)
         if metadata.num_rows == 0:
@@ -82,9 +82,9 @@ def publish(staged: Path, directory: Path, leading: ReplicaColumn | None) -> lis
             checksums.rename(directory / f".{name}.crc")
         path.rename(directory / name)
         low, high = _bounds(metadata, leading)
-        found.append(ReplicaFile(name, (directory / name).stat().st_size, metadata.num_rows, low, high))
+        published.append(ReplicaFile(name, (directory / name).stat().st_size, metadata.num_rows, low, high))
     shutil.rmtree(staged, ignore_errors=True)
-    return found
+    return published
 
 
 def publish_layer(staged: Path, directory: Path) -> tuple[str, int]:
@@ -123,15 +123,15 @@ def delete(directory: Path, names: Iterable[str]) -> None:
 
 def states(version: ReplicaVersion) -> dict[str, tuple[int, ...]]:
     """Size, identity and times of those files of the version that exist."""
-    found: dict[str, tuple[int, ...]] = {}
+    states: dict[str, tuple[int, ...]] = {}
     listed: list[ReplicaFile | ReplicaLayer] = [*version.files, *version.layers]
     for file in listed:
         try:
             state = (Path(version.directory) / file.name).stat()
         except OSError:
             continue
-        found[file.name] = (state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
-    return found
+        states[file.name] = (state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns)
+    return states
 
 
 def digest(path: Path) -> str:

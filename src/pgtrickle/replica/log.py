@@ -111,28 +111,28 @@ def _load(storage: Storage, id_: ReplicaId, directory: str, generation: str, num
     try:
         table = DeltaTable(directory, version=number, storage_options=storage.log_options)
         files = _files(table)
-        found = _metadata(storage, directory, int(table.version()))
-        if found["format"] != FORMAT:
-            raise DamagedError(f"it has format {found['format']}, this program writes {FORMAT}")
+        metadata = _metadata(storage, directory, int(table.version()))
+        if metadata["format"] != FORMAT:
+            raise DamagedError(f"it has format {metadata['format']}, this program writes {FORMAT}")
         version = ReplicaVersion(
             id_,
             directory,
-            found["generation"],
+            metadata["generation"],
             int(table.version()),
-            found["token"],
-            Cut.parse(found["cut"]),
-            found["fingerprint"],
-            tuple(ReplicaColumn(**each) for each in found["columns"]),
-            tuple(found["key"]),
+            metadata["token"],
+            Cut.parse(metadata["cut"]),
+            metadata["fingerprint"],
+            tuple(ReplicaColumn(**each) for each in metadata["columns"]),
+            tuple(metadata["key"]),
             tuple(files),
-            Cut.parse(found["base_cut"]),
-            tuple(ReplicaLayer(**each) for each in found["layers"]),
+            Cut.parse(metadata["base_cut"]),
+            tuple(ReplicaLayer(**each) for each in metadata["layers"]),
         )
     except (DeltaError, KeyError, IndexError, TypeError, ValueError, OSError) as error:
         raise DamagedError(f"its log is not readable: {storage.clean(error)}") from error
-    if found["generation"] != generation:
+    if metadata["generation"] != generation:
         raise DamagedError("its log is not the one that was written")
-    if version.rows != found["rows"] or len(version.files) != found["files"]:
+    if version.rows != metadata["rows"] or len(version.files) != metadata["files"]:
         raise DamagedError("its log does not list the files that were written")
     return version
 
@@ -141,8 +141,8 @@ def _metadata(storage: Storage, directory: str, number: int) -> dict[str, Any]:
     """The metadata of a commit, from its file. history() of an earlier version returns later ones, too."""
     lines = storage.read_text(f"{directory}/_delta_log/{number:020d}.json").splitlines()
     infos = [action["commitInfo"] for line in lines if line.strip() and "commitInfo" in (action := json.loads(line))]
-    found: dict[str, Any] = infos[0][METADATA]
-    return found
+    metadata: dict[str, Any] = infos[0][METADATA]
+    return metadata
 
 
 def removable(storage: Storage, directory: str, grace_hours: int) -> list[str]:
@@ -152,10 +152,10 @@ def removable(storage: Storage, directory: str, grace_hours: int) -> list[str]:
 
     try:
         table = DeltaTable(directory, storage_options=storage.log_options)
-        found = table.vacuum(grace_hours, dry_run=True, enforce_retention_duration=False, full=True)
+        paths = table.vacuum(grace_hours, dry_run=True, enforce_retention_duration=False, full=True)
     except (DeltaError, OSError):  # the log was damaged just now, or the storage fails: the next open reports it
         return []
-    return [name for each in found if (name := str(each)).startswith("part-")]
+    return [name for each in paths if (name := str(each)).startswith("part-")]
 
 
 def _files(table: Any) -> list[ReplicaFile]:

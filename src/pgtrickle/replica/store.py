@@ -259,8 +259,10 @@ class ReplicaStore:
             begin(conn, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             chosen, window = self._window(conn, version)
-            found = fingerprints_for_others(conn, [version.id.relid])[version.id.relid]
-            latest = advancing.advance(conn, writer, self._engine, self._storage, version, chosen, window, token, found)
+            fingerprint = fingerprints_for_others(conn, [version.id.relid])[version.id.relid]
+            latest = advancing.advance(
+                conn, writer, self._engine, self._storage, version, chosen, window, token, fingerprint
+            )
         finally:
             conn.rollback()
         log_.info(
@@ -277,13 +279,13 @@ class ReplicaStore:
                 raise DamagedError("there is none")
             moment = catalog.read_moment(conn)
             relation = _relation(conn, need.relid)
-            found = fingerprints_for_others(conn, [need.relid]).get(need.relid)
+            fingerprint = fingerprints_for_others(conn, [need.relid]).get(need.relid)
         version, row = self._known_version(conn, ReplicaId(moment.instance, need.relid), row)
         token, why = self._refused.get(version.id, ("", ""))
         if version.token == token:
             raise DamagedError(why)
         _check_position(version, row)
-        if not unchanged(version.fingerprint, found, version.attnums):
+        if not unchanged(version.fingerprint, fingerprint, version.attnums):
             raise DamagedError("the table was altered, or its server restored")
         if tuple(f"c{a}" for a in key_of(relation)) != version.key:
             raise DamagedError("the table has another key")
@@ -318,8 +320,8 @@ class ReplicaStore:
         """The read of the changes since the version, in this transaction. Raises DamagedError."""
         with translated():
             moment = catalog.read_moment(conn)
-            found = fingerprints_for_others(conn, [version.id.relid]).get(version.id.relid)
-            if not unchanged(version.fingerprint, found, version.attnums):
+            fingerprint = fingerprints_for_others(conn, [version.id.relid]).get(version.id.relid)
+            if not unchanged(version.fingerprint, fingerprint, version.attnums):
                 raise DamagedError("the table was altered, or its server restored")
             relation = _relation(conn, version.id.relid)
             row = rows.find(conn, version.id.relid)
@@ -373,17 +375,17 @@ def _names(used: Collection[int] | None) -> list[str] | None:
 
 
 def _relation(conn: Connection, relid: int) -> Relation:
-    found = catalog.relations(conn, [relid])
-    if not found:
+    relations = catalog.relations(conn, [relid])
+    if not relations:
         raise SourceChangedError(f"table {relid} does not exist")
-    return found[0]
+    return relations[0]
 
 
 def _all_columns(need: ReplicaNeed, relation: Relation) -> ReplicaNeed:
     """The needed columns that the table still has, at least one."""
     present = frozenset(c.attnum for c in relation.columns)
-    wanted = present if need.attnums is None else need.attnums & present
-    return ReplicaNeed(need.relid, wanted or frozenset(sorted(present)[:1]), need.computed)
+    attnums = present if need.attnums is None else need.attnums & present
+    return ReplicaNeed(need.relid, attnums or frozenset(sorted(present)[:1]), need.computed)
 
 
 def _plan(

@@ -46,13 +46,13 @@ def convergences(
     Costs the ancestors of each table that reads two relations, one of them a stream table. Those that are further away
     than many others are taken for plain tables, so that no graph is too large.
     """
-    found = {}
+    result = {}
     for pgt_id, node in nodes.items():
         if len(node.sources) > 1 and pgt_id not in apart and any(s in by_relid for s in node.sources):
             meeting = _convergence(pgt_id, nodes, by_relid, order, apart)
             if meeting is not None:
-                found[pgt_id] = meeting
-    return found
+                result[pgt_id] = meeting
+    return result
 
 
 def _convergence(
@@ -126,7 +126,7 @@ def bundles(
     together: dict[int, list[int]] = {}
     for member in parent:
         together.setdefault(root(member), []).append(member)
-    found: dict[int, Bundle] = {}
+    result: dict[int, Bundle] = {}
     for members in together.values():
         wanting = [nodes[i] for i in members if i in meetings and is_atomic(nodes[i])]
         bundle = Bundle(
@@ -134,8 +134,8 @@ def bundles(
             is_atomic=bool(wanting),
             is_slowest=any(n.diamond_schedule_policy == "slowest" for n in wanting),
         )
-        found.update(dict.fromkeys(members, bundle))
-    return found
+        result.update(dict.fromkeys(members, bundle))
+    return result
 
 
 def is_atomic(node: Node) -> bool:

@@ -169,12 +169,12 @@ class Due:
 
     def due(self, now: float) -> Positions:
         """All that are due. Costs one pass over the flags, and more only for tables that have a reason."""
-        found: Positions = np.flatnonzero(self.flags & _REASONS != 0)
-        flags = self.flags[found]
-        by_time = (self.next_due[found] <= now) & (flags & FROZEN == 0)
-        may = (flags & (INACTIVE | IN_FLIGHT) == 0) & (self.backoff_until[found] <= now)
-        wanted: Positions = found[may & (by_time | (flags & ASKED != 0))]
-        return wanted
+        candidates: Positions = np.flatnonzero(self.flags & _REASONS != 0)
+        flags = self.flags[candidates]
+        by_time = (self.next_due[candidates] <= now) & (flags & FROZEN == 0)
+        may = (flags & (INACTIVE | IN_FLIGHT) == 0) & (self.backoff_until[candidates] <= now)
+        due: Positions = candidates[may & (by_time | (flags & ASKED != 0))]
+        return due
 
     def asked(self, positions: Positions) -> Positions:
         """Tables that do not wait for their schedule."""

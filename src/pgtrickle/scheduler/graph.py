@@ -90,15 +90,15 @@ def held(graph: Graph, failed: Mapping[int, Reason]) -> dict[int, Reason]:
 
     failed: the failed tables, with the reason for which their readers wait. They are not part of the result.
     """
-    found: dict[int, Reason] = {}
+    reasons: dict[int, Reason] = {}
     for start in sorted(failed, key=lambda i: graph.order.get(i, -1)):
         stack = [start]
         while stack:
             for consumer in graph.consumers.get(stack.pop(), ()):
-                if consumer not in found and consumer not in failed:
-                    found[consumer] = failed[start]
+                if consumer not in reasons and consumer not in failed:
+                    reasons[consumer] = failed[start]
                     stack.append(consumer)
-    return found
+    return reasons
 
 
 def _ordered(

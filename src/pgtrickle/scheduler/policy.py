@@ -109,16 +109,16 @@ class Tiers:
         return self.skipped_at(np.arange(len(self.tier)))
 
     def skipped_at(self, positions: Positions) -> Flags:
-        found: Flags = self.pinned[positions] & (self.tier[positions] == FROZEN) & ~self.exempt[positions]
-        return found
+        skipped: Flags = self.pinned[positions] & (self.tier[positions] == FROZEN) & ~self.exempt[positions]
+        return skipped
 
     @property
     def multiplier(self) -> Floats:
         return self.multiplier_at(np.arange(len(self.tier)))
 
     def multiplier_at(self, positions: Positions) -> Floats:
-        found: Floats = np.where(self.exempt[positions], 1.0, _MULTIPLIER[self.tier[positions]])
-        return found
+        multipliers: Floats = np.where(self.exempt[positions], 1.0, _MULTIPLIER[self.tier[positions]])
+        return multipliers
 
     def changed(self, positions: Positions, now: float) -> Changes:
         """Sources of these tables have changed. Costs in proportion to the tables that are named."""

@@ -83,20 +83,20 @@ class Row:
 
     @property
     def flags(self) -> int:
-        found = CLOCK if self.needs_no_changes else 0
+        flags = CLOCK if self.needs_no_changes else 0
         if self.status == "ERROR":
-            found |= REQUESTED | ERRED
+            flags |= REQUESTED | ERRED
         elif self.is_requested:
-            found |= REQUESTED
+            flags |= REQUESTED
         elif self.is_populated and self.needs_reinit:
-            found |= REINIT
+            flags |= REINIT
         # Created with initialize => false, it is not loaded until a refresh is requested.
         is_waiting = not self.is_populated and not self.is_requested and self.status != "ERROR"
         if self.status == "SUSPENDED" or is_waiting:
-            found |= INACTIVE
+            flags |= INACTIVE
         if self.tier_pinned and self.tier == "frozen":
-            found |= FROZEN
-        return found
+            flags |= FROZEN
+        return flags
 
     def node(self) -> Node:
         return Node(
@@ -139,25 +139,25 @@ class ScheduleState:
         graph has changed: new, dropped or redefined. The cost is proportional to the given tables, and the columns are
         copied if any table is returned.
         """
-        found = {row.pgt_id: row for row in rows}
-        gone = [i for i in (self._rows if ids is None else ids) if i in self._rows and i not in found]
-        fresh = [i for i in found if i not in self._rows]
-        moved = [i for i, row in found.items() if i in self._rows and self._rows[i].shape != row.shape]
-        for pgt_id in gone:
+        by_id = {row.pgt_id: row for row in rows}
+        removed = [i for i in (self._rows if ids is None else ids) if i in self._rows and i not in by_id]
+        fresh = [i for i in by_id if i not in self._rows]
+        moved = [i for i, row in by_id.items() if i in self._rows and self._rows[i].shape != row.shape]
+        for pgt_id in removed:
             del self._rows[pgt_id]
             self._failed.pop(pgt_id, None)
-        self._rows |= found
-        for pgt_id, row in found.items():
+        self._rows |= by_id
+        for pgt_id, row in by_id.items():
             self._failed.pop(pgt_id, None)
             if row.status in ("ERROR", "SUSPENDED"):
                 reason = Reason.of(ReasonCode.WAITS_FOR_STREAM_TABLE, table=row.name, status=row.status)
                 self._failed[pgt_id] = reason
-        changed = {*gone, *fresh, *moved}
-        placed = found.keys() if ids is None else {*fresh, *moved}
-        if placed or gone:
-            self._place([found[i] for i in sorted(placed)], self._at((*gone, *placed)), now)
+        changed = {*removed, *fresh, *moved}
+        placed = by_id.keys() if ids is None else {*fresh, *moved}
+        if placed or removed:
+            self._place([by_id[i] for i in sorted(placed)], self._at((*removed, *placed)), now)
             self._due.mark(self._at(fresh), DIRTY)  # not checked yet
-        for pgt_id, row in found.items():
+        for pgt_id, row in by_id.items():
             if pgt_id not in placed:
                 self._refresh(self._index[pgt_id], row)
         return changed
@@ -195,14 +195,14 @@ class ScheduleState:
         self._index = {pgt_id: position for position, pgt_id in enumerate(self._ids)}
 
     def _refresh(self, position: int, row: Row) -> None:
-        kept = int(self._due.flags[position]) & (DIRTY | REDEFINED | IN_FLIGHT)
+        remaining = int(self._due.flags[position]) & (DIRTY | REDEFINED | IN_FLIGHT)
         was_stopped = bool(self._due.flags[position] & (INACTIVE | ERRED))
         flags = row.flags
         if (
-            kept & IN_FLIGHT
+            remaining & IN_FLIGHT
         ):  # the reasons of its refresh are still in the catalog; later ones are found by the next check
             flags &= ~(int(self._due.aside[position]) & (REQUESTED | REINIT))
-        self._due.flags[position] = flags | kept
+        self._due.flags[position] = flags | remaining
         self._due.last[position] = row.last_refresh
         self._stored_tiers[position] = _TIER[row.tier]
         self._due.arm(np.array([position]))

@@ -182,10 +182,10 @@ class DatabaseScheduler:
         due = self._schedule.tick_input(now, self._deferred.waits.keys(), self._deferred.released)
         if due is None or not self.introduce():
             return
-        found = plan(self._graphs.graph, due)
-        self._deferred.add(found)
-        if found.units:
-            self._submit(found.units)
+        planned = plan(self._graphs.graph, due)
+        self._deferred.add(planned)
+        if planned.units:
+            self._submit(planned.units)
         self._schedule.passed(now)
 
     def introduce(self) -> bool:

@@ -206,13 +206,13 @@ class _Bond:
 
 
 def _bonds(graph: Graph, pgt_id: int) -> list[_Bond]:
-    found = [_Bond(group.members) for group in _repeatable(graph, pgt_id)]
+    bonds = [_Bond(group.members) for group in _repeatable(graph, pgt_id)]
     if pgt_id in graph.cycles:
-        found.append(_Bond(graph.cycles[pgt_id], needs_all=True))
+        bonds.append(_Bond(graph.cycles[pgt_id], needs_all=True))
     bundle = graph.bundles.get(pgt_id)
     if bundle is not None and bundle.is_atomic:
-        found.append(_Bond(bundle.members, needs_slowest=bundle.is_slowest))
-    return found
+        bonds.append(_Bond(bundle.members, needs_slowest=bundle.is_slowest))
+    return bonds
 
 
 def _repeatable(graph: Graph, pgt_id: int) -> list[RefreshGroup]:
@@ -229,10 +229,10 @@ def _moves_with(graph: Graph, one: int, other: int) -> bool:
 
 
 def _linked(graph: Graph, pgt_id: int) -> list[int]:
-    found = [i for i in graph.upstream.get(pgt_id, ()) if _moves_with(graph, i, pgt_id)]
+    linked = [i for i in graph.upstream.get(pgt_id, ()) if _moves_with(graph, i, pgt_id)]
     for group in _repeatable(graph, pgt_id):
-        found += [i for i in group.members if i not in graph.cycles]
-    return found
+        linked += [i for i in group.members if i not in graph.cycles]
+    return linked
 
 
 def _components(tables: Collection[int], linked: Callable[[int], Iterable[int]]) -> list[list[int]]:
@@ -248,10 +248,10 @@ def _components(tables: Collection[int], linked: Callable[[int], Iterable[int]])
         for other in linked(pgt_id):
             if other in parent:
                 parent[root(other)] = root(pgt_id)
-    found: dict[int, list[int]] = {}
+    components: dict[int, list[int]] = {}
     for pgt_id in tables:
-        found.setdefault(root(pgt_id), []).append(pgt_id)
-    return list(found.values())
+        components.setdefault(root(pgt_id), []).append(pgt_id)
+    return list(components.values())
 
 
 def _kind(graph: Graph, tables: list[int]) -> str | None:
@@ -314,13 +314,13 @@ def _going_above(graph: Graph, piece: list[int], members: set[int], going: set[i
 def _levels(graph: Graph, tables: list[int]) -> list[tuple[int, ...]]:
     """By depth; `tables` are in topological order."""
     depth: dict[int, int] = {}
-    found: list[list[int]] = []
+    levels: list[list[int]] = []
     for pgt_id in tables:
         depth[pgt_id] = max((depth[i] + 1 for i in graph.upstream.get(pgt_id, ()) if i in depth), default=0)
-        if depth[pgt_id] == len(found):
-            found.append([])
-        found[depth[pgt_id]].append(pgt_id)
-    return [tuple(sorted(level)) for level in found]
+        if depth[pgt_id] == len(levels):
+            levels.append([])
+        levels[depth[pgt_id]].append(pgt_id)
+    return [tuple(sorted(level)) for level in levels]
 
 
 def _unit(graph: Graph, turn: TickInput, kind: str, tables: Collection[int], levels: list[tuple[int, ...]]) -> Unit:

@@ -47,7 +47,6 @@ class Chart:
     height: float = HEIGHT
     left: float = LEFT
     right: float = WIDTH - RIGHT
-    bottom: float = HEIGHT - BOTTOM
 
 
 def steps(top: float) -> tuple[float, float]:

@@ -147,13 +147,13 @@ def affected_rows_of_value(statement: Statement, node: Block, sub: Subquery, new
 
     All rows where the subquery does not belong to a condition on rows.
     """
-    answers = []
+    branches = []
     for view in (new, old):
         sql = statement.render_subquery(sub, view)
         if sub.kind == "row":  # compared by its text, which decides for all types
             sql = f"SELECT ROW(q.*)::text FROM ({sql}) AS q"
-        answers.append({"exists": f"EXISTS ({sql})", "array": f"ARRAY({sql})"}.get(sub.kind, f"({sql})"))
-    is_another = f"({answers[0]} IS DISTINCT FROM {answers[1]})"
+        branches.append({"exists": f"EXISTS ({sql})", "array": f"ARRAY({sql})"}.get(sub.kind, f"({sql})"))
+    is_another = f"({branches[0]} IS DISTINCT FROM {branches[1]})"
     for condition in conjuncts(node.where) if node.where is not None else []:
         # With a correlated subquery in the same condition, two evaluations for all rows may cost more than they save.
         if any(s is sub for s in subqueries(condition)) and all(is_uncorrelated(s) for s in subqueries(condition)):
@@ -258,11 +258,11 @@ def _touched_deeper(
             inner = _touched(statement, sub.node, part, view, (test, False) if test is not None else None)
             if inner is None:
                 return None
-            kept = [statement.render_text(c, view) for c in conditions if sub not in subqueries(c)]
+            other_conditions = [statement.render_text(c, view) for c in conditions if sub not in subqueries(c)]
             if _has_outer_join(node):
                 return None  # the subquery may belong to the condition of an outer join
             source = ", ".join(statement.render_tree(t, view, []) for t in node.trees)
-            where = " AND ".join([*(f"({k})" for k in kept), inner])
+            where = " AND ".join([*(f"({k})" for k in other_conditions), inner])
             return f"EXISTS (SELECT {f'FROM {source} ' if source else ''}WHERE {where})"
     return None
 

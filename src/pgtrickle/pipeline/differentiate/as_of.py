@@ -53,8 +53,8 @@ def as_of(
     given = [*(f"b.c{a} AS {quote_ident(n)}" for a, n in scan.exposes), f"false AS {NOW_MARK}"]
     here, given_back = ("", "")
     if key_filter is not None:
-        wanted = [stored[a] for a in key_filter[0]], [f"b.c{a}" for a in key_filter[0]]
-        here, given_back = (f" WHERE ({', '.join(columns)}) IN ({key_filter[1]})" for columns in wanted)
+        keys = [stored[a] for a in key_filter[0]], [f"b.c{a}" for a in key_filter[0]]
+        here, given_back = (f" WHERE ({', '.join(columns)}) IN ({key_filter[1]})" for columns in keys)
     return (
         f"SELECT {', '.join(shown)} FROM {table}{here} "
         f"UNION ALL SELECT {', '.join(given)} FROM {isolated(back)} AS b{given_back}",

@@ -47,15 +47,15 @@ def decorrelate(
     if correlation is None:
         return None
     names, outer = correlation.names, [o for o, _ in correlation.pairs]
-    wanted = _changed_keys(statement, part, correlation)
-    found = statement.share(_before(statement, inner, part, correlation, wanted), "a")
+    changed_keys = _changed_keys(statement, part, correlation)
+    before = statement.share(_before(statement, inner, part, correlation, changed_keys), "a")
     same = " AND ".join(f"{alias}.{n} = {o}" for n, o in zip(names, outer, strict=True))
     nothing = statement.render(_of_no_rows(inner), View(NEW))
     now = statement.render(inner, View(view.default, {**view.overrides, part.number: NEW}))
     return DecorrelatedSubquery(
-        f"LEFT JOIN {found} AS {alias} ON {same}",
+        f"LEFT JOIN {before} AS {alias} ON {same}",
         f"SELECT CASE WHEN {alias}.{names[0]} IS NOT NULL THEN {alias}.{VALUE} "
-        f"WHEN ({', '.join(outer)}) IN ({wanted}) THEN ({nothing}) ELSE ({now}) END",
+        f"WHEN ({', '.join(outer)}) IN ({changed_keys}) THEN ({nothing}) ELSE ({now}) END",
     )
 
 
@@ -143,21 +143,25 @@ def _is_literal(key: str) -> bool:
 def _has_numbers_only(value: str, part: FromItem) -> bool:
     cursor = Cursor(value)
     dots = [i for i, t in enumerate(cursor.tokens) if t.key == "."]
-    found = [column_of(Block((), (part,), None), cursor.text(i - 1, i + 2)) for i in dots]
-    return all(f is not None and f[1].typid in NUMBER_TYPES for f in found)
+    columns = [column_of(Block((), (part,), None), cursor.text(i - 1, i + 2)) for i in dots]
+    return all(f is not None and f[1].typid in NUMBER_TYPES for f in columns)
 
 
 def _column(node: Block, part: FromItem, outer: str, inner: str) -> int | None:
     """The number of the inner correlation column; None unless both have one type with equality by value."""
-    asking, asked = column_of(node, outer), column_of(Block((), (part,), None), inner)
-    if asking is None or asked is None or not asking[1].typid == asked[1].typid in VALUE_EQUALITY_TYPES:
+    outer_column, inner_column = column_of(node, outer), column_of(Block((), (part,), None), inner)
+    if (
+        outer_column is None
+        or inner_column is None
+        or not outer_column[1].typid == inner_column[1].typid in VALUE_EQUALITY_TYPES
+    ):
         return None
-    return asked[1].attnum
+    return inner_column[1].attnum
 
 
-def _before(statement: Statement, node: Block, part: FromItem, correlation: _Correlation, wanted: str) -> str:
+def _before(statement: Statement, node: Block, part: FromItem, correlation: _Correlation, changed_keys: str) -> str:
     assert isinstance(part.node, Scan)
-    rows, is_old = statement.scan_as_of(part.node, part.alias, key_filter=(correlation.attnums, wanted))
+    rows, is_old = statement.scan_as_of(part.node, part.alias, key_filter=(correlation.attnums, changed_keys))
     keys = [inner for _, inner in correlation.pairs]
     listed = ", ".join(f"{k} AS __pgt_k{i}" for i, k in enumerate(keys))
     where = " AND ".join([*(f"({plain_sql(c)})" for c in correlation.conditions), is_old])

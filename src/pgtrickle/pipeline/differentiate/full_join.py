@@ -37,8 +37,8 @@ from pgtrickle.pipeline.text.tokens import Cursor, strip_parentheses
 
 def split_full_joins(node: Block) -> tuple[Block, ...]:
     """The blocks whose UNION ALL equals a block; none of them has a FULL JOIN that can be split."""
-    found = _halves(node)
-    return (node,) if found is None else tuple(b for half in found for b in split_full_joins(half))
+    halves = _halves(node)
+    return (node,) if halves is None else tuple(b for half in halves for b in split_full_joins(half))
 
 
 def has_unsplit_full_join(node: Block) -> bool:
@@ -49,19 +49,21 @@ def has_unsplit_full_join(node: Block) -> bool:
 def _halves(node: Block) -> tuple[Block, Block] | None:
     """The two blocks whose UNION ALL equals a block, by its outermost FULL JOIN; None where that cannot be split."""
     for position, tree in enumerate(node.trees):
-        found = _outermost(tree)
-        if found is None:
+        outermost = _outermost(tree)
+        if outermost is None:
             continue
-        missing = _missing(found)
+        missing = _missing(outermost)
         if missing is None:
             return None
-        left = replace(found, kind="LEFT JOIN")
-        right = _side_by_side(found) or replace(found, kind="RIGHT JOIN")
+        left = replace(outermost, kind="LEFT JOIN")
+        right = _side_by_side(outermost) or replace(outermost, kind="RIGHT JOIN")
         where: Text = (*(("(", *node.where, ") AND ") if node.where is not None else ()), missing)
         return (
-            with_side_columns(replace(node, trees=_put(node.trees, position, found, left)), found, is_left=True),
             with_side_columns(
-                replace(node, trees=_put(node.trees, position, found, right), where=where), found, is_left=False
+                replace(node, trees=_put(node.trees, position, outermost, left)), outermost, is_left=True
+            ),
+            with_side_columns(
+                replace(node, trees=_put(node.trees, position, outermost, right), where=where), outermost, is_left=False
             ),
         )
     return None

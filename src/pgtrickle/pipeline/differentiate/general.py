@@ -104,14 +104,14 @@ def _shared_delta(statement: Statement, node: Node) -> str:
 
 
 def _linear(statement: Statement, node: Scan | Select | UnionAll) -> list[str]:
-    found = []
+    terms = []
     for term in linear.delta_terms(node, statement.changed):
         sql = linear.render(node, term).sql
         for name, rows in linear.shared_delta_rows(node, term).items():
             # Under a name that goes by the text: a query that stands in two places has the same changes in both.
             sql = sql.replace(name, statement.share(rows, "d"))
-        found.append(sql)
-    return found
+        terms.append(sql)
+    return terms
 
 
 def _recompute(statement: Statement, node: Node) -> list[str]:
@@ -147,10 +147,10 @@ def _row_by_row(statement: Statement, node: Block) -> list[str]:
 def _row_by_row_of(statement: Statement, node: Block) -> list[str]:
     linear_items, inputs = _split(statement, node)
     old = _read(inputs, OLD)
-    found = []
+    terms = []
     for roles, sign in _terms(linear_items):
         view = View(NEW, {**old, **roles})
-        found.append(
+        terms.append(
             statement.render_block(node, view, sign=sign, needed_keys=partial(semijoin_keys, statement, node, view)).sql
         )
     for position, input_ in enumerate(inputs):
@@ -159,10 +159,10 @@ def _row_by_row_of(statement: Statement, node: Block) -> list[str]:
         for state, sign in ((NEW, 1), (OLD, -1)):
             view = View(NEW, {**before, **input_.read(state)})
             needed_keys = partial(_changed_groups, statement, input_)
-            found.append(
+            terms.append(
                 statement.render_block(node, view, conditions=conditions, sign=sign, needed_keys=needed_keys).sql
             )
-    return found
+    return terms
 
 
 def _changed_groups(statement: Statement, input_: NonlinearInput, sub: Subquery) -> str | None:
@@ -212,11 +212,11 @@ def _expressions(node: Block) -> list[tuple[tuple[str | Subquery, ...], bool]]:
         for j in joins(tree)
         if j.on is not None
     ]
-    found = [*((c.text, True) for c in node.columns), *conditions]
+    expressions = [*((c.text, True) for c in node.columns), *conditions]
     if node.where is not None:
-        found.append((node.where, True))
-    found += [(p.call, False) for p in from_items(node)]
-    return found
+        expressions.append((node.where, True))
+    expressions += [(p.call, False) for p in from_items(node)]
+    return expressions
 
 
 def _terms(linear_items: Sequence[FromItem]) -> list[tuple[dict[int, str], int]]:
@@ -258,12 +258,12 @@ def _by_region(statement: Statement, node: Block) -> list[str]:
     keys = affected_region_keys(statement, node)
     if keys is None:
         return _recompute(statement, node)
-    found = []
+    terms = []
     for view, sign in ((ALL_NEW, 1), (ALL_OLD, -1)):
         for condition in filter_by_keys(node, keys):
             inner = statement.render_block(node, view, conditions=[condition]).sql
-            found.append(f"SELECT q.*, {sign} AS {W} FROM ({inner}) AS q")
-    return found
+            terms.append(f"SELECT q.*, {sign} AS {W} FROM ({inner}) AS q")
+    return terms
 
 
 def affected_region_keys(statement: Statement, node: Block) -> str | None:
@@ -311,15 +311,15 @@ def _by_row_value(statement: Statement, node: Distinct | SetOperation) -> list[s
         f"({', '.join(columns)}) IN (SELECT {', '.join(f'k.c{i}' for i in range(width))} FROM {keys} AS k)",
         f"(SELECT bool_or({some}) FROM {keys} AS k) AND ({missing}) AND EXISTS (SELECT FROM {keys} AS k WHERE {same})",
     )
-    found = []
+    terms = []
     for view, sign in ((ALL_NEW, 1), (ALL_OLD, -1)):
         for condition in conditions:
             sides = [
                 f"SELECT q.* FROM ({statement.render(c, view)}) AS q({listed}) WHERE {condition}"
                 for c in children(node)
             ]
-            found.append(f"SELECT q.*, {sign} AS {W} FROM ({_combined(node, sides)}) AS q")
-    return found
+            terms.append(f"SELECT q.*, {sign} AS {W} FROM ({_combined(node, sides)}) AS q")
+    return terms
 
 
 def _combined(node: Distinct | SetOperation, sides: Sequence[str]) -> str:

@@ -29,13 +29,13 @@ def _change(statement: Statement, groups: InvertibleGroups, changes: Sequence[st
     """The delta of each group's state, for groups where it is not zero. Weights are 1 and -1."""
     keys = _keys(groups)
     listed = [*keys, *(f"a{i}" for i in range(len(groups.arguments)))]
-    came, gone = "FILTER (WHERE q.w > 0)", "FILTER (WHERE q.w < 0)"
-    numbers = {"n": f"count(*) {came} - count(*) {gone}"}
+    of_inserted, of_deleted = "FILTER (WHERE q.w > 0)", "FILTER (WHERE q.w < 0)"
+    numbers = {"n": f"count(*) {of_inserted} - count(*) {of_deleted}"}
     odd = {}
     for i in range(len(groups.arguments)):
-        numbers[f"c{i}"] = f"count(q.a{i}) {came} - count(q.a{i}) {gone}"
+        numbers[f"c{i}"] = f"count(q.a{i}) {of_inserted} - count(q.a{i}) {of_deleted}"
         if i in groups.summed:
-            numbers[f"s{i}"] = f"coalesce(sum(q.a{i}) {came}, 0) - coalesce(sum(q.a{i}) {gone}, 0)"
+            numbers[f"s{i}"] = f"coalesce(sum(q.a{i}) {of_inserted}, 0) - coalesce(sum(q.a{i}) {of_deleted}, 0)"
             odd[f"odd{i}"] = f"coalesce(bool_or(q.a{i}::numeric = 'NaN'), false)"
     columns = ", ".join([*keys, *(f"{sql} AS {name}" for name, sql in (numbers | odd).items())])
     union = " UNION ALL ".join(f"({sql})" for sql in changes)

@@ -35,22 +35,22 @@ def key_conditions(texts: Sequence[str], keys: str, may_be_null: Sequence[int]) 
     # Only these names are visible inside EXISTS beside the query's own: `keys` may have other columns, such as n.
     listed = ", ".join(f'"__pgt_k".__pgt_k{i}' for i in range(len(texts)))
     source = f'{keys} AS "__pgt_k"'
-    found = [f"({', '.join(texts)}) IN (SELECT {listed} FROM {source})"]
+    conditions = [f"({', '.join(texts)}) IN (SELECT {listed} FROM {source})"]
     if may_be_null:
         missing = " OR ".join(is_null(texts[i]) for i in may_be_null)
         some = " OR ".join(is_null(f'"__pgt_k".__pgt_k{i}') for i in may_be_null)
         same = " AND ".join(f'"__pgt_k".__pgt_k{i} IS NOT DISTINCT FROM {t}' for i, t in enumerate(texts))
         exists = f'EXISTS (SELECT FROM (SELECT {listed} FROM {source}) AS "__pgt_k" WHERE {same})'
-        found.append(f"(SELECT bool_or({some}) FROM {source}) AND ({missing}) AND {exists}")
-    return found
+        conditions.append(f"(SELECT bool_or({some}) FROM {source}) AND ({missing}) AND {exists}")
+    return conditions
 
 
 def _is_not_null(node: Block, key: str) -> bool:
     """Whether a key is a NOT NULL column of a table that is not on the nullable side of an outer join."""
-    found = column_of(node, key)
-    if found is None or not found[1].not_null:
+    place = column_of(node, key)
+    if place is None or not place[1].not_null:
         return False
-    return found[0] in [p for tree in node.trees for p in preserved_items(tree)]
+    return place[0] in [p for tree in node.trees for p in preserved_items(tree)]
 
 
 def column_of(node: Block, key: str) -> tuple[FromItem, Column] | None:

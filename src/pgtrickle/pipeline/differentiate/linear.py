@@ -144,14 +144,14 @@ def _meet(node: Linear, together: frozenset[int]) -> bool:
 
 def shared_delta_rows(node: Linear, term: Term) -> dict[str, str]:
     """The delta rows of the term, by name. Their number as LIMIT makes PostgreSQL start joins from them."""
-    found = {}
+    names = {}
     for scan in scans(node):
         reads = role(scan, term)
         if reads == "delta" or (reads == "old" and term.as_of is None):
             change = term.changed[scan.relation.relid]
             rows = window_rows(scan, change, negate=reads == "old" or _is_negated(scan, term))
-            found[_rows_name(scan, term)] = f"{rows} LIMIT {change.rows}"
-    return found
+            names[_rows_name(scan, term)] = f"{rows} LIMIT {change.rows}"
+    return names
 
 
 def _is_negated(scan: Scan, term: Term) -> bool:
@@ -172,8 +172,8 @@ def render(node: Linear, term: Term, names: Sequence[str] | None = None) -> Rend
         case UnionAll():
             return _union(node, term, names)
         case Select():
-            wanted = names if names is not None else [i.name for i in node.items]
-            items = [f"{i.sql} AS {quote_ident(n)}" for i, n in zip(node.items, wanted, strict=True)]
+            output_names = names if names is not None else [i.name for i in node.items]
+            items = [f"{i.sql} AS {quote_ident(n)}" for i, n in zip(node.items, output_names, strict=True)]
             return select(items, node.source, node.where, term)
         case _:
             assert_never(node)

@@ -111,7 +111,7 @@ def _only(plan: Node) -> Recursive | None:
 
 
 def _stored(columns: Sequence[OutputColumn], alias: str, shown: Sequence[str]) -> tuple[int, ...] | None:
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for position, column in enumerate(columns):
         if subqueries(column.text):
             return None
@@ -120,8 +120,10 @@ def _stored(columns: Sequence[OutputColumn], alias: str, shown: Sequence[str]) -
         if stop - start == 3 and cursor.tokens[start + 1].key == "." and cursor.name_at(start) == alias:
             start += 2
         if stop - start == 1 and cursor.tokens[start].is_name:
-            found.setdefault(cursor.name_at(start), position)
-    return tuple(found[n] for n in shown) if len(set(shown)) == len(shown) and found.keys() >= set(shown) else None
+            positions.setdefault(cursor.name_at(start), position)
+    return (
+        tuple(positions[n] for n in shown) if len(set(shown)) == len(shown) and positions.keys() >= set(shown) else None
+    )
 
 
 def _itself(node: Recursive, step: Block) -> FromItem | None:
@@ -129,14 +131,14 @@ def _itself(node: Recursive, step: Block) -> FromItem | None:
     is_inner = all(j.kind in ("JOIN", "CROSS JOIN") for tree in step.trees for j in joins(tree))
     if not is_inner or step.region is not None or any(subqueries(t) for t in block_texts(step)):
         return None
-    found = [p for p in from_items(step) if p.node is None]
-    if len(found) != 1 or subqueries(found[0].call) or any(p.is_lateral for p in from_items(step)):
+    references = [p for p in from_items(step) if p.node is None]
+    if len(references) != 1 or subqueries(references[0].call) or any(p.is_lateral for p in from_items(step)):
         return None
     if not all(isinstance(p.node, Scan | Values) for p in from_items(step) if p.node is not None):
         return None
-    cursor = Cursor(plain_sql(found[0].call))
+    cursor = Cursor(plain_sql(references[0].call))
     is_plain = len(cursor.tokens) <= 3 and all(t.is_name for t in cursor.tokens)  # name, name alias, name AS alias
-    return found[0] if is_plain and cursor.name_at(0) == identifier(node.name) else None
+    return references[0] if is_plain and cursor.name_at(0) == identifier(node.name) else None
 
 
 def _keys(step: Block, self_item: FromItem, names: Sequence[str]) -> tuple[str, ...]:
@@ -156,12 +158,12 @@ def _compared_columns(cursor: Cursor, alias: str) -> list[str]:
     sides = cursor.split(start, stop, "=")
     if len(sides) != 2 or cursor.has_at_depth_0(start, stop, "OR", "NOT", "IS"):
         return []
-    found = []
+    columns = []
     for (a, b), (c, d) in (sides, sides[::-1]):
         others = {cursor.name_at(i) for i in range(c, d - 1) if cursor.tokens[i + 1].key == "."} - {alias}
         if b - a == 3 and cursor.tokens[a + 1].key == "." and cursor.name_at(a) == alias and others:
-            found.append(cursor.name_at(a + 2))
-    return found
+            columns.append(cursor.name_at(a + 2))
+    return columns
 
 
 # -- change
@@ -287,8 +289,8 @@ class _RecursiveDelta:
     # -- both
 
     def _first(self, changes: Delta) -> str | None:
-        found = [f"SELECT q.* FROM ({sql}) AS q" for sql in changes(self.statement, self.plan.node.first)]
-        return self._consolidated(found) if found else None
+        branches = [f"SELECT q.* FROM ({sql}) AS q" for sql in changes(self.statement, self.plan.node.first)]
+        return self._consolidated(branches) if branches else None
 
     def _first_rows(self, role: str) -> list[str]:
         return self._copies(self.first, role) if self.first is not None else []

@@ -253,8 +253,8 @@ class Statement:
         if role == OLD_WEIGHTED:
             listed = ", ".join(f"q.{quote_ident(n)}" for n in column_names(part.node))
             now = f"SELECT {listed}, 1 AS {W} FROM ({self.render(part.node, ALL_NEW)}) AS q"
-            gone = f"SELECT {listed}, -q.{W} FROM {isolated(self.delta_of(part.node))} AS q"
-            return f"({now} UNION ALL {gone}) AS {part.alias}"
+            deleted = f"SELECT {listed}, -q.{W} FROM {isolated(self.delta_of(part.node))} AS q"
+            return f"({now} UNION ALL {deleted}) AS {part.alias}"
         if role in (NEW_SHARED, OLD_FROM_DELTA):
             now = self.share(self._all_rows(part.node), "n")
             rows = self._subtract_delta(part.node, now) if role == OLD_FROM_DELTA else f"SELECT * FROM {now}"

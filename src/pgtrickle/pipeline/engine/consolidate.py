@@ -73,9 +73,9 @@ def _sum(groups: dict[str, list[tuple[Any, ...]]], at: int, lost: set[str]) -> S
 
 def _extreme(groups: Collection[Rows], at: int) -> ExtremeDelta:
     """The first value by its order (the column `at`, the text follows it), inserted and deleted, of all groups."""
-    came = [_first([row for row in rows if row[0] > 0], at) for rows in groups]
-    gone = [_first([row for row in rows if row[0] < 0], at) for rows in groups]
-    return ExtremeDelta(came, gone)
+    inserted = [_first([row for row in rows if row[0] > 0], at) for rows in groups]
+    deleted = [_first([row for row in rows if row[0] < 0], at) for rows in groups]
+    return ExtremeDelta(inserted, deleted)
 
 
 def _first(rows: Rows, at: int) -> str | None:

@@ -67,16 +67,16 @@ def combine(deltas: Sequence[pa.Table | DeltaRows], slots: DeltaLayout) -> tuple
     tables = [_padded(list(loose.values()), slots)] if loose else []
     tables += [delta_rows for delta_rows in deltas if not isinstance(delta_rows, DeltaRows)]
     numbers = [*loose, *(number for number in range(len(deltas)) if number not in loose)]
-    whole = {}
+    columns_of_all = {}
     for name, type_ in zip(columns, text_types(slots), strict=True):
         places = [table.schema.get_field_index(name) for table in tables]
         parts = [
             table.column(place).chunks if place >= 0 else [pa.nulls(len(table), type_)]
             for table, place in zip(tables, places, strict=True)
         ]
-        whole[name] = pa.concat_arrays([chunk for chunks in parts for chunk in chunks])
+        columns_of_all[name] = pa.concat_arrays([chunk for chunks in parts for chunk in chunks])
     counted = np.repeat(np.array(numbers, dtype=np.int32), [len(deltas[number]) for number in numbers])
-    return fitted({**whole, "t": pa.array(counted)})
+    return fitted({**columns_of_all, "t": pa.array(counted)})
 
 
 def _padded(deltas: Sequence[DeltaRows], slots: DeltaLayout) -> pa.Table:

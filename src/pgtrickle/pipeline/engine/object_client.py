@@ -130,14 +130,14 @@ def _serve() -> None:
         except EOFError:
             return
         try:
-            answer = (_OK, getattr(files, method)(*args, **options))
+            reply = (_OK, getattr(files, method)(*args, **options))
         except FileNotFoundError as error:
-            answer = (_MISSING, files.clean(error))
+            reply = (_MISSING, files.clean(error))
         except ReplicaUnavailableError as error:
-            answer = (_FAILED, error.message)
+            reply = (_FAILED, error.message)
         except Exception as error:  # noqa: BLE001 - the caller decides; deltalake raises several kinds
-            answer = (_FAILED, f"the object store of {files.root} fails: {files.clean(error)}")
-        _send(sys.stdout.buffer, answer)
+            reply = (_FAILED, f"the object store of {files.root} fails: {files.clean(error)}")
+        _send(sys.stdout.buffer, reply)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ _PLACE = "__pgt_sub_"
 def aliases(sql: str) -> frozenset[str]:
     """The names before a dot: aliases of FROM items, without the schemas of functions and types."""
     tokens = tokenize(sql)
-    found = set()
+    names = set()
     for index, token in enumerate(tokens[:-2]):
         if not token.is_name or tokens[index + 1].key != "." or (index and tokens[index - 1].key in (".", "::")):
             continue
@@ -48,8 +48,8 @@ def aliases(sql: str) -> frozenset[str]:
             continue
         if not tokens[index + 2].is_name and tokens[index + 2].key != "*":
             continue  # OPERATOR(schema.=)
-        found.add(identifier(sql[token.start : token.end]))
-    return frozenset(found)
+        names.add(identifier(sql[token.start : token.end]))
+    return frozenset(names)
 
 
 def qualified(node: Block, sql: str) -> str | None:
@@ -111,10 +111,10 @@ _OF_TYPES = frozenset({".", "(", ")", "VARYING", "PRECISION", "WITH", "WITHOUT",
 
 def aliases_in_text(text: Text) -> frozenset[str]:
     """The aliases that a text with subqueries uses; of subqueries only the outer aliases count."""
-    found: set[str] = set()
+    names: set[str] = set()
     for part in text:
-        found |= outer_aliases(part.node) if isinstance(part, Subquery) else aliases(part)
-    return frozenset(found)
+        names |= outer_aliases(part.node) if isinstance(part, Subquery) else aliases(part)
+    return frozenset(names)
 
 
 def alias_of(part: FromItem) -> str:

@@ -341,10 +341,10 @@ def children(node: Plan) -> tuple[Node, ...]:
         case Select():
             return tuple(m.node for m in node.source.members) if node.source is not None else ()
         case Block():
-            found: list[Node] = []
+            nodes: list[Node] = []
             for part in from_items(node):
-                found += [part.node] if part.node is not None else [s.node for s in subqueries(part.call)]
-            return (*found, *(s.node for text in block_texts(node) for s in subqueries(text)))
+                nodes += [part.node] if part.node is not None else [s.node for s in subqueries(part.call)]
+            return (*nodes, *(s.node for text in block_texts(node) for s in subqueries(text)))
         case Distinct():
             return (node.node,)
         case SetOperation():

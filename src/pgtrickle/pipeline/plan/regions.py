@@ -54,7 +54,7 @@ def window_calls(cursor: Cursor, clauses: Clauses) -> list[WindowCall]:
     if clauses.window is not None:
         for start, stop in cursor.split(*clauses.window, ","):
             named[cursor.name_at(start)] = (start + 3, stop - 1)  # name AS ( ... )
-    found = []
+    calls = []
     passages = [(a, b) for _, a, b in clauses.items]
     passages += [r for r in (clauses.order, clauses.on) if r is not None]
     for start, stop in passages:
@@ -63,9 +63,9 @@ def window_calls(cursor: Cursor, clauses: Clauses) -> list[WindowCall]:
             if cursor.tokens[index].key == "(" and cursor.is_query(index + 1, cursor.closing(index)):
                 index = cursor.closing(index)  # the windows of a subquery are its own
             elif cursor.tokens[index].key == "OVER" and index > start:
-                found.append(_window(cursor, index, named))
+                calls.append(_window(cursor, index, named))
             index += 1
-    return found
+    return calls
 
 
 def _window(cursor: Cursor, over: int, named: dict[str, Range]) -> WindowCall:
@@ -176,26 +176,26 @@ def written_alike(cursor: Cursor, clauses: Clauses, aggregates: Set[str], rows: 
     in:  SELECT max(v), array_agg(DISTINCT a), count(DISTINCT b) FROM t
     out: v, a: of 1.0 and 1.00 either may be the maximum
     """
-    found: list[Range] = []
+    ranges: list[Range] = []
     order = cursor.split(*clauses.order, ",") if clauses.order is not None else []
     if clauses.limit is not None:
-        found += _without_keys(cursor, order, clauses, rows)
+        ranges += _without_keys(cursor, order, clauses, rows)
     if clauses.on is not None:
-        found += _without_keys(cursor, [*order, *cursor.split(*clauses.on, ",")], clauses, rows)
+        ranges += _without_keys(cursor, [*order, *cursor.split(*clauses.on, ",")], clauses, rows)
     starts = {w.at for w in clauses.windows}
     for window in clauses.windows:
         name = cursor.tokens[window.at].key.lower()
         if name in ("min", "max"):
-            found += cursor.split(window.at + 2, cursor.closing(window.at + 1), ",")
+            ranges += cursor.split(window.at + 2, cursor.closing(window.at + 1), ",")
         elif name not in _PEERS | _SAME_IN_ANY_ORDER | _SAME_BUT_FOR_FLOATS:
-            found += _without_keys(cursor, [*window.partition, *window.order], clauses, rows)
+            ranges += _without_keys(cursor, [*window.partition, *window.order], clauses, rows)
     passages = [(a, b) for _, a, b in clauses.items]
     passages += [r for r in (clauses.having, clauses.order) if r is not None]
     for start, stop in passages:
         for index in range(start, stop):
             if aggregate_at(cursor, index, aggregates) and index not in starts:
-                found += _shown_values(cursor, index, stop, clauses, rows)
-    bare = [cursor.without_direction(r) for r in found]
+                ranges += _shown_values(cursor, index, stop, clauses, rows)
+    bare = [cursor.without_direction(r) for r in ranges]
     unique = {_tokens(cursor, r): r for r in bare if not _has_query(cursor, *r)}
     return tuple(cursor.text(*r) for tokens, r in unique.items() if columns_in(tokens))
 

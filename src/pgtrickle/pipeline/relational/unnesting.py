@@ -61,40 +61,42 @@ class Domain:
     def pushed(self, relation: Relation) -> tuple[Relation, Parameters]:
         """The relation, evaluated for each value of the domain, with the columns of the domain."""
         if not self.reads(relation):
-            domain, found = self.copy()
-            return (domain, found) if isinstance(relation, OneRow) else (Join("inner", domain, relation), found)
+            domain, parameters = self.copy()
+            return (
+                (domain, parameters) if isinstance(relation, OneRow) else (Join("inner", domain, relation), parameters)
+            )
         match relation:
             case Filter():
-                child, found = self.pushed(relation.child)
-                return Filter(child, substituted(relation.condition, found)), found
+                child, parameters = self.pushed(relation.child)
+                return Filter(child, substituted(relation.condition, parameters)), parameters
             case Generate():
-                child, found = self.pushed(relation.child)
+                child, parameters = self.pushed(relation.child)
                 return replace(
-                    relation, child=child, arguments=tuple(substituted(a, found) for a in relation.arguments)
-                ), found
+                    relation, child=child, arguments=tuple(substituted(a, parameters) for a in relation.arguments)
+                ), parameters
             case Project():
-                child, found = self.pushed(relation.child)
-                outputs = tuple(Output(o.column, substituted(o.node, found)) for o in relation.outputs)
-                return Project(child, (*outputs, *(Output(c, c) for c in found.values()))), found
+                child, parameters = self.pushed(relation.child)
+                outputs = tuple(Output(o.column, substituted(o.node, parameters)) for o in relation.outputs)
+                return Project(child, (*outputs, *(Output(c, c) for c in parameters.values()))), parameters
             case Join():
                 return self._join(relation)
             case Aggregate():
                 return self._aggregate(relation)
             case Window():
-                child, found = self.pushed(relation.child)
-                calls = tuple((c, _windowed(w, found)) for c, w in relation.calls)
-                return Window(child, calls), found
+                child, parameters = self.pushed(relation.child)
+                calls = tuple((c, _windowed(w, parameters)) for c, w in relation.calls)
+                return Window(child, calls), parameters
             case Distinct():
-                child, found = self.pushed(relation.child)
-                return Distinct(child), found
+                child, parameters = self.pushed(relation.child)
+                return Distinct(child), parameters
             case Top():
-                child, found = self.pushed(relation.child)
-                partition = (*(substituted(n, found) for n in relation.partition), *found.values())
-                order = tuple(replace(k, node=substituted(k.node, found)) for k in relation.order)
-                return replace(relation, child=child, order=order, partition=partition), found
+                child, parameters = self.pushed(relation.child)
+                partition = (*(substituted(n, parameters) for n in relation.partition), *parameters.values())
+                order = tuple(replace(k, node=substituted(k.node, parameters)) for k in relation.order)
+                return replace(relation, child=child, order=order, partition=partition), parameters
             case AtMostOne():
-                child, found = self.pushed(relation.child)
-                return AtMostOne(child, (*relation.partition, *found.values())), found
+                child, parameters = self.pushed(relation.child)
+                return AtMostOne(child, (*relation.partition, *parameters.values())), parameters
             case UnionAll():
                 return self._union(relation)
             case SetOperation():
@@ -107,15 +109,15 @@ class Domain:
                 raise AssertionError("reads no column")
 
     def _inline(self, relation: Inline) -> tuple[Relation, Parameters]:
-        domain, found = self.copy()
+        domain, parameters = self.copy()
         branches: list[Relation] = []
         for row in relation.rows:
             made = tuple(
-                Output(self.names.column(c.type, native=c.native), substituted(n, found))
+                Output(self.names.column(c.type, native=c.native), substituted(n, parameters))
                 for c, n in zip(relation.columns, row, strict=True)
             )
-            branches.append(Project(domain, (*made, *(Output(c, c) for c in found.values()))))
-        return UnionAll(tuple(branches), (*relation.columns, *found.values())), found
+            branches.append(Project(domain, (*made, *(Output(c, c) for c in parameters.values()))))
+        return UnionAll(tuple(branches), (*relation.columns, *parameters.values())), parameters
 
     def _join(self, join: Join) -> tuple[Relation, Parameters]:
         of_left, of_right = self.reads(join.left), self.reads(join.right)
@@ -123,45 +125,48 @@ class Domain:
         needs_right = join.kind in ("right", "full") or of_right
         if join.kind == "right" and not of_left:
             needs_left = False
-        left, found = self.pushed(join.left) if needs_left else (join.left, {})
-        right, other = self.pushed(join.right) if needs_right else (join.right, {})
+        left, left_columns = self.pushed(join.left) if needs_left else (join.left, {})
+        right, right_columns = self.pushed(join.right) if needs_right else (join.right, {})
         same = join.same
-        if found and other:
-            same = (*same, *((found[p.name], other[p.name]) for p in self.parameters))
-        known = found or other
+        if left_columns and right_columns:
+            same = (*same, *((left_columns[p.name], right_columns[p.name]) for p in self.parameters))
+        known = left_columns or right_columns
         condition = None if join.condition is None else substituted(join.condition, known)
         made = Join(join.kind, left, right, condition, _pairs(same, known))
-        if join.kind != "full" or not (found and other):
-            return made, (other if join.kind == "right" and other else known)
-        outputs = [self.names.output(construct("COALESCE", found[p.name], other[p.name])) for p in self.parameters]
-        kept = [c for c in columns(made) if c not in (*found.values(), *other.values())]
+        if join.kind != "full" or not (left_columns and right_columns):
+            return made, (right_columns if join.kind == "right" and right_columns else known)
+        outputs = [
+            self.names.output(construct("COALESCE", left_columns[p.name], right_columns[p.name]))
+            for p in self.parameters
+        ]
+        kept = [c for c in columns(made) if c not in (*left_columns.values(), *right_columns.values())]
         merged = {p.name: o.column for p, o in zip(self.parameters, outputs, strict=True)}
         return Project(made, (*(Output(c, c) for c in kept), *outputs)), merged
 
     def _aggregate(self, relation: Aggregate) -> tuple[Relation, Parameters]:
-        child, found = self.pushed(relation.child)
-        calls = tuple((c, _called(call, found)) for c, call in relation.calls)
-        keys = tuple(Output(k.column, substituted(k.node, found)) for k in relation.keys)
-        added = [self.names.output(column) for column in found.values()]
+        child, parameters = self.pushed(relation.child)
+        calls = tuple((c, _called(call, parameters)) for c, call in relation.calls)
+        keys = tuple(Output(k.column, substituted(k.node, parameters)) for k in relation.keys)
+        added = [self.names.output(column) for column in parameters.values()]
         grouped = Aggregate(child, (*keys, *added), calls)
-        mine = {p: o.column for p, o in zip(found, added, strict=True)}
+        mine = {p: o.column for p, o in zip(parameters, added, strict=True)}
         if keys:
             return grouped, mine
         return self._with_empty_groups(grouped, mine)
 
     def _with_empty_groups(self, grouped: Aggregate, mine: Parameters) -> tuple[Relation, Parameters]:
         """An aggregate without keys returns a row also for an empty input: NULLs, and 0 for counts."""
-        domain, found = self.copy()
+        domain, parameters = self.copy()
         renamed, outer = self.names.copy(grouped)
-        pairs = tuple((found[p.name], outer[mine[p.name].name]) for p in self.parameters)
+        pairs = tuple((parameters[p.name], outer[mine[p.name].name]) for p in self.parameters)
         joined = Join("left", domain, renamed, None, pairs)
-        outputs = [Output(c, c) for c in found.values()]
+        outputs = [Output(c, c) for c in parameters.values()]
         for column, call in grouped.calls:
             value: Node = outer[column.name]
             if call.name == "count":
                 value = construct("COALESCE", value, Constant(0, INT8))
             outputs.append(Output(column, value))
-        return Project(joined, tuple(outputs)), found
+        return Project(joined, tuple(outputs)), parameters
 
     def _union(self, relation: UnionAll) -> tuple[Relation, Parameters]:
         made = [self._positional(branch) for branch in relation.branches]
@@ -176,31 +181,33 @@ class Domain:
 
     def _positional(self, branch: Relation) -> Relation:
         """The branch with the parameters after its own columns."""
-        pushed, found = self.pushed(branch)
-        kept = (*columns(branch), *(found[p.name] for p in self.parameters))
+        pushed, parameters = self.pushed(branch)
+        kept = (*columns(branch), *(parameters[p.name] for p in self.parameters))
         return Project(pushed, tuple(Output(c, c) for c in kept))
 
 
-def _pairs(same: tuple[tuple[Node, Node], ...], found: Parameters) -> tuple[tuple[Node, Node], ...]:
-    return tuple((substituted(a, found), substituted(b, found)) for a, b in same)
+def _pairs(same: tuple[tuple[Node, Node], ...], parameters: Parameters) -> tuple[tuple[Node, Node], ...]:
+    return tuple((substituted(a, parameters), substituted(b, parameters)) for a, b in same)
 
 
-def _called(call: AggregateCall, found: Parameters) -> AggregateCall:
+def _called(call: AggregateCall, parameters: Parameters) -> AggregateCall:
     return replace(
         call,
-        arguments=tuple(substituted(a, found) for a in call.arguments),
-        where=None if call.where is None else substituted(call.where, found),
-        order=_sorted(call.order, found),
+        arguments=tuple(substituted(a, parameters) for a in call.arguments),
+        where=None if call.where is None else substituted(call.where, parameters),
+        order=_sorted(call.order, parameters),
     )
 
 
-def _sorted(order: tuple[SortKey, ...], found: Parameters) -> tuple[SortKey, ...]:
-    return tuple(replace(k, node=substituted(k.node, found)) for k in order)
+def _sorted(order: tuple[SortKey, ...], parameters: Parameters) -> tuple[SortKey, ...]:
+    return tuple(replace(k, node=substituted(k.node, parameters)) for k in order)
 
 
-def _windowed(window: WindowCall, found: Parameters) -> WindowCall:
-    partition = (*(substituted(n, found) for n in window.partition), *found.values())
-    return replace(window, call=_called(window.call, found), partition=partition, order=_sorted(window.order, found))
+def _windowed(window: WindowCall, parameters: Parameters) -> WindowCall:
+    partition = (*(substituted(n, parameters) for n in window.partition), *parameters.values())
+    return replace(
+        window, call=_called(window.call, parameters), partition=partition, order=_sorted(window.order, parameters)
+    )
 
 
 def parameters(outer: Relation, inner: Relation, *nodes: Node) -> tuple[Reference, ...]:

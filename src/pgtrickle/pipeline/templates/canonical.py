@@ -305,15 +305,15 @@ class _Writer:
 
     def types(self, node: Node) -> dict[str, int]:
         """The types of a plan's output columns; none if it cannot be described by itself."""
-        found = self._types.get(id(node))
-        if found is None:
+        known = self._types.get(id(node))
+        if known is None:
             try:
                 described = self.describe(current_rows(node))
-                found = node, dict(zip(column_names(node), (t.base for t in described), strict=True))
+                known = node, dict(zip(column_names(node), (t.base for t in described), strict=True))
             except DefinitionError:
-                found = node, {}
-            self._types[id(node)] = found
-        return found[1]
+                known = node, {}
+            self._types[id(node)] = known
+        return known[1]
 
     def _loose(self, block: Block, expressions: Sequence[str]) -> dict[str, SqlType]:
         """Those of expressions over FROM that have several texts for equal values."""

@@ -48,11 +48,11 @@ class CycleMember:
         """Creates the working tables. `anew`: empty, without the stored rows."""
         pairs = list(zip(self.columns, self.numbers, strict=True))
         listed = "".join(f", m.{quote_ident(c.name)} AS c{n}" for c, n in pairs)
-        found = ", ".join(f"w.c{n} AS {quote_ident(c.name)}" for c, n in pairs)
-        rows = f"SELECT {found} FROM {self.came} AS w"
+        new_columns = ", ".join(f"w.c{n} AS {quote_ident(c.name)}" for c, n in pairs)
+        rows = f"SELECT {new_columns} FROM {self.came} AS w"
         if not anew:
-            kept = ", ".join(f"m.{quote_ident(c.name)}" for c in self.columns)
-            rows = f"SELECT {kept} FROM {self.stored} AS m UNION ALL {rows}"
+            stored_columns = ", ".join(f"m.{quote_ident(c.name)}" for c in self.columns)
+            rows = f"SELECT {stored_columns} FROM {self.stored} AS m UNION ALL {rows}"
         return [
             f"CREATE TEMP TABLE {quote_ident(_came_name(self.pgt_id))} ON COMMIT DROP AS "
             f"SELECT 0 AS step, 'I'::\"char\" AS action{listed} FROM {self.stored} AS m WITH NO DATA",
@@ -129,9 +129,9 @@ class FixpointProgress:
         return FixpointStep(number, member, member.further(number, changed) if changed else None)
 
     def after(self, step: FixpointStep, rows: int) -> FixpointProgress:
-        came = (Arrival(step.member.relid, step.number, rows),) if rows else ()
+        arrivals = (Arrival(step.member.relid, step.number, rows),) if rows else ()
         last = {**self.last, step.member.relid: step.number}
-        return replace(self, step=step.number, last=last, arrivals=self.arrivals + came)
+        return replace(self, step=step.number, last=last, arrivals=self.arrivals + arrivals)
 
     @property
     def is_ended(self) -> bool:

@@ -38,8 +38,8 @@ from pgtrickle.pipeline.render.delta_rows import current_rows
 
 def obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> Reason | None:
     """Why a plan is not monotone; None if it is. `describe` gets result types from PostgreSQL."""
-    found = _own_obstacle(plan, describe)
-    return found or next((o for child in children(plan) if (o := obstacle(child, describe)) is not None), None)
+    reason = _own_obstacle(plan, describe)
+    return reason or next((o for child in children(plan) if (o := obstacle(child, describe)) is not None), None)
 
 
 def _own_obstacle(plan: Plan, describe: Callable[[str], Sequence[SqlType]]) -> Reason | None:

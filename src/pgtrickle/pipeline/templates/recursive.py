@@ -61,10 +61,12 @@ def compile_recursion(
     plan: Block, columns: Sequence[Column], relids: frozenset[int], stored: str
 ) -> RecursionTemplate | None:
     """None where the delta cannot be computed from the stored rows, or a key column has no hash index type."""
-    found = recursion.recursion_plan(plan)
-    if found is None:
+    plan_of_recursion = recursion.recursion_plan(plan)
+    if plan_of_recursion is None:
         return None
-    compared = [columns[found.columns[found.node.names.index(k)]] for k in found.keys]
+    compared = [
+        columns[plan_of_recursion.columns[plan_of_recursion.node.names.index(k)]] for k in plan_of_recursion.keys
+    ]
     if any(c.typid not in HASHED for c in compared):
         return None
-    return RecursionTemplate(plan, found, tuple(columns), relids, stored)
+    return RecursionTemplate(plan, plan_of_recursion, tuple(columns), relids, stored)

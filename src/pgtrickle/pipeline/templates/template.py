@@ -43,7 +43,7 @@ from pgtrickle.pipeline.plan.nodes import (
 )
 from pgtrickle.pipeline.plan.shapes import replace_core
 from pgtrickle.pipeline.render.delta_rows import current_rows, delta_rows, no_delta
-from pgtrickle.pipeline.templates.canonical import canonical, core_of, determined
+from pgtrickle.pipeline.templates.canonical import core_of, determined
 from pgtrickle.pipeline.templates.load_query import EngineQuery, LoadQuery, cast, cast_rows, rows_query
 from pgtrickle.pipeline.templates.recursive import RecursionTemplate, compile_recursion
 from pgtrickle.pipeline.templates.topk import TopKTemplate, compile_topk
@@ -354,11 +354,6 @@ def selected(plan: Aggregate, items: Sequence[str], filters: Sequence[str] = ())
 
 
 Template = BagTemplate | FoldTemplate | TopKTemplate | RecursionTemplate | RegionTemplate
-
-
-def compile_plan(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str | None) -> Template:
-    """The last two passes of the compiler: canonical texts, then the template."""
-    return template_of(canonical(plan, describe), columns, describe, stored, state)
 
 
 def template_of(plan: Plan, columns: Sequence[Column], describe: Describe, stored: str, state: str | None) -> Template:

@@ -40,12 +40,12 @@ class ImplicitComparison:
 def implicit_comparisons(sql: str) -> list[ImplicitComparison]:
     """In the order of their start."""
     cursor = Cursor(sql)
-    found = []
+    comparisons = []
     for index, token in enumerate(cursor.tokens):
         place = {"USING": _using, "IN": _in, "IS": _distinct, "NULLIF": _nullif, "CASE": _case}.get(token.key)
         if place is not None and (one := place(cursor, index)) is not None:
-            found.append(one)
-    return sorted(found, key=lambda p: (p.start, -p.stop))
+            comparisons.append(one)
+    return sorted(comparisons, key=lambda p: (p.start, -p.stop))
 
 
 def row_comparisons_as_in(sql: str) -> str:

@@ -43,14 +43,14 @@ def reference_at(text: str, position: int, keywords: Collection[str]) -> Referen
 def references_to(text: str, parts: tuple[str, ...], keywords: Collection[str]) -> list[Reference]:
     """Where a text that PostgreSQL has deparsed reads a relation, the last one first."""
     tokens = tokenize(text)
-    found = []
+    references = []
     for number in range(1, len(tokens)):
         if tokens[number - 1].key not in _BEFORE:
             continue
         reference = _reference(text, tokens, number, len(parts), keywords)
         if reference is not None and reference.parts == parts:
-            found.append(reference)
-    return found[::-1]
+            references.append(reference)
+    return references[::-1]
 
 
 def _reference(

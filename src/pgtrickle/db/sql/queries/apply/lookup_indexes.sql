@@ -1,5 +1,5 @@
--- Indexes by which refreshes find rows of a stream table. %(table)s: its quoted qualified name.
--- Returns: name of the index, its column; by name.
+-- The indexes that refreshes use to find rows of a stream table. %(table)s: its quoted qualified name.
+-- Returns: name of the index, its column. Ordered by name.
 SELECT c.relname, a.attname
 FROM pg_catalog.pg_index AS i
 JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid

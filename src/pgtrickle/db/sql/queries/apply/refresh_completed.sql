@@ -1,9 +1,12 @@
--- Records refreshes that are about to commit, and their times in the catalog; cold ones say nothing of later ones.
--- Arrays of equal length: %(ids)s, %(data_timestamps)s, %(wave_ms)s: since the wave began, %(actions)s, %(reason_codes)s, %(reason_params)s jsonb texts,
--- %(reasons)s, %(inserted)s, %(deleted)s, %(delta_rows)s, %(initiated_by)s, %(timings)s jsonb texts, %(ms)s: what each took by itself;
--- %(engines)s: what evaluated the query, %(engine_codes)s and %(engine_params)s: why; %(source_ms)s: of %(ms)s, the time in statements of the database;
--- %(cold)s: whether it started Spark or created a replica; %(share_ms)s: of %(ms)s, without what was done for other tables at the same time;
--- %(operator_rows)s jsonb texts: rows between the operators of a differential refresh, or NULL.
+-- Records refreshes that are about to commit in the history, and their durations in the catalog. A refresh that started Spark or created a
+-- replica (is_cold) does not change the catalog, because its duration does not predict later ones.
+-- The parameters are arrays of equal length:
+-- %(ids)s, %(data_timestamps)s, %(actions)s, %(inserted)s, %(deleted)s, %(delta_rows)s, %(initiated_by)s, %(timings)s (jsonb texts);
+-- %(reason_codes)s, %(reason_params)s (jsonb texts), %(reasons)s: why this action was chosen;
+-- %(wave_ms)s: the time since the wave began; %(ms)s: the duration of this refresh; %(source_ms)s: the part of it in statements of the database;
+-- %(share_ms)s: the duration without work that was done for other tables at the same time;
+-- %(engines)s: which engine evaluated the query; %(engine_codes)s, %(engine_params)s (jsonb texts): why; %(cold)s: see above;
+-- %(operator_rows)s (jsonb texts): the numbers of rows between the operators of a differential refresh, or NULL.
 WITH given AS (
     SELECT *
     FROM unnest(

@@ -1,9 +1,11 @@
--- The first statement of an apply: increments the epochs that the refreshes have read. Omits tables that another worker committed first,
--- and those with a source, a column or something else that was renamed: what was read by its name may have been another.
--- Arrays of equal length: %(ids)s, %(epochs)s, %(frontiers)s jsonb texts, %(data_timestamps)s, %(requested_at)s (the request that each answers,
--- or NULL), %(settled)s jsonb texts (what the content rests on besides the sources: TimeZone, the functions that the query calls).
--- Returns: pgt_id of those that moved, and whether sessions that wait for a request can wait for the commit: the lock is refused while another
--- session holds it, and they poll.
+-- The first statement of an apply. It increments the epochs that the refreshes have read, and returns the tables whose epoch was still the same.
+-- It omits tables that another worker committed first, and tables with a source, a column or another object that was renamed: the refresh may
+-- have read another object by that name.
+-- The parameters are arrays of equal length: %(ids)s, %(epochs)s, %(frontiers)s (jsonb texts), %(data_timestamps)s;
+-- %(requested_at)s: the time of the request that the refresh fulfils, or NULL;
+-- %(settled)s (jsonb texts): what the content depends on besides the sources, such as TimeZone and the functions that the query calls.
+-- Returns: pgt_id; whether this transaction holds the lock by which waiting sessions learn of the commit (NULL: nobody asked for the refresh).
+-- If another session holds that lock, the waiting sessions poll instead.
 UPDATE pgtrickle.pgt_stream_tables AS st
 SET epoch = st.epoch + 1,
     frontier = r.frontier::jsonb,

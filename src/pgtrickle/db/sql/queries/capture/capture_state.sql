@@ -1,12 +1,10 @@
--- Everything that decides what capture of one table still needs.
--- %(relid)s: the source. %(attnums)s: int2 array, the columns needed in addition to those already captured and
--- those that mirrors in other databases use.
--- Returns no row if the table does not exist, else: quoted qualified name, whether a row of pgt_sources exists, columns as JSON
--- [{attnum, name, type (base type without modifier), collation, typid, declared}] of all wanted columns, wanted columns that are
--- gone, buffer columns as JSON {name: type oid} or NULL, source of the capture function or NULL,
--- triggers to make as JSON [{table, name, event, state, exists}], a member of the family that cannot be
--- captured, statements that drop our triggers from tables that have left the family, or need
--- other ones now.
+-- Everything that decides what has to be done to capture a table.
+-- %(relid)s: the source. %(attnums)s: int2 array, the columns needed in addition to those already captured and those that mirrors in other databases use.
+-- Returns no row if the table does not exist. Otherwise: quoted qualified name; whether a row of pgt_sources exists; the needed columns as JSON
+-- [{attnum, name, type (base type without modifier), collation, typid, declared}]; needed columns that were dropped; columns of the buffer as JSON
+-- {name: type oid}, or NULL; source text of the capture function, or NULL; triggers to create as JSON [{table, name, event, state, exists}];
+-- a partition or child that cannot be captured; statements that drop our triggers from tables that are no longer a partition or child, or that
+-- need other triggers now.
 WITH RECURSIVE wanted AS (
     SELECT DISTINCT w.attnum
     FROM (

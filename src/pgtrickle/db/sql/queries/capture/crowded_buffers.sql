@@ -1,4 +1,4 @@
--- Buffers so large that they may hold more than %(rows)s changes: no row takes less than 52 bytes. Much of it may be free space.
+-- Buffers whose size permits more than %(rows)s changes, at 52 bytes for the smallest row. Much of the size may be free space.
 -- Returns: oid of the source.
 SELECT s.source_relid::int8
 FROM pgtrickle.pgt_sources AS s

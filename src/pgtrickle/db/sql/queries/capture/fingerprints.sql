@@ -1,13 +1,13 @@
--- What capture of each source rests on. %(relids)s: oid array.
--- Returns per source that exists: oid, fingerprint text 'structure', then ' identity:state', ' name:state', then ' attnum:state' of each column
--- that is captured or that a table in mode FULL reads, and its ' mattnum:meaning'. The identity is what the text of a query rests on: row security
--- that holds for the owner, the rule of a view. Capture does not depend on it. The name, under which there may be another table now, is for readers
--- in other databases.
--- Everything but the meaning goes by xmin of the catalog rows: a thing that was changed and changed back is still a change. The meaning of a
--- column is what its values and their texts depend on: name, type, file; not its modifier, defaults, NOT NULL or statistics. Only columns have one whose
--- capture function reports writes while they have another name (model/fingerprint.py). A trigger that is missing is missing in the text.
--- The buffer's oid belongs to the structure: rows of one that was dropped are lost to every reader.
--- Read at every refresh, so it is one plain query that the driver can prepare: no functions.
+-- The fingerprint of each source: everything that its capture depends on. %(relids)s: oid array.
+-- Returns for each source that exists: oid, and a text with 'structure', then ' identity:state', ' name:state', then for each column that is captured or
+-- that a table in mode FULL reads ' attnum:state' and ' mattnum:meaning'.
+-- The structure contains the buffer's oid, because rows of a buffer that was dropped are lost to every reader. A missing trigger is missing in the text.
+-- The identity is what the text of a query depends on and capture does not: row security that applies to the owner, the rule of a view.
+-- The name is for readers in other databases: another table may have it now.
+-- The meaning of a column is what its values and their texts depend on: name, type, file. It does not contain the modifier, defaults, NOT NULL or statistics.
+-- A column has one only if its capture function reports writes while the column has another name (model/fingerprint.py).
+-- Everything except the meaning uses xmin of catalog rows, so an object that was changed and changed back has another fingerprint.
+-- Every refresh runs this statement. It is one plain query without functions, so that the driver can prepare it.
 WITH RECURSIVE family AS (
     SELECT c.oid AS source, c.oid AS relid, c.relpersistence, c.relfilenode,
            coalesce((SELECT pg_catalog.string_agg(i.inhparent || '@' || i.xmin, ',' ORDER BY i.inhseqno)
@@ -19,7 +19,7 @@ WITH RECURSIVE family AS (
     FROM family AS f
     JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.relid
     JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
-    -- Refreshes create the partitions of a stream table, and write by the name of the whole.
+    -- Partitions of a stream table are left out: refreshes create them, and write to the partitioned table.
     WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_stream_tables AS st WHERE st.pgt_relid = f.relid AND st.partition_by IS NOT NULL)
 ), structure AS (
     SELECT
@@ -47,7 +47,7 @@ WITH RECURSIVE family AS (
             pg_catalog.substr(pg_catalog.md5(pg_catalog.string_agg(
                 pg_catalog.concat_ws(',', m.attrelid, m.attnum, m.atttypid, m.attisdropped, m.xmin, l.labels), ';' ORDER BY m.attrelid
             )), 1, 12) AS state,
-            -- The file is another one when the rows were written again, with other values perhaps.
+            -- A new file means that the rows were rewritten, perhaps with other values.
             CASE WHEN k.reports_renames THEN pg_catalog.substr(pg_catalog.md5(pg_catalog.string_agg(
                 pg_catalog.concat_ws(
                     ',', m.attrelid, m.attnum, m.attname, m.atttypid, m.attcollation, m.attisdropped, f.relfilenode,

@@ -1,6 +1,5 @@
--- Captured tables without readers in this database, in others, or as subscribers; dropped tables; and buffers without a record.
--- No parameters.
--- Returns: oid of the source.
+-- Sources whose buffers nobody needs: captured tables without readers in this database or in others and without subscribers; dropped tables; and buffers
+-- that are not recorded in pgt_sources. No parameters. Returns: oid of the source.
 SELECT s.source_relid::int8
 FROM pgtrickle.pgt_sources AS s
 WHERE NOT EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d WHERE d.source_relid = s.source_relid)

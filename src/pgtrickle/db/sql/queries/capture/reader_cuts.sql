@@ -1,6 +1,6 @@
--- The cuts that readers of a source stand at: stream tables here, mirrors in other databases, the replica, subscribers (what they have acknowledged and
--- what they were offered). %(relid)s: the source.
--- Not those of readers that are stopped and will be loaded, for which trimming does not wait either. Returns: snapshots as text.
+-- The cuts at which readers of a source are: stream tables here, mirrors in other databases, the replica, and subscribers (the cut that they have
+-- acknowledged and the cut that they were offered). %(relid)s: the source.
+-- Readers that are stopped and will be loaded are omitted, because trimming does not wait for them either. Returns: snapshots as text.
 SELECT (st.frontier -> pgtrickle._origin() ->> 'snapshot')
 FROM pgtrickle.pgt_dependencies AS d
 JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = d.pgt_id

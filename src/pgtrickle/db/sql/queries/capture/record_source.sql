@@ -1,4 +1,4 @@
--- Notes what is captured. %(relid)s: the source; %(attnums)s: int2 array; %(fingerprint)s: text. Returns nothing.
+-- Records what is captured. %(relid)s: the source; %(attnums)s: int2 array; %(fingerprint)s: text. Returns nothing.
 INSERT INTO pgtrickle.pgt_sources (source_relid, captured_columns, fingerprint, reports_renames)
 VALUES (%(relid)s, %(attnums)s::int2[], %(fingerprint)s, true)
 ON CONFLICT (source_relid) DO UPDATE

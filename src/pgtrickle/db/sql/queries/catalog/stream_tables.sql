@@ -1,15 +1,17 @@
--- Stream tables, with the columns that refreshes need. The caller appends WHERE and ORDER BY.
--- Returns a row for each: the columns of model.catalog.StreamTable, sources as an array of relation oids; what it is a mirror of;
--- the merged frontiers of the stream tables that it reads (only where the database has mirrors); whether its refreshes keep no session state;
--- whether something that it reads or names has another name than in its query, or a column of it is dropped; its author,
--- whose privileges evaluate the query, the author's settings, the operators that were resolved in the author's session; the privilege that is lost since
--- it was defined, in words (NULL: none);
--- which versions there are of code, casts and checks that evaluating it can reach (NULL: of PostgreSQL's own alone); its engine (NULL: the setting's),
--- max_delta_fraction and max_differential_joins (NULL: none);
--- base types of its columns of domain types, as an object (NULL: all types are built in); what a compiled form depends on
--- although the content does not: the unique keys, the NOT NULL columns (not in mode FULL) and the modifiers of types of the tables that it reads;
--- the column that it is partitioned by (NULL: it is not), and the collation of this column;
--- the tables of other databases that it reads from their replicas (NULL: none).
+-- Reads stream tables with everything that a refresh needs. The caller appends WHERE and ORDER BY.
+-- Returns one row for each, in the order of the fields of model.catalog.StreamTable. These need an explanation:
+-- sources: a JSON array of the relations that the query reads;
+-- mirror: for a mirror, the table of another database that it copies;
+-- frontiers: the merged frontiers of the stream tables that it reads (NULL unless the database has mirrors);
+-- renamed: whether a relation or object that the query names was renamed, or a column that it reads was renamed or dropped;
+-- author: the role whose privileges evaluate the query; then the settings and the resolved operators of that role's session;
+-- lost privilege: what the author may not read any more, as text (NULL: no privilege is missing);
+-- code: the versions of user-defined code, casts and checks that an evaluation can reach (NULL: it reaches only code of PostgreSQL);
+-- engine, max_delta_fraction, max_differential_joins: NULL means that the setting applies;
+-- base types: an object with the base types of columns of domain types (NULL: all types are built in);
+-- keys: what the compiled form depends on and the content does not: unique keys, NOT NULL columns (not in mode FULL), type modifiers;
+-- partition: the column by which it is partitioned (NULL: it is not partitioned), and the collation of this column;
+-- remotes: the tables of other databases that it reads from their replicas (NULL: it reads none).
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -31,7 +33,6 @@ SELECT
     st.plan,
     st.refresh_requested_at,
     st.refresh_done_at,
-    st.last_refresh_at,
     st.consecutive_errors,
     (
         SELECT coalesce(json_agg(json_build_object(
@@ -73,7 +74,7 @@ SELECT
         WHERE m.pgt_id = st.pgt_id
     ),
     CASE WHEN (SELECT EXISTS (SELECT FROM pgtrickle.pgt_mirrors)) THEN (
-        -- Of two that differ the older one: the keys of an object are unique, the last one stays.
+        -- If two frontiers differ, the older one is returned: jsonb_object_agg keeps the last value of a key.
         SELECT coalesce(jsonb_object_agg(f.key, f.value ORDER BY pg_snapshot_xmax((f.value ->> 'snapshot')::pg_snapshot) DESC), '{}')
         FROM pgtrickle.pgt_dependencies AS d
         JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid
@@ -92,7 +93,7 @@ SELECT
         WHERE d.pgt_id = st.pgt_id
           AND (
               pgtrickle._is_renamed(d.source_relid, d.source_schema, d.source_name)
-              -- Renamed and dropped columns. Otherwise they show in fingerprints.
+              -- Renamed and dropped columns of relations without a fingerprint; for the others the fingerprint changes.
               OR ((st.effective_refresh_mode = 'FULL' OR d.source_type NOT IN ('TABLE', 'STREAM_TABLE'))
                   AND EXISTS (
                       SELECT
@@ -107,7 +108,7 @@ SELECT
     st.run_as,
     st.session_settings,
     st.operators::int8[],
-    -- In full only where something may be missing: the function says what.
+    -- The function finds out which privilege is missing. It is expensive, so it is called only if one may be missing.
     CASE WHEN NOT st.is_judged OR st.run_as = 'author' OR to_regrole(quote_ident(author.name)) IS NULL
         OR EXISTS (
             SELECT
@@ -191,7 +192,7 @@ SELECT
     ) END
 FROM pgtrickle.pgt_stream_tables AS st
 CROSS JOIN LATERAL (
-    -- Still called so: what _author() says first.
+    -- The usual case of _author(), without a function call: the role still has its name.
     SELECT CASE WHEN to_regrole(quote_ident(st.created_by))::oid::text = split_part(st.created_key, '/', 2)
         THEN st.created_by ELSE pgtrickle._author(st.created_by, st.created_key) END
     OFFSET 0

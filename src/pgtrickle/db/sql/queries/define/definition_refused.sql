@@ -7,5 +7,5 @@ WITH refused AS (
       AND d.error_message IS DISTINCT FROM %(message)s
     RETURNING format('%%I.%%I', d.pgt_schema, d.pgt_name) AS name
 )
--- Everybody may listen: why is for who asked.
+-- The notification has no reason: every role can listen to it, and the reason is for the role that asked.
 SELECT pgtrickle._alert('definition_refused', r.name, 'pgtrickle.pending_definitions() has the reason') FROM refused AS r

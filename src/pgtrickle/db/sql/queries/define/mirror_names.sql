@@ -1,5 +1,5 @@
--- What the mirrors that a stream table reads stand for. %(id)s: its pgt_id.
--- Returns: name of the mirror; the parts of the name that a user would type.
+-- What the mirrors that a stream table reads replace. %(id)s: its pgt_id.
+-- Returns: name of the mirror; the parts of the name that a user would write in a query.
 SELECT
     t.pgt_name::text,
     CASE

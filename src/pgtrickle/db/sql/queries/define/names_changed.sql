@@ -1,5 +1,5 @@
--- What a stream table's query, or a view below it, names and has another name now, besides what it reads. %(id)s: pgt_id.
--- Returns: class, oid and number of the attribute; the name that it had, and has, for people; whether the query itself names it.
+-- Objects besides its sources that a stream table's query, or a view that it reads, names and that have another name now. %(id)s: pgt_id.
+-- Returns: class, oid and attribute number of the object; its previous and its present name as text; whether the query itself names it.
 SELECT
     k.classid::int8,
     k.objid::int8,

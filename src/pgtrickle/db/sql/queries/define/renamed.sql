@@ -1,8 +1,7 @@
--- Relations that a stream table reads under other names than its query has for them. %(id)s: pgt_id.
--- None in a database that was restored from a dump, where the oids are those of others.
--- Returns: oid; schema and name in the query, and now; the primary key, as ALTER TABLE wants it, or NULL (a query that names all of it may rest on
--- it: GROUP BY);
--- columns as [[name now, name in the query or NULL where it does not say one, type with collation], ...].
+-- Relations and columns that a stream table reads and that have another name than in its query. %(id)s: pgt_id.
+-- Returns nothing in a database that was restored from a dump, where the oids belong to other objects.
+-- Returns: oid; schema and name in the query; schema and name now; the primary key in the syntax of ALTER TABLE, or NULL (a query that names all its columns
+-- may depend on it in GROUP BY); columns as [[name now, name in the query or NULL if it does not name the column, type with collation], ...].
 SELECT
     d.source_relid::int8,
     d.source_schema::text,
@@ -20,7 +19,7 @@ CROSS JOIN LATERAL (
     SELECT
         coalesce(json_agg(json_build_array(
             a.attname, u.name, CASE
-                -- its own may be in a schema that is closed to us
+                -- the type may be in a schema that this role may not use
                 WHEN u.name IS NULL THEN 'pg_catalog.int4'
                 ELSE format_type(a.atttypid, a.atttypmod) || coalesce(' COLLATE ' || quote_ident(o.nspname) || '.' || quote_ident(l.collname), '')
             END

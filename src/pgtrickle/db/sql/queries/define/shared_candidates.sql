@@ -1,5 +1,5 @@
 -- Relations of this database that are tables of other databases, by the stream tables that read them, or their mirrors.
--- Returns: pgt_id, creator, oid, schema, name, whether it is foreign, the database, host and port that the foreign server names (NULL: not said),
+-- Returns: pgt_id, creator, oid, schema, name, the database, host and port that the foreign server names (NULL: not said),
 -- origin (array: database, schema, table), the declaring role (NULL: a foreign table), whether the creator has a user mapping,
 -- the user that it names (NULL: not said, or not ours to read), its password, whether a superuser has vouched for it (password_required is off),
 -- columns json [{attnum, name, origin_name, type, collation}]; when it is served by a mirror: key of the database and oid of the table that it
@@ -32,7 +32,6 @@ SELECT
     u.relid::int8,
     n.nspname,
     c.relname,
-    c.relkind = 'f',
     f.dbname,
     f.host,
     f.port,

@@ -1,5 +1,5 @@
--- A worker turns to another unit of its lease. %(running)s: that unit; int8 arrays %(done)s: units that are refreshed and committed, %(waiting)s: units that
--- it has begun and returns to later.
+-- Records that a worker begins another unit of its lease. %(running)s: that unit. int8 arrays: %(done)s: units that are refreshed and committed;
+-- %(waiting)s: units that the worker has begun and will return to.
 UPDATE pgtrickle.pgt_scheduler_jobs AS j
 SET status = CASE WHEN j.job_id = %(running)s THEN 'RUNNING' WHEN j.job_id = ANY (%(done)s::int8[]) THEN 'SUCCEEDED' ELSE 'QUEUED' END,
     started_at = CASE

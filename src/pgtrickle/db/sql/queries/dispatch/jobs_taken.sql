@@ -1,4 +1,4 @@
--- Units that a worker has taken. %(ids)s int8 array, %(first)s: the one that it begins with, %(worker_pid)s.
+-- Records which units a worker has taken. %(ids)s: int8 array; %(first)s: the unit that the worker begins with; %(worker_pid)s.
 UPDATE pgtrickle.pgt_scheduler_jobs
 SET worker_pid = %(worker_pid)s,
     taken_at = statement_timestamp(),

@@ -1,5 +1,5 @@
--- Forgets events that the scheduler has seen, and units of work after a day. Bounded: the rest goes at the next call.
--- %(seen)s: events of all transactions before this one have been processed; NULL keeps all events.
+-- Deletes events that the scheduler has processed, and units of work that are older than a day. One call deletes a bounded number of rows; later calls
+-- delete the others. %(seen)s: events of all transactions before this one have been processed; NULL keeps all events.
 WITH events AS (
     DELETE FROM pgtrickle.pgt_events
     WHERE ctid = ANY (ARRAY(

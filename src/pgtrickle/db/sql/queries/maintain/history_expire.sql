@@ -1,4 +1,4 @@
--- Forgets old refreshes, a bounded number at a time. %(days)s.
+-- Deletes old refreshes from the history, a bounded number in each call. %(days)s: how many days of history are kept.
 DELETE FROM pgtrickle.pgt_refresh_history
 WHERE refresh_id = ANY (ARRAY(
     SELECT refresh_id

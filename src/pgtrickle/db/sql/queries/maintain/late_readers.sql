@@ -1,5 +1,5 @@
--- Readers in other databases that hold change buffers back. No parameters.
--- Returns: reader (NULL to who may not see it), source, when it last said something, changes kept for it, bytes of the buffer (for people).
+-- Readers in other databases whose positions prevent that change buffers are trimmed. No parameters.
+-- Returns: reader (NULL if the caller may not see it); source; the time of its last report; number of changes kept for it; size of the buffer as text.
 SELECT e.reader, e.source_table, e.last_seen, e.pending_rows, pg_catalog.pg_size_pretty(e.buffer_bytes)
 FROM pgtrickle.readers() AS e
 WHERE e.late

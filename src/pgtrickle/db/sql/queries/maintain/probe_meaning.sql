@@ -1,5 +1,5 @@
--- What a view's query was understood as. %(view)s: its name. Returns: oids of its own operators, of all functions in it and in views below that
--- are not PostgreSQL's own, of all relations.
+-- How PostgreSQL resolved the query of a view. %(view)s: its name. Returns three arrays of oids: the operators of the query itself; the functions in it
+-- and in the views that it reads that are not PostgreSQL's own; all relations that it reads.
 SELECT
     pgtrickle._operators(v.oid)::int8[],
     ARRAY(SELECT f.funcid::int8 FROM pgtrickle._functions_called(v.oid) AS f WHERE NOT f.is_system ORDER BY f.funcid),

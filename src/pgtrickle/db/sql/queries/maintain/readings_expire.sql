@@ -1,5 +1,5 @@
--- Forgets readings that no mirror can stand at any more: those before the earliest position that a mirror has reported. Without mirrors all, after an
--- hour. No parameters.
+-- Deletes readings that no mirror can refer to any more: those before the earliest position that a mirror has reported. If there are no mirrors, it
+-- deletes all readings after an hour. No parameters.
 DELETE FROM pgtrickle.pgt_readings AS r
 WHERE r.read_at < clock_timestamp() - interval '1 minute'
   AND CASE

@@ -1,4 +1,4 @@
--- Another database stands in the place of the origin of a mirror: where its table is now. %(id)s: pgt_id; %(key)s: the database, %(relid)s,
+-- Records where the table of a mirror is, after another database has replaced its origin. %(id)s: pgt_id; %(key)s: the new database; %(relid)s: the table;
 -- %(columns)s: attribute numbers in the order of the mirror's columns; %(reason_code)s, %(reason_params)s, %(reason)s: why it is loaded again.
 WITH moved AS (
     UPDATE pgtrickle.pgt_mirrors

@@ -1,5 +1,5 @@
--- Who reads which columns of tables of another database, through mirrors that stand for them by name. %(keys)s: the databases.
--- Returns: the database, id of the stream table, oid of the mirror, oid of the role, its name, oid of the table there, its attribute numbers.
+-- The roles that read columns of tables of another database through mirrors that replace them in queries. %(keys)s: the other databases.
+-- Returns: key of the database, id of the stream table, oid of the mirror, oid of the role, its name, oid of the table there, its attribute numbers.
 SELECT
     m.origin_key,
     p.pgt_id,

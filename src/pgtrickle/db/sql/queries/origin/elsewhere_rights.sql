@@ -1,5 +1,6 @@
--- What roles, by name, may not read of tables of this database. Arrays of equal length: %(roles)s, %(relids)s, %(columns)s: attribute numbers, each a text
--- of an array. Returns for each, in that order: why it may not read it, in words without the name of the table; NULL: it may.
+-- Which privileges roles lack to read tables of this database. The parameters are arrays of equal length: %(roles)s: names; %(relids)s;
+-- %(columns)s: attribute numbers, as the text of an array.
+-- Returns for each, in that order: the missing privilege as text, without the name of the table; NULL if none is missing.
 SELECT CASE
     WHEN r.oid IS NULL THEN 'there is no role ' || quote_ident(a.role) || ' any more'
     WHEN c.oid IS NULL THEN NULL

@@ -1,5 +1,6 @@
--- Notes that a cut of this database was read for mirrors elsewhere. %(cut)s. Returns: the token of the reading, which mirrors keep with the cut.
--- On disk before any of them commits, whatever the setting: then a database without the token lacks the end of what they have read.
+-- Records that a cut of this database was read for mirrors in other databases. %(cut)s. Returns: the token of the reading, which mirrors store with the cut.
+-- It is on disk before any mirror commits, whatever the setting synchronous_commit is: a database that lacks the token has lost the transactions that the
+-- mirrors have read.
 WITH durable AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'on', true) AS done
 )

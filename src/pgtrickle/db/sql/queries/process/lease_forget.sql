@@ -1,3 +1,3 @@
--- A lease that has run out means nothing to those that hold a lock instead. %(name)s.
+-- Removes a lease that has expired. Processes that hold the advisory lock instead of a lease do not need it. %(name)s.
 DELETE FROM pgtrickle.pgt_leases
 WHERE name = %(name)s AND until <= clock_timestamp()

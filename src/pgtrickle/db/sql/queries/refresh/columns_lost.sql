@@ -1,5 +1,5 @@
--- Columns that a stream table had and has no more, because somebody has dropped or renamed them. %(relid)s: its storage; %(names)s: text array.
--- Returns: an array of their names, in order; no row if the storage does not exist.
+-- The columns of a stream table that somebody has dropped or renamed. %(relid)s: its storage table; %(names)s: text array of the columns that it
+-- should have. Returns: an array of the missing names, in order; no row if the storage table does not exist.
 SELECT ARRAY(
     SELECT n.name
     FROM unnest(%(names)s::text[]) WITH ORDINALITY AS n (name, i)

@@ -1,7 +1,6 @@
--- The costs of the latest refreshes of stream tables, without the shares of other tables of their waves.
--- %(ids)s: array of pgt_id.
--- Returns a row for each, oldest first: pgt_id, when (seconds since 1970), FULL | DIFFERENTIAL | LOAD (first, or of another definition),
--- number of changes, milliseconds, engine, of the milliseconds those in statements of the database.
+-- The costs of the latest refreshes of stream tables, without the shares of other tables of their waves. %(ids)s: array of pgt_id.
+-- Returns one row for each refresh, oldest first: pgt_id; its time in seconds since 1970; FULL, DIFFERENTIAL or LOAD (the first load, or one of
+-- another definition); number of changes; milliseconds; engine; how many of the milliseconds were spent in statements of the database.
 SELECT
     h.pgt_id,
     extract(epoch FROM h.end_time)::float8,

@@ -1,6 +1,6 @@
--- The columns of a table. %(relid)s: the table.
--- Returns a row for each, in order: attnum, name, typid, typmod, oid of the collation; its name (default: the database's own; NULL: the
--- type has none), whether it is deterministic.
+-- The columns of a table, in order. %(relid)s: the table.
+-- Returns: attnum; name; typid; typmod; oid of the collation; name of the collation ('default' stands for the database's own, NULL for a type without
+-- collations); whether the collation is deterministic.
 SELECT a.attnum, a.attname, a.atttypid::int8, a.atttypmod, a.attcollation::int8, c.collname, c.collisdeterministic
 FROM pg_attribute AS a
 LEFT JOIN pg_collation AS c ON c.oid = a.attcollation

@@ -1,7 +1,6 @@
--- Sizes of the relations that a load reads, the largest first.
--- %(relids)s: array of their oids.
--- Returns: schema, name, bytes (with partitions and children), pages, whether a range of pages can be read by ctid: a plain heap of
--- its own that the caller may read in whole, and a server that does not filter the whole table for it (14).
+-- The sizes of the relations that a load reads, the largest first. %(relids)s: array of their oids.
+-- Returns: schema; name; bytes (with partitions and children); pages; whether ranges of its pages can be read by ctid. They can if the relation is
+-- a plain heap without children, the caller may read all its rows, and the server is PostgreSQL 14 or later (earlier ones scan the whole table).
 WITH RECURSIVE tree AS (
     SELECT r.oid AS root, r.oid
     FROM pg_catalog.unnest(%(relids)s::oid[]) AS r (oid)

@@ -1,10 +1,11 @@
--- Records a refresh that failed; the status follows from who has to act.
--- %(message)s, %(detail)s: {of: the message, text: what only readers of the sources may see};
--- %(code)s, %(action)s, %(started_at)s, %(initiated_by)s, %(counts)s: it may go away by itself, so the status stays; otherwise ERROR;
--- %(max_consecutive)s: of broken invariants, then SUSPENDED; %(reload)s: a broken invariant, the content is not trusted any more:
--- load it again, and fence running refreshes of it (why: %(reason_code)s, %(reason_params)s, %(reason)s);
--- %(requested_at)s: the request that has its answer now, %(pgt_id)s, %(definition_version)s.
--- Returns the new status; no row when the table was dropped or redefined meanwhile.
+-- Records a refresh that failed. The kind of failure decides the new status:
+-- %(counts)s: the failure may disappear by itself, so the status stays the same; otherwise the status becomes ERROR;
+-- %(max_consecutive)s: after so many failed invariants in a row the status becomes SUSPENDED;
+-- %(reload)s: an invariant failed, so the content is not trusted: the table is loaded again, and refreshes of it that are running are fenced off.
+-- %(reason_code)s, %(reason_params)s, %(reason)s: why it is loaded again.
+-- Other parameters: %(message)s; %(detail)s: {of: the message, text: the part that only readers of the sources may see}; %(code)s, %(action)s,
+-- %(started_at)s, %(initiated_by)s, %(pgt_id)s, %(definition_version)s; %(requested_at)s: the request that this failure answers.
+-- Returns: the new status; no row if the table was dropped or redefined meanwhile.
 WITH failed AS (
     UPDATE pgtrickle.pgt_stream_tables
     SET consecutive_errors = consecutive_errors + 1,

@@ -1,5 +1,5 @@
--- Columns of a source that stream tables with engine spark use, here and in other databases: what their replica is to have, whichever of them is loaded
--- first. %(relid)s: the source; %(setting)s: the engine of stream tables without the option. Returns: attribute numbers.
+-- The columns that the replica of a source should have, whichever reader is loaded first: those that stream tables with engine spark use, here and in other
+-- databases. %(relid)s: the source; %(setting)s: the engine of stream tables without the option. Returns: attribute numbers.
 SELECT coalesce(array_agg(DISTINCT u.attnum), '{}')::int4[]
 FROM (
     SELECT c.attnum

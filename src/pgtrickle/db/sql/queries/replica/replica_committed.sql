@@ -1,6 +1,6 @@
--- A commit was made. %(relid)s, %(generation)s, %(token)s: which; %(cut)s: its cut, as text; %(rows)s, %(files)s, %(bytes)s.
--- Not if it was not announced, or if changes on both sides of that cut have been netted out meanwhile: see the comment on pgt_readers.netted.
--- Returns: a row if it counts.
+-- Records a commit of a replica. %(relid)s, %(generation)s, %(token)s: the commit; %(cut)s: its cut, as text; %(rows)s, %(files)s, %(bytes)s.
+-- It is refused if it was not announced, or if changes on both sides of its cut have been netted meanwhile: see the comment on pgt_readers.netted.
+-- Returns: a row if it was recorded.
 UPDATE pgtrickle.pgt_replicas AS p
 SET committed = %(token)s,
     announced = '{}',

@@ -1,4 +1,5 @@
--- Nothing is kept for a replica any more. %(relid)s: the source. Returns: its location, if there was one of this database.
+-- Removes a replica from the catalog, so that no changes are kept for it. %(relid)s: the source.
+-- Returns: the location of the replica, if this database had one.
 DELETE FROM pgtrickle.pgt_replicas AS p
 WHERE p.source_relid = %(relid)s
 RETURNING CASE WHEN p.origin = pgtrickle._origin() THEN p.location END

@@ -1,5 +1,6 @@
--- Replicas that are to advance, because their changes are many or old: until then the change buffer keeps them.
--- %(share)s: of the rows; %(rows)s: fewer changes are few; %(seconds)s: older commits are old. Returns: the sources.
+-- Replicas that have to advance, because many changes or old changes wait for them in the change buffer.
+-- %(share)s: many changes, as a share of the rows; %(rows)s: fewer changes are never many; %(seconds)s: the age of a commit above which changes are old.
+-- Returns: the sources.
 SELECT r.source_oid::int8
 FROM pgtrickle.replicas() AS r
 WHERE r.state = 'ready'

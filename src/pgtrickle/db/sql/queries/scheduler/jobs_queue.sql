@@ -1,5 +1,5 @@
--- Notes units that are handed to the pipeline. Arrays of equal length: %(keys)s, %(kinds)s, %(members)s (each an array as text), %(tiers)s,
--- %(attempts)s; %(scheduler_pid)s or NULL; %(tick_seconds)s: since the tick began.
+-- Records units that are handed to the pipeline. The parameters are arrays of equal length: %(keys)s, %(kinds)s, %(members)s (each the text of an array),
+-- %(tiers)s, %(attempts)s. %(scheduler_pid)s may be NULL; %(tick_seconds)s: the time since the tick began.
 -- Returns: job_id, in the order of the arrays.
 INSERT INTO pgtrickle.pgt_scheduler_jobs (unit_key, unit_kind, members, tier, attempt_no, scheduler_pid, tick_at)
 SELECT u.key, u.kind, u.members::int8[], u.tier, u.attempt, %(scheduler_pid)s::int4,

@@ -1,10 +1,9 @@
--- Stream tables as scheduling needs them. %(ids)s: array of pgt_id, or NULL for all; %(by_clock)s: codes of reasons for
--- which a result changes while no source does.
--- Returns: pgt_id, storage table, captured sources (of a mirror: -pgt_id, which stands for the table elsewhere; of a reader of a mirror without rows:
--- that of the mirror), schedule, refresh mode, status,
--- whether it is populated, has to be loaded again, a refresh was requested,
--- last refresh (seconds since the epoch), tier, whether the tier is pinned, diamond consistency and policy, whether it is refreshed by its
--- schedule even when no captured source has changed, name.
+-- Stream tables with everything that scheduling needs. %(ids)s: array of pgt_id, or NULL for all tables; %(by_clock)s: the codes of reasons for which a
+-- result changes while no source changes.
+-- Returns: pgt_id; storage table; captured sources (a mirror has -pgt_id, which stands for its table in the other database; a reader of a mirror without
+-- rows has the source of that mirror); schedule; refresh mode; status; whether it is populated; whether it has to be loaded again; whether a refresh was
+-- requested; time of the last refresh in seconds since the epoch; tier; whether the tier is pinned; diamond consistency and policy; whether its schedule
+-- refreshes it even if no captured source has changed; name.
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
