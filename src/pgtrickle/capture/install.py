@@ -142,9 +142,10 @@ def _install(conn: Connection, relid: int, attnums: Collection[int]) -> None:
         state = _read(conn, relid, attnums)
         # All partitions and children, until commit: when the new function exists, no transaction has fired the old one.
         conn.execute(f"LOCK TABLE {state.table} IN SHARE ROW EXCLUSIVE MODE")
-        state = _read(conn, relid, attnums)
-        for text in _statements(relid, state):
-            conn.execute(text)
+        for _ in range(2):  # the triggers of partitions, which the first pass creates with that of the whole
+            state = _read(conn, relid, attnums)
+            for text in _statements(relid, state):
+                conn.execute(text)
         captured = [c.attnum for c in state.columns]
         record = {"relid": relid, "attnums": captured, "fingerprint": None}
         conn.execute(statement("record_source"), record)

