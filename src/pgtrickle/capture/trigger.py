@@ -78,8 +78,8 @@ def create_buffer(relid: int, columns: Sequence[CapturedColumn]) -> list[str]:
 def function_source(relid: int, columns: Sequence[CapturedColumn]) -> str:
     """The body of the capture function. It works on the source, its partitions and its children: columns go by name.
 
-    A row that moves to another partition is in the transition tables of UPDATE, but if MERGE moves it: then readers load
-    the table again (ADR 42).
+    A row that moves to another partition is in the transition tables of UPDATE, unless MERGE moves it: then readers
+    load the table again (ADR 42).
 
     Its last statement wakes a scheduler that waits (ADR 35). A writer neither waits nor fails because of it: the lock
     is only tried; a transaction that notified could not be prepared; a full queue of notifications fails the commit.
@@ -149,7 +149,9 @@ def _moves(relid: int, keys: Sequence[CapturedColumn], marker: str) -> str:
     """
     if not keys:
         return ""
-    own = f"m.xid OPERATOR(pg_catalog.=) pg_catalog.pg_current_xact_id() AND m.source OPERATOR(pg_catalog.=) '{relid:d}'"
+    own = (
+        f"m.xid OPERATOR(pg_catalog.=) pg_catalog.pg_current_xact_id() AND m.source OPERATOR(pg_catalog.=) '{relid:d}'"
+    )
     noted = f"pgtrickle_changes.moves AS m WHERE {own}::pg_catalog.oid"
     listed = ", ".join(quote_ident(c.name) for c in keys)
 
@@ -164,7 +166,8 @@ def _moves(relid: int, keys: Sequence[CapturedColumn], marker: str) -> str:
             OR pg_catalog.current_setting('track_counts') OPERATOR(pg_catalog.<>) 'on'
         ) THEN
             IF EXISTS (SELECT FROM {noted}) AND (
-                (SELECT pg_catalog.count(*) FROM pgt_old) OPERATOR(pg_catalog.<>) (SELECT pg_catalog.count(*) FROM pgt_new)
+                (SELECT pg_catalog.count(*) FROM pgt_old) 
+                    OPERATOR(pg_catalog.<>) (SELECT pg_catalog.count(*) FROM pgt_new)
                 OR EXISTS (SELECT FROM (
                     SELECT m.old_key, m.new_key, 1 AS missing FROM {noted}
                     UNION ALL

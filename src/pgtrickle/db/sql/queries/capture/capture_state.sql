@@ -84,6 +84,7 @@ SELECT
        AND CASE WHEN t.tgparentid <> 0
                 THEN t.tgenabled <> CASE m.relkind WHEN 'p' THEN 'O' ELSE 'D' END
                      AND EXISTS (SELECT FROM pgtrickle._family(r.oid) AS f WHERE f.relid = t.tgrelid)
+                     AND t.tgname IN (SELECT w.tgname FROM pgtrickle._wanted_triggers(r.oid, r.relkind) AS w)
                 ELSE NOT EXISTS (SELECT
                        FROM pgtrickle._family(r.oid) AS f
                        CROSS JOIN LATERAL pgtrickle._wanted_triggers(r.oid, f.relkind) AS w
