@@ -166,7 +166,7 @@ def _moves(relid: int, keys: Sequence[CapturedColumn], marker: str) -> str:
             OR pg_catalog.current_setting('track_counts') OPERATOR(pg_catalog.<>) 'on'
         ) THEN
             IF EXISTS (SELECT FROM {noted}) AND (
-                (SELECT pg_catalog.count(*) FROM pgt_old) 
+                (SELECT pg_catalog.count(*) FROM pgt_old)
                     OPERATOR(pg_catalog.<>) (SELECT pg_catalog.count(*) FROM pgt_new)
                 OR EXISTS (SELECT FROM (
                     SELECT m.old_key, m.new_key, 1 AS missing FROM {noted}
