@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 # Of pgtrickle_changes only what install makes: the rest belongs to tables that are captured or mirrored.
-_OURS = "(n.nspname = 'pgtrickle' OR n.nspname = 'pgtrickle_changes' AND {} ~ '^(caller_key|_)')"
+_OURS = "(n.nspname = 'pgtrickle' OR n.nspname = 'pgtrickle_changes' AND {} ~ '^(caller_key|moves|_)')"
 
 
 def _acl(column: str, kind: str, owner: str) -> str:

@@ -142,9 +142,10 @@ def _install(conn: Connection, relid: int, attnums: Collection[int]) -> None:
         state = _read(conn, relid, attnums)
         # All partitions and children, until commit: when the new function exists, no transaction has fired the old one.
         conn.execute(f"LOCK TABLE {state.table} IN SHARE ROW EXCLUSIVE MODE")
-        state = _read(conn, relid, attnums)
-        for text in _statements(relid, state):
-            conn.execute(text)
+        for _ in range(2):  # the triggers of partitions, which the first pass creates with that of the whole
+            state = _read(conn, relid, attnums)
+            for text in _statements(relid, state):
+                conn.execute(text)
         captured = [c.attnum for c in state.columns]
         record = {"relid": relid, "attnums": captured, "fingerprint": None}
         conn.execute(statement("record_source"), record)
@@ -161,5 +162,6 @@ def _remove(conn: Connection, relid: int, *, only_if_unused: bool = False) -> No
             return
         conn.execute(f"DROP FUNCTION IF EXISTS {capture_function_name(relid)}() CASCADE")
         conn.execute(f"DROP TABLE IF EXISTS {buffer_name(relid)}")
+        conn.execute("DELETE FROM pgtrickle_changes.moves WHERE source = %s", [relid])
         conn.execute("DELETE FROM pgtrickle.pgt_sources WHERE source_relid = %s", [relid])
         conn.execute("SELECT pgtrickle._wake('capture')")

@@ -64,7 +64,10 @@ class ReasonCode(StrEnum):
     )
 
     # -- why a refresh is FULL or DIFFERENTIAL
-    SOURCE_TRUNCATED = "source_truncated", "a source was truncated"
+    SOURCE_TRUNCATED = (
+        "source_truncated",
+        "a source was truncated, or rows of it were moved to another partition by MERGE",
+    )
     MAX_BUFFER_ROWS = "max_buffer_rows", "{rows} changes exceed max_buffer_rows ({limit})"
     MAX_CHANGE_RATIO = (
         "max_change_ratio",

@@ -176,7 +176,7 @@ def _changed(seen: _Snapshot) -> dict[int, ChangedSource]:
     if seen.window is None:
         raise _CannotError(f"it has to be loaded again: {seen.reload}")
     if any(p.truncated for p in seen.pending.values()):
-        raise _CannotError("a source was truncated")
+        raise _CannotError("a source was truncated, or rows of it were moved to another partition by MERGE")
     relids = stages.read.template.relids
     changed = {r: ChangedSource(r, seen.window, p.rows) for r, p in seen.pending.items() if p.rows and r in relids}
     if not changed:

@@ -23,7 +23,7 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
         WHEN 'origin_replaced' THEN 'the database of the origin was recreated or restored from a dump'
         WHEN 'mirror_behind' THEN 'the origin has recorded a later position of this mirror (this database was restored from a backup)'
         WHEN 'mirror_netted' THEN 'the origin has netted changes across the position of this mirror, which it did not know in time'
-        WHEN 'source_truncated' THEN 'a source was truncated'
+        WHEN 'source_truncated' THEN 'a source was truncated, or rows of it were moved to another partition by MERGE'
         WHEN 'max_buffer_rows' THEN '{rows} changes exceed max_buffer_rows ({limit})'
         WHEN 'max_change_ratio' THEN '{rows} changes in {source_rows} source rows exceed differential_max_change_ratio ({limit})'
         WHEN 'max_delta_fraction' THEN '{rows} changes in {source_rows} source rows exceed max_delta_fraction ({limit})'

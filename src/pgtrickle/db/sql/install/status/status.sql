@@ -37,7 +37,7 @@ COMMENT ON FUNCTION pgtrickle.pgt_status() IS
 CREATE OR REPLACE FUNCTION pgtrickle._full_when() RETURNS text[]
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT ARRAY[
-        'a source was truncated',
+        'a source was truncated, or rows of it were moved to another partition by MERGE',
         'a partition, column, function or view that the query reads was changed',
         'AUTO: the changes exceed differential_max_change_ratio of the sources, or max_buffer_rows',
         'AUTO: the delta exceeds delta_work_mem_cap_mb',

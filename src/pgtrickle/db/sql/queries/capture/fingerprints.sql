@@ -9,13 +9,13 @@
 -- Everything except the meaning uses xmin of catalog rows, so an object that was changed and changed back has another fingerprint.
 -- Every refresh runs this statement. It is one plain query without functions, so that the driver can prepare it.
 WITH RECURSIVE family AS (
-    SELECT c.oid AS source, c.oid AS relid, c.relpersistence, c.relfilenode,
+    SELECT c.oid AS source, c.oid AS relid, c.relkind, c.relpersistence, c.relfilenode,
            coalesce((SELECT pg_catalog.string_agg(i.inhparent || '@' || i.xmin, ',' ORDER BY i.inhseqno)
                      FROM pg_catalog.pg_inherits AS i WHERE i.inhrelid = c.oid), '') AS parents
     FROM pg_catalog.unnest(%(relids)s::oid[]) AS s(relid)
     JOIN pg_catalog.pg_class AS c ON c.oid = s.relid
     UNION
-    SELECT f.source, i.inhrelid, c.relpersistence, c.relfilenode, i.inhparent || '@' || i.xmin
+    SELECT f.source, i.inhrelid, c.relkind, c.relpersistence, c.relfilenode, i.inhparent || '@' || i.xmin
     FROM family AS f
     JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.relid
     JOIN pg_catalog.pg_class AS c ON c.oid = i.inhrelid
@@ -25,7 +25,9 @@ WITH RECURSIVE family AS (
     SELECT
         f.source,
         pg_catalog.md5(pg_catalog.string_agg(
-            pg_catalog.concat_ws(',', f.relid, f.relpersistence, f.parents, t.triggers), ';' ORDER BY f.relid, f.parents
+            -- Readers of partitioned tables whose capture did not see all moves (earlier versions) are loaded again, too.
+            pg_catalog.concat_ws(',', f.relid, f.relpersistence, f.parents, t.triggers, CASE WHEN f.relkind = 'p' THEN 'moves' END), ';'
+            ORDER BY f.relid, f.parents
         )) AS text
     FROM family AS f
     LEFT JOIN LATERAL (
