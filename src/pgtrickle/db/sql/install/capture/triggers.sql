@@ -64,8 +64,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._wanted_triggers(oid, "char") IS
 'Internal. Capture triggers of one table: statement triggers while session_replication_role is origin or local, row triggers when it is replica, '
-'TRUNCATE always; and one for rows that MERGE moves to another partition. A source that is itself a partition or a child has row triggers, always: statements that name its parent write to it, too, and fire no '
-'statement trigger of it.';
+'TRUNCATE always; and one for rows that MERGE moves to another partition. A source that is itself a partition or a child has row triggers, '
+'always: statements that name its parent write to it, too, and fire no statement trigger of it.';
 
 -- Declared IMMUTABLE although it reads the catalog, because of when it is evaluated: with constants for arguments the planner calls it
 -- once and keeps the answer, and since one of them is a regclass the plan is thrown away whenever that table is altered.
