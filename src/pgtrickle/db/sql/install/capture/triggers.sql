@@ -7,9 +7,9 @@ CREATE INDEX IF NOT EXISTS moves_xid ON pgtrickle_changes.moves (xid);
 COMMENT ON TABLE pgtrickle_changes.moves IS
 'Rows that statements which have not ended moved to another partition of a captured table: the values that decide on the partition, before and after.';
 
--- Without SET, and with qualified names, as capture functions (ADR 8). Called by conditions of triggers, hence by all who write.
+-- Called by conditions of triggers, hence by all who write.
 CREATE OR REPLACE FUNCTION pgtrickle_changes._note_move(source oid, old_key text, new_key text) RETURNS bool
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO pgtrickle_changes.moves (xid, source, old_key, new_key)
     VALUES (pg_catalog.pg_current_xact_id(), _note_move.source, _note_move.old_key, _note_move.new_key);
