@@ -290,6 +290,29 @@ def test_writers_need_no_privileges(conn: Connection, installed: Database) -> No
         installed.superuser_sql("DROP OWNED BY moves_writer; DROP ROLE moves_writer")
 
 
+def test_an_owner_who_did_not_install_adds_partitions(conn: Connection, installed: Database) -> None:
+    """A partition gets a clone of our trigger, for whose function its creator must have rights."""
+    installed.superuser_sql(
+        "CREATE ROLE moves_owner; GRANT moves_owner TO app; CREATE SCHEMA own AUTHORIZATION moves_owner"
+    )
+    try:
+        with installed.connect(superuser=True) as owner:
+            owner.execute("SET ROLE moves_owner; SET search_path = own")
+            owner.execute("CREATE TABLE p (id int, k int) PARTITION BY RANGE (k)")
+            owner.execute("CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); INSERT INTO p VALUES (1, 1)")
+            conn.execute("SET search_path = own")
+            source = Source(conn, "p")
+            owner.execute("CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20)")
+            owner.execute("CREATE TABLE p3 (LIKE p); ALTER TABLE p ATTACH PARTITION p3 FOR VALUES FROM (20) TO (30)")
+            for key in (11, 21):
+                owner.execute(MERGE_1 + f"k = {key}")
+                assert _has_marker(source)
+                conn.execute(f"DELETE FROM pgtrickle_changes.changes_{source.relid}")
+            owner.execute("ALTER TABLE p DETACH PARTITION p1; DROP TABLE p2; RESET ROLE")
+    finally:
+        installed.superuser_sql("DROP OWNED BY moves_owner CASCADE; DROP ROLE moves_owner")
+
+
 def test_without_statistics(conn: Connection, installed: Database) -> None:
     conn.execute(TABLES)
     source = Source(conn, "p")

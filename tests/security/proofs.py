@@ -31,7 +31,8 @@ def differences(before: State, after: State, service: str) -> list[str]:
     for kind, name, what in sorted(after - before):
         if kind.startswith("private"):
             # as it makes them: its own, and nobody else's
-            others = [who for who, _, _ in _ACL_ITEM.findall(what) if who not in (service, "pgtrickle_broker")]
+            may = [service, "pgtrickle_broker", *([""] if kind.endswith("for moves") else [])]
+            others = [who for who, _, _ in _ACL_ITEM.findall(what) if who not in may]
             if not what.startswith(service) or others:
                 found.append(f"{kind} {name}: {what}")
         elif kind == "trigger" and re.search(r"\.pgtrickle_\d+_\w$", name):

@@ -125,7 +125,7 @@ def _statements(relid: int, state: _State) -> list[str]:
                 needed.append(f"ALTER TABLE {buffer} ADD COLUMN {column.definition}")
     source = function_source(relid, state.columns)
     if state.source != source:
-        needed += create_function(relid, source)
+        needed += create_function(relid, source, state.columns)
     for t in state.triggers:
         needed += create_trigger(
             relid, str(t["table"]), str(t["name"]), str(t["event"]), str(t["state"]), exists=bool(t["exists"])

@@ -185,18 +185,21 @@ def _moves(relid: int, keys: Sequence[CapturedColumn], marker: str) -> str:
         END IF;"""
 
 
-def create_function(relid: int, source: str) -> list[str]:
+def create_function(relid: int, source: str, columns: Sequence[CapturedColumn]) -> list[str]:
     """SECURITY DEFINER, because writers have no rights on the buffer.
+
+    The row trigger of a partitioned table is cloned into new partitions, by roles that must have the right to execute
+    its function. Nobody can name the function: the schema is closed.
 
     It does not SET search_path, which would cost every writing statement about 10 us: instead each name and operator in
     it is qualified, so the writer's path decides nothing (test_capture_writes tries a hostile one).
     """
-    function = capture_function_name(relid)
+    function, is_cloned = capture_function_name(relid), any(c.routes for c in columns)
     return [
         f"CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
         f"AS {literal(source)}",
         f"COMMENT ON FUNCTION {function}() IS 'Writes the changes of one table to its change buffer.'",
-        f"REVOKE ALL ON FUNCTION {function}() FROM PUBLIC",
+        f"{'GRANT' if is_cloned else 'REVOKE'} ALL ON FUNCTION {function}() {'TO' if is_cloned else 'FROM'} PUBLIC",
     ]
 
 

@@ -83,8 +83,30 @@ ATTEMPTS = (
             "SELECT pgtrickle._store_dependencies(1, 0, 0, '{}')",
             "SELECT pgtrickle._authorize(1, '')",
             "SELECT pgtrickle_changes._broker_counts('{}', '{}')",
+            "SELECT pgtrickle_changes._note_move('app.open'::regclass, 'a', 'b')",
         ),
         "permission denied",
+    ),
+    Attempt(
+        "moves_noted",
+        "the function that conditions of triggers call, by other names: an operator, a cast, an aggregate, a trigger",
+        (
+            "CREATE TABLE evil.own (id int, k int) PARTITION BY RANGE (k)",
+            "CREATE TABLE evil.own_low PARTITION OF evil.own FOR VALUES FROM (0) TO (10)",
+            "CREATE TABLE evil.own_high PARTITION OF evil.own FOR VALUES FROM (10) TO (20)",
+            st("SELECT id, k FROM evil.own"),
+            TICK,
+            "INSERT INTO evil.own VALUES (1, 1)",
+            "MERGE INTO evil.own AS o USING (VALUES (1)) AS s(id) ON s.id = o.id WHEN MATCHED THEN UPDATE SET k = 11",
+            TICK,
+            "CREATE AGGREGATE evil.agg(text, text) (SFUNC = pgtrickle_changes._note_move, STYPE = oid)",
+            "CREATE TRIGGER t AFTER UPDATE ON evil.own_low FOR EACH ROW "
+            "WHEN (pgtrickle_changes._note_move('app.open'::regclass, OLD.k::text, 'b')) "
+            "EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+            "SELECT '1'::oid::regproc, 'pgtrickle_changes._note_move'::regproc",
+        ),
+        "permission denied",
+        trusted=True,
     ),
     Attempt(
         "probe_by_hand",

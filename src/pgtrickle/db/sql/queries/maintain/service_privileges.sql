@@ -158,7 +158,9 @@ CROSS JOIN LATERAL (SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(
 WHERE a.grantee <> p.proowner
   AND (p.oid IN (SELECT to_regprocedure(f)::oid FROM unnest(%(closed)s::text[]) AS f) OR p.pronamespace = to_regnamespace('pgtrickle_changes'))
   AND NOT (p.proname = '_broker_counts' AND g.name = 'pgtrickle_broker')
-  AND NOT (p.proname = '_note_move' AND g.name = 'PUBLIC') -- called by a condition of a trigger, as the writer
+  -- Called by a condition of a trigger, as the writer; and functions of triggers that whoever attaches a partition clones. PUBLIC cannot use the schema.
+  AND NOT (g.name = 'PUBLIC' AND (p.proname = '_note_move'
+           OR EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgfoid = p.oid AND t.tgname ~ '^pgtrickle_\d+_m')))
 UNION ALL
 SELECT false, 'PUBLIC has CREATE on schema public: whoever may connect can put functions and operators there', 'REVOKE CREATE ON SCHEMA public FROM PUBLIC'
 FROM pg_namespace AS n CROSS JOIN LATERAL aclexplode(n.nspacl) AS a
