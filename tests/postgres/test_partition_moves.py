@@ -370,3 +370,10 @@ def test_capture_of_an_earlier_version_is_replaced_and_its_readers_load(sparkles
     line.sql(MERGE_1 + '"ke%y" = 6')
     line.tick()
     line.check("of_p", "FULL")
+
+
+def test_notes_that_nobody_will_delete_are_removed(sparkless: Line) -> None:
+    sparkless.sql("SELECT pgtrickle_changes._note_move(1::oid, '', '')")
+    assert sparkless.sql("SELECT count(*) FROM pgtrickle_changes.moves") == [(1,)]
+    sparkless.plane.tidy()
+    assert sparkless.sql("SELECT count(*) FROM pgtrickle_changes.moves") == [(0,)]

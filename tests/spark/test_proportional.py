@@ -223,8 +223,8 @@ def test_statements_of_a_wave_are_planned_once(line: Line) -> None:
         seen.append(plans(reader) | plans(writer))
     assert {text: custom for text, (_, custom) in seen[-1].items()} == {t: c for t, (_, c) in seen[2].items()}
     for name in (
-        "What capture of each source",
-        "Stream tables, with",
+        "The fingerprint of each source",
+        "Reads stream tables with",
         "pgtrickle_changes.changes_",
         '"state_',
         'DELETE FROM "public"."some"',

@@ -53,6 +53,7 @@ class Cleaner:
             self._control.execute(statement("history_expire"), {"days": settings.history_retention_days})
             self._control.execute(statement("control_expire"), {"seen": None if seen is None else str(seen)})
             self._control.execute(statement("readings_expire"))
+            self._control.execute(statement("moves_expire"))
             if self.beside is not None and self.beside.is_alive():
                 return
             threshold = settings.compact_threshold
