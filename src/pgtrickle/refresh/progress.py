@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
+
+from pgtrickle.refresh.job import Outcome
 
 
 class Progress(Protocol):
@@ -16,10 +19,17 @@ class Progress(Protocol):
 
 
 class UnobservedProgress:
-    """Nobody wants to know."""
+    """Ignores all reports: nobody observes these refreshes."""
 
     def begun(self, pgt_id: int) -> None:
         pass
 
     def done(self, pgt_id: int) -> None:
         pass
+
+
+def report_done(progress: Progress, outcomes: Iterable[Outcome]) -> None:
+    """Reports the stream tables whose refresh did not fail."""
+    for outcome in outcomes:
+        if outcome.error is None:
+            progress.done(outcome.table.pgt_id)

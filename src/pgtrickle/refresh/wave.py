@@ -7,7 +7,7 @@ in one per table. A table that fails does not affect the others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -73,7 +73,7 @@ from pgtrickle.refresh.loads import (
 )
 from pgtrickle.refresh.observed import ObservedSources, WaveStart, window_queries, with_confirmed_meanings
 from pgtrickle.refresh.pending import FEW_ROWS, WindowQuery, analyse_buffers, expect_few, read_pending
-from pgtrickle.refresh.progress import Progress, UnobservedProgress
+from pgtrickle.refresh.progress import Progress, UnobservedProgress, report_done
 from pgtrickle.refresh.spark_delta import delta_on_spark
 from pgtrickle.refresh.spark_load import spark_obstacle, staged_on_spark
 from pgtrickle.refresh.spark_query import Place, SparkInput, SparkQuery, all_at, spark_query
@@ -179,7 +179,7 @@ class WaveRefresher:
                 return None
             with span("plan", lambda: {"tables": [table.full_name for table in tables]}):
                 wave = self._plan(tables, moment)
-            self._report_done(o for o in wave.outcomes if o.action == NO_DATA)
+            report_done(self.progress, (o for o in wave.outcomes if o.action == NO_DATA))
             computed = self._compute(wave.refreshes, moment, guarded=guarded)
             return [*wave.outcomes, *self._finish_all(computed, moment, initiated_by)]
 
@@ -406,7 +406,7 @@ class WaveRefresher:
                     outcomes = [each.outcome() for each in self._write(small, moment, initiated_by)]
             except PgtrickleError:
                 outcomes = []
-        self._report_done(outcomes)
+        report_done(self.progress, outcomes)
         # Loads last: they may take long, and they read from the snapshot while they write.
         done = {outcome.table.pgt_id for outcome in outcomes}
         left = [each for each in computed if each.planned.table.pgt_id not in done]
@@ -415,13 +415,8 @@ class WaveRefresher:
             if each.planned.is_load:
                 self.progress.begun(each.planned.table.pgt_id)
             outcomes.append(self._finish(each, moment, initiated_by))
-            self._report_done(outcomes[-1:])
+            report_done(self.progress, outcomes[-1:])
         return outcomes
-
-    def _report_done(self, outcomes: Iterable[Outcome]) -> None:
-        for outcome in outcomes:
-            if outcome.error is None:
-                self.progress.done(outcome.table.pgt_id)
 
     def _finish(self, computed: Computed, moment: catalog.ReadPoint, initiated_by: str) -> Outcome:
         if isinstance(computed, FailedRefresh):
