@@ -50,7 +50,7 @@ def test_uninstall_lists_and_asks_and_drops_the_role_that_install_made(service: 
     refused = run(app, ["uninstall", "--drop-tables", service.superuser_dsn], input="n\n")
     assert refused.exit_code == 1
     assert "1 stream tables that are dropped: public.s" in refused.output
-    assert "1 other databases that read tables of this one, and stop: reports" in refused.output
+    assert "1 other databases that read tables of this one and get no more changes: reports" in refused.output
     assert service.sql("SELECT count(*) FROM pgtrickle.pgt_status()") == [(1,)]
     done = run(app, ["uninstall", "--drop-tables", "--yes", service.superuser_dsn])
     assert (done.exit_code, roles(service)) == (0, []), done.output

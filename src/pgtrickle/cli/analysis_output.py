@@ -14,9 +14,9 @@ _NOTES = {
 _HEAD = f"    {'rows':>12} {'ms':>12}  operator"
 
 
-def analysis_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{found['table']}: a refresh was computed in each way and not applied"
-    for way in found["ways"]:
+def analysis_lines(analysis: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{analysis['table']}: a refresh was computed in each way and not applied"
+    for way in analysis["ways"]:
         title = f"{way['mode']} on {_ENGINES[way['engine']]}"
         if "why_not" in way:
             yield f"{title}: not possible now: {way['why_not']}"
@@ -31,5 +31,5 @@ def _operators(plan: Mapping[str, Any], depth: int) -> Iterator[str]:
     rows = "-" if plan["rows"] is None else str(plan["rows"])
     ms = "-" if plan["ms"] is None else f"{plan['ms']:.1f}"
     yield f"    {rows:>12} {ms:>12}  {'  ' * depth}{plan['operator']}"
-    for each in plan["inputs"]:
-        yield from _operators(each, depth + 1)
+    for child in plan["inputs"]:
+        yield from _operators(child, depth + 1)

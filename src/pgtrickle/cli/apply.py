@@ -63,27 +63,27 @@ def apply(
     from pgtrickle.definitions.read import read_set
     from pgtrickle.definitions.tables import Policy
 
-    wanted, problems = read_set(folder, set_name)
-    _refuse(problems)
-    chosen, problems_of_globs = targets(wanted, databases(server, database or ()), everywhere=prune)
-    _refuse(problems_of_globs)
+    definition_set, problems = read_set(folder, set_name)
+    _exit_on_problems(problems)
+    target_databases, problems_of_globs = targets(definition_set, databases(server, database or ()), everywhere=prune)
+    _exit_on_problems(problems_of_globs)
     with working("comparing"):
-        planned = plan_all(server, wanted, chosen, Policy(prune=prune, replace=replace, adopt=adopt))
+        planned = plan_all(server, definition_set, target_databases, Policy(prune=prune, replace=replace, adopt=adopt))
     results = planned.results
     if not as_json:
-        print_outcomes(wanted, results)
+        print_outcomes(definition_set, results)
     if planned.has_changes and not plan:
         if not yes and not confirm(possible=not as_json):
             raise typer.Exit(1)
-        results = _carried_out(planned)
+        results = _carry_out(planned)
         if not as_json:
             typer.echo(summary(results))
     if as_json:
-        print_json({"set": wanted.name, "databases": [result.as_json() for result in results]})
+        print_json({"set": definition_set.name, "databases": [result.as_json() for result in results]})
     _exit(results, CHANGES if plan and planned.has_changes else 0)
 
 
-def _refuse(problems: Sequence[DefinitionProblem]) -> None:
+def _exit_on_problems(problems: Sequence[DefinitionProblem]) -> None:
     from pgtrickle.cli.apply_output import print_problems
 
     if problems:
@@ -91,8 +91,8 @@ def _refuse(problems: Sequence[DefinitionProblem]) -> None:
         raise typer.Exit(1)
 
 
-def _carried_out(planned: PlannedApply) -> list[ApplyResult]:
-    """Errors that the plan has shown are not shown again."""
+def _carry_out(planned: PlannedApply) -> list[ApplyResult]:
+    """Applies the plan. Prints errors, except those of databases whose plan already had errors."""
     from pgtrickle.cli.apply_output import print_errors
     from pgtrickle.cli.render import working
 
@@ -103,9 +103,9 @@ def _carried_out(planned: PlannedApply) -> list[ApplyResult]:
     return results
 
 
-def _exit(outcomes: list[ApplyResult], otherwise: int) -> None:
+def _exit(outcomes: list[ApplyResult], status_without_errors: int) -> None:
     failed = [outcome for outcome in outcomes if outcome.errors]
     if failed:
         raise typer.Exit(TRY_AGAIN if all(outcome.transient for outcome in failed) else 1)
-    if otherwise:
-        raise typer.Exit(otherwise)
+    if status_without_errors:
+        raise typer.Exit(status_without_errors)

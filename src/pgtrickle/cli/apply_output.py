@@ -1,4 +1,4 @@
-"""Output of `pgtrickle apply`: plans in words and as diffs."""
+"""Output of `pgtrickle apply`: plans as text, queries as diffs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORDS = {
     DROP: "drop, no longer defined in a file",
     ADOPT: "adopt into the set",
 }
-_NAMED = 6  # databases that a heading lists by name
+_MOST_NAMED = 6  # databases that a heading lists by name
 
 
 def print_problems(problems: Iterable[DefinitionProblem]) -> None:
@@ -36,18 +36,18 @@ def print_problems(problems: Iterable[DefinitionProblem]) -> None:
         typer.echo(f"pgtrickle: {problem.one_line()}", err=True)
 
 
-def print_outcomes(wanted: DefinitionSet, outcomes: Sequence[ApplyResult]) -> None:
-    """Prints databases with the same changes, such as those of tenants, as one group."""
+def print_outcomes(definition_set: DefinitionSet, outcomes: Sequence[ApplyResult]) -> None:
+    """Prints the plan. Databases with the same changes, such as those of tenants, are printed as one group."""
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    alike: dict[tuple[object, ...], list[ApplyResult]] = {}
+    groups: dict[tuple[object, ...], list[ApplyResult]] = {}
     for outcome in outcomes:
         if not outcome.errors:
             key = (outcome.changes, outcome.unchanged, outcome.left, outcome.warnings)
-            alike.setdefault(key, []).append(outcome)
-    console.print(f"Set {wanted.name}: {_count(len(wanted.definitions), 'definition')}")
-    for same in alike.values():
-        console.print(Text(_databases([outcome.database for outcome in same]), style="bold"))
-        for line in outcome_lines(same[0]):
+            groups.setdefault(key, []).append(outcome)
+    console.print(f"Set {definition_set.name}: {_count(len(definition_set.definitions), 'definition')}")
+    for group in groups.values():
+        console.print(Text(_databases([outcome.database for outcome in group]), style="bold"))
+        for line in outcome_lines(group[0]):
             console.print(line)
     print_errors(outcomes)
     console.print(planned(outcomes))
@@ -102,7 +102,7 @@ def summary(outcomes: Sequence[ApplyResult]) -> str:
 
 
 def confirm(*, possible: bool) -> bool:
-    """Whether to continue. Without a terminal there is no question and nothing is applied."""
+    """Asks whether to apply the changes. Without a terminal it does not ask, and the answer is no."""
     if possible and sys.stdin.isatty():
         return typer.confirm("Apply these changes?")
     typer.echo(
@@ -131,8 +131,8 @@ def _tally(outcomes: Sequence[ApplyResult]) -> str:
 
 
 def _databases(names: Sequence[str]) -> str:
-    named = ", ".join(names[:_NAMED])
-    return named if len(names) <= _NAMED else f"{named} and {len(names) - _NAMED} more"
+    named = ", ".join(names[:_MOST_NAMED])
+    return named if len(names) <= _MOST_NAMED else f"{named} and {len(names) - _MOST_NAMED} more"
 
 
 def _count(number: int, noun: str) -> str:

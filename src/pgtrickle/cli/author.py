@@ -1,4 +1,4 @@
-"""A session that acts as the user of the command, as psql would: what a query means depends on its author's session."""
+"""A session with the role and the settings of the user, as psql has it: the meaning of a query depends on both."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pgtrickle.cli.parameters import require_installed
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
-# What our own sessions pin, and a definition keeps.
-_OF_THE_AUTHOR = ("search_path", "datestyle", "intervalstyle", "extra_float_digits", "bytea_output")
+# Settings that `connect` pins, and that are stored with a definition: here the role's own values apply.
+_AUTHOR_SETTINGS = ("search_path", "datestyle", "intervalstyle", "extra_float_digits", "bytea_output")
 
 
 @contextmanager
@@ -27,20 +27,20 @@ def author_session(server: str) -> Iterator[Connection]:
     with connect(server, role="command", pooler=TRANSACTION, as_service=False) as conn, translated():
         report_notices(conn, lambda line: typer.echo(f"pgtrickle: {line}", err=True))
         with conn.transaction():
-            conn.execute("; ".join(f"SET LOCAL {name} TO DEFAULT" for name in _OF_THE_AUTHOR))
+            conn.execute("; ".join(f"SET LOCAL {name} TO DEFAULT" for name in _AUTHOR_SETTINGS))
             yield conn
 
 
 def status_rows(conn: Connection, names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The rows of `pgtrickle status` of these stream tables, in the order of their names; None: of all."""
+    """The rows of `pgtrickle status` for these stream tables, or for all if `names` is None."""
     from pgtrickle.db.statements import statement
 
     rows = rows_of(conn, statement("status_rows"))
     if names is None:
         return rows
     ids = [conn.execute("SELECT pgtrickle._find(%s)", (name,)).fetchone() for name in names]
-    wanted = {row[0] for row in ids if row is not None}
-    return [row for row in rows if row["pgt_id"] in wanted]
+    selected = {row[0] for row in ids if row is not None}
+    return [row for row in rows if row["pgt_id"] in selected]
 
 
 def rows_of(conn: Connection, text: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> list[dict[str, Any]]:

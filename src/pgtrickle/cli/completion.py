@@ -29,7 +29,8 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> No
 
 
 def stream_tables(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of stream tables that begin so. A server that does not answer gives none: a shell must not fail."""
+    """Names of stream tables that begin with `incomplete`; none if the server is not reachable: a completion must
+    not fail."""
     import os
 
     from pgtrickle.errors import PgtrickleError

@@ -56,9 +56,9 @@ def create(
     if if_not_exists:
         function = "create_stream_table_if_not_exists"
     with author_session(server) as conn:
-        given = "".join(f", {key} => %({key})s" for key in options)
+        arguments = "".join(f", {key} => %({key})s" for key in options)
         values = {**options, "pgt_name": name, "pgt_query": text}
-        conn.execute(f"SELECT pgtrickle.{function}(%(pgt_name)s, %(pgt_query)s{given})", values)
+        conn.execute(f"SELECT pgtrickle.{function}(%(pgt_name)s, %(pgt_query)s{arguments})", values)
         full_name = _full_name(conn, name)
     if wait:
         from pgtrickle.cli.loading import wait_until_loaded
@@ -86,7 +86,7 @@ def _query(query: str | None, file: Path | None) -> str:
 def _options(pairs: list[str]) -> dict[str, Any]:
     from pgtrickle.definitions.wanted import OPTIONS, nearest, option_value
 
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     known = OPTIONS.keys() - {"tier"}  # only alter_stream_table has it
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -94,10 +94,10 @@ def _options(pairs: list[str]) -> dict[str, Any]:
         if not equals or key not in known:
             raise typer.BadParameter(f"--option {pair}: write NAME=VALUE; {nearest(key, known)}")
         try:
-            found[key] = option_value(key, value.strip())
+            options[key] = option_value(key, value.strip())
         except ValueError as error:
             raise typer.BadParameter(f"--option {pair}: it must be {error}") from error
-    return found
+    return options
 
 
 def _full_name(conn: Connection, name: str) -> str:

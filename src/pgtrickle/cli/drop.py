@@ -35,19 +35,19 @@ def drop(
         what = "and what reads them " if cascade else ""
         typer.confirm(f"Drop {', '.join(names)} {what}with their content?", abort=True)
     with author_session(server) as conn:
-        found = [(name, not if_exists or _exists(conn, name)) for name in names]
-        for name, exists in found:
+        existing = [(name, not if_exists or _exists(conn, name)) for name in names]
+        for name, exists in existing:
             if exists:
                 conn.execute("SELECT pgtrickle.drop_stream_table(%s, %s)", (name, cascade))
     if as_json:
-        print_json([{"name": name, "dropped": exists} for name, exists in found])
+        print_json([{"name": name, "dropped": exists} for name, exists in existing])
         return
-    for name, exists in found:
+    for name, exists in existing:
         typer.echo(f"{name}: {'dropped' if exists else 'does not exist'}")
 
 
 def _exists(conn: Connection, name: str) -> bool:
-    """Also as a definition that waits for the control plane."""
+    """Whether there is a stream table of this name, or a definition that waits for the control plane."""
     text = (
         "SELECT EXISTS (SELECT FROM pgtrickle._parse_name(%(name)s) AS n WHERE "
         "pg_catalog.format('%%I.%%I', n.schema_name, n.table_name) IN "

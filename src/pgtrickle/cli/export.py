@@ -22,8 +22,8 @@ def export(
     from pgtrickle.definitions.fleet import databases
     from pgtrickle.errors import ConfigError
 
-    found, sets = collect(server, databases(server, database or ()))
-    files = files_of(found, sets, name_databases=bool(database))
+    exported, sets = collect(server, databases(server, database or ()))
+    files = files_of(exported, sets, name_databases=bool(database))
     for name in files:
         if (folder / name).exists() and not overwrite:
             raise ConfigError(f"{folder / name} exists", hint="choose another folder, or use --overwrite")

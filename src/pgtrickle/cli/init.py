@@ -43,19 +43,23 @@ def init(
     Asks for what the options do not say. Without a terminal, and with --yes or --json, it asks nothing. The DSN and its
     password are not written to the file.
     """
-    asks = not (yes or as_json) and sys.stdin.isatty()
-    dsn = server or (typer.prompt("Database (postgresql://user@host/database)") if asks else None)
+    is_interactive = not (yes or as_json) and sys.stdin.isatty()
+    dsn = server or (typer.prompt("Database (postgresql://user@host/database)") if is_interactive else None)
     if not dsn:
         raise typer.BadParameter("use --server, or set PGTRICKLE_SERVER")
     findings = _check(dsn, quiet=as_json)
-    path = file or (Path(typer.prompt("Configuration file", default=str(DEFAULT_FILE))) if asks else DEFAULT_FILE)
-    address = http or (typer.prompt("Web UI and metrics at (or none)", default=DEFAULT_HTTP) if asks else DEFAULT_HTTP)
+    path = file or (
+        Path(typer.prompt("Configuration file", default=str(DEFAULT_FILE))) if is_interactive else DEFAULT_FILE
+    )
+    address = http or (
+        typer.prompt("Web UI and metrics at (or none)", default=DEFAULT_HTTP) if is_interactive else DEFAULT_HTTP
+    )
     text = _file_text(address)  # a wrong address is refused before anything is written
-    if path.exists() and not overwrite and not (asks and typer.confirm(f"{path} exists. Replace it?")):
+    if path.exists() and not overwrite and not (is_interactive and typer.confirm(f"{path} exists. Replace it?")):
         from pgtrickle.errors import ConfigError
 
         raise ConfigError(f"{path} exists", hint="choose another file with --file, or use --overwrite")
-    if asks:
+    if is_interactive:
         typer.confirm(f"Install pgtrickle in {redact(dsn)}?", default=True, abort=True)
     installed, _ = install_in(dsn, service_role)
     _write(path, text)
@@ -72,7 +76,7 @@ def init(
 
 
 def _check(dsn: str, *, quiet: bool) -> list[dict[str, Any]]:
-    """Raises if a requirement is not met; what was found is printed first."""
+    """Prints the findings, then raises an error if a requirement is not met."""
     from dataclasses import asdict
 
     from pgtrickle.db.connect import TRANSACTION, connect
@@ -80,17 +84,17 @@ def _check(dsn: str, *, quiet: bool) -> list[dict[str, Any]]:
     from pgtrickle.maintain.readiness import readiness
 
     with connect(dsn, role="install", pooler=TRANSACTION, as_service=False) as conn:
-        found: list[Finding] = readiness(conn)
+        findings: list[Finding] = readiness(conn)
     if not quiet:
-        for finding in found:
+        for finding in findings:
             typer.echo(f"{'ok ' if finding.ok else 'BAD'}  {finding.what}: {finding.detail}")
-    if bad := [finding for finding in found if not finding.ok]:
+    if bad := [finding for finding in findings if not finding.ok]:
         raise ConfigError("; ".join(f"{finding.what}: {finding.detail}" for finding in bad))
-    return [asdict(finding) for finding in found]
+    return [asdict(finding) for finding in findings]
 
 
 def _file_text(http: str) -> str:
-    """A file for --config. Addresses that others reach get a token."""
+    """The text of a file for --config. It contains a token if other machines can reach the address."""
     from secrets import token_hex
 
     from pgtrickle.web.listen import names_loopback, parse_address
@@ -102,13 +106,15 @@ def _file_text(http: str) -> str:
         host, _ = parse_address(http)
         lines.append(f"http = {json.dumps(http)}    # web UI and metrics")
         if not names_loopback(host):
-            lines.append(f'http_token = "{token_hex(16)}"    # for changes, and because others reach this address')
+            lines.append(
+                f'http_token = "{token_hex(16)}"    # for changes, and because other machines can reach this address'
+            )
     lines += ['log_format = "text"    # or json', '# engine = "auto"    # or postgres, spark', ""]
     return "\n".join(lines)
 
 
 def _write(path: Path, text: str) -> None:
-    """For the user alone: it may contain a token."""
+    """Only the owner may read the file, because it may contain a token."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         os.fchmod(file.fileno(), 0o600)
         file.write(text)

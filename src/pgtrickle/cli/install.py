@@ -28,33 +28,33 @@ def install(dsn: Dsn, service_role: ServiceRole = None, as_json: Json = False) -
 
     Creates schemas, catalog and functions. Needs no extension and no superuser.
     """
-    facts, found = install_in(dsn, service_role)
+    facts, installation = install_in(dsn, service_role)
     if as_json:
         print_json(facts)
         return
     from pgtrickle.cli.render import installation_lines
 
     typer.echo(f"pgtrickle {__version__} is installed in {redact(dsn)}")
-    for line in installation_lines(found):
+    for line in installation_lines(installation):
         typer.echo(line)
     typer.echo("Next: pgtrickle run --server DSN, and from SQL: SELECT pgtrickle.create_stream_table(name, query)")
 
 
 def install_in(dsn: str, service_role: str | None) -> tuple[dict[str, Any], Installation]:
-    """What was installed, for programs and for people."""
+    """Installs pgtrickle; returns what --json prints and what the text output is made of."""
     from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.db.service import install_as_service
 
     with connect(dsn, role="install", pooler=TRANSACTION, as_service=False) as connection:
-        found = install_as_service(connection, service_role)
+        installation = install_as_service(connection, service_role)
         database = connection.info.dbname
     facts = {
         "database": database,
         "version": __version__,
-        "role": found.role,
-        "is_service_role": found.is_service,
-        "can_log_in": found.can_log_in,
-        "needed": list(found.needed),
-        "suggested": list(found.suggested),
+        "role": installation.role,
+        "is_service_role": installation.is_service,
+        "can_log_in": installation.can_log_in,
+        "needed": list(installation.needed),
+        "suggested": list(installation.suggested),
     }
-    return facts, found
+    return facts, installation

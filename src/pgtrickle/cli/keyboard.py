@@ -1,4 +1,4 @@
-"""Keys of a terminal, one by one: what is typed is neither shown nor collected into lines."""
+"""Reads single keys from a terminal, without echo and without waiting for Enter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END = "up", "down", "page up", "page down", 
 ENTER, ESCAPE, BACKSPACE = "enter", "escape", "backspace"
 
 _NAMED: Final = {"\r": ENTER, "\n": ENTER, "\x1b": ESCAPE, "\x7f": BACKSPACE, "\b": BACKSPACE}
-# What terminals send for a key: ESC, [ or O, and the rest.
+# Escape sequences that terminals send for keys, without the leading ESC [ or ESC O.
 _SEQUENCES: Final = {
     "A": UP,
     "B": DOWN,
@@ -25,8 +25,8 @@ _SEQUENCES: Final = {
     "1~": HOME,
     "4~": END,
 }
-_MOST = 4096  # bytes at a time
-_REST_S = 0.05  # for the rest of a sequence: over SSH it may come in a packet of its own
+_READ_BYTES = 4096  # at most, in one call of read()
+_SEQUENCE_S = 0.05  # to wait for the rest of an escape sequence: over SSH it may arrive in a separate packet
 
 
 class Keyboard:
@@ -36,23 +36,23 @@ class Keyboard:
         self._file = file
 
     def keys(self, seconds: float) -> list[str]:
-        """Those that are typed within this time; returns at the first of them. A lost terminal raises EOFError."""
+        """Waits for this time until keys are typed, and returns them. Raises EOFError if the terminal is lost."""
         if not select.select([self._file], [], [], max(seconds, 0.0))[0]:
             return []
         text = self._read()
-        while text.endswith(("\x1b", "\x1b[", "\x1bO")) and select.select([self._file], [], [], _REST_S)[0]:
+        while text.endswith(("\x1b", "\x1b[", "\x1bO")) and select.select([self._file], [], [], _SEQUENCE_S)[0]:
             text += self._read()
         return list(parse(text))
 
     def _read(self) -> str:
-        found = os.read(self._file, _MOST)
-        if not found:
+        data = os.read(self._file, _READ_BYTES)
+        if not data:
             raise EOFError
-        return found.decode(errors="replace")
+        return data.decode(errors="replace")
 
 
 def parse(text: str) -> Iterator[str]:
-    """Names of special keys, and characters."""
+    """The keys of the typed text: names of special keys, and single characters."""
     while text:
         if text[0] == "\x1b" and text[1:2] in ("[", "O"):
             end = next((i for i, c in enumerate(text[2:], 2) if "@" <= c <= "~"), len(text) - 1)
@@ -66,7 +66,7 @@ def parse(text: str) -> Iterator[str]:
 
 @contextmanager
 def keyboard(file: int) -> Iterator[Keyboard]:
-    """The terminal is as before afterwards."""
+    """Switches the terminal to cbreak mode, and restores its mode at the end."""
     before = termios.tcgetattr(file)
     try:
         tty.setcbreak(file)

@@ -13,46 +13,46 @@ import typer
 if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 PLAIN_SECONDS = 5.0  # between two lines where there is no terminal
 
 
 @contextmanager
-def reporting(what: str) -> Iterator[Callable[[str], None]]:
-    """Gives a function that takes what to show now: one line that changes on a terminal, and a line from time to time
-    elsewhere. Both on standard error."""
+def reporting(title: str) -> Iterator[Callable[[str], None]]:
+    """Yields a function that shows a text on standard error: on a terminal it replaces the previous text, elsewhere it
+    prints a line every few seconds."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(stderr=True)
     if console.is_terminal:
-        with console.status(Text(what)) as status:
+        with console.status(Text(title)) as status:
             yield lambda text: status.update(Text(text))  # not markup: names and bars have brackets
         return
-    said = time.monotonic()
+    printed_at = time.monotonic()
 
-    def say(text: str) -> None:
-        nonlocal said
-        if time.monotonic() - said >= PLAIN_SECONDS:
-            said = time.monotonic()
+    def show(text: str) -> None:
+        nonlocal printed_at
+        if time.monotonic() - printed_at >= PLAIN_SECONDS:
+            printed_at = time.monotonic()
             typer.echo(text, err=True)
 
-    yield say
+    yield show
 
 
 def loads_text(conn: Connection) -> str:
-    """Of all loads that are running; empty when there is none."""
+    """The progress of all running loads in one line; empty if there are none."""
     from pgtrickle.observe.loads import read_loads
 
     return "; ".join(" ".join(f"{load.name}: {load.bar()} {load.text()}".split()) for load in read_loads(conn))
 
 
 @contextmanager
-def watching(server: str, what: str) -> Iterator[None]:
-    """While a block of this thread works, another one shows the loads of the database; `what` while there is none."""
+def watching(server: str, title: str) -> Iterator[None]:
+    """While the block runs, another thread shows the progress of loads of the database, or `title` if none is running."""
     done = threading.Event()
-    with reporting(what) as say:
-        thread = threading.Thread(target=_watch, args=(server, say, what, done), name="progress", daemon=True)
+    with reporting(title) as show:
+        thread = threading.Thread(target=_show_loads, args=(server, show, title, done), name="progress", daemon=True)
         thread.start()
         try:
             yield
@@ -61,27 +61,28 @@ def watching(server: str, what: str) -> Iterator[None]:
             thread.join()
 
 
-def _watch(server: str, say: Callable[[str], None], what: str, done: threading.Event) -> None:
+def _show_loads(server: str, show: Callable[[str], None], title: str, done: threading.Event) -> None:
     from pgtrickle.db.connect import TRANSACTION, connect
     from pgtrickle.errors import PgtrickleError
 
     try:
         with connect(server, role="command", autocommit=True, pooler=TRANSACTION) as conn:
-            while not done.wait(LOOK_SECONDS):
-                say(loads_text(conn) or what)
+            while not done.wait(POLL_SECONDS):
+                show(loads_text(conn) or title)
     except PgtrickleError:
-        return  # the block meets the same error, and reports it
+        return  # the block gets the same error and reports it
 
 
 def wait_until_loaded(server: str, name: str, timeout: float | None) -> None:
-    """`name` as pgt_status() shows it. Raises if it fails, if nobody will load it, or after the timeout in seconds."""
+    """Waits until a stream table is loaded. `name`: as pgt_status() shows it. Raises an error if the load fails, if no
+    `pgtrickle run` serves the database, or after the timeout in seconds."""
     from pgtrickle.db.connect import TRANSACTION, connect, translated
     from pgtrickle.db.statements import statement
     from pgtrickle.errors import ConfigError, DefinitionError, TransientError
 
     began = time.monotonic()
     with (
-        reporting(f"{name}: waiting for the control plane") as say,
+        reporting(f"{name}: waiting for the control plane") as show,
         connect(server, role="command", autocommit=True, pooler=TRANSACTION) as conn,
         translated(),
     ):
@@ -98,5 +99,5 @@ def wait_until_loaded(server: str, name: str, timeout: float | None) -> None:
                 raise DefinitionError(f"{name}: {error or status}")
             if timeout is not None and time.monotonic() - began >= timeout:
                 raise TransientError(f"{name} is not loaded after {timeout:g} s", hint="pgtrickle show NAME")
-            say(loads_text(conn) or f"{name}: waiting for the control plane")
-            time.sleep(LOOK_SECONDS)
+            show(loads_text(conn) or f"{name}: waiting for the control plane")
+            time.sleep(POLL_SECONDS)

@@ -65,9 +65,9 @@ def require_installed(server: str) -> None:
         except ConfigError as error:
             user = connection.info.user
             owner = find_other_owner(server)
-            by = f"; {owner} installed pgtrickle there" if owner is not None else ""
+            installed_by = f"; {owner} installed pgtrickle there" if owner is not None else ""
             hint = f"GRANT USAGE ON SCHEMA pgtrickle TO {user}"
-            raise ConfigError(f"{name}: {error.message}{by}", hint=hint) from error
+            raise ConfigError(f"{name}: {error.message}{installed_by}", hint=hint) from error
     if version is None:
         raise ConfigError(f"pgtrickle is not installed in database {name}", hint=f"pgtrickle install {redact(server)}")
     if (problem := version.problem(name)) is not None:

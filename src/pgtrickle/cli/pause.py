@@ -1,4 +1,4 @@
-"""`pgtrickle pause` and `pgtrickle resume`: suspend stream tables, and go on with them."""
+"""`pgtrickle pause` and `pgtrickle resume`: suspend and resume stream tables."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def _call(function: str, server: str, names: Sequence[str] | None, *, everything
         raise typer.BadParameter("name stream tables, or use --all")
     with author_session(server) as conn:
         if everything:
-            wanted = (
+            statuses = (
                 ("SUSPENDED", "ERROR") if function == "resume_stream_table" else ("ACTIVE", "INITIALIZING", "ERROR")
             )
-            names = [row["name"] for row in status_rows(conn) if row["status"] in wanted]
+            names = [row["name"] for row in status_rows(conn) if row["status"] in statuses]
         for name in names or ():
             conn.execute(f"SELECT pgtrickle.{function}(%s)", (name,))
         rows = [{"name": row["name"], "status": row["status"]} for row in status_rows(conn, names or ())]

@@ -40,13 +40,13 @@ def plan(
         return
     from pgtrickle.define.plan_requests import plan_of_query, plan_of_table
 
-    found = plan_of_query(server, query) if query is not None else plan_of_table(server, name or "")
+    plan_values = plan_of_query(server, query) if query is not None else plan_of_table(server, name or "")
     if as_json:
-        print_json(found)
+        print_json(plan_values)
         return
     from pgtrickle.pipeline.templates.explain import plan_lines
 
-    for line in plan_lines(found, statements=statements):
+    for line in plan_lines(plan_values, statements=statements):
         typer.echo(line)
 
 
@@ -57,9 +57,9 @@ def _analyze(server: str, name: str, *, as_json: bool) -> None:
     from pgtrickle.process.analyze_command import analyze_table
 
     with working("starting Spark and computing a refresh"):
-        found = analyze_table(options.load().settings, server, name)
+        analysis = analyze_table(options.load().settings, server, name)
     if as_json:
-        print_json(found)
+        print_json(analysis)
         return
-    for line in analysis_lines(found):
+    for line in analysis_lines(analysis):
         typer.echo(line)

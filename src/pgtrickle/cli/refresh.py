@@ -51,10 +51,10 @@ def refresh(
         print_json(rows)
     else:
         for row in rows:
-            done = (
+            result = (
                 row["error"] or f"{row['action']}, {row['inserted']} inserted, {row['deleted']} deleted, {row['ms']} ms"
             )
-            typer.echo(f"{row['table']}: {done}")
+            typer.echo(f"{row['table']}: {result}")
     if any(row["error"] for row in rows):
         raise typer.Exit(1)
 
@@ -67,13 +67,13 @@ def _refresh_here(
     outcomes = refresh_once(settings, options.sources(spark_remote=spark_remote), server, names, others)
     return [
         {
-            "table": o.table.full_name,
-            "action": o.action,
-            "inserted": o.inserted,
-            "deleted": o.deleted,
-            "ms": round(sum(o.timings.values())),
-            "error": o.error.one_line() if o.error is not None else None,
-            "reason": o.reason and str(o.reason),
+            "table": outcome.table.full_name,
+            "action": outcome.action,
+            "inserted": outcome.inserted,
+            "deleted": outcome.deleted,
+            "ms": round(sum(outcome.timings.values())),
+            "error": outcome.error.one_line() if outcome.error is not None else None,
+            "reason": outcome.reason and str(outcome.reason),
         }
-        for o in outcomes
+        for outcome in outcomes
     ]

@@ -40,7 +40,7 @@ def cell(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="seconds")
-    # What could steer a terminal is shown, and does nothing.
+    # Control characters are replaced: a terminal would interpret them.
     return "".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in str(value))
 
 
@@ -52,8 +52,8 @@ def setting_rows(loaded: Loaded) -> list[dict[str, Any]]:
         row = {key: described[key] for key in ("name", "default", "range", "scope", "doc")}
         row["value"] = shown_value(row["name"], getattr(loaded.settings, row["name"]))
         row["origin"] = loaded.origins[row["name"]]
-        found = problems.pop(row["name"], None)
-        row["problem"] = found.message if found is not None else None
+        invalid = problems.pop(row["name"], None)
+        row["problem"] = invalid.message if invalid is not None else None
         rows.append({key: dict(value) if isinstance(value, Mapping) else value for key, value in row.items()})
     for problem in problems.values():
         rows.append(
@@ -73,30 +73,31 @@ def budget_lines(budget: Budget) -> Iterator[str]:
         yield f"{name:{width}}  {cost.processes:9}  {cost.connections:11}  {cost.mib:6}"
 
 
-def installation_lines(found: Installation) -> Iterator[str]:
+def installation_lines(installation: Installation) -> Iterator[str]:
     """The owner, and the remaining steps for the DBA as SQL statements."""
-    if found.is_service:
-        yield f"Owner: role {found.role} (not a superuser); pgtrickle run uses this role"
-    lines = list(found.needed)
-    if found.is_service and not found.can_log_in:
-        lines.append(f"ALTER ROLE {found.quoted} LOGIN PASSWORD '...';  -- so that pgtrickle run can connect as it")
+    if installation.is_service:
+        yield f"Owner: role {installation.role} (not a superuser); pgtrickle run uses this role"
+    lines = list(installation.needed)
+    if installation.is_service and not installation.can_log_in:
+        lines.append(
+            f"ALTER ROLE {installation.quoted} LOGIN PASSWORD '...';  -- so that pgtrickle run can connect as it"
+        )
     if lines:
         yield "To do for the DBA:"
         yield from (f"  {line}" for line in lines)
-    if found.suggested:
+    if installation.suggested:
         yield "Optional, for stream tables over these schemas:"
-        yield from (f"  {line}" for line in found.suggested[:MOST_SUGGESTED])
-        if len(found.suggested) > MOST_SUGGESTED:
-            yield f"  and {len(found.suggested) - MOST_SUGGESTED} more: see docs/howto/roles.md"
-    if found.is_service:
+        yield from (f"  {line}" for line in installation.suggested[:MOST_SUGGESTED])
+        if len(installation.suggested) > MOST_SUGGESTED:
+            yield f"  and {len(installation.suggested) - MOST_SUGGESTED} more: see docs/howto/roles.md"
+    if installation.is_service:
         yield "For each role that defines stream tables:"
         yield "  GRANT USAGE ON SCHEMA pgtrickle TO role;"
-        yield f"  GRANT role TO {found.quoted};  -- its queries may then use its own functions and types"
+        yield f"  GRANT role TO {installation.quoted};  -- its queries may then use its own functions and types"
 
 
 def print_status(rows: Sequence[Mapping[str, Any]], *, served: bool, owner: str | None = None) -> None:
-    """One line per stream table, whatever its length, followed by problems. Lag: an upper bound, 0 when nothing is
-    pending."""
+    """One line per stream table, not wrapped, followed by problems. Lag: an upper bound, 0 when nothing is pending."""
     columns = ["stream table", "status", "mode", "schedule", "lag", "refreshed"]
     shown = [
         [
@@ -141,7 +142,7 @@ def load_text(load: Mapping[str, Any]) -> str:
 
 
 def lag_text(seconds: float | None) -> str:
-    """Behind the sources; - if it is unknown."""
+    """The lag behind the sources; - if it is unknown."""
     return "-" if seconds is None else duration_text(seconds)
 
 
@@ -156,7 +157,7 @@ def duration_text(seconds: float) -> str:
 
 
 def age_text(at: datetime | None) -> str:
-    """By our clock, which may differ from that of the server."""
+    """The age by the clock of this machine, which may differ from that of the server."""
     if at is None:
         return "-"
     seconds = (datetime.now(UTC) - at).total_seconds()
@@ -164,13 +165,13 @@ def age_text(at: datetime | None) -> str:
 
 
 def print_unbroken(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table whose cells are never broken, in a narrow terminal neither: they are copied, and read by programs."""
+    """Prints a table without wrapping cells, even on a narrow terminal: people copy them, and programs read them."""
     for line in table_lines(columns, rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
         typer.echo(line)
 
 
 def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]], width: int | None = None) -> Iterator[str]:
-    """`width`: of the terminal. Columns are nearer to one another where that makes them fit."""
+    """`width`: of the terminal. The gap between columns is one blank instead of two where the table would be too wide."""
     lines = [tuple(columns), *(tuple(" ".join(cell(value).split()) for value in row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     gap = " " if width is not None and sum(widths) + 2 * (len(widths) - 1) > width else "  "

@@ -33,7 +33,7 @@ def run(
     from pgtrickle.tracing import start as start_traces
     from pgtrickle.web.listen import listen
 
-    # One DSN, which may hold blanks: not split as typer would.
+    # A single DSN, which may contain blanks: typer would split it at them.
     servers = server or [dsn for dsn in (os.environ.get("PGTRICKLE_SERVER"),) if dsn]
     if not servers:
         raise typer.BadParameter("use --server, or set PGTRICKLE_SERVER")
@@ -42,10 +42,10 @@ def run(
         name = connection.info.dbname
     settings = loaded.settings
     set_up_logging(settings.log_level, settings.log_format)
-    report(loaded, database=name)  # what is wrong in one database must not keep the others waiting
+    report(loaded, database=name)  # an invalid setting of one database must not stop the others
     sources = options.sources(spark_remote=spark_remote, http=http)
-    # What a database says must not open a port of this machine.
+    # A setting of a database must not open a port of this machine.
     own_settings = sources.load().settings
-    start_traces(own_settings.otlp_endpoint, __version__)()  # an error now, and not in each process
+    start_traces(own_settings.otlp_endpoint, __version__)()  # reports an invalid endpoint here, not in each process
     listener = listen(own_settings.http, own_settings.http_token) if own_settings.http else None
     run_forever(settings, sources, servers, listener, home=name)

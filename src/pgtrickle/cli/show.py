@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
 
 REFRESHES = 5
-RUNNING = "SELECT * FROM pgtrickle.load_progress() AS l WHERE l.pgt_id = pgtrickle._find(%s)"
+RUNNING_LOAD = "SELECT * FROM pgtrickle.load_progress() AS l WHERE l.pgt_id = pgtrickle._find(%s)"
 
 
 def show(server: Server, name: Name, as_json: Json = False) -> None:
@@ -25,55 +25,55 @@ def show(server: Server, name: Name, as_json: Json = False) -> None:
     `pgtrickle plan NAME` shows how it is maintained.
     """
     with author_session(server) as conn:
-        found = read_details(conn, name)
+        details = read_details(conn, name)
     if as_json:
-        print_json(found)
+        print_json(details)
         return
-    for line in detail_lines(found):
+    for line in detail_lines(details):
         typer.echo(line)
 
 
 def read_details(conn: Connection, name: str) -> dict[str, Any]:
     from pgtrickle.db.statements import statement
 
-    (found,) = rows_of(conn, statement("shown_table"), {"name": name})
+    (table,) = rows_of(conn, statement("shown_table"), {"name": name})
     (state,) = status_rows(conn, [name])
     return {
         **state,
-        **found,
+        **table,
         "sources": rows_of(conn, "SELECT * FROM pgtrickle.list_sources(%s)", (name,)),
-        "load": next(iter(rows_of(conn, RUNNING, (name,))), None),
+        "load": next(iter(rows_of(conn, RUNNING_LOAD, (name,))), None),
         "refreshes": rows_of(conn, "SELECT * FROM pgtrickle.get_refresh_history(%s, %s)", (name, REFRESHES)),
     }
 
 
-def detail_lines(found: dict[str, Any]) -> Iterator[str]:
+def detail_lines(details: dict[str, Any]) -> Iterator[str]:
     from pgtrickle.cli.render import age_text, lag_text, load_text, table_lines
 
-    yield found["name"]
+    yield details["name"]
     facts = {
-        "status": found["status"] if found["is_populated"] else f"{found['status']}, not loaded",
-        "load": load_text(found["load"]) if found["load"] else None,
-        "mode": _with(found["effective_refresh_mode"], found["mode_reason"]),
-        "engine": _with(found["last_engine"], found["engine_reason"]),
-        "schedule": found["schedule"],
-        "lag": f"{lag_text(found['behind_seconds'])}{', changes are pending' if found['changes_pending'] else ''}",
-        "last refresh": _when(found["last_refresh_at"], age_text(found["last_refresh_at"])),
-        "size": f"about {found['row_estimate']} rows, {found['bytes']} bytes",
-        "author": found["author"],
-        "error": found["last_error_message"],
-        "read by": ", ".join(found["read_by"]) or "-",
+        "status": details["status"] if details["is_populated"] else f"{details['status']}, not loaded",
+        "load": load_text(details["load"]) if details["load"] else None,
+        "mode": _with_reason(details["effective_refresh_mode"], details["mode_reason"]),
+        "engine": _with_reason(details["last_engine"], details["engine_reason"]),
+        "schedule": details["schedule"],
+        "lag": f"{lag_text(details['behind_seconds'])}{', changes are pending' if details['changes_pending'] else ''}",
+        "last refresh": _time_and_age(details["last_refresh_at"], age_text(details["last_refresh_at"])),
+        "size": f"about {details['row_estimate']} rows, {details['bytes']} bytes",
+        "author": details["author"],
+        "error": details["last_error_message"],
+        "read by": ", ".join(details["read_by"]) or "-",
     }
     for key, value in facts.items():
         if value is not None:
             yield f"  {key + ':':<14}{' '.join(str(value).split())}"
     yield "  query:"
-    yield from (f"    {line}" for line in dedent(found["query"]).strip().splitlines())
+    yield from (f"    {line}" for line in dedent(details["query"]).strip().splitlines())
     yield "  sources:"
-    for source in found["sources"]:
+    for source in details["sources"]:
         captured = "" if source["captured"] or source["source_type"] == "VIEW" else ", changes are not captured"
         yield f"    {source['source_table']} ({source['source_type']}{captured})"
-    if not found["refreshes"]:
+    if not details["refreshes"]:
         return
     yield "  latest refreshes:"
     columns = ["started (UTC)", "action", "engine", "rows", "ms", "result"]
@@ -86,14 +86,14 @@ def detail_lines(found: dict[str, Any]) -> Iterator[str]:
             None if row["duration_ms"] is None else round(row["duration_ms"]),
             row["error_message"] or row["status"],
         ]
-        for row in found["refreshes"]
+        for row in details["refreshes"]
     ]
     yield from (f"    {line}" for line in table_lines(columns, rows))
 
 
-def _when(at: datetime | None, age: str) -> str:
+def _time_and_age(at: datetime | None, age: str) -> str:
     return "-" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, {age}"
 
 
-def _with(value: str | None, reason: str | None) -> str:
+def _with_reason(value: str | None, reason: str | None) -> str:
     return f"{value or '-'}{f', because {reason}' if reason else ''}"

@@ -44,7 +44,7 @@ def top(
                 if time.monotonic() - read_at >= interval:
                     source.read()
                     read_at = time.monotonic()
-                live.update(source.picture(view, console.height, console.width), refresh=True)
+                live.update(source.render(view, console.height, console.width), refresh=True)
                 for key in keys.keys(read_at + interval - time.monotonic()):
                     view.press(key, source.rows, page_of(console.height))
     except EOFError:
@@ -54,7 +54,7 @@ def top(
 
 
 class _Source:
-    """What was read last. A server that does not answer is shown, and asked again."""
+    """The rows that were read last. An error of the server is shown in the title; the next read connects again."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -82,7 +82,7 @@ class _Source:
             self._title = error.one_line()
             self.close()
 
-    def picture(self, view: TopView, height: int, width: int) -> Group:
+    def render(self, view: TopView, height: int, width: int) -> Group:
         from pgtrickle.cli.top_view import render_detail, render_list
 
         if view.detail is None:

@@ -1,4 +1,4 @@
-"""The screen of `pgtrickle top`: what it shows, and what keys do to it. Knows no terminal and no database."""
+"""The screen of `pgtrickle top`: its content, and how keys change it. Uses no terminal and no database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TopColumn:
-    """`largest_first`: how it is sorted at first. Unknown values are always last."""
+    """`largest_first`: the initial order of sorting. Unknown values are always last."""
 
     key: str
     title: str
@@ -52,14 +52,14 @@ COLUMNS: Final = (
 )
 _NUMBERS = frozenset({"lag", "ms", "refreshes", "written"})
 HELP: Final = "q quit  s sort by next column  r reverse  / filter  ↑↓ select  Enter details  Esc back"
-# What a narrow terminal shows no more, in this order, so that names are complete; the column of the order stays.
+# Columns that a narrow terminal drops, in this order, so that names are complete; the column of the order stays.
 LEAST_NEEDED: Final = ("engine", "refreshes", "mode", "written", "ms")
-AROUND = 4  # lines besides the rows: title, head of the table, error, help
+FRAME_LINES = 4  # lines besides the rows: title, head of the table, error, help
 
 
 @dataclass(slots=True)
 class TopView:
-    """`detail`: the stream table that is shown alone."""
+    """`detail`: the stream table whose details fill the screen, if any."""
 
     sorted_by: int = 4
     is_reversed: bool = False
@@ -71,13 +71,13 @@ class TopView:
     is_done: bool = False
 
     def rows(self, rows: Sequence[Row]) -> list[Row]:
-        """Those that match the filter (name, status, mode or engine), in order."""
+        """The rows that match the filter (name, status, mode or engine), sorted."""
         column = COLUMNS[self.sorted_by]
-        found = [row for row in rows if self.pattern.lower() in _searched(row)]
-        found.sort(key=lambda row: row["name"])
-        known = [row for row in found if row[column.key] is not None]
+        matching = [row for row in rows if self.pattern.lower() in _searched(row)]
+        matching.sort(key=lambda row: row["name"])
+        known = [row for row in matching if row[column.key] is not None]
         known.sort(key=lambda row: row[column.key], reverse=column.largest_first != self.is_reversed)
-        return known + [row for row in found if row[column.key] is None]
+        return known + [row for row in matching if row[column.key] is None]
 
     def press(self, key: str, rows: Sequence[Row], page: int) -> None:
         """`page`: rows that fit on the screen."""
@@ -91,9 +91,9 @@ class TopView:
             if key in (keyboard.ESCAPE, keyboard.BACKSPACE, keyboard.ENTER):
                 self.detail, self.scrolled = None, 0
         else:
-            self._in_list(key, rows)
+            self._press_in_list(key, rows)
 
-    def _in_list(self, key: str, rows: Sequence[Row]) -> None:
+    def _press_in_list(self, key: str, rows: Sequence[Row]) -> None:
         if key == "s":
             self.sorted_by, self.is_reversed = (self.sorted_by + 1) % len(COLUMNS), False
         elif key == "r":
@@ -102,8 +102,8 @@ class TopView:
             self.is_typing = True
         elif key == keyboard.ESCAPE:
             self.pattern = ""
-        elif key == keyboard.ENTER and (found := self.rows(rows)):
-            self.detail = found[min(self.selected, len(found) - 1)]["name"]
+        elif key == keyboard.ENTER and (matching := self.rows(rows)):
+            self.detail = matching[min(self.selected, len(matching) - 1)]["name"]
 
     def _type(self, key: str) -> None:
         if key in (keyboard.ENTER, keyboard.ESCAPE):
@@ -135,7 +135,7 @@ def _searched(row: Row) -> str:
 
 
 def page_of(height: int) -> int:
-    return max(height - AROUND, 1)
+    return max(height - FRAME_LINES, 1)
 
 
 def columns_that_fit(view: TopView, rows: Sequence[Row], width: int) -> list[TopColumn]:
@@ -156,11 +156,11 @@ def render_list(view: TopView, rows: Sequence[Row], title: str, height: int, wid
     from rich.table import Table
     from rich.text import Text
 
-    found, page = view.rows(rows), page_of(height)
-    selected = min(view.selected, max(len(found) - 1, 0))
-    first = max(0, min(selected - page // 2, len(found) - page))
+    matching, page = view.rows(rows), page_of(height)
+    selected = min(view.selected, max(len(matching) - 1, 0))
+    first = max(0, min(selected - page // 2, len(matching) - page))
     table = Table(box=None, expand=True, pad_edge=False, padding=(0, 1, 0, 0))
-    columns = columns_that_fit(view, found[first : first + page], width)
+    columns = columns_that_fit(view, matching[first : first + page], width)
     for i, column in enumerate(columns):
         is_down = column.largest_first != view.is_reversed
         mark = ("▼" if is_down else "▲") if column is COLUMNS[view.sorted_by] else ""
@@ -172,13 +172,13 @@ def render_list(view: TopView, rows: Sequence[Row], title: str, height: int, wid
             justify="right" if is_number else "left",
             ratio=1 if i == 0 else None,
         )
-    for i, row in enumerate(found[first : first + page], first):
+    for i, row in enumerate(matching[first : first + page], first):
         style = "red" if row["status"] in ("ERROR", "SUSPENDED") else ""
         style += " reverse" if i == selected else ""
         table.add_row(*(Text(column.shown(row)) for column in columns), style=style.strip())
-    error = cell(found[selected]["error"]) if found and found[selected]["error"] else ""
+    error = cell(matching[selected]["error"]) if matching and matching[selected]["error"] else ""
     foot = f"/{view.pattern}_" if view.is_typing else f"filter: {view.pattern}  {HELP}" if view.pattern else HELP
-    shown = f"{title}  {len(found)} of {len(rows)} stream tables"
+    shown = f"{title}  {len(matching)} of {len(rows)} stream tables"
     lines = [_line(shown, "bold"), table, _line(" ".join(error.split()), "red"), _line(foot, "dim")]
     return Group(*lines)
 

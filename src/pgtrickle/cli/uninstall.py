@@ -47,11 +47,11 @@ def uninstall(
                 f"{other[0]} installed pgtrickle in database {connection.info.dbname}",
                 hint=f"connect as {other[0]}, as a member of that role or as a superuser",
             )
-        found = installed_objects(connection)
+        installed = installed_objects(connection)
         connection.commit()
-        if found is None:
+        if installed is None:
             raise ConfigError(f"pgtrickle is not installed in database {connection.info.dbname}")
-        for line in () if as_json else _removed(found, drop_tables=drop_tables):
+        for line in () if as_json else _removed_lines(installed, drop_tables=drop_tables):
             typer.echo(line)
         if not yes:
             typer.confirm(f"Remove pgtrickle from {redact(dsn)}?", abort=True)
@@ -60,11 +60,11 @@ def uninstall(
         ).fetchone()
         uninstall_objects(connection, drop_tables=drop_tables)
         connection.commit()
-        remaining = _files_remaining(connection)
+        remaining = _remove_replica_files(connection)
         kept = drop_service_role(connection, owner[0]) if owner is not None else None
         connection.commit()
     if as_json:
-        print_json({**asdict(found), "dropped_tables": drop_tables, "kept": kept})
+        print_json({**asdict(installed), "dropped_tables": drop_tables, "kept": kept})
         if remaining is not None:
             raise remaining
         return
@@ -75,8 +75,8 @@ def uninstall(
         raise remaining
 
 
-def _files_remaining(connection: Connection) -> PgtrickleError | None:
-    """Removes the files of replicas; returns why some remain."""
+def _remove_replica_files(connection: Connection) -> PgtrickleError | None:
+    """Deletes the files of replicas; returns the error if some remain."""
     from pgtrickle.errors import ConfigError, PgtrickleError
     from pgtrickle.replica.drop import remove_files
     from pgtrickle.replica.roots import root_of
@@ -89,14 +89,14 @@ def _files_remaining(connection: Connection) -> PgtrickleError | None:
     return None
 
 
-def _removed(found: Installed, *, drop_tables: bool) -> Iterator[str]:
+def _removed_lines(installed: Installed, *, drop_tables: bool) -> Iterator[str]:
     fate = "are dropped" if drop_tables else "stay as plain tables and are no longer refreshed"
     for names, text in (
-        (found.stream_tables, f"stream tables that {fate}"),
-        (found.sources, "tables whose changes are no longer captured"),
-        (found.publications, "publications that are dropped"),
-        (found.subscribers, "subscribers that are forgotten"),
-        (found.readers, "other databases that read tables of this one, and stop"),
+        (installed.stream_tables, f"stream tables that {fate}"),
+        (installed.sources, "tables whose changes are no longer captured"),
+        (installed.publications, "publications that are dropped"),
+        (installed.subscribers, "subscribers that are removed"),
+        (installed.readers, "other databases that read tables of this one and get no more changes"),
     ):
         if names:
             yield f"{len(names)} {text}: {', '.join(names)}"
