@@ -8,9 +8,9 @@ import pytest
 
 from pgtrickle.cli.apply_output import outcome_lines, planned, summary
 from pgtrickle.definitions.changes import ALTER, CREATE, DROP, REFRESH_GROUP, ApplyResult, Change, OptionChange
+from pgtrickle.definitions.definition import Definition, DefinitionSet, FilePosition, GroupDefinition
 from pgtrickle.definitions.fleet import Databases, targets
 from pgtrickle.definitions.order import mentions, upstream_first
-from pgtrickle.definitions.wanted import Definition, DefinitionSet, FilePosition, GroupDefinition
 
 NAMES = {("public", "a"), ("sales", "b"), ("public", "Odd"), ("sales", "a")}
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pgtrickle.definitions.definition import Definition
 from pgtrickle.definitions.export import Exported, files_of
 from pgtrickle.definitions.read import read_set
 from pgtrickle.definitions.sqlfile import joined_names, read_sql, split_names
-from pgtrickle.definitions.wanted import Definition
 from pgtrickle.errors import ConfigError
 
 

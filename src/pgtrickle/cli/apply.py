@@ -13,8 +13,8 @@ from pgtrickle.cli.parameters import Databases, Json, Server, print_json
 
 if TYPE_CHECKING:
     from pgtrickle.definitions.changes import ApplyResult
+    from pgtrickle.definitions.definition import DefinitionProblem
     from pgtrickle.definitions.fleet import PlannedApply
-    from pgtrickle.definitions.wanted import DefinitionProblem
 
 Folder = Annotated[
     Path, typer.Option("-f", "--folder", help="A folder or a single file with definitions.", metavar="DIR")

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pgtrickle.cli.render import cell
 from pgtrickle.definitions.changes import ADOPT, ALTER, CREATE, DROP, REFRESH_GROUP, REPLACE, ApplyResult, Change
-from pgtrickle.definitions.wanted import DefinitionProblem, DefinitionSet
+from pgtrickle.definitions.definition import DefinitionProblem, DefinitionSet
 from pgtrickle.telemetry import redact
 
 _SIGNS = {

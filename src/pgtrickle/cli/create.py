@@ -84,7 +84,7 @@ def _query(query: str | None, file: Path | None) -> str:
 
 
 def _options(pairs: list[str]) -> dict[str, Any]:
-    from pgtrickle.definitions.wanted import OPTIONS, nearest, option_value
+    from pgtrickle.definitions.definition import OPTIONS, nearest, option_value
 
     options: dict[str, Any] = {}
     known = OPTIONS.keys() - {"tier"}  # only alter_stream_table has it

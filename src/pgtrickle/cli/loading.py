@@ -49,7 +49,7 @@ def loads_text(conn: Connection) -> str:
 
 @contextmanager
 def watching(server: str, title: str) -> Iterator[None]:
-    """While the block runs, another thread shows the progress of loads of the database, or `title` if none is running."""
+    """While the block runs, another thread shows the progress of loads, or `title` if none is running."""
     done = threading.Event()
     with reporting(title) as show:
         thread = threading.Thread(target=_show_loads, args=(server, show, title, done), name="progress", daemon=True)

@@ -171,7 +171,7 @@ def print_unbroken(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Non
 
 
 def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]], width: int | None = None) -> Iterator[str]:
-    """`width`: of the terminal. The gap between columns is one blank instead of two where the table would be too wide."""
+    """`width`: of the terminal. The gap between columns shrinks to one blank where the table would be too wide."""
     lines = [tuple(columns), *(tuple(" ".join(cell(value).split()) for value in row) for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     gap = " " if width is not None and sum(widths) + 2 * (len(widths) - 1) > width else "  "

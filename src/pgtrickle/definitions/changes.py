@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pgtrickle.definitions.wanted import Option
+from pgtrickle.definitions.definition import Option
 
 CREATE, ALTER, REPLACE, DROP, ADOPT = "create", "alter", "replace", "drop", "adopt"
 STREAM_TABLE, REFRESH_GROUP = "stream table", "refresh group"
@@ -45,9 +45,9 @@ class Change:
         )
 
     def as_json(self) -> dict[str, Any]:
-        found = asdict(self)
-        found["options"] = {o.option: {"before": o.before, "after": o.after} for o in self.options}
-        return found
+        values = asdict(self)
+        values["options"] = {o.option: {"before": o.before, "after": o.after} for o in self.options}
+        return values
 
 
 @dataclass(frozen=True, slots=True)

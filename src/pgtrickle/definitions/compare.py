@@ -9,22 +9,22 @@ from dataclasses import dataclass, replace
 from pgtrickle.db import Connection
 from pgtrickle.definitions import present
 from pgtrickle.definitions.changes import OptionChange
+from pgtrickle.definitions.definition import DEFAULTS, Definition, Option
 from pgtrickle.definitions.present import PendingTable, StoredTable
 from pgtrickle.definitions.sqlfile import trimmed
-from pgtrickle.definitions.wanted import DEFAULTS, Definition, Option
 from pgtrickle.errors import PgtrickleError
 
-_SAID_ONCE = ("initialize", "applied_from")
+_NOT_COMPARED = ("initialize", "applied_from")
 
 
-def stored(options: Mapping[str, Option]) -> dict[str, Option]:
-    """Options that are stored and not the default."""
-    return {key: value for key, value in options.items() if key not in _SAID_ONCE and DEFAULTS.get(key) != value}
+def non_default(options: Mapping[str, Option]) -> dict[str, Option]:
+    """The stored options whose value is not the default."""
+    return {key: value for key, value in options.items() if key not in _NOT_COMPARED and DEFAULTS.get(key) != value}
 
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """What is to be altered of a table. `query` is None where that stays."""
+    """How to alter a table. `query` is None if the query is unchanged."""
 
     query: str | None
     options: tuple[OptionChange, ...]
@@ -35,15 +35,15 @@ class Alteration:
 
     @property
     def unset(self) -> list[str]:
-        """Options that are to have no value, which is not the same as their default."""
+        """Options whose value is removed, and that have no default."""
         return [d.option for d in self.options if d.after is None and d.option not in DEFAULTS]
 
     def arguments(self, definition: Definition) -> dict[str, Option]:
-        """Of alter_stream_table()."""
+        """The arguments for alter_stream_table()."""
         unset = self.unset
-        given = [d for d in self.options if d.option not in unset]
-        found = {d.option: DEFAULTS[d.option] if d.after is None else d.after for d in given}
-        return found if self.query is None else {**found, "query": definition.query}
+        assigned = [d for d in self.options if d.option not in unset]
+        arguments = {d.option: DEFAULTS[d.option] if d.after is None else d.after for d in assigned}
+        return arguments if self.query is None else {**arguments, "query": definition.query}
 
 
 def differences(old: Mapping[str, Option], new: Mapping[str, Option]) -> tuple[OptionChange, ...]:
@@ -54,36 +54,36 @@ def differences(old: Mapping[str, Option], new: Mapping[str, Option]) -> tuple[O
     )
 
 
-def new_query(conn: Connection, have: StoredTable, definition: Definition) -> str | None:
+def new_query(conn: Connection, current: StoredTable, definition: Definition) -> str | None:
     """The new query as PostgreSQL parses it; None if it is equivalent to the old one."""
     try:
         new = present.normalised(conn, definition.query)
     except PgtrickleError as error:
-        # This server cannot parse tables of other databases: compared as typed.
+        # PostgreSQL cannot parse names of tables in other databases: compare the texts.
         if error.sqlstate != "0A000" or not re.search(r'".+\..+\..+"', error.message):
             raise
-        return None if trimmed(have.typed_query) == definition.query else definition.query
-    if have.is_renamed:
-        return new  # the old text has another meaning now
-    if new == have.query:
+        return None if trimmed(current.typed_query) == definition.query else definition.query
+    if current.is_renamed:
+        return new  # names in the stored text mean other relations now
+    if new == current.query:
         return None
     try:
-        # It may have been written by an earlier version of PostgreSQL, or over mirrors.
-        old = present.normalised_again(conn, have, typed=have.elsewhere)
+        # An earlier version of PostgreSQL may have written the stored query, or it may name mirrors.
+        old = present.normalised_again(conn, current, typed=current.is_cross_database)
     except PgtrickleError:
         return new  # the old one no longer works, or belongs to another author
     return None if old == new else new
 
 
-def is_asked(asked: PendingTable, definition: Definition, options: Mapping[str, Option]) -> bool:
+def is_requested(request: PendingTable, definition: Definition, options: Mapping[str, Option]) -> bool:
     """Whether exactly this definition was requested from the control plane and is still pending."""
-    same = trimmed(asked.query) == definition.query and stored(asked.options) == stored(options)
-    return same and asked.refusal is None
+    same = trimmed(request.query) == definition.query and non_default(request.options) == non_default(options)
+    return same and request.refusal is None
 
 
-def as_asked(have: StoredTable, asked: PendingTable | None) -> StoredTable:
+def as_requested(current: StoredTable, request: PendingTable | None) -> StoredTable:
     """A stream table as it will be when the control plane has accepted the request."""
-    if asked is None or asked.refusal is not None:
-        return have
-    options = stored({**have.options, **asked.options})
-    return replace(have, query=asked.query, typed_query=asked.query, options=options, elsewhere=True)
+    if request is None or request.refusal is not None:
+        return current
+    options = non_default({**current.options, **request.options})
+    return replace(current, query=request.query, typed_query=request.query, options=options, is_cross_database=True)

@@ -11,9 +11,9 @@ from pgtrickle.db import translated
 from pgtrickle.db.connect import TRANSACTION, connect
 from pgtrickle.db.discover import in_database
 from pgtrickle.definitions import present
+from pgtrickle.definitions.definition import Option
 from pgtrickle.definitions.fleet import Databases
 from pgtrickle.definitions.sqlfile import joined_names, trimmed
-from pgtrickle.definitions.wanted import Option
 from pgtrickle.errors import ConfigError, PgtrickleError
 
 GROUPS_FILE = "pgtrickle.toml"
@@ -22,7 +22,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A stream table or, without a query, a refresh group; in which databases it is like this."""
+    """A stream table or, without a query, a refresh group, and the databases that have it in this form."""
 
     name: str
     query: str
@@ -33,7 +33,7 @@ class Exported:
 
 def collect(dsn: str, known: Databases) -> tuple[list[Exported], set[str]]:
     """All definitions in these databases, and the sets that they belong to."""
-    found: dict[tuple[str, str, tuple[tuple[str, Option], ...], tuple[str, ...]], list[str]] = {}
+    databases_of: dict[tuple[str, str, tuple[tuple[str, Option], ...], tuple[str, ...]], list[str]] = {}
     sets: set[str] = set()
     for database, named in known.of(()).items():
         with (
@@ -47,24 +47,27 @@ def collect(dsn: str, known: Databases) -> tuple[list[Exported], set[str]]:
             with conn.transaction(force_rollback=True):
                 conn.execute("SET LOCAL search_path TO DEFAULT")
                 for table in present.stream_tables(conn).values():
-                    query = table.typed_query if table.elsewhere else table.query
+                    query = table.typed_query if table.is_cross_database else table.query
                     try:
-                        if not table.elsewhere and present.normalised_again(conn, table, typed=True) == table.query:
+                        if (
+                            not table.is_cross_database
+                            and present.normalised_again(conn, table, typed=True) == table.query
+                        ):
                             query = table.typed_query  # still has the same meaning for the exporting role
                     except PgtrickleError:
-                        pass  # its names need another search_path, are of another database, or it has another author
+                        pass  # it needs another search_path, names another database, or has another author
                     options = tuple(sorted(table.options.items()))
-                    found.setdefault((table.label, trimmed(query), options, ()), []).append(database)
+                    databases_of.setdefault((table.label, trimmed(query), options, ()), []).append(database)
                     sets |= {table.applied_from} - {None}  # type: ignore[arg-type]  # None is taken away
                 for group in present.groups(conn).values():
-                    found.setdefault((group.name, "", (("isolation", group.isolation),), group.members), []).append(
-                        database
-                    )
-    return [Exported(*key, tuple(databases)) for key, databases in found.items()], sets
+                    databases_of.setdefault(
+                        (group.name, "", (("isolation", group.isolation),), group.members), []
+                    ).append(database)
+    return [Exported(*key, tuple(databases)) for key, databases in databases_of.items()], sets
 
 
 def files_of(exported: Iterable[Exported], sets: Iterable[str], *, name_databases: bool) -> dict[str, str]:
-    """File name -> content. What a comment line cannot hold goes to the TOML file."""
+    """File name -> content. Definitions whose texts do not fit into comment lines are in the TOML file."""
     files: dict[str, str] = {}
     names = [item.name for item in exported if item.query]
     blocks: list[str] = []
@@ -77,11 +80,11 @@ def files_of(exported: Iterable[Exported], sets: Iterable[str], *, name_database
         ):
             blocks.append(_block("stream_table", item, databases))
         else:
-            stem = _safe(item.name) + (f".{_safe(item.databases[0])}" if names.count(item.name) > 1 else "")
-            files[_free(files, stem)] = _sql(item, databases)
-    given = sorted(sets)
-    if len(given) == 1:
-        blocks.insert(0, f"set = {_quoted(given[0])}\n")
+            stem = _file_stem(item.name) + (f".{_file_stem(item.databases[0])}" if names.count(item.name) > 1 else "")
+            files[_unused_name(files, stem)] = _sql(item, databases)
+    set_names = sorted(sets)
+    if len(set_names) == 1:
+        blocks.insert(0, f"set = {_quoted(set_names[0])}\n")
     if blocks:
         files[GROUPS_FILE] = "\n".join(blocks)
     return files
@@ -106,15 +109,15 @@ def _text(value: Option) -> str:
 
 
 def _quoted(value: object) -> str:
-    """As TOML writes it: JSON, but for one character that JSON leaves alone."""
+    """A value in TOML: the same as JSON, except that TOML requires DEL to be escaped."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _safe(name: str) -> str:
+def _file_stem(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name).strip("._") or "stream_table"
 
 
-def _free(files: Mapping[str, str], stem: str) -> str:
+def _unused_name(files: Mapping[str, str], stem: str) -> str:
     name, number = f"{stem}.sql", 1
     while name.lower() in (taken.lower() for taken in files):
         number += 1

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from pgtrickle.db import statement, translated
 from pgtrickle.db.connect import TRANSACTION, connect
 from pgtrickle.db.discover import in_database
+from pgtrickle.definitions.apply_set import apply_set
 from pgtrickle.definitions.changes import ApplyResult
+from pgtrickle.definitions.definition import Definition, DefinitionProblem, DefinitionSet, GroupDefinition
 from pgtrickle.definitions.present import require_ready
-from pgtrickle.definitions.settle import settle
 from pgtrickle.definitions.tables import Policy
-from pgtrickle.definitions.wanted import Definition, DefinitionProblem, DefinitionSet, GroupDefinition
 from pgtrickle.errors import ConfigError, PgtrickleError, RefusedError, TransientError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class TargetDatabase:
 
     @property
     def concerned(self) -> bool:
-        """Otherwise it is only looked at for what the set has left there."""
+        """False: the database is read only to find stream tables that the set created there before."""
         return bool(self.definitions or self.groups)
 
 
@@ -48,13 +48,13 @@ class Databases:
 
     def of(self, patterns: Sequence[str]) -> dict[str, bool]:
         """Database -> whether it was named explicitly. Without patterns: those of --database, or that of the DSN."""
-        found: dict[str, bool] = {}
+        selected: dict[str, bool] = {}
         for pattern in patterns or self.only or (self.own,):
             if self._is_name(pattern):
-                found[pattern] = True  # where there is none of that name, PostgreSQL says so
+                selected[pattern] = True  # if there is no such database, connecting to it fails
             else:
-                found = {name: False for name in self.existing if fnmatchcase(name, pattern)} | found
-        return {name: named for name, named in found.items() if self.allows(name)}
+                selected = {name: False for name in self.existing if fnmatchcase(name, pattern)} | selected
+        return {name: named for name, named in selected.items() if self.allows(name)}
 
     def allows(self, name: str) -> bool:
         return not self.only or any(name == pattern or fnmatchcase(name, pattern) for pattern in self.only)
@@ -74,33 +74,33 @@ def databases(dsn: str, only: Sequence[str]) -> Databases:
     """Databases to which the role of the DSN may connect."""
     with connect(dsn, role="apply", pooler=TRANSACTION, as_service=False) as conn, translated():
         existing = tuple(name for _, name, _ in conn.execute(statement("databases")).fetchall())
-        found = Databases(existing, conn.info.dbname, tuple(only))
-    if (pattern := found.unmatched(only)) is not None:
+        known = Databases(existing, conn.info.dbname, tuple(only))
+    if (pattern := known.unmatched(only)) is not None:
         raise ConfigError(f"no database matches --database {pattern}", hint=f"there are {', '.join(existing)}")
-    return found
+    return known
 
 
 def targets(
-    wanted: DefinitionSet, known: Databases, *, everywhere: bool
+    definition_set: DefinitionSet, known: Databases, *, everywhere: bool
 ) -> tuple[list[TargetDatabase], list[DefinitionProblem]]:
     """The databases of the set, by name; `everywhere`: also those where it may have created stream tables before."""
-    items: list[Definition | GroupDefinition] = [*wanted.definitions, *wanted.groups]
+    items: list[Definition | GroupDefinition] = [*definition_set.definitions, *definition_set.groups]
     problems = [
         DefinitionProblem(item.at, f"no database matches {pattern}", f"there are {', '.join(known.existing)}")
         for item in items
-        if (pattern := known.unmatched(item.databases or wanted.databases)) is not None
+        if (pattern := known.unmatched(item.databases or definition_set.databases)) is not None
     ]
-    definitions = [(d, known.of(d.databases or wanted.databases)) for d in wanted.definitions]
-    groups = [(g, known.of(g.databases or wanted.databases)) for g in wanted.groups]
+    definitions = [(d, known.of(d.databases or definition_set.databases)) for d in definition_set.definitions]
+    groups = [(g, known.of(g.databases or definition_set.databases)) for g in definition_set.groups]
     chosen: dict[str, bool] = dict.fromkeys((n for n in known.existing if known.allows(n)), False) if everywhere else {}
-    for _, found in (*definitions, *groups):
-        for name, named in found.items():
+    for _, selected in (*definitions, *groups):
+        for name, named in selected.items():
             chosen[name] = named or chosen.get(name, False)
     return [
         TargetDatabase(
             name,
-            tuple(d for d, found in definitions if name in found),
-            tuple(g for g, found in groups if name in found),
+            tuple(d for d, selected in definitions if name in selected),
+            tuple(g for g, selected in groups if name in selected),
             named,
         )
         for name, named in sorted(chosen.items())
@@ -109,10 +109,10 @@ def targets(
 
 @dataclass(frozen=True, slots=True)
 class PlannedApply:
-    """What would be done for a set, in each database that it concerns: `plan` prints it, `carry_out` does it."""
+    """The plan of a set in each database that it concerns. `carry_out` executes it."""
 
     dsn: str
-    wanted: DefinitionSet
+    definition_set: DefinitionSet
     policy: Policy
     databases: tuple[tuple[TargetDatabase, ApplyResult], ...]
 
@@ -126,32 +126,34 @@ class PlannedApply:
 
     def carry_out(self) -> list[ApplyResult]:
         return [
-            carry_out(self.dsn, self.wanted, target, self.policy, result) if result.changes else result
+            carry_out(self.dsn, self.definition_set, target, self.policy, result) if result.changes else result
             for target, result in self.databases
         ]
 
 
-def plan_all(dsn: str, wanted: DefinitionSet, chosen: Sequence[TargetDatabase], policy: Policy) -> PlannedApply:
-    planned = [(target, plan(dsn, wanted, target, policy)) for target in chosen]
+def plan_all(
+    dsn: str, definition_set: DefinitionSet, targets: Sequence[TargetDatabase], policy: Policy
+) -> PlannedApply:
+    planned = [(target, plan(dsn, definition_set, target, policy)) for target in targets]
     concerned = tuple((target, result) for target, result in planned if result is not None)
-    return PlannedApply(dsn, wanted, policy, concerned)
+    return PlannedApply(dsn, definition_set, policy, concerned)
 
 
-def plan(dsn: str, wanted: DefinitionSet, target: TargetDatabase, policy: Policy) -> ApplyResult | None:
+def plan(dsn: str, definition_set: DefinitionSet, target: TargetDatabase, policy: Policy) -> ApplyResult | None:
     """The plan for one database; changes nothing. None: the set does not concern it."""
-    return _visit(dsn, wanted, target, policy, None)
+    return _run(dsn, definition_set, target, policy, None)
 
 
 def carry_out(
-    dsn: str, wanted: DefinitionSet, target: TargetDatabase, policy: Policy, planned: ApplyResult
+    dsn: str, definition_set: DefinitionSet, target: TargetDatabase, policy: Policy, planned: ApplyResult
 ) -> ApplyResult:
     """Applies the plan in one transaction; refuses if the plan would be different now."""
-    done = _visit(dsn, wanted, target, policy, planned)
+    done = _run(dsn, definition_set, target, policy, planned)
     return done if done is not None else planned
 
 
-def _visit(
-    dsn: str, wanted: DefinitionSet, target: TargetDatabase, policy: Policy, planned: ApplyResult | None
+def _run(
+    dsn: str, definition_set: DefinitionSet, target: TargetDatabase, policy: Policy, planned: ApplyResult | None
 ) -> ApplyResult | None:
     warnings: list[str] = []
     entered = False
@@ -163,12 +165,14 @@ def _visit(
             if not require_ready(conn):
                 if target.named:
                     raise ConfigError("pgtrickle is not installed", hint="run pgtrickle install for this database")
-                note = "pgtrickle is not installed here, nothing is applied"
-                return ApplyResult(target.database, warnings=(note,)) if target.concerned else None
+                warning = "pgtrickle is not installed here, nothing is applied"
+                return ApplyResult(target.database, warnings=(warning,)) if target.concerned else None
             entered = True
-            with conn.transaction(force_rollback=planned is None), _warnings(conn, warnings):
-                settled = settle(conn, wanted.name, target.definitions, target.groups, policy, dry=planned is None)
-                if planned is not None and settled.changes != planned.changes:
+            with conn.transaction(force_rollback=planned is None), _collect_warnings(conn, warnings):
+                result = apply_set(
+                    conn, definition_set.name, target.definitions, target.groups, policy, dry=planned is None
+                )
+                if planned is not None and result.changes != planned.changes:
                     raise TransientError("the database has changed since the plan was made", hint="make a new plan")
     except PgtrickleError as error:
         if not entered and not target.concerned:
@@ -179,17 +183,17 @@ def _visit(
         )
     return ApplyResult(
         target.database,
-        settled.changes,
-        settled.unchanged,
-        settled.left,
-        tuple(dict.fromkeys((*warnings, *settled.warnings))),
+        result.changes,
+        result.unchanged,
+        result.left,
+        tuple(dict.fromkeys((*warnings, *result.warnings))),
         applied=planned is not None,
     )
 
 
 @contextmanager
-def _warnings(conn: Connection, into: list[str]) -> Iterator[None]:
-    """Collects warnings of PostgreSQL."""
+def _collect_warnings(conn: Connection, into: list[str]) -> Iterator[None]:
+    """Appends the warnings of PostgreSQL to `into`."""
 
     def note(notice: object) -> None:
         if getattr(notice, "severity_nonlocalized", None) == "WARNING":

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pgtrickle.db import Connection, statement
 from pgtrickle.definitions import present
 from pgtrickle.definitions.changes import ADOPT, ALTER, CREATE, DROP, REFRESH_GROUP, Change, OptionChange
-from pgtrickle.definitions.present import StoredGroup, placed
-from pgtrickle.definitions.wanted import FilePosition, GroupDefinition
+from pgtrickle.definitions.definition import FilePosition, GroupDefinition
+from pgtrickle.definitions.present import StoredGroup, errors_at
 from pgtrickle.errors import DefinitionError
 
 
@@ -22,28 +22,28 @@ class GroupWork:
         self.set_name = set_name
         self.prune = prune
         self.adopt = adopt
-        self.have = present.groups(conn)
-        self.wanted: dict[str, tuple[GroupDefinition, tuple[str, ...]]] = {}
+        self.current = present.groups(conn)
+        self.groups: dict[str, tuple[GroupDefinition, tuple[str, ...]]] = {}
         for group in groups:
-            if group.name in self.wanted:
-                first = self.wanted[group.name][0].at
+            if group.name in self.groups:
+                first = self.groups[group.name][0].at
                 raise DefinitionError(f"{group.at}: refresh group {group.name} is already defined in {first}")
-            with placed(group.at):
-                self.wanted[group.name] = (group, self._members(group))
+            with errors_at(group.at):
+                self.groups[group.name] = (group, self._members(group))
         self.changes: list[Change] = []
         self.unchanged = 0
         self.waiting: list[tuple[GroupDefinition, str | None]] = []
 
     def members(self) -> dict[str, FilePosition]:
-        """Stream tables that some group needs."""
-        return {member: group.at for group, members in self.wanted.values() for member in members}
+        """The members of all groups, and where a file defines the group."""
+        return {member: group.at for group, members in self.groups.values() for member in members}
 
     def begin(self) -> None:
-        for name, (group, members) in self.wanted.items():
-            have = self.have.get(name)
-            owner = have.applied_from if have is not None and not self.adopt else self.set_name
-            if have is not None and (have.members, have.isolation) == (members, _isolation(group)):
-                if owner == have.applied_from:
+        for name, (group, members) in self.groups.items():
+            current = self.current.get(name)
+            owner = current.applied_from if current is not None and not self.adopt else self.set_name
+            if current is not None and (current.members, current.isolation) == (members, _isolation(group)):
+                if owner == current.applied_from:
                     self.unchanged += 1
                 else:
                     self.conn.execute("SELECT pgtrickle._note_group_applied(%s, %s)", [name, owner])
@@ -54,19 +54,19 @@ class GroupWork:
                     f"{group.at}: refresh group {name} belongs to the set {owner}",
                     hint=f"remove it there, or adopt it into {self.set_name} with --adopt",
                 )
-            if have is not None:
-                with placed(group.at):
+            if current is not None:
+                with errors_at(group.at):
                     self._drop(name)
-            self.changes.append(_change(CREATE if have is None else ALTER, group, members, have))
+            self.changes.append(_change(CREATE if current is None else ALTER, group, members, current))
             self.waiting.append((group, owner))
-        for have in self.have.values() if self.prune else ():
-            if have.applied_from == self.set_name and have.name not in self.wanted:
-                self._drop(have.name)
-                self.changes.append(Change(DROP, have.name, REFRESH_GROUP))
+        for current in self.current.values() if self.prune else ():
+            if current.applied_from == self.set_name and current.name not in self.groups:
+                self._drop(current.name)
+                self.changes.append(Change(DROP, current.name, REFRESH_GROUP))
 
     def finish(self) -> None:
         for group, owner in self.waiting:
-            with placed(group.at):
+            with errors_at(group.at):
                 self.conn.execute(
                     "SELECT pgtrickle.create_refresh_group(%s, %s, %s)",
                     [group.name, list(group.members), group.isolation],
@@ -86,8 +86,8 @@ def _isolation(group: GroupDefinition) -> str:
     return group.isolation.strip().lower().replace(" ", "_")
 
 
-def _change(action: str, group: GroupDefinition, members: tuple[str, ...], have: StoredGroup | None) -> Change:
-    before = ("", "") if have is None else (", ".join(have.members), have.isolation)
+def _change(action: str, group: GroupDefinition, members: tuple[str, ...], current: StoredGroup | None) -> Change:
+    before = ("", "") if current is None else (", ".join(current.members), current.isolation)
     after = (", ".join(members), _isolation(group))
     options = tuple(
         OptionChange(key, old or None, new)

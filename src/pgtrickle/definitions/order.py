@@ -17,13 +17,13 @@ _TOKEN = re.compile(
 
 def mentions(query: str, names: Collection[Name]) -> set[Name]:
     """Those of `names` that the query may refer to: a guess, because a column or an alias may have the same name."""
-    found = set()
+    mentioned = set()
     for token in _TOKEN.finditer(query):
         if token["path"] is not None:
             parts = [_folded(part) for part in re.findall(_IDENTIFIER, token["path"])]
             # a.b is a table with its schema, or a column of a table
-            found |= {name for name in names if name[1] in parts and (len(parts) == 1 or _fits(parts, name))}
-    return found
+            mentioned |= {name for name in names if name[1] in parts and (len(parts) == 1 or _may_mean(parts, name))}
+    return mentioned
 
 
 def upstream_first(nodes: Iterable[Name], reads: Mapping[Name, Collection[Name]]) -> list[Name]:
@@ -45,7 +45,7 @@ def upstream_first(nodes: Iterable[Name], reads: Mapping[Name, Collection[Name]]
     return result
 
 
-def _fits(parts: list[str], name: Name) -> bool:
+def _may_mean(parts: list[str], name: Name) -> bool:
     return any(parts[i : i + 2] == list(name) for i in range(len(parts) - 1)) or parts[0] == name[1]
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pgtrickle.db import Connection, require_version, statement, translated
+from pgtrickle.definitions.definition import FilePosition, Option
 from pgtrickle.definitions.order import Name
-from pgtrickle.definitions.wanted import FilePosition, Option
 from pgtrickle.errors import ConfigError, PgtrickleError
 
 
@@ -27,7 +27,7 @@ class StoredTable:
     columns: Any
     mode: str
     reason: str | None
-    elsewhere: bool  # reads tables of other databases: `query` is over their mirrors
+    is_cross_database: bool  # reads tables of other databases: `query` reads their mirrors
     is_renamed: bool = (
         False  # a source was renamed and the stream table has not followed yet: `query` has the old names
     )
@@ -56,7 +56,7 @@ def stream_tables(conn: Connection, pgt_id: int | None = None) -> dict[Name, Sto
     return {(row[1], row[2]): StoredTable(row[0], (row[1], row[2]), *row[3:]) for row in rows}
 
 
-def asked(conn: Connection) -> dict[Name, PendingTable]:
+def pending_definitions(conn: Connection) -> dict[Name, PendingTable]:
     rows = conn.execute("SELECT * FROM pgtrickle._asked()").fetchall()
     return {(row[0], row[1]): PendingTable(*row[2:]) for row in rows}
 
@@ -67,11 +67,11 @@ def groups(conn: Connection) -> dict[str, StoredGroup]:
 
 
 def reads(conn: Connection) -> dict[Name, set[Name]]:
-    """Stream tables and the stream tables that they read."""
-    found: dict[Name, set[Name]] = {}
+    """The stream tables that each stream table reads."""
+    read_by_table: dict[Name, set[Name]] = {}
     for schema, name, source_schema, source_name in conn.execute(statement("definitions_reads")).fetchall():
-        found.setdefault((schema, name), set()).add((source_schema, source_name))
-    return found
+        read_by_table.setdefault((schema, name), set()).add((source_schema, source_name))
+    return read_by_table
 
 
 def require_ready(conn: Connection) -> bool:
@@ -94,15 +94,15 @@ def normalised(conn: Connection, query: str) -> str:
 
 
 def normalised_again(conn: Connection, table: StoredTable, *, typed: bool) -> str:
-    """The same of the stored query of a stream table, as it was typed or as PostgreSQL understood it. Raises an error
-    if that could run code of its author with the privileges of this session."""
+    """The stored query of a stream table, as typed or as PostgreSQL understood it, parsed again. Raises an error if
+    parsing could run code of its author with the privileges of this session."""
     with translated(), conn.transaction():
         conn.execute("SELECT pgtrickle._require_author(%s, %s)", [table.pgt_id, typed])
     return normalised(conn, table.typed_query if typed else table.query)
 
 
 @contextmanager
-def placed(at: FilePosition) -> Iterator[None]:
+def errors_at(at: FilePosition) -> Iterator[None]:
     """Adds file and line to errors that leave this block."""
     try:
         with translated():

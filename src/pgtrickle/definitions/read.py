@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from pgtrickle.definitions.definition import Definition, DefinitionProblem, DefinitionSet, FilePosition
 from pgtrickle.definitions.sqlfile import read_sql
 from pgtrickle.definitions.tomlfile import OutsideError, TomlFile, read_toml
-from pgtrickle.definitions.wanted import Definition, DefinitionProblem, DefinitionSet, FilePosition
 from pgtrickle.errors import ConfigError
 
 _KINDS = (".sql", ".toml")
@@ -28,22 +28,22 @@ def read_set(root: Path, name: str | None = None) -> tuple[DefinitionSet, tuple[
         raise ConfigError(f"there is no .sql or .toml file in {root}", hint="see docs/howto/definitions.md")
     tomls = _read_tomls([path for path in files if path.suffix == ".toml"], problems)
     sqls = list(_read_sqls(_definition_files(files, tomls), problems))
-    named = _set_names(tomls)
-    if len(named) > 1:
-        first, *_, last = named
-        problems.append(DefinitionProblem(named[last], f"the set is named {last} here and {first} in {named[first]}"))
-    own = root.resolve()
-    given = name or next(iter(named), own.stem if root.is_file() else own.name)
-    return _joined(given, tomls, sqls), tuple(sorted(problems, key=lambda problem: problem.at))
+    names = _set_names(tomls)
+    if len(names) > 1:
+        first, *_, last = names
+        problems.append(DefinitionProblem(names[last], f"the set is named {last} here and {first} in {names[first]}"))
+    resolved = root.resolve()
+    set_name = name or next(iter(names), resolved.stem if root.is_file() else resolved.name)
+    return _merged(set_name, tomls, sqls), tuple(sorted(problems, key=lambda problem: problem.at))
 
 
-def _joined(name: str, tomls: Sequence[_ReadToml], sqls: Sequence[Definition]) -> DefinitionSet:
-    definitions = [*(definition for toml in tomls for definition in toml.found.definitions), *sqls]
+def _merged(name: str, tomls: Sequence[_ReadToml], sqls: Sequence[Definition]) -> DefinitionSet:
+    definitions = [*(definition for toml in tomls for definition in toml.content.definitions), *sqls]
     return DefinitionSet(
         name,
         tuple(sorted(definitions, key=lambda definition: definition.at)),
-        tuple(group for toml in tomls for group in toml.found.groups),
-        tuple(database for toml in tomls for database in toml.found.databases),
+        tuple(group for toml in tomls for group in toml.content.groups),
+        tuple(database for toml in tomls for database in toml.content.databases),
     )
 
 
@@ -51,7 +51,7 @@ def _joined(name: str, tomls: Sequence[_ReadToml], sqls: Sequence[Definition]) -
 class _ReadToml:
     """A TOML file; `queries` are the files that hold queries of its definitions."""
 
-    found: TomlFile
+    content: TomlFile
     queries: frozenset[Path]
 
 
@@ -60,10 +60,10 @@ def _read_tomls(paths: Iterable[Path], problems: list[DefinitionProblem]) -> lis
     for path in paths:
         text = _text(path, problems)
         if text is not None:
-            found = read_toml(str(path), text, _Queries(path.parent))
-            problems += found.problems
-            below = (file for file in found.query_files if is_below(path.parent, file))
-            read.append(_ReadToml(found, frozenset((path.parent / file).resolve() for file in below)))
+            content = read_toml(str(path), text, _Queries(path.parent))
+            problems += content.problems
+            below = (file for file in content.query_files if is_below(path.parent, file))
+            read.append(_ReadToml(content, frozenset((path.parent / file).resolve() for file in below)))
     return read
 
 
@@ -77,19 +77,19 @@ def _read_sqls(paths: Iterable[Path], problems: list[DefinitionProblem]) -> Iter
     for path in paths:
         text = _text(path, problems)
         if text is not None:
-            definition, wrong = read_sql(str(path), text)
-            problems += wrong
+            definition, sql_problems = read_sql(str(path), text)
+            problems += sql_problems
             if definition is not None:
                 yield definition
 
 
 def _set_names(tomls: Iterable[_ReadToml]) -> dict[str, FilePosition]:
-    """What the files call the set, and where each name stands first."""
-    named: dict[str, FilePosition] = {}
+    """The names that the files give to the set, each with its first position."""
+    names: dict[str, FilePosition] = {}
     for toml in tomls:
-        if toml.found.set_name is not None and toml.found.set_at is not None:
-            named.setdefault(toml.found.set_name, toml.found.set_at)
-    return named
+        if toml.content.set_name is not None and toml.content.set_at is not None:
+            names.setdefault(toml.content.set_name, toml.content.set_at)
+    return names
 
 
 def _files(folder: Path, root: Path, problems: list[DefinitionProblem]) -> Iterator[Path]:
@@ -98,8 +98,8 @@ def _files(folder: Path, root: Path, problems: list[DefinitionProblem]) -> Itera
         if path.name.startswith("."):
             continue
         if path.is_symlink() and (path.is_dir() or path.suffix in _KINDS):
-            there = path.resolve()
-            if not there.is_relative_to(root) or path.parent.resolve().is_relative_to(there):
+            target = path.resolve()
+            if not target.is_relative_to(root) or path.parent.resolve().is_relative_to(target):
                 problem = DefinitionProblem(
                     FilePosition(str(path), 1), "is a symbolic link to a file outside the folder", LINK_HINT
                 )
@@ -135,7 +135,7 @@ def _text(path: Path, problems: list[DefinitionProblem]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Queries:
-    """Files that hold the query of a definition, by their names beside it."""
+    """Reads the file that a `query_file` names, relative to the folder of the TOML file."""
 
     folder: Path
 

@@ -9,7 +9,7 @@ import csv
 import re
 from pathlib import PurePath
 
-from pgtrickle.definitions.wanted import (
+from pgtrickle.definitions.definition import (
     OPTIONS,
     Definition,
     DefinitionProblem,
@@ -31,10 +31,10 @@ def read_sql(path: str, text: str) -> tuple[Definition | None, list[DefinitionPr
     options: dict[str, Option] = {}
     lines: dict[str, int] = {}
     rows = text.split("\n")
-    below = len(rows)
+    header_lines = len(rows)
     for number, row in enumerate(rows, start=1):
         if not row.lstrip().startswith("--"):
-            below = number - 1
+            header_lines = number - 1
             break
         match = _KEY.match(row.strip())
         if match is None:
@@ -58,24 +58,26 @@ def read_sql(path: str, text: str) -> tuple[Definition | None, list[DefinitionPr
                     options[key] = option_value(key, value)
                 except ValueError as error:
                     problems.append(DefinitionProblem(at, f"{key} is not {error}: {value}"))
-    query = trimmed("\n".join(rows[below:]))
-    blank = next((i for i, row in enumerate(rows[below:]) if row.strip()), 0)
+    query = trimmed("\n".join(rows[header_lines:]))
+    blank_lines = next((i for i, row in enumerate(rows[header_lines:]) if row.strip()), 0)
     if not query:
         hint = "write the SELECT below the header, which ends at the first empty line"
-        problems.append(DefinitionProblem(FilePosition(path, max(below, 1)), "there is no query", hint))
+        problems.append(DefinitionProblem(FilePosition(path, max(header_lines, 1)), "there is no query", hint))
     if problems:
         return None, problems
     at = FilePosition(path, named_at)
-    return Definition(name, query, at, FilePosition(path, below + blank + 1), options, databases, lines), []
+    return Definition(
+        name, query, at, FilePosition(path, header_lines + blank_lines + 1), options, databases, lines
+    ), []
 
 
 def trimmed(query: str) -> str:
-    """Without the blank lines around it and the semicolon behind it."""
+    """The query without surrounding whitespace and without its final semicolons."""
     return query.strip().rstrip(";").rstrip()
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """Names with commas between them; a name with a comma or blanks at its ends stands in double quotes."""
+    """The names of a comma-separated list; a name with commas, or with blanks at its ends, is in double quotes."""
     return tuple(name for name in next(csv.reader([text], skipinitialspace=True)) if name)
 
 

@@ -1,4 +1,4 @@
-"""Several definitions in one TOML file: [[stream_table]], [[refresh_group]], and what holds for the whole set."""
+"""Several definitions in one TOML file: [[stream_table]], [[refresh_group]], and keys for the whole set."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from pgtrickle.definitions.sqlfile import trimmed
-from pgtrickle.definitions.wanted import (
+from pgtrickle.definitions.definition import (
     OPTIONS,
     Definition,
     DefinitionProblem,
@@ -20,6 +19,7 @@ from pgtrickle.definitions.wanted import (
     nearest,
     option_value,
 )
+from pgtrickle.definitions.sqlfile import trimmed
 
 TOP = frozenset({"set", "databases", "database", "stream_table", "refresh_group"})
 TABLE_KEYS = frozenset({"name", "query", "query_file", "database", "databases", *OPTIONS})
@@ -34,7 +34,7 @@ class OutsideError(Exception):
 
 @dataclass(slots=True)
 class TomlFile:
-    """What one file holds."""
+    """The content of one file, and its problems."""
 
     definitions: list[Definition] = field(default_factory=list)
     groups: list[GroupDefinition] = field(default_factory=list)
@@ -46,90 +46,90 @@ class TomlFile:
 
 
 def read_toml(path: str, text: str, read_query: Callable[[str], str]) -> TomlFile:
-    """`read_query` gives the text of a query_file, by its name as it is written here; raises OSError or
+    """`read_query` returns the text of a query_file by the name that the TOML file contains; it raises OSError or
     OutsideError."""
-    found = TomlFile()
+    toml = TomlFile()
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"at line (\d+)", str(error))
         at = FilePosition(path, int(line[1]) if line else max(text.count("\n"), 1))
-        found.problems.append(DefinitionProblem(at, f"not valid TOML: {error}"))
-        return found
+        toml.problems.append(DefinitionProblem(at, f"not valid TOML: {error}"))
+        return toml
     lines = _Lines(path, text)
-    top = _Reader(found, document, TOP, lines)
-    found.set_name = top.text("set")
-    if found.set_name is not None:
-        found.set_at = top.at("set")
-    found.databases = top.names("databases", "database")
+    top = _Reader(toml, document, TOP, lines)
+    toml.set_name = top.text("set")
+    if toml.set_name is not None:
+        toml.set_at = top.at("set")
+    toml.databases = top.names("databases", "database")
     for kind, known in (("stream_table", TABLE_KEYS), ("refresh_group", GROUP_KEYS)):
         entries = document.get(kind, [])
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            found.problems.append(
+            toml.problems.append(
                 DefinitionProblem(lines.of("", 0, kind), f"{kind} is not a list of tables", f"write [[{kind}]]")
             )
             continue
         for number, entry in enumerate(entries):
-            reader = _Reader(found, entry, known, lines, kind, number)
+            reader = _Reader(toml, entry, known, lines, kind, number)
             if kind == "stream_table":
-                _stream_table(found, reader, read_query)
+                _stream_table(toml, reader, read_query)
             else:
-                _group(found, reader)
-    return found
+                _group(toml, reader)
+    return toml
 
 
-def _stream_table(found: TomlFile, reader: _Reader, read_query: Callable[[str], str]) -> None:
-    before = len(found.problems)
+def _stream_table(toml: TomlFile, reader: _Reader, read_query: Callable[[str], str]) -> None:
+    before = len(toml.problems)
     name, query, file = reader.text("name", needed=True), reader.text("query"), reader.text("query_file")
     databases = reader.names("databases", "database")
     query_at = reader.at("query")
     if file is not None:
-        found.query_files.append(file)
+        toml.query_files.append(file)
     if (query is None) == (file is None):
-        reader.wrong("query", "one of query and query_file is needed" if query is None else "query is set twice")
+        reader.add_problem("query", "one of query and query_file is needed" if query is None else "query is set twice")
     elif file is not None:
         try:
             query, query_at = read_query(file), FilePosition(str(PurePath(reader.lines.path).parent / file), 1)
         except OutsideError as error:
-            reader.wrong(
+            reader.add_problem(
                 "query_file", str(error), "put it in the folder of this file or below, and use a relative path"
             )
         except (OSError, UnicodeDecodeError) as error:
-            reader.wrong("query_file", f"cannot read {file}: {getattr(error, 'strerror', None) or error}")
+            reader.add_problem("query_file", f"cannot read {file}: {getattr(error, 'strerror', None) or error}")
     options: dict[str, Option] = {}
     for key in reader.entry.keys() & OPTIONS.keys():
         try:
             options[key] = option_value(key, reader.entry[key])
         except ValueError as error:
-            reader.wrong(key, f"{key} is not {error}: {reader.entry[key]}")
+            reader.add_problem(key, f"{key} is not {error}: {reader.entry[key]}")
     if query is not None and not trimmed(query):
-        reader.wrong("query", "the query is empty")
-    if len(found.problems) > before or name is None or query is None:
+        reader.add_problem("query", "the query is empty")
+    if len(toml.problems) > before or name is None or query is None:
         return
     numbers = {key: reader.at(key).line for key in reader.entry}
     above = query[: len(query) - len(query.lstrip())].count("\n")
     if file is None and query_at.line in reader.lines.opened:
         above += 1  # the line break behind the quotes is not part of the text
     first = FilePosition(query_at.path, query_at.line + above)
-    found.definitions.append(Definition(name, trimmed(query), reader.at("name"), first, options, databases, numbers))
+    toml.definitions.append(Definition(name, trimmed(query), reader.at("name"), first, options, databases, numbers))
 
 
-def _group(found: TomlFile, reader: _Reader) -> None:
+def _group(toml: TomlFile, reader: _Reader) -> None:
     name, isolation = reader.text("name", needed=True), reader.text("isolation")
     members, databases = reader.names("members"), reader.names("databases", "database")
     if len(set(members)) < 2:
-        reader.wrong(
+        reader.add_problem(
             "members", "a refresh group needs at least two members", 'write members = ["schema.a", "schema.b"]'
         )
     elif name is not None:
-        found.groups.append(GroupDefinition(name, members, reader.at("name"), isolation or "read_committed", databases))
+        toml.groups.append(GroupDefinition(name, members, reader.at("name"), isolation or "read_committed", databases))
 
 
 @dataclass(slots=True)
 class _Reader:
-    """Takes values out of one table of the document and notes what is wrong with them."""
+    """Reads the values of one table of the document, and records their problems."""
 
-    found: TomlFile
+    toml: TomlFile
     entry: Mapping[str, Any]
     known: frozenset[str]
     lines: _Lines
@@ -139,39 +139,39 @@ class _Reader:
     def __post_init__(self) -> None:
         for key in self.entry:
             if key not in self.known:
-                self.wrong(key, f"unknown key {key}", nearest(key, self.known))
+                self.add_problem(key, f"unknown key {key}", nearest(key, self.known))
 
     def at(self, key: str) -> FilePosition:
         return self.lines.of(self.kind, self.number, key)
 
-    def wrong(self, key: str, message: str, hint: str | None = None) -> None:
-        self.found.problems.append(DefinitionProblem(self.at(key), message, hint))
+    def add_problem(self, key: str, message: str, hint: str | None = None) -> None:
+        self.toml.problems.append(DefinitionProblem(self.at(key), message, hint))
 
     def text(self, key: str, *, needed: bool = False) -> str | None:
         value = self.entry.get(key)
         if isinstance(value, str) and value.strip():
             return value
         if value is not None or needed:
-            self.wrong(key, f"{key} is missing" if value is None else f"{key} is not a text: {value!r}")
+            self.add_problem(key, f"{key} is missing" if value is None else f"{key} is not a text: {value!r}")
         return None
 
     def names(self, *keys: str) -> tuple[str, ...]:
-        given = [key for key in keys if key in self.entry]
-        if not given:
+        used_keys = [key for key in keys if key in self.entry]
+        if not used_keys:
             return ()
-        value = self.entry[given[0]]
+        value = self.entry[used_keys[0]]
         names = [value] if isinstance(value, str) else value
-        if len(given) > 1:
-            self.wrong(given[0], f"{given[0]} is set twice", f"remove {given[1]}")
+        if len(used_keys) > 1:
+            self.add_problem(used_keys[0], f"{used_keys[0]} is set twice", f"remove {used_keys[1]}")
         elif not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-            self.wrong(given[0], f"{given[0]} is not a name or a list of names: {value!r}")
+            self.add_problem(used_keys[0], f"{used_keys[0]} is not a name or a list of names: {value!r}")
         else:
             return tuple(names)
         return ()
 
 
 class _Lines:
-    """Where keys stand, which the standard library does not tell. The text in multi-line strings is skipped."""
+    """The lines of keys, which tomllib does not report. Text in multi-line strings is skipped."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path

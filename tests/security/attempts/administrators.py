@@ -7,8 +7,8 @@ import psycopg
 from pgtrickle.db.connect import connect
 from pgtrickle.definitions import fleet, present
 from pgtrickle.definitions.compare import new_query
+from pgtrickle.definitions.definition import Definition, FilePosition
 from pgtrickle.definitions.export import collect
-from pgtrickle.definitions.wanted import Definition, FilePosition
 from pgtrickle.maintain.oracle import AS_TYPED
 from pgtrickle.maintain.verify import verify_tables
 from tests.security.arena import DATABASE, Arena, Trial

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from pgtrickle.db import Connection, translated
 from pgtrickle.definitions.changes import Change
+from pgtrickle.definitions.definition import Definition, GroupDefinition
 from pgtrickle.definitions.groups import GroupWork
 from pgtrickle.definitions.tables import Policy, TableWork
-from pgtrickle.definitions.wanted import Definition, GroupDefinition
 
 _LOCK = 0x7067_6465  # "pgde": one apply per database at a time
 
@@ -26,7 +26,7 @@ class ApplyChanges:
     warnings: tuple[str, ...]
 
 
-def settle(
+def apply_set(
     conn: Connection,
     set_name: str,
     definitions: Iterable[Definition],
@@ -44,14 +44,14 @@ def settle(
         conn.execute("SELECT pg_catalog.pg_advisory_xact_lock(%s)", [_LOCK])
         # While we wait for a lock, other sessions must not queue behind us for long.
         conn.execute("SET LOCAL lock_timeout = '10s'")
-        work = TableWork(conn, set_name, definitions, policy)
-    work.put_all()
+        table_work = TableWork(conn, set_name, definitions, policy)
+    table_work.create_and_alter()
     with translated():
-        grouping = GroupWork(conn, set_name, groups, prune=policy.prune, adopt=policy.adopt)
-    grouping.begin()
+        group_work = GroupWork(conn, set_name, groups, prune=policy.prune, adopt=policy.adopt)
+    group_work.begin()
     with translated():
-        left = work.drop_rest(dry=dry, needed=grouping.members())
-    grouping.finish()
-    changes = work.changes() + grouping.changes
-    unchanged = sum(change is None for change in work.done.values())
-    return ApplyChanges(tuple(changes), unchanged + grouping.unchanged, left, tuple(work.warnings()))
+        left = table_work.drop_undefined(dry=dry, needed=group_work.members())
+    group_work.finish()
+    changes = table_work.changes() + group_work.changes
+    unchanged = sum(change is None for change in table_work.done.values())
+    return ApplyChanges(tuple(changes), unchanged + group_work.unchanged, left, tuple(table_work.warnings()))

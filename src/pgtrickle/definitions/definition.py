@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 Option: TypeAlias = str | bool | int | float
 
-# Every option of create_stream_table, and tier. What a value may be is known to PostgreSQL (_check_options); here is
-# only its type, because a header is text.
+# Every option of create_stream_table, and tier, with its type, because a header is text. _check_options() in SQL checks
+# the values.
 OPTIONS: Mapping[str, type[Any]] = MappingProxyType(
     {
         "schedule": str,
@@ -111,18 +111,18 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"valid keys: {', '.join(known)}"
 
 
-def option_value(key: str, given: object) -> Option:
+def option_value(key: str, raw: object) -> Option:
     """The value in the option's type; raises ValueError with the expected type."""
     kind = OPTIONS[key]
-    if isinstance(given, str) and kind is not str:
-        return _from_text(kind, given)
-    if kind is float and isinstance(given, int) and not isinstance(given, bool):
-        return float(given)
-    if kind is str and isinstance(given, int) and not isinstance(given, bool):
-        return str(given)  # schedule = 90
-    if not isinstance(given, kind) or (kind is int and isinstance(given, bool)):
+    if isinstance(raw, str) and kind is not str:
+        return _from_text(kind, raw)
+    if kind is float and isinstance(raw, int) and not isinstance(raw, bool):
+        return float(raw)
+    if kind is str and isinstance(raw, int) and not isinstance(raw, bool):
+        return str(raw)  # schedule = 90
+    if not isinstance(raw, kind) or (kind is int and isinstance(raw, bool)):
         raise ValueError(_SHAPES[kind])
-    value: Option = given
+    value: Option = raw
     return value
 
 
