@@ -32,7 +32,7 @@ from pgtrickle.telemetry import WEB_ACTION, WEB_REFUSED, event
 from pgtrickle.web import pages
 from pgtrickle.web.auth import COOKIE, SESSION_SECONDS, Gate, Viewer, same_origin
 from pgtrickle.web.live import MOST_STREAMS, digest, updates
-from pgtrickle.web.pages import Asked, Page, PageMaker
+from pgtrickle.web.pages import Page, PageMaker, PageRequest
 from pgtrickle.web.render import asset, path, render, to_json
 from pgtrickle.web.security import SecurityHeaders
 
@@ -40,10 +40,10 @@ log = logging.getLogger(__name__)
 
 LOGIN_SECONDS = 1.0  # after a wrong token
 LARGEST_FORM = 16_384
-METRICS_AGE = 5.0  # seconds; scrapes of several monitors share one look
+METRICS_AGE = 5.0  # seconds; scrapes of several monitors within this time share one read
 READY_SECONDS = 30.0  # a scheduler that has not ticked for so long is not working
 
-SIMPLE: Mapping[str, PageMaker] = {
+PAGES: Mapping[str, PageMaker] = {
     "": pages.fleet_page,
     "tables": pages.tables_page,
     "graph": pages.GraphPage(),
@@ -52,7 +52,7 @@ SIMPLE: Mapping[str, PageMaker] = {
     "settings": pages.settings_page,
     "alerts": pages.alerts_page,
 }
-DONE = {
+DONE_MESSAGES = {
     "refresh": "A refresh was requested.",
     "suspend": "The stream table is suspended.",
     "resume": "The stream table is resumed.",
@@ -74,7 +74,7 @@ def create_app(observer: FleetObserver, options: Options) -> Starlette:
     routes = [
         Route("/healthz", web.healthz),
         Route("/readyz", web.readyz),
-        Route("/favicon.ico", _icon),  # of pages that name none, such as /healthz and the JSON of a page
+        Route("/favicon.ico", _icon),  # browsers request it for responses that name no icon, such as /healthz and JSON
         Route("/metrics", web.guarded(web.metrics)),
         Route("/events", web.guarded(web.events)),
         Route("/login", web.login, methods=["GET", "POST"]),
@@ -145,7 +145,7 @@ class Web:
 
         def collect() -> tuple[bytes, str]:
             fleet = self._observer.read(METRICS_AGE)
-            counts = {site.address.label: site.counts for site in self._observer.observers()}
+            counts = {observer.address.label: observer.counts for observer in self._observer.observers()}
             return exposition(fleet, counts, self._options.metrics_max_tables, accept)
 
         text, content_type = await asyncio.to_thread(collect)
@@ -160,13 +160,15 @@ class Web:
             return await self._confirm(request, parts, viewer)
         maker = _maker(parts)
         if maker is None:
-            found = pages.not_found("There is no such page.")
+            page = pages.not_found("There is no such page.")
         else:
             try:
-                found = await asyncio.to_thread(maker, self._observer, Asked(parts[1:], request.query_params, viewer))
+                page = await asyncio.to_thread(
+                    maker, self._observer, PageRequest(parts[1:], request.query_params, viewer)
+                )
             except PgtrickleError as error:
-                found = _failed(error, viewer)
-        return self._response(request, found, viewer)
+                page = _failed(error, viewer)
+        return self._response(request, page, viewer)
 
     def _response(self, request: Request, page: Page, viewer: Viewer) -> Response:
         if _wants_json(request):
@@ -180,7 +182,7 @@ class Web:
             "viewer": viewer,
             "next": _next(request),
             "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
-            "flash": DONE.get(request.query_params.get("done", "")),
+            "flash": DONE_MESSAGES.get(request.query_params.get("done", "")),
             "alert_count": self._alert_count(),
         }
         return HTMLResponse(render("base.html", values), page.status)
@@ -189,11 +191,11 @@ class Web:
         return render(page.template, {**page.data, **page.drawing, "viewer": viewer, "title": page.title})
 
     def _alert_count(self) -> int:
-        fleet = self._observer.fleet(tuple(site.state for site in self._observer.observers()))
+        fleet = self._observer.fleet(tuple(observer.state for observer in self._observer.observers()))
         return len(alerts(fleet))
 
     async def events(self, request: Request) -> Response:
-        """`for`: the address of the page that is open; `digest`: what it shows."""
+        """Parameters: `for`, the address of the open page, and `digest`, of the content that it shows."""
         target = urlsplit(request.query_params.get("for", "/"))
         parts = _split(target.path)
         maker, viewer = _maker(parts), self._gate.viewer(request)
@@ -201,11 +203,11 @@ class Web:
             return PlainTextResponse("no such page\n", 404)
         if self._streams >= MOST_STREAMS:
             return PlainTextResponse("too many pages are open\n", 503, {"retry-after": "30"})
-        asked = Asked(parts[1:], {k: v[-1] for k, v in parse_qs(target.query).items()}, viewer)
+        page_request = PageRequest(parts[1:], {k: v[-1] for k, v in parse_qs(target.query).items()}, viewer)
 
         def content() -> str:
             try:
-                return self._content(maker(self._observer, asked), viewer)
+                return self._content(maker(self._observer, page_request), viewer)
             except PgtrickleError as error:
                 return self._content(_failed(error, viewer), viewer)
 
@@ -276,17 +278,17 @@ class Web:
         if not self._gate.permits_form(viewer, request, form.get("csrf", "")):
             return PlainTextResponse("forbidden: the token and a form of this page are required\n", 403)
         _, label, schema, name, action = parts
-        site = self._observer.observer(label)
-        if site is None:
+        database_observer = self._observer.observer(label)
+        if database_observer is None:
             return PlainTextResponse("there is no such database\n", 404)
-        where = {"database": label, "table": f"{schema}.{name}", "action": action}
+        fields = {"database": label, "table": f"{schema}.{name}", "action": action}
         try:
-            await asyncio.to_thread(site.act, action, schema, name, form.get("schedule"))
+            await asyncio.to_thread(database_observer.act, action, schema, name, form.get("schedule"))
         except PgtrickleError as error:
             if _wants_html(request):
                 return self._response(request, _failed(error, viewer), viewer)
             return JSONResponse({"error": error.one_line()}, 409)
-        log.info("A stream table was changed in the web UI", extra=event(WEB_ACTION, **where))
+        log.info("A stream table was changed in the web UI", extra=event(WEB_ACTION, **fields))
         if _wants_html(request):
             return RedirectResponse(f"{path('tables', label, schema, name)}?done={action}", 303)
         return JSONResponse({"done": action})
@@ -299,14 +301,14 @@ def _failed(error: PgtrickleError, viewer: Viewer) -> Page:
 
 def _maker(parts: tuple[str, ...]) -> PageMaker | None:
     if len(parts) == 1:
-        return SIMPLE.get(parts[0])
+        return PAGES.get(parts[0])
     if len(parts) == 4 and parts[0] == "tables":
         return pages.table_page
     return None
 
 
 def _parts(request: Request) -> tuple[str, ...]:
-    """Of the path as it was sent: a name may contain a slash, as %2F."""
+    """The parts of the path before decoding: a name may contain a slash, sent as %2F."""
     return _split((request.scope.get("raw_path") or b"/").decode("ascii", "replace"))
 
 
@@ -328,7 +330,7 @@ def _wants_html(request: Request) -> bool:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a small form; of a larger one, none."""
+    """The fields of a form; none if it is larger than LARGEST_FORM."""
     body = b""
     async for piece in request.stream():
         body += piece

@@ -21,7 +21,7 @@ SESSION_SECONDS = 12 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """`trusted`: knows the token. `csrf`: what its forms contain; None: it is a program that sends the token itself."""
+    """`trusted`: has the token. `csrf`: the token in its forms; None for a program, which sends the token itself."""
 
     trusted: bool = False
     csrf: str | None = None
@@ -39,9 +39,9 @@ class Gate:
     def viewer(self, request: Request) -> Viewer:
         if not self._token:
             return Viewer()
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            return Viewer(self.accepts(given.strip()), None, True)
+            return Viewer(self.accepts(token.strip()), None, True)
         session = _cookie(request)
         if session is not None and self._is_valid(session):
             return Viewer(True, self._sign("csrf", session), True)
@@ -58,7 +58,7 @@ class Gate:
         return f"{until}.{self._sign('session', until)}"
 
     def permits_form(self, viewer: Viewer, request: Request, csrf: str) -> bool:
-        """A form of our own page, or a program."""
+        """Whether the request may change something: it is a form of our own page, or from a program with the token."""
         if not viewer.trusted:
             return False
         if viewer.csrf is None:
@@ -80,7 +80,7 @@ class Gate:
 
 
 def same_origin(request: Request) -> bool:
-    """Browsers send the origin with forms. A page elsewhere cannot choose it."""
+    """Whether a form comes from our own pages. Browsers send the origin; a page of another site cannot change it."""
     origin = request.headers.get("origin")
     return origin is None or origin.partition("://")[2] == request.headers.get("host")
 
@@ -91,5 +91,5 @@ def _cookie(request: Request) -> str | None:
         jar.load(request.headers.get("cookie", ""))
     except CookieError:
         return None
-    found = jar.get(COOKIE)
-    return None if found is None else found.value
+    cookie = jar.get(COOKIE)
+    return None if cookie is None else cookie.value

@@ -1,4 +1,4 @@
-"""The graph of a fleet: tables, stream tables and who reads whom, across databases. Pure."""
+"""The graph of a fleet: tables, stream tables and which of them read which, across databases. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`rate`: changes per second of what is read. `state`: of the mirror, if the reader is in another database."""
+    """`rate`: changes per second of the source. `state`: of the mirror, if the reader is in another database."""
 
     source: str
     target: str

@@ -12,7 +12,7 @@ LANE = 14.0  # distance of long edges where they cross a column
 WIDTH, HEIGHT = 210.0, 42.0  # of a node
 BAND_HEAD, BAND_GAP, MARGIN = 34.0, 30.0, 24.0
 SWEEPS = 4
-STRAIGHT = 4.0  # how much more a long edge pulls than a node
+STRAIGHT = 4.0  # weight of a long edge, compared with that of a node
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,94 +45,95 @@ def layered(nodes: Mapping[str, str], edges: Iterable[tuple[str, str]]) -> Layou
     columns_of: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
     for node in sorted(nodes):
         columns_of[nodes[node]][depth[node]].append(node)
-    places: set[str] = set()
-    chains = {}
+    dummy_nodes: set[str] = set()
+    dummies = {}
     for a, b in forward:
-        # A long edge inside a group has a place in each column that it crosses, with others from the same node.
+        # A long edge inside a group has a dummy node in each column that it crosses; edges from one node share them.
         levels = range(depth[a] + 1, depth[b]) if nodes[a] == nodes[b] else ()
-        chains[a, b] = [f"{a}\n{level}" for level in levels]
-        for place, level in zip(chains[a, b], levels, strict=True):
-            if place not in places:
-                places.add(place)
-                columns_of[nodes[a]][level].append(place)
-        for start, end in pairwise((a, *chains[a, b], b)):
+        dummies[a, b] = [f"{a}\n{level}" for level in levels]
+        for dummy, level in zip(dummies[a, b], levels, strict=True):
+            if dummy not in dummy_nodes:
+                dummy_nodes.add(dummy)
+                columns_of[nodes[a]][level].append(dummy)
+        for start, end in pairwise((a, *dummies[a, b], b)):
             if end not in after[start]:
                 after[start].append(end)
                 before[end].append(start)
     bands, positions, y = [], {}, MARGIN
     for group in sorted(columns_of):
         order = _ordered(columns_of[group], before, after)
-        tops = _straightened(order, before, after, places)
-        height = BAND_HEAD + max(top + _height(node, places) for node, top in tops.items())
+        tops = _straightened(order, before, after, dummy_nodes)
+        height = BAND_HEAD + max(top + _height(node, dummy_nodes) for node, top in tops.items())
         for level, column in order.items():
             for node in column:
-                top = tops[node] + (_height(node, places) - HEIGHT) / 2  # a place has its middle where a node would
+                # The middle of a dummy node is aligned with that of a node.
+                top = tops[node] + (_height(node, dummy_nodes) - HEIGHT) / 2
                 positions[node] = (MARGIN + 16 + level * COLUMN, y + BAND_HEAD + top)
         bands.append(Band(group, y, height))
         y += height + BAND_GAP
     deepest = max(depth.values(), default=0)
-    bends = {edge: tuple(positions[place] for place in crossed) for edge, crossed in chains.items() if crossed}
-    for place in places:
-        del positions[place]
+    bends = {edge: tuple(positions[dummy] for dummy in crossed) for edge, crossed in dummies.items() if crossed}
+    for dummy in dummy_nodes:
+        del positions[dummy]
     return Layout(positions, bends, tuple(bands), 2 * MARGIN + 32 + deepest * COLUMN + WIDTH, max(y, 2 * MARGIN))
 
 
-def _height(node: str, places: Container[str]) -> float:
-    return LANE if node in places else ROW
+def _height(node: str, dummy_nodes: Container[str]) -> float:
+    return LANE if node in dummy_nodes else ROW
 
 
 def _straightened(
     order: Mapping[int, list[str]],
     before: Mapping[str, list[str]],
     after: Mapping[str, list[str]],
-    places: Container[str],
+    dummy_nodes: Container[str],
 ) -> dict[str, float]:
-    """The top of each node: as near to the middle of its neighbours as the order of its column and the space permit."""
+    """The top of each node, as near to the middle of its neighbours as the order of its column and the space permit."""
     tops: dict[str, float] = {}
     for column in order.values():
-        for node, offset in zip(column, _offsets(column, places), strict=True):
+        for node, offset in zip(column, _offsets(column, dummy_nodes), strict=True):
             tops[node] = offset
     for sweep in range(2 * SWEEPS):
         neighbours = before if sweep % 2 == 0 else after
         for level in sorted(order, reverse=bool(sweep % 2)):
             column = order[level]
-            wanted = []
+            desired = []
             for node in column:
-                known = [tops[o] + _height(o, places) / 2 for o in neighbours.get(node, ()) if o in tops]
-                half = _height(node, places) / 2
-                wanted.append(sum(known) / len(known) - half if known else tops[node])
-            offsets = _offsets(column, places)
-            weights = [STRAIGHT if node in places else 1.0 for node in column]
-            slack = _rising([w - o for w, o in zip(wanted, offsets, strict=True)], weights)
+                known = [tops[o] + _height(o, dummy_nodes) / 2 for o in neighbours.get(node, ()) if o in tops]
+                half = _height(node, dummy_nodes) / 2
+                desired.append(sum(known) / len(known) - half if known else tops[node])
+            offsets = _offsets(column, dummy_nodes)
+            weights = [STRAIGHT if node in dummy_nodes else 1.0 for node in column]
+            slack = _rising([w - o for w, o in zip(desired, offsets, strict=True)], weights)
             tops.update((node, s + o) for node, s, o in zip(column, slack, offsets, strict=True))
     least = min(tops.values())
     return {node: top - least for node, top in tops.items()}
 
 
-def _offsets(column: Sequence[str], places: Container[str]) -> list[float]:
-    """Where each node of a column would begin without any space between them."""
-    return [0.0, *accumulate(_height(node, places) for node in column[:-1])]
+def _offsets(column: Sequence[str], dummy_nodes: Container[str]) -> list[float]:
+    """The top of each node of a column without space between the nodes."""
+    return [0.0, *accumulate(_height(node, dummy_nodes) for node in column[:-1])]
 
 
 def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The numbers that never fall and are nearest to `values` (least squares): adjacent violators are pooled."""
+    """Isotonic regression (pool adjacent violators): the non-decreasing numbers nearest to `values` (least squares)."""
     pools: list[tuple[float, float, int]] = []  # mean, weight, how many
     for value, weight in zip(values, weights, strict=True):
         mean, total, count = value, weight, 1
         while pools and pools[-1][0] > mean:
-            left, heavy, many = pools.pop()
-            mean = (left * heavy + mean * total) / (heavy + total)
-            total, count = total + heavy, count + many
+            left_mean, left_weight, left_count = pools.pop()
+            mean = (left_mean * left_weight + mean * total) / (left_weight + total)
+            total, count = total + left_weight, count + left_count
         pools.append((mean, total, count))
     return [mean for mean, _, count in pools for _ in range(count)]
 
 
 def without_cycles(nodes: Iterable[str], edges: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The edges without those that lead back to a node on the way, by a depth-first walk."""
+    """The edges without back edges of a depth-first search."""
     out: dict[str, list[str]] = defaultdict(list)
     for a, b in dict.fromkeys(edges):
         out[a].append(b)
-    state: dict[str, int] = {}  # 1: on the way, 2: done
+    state: dict[str, int] = {}  # 1: on the current path, 2: done
     kept = []
     for root in nodes:
         if root in state:
@@ -177,7 +178,7 @@ def _depths(nodes: Iterable[str], edges: Sequence[tuple[str, str]]) -> dict[str,
 def _ordered(
     columns: Mapping[int, list[str]], before: Mapping[str, list[str]], after: Mapping[str, list[str]]
 ) -> dict[int, list[str]]:
-    """Each node near the middle of its neighbours: alternately from the left and from the right."""
+    """Sorts columns by the mean position of neighbours (barycenter), alternately from the left and from the right."""
     order = {level: list(columns[level]) for level in sorted(columns)}
     place = {node: float(row) for column in order.values() for row, node in enumerate(column)}
     for sweep in range(SWEEPS):

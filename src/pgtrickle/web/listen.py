@@ -1,4 +1,4 @@
-"""The address where the web UI is served. Opened before anything else starts, so that a wrong one is an error."""
+"""The listening socket of the web UI, opened before other processes start: an invalid address is then an error."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def listen(address: str, token: str) -> socket.socket:
     if token and len(token) < SHORTEST_TOKEN:
         raise ConfigError(f"http_token is shorter than {SHORTEST_TOKEN} characters", hint="openssl rand -hex 24")
     try:
-        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, socket_address = addresses[0]
     except OSError as error:
         raise ConfigError(f"http = {address}: {host} is not known: {error}") from error
-    if not ipaddress.ip_address(where[0]).is_loopback and not token:
+    if not ipaddress.ip_address(socket_address[0]).is_loopback and not token:
         raise ConfigError(
             f"http = {address} is reachable from other machines and needs a token",
             hint="set PGTRICKLE_HTTP_TOKEN, or http_token in the TOML file",
         )
     try:
-        listener = socket.create_server(where[:2], family=family, reuse_port=False)
+        listener = socket.create_server(socket_address[:2], family=family, reuse_port=False)
     except OSError as error:
         raise ConfigError(f"cannot listen on http = {address}: {error.strerror}", hint="choose another port") from error
     log.info("The web UI is served", extra=event(WEB_LISTENING, url=url_of(listener)))
@@ -48,7 +49,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def names_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there; names but localhost may mean any address."""
+    """Whether the address is a loopback address; False for names except localhost, which may resolve to any address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

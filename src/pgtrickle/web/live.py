@@ -1,4 +1,4 @@
-"""Live updates by server-sent events: of a page that is open, the parts that have changed.
+"""Live updates by server-sent events: the changed parts of an open page.
 
 An element with an id and `data-live` is a part. When the set of parts changes, the whole content is sent.
 """
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from starlette.requests import Request
 
 SHORTEST_SECONDS = 1.0
-IDLE_FACTOR = 10.0  # a look that takes t seconds is followed by a pause of ten times as much, at least
+IDLE_FACTOR = 10.0  # a read that takes t seconds is followed by a pause of at least ten times t
 KEEP_ALIVE_SECONDS = 15.0
 MOST_STREAMS = 50
 
@@ -23,8 +23,8 @@ _PART = re.compile(r'<(tr|section|g|p|dl|ul)\b([^>]*\bid="([^"]+)"[^>]*\bdata-li
 
 
 def parts_of(content: str) -> dict[str, str]:
-    """The live parts by id. Elements of one name are not nested in another live part."""
-    return {found[3]: found[0] for found in _PART.finditer(content)}
+    """The live parts by id. A live part contains no element with its own tag name."""
+    return {match[3]: match[0] for match in _PART.finditer(content)}
 
 
 def message(event: str, value: object) -> bytes:
@@ -38,9 +38,9 @@ def digest(content: str) -> str:
 async def updates(
     request: Request, content: Callable[[], str], alert_count: Callable[[], int], shown: str
 ) -> AsyncIterator[bytes]:
-    """`content` renders the page; `shown` is the digest of what the browser shows already."""
+    """`content` renders the page; `shown` is the digest of the content that the browser shows."""
     before = await asyncio.to_thread(content)
-    parts, alerts, spoken = parts_of(before), alert_count(), time.monotonic()
+    parts, alerts, sent_at = parts_of(before), alert_count(), time.monotonic()
     yield b"retry: 2000\n\n"
     if digest(before) != shown:
         yield message("content", before)
@@ -50,23 +50,23 @@ async def updates(
         await asyncio.sleep(pause)
         if await request.is_disconnected():
             return
-        begun = time.monotonic()
+        began = time.monotonic()
         now = await asyncio.to_thread(content)
-        pause = max(SHORTEST_SECONDS, IDLE_FACTOR * (time.monotonic() - begun))
+        pause = max(SHORTEST_SECONDS, IDLE_FACTOR * (time.monotonic() - began))
         if now != before:
-            found = parts_of(now)
-            if found.keys() == parts.keys():
-                changed = {name: html for name, html in found.items() if parts[name] != html}
+            new_parts = parts_of(now)
+            if new_parts.keys() == parts.keys():
+                changed = {name: html for name, html in new_parts.items() if parts[name] != html}
                 if changed:
                     yield message("patch", changed)
-                    spoken = time.monotonic()
+                    sent_at = time.monotonic()
             else:
                 yield message("content", now)
-                spoken = time.monotonic()
-            before, parts = now, found
+                sent_at = time.monotonic()
+            before, parts = now, new_parts
         if (count := alert_count()) != alerts:
             yield message("alerts", count)
-            alerts, spoken = count, time.monotonic()
-        if time.monotonic() - spoken > KEEP_ALIVE_SECONDS:
+            alerts, sent_at = count, time.monotonic()
+        if time.monotonic() - sent_at > KEEP_ALIVE_SECONDS:
             yield b": still here\n\n"
-            spoken = time.monotonic()
+            sent_at = time.monotonic()

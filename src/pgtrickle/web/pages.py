@@ -38,23 +38,23 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request for a page: the parts of its path after the first, its parameters, who asks."""
+class PageRequest:
+    """A request for a page: the parts of its path after the first, its parameters, and its viewer."""
 
     parts: tuple[str, ...]
     query: Mapping[str, str]
     viewer: Viewer
 
 
-PageMaker = Callable[[FleetObserver, Asked], Page]
+PageMaker = Callable[[FleetObserver, PageRequest], Page]
 
 
 def not_found(what: str) -> Page:
     return Page("missing.html", "Not found", "", {"missing": what}, status=404)
 
 
-def fleet_page(observer: FleetObserver, asked: Asked) -> Page:
-    fleet = visible_fleet(observer.read(), texts=asked.viewer.trusted)
+def fleet_page(observer: FleetObserver, request: PageRequest) -> Page:
+    fleet = visible_fleet(observer.read(), texts=request.viewer.trusted)
     tables = [(d, t) for d in fleet.databases for t in d.stream_tables]
     data = {
         "fleet": _summary(fleet),
@@ -76,7 +76,7 @@ def fleet_page(observer: FleetObserver, asked: Asked) -> Page:
             }
             for d in fleet.databases
         ],
-        "attention": visible_alerts(alerts(fleet), texts=asked.viewer.trusted)[:8],
+        "attention": visible_alerts(alerts(fleet), texts=request.viewer.trusted)[:8],
         "busiest": [
             {"database": d.label, "table": t}
             for d, t in sorted(tables, key=lambda item: (-item[1].changes_minute, item[0].label, item[1].full_name))[:8]
@@ -109,21 +109,21 @@ def _summary(fleet: FleetState) -> dict[str, Any]:
     }
 
 
-def tables_page(observer: FleetObserver, asked: Asked) -> Page:
-    fleet = visible_fleet(observer.read(), texts=asked.viewer.trusted)
-    wanted, state, database = (asked.query.get(name, "") for name in ("q", "state", "database"))
+def tables_page(observer: FleetObserver, request: PageRequest) -> Page:
+    fleet = visible_fleet(observer.read(), texts=request.viewer.trusted)
+    pattern, state, database = (request.query.get(name, "") for name in ("q", "state", "database"))
     rows = [
         (d.label, t)
         for d in fleet.databases
         for t in d.stream_tables
-        if (not wanted or wanted.lower() in f"{d.label}.{t.full_name}".lower())
+        if (not pattern or pattern.lower() in f"{d.label}.{t.full_name}".lower())
         and (not state or t.freshness == state)
         and (not database or d.label == database)
     ]
     rows.sort(key=lambda row: (ORDER[row[1].freshness], row[0], row[1].full_name))
     data = {
         "total": sum(len(d.stream_tables) for d in fleet.databases),
-        "filter": {"q": wanted, "state": state, "database": database},
+        "filter": {"q": pattern, "state": state, "database": database},
         "databases": [d.label for d in fleet.databases],
         "stream_tables": [{"database": label, "table": table} for label, table in rows],
     }
@@ -134,15 +134,15 @@ class GraphPage:
     """Remembers the layout: it changes only when the nodes and links do."""
 
     def __init__(self) -> None:
-        self._known: tuple[object, Layout] | None = None
+        self._cached: tuple[object, Layout] | None = None
 
-    def __call__(self, observer: FleetObserver, asked: Asked) -> Page:  # noqa: ARG002  -- the same for all viewers
+    def __call__(self, observer: FleetObserver, request: PageRequest) -> Page:  # noqa: ARG002  -- the same for all viewers
         graph = graph_of(visible_fleet(observer.read(), texts=False))
         shape = tuple((n.id, n.database) for n in graph.nodes), tuple((e.source, e.target) for e in graph.links)
-        if self._known is None or self._known[0] != shape:
-            self._known = shape, layout_of(graph)
-        layout = self._known[1]
-        number = {n.id: position for position, n in enumerate(graph.nodes, 1)}
+        if self._cached is None or self._cached[0] != shape:
+            self._cached = shape, layout_of(graph)
+        layout = self._cached[1]
+        positions = {n.id: position for position, n in enumerate(graph.nodes, 1)}
         data = {
             "states": {s: sum(n.state == s for n in graph.nodes) for s in (*STATES, SOURCE)},
             "nodes": [{"node": n, "x": layout.positions[n.id][0], "y": layout.positions[n.id][1]} for n in graph.nodes],
@@ -157,8 +157,8 @@ class GraphPage:
                     "path": curve(layout, link),
                     "width": stroke(link.rate),
                     "link": link,
-                    "source": number[link.source],
-                    "target": number[link.target],
+                    "source": positions[link.source],
+                    "target": positions[link.target],
                 }
                 for link in graph.links
             ],
@@ -166,24 +166,24 @@ class GraphPage:
         return Page("graph.html", "Graph", "graph", data, drawing)
 
 
-def table_page(observer: FleetObserver, asked: Asked) -> Page:
-    label, schema, name = asked.parts
+def table_page(observer: FleetObserver, request: PageRequest) -> Page:
+    label, schema, name = request.parts
     fleet = observer.read()
-    database, site = fleet.database(label), observer.observer(label)
-    detail = site.detail(schema, name) if site is not None else None
+    database, database_observer = fleet.database(label), observer.observer(label)
+    detail = database_observer.detail(schema, name) if database_observer is not None else None
     table = database.table(schema, name) if database is not None else None
     if database is None or table is None or detail is None:
         return not_found("There is no such stream table. It may have been dropped or renamed.")
-    texts = asked.viewer.trusted
-    (seen,) = [d for d in visible_fleet(fleet, texts=texts).databases if d.label == label]
-    shown = seen.table(schema, name)
+    texts = request.viewer.trusted
+    (visible,) = [d for d in visible_fleet(fleet, texts=texts).databases if d.label == label]
+    shown = visible.table(schema, name)
     assert shown is not None
-    data, drawing = table_values(seen, shown, visible_detail(detail, texts=texts))
+    data, drawing = table_values(visible, shown, visible_detail(detail, texts=texts))
     return Page("table.html", f"{schema}.{name}", "tables", data, drawing)
 
 
-def workers_page(observer: FleetObserver, asked: Asked) -> Page:
-    fleet = visible_fleet(observer.read(), texts=asked.viewer.trusted)
+def workers_page(observer: FleetObserver, request: PageRequest) -> Page:
+    fleet = visible_fleet(observer.read(), texts=request.viewer.trusted)
     names = {(d.label, t.pgt_id): t for d in fleet.databases for t in d.tables}
     units = [(d.label, unit) for d in fleet.databases for unit in d.units]
     ended = [(label, unit) for label, unit in units if unit.finished_at is not None]
@@ -208,8 +208,8 @@ def workers_page(observer: FleetObserver, asked: Asked) -> Page:
     return Page("workers.html", "Workers", "workers", data, drawing)
 
 
-def sources_page(observer: FleetObserver, asked: Asked) -> Page:
-    fleet = visible_fleet(observer.read(), texts=asked.viewer.trusted)
+def sources_page(observer: FleetObserver, request: PageRequest) -> Page:
+    fleet = visible_fleet(observer.read(), texts=request.viewer.trusted)
     by_relid = {(d.label, t.relid): t for d in fleet.databases for t in d.tables}
     sources = [
         {
@@ -230,23 +230,23 @@ def sources_page(observer: FleetObserver, asked: Asked) -> Page:
     return Page("sources.html", "Sources", "sources", data)
 
 
-def alerts_page(observer: FleetObserver, asked: Asked) -> Page:
+def alerts_page(observer: FleetObserver, request: PageRequest) -> Page:
     fleet = observer.read()
-    found = visible_alerts(alerts(fleet), texts=asked.viewer.trusted)
+    visible = visible_alerts(alerts(fleet), texts=request.viewer.trusted)
     checks = [{"database": d.label, "check": c} for d in fleet.databases for c in d.checks if c.severity == "OK"]
-    return Page("alerts.html", "Alerts", "alerts", {"alerts": found, "passed": checks, "at": fleet.at})
+    return Page("alerts.html", "Alerts", "alerts", {"alerts": visible, "passed": checks, "at": fleet.at})
 
 
-def settings_page(observer: FleetObserver, asked: Asked) -> Page:
-    sites = observer.observers()
-    wanted = asked.query.get("database", "")
-    site = next((s for s in sites if s.address.label == wanted), None)
-    if wanted and site is None:
+def settings_page(observer: FleetObserver, request: PageRequest) -> Page:
+    observers = observer.observers()
+    label = request.query.get("database", "")
+    database_observer = next((s for s in observers if s.address.label == label), None)
+    if label and database_observer is None:
         return not_found("There is no such database in this fleet.")
-    loaded = observer.sources.load() if site is None else site.settings()
+    loaded = observer.sources.load() if database_observer is None else database_observer.settings()
     data = {
-        "database": wanted,
-        "databases": [s.address.label for s in sites],
+        "database": label,
+        "databases": [s.address.label for s in observers],
         "settings": _settings(loaded),
         "problems": [{"name": p.name, "origin": p.origin, "message": p.message} for p in loaded.problems],
     }

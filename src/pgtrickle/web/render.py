@@ -1,4 +1,4 @@
-"""Templates with automatic escaping, and how values are written for people."""
+"""Templates with automatic escaping, and their filters, which format values for people."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pgtrickle import __version__
 
-# Derived values that the JSON of a page contains beside the fields.
 NONE = "\N{EN DASH}"
+# Properties that the JSON of a page contains in addition to the fields.
 _DERIVED = ("freshness", "health", "scheduler", "lag", "is_mirror")
 
 
@@ -45,7 +45,7 @@ def milliseconds(ms: float | None) -> str:
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """Short, with a letter from 10,000 on."""
+    """A number; from 10,000 on with a unit prefix."""
     if value is None:
         return NONE
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
@@ -94,14 +94,14 @@ def asset(name: str) -> str:
 
 @cache
 def environment() -> Environment:
-    found = Environment(
+    jinja = Environment(
         loader=PackageLoader("pgtrickle.web"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(
+    jinja.filters.update(
         since=since,
         milliseconds=milliseconds,
         number=number,
@@ -111,8 +111,8 @@ def environment() -> Environment:
         words=words,
         dedent=dedent,
     )
-    found.globals.update(path=path, asset=asset, version=__version__)
-    return found
+    jinja.globals.update(path=path, asset=asset, version=__version__)
+    return jinja
 
 
 def dedent(text: str) -> str:
@@ -129,11 +129,11 @@ def to_json(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Dictionaries and lists of what was made of values."""
+    """The value as JSON types: dataclasses and mappings as dictionaries, sequences as lists."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        found = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        values = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
         kind = type(value)
-        return found | {
+        return values | {
             name: plain(getattr(value, name)) for name in _DERIVED if isinstance(getattr(kind, name, None), property)
         }
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """Headers of every response, and the check of the Host header, as ASGI middleware.
 
-A site that the user visits may point its own name at our loopback address. Its requests carry that name as Host: where
-pages need no token, only names of this machine are answered.
+A site that the user visits may point its own name at our loopback address. Its requests have that name as Host: where
+pages need no token, requests with other names than those of this machine are refused.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class SecurityHeaders:
             await self._app(scope, receive, guarded)
 
 
-def _header(scope: Scope, wanted: bytes) -> str:
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name == wanted), "")
+def _header(scope: Scope, header: bytes) -> str:
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == header), "")
 
 
 def is_own_host(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""Serves the application until it is asked to stop."""
+"""Serves the application until the stop event."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pgtrickle.settings import Settings
 from pgtrickle.web.app import Options, create_app
 from pgtrickle.web.listen import is_loopback
 
-DRAIN_SECONDS = 1  # for requests; live updates do not end by themselves
+DRAIN_SECONDS = 1  # for open requests; live updates never end by themselves
 MOST_CONNECTIONS = 500
 
 
 def serve(observer: FleetObserver, settings: Settings, listener: socket.socket, stop: threading.Event) -> None:
     options = Options(settings.http_token, is_loopback(listener), settings.metrics_max_tables)
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of each request that is not HTTP
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it logs a warning for each request that is not HTTP
     config = uvicorn.Config(
         create_app(observer, options),
         log_config=None,
@@ -30,7 +30,7 @@ def serve(observer: FleetObserver, settings: Settings, listener: socket.socket, 
         limit_concurrency=MOST_CONNECTIONS,
     )
     server = uvicorn.Server(config)
-    # Not in the main thread, where it would take the signals.
+    # Not in the main thread, where uvicorn would install signal handlers.
     worker = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="http", daemon=True)
     worker.start()
     while worker.is_alive() and not stop.wait(0.5):

@@ -1,4 +1,4 @@
-"""What the page of one stream table shows."""
+"""The content of the page of one stream table."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def table_values(database: DatabaseState, table: Table, detail: TableDetail) -> 
 
 
 def error_hint(code: str | None) -> str | None:
-    """What an error code means and who has to act. It quotes nothing."""
+    """What an error code means and who has to act. The text contains no data."""
     if code is None:
         return None
     kinds: list[type[errors.PgtrickleError]] = [errors.PgtrickleError]
@@ -82,14 +82,14 @@ def error_hint(code: str | None) -> str | None:
 
 
 def operators(plan: Mapping[str, Any]) -> list[str]:
-    """The lines of the tree. A stored plan has it as part of its description in words, indented."""
+    """The lines of the tree of operators. A stored plan has them as the indented lines of its description, `words`."""
     if plan.get("tree"):
         return list(plan["tree"])
     return [line[2:] for line in plan.get("words") or () if line.startswith("  ")]
 
 
 def spark_part(plan: Mapping[str, Any]) -> str | None:
-    """What Spark does."""
+    """The description of the part that Spark executes."""
     lines = [line for line in plan.get("words") or () if line.startswith(_IN_SPARK)]
     return lines[0].removeprefix(_IN_SPARK) if lines else plan.get("spark")
 
@@ -117,7 +117,7 @@ def plan_tree(
 ) -> list[dict[str, Any]]:
     """The operators with their depth, what a refresh does for each, the engine of the last refresh, and the rows that
     the last differential refresh has counted there: at the leaves, where rows leave the statement, after netting."""
-    found = []
+    lines = []
     sources = {source.full_name: source for source in database.sources}
     boundaries = plan.get("boundaries") or {}
     read, netted = boundaries.get("read", -1), boundaries.get("netted", -1)
@@ -135,7 +135,7 @@ def plan_tree(
                 rows.append({"kind": "delta rows", "rows": measured["read"]})
             if number == netted:
                 rows.append({"kind": "after netting", "rows": measured["netted"]})
-        found.append(
+        lines.append(
             {
                 "depth": (len(line) - len(text)) // 2,
                 "operator": operator,
@@ -146,7 +146,7 @@ def plan_tree(
                 "rows": rows,
             }
         )
-    return found
+    return lines
 
 
 def duration_chart(refreshes: Sequence[Mapping[str, Any]]) -> Chart | None:
@@ -172,14 +172,14 @@ def duration_chart(refreshes: Sequence[Mapping[str, Any]]) -> Chart | None:
 def lag_chart(refreshes: Sequence[Mapping[str, Any]]) -> Chart | None:
     """The age of the content: it grows until a refresh commits, and falls to the age of that refresh's snapshot."""
     points: list[tuple[float, float]] = []
-    before: float | None = None
+    previous_data_at: float | None = None
     for row in reversed(refreshes[:MOST_BARS]):
         if row["status"] != "COMPLETED" or row["data_at"] is None or row["ended_at"] is None:
             continue
-        if before is not None:
-            points.append((row["ended_at"], max(0.0, row["ended_at"] - before)))
+        if previous_data_at is not None:
+            points.append((row["ended_at"], max(0.0, row["ended_at"] - previous_data_at)))
         points.append((row["ended_at"], max(0.0, row["ended_at"] - row["data_at"])))
-        before = row["data_at"]
+        previous_data_at = row["data_at"]
     if len(points) < 2:
         return None
     return chart([Series(points, "c-fresh", fill=True)], x_label=clock, y_label=since)
@@ -192,10 +192,10 @@ def stages(refreshes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for stage, ms in (row["timings"] or {}).items():
             total[stage] = total.get(stage, 0.0) + float(ms)
     whole = sum(total.values())
-    shares = sorted(total.items(), key=lambda item: -item[1])
-    left, found = 0.0, []
-    for position, (stage, ms) in enumerate(shares):
+    by_time = sorted(total.items(), key=lambda item: -item[1])
+    left, shares = 0.0, []
+    for position, (stage, ms) in enumerate(by_time):
         width = ms / whole * 100 if whole else 0.0
-        found.append({"stage": stage, "ms": ms, "share": width, "left": left, "colour": f"s{position % 6}"})
+        shares.append({"stage": stage, "ms": ms, "share": width, "left": left, "colour": f"s{position % 6}"})
         left += width
-    return found
+    return shares

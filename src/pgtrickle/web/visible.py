@@ -1,4 +1,4 @@
-"""What a viewer may see. Error texts can quote rows: they are for viewers with the token."""
+"""Hides texts from viewers without the token: error texts can quote rows."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ HIDDEN = "The text is shown to viewers with the token."
 def visible_fleet(fleet: FleetState, *, texts: bool) -> FleetState:
     if texts:
         return fleet
-    return replace(fleet, databases=tuple(_database(database) for database in fleet.databases))
+    return replace(fleet, databases=tuple(_without_texts(database) for database in fleet.databases))
 
 
-def _database(database: DatabaseState) -> DatabaseState:
+def _without_texts(database: DatabaseState) -> DatabaseState:
     return replace(
         database,
         problem=None if database.problem is None else HIDDEN,
@@ -26,23 +26,23 @@ def _database(database: DatabaseState) -> DatabaseState:
     )
 
 
-def visible_alerts(found: list[Alert], *, texts: bool) -> list[Alert]:
-    return found if texts else [a if a.detail is None else replace(a, detail=HIDDEN) for a in found]
+def visible_alerts(alerts: list[Alert], *, texts: bool) -> list[Alert]:
+    return alerts if texts else [a if a.detail is None else replace(a, detail=HIDDEN) for a in alerts]
 
 
-def _words(code: str | None) -> str | None:
+def _code_text(code: str | None) -> str | None:
     return None if code is None else code.removeprefix("engine_").replace("_", " ")
 
 
 def visible_detail(detail: TableDetail, *, texts: bool) -> TableDetail:
-    """Reasons of refreshes can quote rows, too; their codes cannot. The frontier and timings are harmless."""
+    """Replaces reasons of refreshes by their codes, because these, too, can quote rows. Frontier and timings cannot."""
     if texts:
         return detail
     hidden = [
         {
             **row,
-            "reason": _words(row["reason_code"]),
-            "engine_reason": _words(row["engine_reason_code"]),
+            "reason": _code_text(row["reason_code"]),
+            "engine_reason": _code_text(row["engine_reason_code"]),
             "error": None if row["error"] is None else HIDDEN,
         }
         for row in detail.refreshes

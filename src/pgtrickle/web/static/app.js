@@ -22,15 +22,15 @@ function showAges() {
 
 const FOCUSABLE = "a,button,input,select,summary,[tabindex]";
 
-// What has the focus, as the nearest id and a position in it, so that it is found again in new content.
-function focusPlace() {
+// The focused element, as the nearest id and its position there, so that new content can get the focus at the same place.
+function focusPosition() {
   const active = document.activeElement;
   if (!page.contains(active) || active === page) return null;
   const part = active.closest("[id]");
   return [part.id, part === active ? -1 : [...part.querySelectorAll(FOCUSABLE)].indexOf(active)];
 }
 
-function focusAgain([id, position]) {
+function restoreFocus([id, position]) {
   const part = document.getElementById(id);
   const target = position < 0 ? part : part?.querySelectorAll(FOCUSABLE)[position];
   (target || main).focus({ preventScroll: true });
@@ -79,15 +79,15 @@ function connect() {
       count.hidden = event.data === "0";
     });
     source.addEventListener("content", (event) => {
-      const place = focusPlace();
+      const focused = focusPosition();
       const filter = document.querySelector("[data-filter], #find");
       const typed = filter ? filter.value : "";
       page.innerHTML = JSON.parse(event.data);
       main.dataset.digest = "changed";
       prepare();
-      const again = document.querySelector("[data-filter], #find");
-      if (again && typed) { again.value = typed; again.dispatchEvent(new Event("input")); }
-      if (place) focusAgain(place);
+      const newFilter = document.querySelector("[data-filter], #find");
+      if (newFilter && typed) { newFilter.value = typed; newFilter.dispatchEvent(new Event("input")); }
+      if (focused) restoreFocus(focused);
     });
   };
   open();
@@ -98,9 +98,9 @@ function connect() {
 }
 
 function applyFilter(input) {
-  const wanted = input.value.trim().toLowerCase();
+  const pattern = input.value.trim().toLowerCase();
   for (const row of document.querySelectorAll("#" + input.dataset.filter + " tbody tr[data-text]")) {
-    row.hidden = wanted !== "" && !row.dataset.text.includes(wanted);
+    row.hidden = pattern !== "" && !row.dataset.text.includes(pattern);
   }
 }
 
@@ -140,11 +140,11 @@ function prepareTables(root) {
 }
 
 let view = null; // of the graph; kept when its content is replaced
-let marked = null; // what is emphasised in it: of a table (its id) all that it is made of and that is made of it; of a text all names with it; of a state all tables in it
-let chosen = ""; // state
+let marked = null; // what is emphasised: {id}: a table, its sources and its readers; {text}: names that contain it; {state}: tables in this state
+let chosenState = "";
 
 function lineage(id, links) {
-  const found = new Set([id]), lines = new Set();
+  const ids = new Set([id]), lines = new Set();
   for (const [from, to] of [["from", "to"], ["to", "from"]]) {
     const waiting = [id], seen = new Set(waiting);
     while (waiting.length) {
@@ -153,29 +153,29 @@ function lineage(id, links) {
         if (link.dataset[from] !== node) continue;
         lines.add(link);
         const next = link.dataset[to];
-        if (!seen.has(next)) { seen.add(next); found.add(next); waiting.push(next); }
+        if (!seen.has(next)) { seen.add(next); ids.add(next); waiting.push(next); }
       }
     }
   }
-  return [found, lines];
+  return [ids, lines];
 }
 
 function markGraph() {
   const svg = document.getElementById("graph");
   if (!svg) return;
   const nodes = [...svg.querySelectorAll("g[data-name]")], links = [...svg.querySelectorAll("g[data-from]")];
-  let found = new Set(), lines = new Set();
+  let ids = new Set(), lines = new Set();
   if (marked?.id) {
-    [found, lines] = lineage(marked.id, links);
+    [ids, lines] = lineage(marked.id, links);
   } else if (marked) {
-    const isMeant = marked.text ? (node) => node.dataset.name.includes(marked.text) : (node) => node.querySelector(".node." + marked.state);
-    found = new Set(nodes.filter(isMeant).map((node) => node.id));
+    const isMarked = marked.text ? (node) => node.dataset.name.includes(marked.text) : (node) => node.querySelector(".node." + marked.state);
+    ids = new Set(nodes.filter(isMarked).map((node) => node.id));
   }
   svg.classList.toggle("marked", marked !== null);
-  for (const button of document.querySelectorAll("[data-state]")) button.setAttribute("aria-pressed", String(button.dataset.state === chosen));
+  for (const button of document.querySelectorAll("[data-state]")) button.setAttribute("aria-pressed", String(button.dataset.state === chosenState));
   for (const node of nodes) {
-    node.classList.toggle("on", found.has(node.id));
-    node.classList.toggle("at", marked?.id ? node.id === marked.id : found.has(node.id));
+    node.classList.toggle("on", ids.has(node.id));
+    node.classList.toggle("at", marked?.id ? node.id === marked.id : ids.has(node.id));
   }
   for (const link of links) link.classList.toggle("on", lines.has(link));
 }
@@ -187,7 +187,7 @@ function prepareGraph() {
   const width = Number(svg.dataset.width), height = Number(svg.dataset.height);
   const show = () => {
     svg.setAttribute("viewBox", [view.x, view.y, view.w, view.h].join(" "));
-    const scale = canvas.clientWidth / view.w;  // texts that are too small to be read make room for colours
+    const scale = canvas.clientWidth / view.w;  // hides texts that would be too small to read
     svg.classList.toggle("far", scale < 0.6);
     svg.classList.toggle("farther", scale < 0.3);
   };
@@ -222,12 +222,12 @@ function prepareGraph() {
     zoom(Math.exp(Math.max(-60, Math.min(60, event.deltaY * lines)) * 0.0025), ...point(event));
   }, { passive: false });
   const fingers = new Map();
-  let drag = null, moved = false, apart = 0;
+  let drag = null, moved = false, spread = 0;
   const distance = () => { const [a, b] = [...fingers.values()]; return Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY); };
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     fingers.set(event.pointerId, event);
-    if (fingers.size === 2) { drag = null; moved = true; apart = distance(); return; }
+    if (fingers.size === 2) { drag = null; moved = true; spread = distance(); return; }
     drag = { x: event.clientX, y: event.clientY, vx: view.x, vy: view.y };
     moved = false;
   });
@@ -235,8 +235,8 @@ function prepareGraph() {
     if (fingers.has(event.pointerId)) fingers.set(event.pointerId, event);
     if (fingers.size === 2) {
       const [a, b] = [...fingers.values()], now = distance();
-      if (now > 0 && apart > 0) zoom(apart / now, ...point({ clientX: (a.clientX + b.clientX) / 2, clientY: (a.clientY + b.clientY) / 2 }));
-      apart = now;
+      if (now > 0 && spread > 0) zoom(spread / now, ...point({ clientX: (a.clientX + b.clientX) / 2, clientY: (a.clientY + b.clientY) / 2 }));
+      spread = now;
       return;
     }
     if (!drag) return;
@@ -266,9 +266,9 @@ function prepareGraph() {
     if (keys[event.key] && !event.ctrlKey && !event.metaKey) { event.preventDefault(); keys[event.key](); }
   });
   const find = document.getElementById("find");
-  const mark = (wanted) => {
+  const mark = (table) => {
     const text = find.value.trim().toLowerCase();
-    marked = wanted ?? (text ? { text } : chosen ? { state: chosen } : null);
+    marked = table ?? (text ? { text } : chosenState ? { state: chosenState } : null);
     markGraph();
   };
   const nodeOf = (event) => event.target.closest?.("g[data-name]");
@@ -296,14 +296,14 @@ function prepareGraph() {
     if (event.key === "Escape") { find.value = ""; mark(null); canvas.focus(); }
     if (event.key !== "Enter") return;
     event.preventDefault();
-    const found = [...svg.querySelectorAll("g.at")];
-    if (found.length) reveal(found[nth++ % found.length]);
+    const matches = [...svg.querySelectorAll("g.at")];
+    if (matches.length) reveal(matches[nth++ % matches.length]);
   });
   mark(null);
   document.getElementById("states").parentElement.addEventListener("click", (event) => {
     const button = event.target.closest("[data-state]");
     if (!button) return;
-    chosen = chosen === button.dataset.state ? "" : button.dataset.state;
+    chosenState = chosenState === button.dataset.state ? "" : button.dataset.state;
     mark(null);
   });
   for (const button of document.querySelectorAll("[data-zoom]")) {
