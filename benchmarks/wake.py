@@ -93,12 +93,12 @@ def asking(dsn: str, relid: int, looks: list[int]) -> Iterator[None]:
             conn.execute(f"LISTEN {WAKE_CHANNEL}")
             signal, detector, cut = WriterSignal(conn), Detector([relid]), NOWHERE
             while not stop.is_set():
-                signal.ask(watching)  # type: ignore[arg-type]
+                signal.acquire(watching)  # type: ignore[arg-type]
                 detected = detector.detect(conn, cut)
                 cut = detected.cut
                 looks[0] += 1
                 if detected.changed:
-                    signal.found()
+                    signal.note_changes()
                 left = min(0.2, signal.seconds_left(watching))  # type: ignore[arg-type]
                 if list(conn.notifies(timeout=max(0.0, left), stop_after=1)):
                     signal.release()

@@ -131,7 +131,7 @@ class RunningBroker:
         self._stop.set()
         self._thread.join()
         for origin in self._broker._origins.values():
-            origin._book = _Deaf()  # type: ignore[assignment]
+            origin._statuses = _Deaf()  # type: ignore[assignment]
             origin.stop()
 
 

@@ -131,23 +131,23 @@ def test_the_lock_is_refused_while_a_writer_is_open_that_does_not_notify(stage: 
     stage.table("s", "SELECT v FROM t")
     stage.settle()
     signal = WriterSignal(stage.conn)
-    signal.ask(stage.scheduling)
+    signal.acquire(stage.scheduling)
     assert holds(signal)
     signal.release()
     early, late = stage.database.connect(autocommit=False), stage.database.connect(autocommit=False)
     early.execute("INSERT INTO t VALUES (1, 1)")
-    signal.ask(stage.scheduling)
+    signal.acquire(stage.scheduling)
     assert not holds(signal), "it would not be notified of the commit"
     left = signal.seconds_left(stage.scheduling)
     assert left < 1, "so it polls"
     stage.tick()
-    signal.ask(stage.scheduling)
+    signal.acquire(stage.scheduling)
     later = signal.seconds_left(stage.scheduling)
     assert later > left, "later while it finds nothing"
-    signal.found()
+    signal.note_changes()
     assert signal.seconds_left(stage.scheduling) < later
     early.commit()
-    signal.ask(stage.scheduling)
+    signal.acquire(stage.scheduling)
     assert holds(signal)
     ear = Ear(stage.database)
     late.execute("INSERT INTO t VALUES (2, 2)")
@@ -165,13 +165,13 @@ def test_writers_are_asked_only_while_a_change_would_make_a_table_due(stage: Sta
     stage.sql(long_ago)
     stage.settle()
     signal = WriterSignal(stage.conn)
-    signal.ask(stage.scheduling)
+    signal.acquire(stage.scheduling)
     assert not holds(signal)
     assert 0 < signal.seconds_left(stage.scheduling) <= 3600
     stage.sql(long_ago)
     stage.sql("SELECT pgtrickle._wake('test', %s)", hourly)
     assert stage.tick() == []
-    signal.ask(stage.scheduling)
+    signal.acquire(stage.scheduling)
     assert holds(signal)
     ear = Ear(stage.database)
     stage.sql("INSERT INTO t VALUES (1, 1)")
@@ -189,7 +189,7 @@ def test_nobody_is_asked_where_event_driven_wake_is_off(stage: Stage) -> None:
     stage.table("s", "SELECT v FROM t")
     stage.settle()
     signal = WriterSignal(stage.conn)
-    signal.ask(stage.scheduling)
+    signal.acquire(stage.scheduling)
     assert not holds(signal)
     assert signal.seconds_left(stage.scheduling) == float("inf")
 
@@ -200,7 +200,7 @@ def test_a_scheduler_polls_where_transactions_can_be_prepared(installed: Databas
     stage.table("s", "SELECT v FROM t")
     stage.settle()
     signal = WriterSignal(stage.conn)
-    signal.ask(stage.scheduling)
+    signal.acquire(stage.scheduling)
     assert not holds(signal)
     assert signal.seconds_left(stage.scheduling) < 1
     stage.conn.close()
@@ -235,7 +235,7 @@ def test_no_commit_is_missed_by_a_scheduler_that_waits_for_notifications_only(st
     with ThreadPoolExecutor() as pool:
         writing = [pool.submit(write, number, seen) for number, seen in enumerate(found.values())]
         while not all(each.done() for each in writing):
-            signal.ask(stage.scheduling)
+            signal.acquire(stage.scheduling)
             refreshed = [pgt_id for unit in stage.tick() for pgt_id in unit]
             if refreshed:
                 stage.link.finish()

@@ -12,7 +12,7 @@ from pgtrickle.model.flow import Cut
 def ledger(*relids: int) -> Ledger:
     numbers = itertools.count(100)
     made = Ledger(lambda: next(numbers))
-    made.want(relids)
+    made.set_sources(relids)
     return made
 
 
@@ -23,11 +23,11 @@ def seen(xmax: int, *counted: tuple[int, int, int, int]) -> SourceScan:
 
 def test_first_look_is_news_and_counts_nothing() -> None:
     book = ledger(7)
-    assert book.questions() == [(7, None)]
+    assert book.scan_ranges() == [(7, None)]
     assert book.note(seen(50, (7, 3, 900, 40)), {}) == {7}
     entry = book.entries[7]
     assert (entry.count, entry.pending, entry.max_lsn) == (0, 3, 900)
-    assert book.questions() == [(7, Cut(50, 50, ()))]
+    assert book.scan_ranges() == [(7, Cut(50, 50, ()))]
 
 
 def test_count_only_grows_and_says_what_is_news() -> None:
@@ -69,8 +69,8 @@ def test_counting_anew_is_another_generation() -> None:
     book = ledger(7)
     book.note(seen(50, (7, 0, 0, 50)), {})
     first = book.entries[7].generation
-    book.want([8])
-    book.want([7, 8])
+    book.set_sources([8])
+    book.set_sources([7, 8])
     assert book.entries[7].generation != first
     # without a buffer, and with another one of the same name
     book.note(seen(60, (7, 0, 0, 50)), {})
@@ -91,7 +91,7 @@ def test_after_a_silence_counting_begins_anew() -> None:
     book.note(seen(50, (7, 0, 0, 50)), {7: 3.0})
     generation = book.entries[7].generation
     book.forget()
-    assert book.questions() == [(7, None)]
+    assert book.scan_ranges() == [(7, None)]
     assert book.note(seen(60, (7, 0, 0, 60)), {7: 3.0}) == {7}
     entry = book.entries[7]
     assert entry.generation != generation

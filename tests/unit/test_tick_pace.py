@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgtrickle.process.tick_pace import (
-    GATHERED_SECONDS,
+    IN_FLIGHT_SECONDS,
     SHORTEST_SECONDS,
     deadline_after_results,
     debounce_left,
@@ -42,5 +42,5 @@ def test_a_tick_follows_a_refresh_at_once_if_tables_are_due(
 
 def test_changes_are_gathered_while_units_are_in_progress() -> None:
     assert debounce_time(DEBOUNCE, in_flight=0) == DEBOUNCE
-    assert debounce_time(DEBOUNCE, in_flight=3) == GATHERED_SECONDS > DEBOUNCE
+    assert debounce_time(DEBOUNCE, in_flight=3) == IN_FLIGHT_SECONDS > DEBOUNCE
     assert debounce_time(1.0, in_flight=3) == debounce_time(1.0, in_flight=0) == 1.0  # what the user has asked for

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pgtrickle.model.flow import Cut
 
-MOST_COUNTS = 1_000  # kept per source, to know what is pending
+MOST_COUNTS = 1_000  # entries kept per source, to compute what is pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,17 @@ class LedgerEntry:
     max_lsn: int = 0
     scans_done: int = 0
     scans_saved: float = 0.0
-    _counts: deque[tuple[int, int]] = field(default_factory=deque)  # (all transactions are before this one, changes)
+    # Per poll: a transaction id that is later than those of all its changes, and the number of changes.
+    _counts: deque[tuple[int, int]] = field(default_factory=deque)
     _pending: int = 0
 
     @property
     def pending(self) -> int:
-        """Changes that the slowest reader may not have read: of each poll all or nothing."""
+        """An upper bound of the changes that the slowest reader has not read: changes of one poll count together."""
         return self._pending
 
-    def anew(self, generation: int) -> LedgerEntry:
-        """Restarts counting; earlier counts stay."""
+    def restarted(self, generation: int) -> LedgerEntry:
+        """An entry that restarts counting; the numbers of scans stay."""
         return LedgerEntry(generation, scans_done=self.scans_done, scans_saved=self.scans_saved)
 
     def add(self, changes: int, upto: int, horizon: int) -> None:
@@ -71,38 +72,39 @@ class Ledger:
         self._cut: Cut | None = None
         self.entries: dict[int, LedgerEntry] = {}
 
-    def want(self, relids: Iterable[int]) -> None:
-        """Sets the sources."""
-        wanted = set(relids)
-        self.entries = {relid: entry for relid, entry in self.entries.items() if relid in wanted}
-        for relid in sorted(wanted - self.entries.keys()):
+    def set_sources(self, relids: Iterable[int]) -> None:
+        """Sets the sources to count; counts of other sources are deleted."""
+        sources = set(relids)
+        self.entries = {relid: entry for relid, entry in self.entries.items() if relid in sources}
+        for relid in sorted(sources - self.entries.keys()):
             self.entries[relid] = LedgerEntry(self._generation())
 
     def forget(self) -> None:
-        """The server did not answer. When it answers again it may be a promoted standby, whose transactions have ids
-        that others had before: what became visible since cannot be counted."""
+        """Restarts all counts after the server did not answer. It may have become a promoted standby, which reuses
+        transaction ids: changes since the last cut cannot be counted."""
         self._cut = None
-        self.entries = {relid: entry.anew(self._generation()) for relid, entry in self.entries.items()}
+        self.entries = {relid: entry.restarted(self._generation()) for relid, entry in self.entries.items()}
 
-    def questions(self) -> Sequence[tuple[int, Cut | None]]:
+    def scan_ranges(self) -> Sequence[tuple[int, Cut | None]]:
+        """Each source, with the cut since which its changes must be counted."""
         return [(relid, entry.since) for relid, entry in self.entries.items()]
 
     def note(self, scanned: SourceScan, shares: Mapping[int, float]) -> set[int]:
         """Updates all counts. `shares`: per source, how many polls of readers this one replaces. Returns the
         sources that have changes, or whose counting restarted."""
         if self._cut is not None and not self._cut.precedes(scanned.cut):
-            # The server has gone back in time, as after a restore: all counts are invalid.
+            # The cut is older than the previous one, as after a restore: all counts are invalid.
             self.forget()
         self._cut = scanned.cut
-        news = set()
+        changed = set()
         for relid, entry in list(self.entries.items()):
             counted = scanned.sources.get(relid)
-            if counted is None:  # no buffer: a new one is another buffer
+            if counted is None:  # it has no change buffer; a later one will be new
                 if entry.since is not None:
-                    self.entries[relid] = entry.anew(self._generation())
+                    self.entries[relid] = entry.restarted(self._generation())
                 continue
             if entry.since is None or counted.changes:
-                news.add(relid)
+                changed.add(relid)
             if entry.since is not None:
                 entry.count += counted.changes
             entry.since = scanned.cut
@@ -110,4 +112,4 @@ class Ledger:
             entry.scans_done += 1
             entry.scans_saved += max(0.0, shares.get(relid, 1.0) - 1.0)
             entry.add(counted.changes, scanned.cut.xmax, counted.horizon)
-        return news
+        return changed

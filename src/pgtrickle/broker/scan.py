@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def scan(conn: Connection, requested: Sequence[tuple[int, Cut | None]]) -> SourceScan:
-    """`wanted`: sources, each with the cut since which changes are counted. None: those that a reader elsewhere may
-    not have seen."""
+    """`requested`: sources, each with the cut since which changes are counted. None: count the changes that a reader in
+    another database may not have read."""
     params = {
         "relids": [relid for relid, _ in requested],
         "sinces": [None if since is None else str(since) for _, since in requested],

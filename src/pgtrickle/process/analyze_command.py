@@ -24,5 +24,5 @@ def analyze_table(settings: Settings, dsn: str, name: str) -> dict[str, Any]:
         spark_engine(settings) as engine,
     ):
         store = ReplicaStore(root_of(settings.replica_root, os.environ), engine)
-        found = analyze(reader, engine, store, table, compiled)
-    return {"table": table.full_name, "ways": [each.to_json() for each in found]}
+        ways = analyze(reader, engine, store, table, compiled)
+    return {"table": table.full_name, "ways": [way.to_json() for way in ways]}

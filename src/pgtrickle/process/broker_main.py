@@ -23,7 +23,7 @@ from pgtrickle.telemetry import BROKER_ORIGIN_LOST, event, set_up_logging
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.2  # between two reads of the registered sources
+READ_SECONDS = 0.2  # between two reads of the registered sources
 ALIVE_SECONDS = 1.0  # between two checks for processes that have ended
 HANG_SECONDS = 2.0 * STATEMENT_SECONDS
 
@@ -51,34 +51,34 @@ def main(task: BrokerTask) -> None:
     sys.exit(0)
 
 
-class AnswerBook:
-    """The position of each count in the registry. The threads of all origins write through it."""
+class StatusTable:
+    """Writes the counts of all origins to the registry, and remembers the position of each. Used by all threads."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._lock = threading.Lock()
         self._positions: dict[tuple[str, int], int] = {}
         self._used = 0
-        registry.write_answers({}, 0)  # counts of an earlier process
+        registry.write_answers({}, 0)  # deletes the counts of an earlier process
 
-    def write(self, origin: str, answers: Mapping[int, SourceStatus]) -> None:
+    def write(self, origin: str, statuses: Mapping[int, SourceStatus]) -> None:
         """Replaces all counts of the origin."""
         with self._lock:
             changes: dict[int, SourceStatus | None] = {}
-            for key in [k for k in self._positions if k[0] == origin and k[1] not in answers]:
+            for key in [k for k in self._positions if k[0] == origin and k[1] not in statuses]:
                 changes[self._positions.pop(key)] = None
             taken = set(self._positions.values())
-            free = (p for p in range(len(taken) + len(answers)) if p not in taken)
-            for relid, answer in answers.items():
+            free = (p for p in range(len(taken) + len(statuses)) if p not in taken)
+            for relid, status in statuses.items():
                 if (origin, relid) not in self._positions:
                     self._positions[origin, relid] = next(free)
-                changes[self._positions[origin, relid]] = answer
+                changes[self._positions[origin, relid]] = status
             self._used = max(self._used, 1 + max(self._positions.values(), default=-1))
             self._registry.write_answers(changes, self._used)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class OriginInterests:
     """The registered sources of one origin, with their readers."""
 
     server: str
@@ -99,67 +99,67 @@ class Wanted:
 class OriginThread:
     """Polls one origin once per tick, as long as a scheduler has registered a source of it."""
 
-    def __init__(self, key: str, wanted: Wanted, task: BrokerTask, book: AnswerBook) -> None:
+    def __init__(self, key: str, interests: OriginInterests, task: BrokerTask, statuses: StatusTable) -> None:
         self._key = key
-        self._wanted = wanted
+        self._interests = interests
         self._task = task
-        self._book = book
+        self._statuses = statuses
         self._session = OriginSession(self._dsn, key, task.sources, "broker")
         self._ledger = Ledger(lambda: secrets.randbits(62))
-        self._again = threading.Event()
+        self._wake = threading.Event()
         self._is_stopped = False
-        self._looking_since: float | None = None
+        self._polling_since: float | None = None
         self._tick = 0
         threading.Thread(target=self._run, name=f"origin {key}", daemon=True).start()
 
-    def want(self, wanted: Wanted) -> None:
-        before, self._wanted = self._wanted, wanted
-        if before.readers.keys() != wanted.readers.keys() or before.tick != wanted.tick:
-            self._again.set()
+    def set_interests(self, interests: OriginInterests) -> None:
+        before, self._interests = self._interests, interests
+        if before.readers.keys() != interests.readers.keys() or before.tick != interests.tick:
+            self._wake.set()
 
     def stop(self) -> None:
         self._is_stopped = True
-        self._again.set()
+        self._wake.set()
 
-    def unstick(self) -> None:
-        since = self._looking_since
+    def abort_if_hung(self) -> None:
+        since = self._polling_since
         if since is not None and time.monotonic() - since > HANG_SECONDS:
             self._session.cut_off()
 
     def _dsn(self) -> str:
-        wanted = self._wanted
-        return origin_dsn(self._task.servers[0], self._task.servers, wanted.server, wanted.database)
+        interests = self._interests
+        return origin_dsn(self._task.servers[0], self._task.servers, interests.server, interests.database)
 
     def _run(self) -> None:
         failures = 0
         while not self._is_stopped:
-            wanted, begun = self._wanted, time.monotonic()
-            pause = wanted.tick
-            self._looking_since = begun
+            interests, begun = self._interests, time.monotonic()
+            pause = interests.tick
+            self._polling_since = begun
             try:
-                self._look(wanted)
+                self._poll(interests)
                 failures = 0
-            except PgtrickleError as error:  # its readers get no fresh count and poll for themselves
+            except PgtrickleError as error:  # the readers get no new count, and poll the origin themselves
                 if not failures:
-                    fields = {"origin": f"{wanted.server}/{wanted.database}", "detail": error.one_line()}
+                    fields = {"origin": f"{interests.server}/{interests.database}", "detail": error.one_line()}
                     log.warning("The broker cannot poll a database", extra=event(BROKER_ORIGIN_LOST, **fields))
                 self._ledger.forget()
                 pause = max(pause, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1
-            self._looking_since = None
-            self._again.wait(max(0.0, begun + pause - time.monotonic()))
-            self._again.clear()
+            self._polling_since = None
+            self._wake.wait(max(0.0, begun + pause - time.monotonic()))
+            self._wake.clear()
         self._session.close()
-        self._book.write(self._key, {})
+        self._statuses.write(self._key, {})
 
-    def _look(self, wanted: Wanted) -> None:
-        self._ledger.want(wanted.readers)
+    def _poll(self, interests: OriginInterests) -> None:
+        self._ledger.set_sources(interests.readers)
         begun = time.time()
-        found = self._session.scan(self._ledger.questions())
+        scanned = self._session.scan(self._ledger.scan_ranges())
         done = time.monotonic()
-        news = self._ledger.note(found, wanted.shares())
+        changed = self._ledger.note(scanned, interests.shares())
         self._tick += 1
-        answers = {
+        statuses = {
             relid: SourceStatus(
                 origin=self._key,
                 relid=relid,
@@ -167,19 +167,19 @@ class OriginThread:
                 count=entry.count,
                 pending_rows=entry.pending,
                 max_lsn=entry.max_lsn,
-                xmin=found.cut.xmin,
+                xmin=scanned.cut.xmin,
                 tick=self._tick,
                 looked_at=begun,
                 done_at=done,
                 scans_done=entry.scans_done,
                 scans_saved=int(entry.scans_saved),
-                consumers=len({i.reader for i in wanted.readers[relid]}),
+                consumers=len({i.reader for i in interests.readers[relid]}),
             )
             for relid, entry in self._ledger.entries.items()
             if entry.since is not None
         }
-        self._book.write(self._key, answers)
-        for slot in {i.slot for relid in news for i in wanted.readers[relid]}:
+        self._statuses.write(self._key, statuses)
+        for slot in {i.slot for relid in changed for i in interests.readers[relid]}:
             ring(bell_path(self._task.directory, slot))
 
 
@@ -189,37 +189,37 @@ class Broker:
     def __init__(self, directory: Path, sources: Sources, servers: Sequence[str], stop: threading.Event) -> None:
         self._task = BrokerTask(directory, sources, tuple(servers))
         self._registry = Registry(registry_path(directory))
-        self._book = AnswerBook(self._registry)
+        self._statuses = StatusTable(self._registry)
         self._stop = stop
         self._origins: dict[str, OriginThread] = {}
 
     def run(self) -> None:
-        version, looked = -1, -ALIVE_SECONDS
+        version, arranged_at = -1, -ALIVE_SECONDS
         while not self._stop.is_set():
             now = time.monotonic()
-            if self._registry.version != version or now - looked >= ALIVE_SECONDS:
-                version, looked = self._registry.version, now
+            if self._registry.version != version or now - arranged_at >= ALIVE_SECONDS:
+                version, arranged_at = self._registry.version, now
                 self._arrange(self._registry.interests())
             for origin in self._origins.values():
-                origin.unstick()
-            self._stop.wait(LOOK_SECONDS)
+                origin.abort_if_hung()
+            self._stop.wait(READ_SECONDS)
 
     def _arrange(self, interests: Sequence[Interest]) -> None:
-        wanted = _by_origin(interests)
-        for key in [k for k in self._origins if k not in wanted]:
+        by_origin = _by_origin(interests)
+        for key in [k for k in self._origins if k not in by_origin]:
             self._origins.pop(key).stop()
-        for key, wants in wanted.items():
+        for key, origin_interests in by_origin.items():
             if key in self._origins:
-                self._origins[key].want(wants)
+                self._origins[key].set_interests(origin_interests)
             else:
-                self._origins[key] = OriginThread(key, wants, self._task, self._book)
+                self._origins[key] = OriginThread(key, origin_interests, self._task, self._statuses)
 
 
-def _by_origin(interests: Sequence[Interest]) -> dict[str, Wanted]:
+def _by_origin(interests: Sequence[Interest]) -> dict[str, OriginInterests]:
     readers: dict[str, dict[int, tuple[Interest, ...]]] = {}
-    places: dict[str, tuple[str, str]] = {}
+    addresses: dict[str, tuple[str, str]] = {}
     for interest in interests:
-        places.setdefault(interest.origin, (interest.server, interest.database))
-        own = readers.setdefault(interest.origin, {})
-        own[interest.relid] = (*own.get(interest.relid, ()), interest)
-    return {key: Wanted(*places[key], own) for key, own in readers.items()}
+        addresses.setdefault(interest.origin, (interest.server, interest.database))
+        of_origin = readers.setdefault(interest.origin, {})
+        of_origin[interest.relid] = (*of_origin.get(interest.relid, ()), interest)
+    return {key: OriginInterests(*addresses[key], of_origin) for key, of_origin in readers.items()}

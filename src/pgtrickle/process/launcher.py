@@ -41,10 +41,10 @@ from pgtrickle.telemetry import CHILD_ENDED, NOTHING_INSTALLED, RUN_STARTED, RUN
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.5  # a child that ends is detected immediately
+SUPERVISE_SECONDS = 0.5  # a child that ends is detected immediately
 DRAIN_SECONDS = 12.0  # for schedulers, and for the pipeline
+_AFTER_SOCKETS = -200  # exit priority; multiprocessing removes its own files at -100
 # Modules that all schedulers need, loaded once and shared.
-_AFTER_SOCKETS = -200  # multiprocessing removes its own at -100
 _PRELOAD = ["numpy", "psycopg", "cronsim", "pgtrickle.process.scheduler_main"]
 
 
@@ -57,14 +57,14 @@ def run_forever(
     home: str | None = None,
 ) -> None:
     """Runs until SIGTERM or SIGINT; running refreshes may finish, a second signal ends the process immediately.
-    `listener`: where the web UI is served, if it is. `home`: the database on the first server whose settings of the
-    fleet are followed while it runs.
+    `listener`: the socket of the web UI, if it is served. `home`: the database on the first server whose fleet
+    settings apply, also when they change while this runs.
 
     Any process may be killed at any time: all persistent state is in the databases.
     """
     stop = threading.Event()
 
-    def ask(*_: object) -> None:
+    def request_stop(*_: object) -> None:
         if stop.is_set():
             for child in multiprocessing.active_children():
                 child.kill()
@@ -72,7 +72,7 @@ def run_forever(
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ask)
+        signal.signal(number, request_stop)
     Launcher(settings, sources, servers, stop, listener, home).run()
 
 
@@ -100,25 +100,23 @@ class Launcher:
         self._registry = Registry(registry_path(self._directory), create=True)
         self._spark = SparkSupervisor(settings)
         self._since = time.time()
-        self._small = multiprocessing.get_context("forkserver")
-        self._small.set_forkserver_preload(_PRELOAD)
+        self._forkserver = multiprocessing.get_context("forkserver")
+        self._forkserver.set_forkserver_preload(_PRELOAD)
         self._pipeline = SupervisedProcess(
             "pipeline", self._spawn_pipeline, Heartbeat(pipelineprocess.heartbeat_path(self._directory))
         )
         self._broker = SupervisedProcess("broker", self._spawn_broker)
         self._listener = listener
         self._web = SupervisedProcess("web", self._spawn_web)
-        self._databases = DatabaseList()
+        self._database_list = DatabaseList()
         self._servers = tuple(servers)
         self._watches = [ServerWatch(server, sources, stop, float(settings.standby_check_s)) for server in servers]
         self._schedulers: dict[
             tuple[str, int, str], tuple[int, SupervisedProcess]
         ] = {}  # server, oid, name -> slot, process
-        self._leaving: list[
-            tuple[int, SupervisedProcess, float]
-        ] = []  # slot, process, and until when it may end by itself
+        self._leaving: list[tuple[int, SupervisedProcess, float]] = []  # slot, process, and the time when it is killed
         self._published: list[ProcessState] = []
-        self._is_told = False
+        self._has_warned = False
         self._slots = 0
 
     def run(self) -> None:
@@ -129,12 +127,12 @@ class Launcher:
             for watch in self._watches:
                 watch.start()
             while not self._stop.is_set():
-                self._look()
+                self._supervise()
                 sentinels = [c.process.sentinel for c in self._children() if c.process is not None]
                 if sentinels:
-                    wait(sentinels, LOOK_SECONDS)
+                    wait(sentinels, SUPERVISE_SECONDS)
                 else:
-                    self._stop.wait(LOOK_SECONDS)
+                    self._stop.wait(SUPERVISE_SECONDS)
         finally:
             self._stop.set()
             self._end()
@@ -149,35 +147,35 @@ class Launcher:
             *(child for _, child, _ in self._leaving),
         ]
 
-    def _look(self) -> None:
-        wanted: dict[tuple[str, int, str], ManagedDatabaseInfo] = {}
-        # Before the databases: a watch that becomes active in the meantime has found some that are not in `wanted`.
-        have_looked = all(watch.state == ACTIVE for watch in self._watches)
+    def _supervise(self) -> None:
+        databases: dict[tuple[str, int, str], ManagedDatabaseInfo] = {}
+        # Read before the databases: a watch that becomes active in between has databases that are missing below.
+        all_scanned = all(watch.state == ACTIVE for watch in self._watches)
         for watch in self._watches:
-            wanted |= {(watch.server, found.oid, found.name): found for found in watch.databases}
-        for key in [k for k in self._schedulers if k not in wanted]:
+            databases |= {(watch.server, database.oid, database.name): database for database in watch.databases}
+        for key in [k for k in self._schedulers if k not in databases]:
             slot, child = self._schedulers.pop(key)
-            child.ask_to_stop()
+            child.request_stop()
             self._leaving.append((slot, child, time.monotonic() + DRAIN_SECONDS))
-        self._see_off()
-        for key, found in wanted.items():
-            if key not in self._schedulers and (place := self._free_slot()) is not None:
-                self._schedulers[key] = place, SupervisedProcess("scheduler", self._spawner(place, found))
-                self._slots = max(self._slots, place + 1)
+        self._end_leaving()
+        for key, database in databases.items():
+            if key not in self._schedulers and (free_slot := self._free_slot()) is not None:
+                self._schedulers[key] = free_slot, SupervisedProcess("scheduler", self._spawner(free_slot, database))
+                self._slots = max(self._slots, free_slot + 1)
                 self._memory.write_slots(self._slots)
         if self._listener is not None:
-            self._databases.set(_addresses(self._watches))
-            self._note(self._web, self._web.keep(), None)
+            self._database_list.set(_addresses(self._watches))
+            self._log_restart(self._web, self._web.keep(), None)
         if any(watch.state in (ACTIVE, LOST) for watch in self._watches):
-            self._note(self._pipeline, self._pipeline.keep(), None)
-        # Started when a scheduler of a database with enable_refresh_broker has registered a source; then it stays.
+            self._log_restart(self._pipeline, self._pipeline.keep(), None)
+        # Started when a scheduler has registered a source (enable_refresh_broker); from then on it is kept running.
         if self._broker.since or self._registry.has_interests():
-            self._note(self._broker, self._broker.keep(), None)
+            self._log_restart(self._broker, self._broker.keep(), None)
         for key, (slot, child) in list(self._schedulers.items()):
             status = child.keep()
             if status is None:
                 continue
-            self._gone(slot)
+            self._clear_slot(slot)
             if status in (schedulerprocess.NOT_INSTALLED, schedulerprocess.OTHER_VERSION):
                 next(w for w in self._watches if w.server == key[0]).forget(key[1])
                 del self._schedulers[key]
@@ -187,27 +185,27 @@ class Launcher:
                         extra=event(UNINSTALLED, database=key[2]),
                     )
             else:
-                self._note(child, status, key[2])
-        if have_looked and not wanted and not any(watch.has_other_versions for watch in self._watches):
-            self._tell_once()
+                self._log_restart(child, status, key[2])
+        if all_scanned and not databases and not any(watch.has_other_versions for watch in self._watches):
+            self._warn_nothing_installed()
         self._publish()
 
-    def _see_off(self) -> None:
-        """Processes that end slowly do not delay the others."""
-        staying = []
+    def _end_leaving(self) -> None:
+        """Clears the slots of removed schedulers that have ended; kills those whose time is over."""
+        remaining = []
         for slot, child, until in self._leaving:
-            if child.is_gone() or time.monotonic() > until:
+            if child.has_ended() or time.monotonic() > until:
                 child.end(0.0)
-                self._gone(slot)
+                self._clear_slot(slot)
             else:
-                staying.append((slot, child, until))
-        self._leaving = staying
+                remaining.append((slot, child, until))
+        self._leaving = remaining
 
-    def _gone(self, slot: int) -> None:
+    def _clear_slot(self, slot: int) -> None:
         self._memory.write_scheduler(slot, None)
         self._memory.write_slots(self._slots)
 
-    def _note(self, child: SupervisedProcess, status: int | None, database: str | None) -> None:
+    def _log_restart(self, child: SupervisedProcess, status: int | None, database: str | None) -> None:
         if status is None or self._stop.is_set():
             return
         fields = {"kind": child.kind, "status": status, **({"database": database} if database else {})}
@@ -217,40 +215,42 @@ class Launcher:
         taken = {slot for slot, _ in self._schedulers.values()} | {slot for slot, _, _ in self._leaving}
         return next((slot for slot in range(MOST_DATABASES) if slot not in taken), None)
 
-    def _spawner(self, slot: int, found: ManagedDatabaseInfo) -> schedulerprocess.Spawner:
+    def _spawner(self, slot: int, database: ManagedDatabaseInfo) -> schedulerprocess.Spawner:
         def spawn() -> BaseProcess:
             task = SchedulerTask(
                 self._directory,
                 self._authkey,
                 self._sources,
-                found.name,
-                found.dsn,
+                database.name,
+                database.dsn,
                 slot,
                 self._servers,
-                found.dsn == self._home,
+                database.dsn == self._home,
             )
-            return self._small.Process(target=schedulerprocess.main, args=(task,), name=f"scheduler {found.name}")
+            return self._forkserver.Process(
+                target=schedulerprocess.main, args=(task,), name=f"scheduler {database.name}"
+            )
 
         return spawn
 
     def _spawn_pipeline(self) -> BaseProcess:
         task = PipelineTask(self._directory, self._authkey, self._settings, self._spark.address.follow(), self._servers)
-        # Not forked: gRPC and the JVM's client do not survive it.
+        # Not forked: gRPC and the client of the JVM do not work after a fork.
         return multiprocessing.get_context("spawn").Process(target=pipelineprocess.main, args=(task,), name="pipeline")
 
     def _spawn_broker(self) -> BaseProcess:
         task = BrokerTask(self._directory, self._sources, self._servers)
-        return self._small.Process(target=brokerprocess.main, args=(task,), name="broker")
+        return self._forkserver.Process(target=brokerprocess.main, args=(task,), name="broker")
 
     def _spawn_web(self) -> BaseProcess:
         assert self._listener is not None
-        task = WebTask(self._directory, self._settings, self._sources, self._listener, self._databases.follow())
-        return self._small.Process(target=webprocess.main, args=(task,), name="web")
+        task = WebTask(self._directory, self._settings, self._sources, self._listener, self._database_list.follow())
+        return self._forkserver.Process(target=webprocess.main, args=(task,), name="web")
 
-    def _tell_once(self) -> None:
-        if self._is_told:
+    def _warn_nothing_installed(self) -> None:
+        if self._has_warned:
             return
-        self._is_told = True
+        self._has_warned = True
         log.warning(
             "pgtrickle is not installed in any database of this server; waiting for `pgtrickle install DSN`",
             extra=event(NOTHING_INSTALLED, server=", ".join(redact(w.server) for w in self._watches)),
@@ -259,7 +259,7 @@ class Launcher:
     def _publish(self) -> None:
         state = "ACTIVE" if any(w.state == ACTIVE for w in self._watches) else self._watches[0].state
         processes = [ProcessState("launcher", os.getpid(), state, self._since)]
-        # A scheduler says itself that it works; one that hangs cannot say that it does.
+        # Schedulers report their own state, except those that hang.
         hung = [child for _, child in self._schedulers.values() if child.state != "ACTIVE"]
         for child in (self._pipeline, self._broker, self._web, *hung):
             if child.pid is not None:
@@ -275,12 +275,12 @@ class Launcher:
         deadline = time.monotonic() + DRAIN_SECONDS
         schedulers = [*(c for _, c in self._schedulers.values()), *(c for _, c, _ in self._leaving)]
         for child in schedulers:
-            child.ask_to_stop()
+            child.request_stop()
         for child in schedulers:
             child.end(deadline - time.monotonic())
         self._broker.end(0.0)  # it has no work to finish
         self._web.end(0.0)
-        self._pipeline.ask_to_stop()
+        self._pipeline.request_stop()
         self._pipeline.end(DRAIN_SECONDS)
         self._spark.stop()
         for watch in self._watches:
@@ -288,22 +288,22 @@ class Launcher:
 
 
 def _addresses(watches: Sequence[ServerWatch]) -> list[DatabaseAddress]:
-    """Databases of one server are known by their names; in a larger fleet the server is part of the label."""
-    found = []
+    """The addresses of all databases. The label is the name, with the server if the fleet has several."""
+    addresses = []
     for watch in watches:
         server = server_label(watch.server)
         for database in watch.databases:
             label = database.name if len(watches) == 1 else f"{database.name}@{server}"
-            found.append(DatabaseAddress(label, database.name, server, database.dsn))
-    return found
+            addresses.append(DatabaseAddress(label, database.name, server, database.dsn))
+    return addresses
 
 
 def _keep_sockets_in(directory: Path) -> None:
-    """The fork server's socket, too, goes with our directory when we are killed and the next run tidies up. Otherwise
-    it is removed by multiprocessing when we exit, and our directory after that."""
+    """Places the socket of the fork server in our directory, which the next run deletes if this one is killed. At exit
+    multiprocessing removes its socket, and a finalizer removes the directory after that."""
     before, tempfile.tempdir = tempfile.tempdir, str(directory)
     try:
-        multiprocessing.util.get_temp_dir()  # made once, and kept
+        multiprocessing.util.get_temp_dir()  # created once; multiprocessing keeps its path
     finally:
         tempfile.tempdir = before
     remove = {"ignore_errors": True}
@@ -311,7 +311,7 @@ def _keep_sockets_in(directory: Path) -> None:
 
 
 def _hide_main_module() -> None:
-    """Otherwise children would import the main program, with its command line, into their own memory."""
+    """Prevents children from importing the main program, the command line, into their memory."""
     main = sys.modules["__main__"]
     main.__spec__ = None
     main.__file__ = None

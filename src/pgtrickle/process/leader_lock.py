@@ -1,8 +1,8 @@
 """One active process of a kind per database: by an advisory lock, which ends with its session, or behind a transaction
 pooler, which has no dedicated sessions, by a lease that must be renewed.
 
-Each checks the other, so that a process with a pooler and one without exclude each other. Exactness does not depend on
-this: it is guaranteed by the epoch of each stream table (apply/commit.py).
+Each kind of holder also checks the other kind, so that processes with and without a pooler exclude each other.
+Exactness does not depend on this: it is guaranteed by the epoch of each stream table (apply/commit.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RENEW_SECONDS = 4.0
 
 
 def new_holder() -> str:
-    """Identifies a process, so that it need not wait for its own lease after a lost connection."""
+    """Identifies this process, so that after a lost connection it does not wait for its own lease to expire."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
@@ -45,10 +45,10 @@ class LeaderLock:
     def take(self) -> bool:
         """Whether this process holds the lock now. A database without our catalog has no leases, and needs no lock."""
         with translated():
-            readable, writable = self._one(statement("lease_table"))
+            readable, writable = self._fetch_row(statement("lease_table"))
             if self._is_pooled:
                 return not writable or self._take_lease()
-            if not self._one("SELECT pg_try_advisory_lock(%s)", (self._lock,))[0]:
+            if not self._fetch_row("SELECT pg_try_advisory_lock(%s)", (self._lock,))[0]:
                 return False
             values = {"name": self._name}
             lease = self._conn.execute(statement("lease_state"), values).fetchone() if readable else None
@@ -86,7 +86,7 @@ class LeaderLock:
         self._renewed = time.monotonic()
         return self._has_lease
 
-    def _one(self, text: str, params: Sequence[object] | None = None) -> tuple[Any, ...]:
+    def _fetch_row(self, text: str, params: Sequence[object] | None = None) -> tuple[Any, ...]:
         row = self._conn.execute(text, params).fetchone()
         assert row is not None
         return row

@@ -27,7 +27,7 @@ from pgtrickle.refresh.job import Outcome
 from pgtrickle.scheduler.tick import DatabaseScheduler
 from pgtrickle.settings import Sources
 
-# It works only when it is called, and one thread has one worker.
+# The caller decides when it works, so `enabled` is on; the calling thread is the only worker.
 _FLAGS = {"enabled": True, "parallel_refresh_mode": "off"}
 
 
@@ -62,7 +62,7 @@ class LocalControlPlane:
             self._scheduler = DatabaseScheduler(self.control, name, dsn, sources, link, self._unpolled)
             self._scheduler.introduce()
             self._dispatcher.step()
-            self._worker = self._opened()
+            self._worker = self._open_worker()
         except BaseException:
             self.close()
             raise
@@ -116,7 +116,7 @@ class LocalControlPlane:
     def worker(self) -> Worker:
         """The only worker, until its connection is lost."""
         if not self._worker.is_usable():
-            self._worker = self._opened()
+            self._worker = self._open_worker()
         return self._worker
 
     def _dispatch(self) -> None:
@@ -124,7 +124,7 @@ class LocalControlPlane:
         self._dispatcher.step()
         self._executor.run_started()
 
-    def _opened(self) -> Worker:
+    def _open_worker(self) -> Worker:
         worker = self.database.take()
         self.database.give_back(worker)
         return worker

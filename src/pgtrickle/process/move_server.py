@@ -1,4 +1,4 @@
-"""A server that has got another address: all databases that read from it are told."""
+"""Registers the new address of a server in all databases that read from it."""
 
 from __future__ import annotations
 

@@ -29,12 +29,12 @@ def stop_on_signals(stop: threading.Event, then: Callable[[], None] | None = Non
     """SIGTERM requests a stop, a second one ends the process. Ctrl-C reaches the whole group; the launcher handles
     it."""
 
-    def ask(*_: object) -> None:
+    def request_stop(*_: object) -> None:
         if stop.is_set():
             os._exit(1)
         stop.set()
         if then is not None:
             then()
 
-    signal.signal(signal.SIGTERM, ask)
+    signal.signal(signal.SIGTERM, request_stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -22,7 +22,8 @@ from pgtrickle.tracing import start as start_traces
 log = logging.getLogger(__name__)
 
 WARM_UP_JOBS = 20
-AGAIN_SECONDS = 5.0  # for a Spark that was lost: a longer wait would hold a snapshot; the work is returned to the queue
+# To wait for a Spark that was lost, while a snapshot is held; then the work is returned to the queue.
+RESTART_SECONDS = 5.0
 DRAIN_SECONDS = 10.0  # for running refreshes; what is not committed then is repeated by the next run
 
 
@@ -48,7 +49,7 @@ def main(task: PipelineTask) -> None:
     end_with_parent()
 
     remote = SparkUrlWaiter(
-        RemoteSparkAddress(task.spark), float(task.settings.spark_start_timeout_s), AGAIN_SECONDS, stop
+        RemoteSparkAddress(task.spark), float(task.settings.spark_start_timeout_s), RESTART_SECONDS, stop
     )
     engine = SparkEngine(remote)
     memory = FleetMemory(memory_path(task.directory))

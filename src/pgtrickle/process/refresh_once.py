@@ -78,14 +78,14 @@ def _held(plane: LocalControlPlane) -> list[Outcome]:
 def _suspended(plane: LocalControlPlane) -> list[Outcome]:
     """Tables that are not refreshed until a user resumes them."""
     with translated():
-        found = plane.control.execute(
+        rows = plane.control.execute(
             "SELECT pgt_id, last_error_message FROM pgtrickle.pgt_stream_tables WHERE status = 'SUSPENDED'"
         ).fetchall()
-        said: dict[int, str | None] = dict(found)
-        tables = catalog.load_stream_tables(plane.control, list(said)) if said else []
+        messages: dict[int, str | None] = dict(rows)
+        tables = catalog.load_stream_tables(plane.control, list(messages)) if messages else []
     hint = "SELECT pgtrickle.resume_stream_table(name)"
-    return [Outcome(t, "SKIP", None, ConfigError(_is_suspended(said[t.pgt_id]), hint=hint)) for t in tables]
+    return [Outcome(t, "SKIP", None, ConfigError(_suspension_message(messages[t.pgt_id]), hint=hint)) for t in tables]
 
 
-def _is_suspended(message: str | None) -> str:
+def _suspension_message(message: str | None) -> str:
     return "it is suspended" + (f": {message}" if message else "")

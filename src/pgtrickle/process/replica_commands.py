@@ -60,7 +60,7 @@ def list_replicas(dsn: str) -> list[dict[str, Any]]:
 
 
 def create_replica(settings: Settings, dsn: str, table: str, columns: Sequence[str]) -> ReplicaReport:
-    """Of all columns, or of these; it stays until it is dropped."""
+    """Creates a replica of all columns, or of these and the key. It stays until it is dropped."""
     with _session(dsn) as conn:
         relid, name = _table(conn, table)
         need = ReplicaNeed(relid, _attnums(conn, relid, name, columns) if columns else None)
@@ -77,21 +77,21 @@ def drop_replica(settings: Settings, dsn: str, table: str) -> bool:
 
 
 def verify_replicas(settings: Settings, dsn: str, table: str | None) -> list[ReplicaReport]:
-    """All rows of one replica or of all, in both directions, at one snapshot each."""
+    """Compares the rows of one replica, or of all, with their tables in both directions, each at one snapshot."""
     reports = []
     with _session(dsn) as conn:
         names = [row["source_table"] for row in list_replicas(dsn)] if table is None else [table]
         if not names:
             return []
         with _store(settings) as store:
-            for each in names:
-                relid, name = _table(conn, each)
+            for table_name in names:
+                relid, name = _table(conn, table_name)
                 try:
-                    found = store.verify(conn, relid)
+                    comparison = store.verify(conn, relid)
                 except PgtrickleError as error:
                     reports.append(ReplicaReport(name, error=error.one_line()))
                     continue
-                reports.append(ReplicaReport(name, found.rows, 0, found.missing, found.extra))
+                reports.append(ReplicaReport(name, comparison.rows, 0, comparison.missing, comparison.extra))
     return reports
 
 
@@ -106,7 +106,7 @@ def _session(dsn: str) -> Iterator[Connection]:
 
 @contextmanager
 def spark_engine(settings: Settings) -> Iterator[SparkEngine]:
-    """On a Spark server that is started for it, unless `spark_remote` names one."""
+    """An engine on a Spark server that is started for it, unless `spark_remote` names one."""
     spark = SparkSupervisor(settings)
     spark.start()
     try:
@@ -127,7 +127,7 @@ def _store(settings: Settings) -> Iterator[ReplicaStore]:
 
 
 def _table(conn: Connection, name: str) -> tuple[int, str]:
-    """Its oid, and its name with schema; without one it is in schema public."""
+    """The oid of a table and its name with schema. A name without schema means a table in schema public."""
     with translated(), conn.transaction():
         conn.execute("SELECT pg_catalog.set_config('search_path', 'public', true)")
         row = conn.execute(

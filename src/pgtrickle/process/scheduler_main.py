@@ -1,5 +1,5 @@
-"""The process of a scheduler: one database, one connection, one tick after the other. It neither compiles nor
-computes."""
+"""The process of a scheduler: one database, one connection, one tick after the other. It compiles no queries and
+refreshes nothing."""
 
 from __future__ import annotations
 
@@ -83,21 +83,21 @@ class SchedulerProcess:
     def __init__(self, task: SchedulerTask) -> None:
         self._task = task
         self._stop = threading.Event()
-        self._signal_pipe, ring = os.pipe()
-        os.set_blocking(ring, False)
-        stop_on_signals(self._stop, lambda: _ring(ring))
+        self._signal_pipe, signal_end = os.pipe()
+        os.set_blocking(signal_end, False)
+        stop_on_signals(self._stop, lambda: _write_byte(signal_end))
         self._memory = FleetMemory(memory_path(task.directory))
         self._link = SocketPipelineLink(socket_path(task.directory), task.authkey, self._stop)
-        self._woken = WakeSocket(task.directory, task.slot)
+        self._wake_socket = WakeSocket(task.directory, task.slot)
         registry = Registry(registry_path(task.directory))
         self._origin_changes = OriginChangeTracker(
-            task.dsn, task.servers, task.sources, registry=registry, wake_socket=self._woken, slot=task.slot
+            task.dsn, task.servers, task.sources, registry=registry, wake_socket=self._wake_socket, slot=task.slot
         )
         self._since = time.time()
         self._holder = new_holder()
 
     def run(self) -> int:
-        failures, lost = 0, -CALM_SECONDS
+        failures, lost_at = 0, -CALM_SECONDS
         while not self._stop.is_set():
             try:
                 pooler = find_pooler(self._task.dsn, self._task.sources)
@@ -105,19 +105,19 @@ class SchedulerProcess:
                     if failures:
                         log.info("Reconnected", extra=event(DATABASE_BACK, database=self._task.name))
                     failures = 0
-                    if not self._attend(conn):
+                    if not self._run_session(conn):
                         return NOT_INSTALLED
                 self._stop.wait(LOCK_SECONDS)  # connection_pooler_mode has changed
             except TransientError as error:
                 self._link.withdraw()  # queued units must not start without a scheduler
                 # The occasional loss of a session does not justify a warning.
-                is_first, lost = time.monotonic() - lost > CALM_SECONDS, time.monotonic()
+                is_first, lost_at = time.monotonic() - lost_at > CALM_SECONDS, time.monotonic()
                 log.log(
                     logging.INFO if is_first else logging.WARNING,
                     "Session lost; reconnecting" if is_first else "Database is not reachable; retrying",
                     extra=event(DATABASE_LOST, database=self._task.name, detail=error.message),
                 )
-                self._tell("LOST", 0, 0, "")
+                self._write_state("LOST", 0, 0, "")
                 self._stop.wait(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1
             except CatalogVersionError:  # the launcher checks it again and reports it
@@ -133,13 +133,13 @@ class SchedulerProcess:
                 return 1
         return 0
 
-    def _attend(self, conn: Connection) -> bool:
+    def _run_session(self, conn: Connection) -> bool:
         """One session, until connection_pooler_mode changes. False: pgtrickle is not installed in the database."""
-        claim = LeaderLock(conn, "scheduler", SCHEDULER_LOCK, self._holder)
-        require_version(conn)  # before anything is written, as a lease is
+        lock = LeaderLock(conn, "scheduler", SCHEDULER_LOCK, self._holder)
+        require_version(conn)  # before anything is written, for example a lease
         with translated():
-            while not claim.take():
-                self._tell("WAITING", 0, 0, "")
+            while not lock.take():
+                self._write_state("WAITING", 0, 0, "")
                 if self._stop.wait(LOCK_SECONDS):
                     return True
             row = conn.execute(
@@ -157,100 +157,100 @@ class SchedulerProcess:
             self._origin_changes,
             is_home=self._task.is_home,
         )
-        tidier = Cleaner(self._task.name, self._task.dsn, conn)
+        cleaner = Cleaner(self._task.name, self._task.dsn, conn)
         publisher = StatusPublisher(self._memory)
         signal = WriterSignal(conn)
         tidied = 0.0
         while not self._stop.is_set() and scheduling.settings.connection_pooler_mode == pooler_of(conn):
             begun = time.monotonic()
-            claim.renew()
-            signal.ask(scheduling)
+            lock.renew()
+            signal.acquire(scheduling)
             scheduling.tick()
             if scheduling.has_found:
-                signal.found()
+                signal.note_changes()
             if begun - tidied >= TIDY_SECONDS:
-                tidier.tidy(scheduling.settings, scheduling.seen)
+                cleaner.tidy(scheduling.settings, scheduling.seen)
                 scheduling.reload_settings()
                 tidied = begun
-            self._tell(scheduling.state, scheduling.ticks, scheduling.tables, scheduling.key)
+            self._write_state(scheduling.state, scheduling.ticks, scheduling.tables, scheduling.key)
             publisher.publish(conn, scheduling)
-            self._sleep(conn, scheduling, claim, signal, begun)
-        self._drain(scheduling, claim)
-        claim.end()
+            self._sleep(conn, scheduling, lock, signal, begun)
+        self._drain(scheduling, lock)
+        lock.end()
         return True
 
     def _sleep(
-        self, conn: Connection, scheduling: DatabaseScheduler, claim: LeaderLock, signal: WriterSignal, begun: float
+        self, conn: Connection, scheduling: DatabaseScheduler, lock: LeaderLock, signal: WriterSignal, begun: float
     ) -> None:
         """Waits for the next tick, a wake-up, a message from the pipeline, or the end."""
         deadline = begun + scheduling.settings.scheduler_interval_ms / 1000
         # A table whose schedule is due earlier does not wait for the tick.
-        soon = time.monotonic() + max(SHORTEST_SECONDS, scheduling.next_due_time() - time.time())
-        deadline = min(deadline, soon)
-        is_changed = is_asked = False
+        due_at = time.monotonic() + max(SHORTEST_SECONDS, scheduling.next_due_time() - time.time())
+        deadline = min(deadline, due_at)
+        is_changed = is_notified = False
         while not self._stop.is_set():
-            # Also what came while statements were executed: the driver keeps it, and the socket does not show it.
+            # Includes notifications that arrived during statements: the driver has them, the socket does not.
             channels = self._notified(conn, scheduling)
             is_changed |= WAKE_CHANNEL in channels
-            is_asked |= bool(channels - {WAKE_CHANNEL})
-            now, pause = time.monotonic(), _pause(scheduling)
-            left = min(deadline, begun + pause if is_changed else deadline) - now
-            if is_asked:
-                left = min(left, debounce_left(begun, now, scheduling.settings.wake_debounce_ms / 1000))
-            if left <= 0:
+            is_notified |= bool(channels - {WAKE_CHANNEL})
+            now, debounce = time.monotonic(), _debounce(scheduling)
+            timeout = min(deadline, begun + debounce if is_changed else deadline) - now
+            if is_notified:
+                timeout = min(timeout, debounce_left(begun, now, scheduling.settings.wake_debounce_ms / 1000))
+            if timeout <= 0:
                 return
-            if is_changed or is_asked:
-                signal.release()  # notifications until the tick count as one
-            elif (asks_in := signal.seconds_left(scheduling)) <= 0:
+            if is_changed or is_notified:
+                signal.release()  # the tick handles further notifications, too
+            elif (poll_in := signal.seconds_left(scheduling)) <= 0:
                 return
             else:
-                left = min(left, asks_in)
-            sources: list[object] = [self._signal_pipe, conn.fileno(), self._woken.fileno()]
+                timeout = min(timeout, poll_in)
+            sources: list[object] = [self._signal_pipe, conn.fileno(), self._wake_socket.fileno()]
             if (pipe := self._link.connection) is not None:
                 sources.append(pipe)
-            ready = wait(sources, min(left, max(0.0, claim.seconds_left())))  # type: ignore[arg-type]
-            claim.renew()
+            ready = wait(sources, min(timeout, max(0.0, lock.seconds_left())))  # type: ignore[arg-type]
+            lock.renew()
             if pipe is not None and pipe in ready:
-                # Neither readers of the refreshed tables nor changes that came meanwhile need to wait for the tick.
+                # Readers of the refreshed tables, and changes that arrived meanwhile, do not wait for the regular tick.
                 has_refreshed, is_due = scheduling.listen(), scheduling.has_due
-                pause = _pause(scheduling)
+                debounce = _debounce(scheduling)
                 deadline = deadline_after_results(
-                    deadline, begun, time.monotonic(), pause, is_due=is_due, is_changed=has_refreshed
+                    deadline, begun, time.monotonic(), debounce, is_due=is_due, is_changed=has_refreshed
                 )
-            if self._woken.fileno() in ready:  # a source in another database has changed
-                self._woken.drain()
+            if self._wake_socket.fileno() in ready:  # a source in another database has changed
+                self._wake_socket.drain()
                 deadline = min(deadline, max(begun + SHORTEST_SECONDS, time.monotonic()))
 
     def _notified(self, conn: Connection, scheduling: DatabaseScheduler) -> set[str]:
-        """The channels of notifications that ask for a tick."""
+        """The channels of received notifications; each of them requests a tick."""
         if pooler_of(conn) == TRANSACTION:
             return set()
         with translated():
             channels = {notification.channel for notification in conn.notifies(timeout=0)}
         return channels if scheduling.settings.event_driven_wake else set()
 
-    def _drain(self, scheduling: DatabaseScheduler, claim: LeaderLock) -> None:
+    def _drain(self, scheduling: DatabaseScheduler, lock: LeaderLock) -> None:
         """Withdraws queued units and waits a limited time for running ones."""
         deadline = time.monotonic() + DRAIN_SECONDS
         self._link.withdraw()
         while scheduling.in_flight and time.monotonic() < deadline and (pipe := self._link.connection) is not None:
-            claim.renew()
+            lock.renew()
             if wait([pipe], 0.2):
                 scheduling.listen()
         scheduling.abandon("the scheduler was stopped")
 
-    def _tell(self, state: str, ticks: int, tables: int, key: str) -> None:
+    def _write_state(self, state: str, ticks: int, tables: int, key: str) -> None:
         self._memory.write_scheduler(
             self._task.slot,
             SchedulerState(key, self._task.name, os.getpid(), state, self._since, time.time(), ticks, tables, 0),
         )
 
 
-def _pause(scheduling: DatabaseScheduler) -> float:
+def _debounce(scheduling: DatabaseScheduler) -> float:
     return debounce_time(scheduling.settings.wake_debounce_ms / 1000, in_flight=scheduling.in_flight)
 
 
-def _ring(pipe: int) -> None:
+def _write_byte(pipe: int) -> None:
     try:
         os.write(pipe, b"!")
     except BlockingIOError:

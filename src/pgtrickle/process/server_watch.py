@@ -29,7 +29,7 @@ from pgtrickle.telemetry import (
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0  # between two reads of the list of databases
+LIST_SECONDS = 1.0  # between two reads of the list of databases
 SCAN_SECONDS = 10.0  # between two probes of databases without pgtrickle, while they are few
 STANDBY_SECONDS = 1.0  # between two attempts to become the active launcher
 LOST_SECONDS = 1.0
@@ -77,8 +77,8 @@ class ServerWatch:
         self._thread.start()
 
     def forget(self, oid: int) -> None:
-        """Its scheduler has found that pgtrickle is no longer installed."""
-        self.databases = tuple(found for found in self.databases if found.oid != oid)
+        """Removes a database, because its scheduler reported that pgtrickle is not installed or has another version."""
+        self.databases = tuple(database for database in self.databases if database.oid != oid)
 
     @property
     def has_other_versions(self) -> bool:
@@ -92,31 +92,31 @@ class ServerWatch:
             try:
                 pooler = find_pooler(self.server, self._sources)
                 with connect(self.server, role="launcher", autocommit=True, pooler=pooler) as conn:
-                    self._attend(conn)
+                    self._run_session(conn)
             except PgtrickleError as error:
-                # Schedulers stay: they reconnect by themselves, and a process that took the lock in between fences
-                # them.
-                self._become(LOST, error.one_line())
+                # Schedulers keep running: they reconnect by themselves, and are fenced off if another process took
+                # their lock in between.
+                self._set_state(LOST, error.one_line())
                 self._stop.wait(LOST_SECONDS)
 
-    def _attend(self, conn: Connection) -> None:
-        claim = LeaderLock(conn, "launcher", LAUNCHER_LOCK, self._holder)
+    def _run_session(self, conn: Connection) -> None:
+        lock = LeaderLock(conn, "launcher", LAUNCHER_LOCK, self._holder)
         while not self._stop.is_set():
             with translated():
                 row = conn.execute("SELECT pg_is_in_recovery()").fetchone()
                 if row is not None and row[0]:
-                    self._become(RECOVERY)
+                    self._set_state(RECOVERY)
                     self.databases = ()
                     self._stop.wait(self._recovery_seconds)
-                    return  # a new one: a connection may not survive a promotion
-                if claim.take():
+                    return  # and connect again: a connection may not survive a promotion
+                if lock.take():
                     if pooler_of(conn) != TRANSACTION:
                         conn.execute("LISTEN pgtrickle_wake")
                     self._warn_of_superuser(conn)
-                    self._scan_for_ever(conn, claim)
-                    claim.end()
+                    self._scan_until_stopped(conn, lock)
+                    lock.end()
                     return
-            self._become(WAITING)
+            self._set_state(WAITING)
             self.databases = ()
             self._stop.wait(STANDBY_SECONDS)
 
@@ -132,71 +132,72 @@ class ServerWatch:
                 ),
             )
 
-    def _scan_for_ever(self, conn: Connection, claim: LeaderLock) -> None:
+    def _scan_until_stopped(self, conn: Connection, lock: LeaderLock) -> None:
         while not self._stop.is_set():
             with translated():
                 rows = conn.execute(statement("databases")).fetchall()
                 self.databases = self._installed(rows)
-                self._become(ACTIVE)
+                self._set_state(ACTIVE)
                 if pooler_of(conn) == TRANSACTION:  # notifications do not pass through it
-                    self._pause(claim, LOOK_SECONDS)
-                elif wait_for_notify(conn, LOOK_SECONDS, self._stop):
+                    self._pause(lock, LIST_SECONDS)
+                elif wait_for_notify(conn, LIST_SECONDS, self._stop):
                     self._absent.clear()
 
-    def _pause(self, claim: LeaderLock, seconds: float) -> None:
+    def _pause(self, lock: LeaderLock, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0 and not self._stop.wait(min(left, claim.seconds_left())):
-            claim.renew()
+        while (left := deadline - time.monotonic()) > 0 and not self._stop.wait(min(left, lock.seconds_left())):
+            lock.renew()
 
     def _installed(self, rows: list[tuple[int, str, int]]) -> tuple[ManagedDatabaseInfo, ...]:
-        known = {found.oid for found in self.databases}
-        found = []
+        known = {database.oid for database in self.databases}
+        installed = []
         self._absent = {oid: self._absent[oid] for oid, _, _ in rows if oid in self._absent}
         self._versions = {oid: self._versions[oid] for oid, _, _ in rows if oid in self._versions}
         for oid, name, inserted in rows:
             dsn = in_database(self.server, name)
             # Schedulers of known databases report an uninstallation themselves.
-            if oid not in known and not self._is_news(oid, name, inserted, dsn):
+            if oid not in known and not self._is_new(oid, name, inserted, dsn):
                 continue
-            found.append(ManagedDatabaseInfo(oid, name, dsn))
-        return tuple(found)
+            installed.append(ManagedDatabaseInfo(oid, name, dsn))
+        return tuple(installed)
 
-    def _is_news(self, oid: int, name: str, inserted: int, dsn: str) -> bool:
-        """Probes a database that had no catalog of our version: immediately when rows were inserted, as `install` does;
-        otherwise periodically, because statistics may be disabled. NOTIFY does not cross databases."""
-        now, before = time.monotonic(), self._absent.get(oid)
-        if before is not None:
-            crowd = len(self._absent) / FEW_DATABASES
-            pause = ABSENT_SECONDS if crowd > 1 else SCAN_SECONDS
-            if before.inserted != inserted:
-                pause = LOOK_SECONDS * crowd  # data of others are inserted, too
-            if now - before.at < pause:
+    def _is_new(self, oid: int, name: str, inserted: int, dsn: str) -> bool:
+        """Whether pgtrickle was installed since the last probe. Probes a database that had no usable catalog: at once
+        when rows were inserted, as `install` does; otherwise periodically, because statistics may be disabled. NOTIFY
+        does not cross databases."""
+        now, probed = time.monotonic(), self._absent.get(oid)
+        if probed is not None:
+            absent_ratio = len(self._absent) / FEW_DATABASES
+            pause = ABSENT_SECONDS if absent_ratio > 1 else SCAN_SECONDS
+            if probed.inserted != inserted:
+                pause = LIST_SECONDS * absent_ratio  # other programs insert rows, too
+            if now - probed.at < pause:
                 return False
-        if self._fits(oid, name, dsn):
+        if self._has_usable_catalog(oid, name, dsn):
             self._absent.pop(oid, None)
             return True
         self._absent[oid] = _Absent(now, inserted)
         return False
 
-    def _fits(self, oid: int, name: str, dsn: str) -> bool:
-        """Whether there is a catalog of the version that this program needs. Another one is reported, once."""
-        found = find_catalog(dsn)
-        problem = None if found is None else found.problem(name)
-        if found is not None and problem is not None:
-            if self._versions.get(oid) != found.schema:
+    def _has_usable_catalog(self, oid: int, name: str, dsn: str) -> bool:
+        """Whether there is a catalog of the version that this program needs. Another version is reported once."""
+        catalog = find_catalog(dsn)
+        problem = None if catalog is None else catalog.problem(name)
+        if catalog is not None and problem is not None:
+            if self._versions.get(oid) != catalog.schema:
                 log.warning(
                     "The catalog of a database has another version; the database is not served",
                     extra=event(OTHER_VERSION, database=name, detail=problem.one_line()),
                 )
-            self._versions[oid] = found.schema
+            self._versions[oid] = catalog.schema
             return False
         self._versions.pop(oid, None)
-        if found is None:
-            self._name_owner(oid, name, dsn)
-        return found is not None
+        if catalog is None:
+            self._report_owner(oid, name, dsn)
+        return catalog is not None
 
-    def _name_owner(self, oid: int, name: str, dsn: str) -> None:
-        """A database with a catalog that another role installed is reported, once."""
+    def _report_owner(self, oid: int, name: str, dsn: str) -> None:
+        """Reports, once, that another role installed pgtrickle in the database."""
         owner = find_other_owner(dsn)
         if owner is not None and self._others.get(oid) != owner:
             log.warning(
@@ -208,10 +209,10 @@ class ServerWatch:
         else:
             self._others[oid] = owner
 
-    def _become(self, state: str, detail: str = "") -> None:
+    def _set_state(self, state: str, detail: str = "") -> None:
         if state == self.state:
             return
-        said = {
+        messages = {
             ACTIVE: (SERVER_ACTIVE, "This launcher is active"),
             WAITING: (SERVER_WAITING, "Another launcher is active; this one is on standby"),
             RECOVERY: (SERVER_RECOVERY, "The server is a standby; waiting for its promotion"),
@@ -219,6 +220,6 @@ class ServerWatch:
         }
         level = logging.WARNING if state == LOST else logging.INFO
         fields = {"server": redact(self.server), **({"detail": detail} if detail else {})}
-        name, text = said[state]
+        name, text = messages[state]
         log.log(level, text, extra=event(name, **fields))
         self.state = state

@@ -15,7 +15,7 @@ from pgtrickle.telemetry import CHILD_HUNG, event
 log = logging.getLogger(__name__)
 
 STALL_SECONDS = 20.0  # without a sign of life
-SILENT_SECONDS = 5.0  # after which the inventory says so
+SILENT_SECONDS = 5.0  # after which the list of processes shows it as HUNG
 BACKOFF_SECONDS = (0.2, 1.0, 2.0, 4.0, 8.0, 15.0)
 HEALTHY_SECONDS = 60.0  # after this lifetime the shortest pause applies again
 UNKNOWN = 255  # exit status of a child whose fork server ended before it
@@ -25,7 +25,7 @@ class SupervisedProcess:
     """`spawn` creates a process that is not started yet."""
 
     def __init__(self, kind: str, spawn: Callable[[], BaseProcess], heartbeat: Heartbeat | None = None) -> None:
-        """`heartbeat`: what it touches while it works."""
+        """`heartbeat`: the file that the process updates while it works."""
         self.kind = kind
         self._heartbeat = heartbeat
         self._stalls = StallDetector(STALL_SECONDS)
@@ -33,13 +33,13 @@ class SupervisedProcess:
         self.process: BaseProcess | None = None
         self.since = 0.0
         self._failures = 0
-        self._next = 0.0
-        self._born: str | None = None
+        self._start_due = 0.0
+        self._process_start: str | None = None
         self._silent_since: float | None = None
 
     @property
     def state(self) -> str:
-        """As the inventory shows it. HUNG: it was stopped, or its loop stands still; it is soon killed."""
+        """As the list of processes shows it. HUNG: it was stopped, or its loop does not run; it will be killed."""
         since = self._silent_since
         return "HUNG" if since is not None and time.monotonic() - since >= SILENT_SECONDS else "ACTIVE"
 
@@ -47,7 +47,7 @@ class SupervisedProcess:
         """Starts it when it is due; returns the exit status when it has ended since the last call."""
         now = time.monotonic()
         if self.process is None:
-            if now >= self._next:
+            if now >= self._start_due:
                 return self._start(now)
             return None
         if self.process.is_alive():
@@ -56,13 +56,18 @@ class SupervisedProcess:
         status, pid = self.process.exitcode, self.process.pid
         self.process.close()
         self.process = None
-        if status == UNKNOWN and pid is not None and self._born is not None and start_time(pid) == self._born:
+        if (
+            status == UNKNOWN
+            and pid is not None
+            and self._process_start is not None
+            and start_time(pid) == self._process_start
+        ):
             os.kill(pid, signal.SIGKILL)  # only the process that reports the status has ended
         self._pause(now)
         return status
 
     def _end_if_hung(self) -> None:
-        """One that was stopped, or whose loop stands still, is killed, and restarted as if it had ended."""
+        """Kills a process that was stopped (SIGSTOP) or whose loop does not run; it is then restarted."""
         pid = self.pid
         if pid is None:
             return
@@ -88,23 +93,23 @@ class SupervisedProcess:
         self.process = process
         self._silent_since = None
         self.since = time.time()
-        self._next = now
-        self._born = start_time(process.pid) if process.pid is not None else None
+        self._start_due = now
+        self._process_start = start_time(process.pid) if process.pid is not None else None
         return None
 
     def _pause(self, now: float) -> None:
-        self._failures = 0 if now - self._next > HEALTHY_SECONDS else self._failures
-        self._next = now + BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
+        self._failures = 0 if now - self._start_due > HEALTHY_SECONDS else self._failures
+        self._start_due = now + BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)]
         self._failures += 1
 
     @property
     def pid(self) -> int | None:
         return self.process.pid if self.process is not None else None
 
-    def is_gone(self) -> bool:
+    def has_ended(self) -> bool:
         return self.process is None or not self.process.is_alive()
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         if self.process is not None and self.process.is_alive():
             self.process.terminate()
 

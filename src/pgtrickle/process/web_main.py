@@ -1,4 +1,4 @@
-"""The web process: pages, metrics and health of the fleet. Nothing waits for it, and it is restarted when it ends."""
+"""The web process: pages, metrics and health of the fleet. It is restarted when it ends; no process depends on it."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class WebTask:
 
 
 class DatabaseList:
-    """The launcher's side: the databases of the fleet. They contain passwords and stay in memory."""
+    """Sends the databases of the fleet from the launcher to the web process, in memory: DSNs contain passwords."""
 
     def __init__(self) -> None:
         self._known: tuple[DatabaseAddress, ...] = ()
-        self._follower: Connection | None = None
+        self._sender: Connection | None = None
 
     def follow(self) -> Connection:
-        theirs, self._follower = Pipe(duplex=False)
+        receiver, self._sender = Pipe(duplex=False)
         self._send()
-        return theirs
+        return receiver
 
     def set(self, databases: Sequence[DatabaseAddress]) -> None:
         if tuple(databases) != self._known:
@@ -50,12 +50,12 @@ class DatabaseList:
             self._send()
 
     def _send(self) -> None:
-        if self._follower is None:
+        if self._sender is None:
             return
         try:
-            self._follower.send(self._known)
-        except OSError:  # it has ended; its successor gets the list when it starts
-            self._follower = None
+            self._sender.send(self._known)
+        except OSError:  # the web process has ended; the next one gets the list when it starts
+            self._sender = None
 
 
 def main(task: WebTask) -> None:
@@ -77,10 +77,10 @@ def main(task: WebTask) -> None:
     sys.exit(0)
 
 
-def _listen(pipe: Connection, tell: object) -> None:
-    assert callable(tell)
+def _listen(pipe: Connection, set_databases: object) -> None:
+    assert callable(set_databases)
     try:
         while True:
-            tell(pipe.recv())
+            set_databases(pipe.recv())
     except (OSError, EOFError):
         pass  # the launcher has ended, and this process ends with it
