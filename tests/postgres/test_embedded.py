@@ -156,7 +156,7 @@ def test_server_and_directory_go_when_the_owner_is_killed(signum: signal.Signals
 def test_what_a_dead_owner_left_is_reclaimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     left = process.private_directory("pgtrickle-x-", need_mib=1)
-    (left / process.OWNER_NOTE).write_text('{"pid": 1, "started": "not that one"}')
+    (left / process.OWNER_FILE).write_text('{"pid": 1, "started": "not that one"}')
     mine = process.private_directory("pgtrickle-x-", need_mib=1)
     assert not left.exists()
     assert mine.exists()

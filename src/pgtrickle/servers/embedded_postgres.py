@@ -31,7 +31,7 @@ SUPERUSER = "postgres"
 NEED_MIB = 300
 START_SECONDS = 60.0
 
-# A throw-away server that also has to survive a small container.
+# For a temporary server, also in a small container.
 DEFAULTS: Mapping[str, str] = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -177,7 +177,7 @@ class EmbeddedPostgres:
 
     def _launch(self, port: int, offset: int) -> bool:
         """False when the port was busy."""
-        note = self.data / "postmaster.pid"
+        pid_file = self.data / "postmaster.pid"
         self._process = GuardedProcess(
             [str(self._home / "bin" / "postgres"), "-D", str(self.data), "-c", f"port={port}"],
             log=self.log,
@@ -197,7 +197,7 @@ class EmbeddedPostgres:
                     return False
                 raise _explain("the embedded PostgreSQL did not start", text, self._root)
             try:
-                lines = note.read_text().splitlines()
+                lines = pid_file.read_text().splitlines()
             except (FileNotFoundError, PermissionError):
                 lines = []
             # The eighth line is the state that pg_ctl itself waits for.
@@ -289,7 +289,7 @@ def _open_up(tree: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Without our variables: PGPORT, PGDATA or an unusual locale must not affect the server."""
+    """Not inherited: PGPORT, PGDATA or the locale of this process must not affect the server."""
     return {"LC_ALL": "C", "TZ": "UTC", "PATH": "/usr/bin:/bin"}
 
 

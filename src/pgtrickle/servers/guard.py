@@ -1,9 +1,9 @@
 """A small process that owns one server process and ends it when its owner has ended, for whatever reason.
 
-Run by path (`python -I -S guard.py <json>`), never imported by what it guards: standard library only. A pipe on
-stdin shows that the owner is alive; its end, or a new parent, means that the owner has ended. If the guard itself is
-killed, the kernel passes the first of the stop signals on to the server (Linux, PR_SET_PDEATHSIG: which is bound to
-the *thread* that forks, so the owner could not use it from a worker thread; the guard has one thread only).
+Run by path (`python -I -S guard.py <json>`), so that it imports only the standard library. A pipe on stdin shows that
+the owner is alive; its end, or a new parent, means that the owner has ended. If the guard itself is killed, the kernel
+sends the first of the stop signals to the server (Linux, PR_SET_PDEATHSIG). That is bound to the *thread* that forks,
+so the owner could not use it from a worker thread; the guard has only one thread.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main(arguments: str) -> int:
     os.close(1)
     abandoned = False
     watched = [0]
-    patience = 0.02  # short at first: a server that cannot bind its port says so at once
+    patience = 0.02  # short at first: a server that cannot bind its port ends at once
     while process.poll() is None and not stopping:
         readable, _, _ = select.select(watched, [], [], patience)
         patience = min(patience * 1.5, 0.5)

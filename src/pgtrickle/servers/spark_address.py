@@ -18,7 +18,7 @@ class SparkAddress:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._url: str | None = None
-        self._followers: list[Connection] = []
+        self._senders: list[Connection] = []
 
     def __call__(self) -> str | None:
         return self._url
@@ -26,23 +26,23 @@ class SparkAddress:
     def set(self, url: str | None) -> None:
         with self._lock:
             self._url = url
-            self._followers = [follower for follower in self._followers if _send(follower, url)]
+            self._senders = [sender for sender in self._senders if _send(sender, url)]
 
     def follow(self) -> Connection:
         """For another process: receives the current and all later addresses. See `RemoteSparkAddress`."""
-        theirs, ours = Pipe(duplex=False)
+        receiver, sender = Pipe(duplex=False)
         with self._lock:
-            if _send(ours, self._url):
-                self._followers.append(ours)
-        return theirs
+            if _send(sender, self._url):
+                self._senders.append(sender)
+        return receiver
 
 
-def _send(follower: Connection, url: str | None) -> bool:
+def _send(sender: Connection, url: str | None) -> bool:
     """False when the receiver has ended."""
     try:
-        follower.send(url)
+        sender.send(url)
     except OSError:
-        follower.close()
+        sender.close()
         return False
     return True
 
@@ -67,16 +67,16 @@ class RemoteSparkAddress:
 
 
 class SparkUrlWaiter:
-    """Waits for Spark while it starts, and less long when it starts again.
+    """Waits for Spark while it starts: `first` seconds at most, or `restart` seconds after it was available once.
 
-    The wait counts from the time when Spark was first found missing, for all callers: otherwise consecutive callers
-    would hold their snapshots for the waits of all callers before them.
+    The time counts, for all callers, from when Spark was first found missing. Otherwise consecutive callers would hold
+    their snapshots for the waits of all callers before them.
     """
 
-    def __init__(self, address: Callable[[], str | None], first: float, again: float, stop: threading.Event) -> None:
+    def __init__(self, address: Callable[[], str | None], first: float, restart: float, stop: threading.Event) -> None:
         self._address = address
         self._seconds = first
-        self._again = again
+        self._restart_seconds = restart
         self._stop = stop
         self._lock = threading.Lock()
         self._missing_since: float | None = None
@@ -90,5 +90,5 @@ class SparkUrlWaiter:
             self._stop.wait(0.05)
         with self._lock:
             self._missing_since = None
-            self._seconds = self._again
+            self._seconds = self._restart_seconds
         return url

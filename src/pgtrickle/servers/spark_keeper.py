@@ -14,7 +14,7 @@ from pgtrickle.telemetry import JAVA_PASSED_OVER, SPARK_HUNG, SPARK_LOST, SPARK_
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.5
+CHECK_SECONDS = 0.5
 PING_SECONDS = 5.0
 HUNG_SECONDS = 30.0  # without an answer
 BACKOFF_SECONDS = (1.0, 2.0, 4.0, 8.0, 15.0)
@@ -28,7 +28,7 @@ class SparkSupervisor:
         self.address = SparkAddress()
         self._stop = threading.Event()
         self._server: SparkServer | None = None
-        self.state = "ACTIVE"  # HUNG: it does not answer
+        self.state = "ACTIVE"  # or HUNG: Spark does not answer
         self._thread = threading.Thread(target=self._keep, name="spark", daemon=True)
 
     @property
@@ -40,7 +40,7 @@ class SparkSupervisor:
         if self._settings.spark_remote:
             self.address.set(self._settings.spark_remote)
         else:
-            # Here and not in the thread: a missing Java is an error of the command.
+            # Not in the thread, so that a missing Java makes the command fail.
             self._server = SparkServer.start(self._settings, warn=_warn)
             self._thread.start()
 
@@ -76,17 +76,17 @@ class SparkSupervisor:
                     self._server = None
 
     def _watch(self, server: SparkServer) -> None:
-        """Returns when it has ended. One that no longer answers (stopped, out of memory, deadlocked) is killed."""
-        answered = asked = time.monotonic()
-        while server.alive() and not self._stop.wait(LOOK_SECONDS):
+        """Returns when the server has ended. Kills one that no longer answers (stopped, out of memory, deadlocked)."""
+        answered_at = pinged_at = time.monotonic()
+        while server.alive() and not self._stop.wait(CHECK_SECONDS):
             now = time.monotonic()
-            if now - asked < PING_SECONDS:
+            if now - pinged_at < PING_SECONDS:
                 continue
-            # Not counted: the time in which this process itself did not run.
-            late, asked = now - asked > 3 * PING_SECONDS, now
-            if late or server.answers(PING_SECONDS):
-                answered, self.state = time.monotonic(), "ACTIVE"
-            elif time.monotonic() - answered > HUNG_SECONDS:
+            # Time in which this process itself did not run does not count.
+            was_paused, pinged_at = now - pinged_at > 3 * PING_SECONDS, now
+            if was_paused or server.answers(PING_SECONDS):
+                answered_at, self.state = time.monotonic(), "ACTIVE"
+            elif time.monotonic() - answered_at > HUNG_SECONDS:
                 log.error("Spark does not answer; it is killed and restarted", extra=event(SPARK_HUNG, pid=server.pid))
                 server.kill()
                 return

@@ -52,7 +52,7 @@ OPENS = (
 
 # For the small path: a single-partition plan of a few hundred rows, where planning is most of the cost.
 # Code generation off is a trade: 100 rows, p50 47-49 ms against 52 ms with it (quiet machine, two runs and one), but an
-# aggregate over 120 M rows 9-43 s against 3-5 s. Bulk work wants a session that turns both settings on again.
+# aggregate over 120 M rows 9-43 s against 3-5 s. Bulk work needs a session that turns both settings on again.
 CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -90,7 +90,7 @@ appender.out.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p %c{1}: %m%n%ex
 
 
 class SparkServer:
-    """`start` returns at once; `wait_ready` tells when it takes connections. `stop` ends it and removes its files."""
+    """`start` returns at once; `wait_ready` waits for the open port. `stop` ends the server and removes its files."""
 
     def __init__(self, directory: Path, settings: Settings, java: Java, jars: Path) -> None:
         self._directory = directory
@@ -190,15 +190,15 @@ class SparkServer:
             os.close(properties)
 
     def _for_workers(self) -> dict[str, str]:
-        """What workers need that the driver starts. Elsewhere Python processes would import Spark from SPARK_HOME,
-        where it has no byte code."""
+        """Variables for workers that the driver starts (local-cluster). With other masters SPARK_HOME is not set:
+        Python processes would import Spark from there, where it has no byte code."""
         if not self._settings.spark_master.startswith(LOCAL_CLUSTER):
             return {}
         return {"SPARK_HOME": str(self._jars.parent), "SPARK_SCALA_VERSION": SCALA, "JAVA_HOME": str(self._java.home)}
 
     @property
     def url(self) -> str:
-        """For `SparkSession.builder.remote`. By the name localhost: the client sends a token in clear to no other."""
+        """For `SparkSession.builder.remote`. The host is localhost: the client sends a token in clear to no other."""
         return f"sc://localhost:{self._port}/;token={self._token}"
 
     @property
@@ -221,7 +221,7 @@ class SparkServer:
             return False
 
     def answers(self, seconds: float) -> bool:
-        """Whether the program behind the port answers: the kernel alone accepts connections of one that hangs."""
+        """Whether the server itself answers: for a server that hangs the kernel still accepts connections."""
         return speaks_http2(self._port, seconds)
 
     def wait_ready(
@@ -255,7 +255,7 @@ class SparkServer:
             return ""
 
     def kill(self) -> None:
-        """SIGKILL: one that hangs does not react to anything else. And as a crash would do, for tests."""
+        """SIGKILL: a server that hangs reacts to no other signal. Tests use it as a crash."""
         self._process.signal(signal.SIGKILL)
         self._process.wait(10)
 
@@ -274,7 +274,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _require_authentication(settings: Settings) -> None:
-    """Whoever reaches the ports of a Spark driver can run code in it, unless it asks for a secret."""
+    """Refuses a driver address that other machines reach without authentication: they could run code in the driver."""
     if not is_loopback(settings.spark_driver_host) and AUTHENTICATE not in settings.spark_conf:
         raise ConfigError(
             f"spark_driver_host = {settings.spark_driver_host}: other machines could run code in Spark",
