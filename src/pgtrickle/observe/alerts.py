@@ -24,11 +24,11 @@ class Alert:
 
 def alerts(fleet: FleetState) -> list[Alert]:
     """The worst first."""
-    found = [alert for database in fleet.databases for alert in _of_database(database)]
+    all_alerts = [alert for database in fleet.databases for alert in _of_database(database)]
     if fleet.pool.most and fleet.pool.active >= fleet.pool.most and fleet.pool.queued:
         summary = f"All {fleet.pool.most} workers are busy and {fleet.pool.queued} units wait"
-        found.append(Alert(WARNING, "workers", "", None, summary))
-    return sorted(found, key=lambda a: (a.severity != CRITICAL, a.database, a.kind, a.table or ("", "")))
+        all_alerts.append(Alert(WARNING, "workers", "", None, summary))
+    return sorted(all_alerts, key=lambda a: (a.severity != CRITICAL, a.database, a.kind, a.table or ("", "")))
 
 
 def _of_database(database: DatabaseState) -> Iterator[Alert]:
@@ -54,14 +54,14 @@ def _of_database(database: DatabaseState) -> Iterator[Alert]:
 
 
 def _of_table(label: str, table: Table) -> Iterator[Alert]:
-    where = table.schema, table.name
+    name = table.schema, table.name
     if table.freshness == STOPPED:
         verb = "is suspended" if table.status == "SUSPENDED" else "has failed and is not refreshed"
         yield Alert(
             CRITICAL,
             "stopped",
             label,
-            where,
+            name,
             f"{table.full_name} {verb}",
             table.error,
             table.error_code,
@@ -73,7 +73,7 @@ def _of_table(label: str, table: Table) -> Iterator[Alert]:
             if not table.consecutive_errors
             else (f"The last {table.consecutive_errors} refreshes of {table.full_name} failed")
         )
-        yield Alert(WARNING, "failing", label, where, summary, table.error, table.error_code, table.refreshed_at)
+        yield Alert(WARNING, "failing", label, name, summary, table.error, table.error_code, table.refreshed_at)
     if table.freshness == STALE:
         behind = f"up to {table.lag:.0f} s behind" if table.lag is not None else "behind"
-        yield Alert(WARNING, "stale", label, where, f"{table.full_name} is {behind} and no refresh is imminent")
+        yield Alert(WARNING, "stale", label, name, f"{table.full_name} is {behind} and no refresh is imminent")

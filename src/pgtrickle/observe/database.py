@@ -34,11 +34,11 @@ Value = TypeVar("Value")
 
 # A longer statement is cancelled: pages must not disturb the server.
 STATEMENT_MS = 10_000
-COUNT_SECONDS = 10.0  # between two reads of what counts the rows of change buffers
+CAPTURE_SECONDS = 10.0  # between two reads of statements that count the rows of change buffers
 RATE_SECONDS = 2.0  # between two samples of the same counter
 MOST_UNITS = 50
 MOST_REFRESHES = 200
-# What a viewer with the token may do, and its statement.
+# Actions of viewers with the token, with their statements.
 ACTIONS = {
     "refresh": "observed_refresh",
     "suspend": "observed_suspend",
@@ -69,12 +69,12 @@ class DatabaseObserver:
         self.counts = RefreshCounts()
         self.state = DatabaseState(address.label, address.name, address.server, problem="not read yet")
         self._samples: dict[int, tuple[float, int, float | None]] = {}  # by source: time, captured, rate
-        self._counted = 0.0
+        self._capture_read_at = 0.0
         self._capture: dict[int, tuple[str | None, int | None]] = {}
         self._checks: tuple[Check, ...] = ()
 
     def read(self, max_age: float) -> DatabaseState:
-        """The state, at most so old, or the last known one with the problem that prevents a newer one."""
+        """The state, at most `max_age` seconds old; or the last known one with the problem that prevents a new read."""
         with self._lock:
             now = self._clock()
             if now - self.state.read_at >= max_age:
@@ -113,11 +113,11 @@ class DatabaseObserver:
 
     def _attempt(self, what: Callable[[Connection], Value]) -> Value:
         """Retries once with a new session if the existing one was lost."""
-        kept = self._conn is not None
+        had_session = self._conn is not None
         try:
             return self._with_session(what)
         except PgtrickleError:
-            if not kept or (self._conn is not None and not self._conn.closed):
+            if not had_session or (self._conn is not None and not self._conn.closed):
                 raise
         return self._with_session(what)
 
@@ -136,11 +136,11 @@ class DatabaseObserver:
     def _read(self, conn: Connection, now: float) -> DatabaseState:
         ((running, ticking, enabled, in_recovery, key, version),) = conn.execute(statement("observed_state")).fetchall()
         self.counts.read(conn)
-        if now - self._counted >= COUNT_SECONDS:
-            found = conn.execute(statement("observed_capture")).fetchall()
-            self._capture = {relid: (alert, pending) for relid, alert, pending in found}
+        if now - self._capture_read_at >= CAPTURE_SECONDS:
+            rows = conn.execute(statement("observed_capture")).fetchall()
+            self._capture = {relid: (alert, pending) for relid, alert, pending in rows}
             self._checks = tuple(read_as(Check, conn, "observed_checks"))
-            self._counted = now
+            self._capture_read_at = now
         return DatabaseState(
             self.address.label,
             self.address.name,
@@ -187,12 +187,12 @@ def _frozen(value: Any) -> Any:
 
 
 def _detail(conn: Connection, schema: str, name: str) -> TableDetail | None:
-    found = read_as(TableDetail, conn, "observed_table", {"schema": schema, "name": name})
-    if not found:
+    tables = read_as(TableDetail, conn, "observed_table", {"schema": schema, "name": name})
+    if not tables:
         return None
-    values = {"pgt_id": found[0].pgt_id, "most": MOST_REFRESHES}
+    values = {"pgt_id": tables[0].pgt_id, "most": MOST_REFRESHES}
     return replace(
-        found[0],
+        tables[0],
         refreshes=tuple(_rows(conn, "observed_table_refreshes", values)),
         costs=tuple(_rows(conn, "observed_table_costs", values)),
         buffers=tuple(_rows(conn, "observed_table_buffers", values)),

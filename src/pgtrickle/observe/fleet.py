@@ -40,15 +40,15 @@ class FleetObserver:
     def set_databases(self, addresses: Sequence[DatabaseAddress]) -> None:
         """The databases of the fleet, as the launcher found them."""
         with self._lock:
-            wanted = {address.label: address for address in addresses}
-            gone = [o for label, o in self._observers.items() if wanted.get(label) != o.address]
-            for observer in gone:
+            by_label = {address.label: address for address in addresses}
+            removed = [o for label, o in self._observers.items() if by_label.get(label) != o.address]
+            for observer in removed:
                 del self._observers[observer.address.label]
                 self._reading.pop(observer.address.label, None)
-            for label, address in wanted.items():
+            for label, address in by_label.items():
                 if label not in self._observers:
                     self._observers[label] = DatabaseObserver(address, self.sources)
-        for observer in gone:
+        for observer in removed:
             self._pool.submit(observer.close)
 
     def observer(self, label: str) -> DatabaseObserver | None:
@@ -60,7 +60,7 @@ class FleetObserver:
             return [self._observers[label] for label in sorted(self._observers)]
 
     def read(self, max_age: float = 1.0) -> FleetState:
-        """The state of the fleet: of each database at most so old, if it answers in time."""
+        """The state of the fleet. The state of each database is at most `max_age` seconds old if it answers in time."""
         with self._lock:
             observers = [self._observers[label] for label in sorted(self._observers)]
             for observer in observers:
@@ -72,7 +72,7 @@ class FleetObserver:
         return self.fleet(tuple(observer.state for observer in observers))
 
     def fleet(self, databases: tuple[DatabaseState, ...]) -> FleetState:
-        """Without reading any database."""
+        """The state of the fleet with these states of databases; reads only shared memory."""
         memory = self._memory
         pool, shares = memory.pool(), memory.shares()
         processes = memory.processes()
@@ -106,7 +106,7 @@ class FleetObserver:
         )
 
     def sample_until(self, stop: threading.Event) -> None:
-        """The workers over time, from shared memory."""
+        """Samples the workers from shared memory until the stop event."""
         while not stop.wait(SAMPLE_SECONDS):
             pool = self._memory.pool()
             queued = sum(share.queued for share in self._memory.shares())

@@ -1,7 +1,7 @@
 """Metrics of the fleet in the formats of Prometheus and OpenMetrics.
 
-Labels are bounded: database, mode, engine, kind, code. Stream tables are labels only up to a number that a setting
-gives; the metrics of databases include all of them.
+Labels have few values: database, mode, engine, kind, code. Stream tables are labels up to the number in
+metrics_max_tables; the metrics of databases include all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def exposition(
 
 
 def families(fleet: FleetState) -> list[Metric]:
-    """Every kind of metric; with samples as far as this fleet has any."""
+    """All metrics, with the samples that this fleet has."""
     return list(_Collector(fleet, {}, 0).collect())
 
 
@@ -121,13 +121,13 @@ def _fleet(fleet: FleetState) -> Iterator[Metric]:
         ["database"],
         [([share.database], share.queued) for share in fleet.shares],
     )
-    found = alerts(fleet)
-    kinds = sorted({(a.severity, a.kind) for a in found})
+    fleet_alerts = alerts(fleet)
+    kinds = sorted({(a.severity, a.kind) for a in fleet_alerts})
     yield _gauge(
         "pgtrickle_alerts",
         "Alerts of the fleet.",
         ["severity", "kind"],
-        [([s, k], sum((a.severity, a.kind) == (s, k) for a in found)) for s, k in kinds],
+        [([s, k], sum((a.severity, a.kind) == (s, k) for a in fleet_alerts)) for s, k in kinds],
     )
 
 
@@ -373,5 +373,5 @@ def _tables(fleet: FleetState, most: int) -> Iterator[Metric]:
 
 
 def _first(most: int, every: list[tuple[tuple[str, str, str], Value]]) -> list[tuple[tuple[str, str, str], Value]]:
-    """The same ones each time."""
+    """The first items by their names, so that each scrape has the same ones."""
     return sorted(every, key=lambda item: item[0])[:most]

@@ -17,11 +17,11 @@ def observed_processes(
     processes: Sequence[ProcessState], schedulers: Sequence[SchedulerState], labels: Mapping[str, str]
 ) -> tuple[Process, ...]:
     """Those that serve all databases, then the schedulers. `labels`: of databases, by key."""
-    found = [Process(p.kind, None, p.pid, p.state, p.since, *_used(p.pid)) for p in processes]
-    found += [
+    observed = [Process(p.kind, None, p.pid, p.state, p.since, *_used(p.pid)) for p in processes]
+    observed += [
         Process("scheduler", labels.get(s.key, s.name), s.pid, s.state, s.since, *_used(s.pid)) for s in schedulers
     ]
-    return tuple(found)
+    return tuple(observed)
 
 
 def _used(pid: int) -> tuple[int | None, float | None]:

@@ -1,7 +1,7 @@
 """Counts of finished refreshes and units since the first read of this process, for metrics.
 
-The history is read from where the last read ended. Numbers are given before the commit, so a refresh with a smaller
-number may appear later: each read begins some numbers earlier and skips what it has counted.
+Each read continues where the last one ended. A refresh gets its number before it commits, so one with a smaller number
+may appear later: each read begins some numbers earlier and skips those that were counted.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Histogram:
 
     def buckets(self) -> list[tuple[str, float]]:
         """Cumulative, as the exposition format has them."""
-        running, found = 0, []
+        running, cumulative = 0, []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             running += count
-            found.append((bound, float(running)))
-        return found
+            cumulative.append((bound, float(running)))
+        return cumulative
 
 
 class _Tail:
@@ -56,20 +56,20 @@ class _Tail:
     def __init__(self, end: int) -> None:
         self._begin = end
         self.after = end
-        self._seen: set[int] = set()
+        self._counted: set[int] = set()
 
     def take(self, numbers: Iterable[int]) -> set[int]:
         """Those that have not been counted yet; the next read begins some numbers before the last one."""
-        new = set(numbers) - self._seen
-        self._seen |= new
-        if self._seen:
-            self.after = max(self._begin, max(self._seen) - OVERLAP)
-            self._seen = {number for number in self._seen if number > self.after}
+        new = set(numbers) - self._counted
+        self._counted |= new
+        if self._counted:
+            self.after = max(self._begin, max(self._counted) - OVERLAP)
+            self._counted = {number for number in self._counted if number > self.after}
         return new
 
 
 class RefreshCounts:
-    """Of one database."""
+    """The counts of one database."""
 
     def __init__(self) -> None:
         self._tails: tuple[_Tail, _Tail] | None = None
@@ -91,9 +91,9 @@ class RefreshCounts:
             return
         refreshes, units = self._tails
         cursor = conn.execute(statement("observed_refreshes"), {"after": refreshes.after, "most": MOST_ROWS})
-        found = [Refresh(*row) for row in cursor.fetchall()]
-        new = refreshes.take(refresh.refresh_id for refresh in found)
-        for refresh in found:
+        finished = [Refresh(*row) for row in cursor.fetchall()]
+        new = refreshes.take(refresh.refresh_id for refresh in finished)
+        for refresh in finished:
             if refresh.refresh_id in new:
                 self.add(refresh)
         cursor = conn.execute(statement("observed_finished_units"), {"after": units.after, "most": MOST_ROWS})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# How a stream table or a database is, from best to worst.
+# Freshness of a stream table, then health of a database; each from best to worst.
 FRESH, LAGGING, LOADING, STALE, STOPPED = "fresh", "lagging", "loading", "stale", "stopped"
 OK, WARNING, CRITICAL, UNKNOWN = "ok", "warning", "critical", "unknown"
 
@@ -190,7 +190,7 @@ class FinishedUnit:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseState:
-    """One database. `problem`: why it could not be read; then the rest is what was last known."""
+    """One database. `problem`: why it could not be read; the other fields are then the last known ones."""
 
     label: str
     name: str
@@ -330,8 +330,8 @@ class FleetState:
 
     @property
     def health(self) -> str:
-        found = {database.health for database in self.databases}
-        return next((h for h in (CRITICAL, UNKNOWN, WARNING) if h in found), OK)
+        states = {database.health for database in self.databases}
+        return next((h for h in (CRITICAL, UNKNOWN, WARNING) if h in states), OK)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pgtrickle.db.connect import Connection
     from pgtrickle.scheduler.tick import DatabaseScheduler
 
-LOOK_SECONDS = 5.0  # interval for the states of schedulers; all else is published when it changes
+PUBLISH_SECONDS = 5.0  # interval for the states of schedulers; all else is published when it changes
 MEMORY_SECONDS = 30.0  # between two measurements of the memory of the processes
 
 
@@ -26,28 +26,28 @@ class StatusPublisher:
 
     def __init__(self, memory: FleetMemory) -> None:
         self._memory = memory
-        self._said: tuple[str, str] | None = None
-        self._seen: tuple[object, ...] = ()
-        self._looked = -LOOK_SECONDS
+        self._published: tuple[str, str] | None = None
+        self._version: tuple[object, ...] = ()
+        self._checked_at = -PUBLISH_SECONDS
         self._sizes: dict[int, int] = {}
-        self._sized = -MEMORY_SECONDS
+        self._measured_at = -MEMORY_SECONDS
 
     def publish(self, conn: Connection, scheduling: DatabaseScheduler) -> None:
         origins = scheduling.origin_changes
         problems, broker_problem = origins.problems(), origins.broker_problem()
-        seen = (*self._memory.version(), scheduling.state, problems, broker_problem)
+        version = (*self._memory.version(), scheduling.state, problems, broker_problem)
         now = time.monotonic()
-        if seen == self._seen and now - self._looked < LOOK_SECONDS:
+        if version == self._version and now - self._checked_at < PUBLISH_SECONDS:
             return
-        self._seen, self._looked = seen, now
+        self._version, self._checked_at = version, now
         state = self._state(scheduling) | {"origins": problems, "broker_problem": broker_problem}
         texts = json.dumps(state, sort_keys=True), json.dumps(origins.ledger(), sort_keys=True)
-        if texts == self._said:
+        if texts == self._published:
             return
         with translated():
             published = {"state": texts[0], "broker": texts[1], "keeps_session": pooler_of(conn) != TRANSACTION}
             conn.execute(statement("publish"), published)
-        self._said = texts
+        self._published = texts
 
     def _state(self, scheduling: DatabaseScheduler) -> dict[str, Any]:
         pool, settings = self._memory.pool(), scheduling.settings
@@ -106,9 +106,9 @@ class StatusPublisher:
 
     def _measure(self, pids: list[int]) -> None:
         now = time.monotonic()
-        if now - self._sized < MEMORY_SECONDS and self._sizes.keys() >= set(pids):
+        if now - self._measured_at < MEMORY_SECONDS and self._sizes.keys() >= set(pids):
             return
-        self._sized = now
+        self._measured_at = now
         self._sizes = {pid: size for pid in pids if (size := resident_bytes(pid)) is not None}
 
 
