@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from pgtrickle.demo.workload import Workload
 
 ROLE = DATABASE = "shop"
-LOOK_S = 0.5
-PLAIN_LOOK_S = 5.0
+UPDATE_S = 0.5
+PLAIN_UPDATE_S = 5.0
 LOAD_S = 400.0
 PAUSE_S = 0.03
 
@@ -105,7 +105,7 @@ def _signals(stop: threading.Event) -> Iterator[None]:
 def _start_servers(
     settings: Settings, console: Console, stack: ExitStack, stop: threading.Event
 ) -> tuple[EmbeddedPostgres, str]:
-    """Both at the same time; Spark takes seconds, PostgreSQL less than one."""
+    """Starts PostgreSQL and Spark at the same time; Spark takes seconds, PostgreSQL less than one."""
     began = time.monotonic()
     with _Progress(console) as progress, ThreadPoolExecutor(1, "postgres") as pool:
         spark = None
@@ -188,8 +188,8 @@ def _prepare(server: EmbeddedPostgres, console: Console) -> str:
     return dsn
 
 
-def _add_heavy(dsn: str, console: Console) -> None:
-    """After the first loads: building replicas takes seconds, and nothing else waits for it."""
+def _add_spark_table(dsn: str, console: Console) -> None:
+    """Adds the stream table on Spark after the first loads, which then do not wait seconds for its replicas."""
     with connect(dsn, role="demo", autocommit=True, as_service=False) as conn, translated():
         conn.execute("SET search_path = public")
         conn.execute(example("heavy.sql").encode())
@@ -197,7 +197,7 @@ def _add_heavy(dsn: str, console: Console) -> None:
 
 
 def _web_address(http: str | None) -> tuple[str, str]:
-    """Its URL, and host:port: the given one; otherwise the usual port, or any that is free."""
+    """The URL of the web UI, and host:port: that of --http; otherwise the default port, or a free one."""
     host, port = parse_address(http or f"127.0.0.1:{DEFAULT_PORT}")
     if http is None:
         with socket.socket() as probe:
@@ -244,25 +244,25 @@ def _watch(dsn: str, runner: GuardedProcess, console: Console, seconds: int | No
 
     workload = Workload(dsn, rng=random.Random(7), pause_s=PAUSE_S)  # noqa: S311  -- the same shop every time
     with connect(dsn, role="view", autocommit=True) as conn:
-        _until_loaded(conn, runner, console, stop)
+        _wait_until_loaded(conn, runner, console, stop)
         workload.start()
         try:
-            _add_heavy(dsn, console)
+            _add_spark_table(dsn, console)
             _show(conn, workload, runner, console, seconds, stop)
         finally:
             workload.stop()
         if not all(state.populated for state in read_states(conn)):
             stop.clear()
-            _until_loaded(conn, runner, console, stop)
+            _wait_until_loaded(conn, runner, console, stop)
     if workload.tally.error:
         raise ConfigError(f"the demo's workload failed: {workload.tally.error}")
     status = _verify(dsn, console)
-    for line in _complaints(runner)[-5:]:
+    for line in _problems(runner)[-5:]:
         console.print(f"  log of pgtrickle run: {line}", markup=False)
     return status
 
 
-def _until_loaded(conn: Connection, runner: GuardedProcess, console: Console, stop: threading.Event) -> None:
+def _wait_until_loaded(conn: Connection, runner: GuardedProcess, console: Console, stop: threading.Event) -> None:
     began = time.monotonic()
     with _Progress(console) as progress:
         while True:
@@ -270,14 +270,14 @@ def _until_loaded(conn: Connection, runner: GuardedProcess, console: Console, st
             if states and all(state.populated for state in states):
                 progress.end("Stream tables are loaded", time.monotonic() - began)
                 return
-            _check(runner)
-            broken = next((state for state in states if state.status in ("ERROR", "SUSPENDED")), None)
-            if broken is not None:
-                raise ConfigError(f"stream table {broken.name} could not be loaded: {broken.error}")
+            _require_running(runner)
+            failed = next((state for state in states if state.status in ("ERROR", "SUSPENDED")), None)
+            if failed is not None:
+                raise ConfigError(f"stream table {failed.name} could not be loaded: {failed.error}")
             if time.monotonic() - began > LOAD_S:
                 raise TransientError(
                     f"the stream tables were not loaded after {LOAD_S:.0f} s",
-                    hint=next((f"pgtrickle run reports: {line}" for line in reversed(_complaints(runner))), None),
+                    hint=next((f"pgtrickle run reports: {line}" for line in reversed(_problems(runner))), None),
                 )
             loads = "; ".join(f"{load.name}: {load.text()}" for load in read_loads(conn))
             progress.tick(f"the first load{f' ({loads})' if loads else ''}", time.monotonic() - began)
@@ -293,25 +293,25 @@ def _show(
     seconds: int | None,
     stop: threading.Event,
 ) -> None:
-    """Until the time is over, Ctrl-C, or an unexpected end of a process."""
+    """Shows the stream tables until the time is over, Ctrl-C, or a process ends unexpectedly."""
     began = time.monotonic()
     rates = Rates()
     rates.update(began, read_states(conn))
 
-    def look() -> tuple[list[TableState], dict[str, float], str]:
-        _check(runner)
+    def read() -> tuple[list[TableState], dict[str, float], str]:
+        _require_running(runner)
         states = read_states(conn)
         now = time.monotonic()
         return states, rates.update(now, states), headline(workload.tally, now - began)
 
-    def over() -> bool:
+    def is_over() -> bool:
         return workload.tally.error is not None or (seconds is not None and time.monotonic() - began >= seconds)
 
     if not console.is_terminal:
-        while not over():
-            if stop.wait(min(PLAIN_LOOK_S, seconds or PLAIN_LOOK_S)):
+        while not is_over():
+            if stop.wait(min(PLAIN_UPDATE_S, seconds or PLAIN_UPDATE_S)):
                 return
-            states, speed, head = look()
+            states, speed, head = read()
             for line in (head, *lines(states, speed)):
                 console.print(line)
         return
@@ -323,27 +323,27 @@ def _show(
         else f"runs for {seconds} s; Ctrl-C stops it"
     )
     with Live(console=console, refresh_per_second=4) as display:
-        while not over():
-            states, speed, head = look()
+        while not is_over():
+            states, speed, head = read()
             display.update(live(states, speed, head, foot))
-            if stop.wait(LOOK_S):
+            if stop.wait(UPDATE_S):
                 return
 
 
-def _check(runner: GuardedProcess) -> None:
+def _require_running(runner: GuardedProcess) -> None:
     if not runner.alive():
         text = runner.log.read_text(errors="replace").strip().splitlines()
         raise ConfigError(f"pgtrickle run ended: {text[-1] if text else 'no output'}")
 
 
-def _complaints(runner: GuardedProcess) -> list[str]:
+def _problems(runner: GuardedProcess) -> list[str]:
     """Warnings and errors in the log; a healthy run has none."""
     text = runner.log.read_text(errors="replace").splitlines()
     return [line for line in text if " WARNING " in line or " ERROR " in line or "Error:" in line]
 
 
 def _verify(dsn: str, console: Console) -> int:
-    """While `run` is active: verification waits for pending changes, or excludes them."""
+    """Verifies all stream tables while `run` is active: verification waits for pending changes, or excludes them."""
     from pgtrickle.maintain.verify import verify_tables
 
     console.print(

@@ -72,11 +72,11 @@ class Rates:
 
     def __init__(self, keep: int = 8) -> None:
         self._keep = keep
-        self._seen: list[tuple[float, dict[str, int]]] = []
+        self._samples: list[tuple[float, dict[str, int]]] = []
 
     def update(self, now: float, states: Sequence[TableState]) -> dict[str, float]:
-        self._seen = [*self._seen[-self._keep :], (now, {state.name: state.changes for state in states})]
-        then, before = self._seen[0]
+        self._samples = [*self._samples[-self._keep :], (now, {state.name: state.changes for state in states})]
+        then, before = self._samples[0]
         span = max(now - then, 1e-9)
         return {s.name: (s.changes - before.get(s.name, s.changes)) / span for s in states}
 
@@ -90,7 +90,7 @@ def headline(tally: Tally, elapsed_s: float) -> str:
 
 
 def lines(states: Sequence[TableState], rates: dict[str, float]) -> list[str]:
-    """For pipes and logs."""
+    """The states as plain lines, for pipes and logs."""
     return [
         f"  {s.name:<18} {s.rows:>7} rows  {(s.mode or s.status):<13} {(s.engine or '-'):<8} {_ms(s.ms):>7} ms  "
         f"{s.refreshes:>4} refreshes  {rates.get(s.name, 0):>6.1f} changes/s  {_lag(s)}"
@@ -100,7 +100,7 @@ def lines(states: Sequence[TableState], rates: dict[str, float]) -> list[str]:
 
 
 def live(states: Sequence[TableState], rates: dict[str, float], head: str, foot: str) -> Group:
-    """For a terminal."""
+    """The states as a table, for a terminal."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

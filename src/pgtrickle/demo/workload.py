@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Regret(Exception):
-    """The customer changed their mind: the transaction rolls back."""
+    """Raised to roll back a transaction: the customer changed their mind."""
 
 
 @dataclass(slots=True)
@@ -166,7 +166,7 @@ class Workload:
                         self._transact(conn)
                         self._stop.wait(self._rng.uniform(0, 2 * self._pause_s))
             except TransientError:
-                self._stop.wait(0.5)  # the server restarts: a shop would come back as well
+                self._stop.wait(0.5)  # the server restarts: reconnect, as a shop would
             except PgtrickleError as error:
                 self.tally.error = error.one_line()
                 return

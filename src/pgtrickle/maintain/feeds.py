@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pgtrickle.capture.install import ensure_capture
 from pgtrickle.errors import PgtrickleError
 from pgtrickle.publish.lag import LagWatch
-from pgtrickle.publish.subscribers import Feed, alert, laggards, look_at_feeds
+from pgtrickle.publish.subscribers import Feed, alert, laggards, read_feeds
 from pgtrickle.settings import Settings
 from pgtrickle.telemetry import FEED_CAPTURE_FAILED, SUBSCRIBER_LAG, event
 
@@ -41,12 +41,12 @@ class FeedMaintainer:
         """`now` in seconds of a monotonic clock."""
         if now < self._next:
             return
-        is_followed, feeds = look_at_feeds(self._conn)
+        is_followed, feeds = read_feeds(self._conn)
         self._next = now + LOOK_SECONDS if is_followed else math.inf
         self._captured = {f.relid: f.state for f in feeds if self._is_in_order(f) or self._capture(f)}
         limit = settings.publication_lag_warn_lsn
         behind = laggards(self._conn, limit) if is_followed and limit else []
-        for laggard in self._watch.to_name(behind, now):
+        for laggard in self._watch.due_reports(behind, now):
             log.warning(
                 "A subscriber lags behind; its changes are kept",
                 extra=event(

@@ -27,12 +27,12 @@ class LagWatch:
     """Remembers which subscribers were reported, and when."""
 
     def __init__(self) -> None:
-        self._named: dict[tuple[str, str | None, str], float] = {}
+        self._reported: dict[tuple[str, str | None, str], float] = {}
 
-    def to_name(self, behind: Sequence[Laggard], now: float) -> list[Laggard]:
+    def due_reports(self, lagging: Sequence[Laggard], now: float) -> list[Laggard]:
         """The lagging subscribers that must be reported now. Subscribers that have caught up are removed."""
-        keys = {(s.kind, s.table, s.name): s for s in behind}
-        self._named = {key: at for key, at in self._named.items() if key in keys}
-        named = [s for key, s in keys.items() if now - self._named.get(key, float("-inf")) >= REPEAT_SECONDS]
-        self._named |= {(s.kind, s.table, s.name): now for s in named}
-        return named
+        keys = {(s.kind, s.table, s.name): s for s in lagging}
+        self._reported = {key: at for key, at in self._reported.items() if key in keys}
+        due = [s for key, s in keys.items() if now - self._reported.get(key, float("-inf")) >= REPEAT_SECONDS]
+        self._reported |= {(s.kind, s.table, s.name): now for s in due}
+        return due

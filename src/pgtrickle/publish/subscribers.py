@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A stream table with subscribers: its oid, and the attribute numbers to be captured. `state` is another one
-    whenever the table or its capture was changed, None while it is not correctly captured."""
+    """A stream table with subscribers: its oid, and the attribute numbers to be captured. `state` changes
+    whenever the table or its capture is changed; None while it is not correctly captured."""
 
     relid: int
     attnums: tuple[int, ...]
     state: str | None
 
 
-def look_at_feeds(conn: Connection) -> tuple[bool, list[Feed]]:
-    """Whether a stream table has subscribers, by a feed or a publication; the feeds."""
+def read_feeds(conn: Connection) -> tuple[bool, list[Feed]]:
+    """Whether any stream table has subscribers (by a feed or a publication), and the feeds."""
     with translated():
         row = conn.execute(statement("feeds")).fetchone()
     assert row is not None
