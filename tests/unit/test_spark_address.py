@@ -82,4 +82,4 @@ def test_those_who_have_ended_are_forgotten() -> None:
     living = RemoteSparkAddress(address.follow())
     address.set("sc://one")
     assert told(living, "sc://one")
-    assert len(address._followers) == 1
+    assert len(address._senders) == 1
