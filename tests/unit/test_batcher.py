@@ -140,7 +140,7 @@ def test_waits_for_those_who_are_coming_as_long_as_its_own_way_took() -> None:
         reading.clear()
         other_none = threads.submit(none)
         assert reading.wait(120)
-        assert gather._coming == 0  # nobody waits for a call that was withdrawn
+        assert gather._announced == 0  # nobody waits for a call that was withdrawn
         read.set()
         other_none.result(120)
 

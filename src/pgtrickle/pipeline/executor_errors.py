@@ -47,8 +47,8 @@ def written(error: PgtrickleError, code: str | None = None) -> str:
 
 def reported(text: str) -> PgtrickleError | None:
     """The error of an executor in the text of a Spark exception."""
-    for found in _CARRIED.finditer(text):
-        if (error := _read(found.group(1))) is not None:
+    for match in _CARRIED.finditer(text):
+        if (error := _read(match.group(1))) is not None:
             return error
     if _NO_PACKAGE in text:
         return ExecutorsUnableError("the executors do not have the package pgtrickle")
@@ -67,7 +67,7 @@ def _read(parts: str) -> PgtrickleError | None:
 
 
 def _by_code(kind: type[PgtrickleError]) -> dict[str, type[PgtrickleError]]:
-    found = {kind.code: kind}
+    kinds = {kind.code: kind}
     for child in kind.__subclasses__():
-        found |= _by_code(child)
-    return found
+        kinds |= _by_code(child)
+    return kinds

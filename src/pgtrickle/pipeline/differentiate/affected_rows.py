@@ -64,7 +64,7 @@ def affected_rows_of_item(statement: Statement, node: Block, part: FromItem, vie
         # If it names an item on the nullable side of an outer join, an affected row may have NULLs there.
         kept = {alias_of(p) for tree in node.trees for p in preserved_items(tree)}
         optional = {alias_of(p) for p in from_items(node)} - kept
-        return None if outer_aliases(part.node) & optional else _touched_inside(statement, part.node, view)
+        return None if outer_aliases(part.node) & optional else _affected_by_lateral(statement, part.node, view)
     for tree in node.trees:
         if part in tree_items(tree):
             return _through_join(statement, tree, part, view)
@@ -89,13 +89,13 @@ def _through_join(statement: Statement, tree: Tree, part: FromItem, view: View) 
 
 def _using(left: Tree, right: Tree, using: str) -> list[Text] | None:
     """The equalities of USING, with the merged columns replaced by columns of single items."""
-    found: list[Text] = []
+    equalities: list[Text] = []
     for name in Cursor(using).names():
         sides = _column(left, name), _column(right, name)
         if None in sides:
             return None
-        found.append((f"({sides[0]} = {sides[1]})",))
-    return found
+        equalities.append((f"({sides[0]} = {sides[1]})",))
+    return equalities
 
 
 def _column(tree: Tree, name: str) -> str | None:
@@ -122,11 +122,11 @@ def affected_rows_of_subquery(
     """For a FROM item of a correlated subquery, or of a subquery behind IN."""
     test = _test(node, sub)
     if test is None or sub.test is None:
-        return _touched(statement, sub.node, part, view, None)
+        return _affected(statement, sub.node, part, view, None)
     is_certain = _is_required(node, sub) or (
         _is_never_null(node, sub.test) and all(_yields_no_null(b) for b in _branches(sub.node))
     )
-    return _touched(statement, sub.node, part, view, (test, is_certain))
+    return _affected(statement, sub.node, part, view, (test, is_certain))
 
 
 def _test(node: Block, sub: Subquery) -> str | None:
@@ -204,28 +204,30 @@ def _yields_no_null(node: Node) -> bool:
 # --------------------------------------------------------------------------------------------------------------
 
 
-def _touched_inside(statement: Statement, node: Node, view: View) -> str | None:
-    """For a LATERAL query: where exactly one FROM item in it has changed, the rows that it connects with."""
+def _affected_by_lateral(statement: Statement, node: Node, view: View) -> str | None:
+    """For a LATERAL query with exactly one changed FROM item: the rows that its conditions connect with this delta."""
     changed = [p for p in nested_from_items(node) if p.node is not None and statement.is_changed(p.node)]
     if len(changed) != 1:
         return None
-    return _touched(statement, node, changed[0], view, None)
+    return _affected(statement, node, changed[0], view, None)
 
 
-def _touched(statement: Statement, node: Node, part: FromItem, view: View, test: tuple[str, bool] | None) -> str | None:
+def _affected(
+    statement: Statement, node: Node, part: FromItem, view: View, test: tuple[str, bool] | None
+) -> str | None:
     match node:
         case Concat() | SetOperation() | Distinct():
             child = next((c for c in children(node) if part in nested_from_items(c)), None)
-            return _touched(statement, child, part, view, test) if child is not None else None
+            return _affected(statement, child, part, view, test) if child is not None else None
         case Block():
-            return _touched_in_block(statement, node, part, view, test)
+            return _affected_in_block(statement, node, part, view, test)
         case Scan() | Select() | UnionAll() | Recursive() | Values():
             return None
         case _:
             assert_never(node)
 
 
-def _touched_in_block(
+def _affected_in_block(
     statement: Statement, node: Block, part: FromItem, view: View, test: tuple[str, bool] | None
 ) -> str | None:
     if part.node is None:
@@ -239,13 +241,13 @@ def _touched_in_block(
         return _exists(statement, node.trees, part, conditions, view)
     if test is not None and node.region is None and (compared := _compared(node, *test)) is not None:
         conditions.append((compared,))
-    return _touched_deeper(statement, node, part, view, conditions)
+    return _affected_by_nested_item(statement, node, part, view, conditions)
 
 
-def _touched_deeper(
+def _affected_by_nested_item(
     statement: Statement, node: Block, part: FromItem, view: View, conditions: list[Text]
 ) -> str | None:
-    """The FROM item belongs to a nested subquery: the outer row is connected with a row here that it affects."""
+    """The FROM item belongs to a nested subquery: it affects rows of this query, and these affect the outer row."""
     if any(part in nested_from_items(s.node) for s in subqueries(node.tail)):
         return None
     if any(p.is_lateral or p.call for p in from_items(node)):
@@ -255,7 +257,7 @@ def _touched_deeper(
             if part not in nested_from_items(sub.node):
                 continue
             test = _test(node, sub)
-            inner = _touched(statement, sub.node, part, view, (test, False) if test is not None else None)
+            inner = _affected(statement, sub.node, part, view, (test, False) if test is not None else None)
             if inner is None:
                 return None
             other_conditions = [statement.render_text(c, view) for c in conditions if sub not in subqueries(c)]
@@ -280,32 +282,34 @@ def _compared(node: Block, test: str, is_certain: bool) -> str | None:
 
 
 def _exists(statement: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text], view: View) -> str:
-    walk = _Walk(statement, part, replace(view, is_isolated=statement.is_expensive(conditions)))
-    items = [walk.source(t) for t in trees]
-    kept = walk.kept(conditions)
+    delta_from = _FromWithDelta(statement, part, replace(view, is_isolated=statement.is_expensive(conditions)))
+    items = [delta_from.source(t) for t in trees]
+    kept = delta_from.kept(conditions)
     joins: list[str] = []
     where = " AND ".join(f"({statement.render_decorrelated(Block((), trees, None), c, view, joins)})" for c in kept)
     source = from_clause(items, joins)
-    among = _among(statement, trees, part, kept)
-    return f"{among}EXISTS (SELECT FROM {source}{f' WHERE {where}' if where else ''})"
+    prefix = _semijoin_prefix(statement, trees, part, kept)
+    return f"{prefix}EXISTS (SELECT FROM {source}{f' WHERE {where}' if where else ''})"
 
 
-def _among(statement: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]) -> str:
+def _semijoin_prefix(statement: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]) -> str:
     """The equalities of EXISTS as a separate IN, where EXISTS has other correlated conditions, too.
 
     PostgreSQL starts a semijoin from the delta only where equalities alone connect it with the row.
     """
-    here = {alias_of(p) for t in trees for p in tree_items(t)}
+    own_aliases = {alias_of(p) for t in trees for p in tree_items(t)}
     others = [
         c
         for c in conditions
-        if aliases_in_text(c) - here and aliases_in_text(c) & here and correlated_columns(c, part, here) is None
+        if aliases_in_text(c) - own_aliases
+        and aliases_in_text(c) & own_aliases
+        and correlated_columns(c, part, own_aliases) is None
     ]
-    among = semijoin_condition(statement, trees, part, conditions) if others else None
-    return f"{among} AND " if among is not None else ""
+    semijoin = semijoin_condition(statement, trees, part, conditions) if others else None
+    return f"{semijoin} AND " if semijoin is not None else ""
 
 
-class _Walk:
+class _FromWithDelta:
     """FROM with the delta of one item in its place, and joins that keep each delta row.
 
     `weak` are aliases whose columns may be NULL where they have values here, or vice versa: conditions on them are not
@@ -338,7 +342,7 @@ class _Walk:
     def _join(self, tree: Join) -> str:
         is_left = self.part in tree_items(tree.left)
         left, right = self.source(tree.left), self.source(tree.right)
-        here, there = (tree.left, tree.right) if is_left else (tree.right, tree.left)
+        changed_side, other_side = (tree.left, tree.right) if is_left else (tree.right, tree.left)
         conditions = conjuncts(tree.on) if tree.on is not None else []
         kept = self.kept(conditions)
         on = " AND ".join(f"({self.statement.render_text(c, self.view)})" for c in kept) if kept else None
@@ -347,10 +351,10 @@ class _Walk:
         if self.weak and using is not None:
             using, is_complete = None, False
         if not is_complete and tree.kind not in ("JOIN", "CROSS JOIN"):
-            self.weak |= {alias_of(p) for p in tree_items(there)}
+            self.weak |= {alias_of(p) for p in tree_items(other_side)}
         kind = _kind_from_changes(tree.kind, is_left=is_left)
         if kind != tree.kind:
-            self.weak |= {alias_of(p) for p in tree_items(here)}
+            self.weak |= {alias_of(p) for p in tree_items(changed_side)}
         if on is None and using is None and kind != "CROSS JOIN":
             on = "true"
         return join_sql(kind, left, right, on, using)

@@ -45,20 +45,25 @@ def as_of(
     names = {c.attnum: quote_ident(c.name) for c in scan.relation.columns}
     stored = {a: f"t.{names[a]}" for a, _ in scan.exposes}
     exposed = {a: f"{alias}.{quote_ident(n)}" for a, n in scan.exposes}
-    touched = _touched(scan, change, share)
-    back = _given_back(
-        scan, change, stored, f"{table} WHERE ({_key(scan, stored)}) {touched}", share, surviving_only=surviving_only
+    in_changed_keys = _in_changed_keys(scan, change, share)
+    old_rows = _old_rows_of_changed_keys(
+        scan,
+        change,
+        stored,
+        f"{table} WHERE ({_key(scan, stored)}) {in_changed_keys}",
+        share,
+        surviving_only=surviving_only,
     )
     shown = [*(f"{stored[a]} AS {quote_ident(n)}" for a, n in scan.exposes), f"true AS {NOW_MARK}"]
-    given = [*(f"b.c{a} AS {quote_ident(n)}" for a, n in scan.exposes), f"false AS {NOW_MARK}"]
-    here, given_back = ("", "")
+    old_columns = [*(f"b.c{a} AS {quote_ident(n)}" for a, n in scan.exposes), f"false AS {NOW_MARK}"]
+    table_filter, old_filter = ("", "")
     if key_filter is not None:
         keys = [stored[a] for a in key_filter[0]], [f"b.c{a}" for a in key_filter[0]]
-        here, given_back = (f" WHERE ({', '.join(columns)}) IN ({key_filter[1]})" for columns in keys)
+        table_filter, old_filter = (f" WHERE ({', '.join(columns)}) IN ({key_filter[1]})" for columns in keys)
     return (
-        f"SELECT {', '.join(shown)} FROM {table}{here} "
-        f"UNION ALL SELECT {', '.join(given)} FROM {isolated(back)} AS b{given_back}",
-        f"(NOT {alias}.{NOW_MARK} OR NOT (({_key(scan, exposed)}) {touched}))",
+        f"SELECT {', '.join(shown)} FROM {table}{table_filter} "
+        f"UNION ALL SELECT {', '.join(old_columns)} FROM {isolated(old_rows)} AS b{old_filter}",
+        f"(NOT {alias}.{NOW_MARK} OR NOT (({_key(scan, exposed)}) {in_changed_keys}))",
     )
 
 
@@ -78,7 +83,7 @@ def _images(scan: Scan) -> dict[int, str]:
     return {a: f"c.c{a}" for a, _ in scan.exposes}
 
 
-def _touched(scan: Scan, change: ChangedSource, share: Callable[[str, str], str]) -> str:
+def _in_changed_keys(scan: Scan, change: ChangedSource, share: Callable[[str, str], str]) -> str:
     """`IN (keys of the changed rows)`."""
     images = _images(scan)
     changed = [images[a] for a in scan.key] or [_row(scan, images)]
@@ -88,7 +93,7 @@ def _touched(scan: Scan, change: ChangedSource, share: Callable[[str, str], str]
     return f"IN (SELECT {', '.join(f'w.{n}' for n in names)} FROM {keys} AS w)"
 
 
-def _given_back(
+def _old_rows_of_changed_keys(
     scan: Scan,
     change: ChangedSource,
     stored: Mapping[int, str],
@@ -97,19 +102,21 @@ def _given_back(
     *,
     surviving_only: bool,
 ) -> str:
-    """The name of the old rows of the changed keys. `source`: their new rows."""
-    there, not_there = (", 1 AS m", ", 0") if surviving_only else ("", "")
-    now = f"SELECT {_row(scan, stored)} AS r, 1 AS n{there} FROM {source}"
+    """The name of the WITH item with the old rows of the changed keys: new - inserted + deleted. `source`: FROM and
+    WHERE of their new rows."""
+    is_new, is_not_new = (", 1 AS m", ", 0") if surviving_only else ("", "")
+    new_rows = f"SELECT {_row(scan, stored)} AS r, 1 AS n{is_new} FROM {source}"
     sign = weight_of("c", negated=True)
-    undone = f"SELECT {_row(scan, _images(scan))}, {sign}{not_there} FROM {change.images} AND c.action <> 'T'"
+    undone = f"SELECT {_row(scan, _images(scan))}, {sign}{is_not_new} FROM {change.images} AND c.action <> 'T'"
     count = "least(sum(b.n), sum(b.m))" if surviving_only else "sum(b.n)"
-    net = f"SELECT b.r, {count} AS n FROM ({now} UNION ALL {undone}) AS b GROUP BY b.r HAVING {count} > 0"
+    net = f"SELECT b.r, {count} AS n FROM ({new_rows} UNION ALL {undone}) AS b GROUP BY b.r HAVING {count} > 0"
     typed = ", ".join(_typed(scan, [f"c{a}" for a, _ in scan.exposes])) or "1 AS one"
     return share(f"SELECT {typed} FROM ({net}) AS b, {copies('b.n')}", "b")
 
 
 def net_changes(scan: Scan, change: ChangedSource, action: str, share: Callable[[str, str], str]) -> str:
-    """The name of the rows that the window inserts ('I') or deletes ('D') on balance, without those it does both to."""
+    """The name of the WITH item with the net insertions ('I') or deletions ('D') of the window: rows that it inserts
+    and deletes equally often are in neither."""
     signed = f"sum({weight_of('c', negated=action == 'D')})"
     image = _row(scan, _images(scan))
     net = f"SELECT {image} AS r, {signed} AS n FROM {change.images} AND c.action <> 'T' GROUP BY 1 HAVING {signed} > 0"

@@ -20,7 +20,7 @@ from pgtrickle.pipeline.plan.nodes import Block, FromItem, Scan, Subquery, Text,
 from pgtrickle.pipeline.text.tokens import Cursor, tokenize
 
 VALUE = "__pgt_v"
-# What a value may consist of that is also computed for keys of no outer row: functions, words and operators.
+# The value is also computed for keys that no outer row has. It may consist of these functions, words and operators.
 CALLS = frozenset(
     {"COUNT", "SUM", "AVG", "MIN", "MAX", "BOOL_AND", "BOOL_OR", "COALESCE", "NULLIF", "GREATEST", "LEAST"}
 )
@@ -51,11 +51,11 @@ def decorrelate(
     before = statement.share(_before(statement, inner, part, correlation, changed_keys), "a")
     same = " AND ".join(f"{alias}.{n} = {o}" for n, o in zip(names, outer, strict=True))
     nothing = statement.render(_of_no_rows(inner), View(NEW))
-    now = statement.render(inner, View(view.default, {**view.overrides, part.number: NEW}))
+    new_value = statement.render(inner, View(view.default, {**view.overrides, part.number: NEW}))
     return DecorrelatedSubquery(
         f"LEFT JOIN {before} AS {alias} ON {same}",
         f"SELECT CASE WHEN {alias}.{names[0]} IS NOT NULL THEN {alias}.{VALUE} "
-        f"WHEN ({', '.join(outer)}) IN ({changed_keys}) THEN ({nothing}) ELSE ({now}) END",
+        f"WHEN ({', '.join(outer)}) IN ({changed_keys}) THEN ({nothing}) ELSE ({new_value}) END",
     )
 
 
@@ -78,19 +78,19 @@ class _Correlation:
 
 def _correlation(node: Block, inner: Block, part: FromItem) -> _Correlation | None:
     """None where the subquery depends on the row by more than equality of columns, or its value may fail."""
-    here = {alias_of(part)}
+    own_aliases = {alias_of(part)}
     pairs: list[tuple[str, str]] = []
     conditions: list[Text] = []
     for condition in conjuncts(inner.where) if inner.where is not None else []:
-        if (pair := correlated_columns(condition, part, here)) is not None:
+        if (pair := correlated_columns(condition, part, own_aliases)) is not None:
             pairs.append(pair)
-        elif subqueries(condition) or aliases_in_text(condition) - here or has_bare_names(plain_sql(condition)):
+        elif subqueries(condition) or aliases_in_text(condition) - own_aliases or has_bare_names(plain_sql(condition)):
             return None
         else:
             conditions.append(condition)
     columns = [_column(node, part, *pair) for pair in pairs]
     value = plain_sql(inner.columns[0].text)
-    if not pairs or None in columns or aliases_in_text((value,)) - here or has_bare_names(value):
+    if not pairs or None in columns or aliases_in_text((value,)) - own_aliases or has_bare_names(value):
         return None
     if not _is_one_for_all_keys(value, part):
         return None
@@ -98,7 +98,7 @@ def _correlation(node: Block, inner: Block, part: FromItem) -> _Correlation | No
 
 
 def _changed_keys(statement: Statement, part: FromItem, correlation: _Correlation) -> str:
-    """A query of the keys of all changes. A change that the subquery's own conditions leave out is none to it."""
+    """A query of the keys of all changes that fulfil the subquery's own conditions."""
     names, conditions = correlation.names, correlation.conditions
     where = f" WHERE {' AND '.join(f'({plain_sql(c)})' for c in conditions)}" if conditions else ""
     changes = statement.render_item(part, View(DELTA), [])
@@ -122,8 +122,8 @@ def _is_one_for_all_keys(value: str, part: FromItem) -> bool:
     Accepts only what is known not to divide, not to read numbers from texts and not to return sets.
     """
     tokens = tokenize(value)
-    around = ["", "", *(t.key for t in tokens), ""]
-    for token, earlier, before, after in zip(tokens, around, around[1:], around[3:], strict=False):
+    padded = ["", "", *(t.key for t in tokens), ""]
+    for token, earlier, before, after in zip(tokens, padded, padded[1:], padded[3:], strict=False):
         if token.is_name:
             if after == "(" and (before == "." or token.key not in CALLS | WORDS):
                 return False

@@ -132,10 +132,10 @@ def _missing_by_using(join: Join, using: str) -> str | None:
     if any(p.node is None for p in items):
         return None
     name = Cursor(using).names()[0]
-    found = [
+    null_tests = [
         f"({p.alias}.{quote_ident(name)} IS NULL)" for p in items if p.node is not None and name in column_names(p.node)
     ]
-    return f"({' AND '.join(found)})" if found else None
+    return f"({' AND '.join(null_tests)})" if null_tests else None
 
 
 def _missing_by_equality(join: Join) -> str | None:
@@ -163,11 +163,11 @@ def _side_by_side(join: Join) -> Join | None:
     items = _united(join.left, join.using) if join.using is not None else None
     if items is None or len(items) < 2 or not isinstance(join.right, FromItem):
         return None
-    found: Tree = join.right
+    joined: Tree = join.right
     for item in items:
-        found = Join("LEFT JOIN", found, item, None, join.using)
-    assert isinstance(found, Join)
-    return found
+        joined = Join("LEFT JOIN", joined, item, None, join.using)
+    assert isinstance(joined, Join)
+    return joined
 
 
 def _united(tree: Tree, using: str | None) -> list[FromItem] | None:

@@ -108,7 +108,7 @@ def _linear(statement: Statement, node: Scan | Select | UnionAll) -> list[str]:
     for term in linear.delta_terms(node, statement.changed):
         sql = linear.render(node, term).sql
         for name, rows in linear.shared_delta_rows(node, term).items():
-            # Under a name that goes by the text: a query that stands in two places has the same changes in both.
+            # The name follows from the text: two occurrences of one query share their delta rows.
             sql = sql.replace(name, statement.share(rows, "d"))
         terms.append(sql)
     return terms
@@ -207,7 +207,7 @@ def _expressions(node: Block) -> list[tuple[tuple[str | Subquery, ...], bool]]:
         (
             j.on,
             j.kind == "JOIN" and set(tree_items(j)) <= set(preserved_items(tree)),
-        )  # else its rows may stand there as NULLs
+        )  # elsewhere the result may have NULLs in the place of a row
         for tree in node.trees
         for j in joins(tree)
         if j.on is not None

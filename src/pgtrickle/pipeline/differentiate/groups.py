@@ -21,23 +21,23 @@ from pgtrickle.pipeline.plan.nodes import Block, OutputColumn
 
 def invertible_delta(statement: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> list[str]:
     """`changes`: the delta of the rows that are grouped."""
-    both = statement.share(_both(statement, groups, _change(statement, groups, changes)), "g")
-    return [groups.render_rows("_1", both, f", 1 AS {W}"), groups.render_rows("_0", both, f", -1 AS {W}")]
+    states = statement.share(_old_and_new_states(statement, groups, _state_delta(statement, groups, changes)), "g")
+    return [groups.render_rows("_1", states, f", 1 AS {W}"), groups.render_rows("_0", states, f", -1 AS {W}")]
 
 
-def _change(statement: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> str:
+def _state_delta(statement: Statement, groups: InvertibleGroups, changes: Sequence[str]) -> str:
     """The delta of each group's state, for groups where it is not zero. Weights are 1 and -1."""
     keys = _keys(groups)
     listed = [*keys, *(f"a{i}" for i in range(len(groups.arguments)))]
     of_inserted, of_deleted = "FILTER (WHERE q.w > 0)", "FILTER (WHERE q.w < 0)"
     numbers = {"n": f"count(*) {of_inserted} - count(*) {of_deleted}"}
-    odd = {}
+    has_nan = {}
     for i in range(len(groups.arguments)):
         numbers[f"c{i}"] = f"count(q.a{i}) {of_inserted} - count(q.a{i}) {of_deleted}"
         if i in groups.summed:
             numbers[f"s{i}"] = f"coalesce(sum(q.a{i}) {of_inserted}, 0) - coalesce(sum(q.a{i}) {of_deleted}, 0)"
-            odd[f"odd{i}"] = f"coalesce(bool_or(q.a{i}::numeric = 'NaN'), false)"
-    columns = ", ".join([*keys, *(f"{sql} AS {name}" for name, sql in (numbers | odd).items())])
+            has_nan[f"odd{i}"] = f"coalesce(bool_or(q.a{i}::numeric = 'NaN'), false)"
+    columns = ", ".join([*keys, *(f"{sql} AS {name}" for name, sql in (numbers | has_nan).items())])
     union = " UNION ALL ".join(f"({sql})" for sql in changes)
     some = " OR ".join(f"{sql} <> 0" for sql in numbers.values())
     return statement.share(
@@ -45,7 +45,7 @@ def _change(statement: Statement, groups: InvertibleGroups, changes: Sequence[st
     )
 
 
-def _both(statement: Statement, groups: InvertibleGroups, change: str) -> str:
+def _old_and_new_states(statement: Statement, groups: InvertibleGroups, change: str) -> str:
     """The state of each affected group: new (n_1, c0_1, ...) and old (n_0, c0_0, ...).
 
     NaN cannot be subtracted: then the old sum is evaluated from the old rows.
@@ -54,26 +54,26 @@ def _both(statement: Statement, groups: InvertibleGroups, change: str) -> str:
     numbers = ["n"]
     for i in range(len(groups.arguments)):
         numbers += [f"c{i}", *([f"s{i}"] if i in groups.summed else [])]
-    odd = [f"odd{i}" for i in sorted(groups.summed)]
-    now = _touched(statement, groups, change)
+    has_nan = [f"odd{i}" for i in sorted(groups.summed)]
+    new_states = _new_states(statement, groups, change)
     sides = (
-        f"SELECT {', '.join([*keys, *numbers, *('NULL' for _ in numbers), *('NULL' for _ in odd)])} FROM {now} "
-        f"UNION ALL SELECT {', '.join([*keys, *('NULL' for _ in numbers), *numbers, *odd])} FROM {change}"
+        f"SELECT {', '.join([*keys, *numbers, *('NULL' for _ in (*numbers, *has_nan))])} FROM {new_states} "
+        f"UNION ALL SELECT {', '.join([*keys, *('NULL' for _ in numbers), *numbers, *has_nan])} FROM {change}"
     )
-    named = [*keys, *numbers, *(f"d{n}" for n in numbers), *odd]
+    named = [*keys, *numbers, *(f"d{n}" for n in numbers), *has_nan]
     merged = [f"max({n}) AS {n}" for n in (*numbers, *(f"d{n}" for n in numbers))]
-    merged += [f"bool_or({n}) AS {n}" for n in odd]
+    merged += [f"bool_or({n}) AS {n}" for n in has_nan]
     per_key = f"SELECT {', '.join([*keys, *merged])} FROM ({sides}) AS q({', '.join(named)}) GROUP BY {', '.join(keys)}"
     shown = [*keys, "coalesce(n, 0) AS n_1", "coalesce(n, 0) - dn AS n_0"]
     for i in range(len(groups.arguments)):
         shown += [f"coalesce(c{i}, 0) AS c{i}_1", f"coalesce(c{i}, 0) - dc{i} AS c{i}_0"]
         if i in groups.summed:
-            was = f"CASE WHEN odd{i} THEN ({_was(statement, groups, i)}) ELSE coalesce(s{i}, 0) - ds{i} END"
-            shown += [f"s{i} AS s{i}_1", f"CASE WHEN coalesce(c{i}, 0) > dc{i} THEN {was} END AS s{i}_0"]
+            old_sum = f"CASE WHEN odd{i} THEN ({_old_sum(statement, groups, i)}) ELSE coalesce(s{i}, 0) - ds{i} END"
+            shown += [f"s{i} AS s{i}_1", f"CASE WHEN coalesce(c{i}, 0) > dc{i} THEN {old_sum} END AS s{i}_0"]
     return f"SELECT {', '.join(shown)} FROM ({per_key}) AS {GROUP}"
 
 
-def _touched(statement: Statement, groups: InvertibleGroups, change: str) -> str:
+def _new_states(statement: Statement, groups: InvertibleGroups, change: str) -> str:
     """The name of the new state of the affected groups: read by key, or selected from all groups where those are
     evaluated anyway."""
     by_key = [
@@ -84,11 +84,11 @@ def _touched(statement: Statement, groups: InvertibleGroups, change: str) -> str
     return statement.share_selected_rows(
         " UNION ALL ".join(by_key),
         statement.render_block(groups.state_block, ALL_NEW).sql,
-        lambda whole: " UNION ALL ".join(f"SELECT g.* FROM {whole} AS g WHERE {c}" for c in conditions),
+        lambda all_groups: " UNION ALL ".join(f"SELECT g.* FROM {all_groups} AS g WHERE {c}" for c in conditions),
     )
 
 
-def _was(statement: Statement, groups: InvertibleGroups, i: int) -> str:
+def _old_sum(statement: Statement, groups: InvertibleGroups, i: int) -> str:
     block = Block((OutputColumn("v", (f"sum({groups.arguments[i]})",)),), groups.block.trees, groups.block.where)
     same = [f"({k}) IS NOT DISTINCT FROM {GROUP}.__pgt_k{n}" for n, k in enumerate(groups.keys)]
     return statement.render_block(block, ALL_OLD, conditions=same).sql

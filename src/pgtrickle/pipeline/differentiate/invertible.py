@@ -113,7 +113,7 @@ def invertible_groups(node: Block) -> InvertibleGroups | None:
     if grouped.columns != tuple(c.text for c in node.columns):
         return None
     keys = [column_of(node, k) for k in node.region]
-    if not all(found is not None and _is_written_alike(found[1]) for found in keys):
+    if not all(key_column is not None and _is_written_alike(key_column[1]) for key_column in keys):
         return None
     arguments: list[str] = []
     summed = set()

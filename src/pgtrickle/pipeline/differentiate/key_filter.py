@@ -63,7 +63,7 @@ def column_of(node: Block, key: str) -> tuple[FromItem, Column] | None:
             continue
         exposed = {name: attnum for attnum, name in part.node.exposes}
         attnum = exposed.get(identifier(column))
-        found = next((c for c in part.node.relation.columns if c.attnum == attnum), None)
-        if found is not None:
-            return part, found
+        table_column = next((c for c in part.node.relation.columns if c.attnum == attnum), None)
+        if table_column is not None:
+            return part, table_column
     return None

@@ -125,19 +125,19 @@ def delta_terms(node: Linear, changed: Mapping[int, ChangedSource]) -> list[Term
     if len(occurrences) > MAX_EXPANDED:
         return [Term(frozenset({o}), changed, old_before=o) for o in occurrences]
     sets = [frozenset(c) for size in range(1, len(occurrences) + 1) for c in combinations(occurrences, size)]
-    return [Term(s, changed) for s in sets if _meet(node, s)]
+    return [Term(s, changed) for s in sets if _can_be_joined(node, s)]
 
 
-def _meet(node: Linear, together: frozenset[int]) -> bool:
+def _can_be_joined(node: Linear, together: frozenset[int]) -> bool:
     """Whether one output row can come from all these occurrences: not when they are in several branches of a union."""
     match node:
         case Scan():
             return True
         case UnionAll():
             holding = [b for b in node.branches if any(s.occurrence in together for s in scans(b))]
-            return len(holding) <= 1 and all(_meet(b, together) for b in holding)
+            return len(holding) <= 1 and all(_can_be_joined(b, together) for b in holding)
         case Select():
-            return node.source is None or all(_meet(m.node, together) for m in node.source.members)
+            return node.source is None or all(_can_be_joined(m.node, together) for m in node.source.members)
         case _:
             assert_never(node)
 
@@ -220,14 +220,14 @@ def _scan(scan: Scan, term: Term) -> Rendered:
     reads = role(scan, term)
     if reads == "delta":
         return Rendered(f"SELECT * FROM {_rows_name(scan, term)}", True)
-    now = f"{quote_ident(scan.relation.schema)}.{quote_ident(scan.relation.name)}"
+    table_name = f"{quote_ident(scan.relation.schema)}.{quote_ident(scan.relation.name)}"
     by_number = {c.attnum: c.name for c in scan.relation.columns}
     columns = [f"t.{quote_ident(by_number[attnum])} AS {quote_ident(name)}" for attnum, name in scan.exposes] or [
         "1 AS __pgt_one"
     ]
     if reads == "new":
-        return Rendered(f"SELECT {', '.join(columns)} FROM {now} AS t", False)
-    table = f"SELECT {', '.join(columns)}, 1 AS {W} FROM {now} AS t"
+        return Rendered(f"SELECT {', '.join(columns)} FROM {table_name} AS t", False)
+    table = f"SELECT {', '.join(columns)}, 1 AS {W} FROM {table_name} AS t"
     # As a subquery of its own: PostgreSQL reads both arms by the keys of a join only then.
     window = f"SELECT * FROM (SELECT * FROM {_rows_name(scan, term)} OFFSET 0) AS w"
     return Rendered(f"{table} UNION ALL {window}", True)

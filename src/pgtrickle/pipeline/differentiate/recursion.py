@@ -85,14 +85,14 @@ class RecursionPlan:
 
 def recursion_plan(plan: Node) -> RecursionPlan | None:
     """For `SELECT columns FROM recursion` with all its columns, and a step that is an inner join with tables."""
-    node = _only(plan)
+    node = _recursion_below(plan)
     if node is None or not isinstance(plan, Block):
         return None
     columns = _stored(plan.columns, alias_of(from_items(plan)[0]), node.output_names)
     if columns is None or not isinstance(node.step, Block):
         return None
     step = node.step
-    self_item = _itself(node, step)
+    self_item = _self_item(node, step)
     if self_item is None:
         return None
     tables = [p for p in from_items(step) if isinstance(p.node, Scan)]
@@ -102,7 +102,7 @@ def recursion_plan(plan: Node) -> RecursionPlan | None:
     return RecursionPlan(node, step, self_item, columns, keys)
 
 
-def _only(plan: Node) -> Recursive | None:
+def _recursion_below(plan: Node) -> Recursive | None:
     """The recursion of which a plan is a projection."""
     if not isinstance(plan, Block) or plan.region is not None or plan.where is not None or len(from_items(plan)) != 1:
         return None
@@ -126,7 +126,7 @@ def _stored(columns: Sequence[OutputColumn], alias: str, shown: Sequence[str]) -
     )
 
 
-def _itself(node: Recursive, step: Block) -> FromItem | None:
+def _self_item(node: Recursive, step: Block) -> FromItem | None:
     """The FROM item that is the recursion; None where the step is not an inner join of that and tables."""
     is_inner = all(j.kind in ("JOIN", "CROSS JOIN") for tree in step.trees for j in joins(tree))
     if not is_inner or step.region is not None or any(subqueries(t) for t in block_texts(step)):
@@ -146,10 +146,10 @@ def _keys(step: Block, self_item: FromItem, names: Sequence[str]) -> tuple[str, 
     all_joins = [j for tree in step.trees for j in joins(tree)]
     conditions = [j.on for j in all_joins if j.on is not None]
     conditions += [step.where] if step.where is not None else []
-    found = [n for j in all_joins if j.using for n in Cursor(j.using).names()]
+    compared = [n for j in all_joins if j.using for n in Cursor(j.using).names()]
     for text in (c for condition in conditions for c in conjuncts(condition)):
-        found += _compared_columns(Cursor(plain_sql(text)), alias_of(self_item))
-    return tuple(dict.fromkeys(n for n in found if n in names))
+        compared += _compared_columns(Cursor(plain_sql(text)), alias_of(self_item))
+    return tuple(dict.fromkeys(n for n in compared if n in names))
 
 
 def _compared_columns(cursor: Cursor, alias: str) -> list[str]:
@@ -204,7 +204,7 @@ class _RecursiveDelta:
         for roles in self._one_by_one(INSERTED, SURVIVING, NEW):
             inserted.append(f"SELECT q.*, 1 FROM ({self._step(stored, roles)}) AS q")
             if deleted_rows is not None:
-                inserted.append(f"SELECT q.*, -1 FROM ({self._step(_few(deleted_rows, self.names[0]), roles)}) AS q")
+                inserted.append(f"SELECT q.*, -1 FROM ({self._step(_small(deleted_rows, self.names[0]), roles)}) AS q")
         seeds = self._first_rows(INSERTED)
         if inserted:
             seeds += self._copies(self._consolidated(inserted), INSERTED)
@@ -221,12 +221,12 @@ class _RecursiveDelta:
         stored = f"({self.rows_of_table})"
         deleted = [self._step(stored, {**self._all(OLD), p.number: DELETED}) for p in self.changed]
         overdeleted = self._closure([*self._first_rows(DELETED), *deleted], self._all(OLD), "UNION")
-        found, seeds, retained = [], [], f"SELECT {self.listed} FROM ({self.rows_of_table}) AS s"
+        queries, seeds, retained = [], [], f"SELECT {self.listed} FROM ({self.rows_of_table}) AS s"
         if overdeleted is not None:
-            same = f"SELECT s.* FROM ({self.rows_with_place}) AS s JOIN {_few(overdeleted, self.names[0])} AS t ON"
+            same = f"SELECT s.* FROM ({self.rows_with_place}) AS s JOIN {_small(overdeleted, self.names[0])} AS t ON"
             matches = [f"{same} {self._same('s', 't', w)} WHERE {self._any(overdeleted, w)}" for w in self.null_cases]
             overdeleted_rows = self.statement.share(" UNION ALL ".join(matches), "g")
-            found.append(f"SELECT {self.listed}, -1 AS {W} FROM {overdeleted_rows}")
+            queries.append(f"SELECT {self.listed}, -1 AS {W} FROM {overdeleted_rows}")
             retained = (
                 f"SELECT {self.listed} FROM ({self.rows_with_place}) AS s "
                 f"WHERE s.__pgt_id NOT IN (SELECT g.__pgt_id FROM {overdeleted_rows} AS g)"
@@ -238,8 +238,8 @@ class _RecursiveDelta:
         seeds += [self._not_in(retained, sql) for sql in (*self._first_rows(INSERTED), *inserted)]
         inserted_rows = self._closure(seeds, {}, "UNION", lambda sql: self._not_in(retained, sql))
         if inserted_rows is not None:
-            found.append(f"SELECT q.*, 1 AS {W} FROM {inserted_rows} AS q")
-        return found
+            queries.append(f"SELECT q.*, 1 AS {W} FROM {inserted_rows} AS q")
+        return queries
 
     @property
     def null_cases(self) -> tuple[str, ...]:
@@ -282,7 +282,7 @@ class _RecursiveDelta:
         """Conditions on q that together select the rows that are in `rows`."""
         return [
             f"{self._any(rows, w)} AND EXISTS "
-            f"(SELECT FROM {_few(rows, self.names[0])} AS t WHERE {self._same('q', 't', w)})"
+            f"(SELECT FROM {_small(rows, self.names[0])} AS t WHERE {self._same('q', 't', w)})"
             for w in self.null_cases
         ]
 
@@ -322,7 +322,7 @@ class _RecursiveDelta:
         # The stored columns have the types of the recursion, which the first branch of this one needs to have, too.
         types = f"SELECT {self.listed} FROM ({self.rows_of_table}) AS s WHERE false"
         union = " UNION ALL ".join(f"({sql})" for sql in (types, *seeds))
-        step = only(self._step(_few(X, self.names[0]), roles))
+        step = only(self._step(_small(X, self.names[0]), roles))
         body = f"{X}({self.listed}) AS ((SELECT * FROM ({union}) AS q) {word} ({step}))"
         return self.statement.share(f"WITH RECURSIVE {body} SELECT * FROM {X}", "x")
 
@@ -360,7 +360,7 @@ class _RecursiveDelta:
         return self.statement.render_block(block, View(NEW, states), conditions=conditions).sql
 
 
-def _few(rows: str, column: str) -> str:
+def _small(rows: str, column: str) -> str:
     """Rows of a recursion with conditions that are always true: the planner estimates a million rows for a recursion.
 
     It estimates that each condition selects one row in 200, so that it looks tables up by key.

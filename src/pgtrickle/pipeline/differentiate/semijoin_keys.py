@@ -45,19 +45,19 @@ def correlates_with_changes(statement: Statement, node: Node, part: FromItem) ->
 def semijoin_condition(
     statement: Statement, trees: tuple[Tree, ...], part: FromItem, conditions: list[Text]
 ) -> str | None:
-    here = {alias_of(p) for t in trees for p in tree_items(t)}
-    pairs = [p for c in conditions if (p := correlated_columns(c, part, here)) is not None]
+    own_aliases = {alias_of(p) for t in trees for p in tree_items(t)}
+    pairs = [p for c in conditions if (p := correlated_columns(c, part, own_aliases)) is not None]
     if not pairs:
         return None
     changes = statement.render_item(part, View(DELTA), [])
     return f"({', '.join(o for o, _ in pairs)}) IN (SELECT {', '.join(i for _, i in pairs)} FROM {changes})"
 
 
-def correlated_columns(condition: Text, part: FromItem, here: set[str]) -> tuple[str, str] | None:
+def correlated_columns(condition: Text, part: FromItem, own_aliases: set[str]) -> tuple[str, str] | None:
     """(column of the outer query, column of the FROM item) where a condition says that they are equal."""
     sides = () if subqueries(condition) else _equal_columns(plain_sql(condition))
     inner = [text for alias, text in sides if alias == alias_of(part)]
-    outer = [text for alias, text in sides if alias not in here]
+    outer = [text for alias, text in sides if alias not in own_aliases]
     return (outer[0], inner[0]) if len(inner) == len(outer) == 1 else None
 
 
@@ -83,22 +83,22 @@ def semijoin_keys(statement: Statement, node: Block, view: View, sub: Subquery) 
     """
     if sub.test is None:
         return None
-    asking = _bare(sub.test)
-    column = column_of(node, asking)
+    tested = _bare(sub.test)
+    column = column_of(node, tested)
     if column is None:
         return None
-    candidates = {asking: column}
+    candidates = {tested: column}
     # A row of an inner join fulfils its condition, or has NULLs on both sides of it, which IN rejects.
     inner = [j.on for tree in node.trees for j in joins(tree) if j.kind == "JOIN" and j.on is not None]
     for text in [*inner, *([node.where] if node.where is not None else [])]:
         for condition in conjuncts(text):
             sides = [] if subqueries(condition) else [side for _, side in _equal_columns(plain_sql(condition))]
-            if len(sides) == 2 and asking in sides:
-                other = sides[1 - sides.index(asking)]
-                found = column_of(node, other)
+            if len(sides) == 2 and tested in sides:
+                other = sides[1 - sides.index(tested)]
+                item_column = column_of(node, other)
                 # Both are of one type, so a value equal to the one is equal to the other.
-                if found is not None and found[1].typid == column[1].typid in VALUE_EQUALITY_TYPES:
-                    candidates[other] = found
+                if item_column is not None and item_column[1].typid == column[1].typid in VALUE_EQUALITY_TYPES:
+                    candidates[other] = item_column
     for name, (part, _) in candidates.items():
         if view.state_of(part) == DELTA:
             return f"SELECT {name} FROM {statement.render_item(part, View(DELTA), [])}"
@@ -115,8 +115,8 @@ def changed_group_keys(statement: Statement, sub: Subquery, part: FromItem) -> s
     if not isinstance(node, Block) or part not in from_items(node) or len(node.columns) != 1:
         return None
     text = plain_sql(node.columns[0].text)
-    found = column_of(node, _bare(text))
-    if found is None or found[0] != part or len([p for p in from_items(node) if p.node is not None]) != 1:
+    item_column = column_of(node, _bare(text))
+    if item_column is None or item_column[0] != part or len([p for p in from_items(node) if p.node is not None]) != 1:
         return None
     return f"SELECT {_bare(text)} FROM {statement.render_item(part, View(DELTA), [])}"
 

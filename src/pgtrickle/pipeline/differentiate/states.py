@@ -112,10 +112,10 @@ class Statement:
         """The same for all rows of a plan that reads tables only."""
         return self._all_rows_names.setdefault(sql, f'"__pgt_sw{len(self._all_rows_names)}w"')
 
-    def share_selected_rows(self, sql: str, whole: str, chosen: Callable[[str], str]) -> str:
-        """The same for some rows of a plan, `whole`. Where all its rows are shared anyway, they are filtered."""
+    def share_selected_rows(self, sql: str, all_rows: str, chosen: Callable[[str], str]) -> str:
+        """The same for some rows of a plan. Where `all_rows` of the plan are shared anyway, `chosen` filters these."""
         name = self.share(sql, "s")
-        self._chosen[name] = (whole, chosen)
+        self._chosen[name] = (all_rows, chosen)
         return name
 
     def delta_of(self, node: Node) -> str:
@@ -123,13 +123,15 @@ class Statement:
         return self._delta(self, node)
 
     def with_clause(self) -> str:
-        found = {name: sql for sql, name in self._all_rows_names.items()}
+        items = {name: sql for sql, name in self._all_rows_names.items()}
         for name, sql in self.shared.items():
-            whole, chosen = self._chosen.get(name, ("", None))
-            found[name] = (
-                chosen(self._all_rows_names[whole]) if chosen is not None and whole in self._all_rows_names else sql
+            all_rows, chosen = self._chosen.get(name, ("", None))
+            items[name] = (
+                chosen(self._all_rows_names[all_rows])
+                if chosen is not None and all_rows in self._all_rows_names
+                else sql
             )
-        return f"WITH {', '.join(f'{n} AS MATERIALIZED ({s})' for n, s in found.items())} " if found else ""
+        return f"WITH {', '.join(f'{n} AS MATERIALIZED ({s})' for n, s in items.items())} " if items else ""
 
     def is_changed(self, node: Node) -> bool:
         return any(s.relation.relid in self.changed for s in scans(node))
@@ -252,12 +254,12 @@ class Statement:
             return f"{isolated(changes) if view.is_isolated else f'(SELECT * FROM {changes})'} AS {part.alias}"
         if role == OLD_WEIGHTED:
             listed = ", ".join(f"q.{quote_ident(n)}" for n in column_names(part.node))
-            now = f"SELECT {listed}, 1 AS {W} FROM ({self.render(part.node, ALL_NEW)}) AS q"
+            new_rows = f"SELECT {listed}, 1 AS {W} FROM ({self.render(part.node, ALL_NEW)}) AS q"
             deleted = f"SELECT {listed}, -q.{W} FROM {isolated(self.delta_of(part.node))} AS q"
-            return f"({now} UNION ALL {deleted}) AS {part.alias}"
+            return f"({new_rows} UNION ALL {deleted}) AS {part.alias}"
         if role in (NEW_SHARED, OLD_FROM_DELTA):
-            now = self.share(self._all_rows(part.node), "n")
-            rows = self._subtract_delta(part.node, now) if role == OLD_FROM_DELTA else f"SELECT * FROM {now}"
+            new_rows = self.share(self._all_rows(part.node), "n")
+            rows = self._subtract_delta(part.node, new_rows) if role == OLD_FROM_DELTA else f"SELECT * FROM {new_rows}"
             return f"({rows}) AS {part.alias}"
         is_old = role == OLD and self.is_changed(part.node)
         if not is_old and isinstance(part.node, Block) and self._is_evaluated(part.node):
@@ -304,19 +306,19 @@ class Statement:
         return "".join(self._decorrelated(node, p, view, joins) if isinstance(p, Subquery) else p for p in text)
 
     def _decorrelated(self, node: Block, sub: Subquery, view: View, joins: list[str]) -> str:
-        found = None
+        decorrelated = None
         if self._decorrelate is not None and self.rows > FEWEST_ROWS:
-            found = self._decorrelate(self, node, sub, view, f'"__pgt_l{len(joins)}"')
-        if found is None:
+            decorrelated = self._decorrelate(self, node, sub, view, f'"__pgt_l{len(joins)}"')
+        if decorrelated is None:
             return self.render_subquery(sub, view)
-        joins.append(found.source)
-        return found.sql
+        joins.append(decorrelated.source)
+        return decorrelated.sql
 
     def _groups_with_keys(self, groups: KeyedGroups, keys: str, view: View) -> str:
         """The groups that have one of these keys."""
-        among = f"({groups.key} IN ({keys}))"
+        has_key = f"({groups.key} IN ({keys}))"
         if view.state_of(groups.part) != OLD or groups.part not in groups.block.trees:
-            return self.render(with_condition(groups, among), view)
+            return self.render(with_condition(groups, has_key), view)
         return self.render(groups.block, replace(view, key_filters={groups.part.number: ((groups.attnum,), keys)}))
 
     def render_text(self, text: Text, view: View) -> str:
@@ -338,8 +340,8 @@ class Statement:
             )
             if has_changed_keys is None:
                 return self.render(sub.node, view)
-            now = View(view.default, {**view.overrides, changed[0].number: NEW})
-            old, new = self.render(sub.node, view), self.render(sub.node, now)
+            new_view = View(view.default, {**view.overrides, changed[0].number: NEW})
+            old, new = self.render(sub.node, view), self.render(sub.node, new_view)
             return f"SELECT CASE WHEN {has_changed_keys} THEN ({old}) ELSE ({new}) END"
         if changed and states not in ({NEW}, {OLD}):
             return self.render(sub.node, view)
@@ -371,16 +373,16 @@ class Statement:
         columns = [f"q.{quote_ident(n)}" for n in column_names(node)]
         listed, row = ", ".join(columns), row_text(columns)
         change = self.delta_of(node)
-        touched = self.share(f"SELECT DISTINCT {row} AS r FROM {change} AS q", "t")
-        among = f"({row} IN (SELECT t.r FROM {touched} AS t))"
+        changed_rows = self.share(f"SELECT DISTINCT {row} AS r FROM {change} AS q", "t")
+        is_changed = f"({row} IN (SELECT t.r FROM {changed_rows} AS t))"
         signed = (
-            f"SELECT {listed}, {row} AS __pgt_r, 1 AS __pgt_n FROM {current} AS q WHERE {among} "
+            f"SELECT {listed}, {row} AS __pgt_r, 1 AS __pgt_n FROM {current} AS q WHERE {is_changed} "
             f"UNION ALL SELECT {listed}, {row}, -q.{W} FROM {change} AS q"
         )
         over = "OVER (PARTITION BY q.__pgt_r)"
         net = f"SELECT q.*, row_number() {over} AS __pgt_i, sum(q.__pgt_n) {over} AS __pgt_s FROM ({signed}) AS q"
         return (
-            f"SELECT {listed} FROM {current} AS q WHERE NOT {among} "
+            f"SELECT {listed} FROM {current} AS q WHERE NOT {is_changed} "
             f"UNION ALL SELECT {listed} FROM ({net}) AS q WHERE q.__pgt_i <= q.__pgt_s"
         )
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-MOST_PATIENCE_S = 0.2  # several times the duration of a Spark job
+MAX_WAIT_S = 0.2  # several times the duration of a Spark job
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,8 +29,8 @@ class _Call(Generic[Item, Result]):
         self.done = threading.Event()
 
 
-class _Way(threading.local):
-    """The announcement of this thread: since when."""
+class _Announcement(threading.local):
+    """When this thread announced a call; None: it has not."""
 
     since: float | None = None
 
@@ -49,67 +49,67 @@ class Batcher(Generic[Item, Result]):
     ) -> None:
         self._run = run
         self._no_items = no_items
-        self._turns = threading.Semaphore(max_concurrent)
-        self._door = threading.Lock()  # one batch is collected at a time
+        self._running = threading.Semaphore(max_concurrent)
+        self._collecting = threading.Lock()  # one batch is collected at a time
         self._lock = threading.Lock()
-        self._nobody_comes = threading.Condition(self._lock)
+        self._none_announced = threading.Condition(self._lock)
         self._waiting: list[_Call[Item, Result]] = []
-        self._coming = 0
-        self._way = _Way()
+        self._announced = 0
+        self._announcement = _Announcement()
 
     @contextmanager
     def announce(self) -> Iterator[None]:
         """Announces a call of this thread. Others wait for the call until this block ends or it withdraws."""
         with self._lock:
-            self._coming += 1
-        self._way.since = time.monotonic()
+            self._announced += 1
+        self._announcement.since = time.monotonic()
         try:
             yield
         finally:
             with self._lock:
-                self._arrive()
+                self._end_announcement()
 
     def withdraw(self) -> None:
         """Withdraws the announcement of this thread."""
         with self._lock:
-            self._arrive()
+            self._end_announcement()
 
-    def _arrive(self) -> float:
+    def _end_announcement(self) -> float:
         """Ends the announcement; returns how long it lasted. The caller holds the lock."""
-        since, self._way.since = self._way.since, None
+        since, self._announcement.since = self._announcement.since, None
         if since is None:
             return 0.0
-        self._coming -= 1
-        if not self._coming:
-            self._nobody_comes.notify_all()
+        self._announced -= 1
+        if not self._announced:
+            self._none_announced.notify_all()
         return time.monotonic() - since
 
     def __call__(self, items: Sequence[Item]) -> Sequence[Result]:
         call: _Call[Item, Result] = _Call(items)
         with self._lock:
             self._waiting.append(call)
-            until = time.monotonic() + min(self._arrive(), MOST_PATIENCE_S)
-        with self._turns:
-            calls = self._gathered(call, until)
+            until = time.monotonic() + min(self._end_announcement(), MAX_WAIT_S)
+        with self._running:
+            calls = self._collect(call, until)
             if calls:
-                self._together(calls)
+                self._run_batch(calls)
         call.done.wait()  # another thread's batch may contain it
         if call.error is not None:
             raise call.error
         return call.results
 
-    def _gathered(self, call: _Call[Item, Result], until: float) -> Sequence[_Call[Item, Result]]:
+    def _collect(self, call: _Call[Item, Result], until: float) -> Sequence[_Call[Item, Result]]:
         """All waiting calls, unless a batch already contains this one."""
-        with self._door, self._lock:
+        with self._collecting, self._lock:
             if call.is_taken:
                 return ()
-            self._nobody_comes.wait_for(lambda: not self._coming, until - time.monotonic())
+            self._none_announced.wait_for(lambda: not self._announced, until - time.monotonic())
             calls, self._waiting = self._waiting, []
             for each in calls:
                 each.is_taken = True
             return calls
 
-    def _together(self, calls: Sequence[_Call[Item, Result]]) -> None:
+    def _run_batch(self, calls: Sequence[_Call[Item, Result]]) -> None:
         """Runs a batch; if it fails, each call by itself, so that an item fails only its own call."""
         try:
             results = self._run([item for call in calls for item in call.items])
@@ -120,7 +120,7 @@ class Batcher(Generic[Item, Result]):
                     call.done.set()
             else:
                 for call in calls:
-                    self._together([call])
+                    self._run_batch([call])
             return
         position = 0
         for call in calls:

@@ -100,10 +100,10 @@ def rows_of(
         for table in read_batches(conn, query, types, batch_bytes=batch_bytes):
             yield table.rename_columns(names)
     except pa.ArrowInvalid as error:
-        found = _UNFIT.search(str(error))
-        if found is None:
+        match = _UNFIT.search(str(error))
+        if match is None:
             raise
-        raise UnfitValueError(names[int(found[1])]) from None
+        raise UnfitValueError(names[int(match[1])]) from None
 
 
 def table(spark: SparkSession, read: TableRead, shape: Shape) -> DataFrame:
@@ -125,18 +125,18 @@ def spark_scan(
     spark: SparkSession, paths: Sequence[str], columns: Sequence[tuple[str, str]], *, with_file: bool = False
 ) -> DataFrame:
     """By Spark itself."""
-    found = spark.read.schema(", ".join(f"`{name}` {ddl}" for name, ddl in columns)).parquet(*paths)
+    rows = spark.read.schema(", ".join(f"`{name}` {ddl}" for name, ddl in columns)).parquet(*paths)
     if with_file:
-        return found.select(*(f.col(f"`{name}`") for name, _ in columns), f.col("_metadata.file_name").alias(FILE))
-    return found
+        return rows.select(*(f.col(f"`{name}`") for name, _ in columns), f.col("_metadata.file_name").alias(FILE))
+    return rows
 
 
 def stored(spark: SparkSession, uris: Sequence[str], shape: Shape, scan: Scan = spark_scan) -> DataFrame:
     """The rows of these files."""
     if not uris:
         return spark.createDataFrame([], ", ".join(f"{c.name} {c.ddl}" for c in shape.columns))
-    found = scan(spark, uris, [(c.physical, c.ddl) for c in shape.columns])
-    return found.select(*(f.col(f"`{c.physical}`").alias(c.name) for c in shape.columns))
+    rows = scan(spark, uris, [(c.physical, c.ddl) for c in shape.columns])
+    return rows.select(*(f.col(f"`{c.physical}`").alias(c.name) for c in shape.columns))
 
 
 def weighted(spark: SparkSession, uris: Sequence[str], shape: Shape, scan: Scan = spark_scan) -> DataFrame:
@@ -169,15 +169,15 @@ def minus(left: DataFrame, right: DataFrame) -> DataFrame:
 
 def changed(base: DataFrame, netted: DataFrame, shape: Shape) -> DataFrame:
     """The rows of `base`, minus those that a netted window deletes, plus those that it inserts."""
-    gone, come = netted.where(f.col(WEIGHT) < 0), netted.where(f.col(WEIGHT) > 0)
+    deletions, insertions = netted.where(f.col(WEIGHT) < 0), netted.where(f.col(WEIGHT) > 0)
     identity = shape.identity
     renamed = [_exact(c).alias(f"k{i}") for i, c in enumerate(identity)]
-    deleted = f.broadcast(gone.select(*renamed, f.col(WEIGHT).alias("k")))
+    deleted = f.broadcast(deletions.select(*renamed, f.col(WEIGHT).alias("k")))
     same = _all([_exact(c).eqNullSafe(f.col(f"k{i}")) for i, c in enumerate(identity)])
     kept = base.join(deleted, same, "left_anti")
     if not shape.key:
         kept = kept.unionByName(_copies_left(base.join(deleted, same, "inner"), shape))
-    return kept.unionByName(_repeated(come, f.col(WEIGHT), shape))
+    return kept.unionByName(_repeated(insertions, f.col(WEIGHT), shape))
 
 
 def _copies_left(matched: DataFrame, shape: Shape) -> DataFrame:
@@ -227,10 +227,10 @@ def files_with(
     """Names of the files with rows that the netted window deletes."""
     identity = shape.identity
     read = scan(spark, uris, [(c.physical, c.ddl) for c in identity], with_file=True)
-    found = read.select(*(f.col(f"`{c.physical}`").alias(c.name) for c in identity), f.col(f"`{FILE}`").alias("file"))
+    rows = read.select(*(f.col(f"`{c.physical}`").alias(c.name) for c in identity), f.col(f"`{FILE}`").alias("file"))
     deleted = netted.where(f.col(WEIGHT) < 0).select(*(_exact(c).alias(f"k{i}") for i, c in enumerate(identity)))
     same = _all([_exact(c).eqNullSafe(f.col(f"k{i}")) for i, c in enumerate(identity)])
-    return {row[0] for row in found.join(f.broadcast(deleted), same, "left_semi").select("file").distinct().collect()}
+    return {row[0] for row in rows.join(f.broadcast(deleted), same, "left_semi").select("file").distinct().collect()}
 
 
 def difference(left: DataFrame, right: DataFrame, shape: Shape) -> tuple[int, int]:
@@ -251,10 +251,10 @@ def _exact(column: StoredAs) -> Column:
 
 
 def _all(conditions: Sequence[Column]) -> Column:
-    found = conditions[0]
+    conjunction = conditions[0]
     for condition in conditions[1:]:
-        found = found & condition
-    return found
+        conjunction = conjunction & condition
+    return conjunction
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,10 @@ class OverflowTotals:
     def back(self, table: int, delta: Delta) -> Delta:
         """Spark's result for a table, with the removed numbers added."""
         sums = list(delta.sums)
-        for (slot, of), taken in self.totals.items():
+        for (slot, of), removed in self.totals.items():
             if of == table:
-                found = zip(sums[slot].totals, delta.keys, strict=True)
-                totals = [EXACT.add(s or Decimal(0), taken[k]) if k in taken else s for s, k in found]
+                pairs = zip(sums[slot].totals, delta.keys, strict=True)
+                totals = [EXACT.add(s or Decimal(0), removed[k]) if k in removed else s for s, k in pairs]
                 sums[slot] = SumDelta(sums[slot].rows, totals)
         return replace(delta, sums=tuple(sums), lost=frozenset(self.lost.get(table, ())))
 
@@ -69,8 +69,8 @@ def fitted(arrays: Mapping[str, pa.Array]) -> tuple[pa.Table, OverflowTotals]:
         if name[0] == "s":
             columns[name], unfit = _numbers(texts, PRECISION - SCALE - len(str(len(texts))))
             if len(unfit):
-                taken = (arrays[n].take(unfit).to_pylist() for n in ("t", "k", "w", name))
-                for table, key, weight, text in zip(*taken, strict=True):
+                removed_columns = (arrays[n].take(unfit).to_pylist() for n in ("t", "k", "w", name))
+                for table, key, weight, text in zip(*removed_columns, strict=True):
                     overflow.take(int(name[1:]), table, key, weight, text)
         elif name[0] == "o":
             columns[name], unfit = _numbers(texts, PRECISION - SCALE)

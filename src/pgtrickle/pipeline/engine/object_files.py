@@ -68,7 +68,7 @@ class ObjectFiles:
             return bytes(self._handler().open_input_file(path).read())
 
     def open(self, path: str) -> pa.PythonFile:
-        """For reading parts of it; errors of these reads are OSErrors."""
+        """Opens a file to read parts of it. Reads raise OSError."""
         import pyarrow as pa
 
         with self._translated():
@@ -81,7 +81,7 @@ class ObjectFiles:
             stream.close()
 
     def copy(self, local: Path, path: str) -> None:
-        """A file of this machine."""
+        """Copies a local file to the store."""
         with local.open("rb") as file, self._translated():
             stream = self._handler().open_output_stream(path)
             while part := file.read(COPIED_BYTES):
@@ -93,19 +93,19 @@ class ObjectFiles:
         from pyarrow import fs
 
         with self._translated():
-            found = self._handler().get_file_info_selector(path, True, recursive)
-            return [ObjectInfo(i.path, i.size, i.mtime_ns or 0) for i in found if i.type == fs.FileType.File]
+            entries = self._handler().get_file_info_selector(path, True, recursive)
+            return [ObjectInfo(i.path, i.size, i.mtime_ns or 0) for i in entries if i.type == fs.FileType.File]
 
     def directories(self, path: str) -> list[str]:
         """The names of the directories in a directory."""
         from pyarrow import fs
 
         with self._translated():
-            found = self._handler().get_file_info_selector(path, True, False)
-            return [i.path.rstrip("/").rpartition("/")[2] for i in found if i.type == fs.FileType.Directory]
+            entries = self._handler().get_file_info_selector(path, True, False)
+            return [i.path.rstrip("/").rpartition("/")[2] for i in entries if i.type == fs.FileType.Directory]
 
     def delete(self, path: str) -> None:
-        """No error if there is no such file."""
+        """Deletes a file; no error if it does not exist."""
         with self._translated():
             try:
                 self._handler().delete_file(path)
@@ -113,7 +113,7 @@ class ObjectFiles:
                 return
 
     def delete_all(self, path: str) -> None:
-        """All files below a directory."""
+        """Deletes all files below a directory."""
         for each in self.below(path, recursive=True):
             self.delete(each.path)
 

@@ -118,19 +118,19 @@ class _Writer:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> str:
         written: list[dict[str, Any]] = []
-        held: list[pa.RecordBatch] = []
+        pending: list[pa.RecordBatch] = []
         rows = 0
         with reporting():
             for batch in batches:
                 while self.rows_per_file is not None and rows + batch.num_rows >= self.rows_per_file:
                     fitting = self.rows_per_file - rows
-                    written.append(self._write([*held, batch.slice(0, fitting)], len(written)))
-                    batch, held, rows = batch.slice(fitting), [], 0
+                    written.append(self._write([*pending, batch.slice(0, fitting)], len(written)))
+                    batch, pending, rows = batch.slice(fitting), [], 0
                 if batch.num_rows:
-                    held.append(batch)
+                    pending.append(batch)
                     rows += batch.num_rows
-            if held:
-                written.append(self._write(held, len(written)))
+            if pending:
+                written.append(self._write(pending, len(written)))
         return json.dumps(written)
 
     def empty(self) -> str:
@@ -153,8 +153,8 @@ class _Writer:
 
         if self.leading is None or not len(table):
             return None, None
-        found = compute.min_max(table.column(self.leading)).as_py()
-        return found["min"], found["max"]
+        bounds = compute.min_max(table.column(self.leading)).as_py()
+        return bounds["min"], bounds["max"]
 
 
 @contextmanager

@@ -24,7 +24,8 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same files make the same zip file
 
 
 def ship(session: SparkSession) -> None:
-    """Not where Spark runs in one process: its Python processes are on this machine, and find what is installed."""
+    """Sends the package to executors. Not if Spark runs in one process: its Python processes import what is installed
+    on this machine."""
     if not is_local(session.conf.get("spark.master", "")):
         session.addArtifacts(str(package_file()), pyfile=True)
 

@@ -48,10 +48,10 @@ def _row_by_row(load: str, schema: str, name: str, aggregates: Collection[str]) 
         tree = sqlglot.parse_one(load, read="postgres")
     except (SqlglotError, RecursionError):
         return False
-    found = [t for t in tree.find_all(exp.Table) if t.name == name and t.db == schema]
-    if len(found) != 1 or any(call.name.lower() in aggregates for call in tree.find_all(exp.Anonymous)):
+    tables = [t for t in tree.find_all(exp.Table) if t.name == name and t.db == schema]
+    if len(tables) != 1 or any(call.name.lower() in aggregates for call in tree.find_all(exp.Anonymous)):
         return False
-    node: exp.Expr = found[0]
+    node: exp.Expr = tables[0]
     if not _joins_keep(node, None):
         return False
     while node.parent is not None:

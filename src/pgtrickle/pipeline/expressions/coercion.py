@@ -98,7 +98,7 @@ def operands(kind: str, name: str, nodes: list[Node], parameter: str | None) -> 
         if len(nodes) == 2 and len(known) == 1:
             other = known[0] if name in COMPARISONS or known[0].name in NUMBERS else None
             nodes = nodes if other is None else [coerce(n, _open(other)) if n.type is UNKNOWN else n for n in nodes]
-        return _met(name, nodes)
+        return _common_operands(name, nodes)
     return [_function_argument(name, n, parameter) for n in nodes]
 
 
@@ -120,7 +120,8 @@ def _open(type_: PgType) -> PgType:
     return NUMERIC if type_.name == "numeric" else replace(type_, length=None) if type_.name == "varchar" else type_
 
 
-def _met(name: str, nodes: list[Node]) -> list[Node]:
+def _common_operands(name: str, nodes: list[Node]) -> list[Node]:
+    """Both operands, cast to the operand types of the operator that PostgreSQL chooses."""
     if len(nodes) != 2:
         return nodes
     left, right = (n.type for n in nodes)

@@ -40,15 +40,17 @@ def quotient_scale(f: Functions, a: Sequence[Value], _t: PgType) -> Column:
         (place, digit), (other_place, other_digit) = (_leading(f, row.getField(n), whole) for n in "xy")
         return other_place - place - f.when(digit <= other_digit, f.lit(1)).otherwise(f.lit(0))
 
-    found = f.transform(f.array(f.struct(*texts)), weight).getItem(0)
-    return f.greatest(f.lit(_SIGNIFICANT) - found * _GROUP, scale(f, a[0]), scale(f, a[1]), f.lit(0))
+    quotient_weight = f.transform(f.array(f.struct(*texts)), weight).getItem(0)
+    return f.greatest(f.lit(_SIGNIFICANT) - quotient_weight * _GROUP, scale(f, a[0]), scale(f, a[1]), f.lit(0))
 
 
 def quotient(f: Functions, a: Sequence[Value], t: PgType) -> Column:
     x, y = a[0].column, a[1].column
     known = x.isNotNull() & y.isNotNull()
-    held = f.struct(quotient_scale(f, a, t).alias("shown"), (x % y).alias("rest"))
-    divided = f.transform(f.array(held), lambda o: _divided(f, a, o.getField("shown"), o.getField("rest"))).getItem(0)
+    scale_and_rest = f.struct(quotient_scale(f, a, t).alias("shown"), (x % y).alias("rest"))
+    divided = f.transform(
+        f.array(scale_and_rest), lambda o: _divided(f, a, o.getField("shown"), o.getField("rest"))
+    ).getItem(0)
     return f.when(known & (y == 0), refused(f, DIVISION_BY_ZERO)).when(known, divided)
 
 

@@ -13,10 +13,10 @@ _MEMBER = rf'{_STRING}|[^,\[\]\s"]++'
 
 def members(f: Functions, text: Column) -> Column:
     """The texts of an array's elements; NULL for NULL."""
-    found = f.regexp_extract_all(text, f.lit(_MEMBER), f.lit(0))
+    elements = f.regexp_extract_all(text, f.lit(_MEMBER), f.lit(0))
     nested = inexact(f, "a JSON array with arrays or objects in it")
     other = refused(f, "cannot extract elements from a value that is not a JSON array")
-    return f.when(text.rlike(_FLAT), found).when(text.startswith("["), nested).when(text.isNotNull(), other)
+    return f.when(text.rlike(_FLAT), elements).when(text.startswith("["), nested).when(text.isNotNull(), other)
 
 
 def plain(f: Functions, member: Column) -> Column:
@@ -37,5 +37,5 @@ def sort_key(f: Functions, text: Column) -> Column:
     checked = f.when(text.startswith("["), text).when(
         text.isNotNull(), inexact(f, "the order of JSON values that are not arrays")
     )
-    found = members(f, checked)
-    return f.when(text.isNotNull(), f.struct(f.size(found).alias("n"), f.transform(found, key).alias("m")))
+    elements = members(f, checked)
+    return f.when(text.isNotNull(), f.struct(f.size(elements).alias("n"), f.transform(elements, key).alias("m")))

@@ -85,10 +85,10 @@ def _integer(text: str, edge: int) -> int | None:
 
 def _numeric(text: str) -> str | None:
     """The numeric with its display scale; -0 becomes 0."""
-    found = _NUMERIC.match(text)
-    if found is None:
+    match = _NUMERIC.match(text)
+    if match is None:
         return None
-    sign, whole, fraction = found.groups()
+    sign, whole, fraction = match.groups()
     whole = whole.lstrip("0") or "0"
     if len(whole) + len(fraction or "") > 38:
         return None
@@ -116,15 +116,15 @@ def _microseconds(hours: str, minutes: str, seconds: str, fraction: str | None) 
 
 
 def _timestamp(text: str, type_name: str) -> int | None:
-    found = (_TIMESTAMP if type_name == "timestamp" else _TIMESTAMPTZ).match(text)
-    day = _date(found[1]) if found is not None else None
-    if found is None or day is None or int(found[2]) > 23 or int(found[3]) > 59 or int(found[4]) > 59:
+    match = (_TIMESTAMP if type_name == "timestamp" else _TIMESTAMPTZ).match(text)
+    day = _date(match[1]) if match is not None else None
+    if match is None or day is None or int(match[2]) > 23 or int(match[3]) > 59 or int(match[4]) > 59:
         return None
-    local = day * DAY + _microseconds(found[2], found[3], found[4], found[5])
+    local = day * DAY + _microseconds(match[2], match[3], match[4], match[5])
     if type_name == "timestamp":
         return local
-    offset = _microseconds(found[7], found[8] or "0", found[9] or "0", None)
-    return local - offset if found[6] == "+" else local + offset
+    offset = _microseconds(match[7], match[8] or "0", match[9] or "0", None)
+    return local - offset if match[6] == "+" else local + offset
 
 
 def _interval(text: str) -> Interval | None:

@@ -104,7 +104,7 @@ def numeric_product(f: Functions, a: Sequence[Value], t: PgType) -> Column:
     left, right = a
     if left.type.scale + right.type.scale <= t.scale:
         return (left.column * right.column).cast(t.decimal)
-    return bind(f, a, lambda held: _long_product(f, held, t))
+    return bind(f, a, lambda bound: _long_product(f, bound, t))
 
 
 def _long_product(f: Functions, a: Sequence[Value], t: PgType) -> Column:

@@ -55,10 +55,10 @@ Special = Callable[[exp.Expr, Callable[[exp.Expr], Node]], "Node | None"]
 def resolve(tree: exp.Expr, columns: Columns) -> Node:
     """`columns(alias, name)` returns the column of the DataFrame and its type; the alias is "" if there is none."""
 
-    def column(found: exp.Expr, _inner: Callable[[exp.Expr], Node]) -> Node | None:
-        if not isinstance(found, exp.Column):
+    def column(subtree: exp.Expr, _inner: Callable[[exp.Expr], Node]) -> Node | None:
+        if not isinstance(subtree, exp.Column):
             return None
-        name, type_ = columns(syntax.identifier(found.args.get("table")), syntax.identifier(found.this))
+        name, type_ = columns(syntax.identifier(subtree.args.get("table")), syntax.identifier(subtree.this))
         return Reference(name, type_)
 
     return decided(resolve_open(tree, column))
@@ -104,9 +104,9 @@ def case(branches: Sequence[tuple[Node, Node]], otherwise: Node | None = None) -
 
 def equality(left: Node, right: Node) -> Call:
     """`left = right` with PostgreSQL's implicit casts; refused if `=` is not listed for the types."""
-    found = _call("operator", "=", [left, right])
-    assert isinstance(found, Call)
-    return found
+    comparison = _call("operator", "=", [left, right])
+    assert isinstance(comparison, Call)
+    return comparison
 
 
 def not_listed(what: str) -> SparkUnsupportedError:
@@ -130,8 +130,8 @@ class _Resolver:
         self.special = special
 
     def node(self, tree: exp.Expr) -> Node:
-        found = self.special(tree, self.node)
-        return found if found is not None else self.resolved(tree)
+        by_caller = self.special(tree, self.node)
+        return by_caller if by_caller is not None else self.resolved(tree)
 
     def resolved(self, tree: exp.Expr) -> Node:
         match tree:
@@ -220,8 +220,8 @@ class _Resolver:
             return _call("construct", "IS NOT NULL" if tree.args.get("negate") else "IS NULL", [value])
         if not isinstance(what, exp.Boolean):
             raise not_listed(f"IS {what.sql('postgres')}")
-        found = _call("construct", "IS TRUE" if what.this else "IS FALSE", [value])
-        return _call("construct", "NOT", [found]) if tree.args.get("negate") else found
+        test = _call("construct", "IS TRUE" if what.this else "IS FALSE", [value])
+        return _call("construct", "NOT", [test]) if tree.args.get("negate") else test
 
     def like(self, tree: exp.Expr) -> Node:
         inner = tree.this if isinstance(tree, exp.Escape) else tree
@@ -248,11 +248,11 @@ class _Resolver:
         return case(list(zip(conditions, values, strict=True)), self.node(default) if default is not None else None)
 
     def function(self, tree: exp.Expr) -> Node:
-        found = syntax.call(tree)
-        if found is None:
+        resolved_call = syntax.call(tree)
+        if resolved_call is None:
             name = tree.sql_name() if isinstance(tree, exp.Func) else tree.key
             raise not_listed(f"{name.lower()} in {tree.sql('postgres')}")
-        name, arguments, parameter = found
+        name, arguments, parameter = resolved_call
         nodes = [self.node(a) for a in arguments]
         if name == "to_char" and isinstance(tree.this, exp.Cast) and nodes[0].type.name != "date":
             nodes = [self.node(tree.this)]
@@ -299,8 +299,8 @@ def _nullif(left: Node, right: Node) -> Node:
 def _call(kind: str, name: str, arguments: list[Node], parameter: str | None = None) -> Node:
     arguments = operands(kind, name, arguments, parameter)
     types = tuple(a.type.name for a in arguments)
-    wanted = types if name != "concat" else ("text", "text")
-    entry = _entry(kind, name, wanted, parameter, arguments)
+    entry_types = types if name != "concat" else ("text", "text")
+    entry = _entry(kind, name, entry_types, parameter, arguments)
     for position in entry.constants:
         if not isinstance(arguments[position], Constant) or arguments[position].value is None:  # type: ignore[union-attr]
             raise not_listed(f"{entry.label} with a variable {'pattern' if types[-1] == 'text' else 'interval'}")

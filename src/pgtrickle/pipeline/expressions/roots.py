@@ -36,16 +36,16 @@ def _root(f: Functions, a: Sequence[Value], t: PgType) -> Column:
         root, pair = state.getField("root"), padded.substr(place, f.lit(2)).cast("decimal(2,0)")
         rest = (state.getField("rest") * f.lit(100) + pair).cast(_INTEGER)
         twice = (root * f.lit(20)).cast(_INTEGER)
-        tried = f.filter(f.sequence(f.lit(1), f.lit(9)), lambda d: ((twice + d) * d).cast(_INTEGER) <= rest)
-        digit = f.size(tried)
+        fitting = f.filter(f.sequence(f.lit(1), f.lit(9)), lambda d: ((twice + d) * d).cast(_INTEGER) <= rest)
+        digit = f.size(fitting)
         return f.struct(
             (root * f.lit(10) + digit).cast(_INTEGER).alias("root"),
             (rest - (twice + digit) * digit).cast(_INTEGER).alias("rest"),
         )
 
     shown = scale(f, a[0])
-    found = f.aggregate(places, start, further, lambda state: _rounded(f, state.getField("root"), shown))
-    return f.when(x.isNotNull(), (found * power(f, -_GUARDED)).cast(t.decimal))
+    scaled_root = f.aggregate(places, start, further, lambda state: _rounded(f, state.getField("root"), shown))
+    return f.when(x.isNotNull(), (scaled_root * power(f, -_GUARDED)).cast(t.decimal))
 
 
 def _zero(f: Functions) -> Column:

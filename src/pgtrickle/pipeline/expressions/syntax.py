@@ -83,8 +83,8 @@ _AMBIGUOUS = re.compile(r"\"position\"\s*\(|\bdate_part\s*\(\s*'[^']*'\s*,", re.
 
 def parse(sql: str) -> exp.Expr:
     """A scalar expression as pg_get_viewdef prints it."""
-    if found := _AMBIGUOUS.search(sql):
-        raise SparkUnsupportedError(found[0])
+    if ambiguous := _AMBIGUOUS.search(sql):
+        raise SparkUnsupportedError(ambiguous[0])
     try:
         return sqlglot.parse_one(sql, read="postgres")
     except SqlglotError as error:

@@ -76,7 +76,7 @@ def _canonical(f: Functions, node: Node, make: Callable[[Functions, Value], Colu
         isinstance(node, Reference) and node.type.name == "numeric" and not node.native
     ):  # from its text, so that numbers with more than 38 digits can be keys
         return comparisons.trimmed(f, _read(f, node))
-    return bind(f, [_value(f, node)], lambda held: make(f, held[0]))
+    return bind(f, [_value(f, node)], lambda bound: make(f, bound[0]))
 
 
 def _read(f: Functions, reference: Reference) -> Column:
@@ -98,8 +98,8 @@ def _value(f: Functions, node: Node) -> Value:
                 return Value(node.type, column, scale, simple=True)
             return Value(node.type, *parsed(f, column, node.type))
         case Constant():
-            held = None if node.type.name == "interval" else comparisons.literal(f, node.value, node.type)
-            return Value(node.type, held, simple=True, constant=node.value)
+            literal = None if node.type.name == "interval" else comparisons.literal(f, node.value, node.type)
+            return Value(node.type, literal, simple=True, constant=node.value)
         case Call():
             return _called(f, node)
         case _:
@@ -128,8 +128,8 @@ def _construct(f: Functions, name: str, values: Sequence[Value], type_: PgType) 
     build = _CONSTRUCTS[name]
     if name == "COALESCE":  # does not evaluate arguments after the first non-NULL one
         return Value(type_, *build(f, values, type_))
-    made = bind(f, values, lambda held: build(f, held, type_)[0])
-    scale = bind(f, values, lambda held: build(f, held, type_)[1]) if _has_own_scale(type_) else None
+    made = bind(f, values, lambda bound: build(f, bound, type_)[0])
+    scale = bind(f, values, lambda bound: build(f, bound, type_)[1]) if _has_own_scale(type_) else None
     return Value(type_, made, scale)
 
 
@@ -141,14 +141,14 @@ def _function(f: Functions, node: Call, values: Sequence[Value]) -> Value:
     # Spark's strict operators stop at the first NULL argument; PostgreSQL evaluates all arguments.
     hidden = entry.kind != "construct" and any(may_fail(a) for a in node.arguments[1:])
     if hidden or entry.repeats:
-        made = bind(f, values, lambda held: plain(f, held, type_))
+        made = bind(f, values, lambda bound: plain(f, bound, type_))
     else:
         made = plain(f, values, type_)
     scale = None
     if _has_own_scale(type_):
         assert entry.scale is not None
         shown = entry.scale
-        scale = bind(f, values, lambda held: shown(f, held, type_)) if entry.repeats else shown(f, values, type_)
+        scale = bind(f, values, lambda bound: shown(f, bound, type_)) if entry.repeats else shown(f, values, type_)
     return Value(type_, made, scale)
 
 
@@ -160,4 +160,4 @@ def _has_own_scale(type_: PgType) -> bool:
 def _outward(f: Functions, value: Value) -> Column:
     if value.type.name != "numeric":
         return value.column
-    return bind(f, [value], lambda held: numeric_text(f, replace(held[0], type=value.type)))
+    return bind(f, [value], lambda bound: numeric_text(f, replace(bound[0], type=value.type)))

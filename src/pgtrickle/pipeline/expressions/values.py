@@ -51,10 +51,10 @@ def bind(f: Functions, values: Sequence[Value], body: Callable[[Sequence[Value]]
         return body(values)
 
     def inner(row: Column) -> Column:
-        held = list(values)
+        bound = list(values)
         for i, (v, s) in names.items():
-            taken = row.getField(s) if s is not None else None
-            held[i] = replace(values[i], column=row.getField(v), scale=taken, simple=True)
-        return body(held)
+            scale_column = row.getField(s) if s is not None else None
+            bound[i] = replace(values[i], column=row.getField(v), scale=scale_column, simple=True)
+        return body(bound)
 
     return f.transform(f.array(f.struct(*fields)), inner).getItem(0)

@@ -31,7 +31,11 @@ from pgtrickle.pipeline.text.tokens import identifier, tokenize
 
 
 def drop_output_columns(node: Node) -> Node:
-    """Removes output columns. Unchanged if a column is more than a name, because it might produce rows."""
+    """Replaces the select list by 1. Unchanged if a column is not a plain name or literal: it may return a set.
+
+    in:  SELECT b.x FROM b WHERE b.k = a.k
+    out: SELECT 1 FROM b WHERE b.k = a.k
+    """
     if not isinstance(node, Block) or node.region is not None or node.tail or node.distinct_on is not None:
         return node
     if not all(_is_single(c.text) for c in node.columns):
@@ -64,8 +68,8 @@ def _pruned(tree: Tree, used: frozenset[str]) -> Tree:
 
 def _names(node: Node) -> frozenset[str]:
     """Every name in a query's texts, whatever its meaning; possibly too many, never too few."""
-    found = {identifier(piece[t.start : t.end]) for piece in _pieces(node) for t in tokenize(piece) if t.is_name}
-    return frozenset(found).union(*(_names(child) for child in children(node)))
+    names = {identifier(piece[t.start : t.end]) for piece in _pieces(node) for t in tokenize(piece) if t.is_name}
+    return frozenset(names).union(*(_names(child) for child in children(node)))
 
 
 def _pieces(node: Node) -> list[str]:

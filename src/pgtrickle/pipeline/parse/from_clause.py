@@ -34,12 +34,12 @@ class FromReader:
         self.folded: tuple[Aggregate, str] | None = None
 
     def trees(self) -> tuple[Tree, ...]:
-        found = [self._joined()]
+        joined = [self._joined()]
         while self.cursor.take(","):
-            found.append(self._joined())
+            joined.append(self._joined())
         if self.cursor.at != self.cursor.stop:
             raise NotDifferentiableError(Reason.of(ReasonCode.FROM_UNEXPECTED, found=str(self.cursor.peek())))
-        return tuple(found)
+        return tuple(joined)
 
     def _joined(self) -> Tree:
         cursor = self.cursor
@@ -60,13 +60,13 @@ class FromReader:
                 using = cursor.text(cursor.at, closing + 1)
                 cursor.at = closing + 1
                 if cursor.take("AS"):
-                    self._refuse_named(cursor.next().key)
+                    self._refuse_named_columns(cursor.next().key)
             left = Join(kind, left, right, on, using)
         return left
 
-    def _refuse_named(self, alias: str) -> None:
-        """PostgreSQL prints the columns of an alias for USING with their tables, if possible. A whole row of the alias
-        is printed without column names."""
+    def _refuse_named_columns(self, alias: str) -> None:
+        """Refuses references to an alias for USING, as in `a JOIN b USING (k) AS alias`. PostgreSQL prints its columns
+        as columns of the tables where it can, and a whole row of it as a ROW(...) without column names."""
         keys = [token.key for token in self.cursor.tokens]
         if "ROW" in keys or any(key == alias and after == "." for key, after in pairwise(keys)):
             raise NotDifferentiableError(Reason.of(ReasonCode.USING_ALIAS))
@@ -158,11 +158,11 @@ class FromReader:
         self, plan: Plan, default: str | None, columns: tuple[str, ...] | None, *, is_lateral: bool = False
     ) -> FromItem:
         alias, listed = self._alias(default)
-        wanted = columns
+        column_names = columns
         if listed is not None:
-            wanted = (*listed, *(wanted or output_names(plan))[len(listed) :])
-        if wanted is not None:
-            plan = with_column_names(plan, wanted)
+            column_names = (*listed, *(column_names or output_names(plan))[len(listed) :])
+        if column_names is not None:
+            plan = with_column_names(plan, column_names)
         if isinstance(plan, Aggregate):
             self.folded = (plan, alias)
             return FromItem(self.reader.number(), None, alias)

@@ -45,20 +45,20 @@ def expand(
     per_item = [_sets(cursor, start, stop, texts) for start, stop in clauses.group]
     sets = [tuple(dict.fromkeys(k for part in choice for k in part)) for choice in product(*per_item)]
     every = list(texts)
-    found = []
+    selects = []
     filled = [s for s in sets if s]
     if filled:
         rows = [[str(n), *("true" if k in s else "false" for k in every)] for n, s in enumerate(filled)]
         names = (_SET, *(f"__pgt_g{i}" for i in range(len(every))))
         values = ", ".join(f"({', '.join(row)})" for row in rows)
         shown = {k: f"CASE WHEN {ALIAS}.__pgt_g{i} THEN {texts[k]} END" for i, k in enumerate(every)}
-        found.append(
+        selects.append(
             _grouped(_Sets(cursor, aggregates, shown, filled, merged, texts), clauses, f"VALUES {values}", names)
         )
     for _ in range(len(sets) - len(filled)):
         absent = {k: _absent(texts[k], is_scalar=is_scalar(k)) for k in every}
-        found.append(_grouped(_Sets(cursor, aggregates, absent, [()], merged, texts), clauses, None, ()))
-    return found
+        selects.append(_grouped(_Sets(cursor, aggregates, absent, [()], merged, texts), clauses, None, ()))
+    return selects
 
 
 def _absent(text: str, *, is_scalar: bool) -> str:
@@ -92,8 +92,8 @@ class _Sets:
         """The expression with keys and GROUPING() replaced, except in arguments of aggregates."""
         cursor = self.cursor
         constants = {key[:1]: text for key, text in self.shown.items() if _is_constant(key)}
-        if (whole := _key(cursor, start, stop)) in constants:
-            return f"({constants[whole]})"
+        if (constant_key := _key(cursor, start, stop)) in constants:
+            return f"({constants[constant_key]})"
         pieces, begin, index = [], start, start
         while index < stop:
             if aggregate_at(cursor, index, self.aggregates):
@@ -102,7 +102,7 @@ class _Sets:
             end, replacement = self._replaced(index, start, stop)
             if end == index:
                 if (cursor.tokens[index].key,) in constants:
-                    # Whether it is the key depends on the version of PostgreSQL.
+                    # Versions of PostgreSQL differ in whether this constant is the grouping key.
                     raise NotDifferentiableError(Reason.of(ReasonCode.GROUPING_SETS))
                 index += 1
                 continue
@@ -174,11 +174,11 @@ def _sets(cursor: Cursor, start: int, stop: int, texts: dict[Key, str]) -> list[
     parts = [_listed(cursor, a, b, texts) for a, b in elements]
     if word == "ROLLUP":
         return [tuple(k for part in parts[:n] for k in part) for n in range(len(parts), -1, -1)]
-    found = []
+    key_sets = []
     for mask in range((1 << len(parts)) - 1, -1, -1):
         chosen = [part for i, part in enumerate(parts) if mask & (1 << (len(parts) - 1 - i))]
-        found.append(tuple(k for part in chosen for k in part))
-    return found
+        key_sets.append(tuple(k for part in chosen for k in part))
+    return key_sets
 
 
 def _listed(cursor: Cursor, start: int, stop: int, texts: dict[Key, str]) -> tuple[Key, ...]:

@@ -15,14 +15,14 @@ _MOST = 1 << 40  # rows; an upper limit, so that sums of such numbers fit
 
 def limit_of(rows: Node, order: Sequence[tuple[int, str]], clause: str) -> Limit | None:
     """None if the number of rows is not constant, or without ORDER BY."""
-    found = _CLAUSE.fullmatch(" ".join(clause.split()))
-    if found is None or not order:
+    match = _CLAUSE.fullmatch(" ".join(clause.split()))
+    if match is None or not order:
         return None
-    offset, count = (int(n) for n in (_first(found, 1, 2) or "0", _first(found, 3, 4, 5, 6) or "0"))
+    offset, count = (int(n) for n in (_first(match, 1, 2) or "0", _first(match, 3, 4, 5, 6) or "0"))
     if offset + count > _MOST:
         return None
-    return Limit(rows, tuple(order), count, offset, found[7] is not None, clause)
+    return Limit(rows, tuple(order), count, offset, match[7] is not None, clause)
 
 
-def _first(found: re.Match[str], *groups: int) -> str | None:
-    return next((found[g] for g in groups if found[g] is not None), None)
+def _first(match: re.Match[str], *groups: int) -> str | None:
+    return next((match[g] for g in groups if match[g] is not None), None)

@@ -58,7 +58,7 @@ def expand_in_text(text: Text, trees: tuple[Tree, ...]) -> Text:
     """An expression over this FROM, with the merged columns in its subqueries expanded."""
     outer = merged_columns(trees) if any(isinstance(p, Subquery) for p in text) else {}
     return (
-        tuple(replace(p, node=_written(p.node, outer)) if isinstance(p, Subquery) else p for p in text)
+        tuple(replace(p, node=_expanded(p.node, outer)) if isinstance(p, Subquery) else p for p in text)
         if outer
         else text
     )
@@ -66,17 +66,19 @@ def expand_in_text(text: Text, trees: tuple[Tree, ...]) -> Text:
 
 def expand_in_from(trees: tuple[Tree, ...]) -> tuple[Tree, ...]:
     """The same for FROM itself: join conditions and LATERAL items, which name items left of them."""
-    found: tuple[Tree, ...] = ()
+    expanded: tuple[Tree, ...] = ()
     for tree in trees:
-        found = (*found, _in_tree(tree, found))
-    return found
+        expanded = (*expanded, _in_tree(tree, expanded))
+    return expanded
 
 
 def _in_tree(tree: Tree, left: tuple[Tree, ...]) -> Tree:
     match tree:
         case FromItem():
             return (
-                replace(tree, node=_written(tree.node, merged_columns(left))) if tree.is_lateral and tree.node else tree
+                replace(tree, node=_expanded(tree.node, merged_columns(left)))
+                if tree.is_lateral and tree.node
+                else tree
             )
         case Join():
             first = _in_tree(tree.left, left)
@@ -87,15 +89,15 @@ def _in_tree(tree: Tree, left: tuple[Tree, ...]) -> Tree:
             assert_never(tree)
 
 
-def with_side_columns(node: Block, whole: Join, *, is_left: bool) -> Block:
+def with_side_columns(node: Block, full_join: Join, *, is_left: bool) -> Block:
     """A half of a FULL JOIN (see `differentiate.full_join`), in which a merged column is the column of one side, which
     an index may support.
 
     Only if all have one type: the type of COALESCE may differ from both.
     """
-    for both, left, right in merged_sides(whole):
-        scope = _Instead(both, left if is_left else right, frozenset(alias_of(p) for p in tree_items(whole)))
-        node = _fields_put(node, scope)
+    for both, left, right in merged_sides(full_join):
+        scope = _Replacement(both, left if is_left else right, frozenset(alias_of(p) for p in tree_items(full_join)))
+        node = _replaced_in_fields(node, scope)
     return node
 
 
@@ -109,12 +111,12 @@ class _Outer:
         return replace_bare_names(sql, lambda name: self.names.get(identifier(name))) if self.names else sql
 
     def within(self, node: Block | Select) -> _Outer:
-        inner = _own(node)
+        inner = _own_columns(node)
         return _Outer({name: sql for name, sql in self.names.items() if name not in inner})
 
 
 @dataclass(frozen=True, slots=True)
-class _Instead:
+class _Replacement:
     """Replaces a text, as long as the aliases in it refer to the same items."""
 
     old: str
@@ -124,37 +126,39 @@ class _Instead:
     def text(self, sql: str) -> str:
         return sql.replace(self.old, self.new)
 
-    def within(self, node: Block | Select) -> _Instead | _Outer:
+    def within(self, node: Block | Select) -> _Replacement | _Outer:
         items = from_items(node) if isinstance(node, Block) else node.source.members if node.source is not None else ()
         return self if self.aliases.isdisjoint(identifier(i.alias) for i in items) else _Outer({})
 
 
-def _written(value: Value, outer: MergedColumns) -> Value:
+def _expanded(value: Value, outer: MergedColumns) -> Value:
     """The plan with these columns expanded wherever they refer to the outer query."""
-    found: Value = _put(value, _Outer(outer), is_sql=True) if outer else value
-    return found
+    expanded: Value = _replaced(value, _Outer(outer), is_sql=True) if outer else value
+    return expanded
 
 
-def _put(value: Any, scope: _Outer | _Instead, *, is_sql: bool) -> Any:
+def _replaced(value: Any, scope: _Outer | _Replacement, *, is_sql: bool) -> Any:
     if isinstance(value, str):
         return scope.text(value) if is_sql else value
     if isinstance(value, tuple):
-        return tuple(_put(item, scope, is_sql=is_sql) for item in value)
+        return tuple(_replaced(item, scope, is_sql=is_sql) for item in value)
     if not is_dataclass(value) or isinstance(value, type | Scan):
         return value
     if isinstance(value, Block | Select):
         scope = scope.within(value)
     if isinstance(value, FromItem) and value.call:
-        return replace(value, call=_put_call(value.call, scope))
-    return _fields_put(value, scope)
+        return replace(value, call=_replaced_in_call(value.call, scope))
+    return _replaced_in_fields(value, scope)
 
 
-def _fields_put(value: Any, scope: _Outer | _Instead) -> Any:
+def _replaced_in_fields(value: Any, scope: _Outer | _Replacement) -> Any:
     sql = _SQL.get(type(value), ())
-    return replace(value, **{f.name: _put(getattr(value, f.name), scope, is_sql=f.name in sql) for f in fields(value)})
+    return replace(
+        value, **{f.name: _replaced(getattr(value, f.name), scope, is_sql=f.name in sql) for f in fields(value)}
+    )
 
 
-def _put_call(call: Text, scope: _Outer | _Instead) -> Text:
+def _replaced_in_call(call: Text, scope: _Outer | _Replacement) -> Text:
     """A function call, except for its column list."""
     last = call[-1]
     at = column_list_start(last) if isinstance(last, str) else 0
@@ -162,11 +166,11 @@ def _put_call(call: Text, scope: _Outer | _Instead) -> Text:
         return call
     cursor = Cursor(last)
     before, after = cursor.text(0, at), last[cursor.tokens[at].start :]
-    written = tuple(_put(piece, scope, is_sql=True) for piece in (*call[:-1], before))
+    written = tuple(_replaced(piece, scope, is_sql=True) for piece in (*call[:-1], before))
     return (*written[:-1], f"{written[-1]}{after}")
 
 
-def _own(node: Block | Select) -> frozenset[str]:
+def _own_columns(node: Block | Select) -> frozenset[str]:
     """The column names of a query's own FROM."""
     match node:
         case Block():

@@ -155,13 +155,13 @@ class QueryReader:
         if not subqueries(self.text(cursor, ctes, start, stop)):
             return Values(cursor.text(start, stop), names)
         # With subqueries, each row is a SELECT without FROM.
-        found: Node | None = None
+        union: Node | None = None
         for row in rows:
             columns = [OutputColumn(n, self.text(cursor, ctes, *p)) for n, p in zip(names, row, strict=True)]
             block = Block(tuple(columns), (), None)
-            found = block if found is None else union_all(found, block)
-        assert found is not None
-        return found
+            union = block if union is None else union_all(union, block)
+        assert union is not None
+        return union
 
     def _with(self, cursor: Cursor, ctes: Ctes) -> Ctes:
         is_recursive = cursor.take("RECURSIVE")
@@ -208,19 +208,19 @@ class QueryReader:
 
     def text(self, cursor: Cursor, ctes: Ctes, start: int, stop: int) -> Text:
         """An expression with its subqueries parsed."""
-        found: list[str | Subquery] = []
+        pieces: list[str | Subquery] = []
         opened: list[int] = []
         begin = index = start
         while index < stop:
             key = cursor.tokens[index].key
             if key == "(" and cursor.is_query(index + 1, closing := cursor.closing(index)):
-                found.append(cursor.text(begin, index + 1))
+                pieces.append(cursor.text(begin, index + 1))
                 kind, test = self._use(cursor, ctes, index, opened[-1] if opened else None)
                 inner = cursor.inside(index + 1, closing)
                 node = _node(self.query(inner, ctes, open_=True, keeps_order=kind == "array"))
                 if kind == "scalar" and len(column_names(node)) > 1:
                     kind = "row"  # ROW(a, b) = (SELECT x, y)
-                found.append(Subquery(drop_output_columns(node) if kind == "exists" else node, kind, test))
+                pieces.append(Subquery(drop_output_columns(node) if kind == "exists" else node, kind, test))
                 begin = index = closing
                 opened.append(index)  # closed by the next parenthesis
                 continue
@@ -230,8 +230,8 @@ class QueryReader:
                 opened.pop()
             index += 1
         if begin < stop:
-            found.append(cursor.text(begin, stop))
-        return tuple(found)
+            pieces.append(cursor.text(begin, stop))
+        return tuple(pieces)
 
     def _use(self, cursor: Cursor, ctes: Ctes, opening: int, outer: int | None) -> tuple[str, str | None]:
         """How a subquery is used. PostgreSQL prints `(test IN (query))` with both pairs of parentheses."""

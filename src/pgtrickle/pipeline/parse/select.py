@@ -246,17 +246,17 @@ class _SelectReader:
     def _limit(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None) -> Limit | None:
         """The same SELECT without its LIMIT, with additional columns for sort keys."""
         if clauses.order is None or clauses.limit is None or self._returns_sets(clauses):
-            return None  # the order of a set is that of its function
+            return None  # the set-returning function decides the order of its rows
         items = [(f"c{i}", a, b) for i, (_, a, b) in enumerate(clauses.items)]
         expressions = [_tokens(self.cursor, a, b) for _, a, b in items]
         order = []
         for start, stop in self.cursor.split(*clauses.order, ","):
             bare = self.cursor.without_direction((start, stop))
-            wanted = _tokens(self.cursor, *bare)
-            if wanted not in expressions:
+            key = _tokens(self.cursor, *bare)
+            if key not in expressions:
                 items.append((f"c{len(items)}", *bare))
-                expressions.append(wanted)
-            order.append((expressions.index(wanted), self.cursor.text(bare[1], stop)))
+                expressions.append(key)
+            order.append((expressions.index(key), self.cursor.text(bare[1], stop)))
         ordered = clauses.order if clauses.on is not None else None
         rows = replace(clauses, items=items, limit=None, order=ordered)
         clause = self.cursor.text(*clauses.limit)
@@ -306,7 +306,7 @@ class _SelectReader:
         """
         assert clauses.order is not None
         outputs = {name: _tokens(self.cursor, a, b) for name, a, b in clauses.items}
-        found: list[str | Subquery] = []
+        pieces: list[str | Subquery] = []
         for start, stop in self.cursor.split(*clauses.order, ","):
             bare = self.cursor.without_direction((start, stop))
             text, tokens = self._text(bare), _tokens(self.cursor, *bare)
@@ -314,8 +314,8 @@ class _SelectReader:
             if len(tokens) == 1 and self.cursor.tokens[start].is_name and outputs.get(name, tokens) != tokens:
                 text = ("COALESCE(", *text, ")")
             direction = self.cursor.text(bare[1], stop)
-            found += [", ", *text, *([f" {direction}"] if direction else [])]
-        return tuple(found[1:])
+            pieces += [", ", *text, *([f" {direction}"] if direction else [])]
+        return tuple(pieces[1:])
 
     def _limited(self, clauses: Clauses, plan: Node) -> Block:
         """LIMIT over SELECT DISTINCT, whose ORDER BY can only use output columns."""
@@ -340,10 +340,10 @@ class _SelectReader:
         order = []
         for passage in cursor.split(*clauses.order, ",") if clauses.order is not None else []:
             bare = cursor.without_direction(passage)
-            wanted = _tokens(cursor, *bare)
-            if wanted not in expressions:
+            key = _tokens(cursor, *bare)
+            if key not in expressions:
                 raise NotDifferentiableError(Reason.of(ReasonCode.LIMIT_OVER_DISTINCT))
-            order.append((expressions.index(wanted), cursor.text(bare[1], passage[1])))
+            order.append((expressions.index(key), cursor.text(bare[1], passage[1])))
         return order
 
     def _grouping_sets(self, clauses: Clauses, trees: tuple[Tree, ...], where: Text | None, *, distinct: bool) -> Node:
@@ -412,17 +412,17 @@ def _source(cursor: Cursor) -> tuple[int, int]:
 
 def _items(cursor: Cursor) -> list[tuple[str, int, int]]:
     """(name, first token, end) of each output column."""
-    found = []
+    items = []
     for start, stop in cursor.split(*cursor.until(*CLAUSE_ENDS), ","):
         if stop - start >= 3 and cursor.tokens[stop - 2].key == "AS" and cursor.tokens[stop - 1].is_name:
-            found.append((cursor.name_at(stop - 1), start, stop - 2))
+            items.append((cursor.name_at(stop - 1), start, stop - 2))
         elif cursor.tokens[stop - 1].is_name:
-            found.append((cursor.name_at(stop - 1), start, stop))
+            items.append((cursor.name_at(stop - 1), start, stop))
         elif cursor.tokens[stop - 1].key == "*":
             raise NotDifferentiableError(Reason.of(ReasonCode.WHOLE_ROW))
         else:
-            found.append(("?column?", start, stop))
-    return found
+            items.append(("?column?", start, stop))
+    return items
 
 
 def _tokens(cursor: Cursor, start: int, stop: int) -> tuple[str, ...]:

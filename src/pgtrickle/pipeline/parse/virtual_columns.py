@@ -35,11 +35,11 @@ def qualified(expression: str, names: Collection[str], alias: str) -> str:
     """
     cursor = Cursor(expression)
     columns = {written for name in names for written in (name if name == name.lower() else "", quote_ident(name))}
-    found, begin = [], 0
+    pieces, begin = [], 0
     for i, token in enumerate(cursor.tokens):
         before = cursor.tokens[i - 1].key if i else ""
         after = cursor.tokens[i + 1].key if i + 1 < len(cursor.tokens) else ""
         if expression[token.start : token.end] in columns and before not in (".", "::") and after not in ("(", "."):
-            found.append(f"{expression[begin : token.start]}{alias}.")
+            pieces.append(f"{expression[begin : token.start]}{alias}.")
             begin = token.start
-    return "".join([*found, expression[begin:]])
+    return "".join([*pieces, expression[begin:]])

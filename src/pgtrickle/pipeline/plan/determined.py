@@ -57,7 +57,7 @@ _INJECTIVE_CASTS = {
     "NUMERIC": frozenset({20, 21, 23, 1700}),
 }
 _TIMESTAMP = 1114
-_FIRST_OF_USERS = 16384  # the numbers of types that users define
+_FIRST_USER_OID = 16384  # the first oid of user-defined types
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Rows:
         """Whether an expression is a column of a built-in type that is no array."""
         column = self.column(tokens)
         type_ = _column_type(self, column) if column is not None else None
-        return type_ is not None and type_.typid < _FIRST_OF_USERS and not type_.type.endswith("[]")
+        return type_ is not None and type_.typid < _FIRST_USER_OID and not type_.type.endswith("[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +226,8 @@ def _compared(rows: Rows, tokens: Tokens) -> Column | None:
 
 def _type(rows: Rows, column: Column) -> int:
     """The type of a column, a domain's base type; 0 if it is not the column of a table."""
-    found = _column_type(rows, column)
-    return found.base if found is not None else 0
+    column_type = _column_type(rows, column)
+    return column_type.base if column_type is not None else 0
 
 
 def _column_type(rows: Rows, column: Column) -> SourceColumn | None:
@@ -250,17 +250,17 @@ def _column_type(rows: Rows, column: Column) -> SourceColumn | None:
 def _aliases(rows: Rows, tokens: Tokens) -> frozenset[str] | None:
     """The items that an expression reads, without those of an outer query; None if that is not certain."""
     own = {alias_of(p) for p in rows.items}
-    found = set()
+    aliases = set()
     if any(key in ("SELECT", "VALUES", "WITH") for key in tokens):
         return None
     for reference in columns_in(tokens):
         if len(reference) == 3:
-            found.add(_name(reference[0]))
+            aliases.add(_name(reference[0]))
         elif (column := rows.column(reference)) is not None:
-            found.add(column[0])
+            aliases.add(column[0])
         else:
             return None
-    return frozenset(found & own)
+    return frozenset(aliases & own)
 
 
 # -- items of FROM
@@ -372,7 +372,7 @@ def _rows_of_block(node: Block, sets: Set[str]) -> Rows:
 
 def columns_in(tokens: Tokens) -> list[Tokens]:
     """The column references of an expression: alias.column, or a bare name."""
-    found, index = [], 0
+    columns, index = [], 0
     while index < len(tokens):
         key = tokens[index]
         is_name = key.startswith('"') or (key[:1].isalpha() or key[:1] == "_")
@@ -385,13 +385,13 @@ def columns_in(tokens: Tokens) -> list[Tokens]:
                 index += 3
                 continue
             if index + 3 >= len(tokens) or tokens[index + 3] != "(":
-                found.append(tokens[index : index + 3])
+                columns.append(tokens[index : index + 3])
             index += 3
             continue
         if following != "(" and (key.startswith('"') or key not in _WORDS):
-            found.append((key,))
+            columns.append((key,))
         index += 1
-    return found
+    return columns
 
 
 _WORDS = EXPRESSION_WORDS | {"PARTITION BY", "ORDER BY", "ROWS", "RANGE", "GROUPS", "PRECEDING", "FOLLOWING", "CURRENT"}

@@ -28,7 +28,7 @@ def add_dependent_columns(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, .
     tables = [p for tree in trees for p in tree_items(tree)]
     passages = (strip_parentheses(cursor.tokens, *passage) for passage in clauses.group)
     grouped = {column for passage in passages if (column := _column(cursor, tables, *passage)) is not None}
-    found: dict[tuple[int, int], Range] = {}
+    dependent: dict[tuple[int, int], Range] = {}
     for passage in _references(cursor, clauses, aggregates):
         column = _column(cursor, tables, *passage)
         if column is None or column in grouped:
@@ -37,13 +37,13 @@ def add_dependent_columns(cursor: Cursor, clauses: Clauses, trees: tuple[Tree, .
         if not _has_key(tables[number], {attnum for n, attnum in grouped if n == number}):
             continue
         if _holds_for_all_rows(tables[number]):
-            found.setdefault(column, passage)
+            dependent.setdefault(column, passage)
         elif any(passage == (start, stop) for _, start, stop in clauses.items):
             raise NotDifferentiableError(Reason.of(ReasonCode.NOT_GROUPED, expression=cursor.text(*passage)))
-    if any(_has_digits(tables[number], attnum) for number, attnum in found):
-        clauses.dependent = list(found.values())
+    if any(_has_digits(tables[number], attnum) for number, attnum in dependent):
+        clauses.dependent = list(dependent.values())
     else:
-        clauses.group = [*clauses.group, *found.values()]
+        clauses.group = [*clauses.group, *dependent.values()]
 
 
 def _references(cursor: Cursor, clauses: Clauses, aggregates: Set[str]) -> Iterator[Range]:
@@ -73,8 +73,8 @@ def _column(cursor: Cursor, tables: list[FromItem], start: int, stop: int) -> tu
     if len(written) > 2 or stop - start != 2 * len(written) - 1 or not cursor.tokens[stop - 1].is_name:
         return None
     for number, part in enumerate(tables):
-        is_meant = len(tables) == 1 if len(written) == 1 else identifier(part.alias) == written[0]
-        if is_meant and isinstance(part.node, Scan):
+        is_named = len(tables) == 1 if len(written) == 1 else identifier(part.alias) == written[0]
+        if is_named and isinstance(part.node, Scan):
             attnum = next((a for a, name in part.node.exposes if name == written[-1]), None)
             return None if attnum is None else (number, attnum)
     return None

@@ -99,14 +99,14 @@ class _Reader:
     def parts(self, start: int, stop: int) -> tuple[str | KeyPlace | CallPlace, ...]:
         """Splits an expression into verbatim text, keys and calls."""
         cursor = self.cursor
-        found: list[str | KeyPlace | CallPlace] = []
+        pieces: list[str | KeyPlace | CallPlace] = []
         text_from = start
         index = start
 
         def flush(upto: int) -> None:
             text = cursor.text(text_from, upto)
             if text:
-                found.append(f" {text} ")
+                pieces.append(f" {text} ")
 
         while index < stop:
             match = self._key_at(index, stop)
@@ -118,7 +118,7 @@ class _Reader:
                 place = CallPlace(self._add_call(call))
             elif cursor.tokens[index].key == "GROUPING" and cursor.tokens[index + 1].key == "(":
                 flush(index)  # without grouping sets each key is grouped by
-                found.append(" 0 ")
+                pieces.append(" 0 ")
                 index = text_from = cursor.closing(index + 1) + 1
                 continue
             elif cursor.tokens[index].key == "EXTRACT":
@@ -136,22 +136,22 @@ class _Reader:
                 index += 1
                 continue
             flush(index)
-            found.append(place)
+            pieces.append(place)
             index = text_from = end
         flush(stop)
-        return tuple(found)
+        return tuple(pieces)
 
     def _key_at(self, index: int, stop: int) -> tuple[int, int] | None:
         best: tuple[int, int] | None = None
         if index > 0 and self.cursor.tokens[index - 1].key in (".", "::"):
             return None
-        for number, wanted in enumerate(self.key_tokens):
-            end = index + len(wanted)
-            if end > stop or token_keys(self.cursor.tokens, index, end) != wanted:
+        for number, key in enumerate(self.key_tokens):
+            end = index + len(key)
+            if end > stop or token_keys(self.cursor.tokens, index, end) != key:
                 continue
             if end < stop and self.cursor.tokens[end].key in (".", "(") and self.cursor.tokens[end - 1].is_name:
                 continue
-            if len(wanted) > 1 and not self._whole_operand(index, end):
+            if len(key) > 1 and not self._whole_operand(index, end):
                 continue
             if best is None or end > best[1]:
                 best = (number, end)

@@ -79,19 +79,19 @@ def has_bare_names(sql: str) -> bool:
 
 def replace_bare_names(sql: str, other: Callable[[str], str | None]) -> str:
     """The text with bare names replaced; `other` returns the replacement of a name as written, or None."""
-    found, begin = "", 0
+    replaced, begin = "", 0
     for token in _bare(sql, tokenize(sql)):
         words = other(sql[token.start : token.end])
         if words is not None:
-            found += f"{sql[begin : token.start]}{words}"
+            replaced += f"{sql[begin : token.start]}{words}"
             begin = token.end
-    return found + sql[begin:]
+    return replaced + sql[begin:]
 
 
 def _bare(sql: str, tokens: tuple[Token, ...]) -> list[Token]:
     """The names of columns without an alias. PostgreSQL prints keywords in capitals, except the words of types, the
     fields of EXTRACT, true and false; `day` and `zone` may be columns. Windows have names, too."""
-    found = []
+    bare = []
     is_type = False
     for index, token in enumerate(tokens):
         before = tokens[index - 1].key if index else ""
@@ -102,8 +102,8 @@ def _bare(sql: str, tokens: tuple[Token, ...]) -> list[Token]:
         is_field = index > 1 and tokens[index - 2].key == "EXTRACT"
         text = sql[token.start : token.end]
         if not is_field and text not in ("true", "false") and (text.startswith('"') or not text.isupper()):
-            found.append(token)
-    return found
+            bare.append(token)
+    return bare
 
 
 _OF_TYPES = frozenset({".", "(", ")", "VARYING", "PRECISION", "WITH", "WITHOUT", "TIME", "ZONE"})
@@ -182,13 +182,13 @@ def _split(sql: str) -> tuple[str, ...]:
 
 
 def _filled(sql: str, holders: list[Subquery]) -> Text:
-    found: list[str | Subquery] = []
+    pieces: list[str | Subquery] = []
     while _PLACE in sql:
         before, _, rest = sql.partition(_PLACE)
         digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-        found += [before, holders[int(digits)]]
+        pieces += [before, holders[int(digits)]]
         sql = rest[len(digits) :]
-    return (*found, sql)
+    return (*pieces, sql)
 
 
 def nested_from_items(node: Node) -> tuple[FromItem, ...]:

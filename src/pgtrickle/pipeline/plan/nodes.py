@@ -423,15 +423,15 @@ def column_names(node: Node) -> tuple[str, ...]:
 
 def fill(pieces: Sequence[Piece], key: Callable[[int], str], call: Callable[[int], str]) -> str:
     """The SQL of an expression over groups: `key` and `call` return the SQL of a group key and of an aggregate call."""
-    found = []
+    texts = []
     for piece in pieces:
         match piece:
             case str():
-                found.append(piece)
+                texts.append(piece)
             case KeyPlace():
-                found.append(key(piece.index))
+                texts.append(key(piece.index))
             case CallPlace():
-                found.append(call(piece.index))
+                texts.append(call(piece.index))
             case _:
                 assert_never(piece)
-    return "".join(found)
+    return "".join(texts)

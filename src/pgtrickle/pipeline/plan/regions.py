@@ -152,9 +152,9 @@ def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], rows: R
     on = cursor.split(*clauses.on, ",") if clauses.on is not None else []
     # With ties the last rows are determined; those that OFFSET skips are not.
     is_cut = clauses.limit is not None and not keeps_ties(cursor, *clauses.limit)
-    if is_cut and not _decides(cursor, order, clauses, aggregates, rows):
+    if is_cut and not _is_total(cursor, order, clauses, aggregates, rows):
         return LIMIT_TIES
-    if clauses.on is not None and not _decides(cursor, [*order, *on], clauses, aggregates, rows):
+    if clauses.on is not None and not _is_total(cursor, [*order, *on], clauses, aggregates, rows):
         return _DISTINCT_ON_TIES
     has_floats = _has_floats(cursor, clauses, rows.trees)
     for window in clauses.windows:
@@ -165,7 +165,7 @@ def undetermined(cursor: Cursor, clauses: Clauses, aggregates: Set[str], rows: R
             continue
         if name in _SAME_BUT_FOR_FLOATS and has_floats:
             return _FLOAT_SUM
-        if not _decides(cursor, [*window.partition, *window.order], clauses, aggregates, rows):
+        if not _is_total(cursor, [*window.partition, *window.order], clauses, aggregates, rows):
             return _WINDOW_TIES
     return _unordered_aggregate(cursor, clauses, aggregates, rows, has_floats=has_floats)
 
@@ -230,8 +230,8 @@ def _shown_values(cursor: Cursor, index: int, stop: int, clauses: Clauses, rows:
 def _orders_rows(cursor: Cursor, order: Iterable[Range], clauses: Clauses, rows: Rows) -> bool:
     """Whether an order of the rows of a group is total. Within a group its keys are equal."""
     keys = [r for r in clauses.group if cursor.tokens[r[0]].key not in ("GROUPING SETS", "CUBE", "ROLLUP")]
-    given = [cursor.without_direction(r) for r in order] + keys
-    return rows.determined_by([_tokens(cursor, r) for r in given]).is_all
+    columns = [cursor.without_direction(r) for r in order] + keys
+    return rows.determined_by([_tokens(cursor, r) for r in columns]).is_all
 
 
 def _has_query(cursor: Cursor, start: int, stop: int) -> bool:
@@ -318,14 +318,14 @@ def _order_matters(cursor: Cursor, index: int, *, has_floats: bool) -> Reason | 
     if not inner.take("ORDER BY"):
         return Reason.of(ReasonCode.UNORDERED_AGGREGATE, function=name)
     ordered = {_tokens(cursor, cursor.without_direction(r)) for r in cursor.split(inner.at, last, ",")}
-    wanted = [_tokens(cursor, r) for r in cursor.split(*arguments, ",")]
+    argument_tokens = [_tokens(cursor, r) for r in cursor.split(*arguments, ",")]
     # A constant, such as the separator of string_agg, orders nothing.
-    if any(w not in ordered for w in wanted if columns_in(w)):
+    if any(w not in ordered for w in argument_tokens if columns_in(w)):
         return Reason.of(ReasonCode.AGGREGATE_TIES, function=name)
     return None
 
 
-def _decides(cursor: Cursor, order: Iterable[Range], clauses: Clauses, aggregates: Set[str], rows: Rows) -> bool:
+def _is_total(cursor: Cursor, order: Iterable[Range], clauses: Clauses, aggregates: Set[str], rows: Rows) -> bool:
     """Whether an order is total: peers are equal in all selected columns, or they are one row."""
     passages = list(order)
     ordered = {_tokens(cursor, cursor.without_direction(r)) for r in passages}

@@ -122,9 +122,9 @@ def _pairs(together: Callable[[int, int], int], tree: exp.Expr, source: _Input) 
 
 
 def _any_of(branches: Sequence[exp.Expr], source: _Input) -> Scales | None:
-    found = [_scales(branch, source) for branch in branches]
-    known = [scales for scales in found if scales is not None]
-    return frozenset().union(*known) if len(known) == len(found) else None
+    per_branch = [_scales(branch, source) for branch in branches]
+    known = [scales for scales in per_branch if scales is not None]
+    return frozenset().union(*known) if len(known) == len(per_branch) else None
 
 
 def _cast_scales(tree: exp.Cast, source: _Input) -> Scales | None:
@@ -170,10 +170,10 @@ def _identifier(node: exp.Expr) -> str:
 
 def output_scales(node: Node, name: str, types: Types | None = None) -> Scales | None:
     """The scales of a plan's output column, by its name."""
-    found = _output_scales(node, name, types)
-    if found is None and types is not None and types(node).get(name) in INTEGERS:
+    scales = _output_scales(node, name, types)
+    if scales is None and types is not None and types(node).get(name) in INTEGERS:
         return frozenset({0})
-    return found
+    return scales
 
 
 def _output_scales(node: Node, name: str, types: Types | None) -> Scales | None:
@@ -201,9 +201,9 @@ def _output_scales(node: Node, name: str, types: Types | None) -> Scales | None:
 
 
 def _scales_of_all(nodes: Sequence[Node], position: int, types: Types | None) -> Scales | None:
-    found = [output_scales(node, column_names(node)[position], types) for node in nodes]
-    known = [scales for scales in found if scales is not None]
-    return frozenset().union(*known) if len(known) == len(found) else None
+    per_node = [output_scales(node, column_names(node)[position], types) for node in nodes]
+    known = [scales for scales in per_node if scales is not None]
+    return frozenset().union(*known) if len(known) == len(per_node) else None
 
 
 def _values_scales(node: Values, position: int) -> Scales | None:

@@ -54,43 +54,43 @@ def input_of(trees: tuple[Tree, ...], where: Text | None) -> Input:
     if not trees:
         return Input(None, where)
     members: list[Member] = []
-    found: list[str | int] = []
+    pieces: list[str | int] = []
     for number, tree in enumerate(trees):
         if number:
-            found.append(", ")
-        if not _flatten(tree, found, members):
+            pieces.append(", ")
+        if not _flatten(tree, pieces, members):
             return Input(trees, where)
-    return Input(From(tuple(found), tuple(members)), where)
+    return Input(From(tuple(pieces), tuple(members)), where)
 
 
-def _flatten(tree: Tree, found: list[str | int], members: list[Member]) -> bool:
+def _flatten(tree: Tree, pieces: list[str | int], members: list[Member]) -> bool:
     match tree:
         case FromItem():
             if tree.is_lateral or not isinstance(tree.node, Scan | Select | UnionAll):
                 return False
-            found.append(len(members))
+            pieces.append(len(members))
             members.append(Member(tree.node, tree.alias))
             return True
         case Join():
-            return _flatten_join(tree, found, members)
+            return _flatten_join(tree, pieces, members)
         case _:
             assert_never(tree)
 
 
-def _flatten_join(tree: Join, found: list[str | int], members: list[Member]) -> bool:
+def _flatten_join(tree: Join, pieces: list[str | int], members: list[Member]) -> bool:
     if tree.kind not in ("JOIN", "CROSS JOIN") or (tree.on is not None and subqueries(tree.on)):
         return False
-    found.append("(")
-    if not _flatten(tree.left, found, members):
+    pieces.append("(")
+    if not _flatten(tree.left, pieces, members):
         return False
-    found.append(f" {tree.kind} ")
-    if not _flatten(tree.right, found, members):
+    pieces.append(f" {tree.kind} ")
+    if not _flatten(tree.right, pieces, members):
         return False
     if tree.on is not None:
-        found.append(f" ON {plain_sql(tree.on)}")
+        pieces.append(f" ON {plain_sql(tree.on)}")
     if tree.using is not None:
-        found.append(f" USING {tree.using}")
-    found.append(")")
+        pieces.append(f" USING {tree.using}")
+    pieces.append(")")
     return True
 
 
@@ -103,38 +103,38 @@ def union_all(left: Node, right: Node) -> Node:
     return Concat((*first_all, right))
 
 
-def with_column_names(plan: Plan, wanted: tuple[str, ...]) -> Plan:
+def with_column_names(plan: Plan, names: tuple[str, ...]) -> Plan:
     """The same plan with these output names (a view's or a CTE's own column names win over those of its query)."""
     match plan:
         case UnionAll() | Concat():
-            first = with_column_names(plan.branches[0], wanted)
+            first = with_column_names(plan.branches[0], names)
             return replace(plan, branches=(first, *plan.branches[1:]))  # type: ignore[arg-type]
         case Select():
-            return replace(plan, items=tuple(replace(i, name=n) for i, n in zip(plan.items, wanted, strict=True)))
+            return replace(plan, items=tuple(replace(i, name=n) for i, n in zip(plan.items, names, strict=True)))
         case Block():
-            return replace(plan, columns=tuple(replace(c, name=n) for c, n in zip(plan.columns, wanted, strict=True)))
+            return replace(plan, columns=tuple(replace(c, name=n) for c, n in zip(plan.columns, names, strict=True)))
         case Distinct():
-            return Distinct(_node(with_column_names(plan.node, wanted)))
+            return Distinct(_node(with_column_names(plan.node, names)))
         case SetOperation():
-            return replace(plan, left=_node(with_column_names(plan.left, wanted)))
+            return replace(plan, left=_node(with_column_names(plan.left, names)))
         case Values():
-            return replace(plan, names=wanted)
+            return replace(plan, names=names)
         case Recursive():
-            return replace(plan, output_names=wanted)
+            return replace(plan, output_names=names)
         case Scan():
             raise TypeError("a table is renamed where it is read")
         case Aggregate():
-            return _renamed_aggregate(plan, wanted)
+            return _renamed_aggregate(plan, names)
         case _:
             assert_never(plan)
 
 
-def _renamed_aggregate(plan: Aggregate, wanted: tuple[str, ...]) -> Aggregate:
+def _renamed_aggregate(plan: Aggregate, names: tuple[str, ...]) -> Aggregate:
     if plan.layers:
         last = plan.layers[-1]
-        items = tuple(replace(i, name=n) for i, n in zip(last.items, wanted, strict=True))
+        items = tuple(replace(i, name=n) for i, n in zip(last.items, names, strict=True))
         return replace(plan, layers=(*plan.layers[:-1], replace(last, items=items)))
-    return replace(plan, outputs=tuple(replace(o, name=n) for o, n in zip(plan.outputs, wanted, strict=True)))
+    return replace(plan, outputs=tuple(replace(o, name=n) for o, n in zip(plan.outputs, names, strict=True)))
 
 
 def with_positional_names(node: Node) -> Node:

@@ -23,10 +23,10 @@ _UNKNOWN = (0, 0)  # of a column, its type and size
 def merged_columns(trees: tuple[Tree, ...], *, compared: bool = False) -> MergedColumns:
     """`compared`: the expression is only compared. Then one side suffices, which an index can serve, where the join
     preserves it and both sides have one type or are integers."""
-    found: dict[str, str] = {}
+    merged: dict[str, str] = {}
     for tree in trees:
-        found |= _of_tree(tree, compared=compared)
-    return found
+        merged |= _of_tree(tree, compared=compared)
+    return merged
 
 
 def _of_tree(tree: Tree, *, compared: bool) -> MergedColumns:
@@ -40,10 +40,10 @@ def _of_tree(tree: Tree, *, compared: bool) -> MergedColumns:
 
 
 def _of_join(tree: Join, *, compared: bool) -> MergedColumns:
-    found = {**_of_tree(tree.left, compared=compared), **_of_tree(tree.right, compared=compared)}
+    merged = {**_of_tree(tree.left, compared=compared), **_of_tree(tree.right, compared=compared)}
     for name in Cursor(tree.using).names() if tree.using is not None else ():
         sides = [_column(tree.left, name, compared=compared), _column(tree.right, name, compared=compared)]
-        found.pop(name, None)
+        merged.pop(name, None)
         if sides[0] is not None and sides[1] is not None:
             if tree.kind == "RIGHT JOIN":
                 sides.reverse()
@@ -52,8 +52,8 @@ def _of_join(tree: Join, *, compared: bool) -> MergedColumns:
                 and tree.kind != "FULL JOIN"
                 and _are_alike([*_types(tree.left, name), *_types(tree.right, name)])
             )
-            found[name] = str(sides[0]) if is_one else f"COALESCE({sides[0]}, {sides[1]})"
-    return found
+            merged[name] = str(sides[0]) if is_one else f"COALESCE({sides[0]}, {sides[1]})"
+    return merged
 
 
 def _column(tree: Tree, name: str, *, compared: bool) -> str | None:
@@ -97,25 +97,25 @@ def join_columns(tree: Tree) -> list[tuple[str, str | None]] | None:
 
 def merged_sides(join: Join) -> list[tuple[str, str, str]]:
     """For each name of USING the merged column, and the column of either side, where all have one type and size."""
-    both, found = merged_columns((join,)), []
+    both, triples = merged_columns((join,)), []
     for name in Cursor(join.using).names() if join.using is not None else ():
         left, right = _column(join.left, name, compared=False), _column(join.right, name, compared=False)
         types = {*_types(join.left, name), *_types(join.right, name)}
         if left is not None and right is not None and len(types) == 1 and _UNKNOWN not in types:
-            found.append((both[name], left, right))
-    return found
+            triples.append((both[name], left, right))
+    return triples
 
 
 def _types(tree: Tree, name: str) -> list[tuple[int, int]]:
     """Type and size of all columns of this name."""
-    found = []
+    types = []
     for part in tree_items(tree):
         if isinstance(part.node, Scan):
             attnums = {attnum for attnum, exposed in part.node.exposes if exposed == name}
-            found += [(c.typid, c.typmod) for c in part.node.relation.columns if c.attnum in attnums]
+            types += [(c.typid, c.typmod) for c in part.node.relation.columns if c.attnum in attnums]
         elif name in item_columns(part):
-            found.append(_UNKNOWN)
-    return found
+            types.append(_UNKNOWN)
+    return types
 
 
 def _are_alike(types: list[tuple[int, int]]) -> bool:

@@ -23,18 +23,18 @@ def parts(
     f: Functions, target: Reference, call: AggregateCall, *, keep: Callable[[Column], Column] | None = None
 ) -> list[Column]:
     """`keep` is applied to each Spark function: OVER, for a window function."""
-    done = keep if keep is not None else _same
+    wrap = keep if keep is not None else _same
     if call.name == "count":
-        return [done(_count(f, call))]
+        return [wrap(_count(f, call))]
     if call.name == "any_value":
-        return [done(f.first(c)) for c in _columns(f, target, call.arguments[0])]
+        return [wrap(f.first(c)) for c in _columns(f, target, call.arguments[0])]
     if call.name in ("percentile_disc", "mode"):
         return _of_sorted(f, target, call)
     value, scale = native(call.arguments[0])
     if call.where is not None:
         value = f.when(column(call.where), value)
     if target.type.name == "numeric":
-        return _numeric(f, target, call, value, scale, done)
+        return _numeric(f, target, call, value, scale, wrap)
     match call.name:
         case "sum":
             made = f.sum_distinct(value) if call.is_distinct else f.sum(value)
@@ -56,7 +56,7 @@ def parts(
             return [_array_to_string(f, call, value)]
         case _:
             raise AssertionError(call.name)
-    return [done(made).cast(spark_type(target.type))]
+    return [wrap(made).cast(spark_type(target.type))]
 
 
 def _same(made: Column) -> Column:
@@ -89,7 +89,7 @@ def _numeric(
     call: AggregateCall,
     value: Column,
     scale: Column | None,
-    done: Callable[[Column], Column],
+    wrap: Callable[[Column], Column],
 ) -> list[Column]:
     decimal = target.type.decimal
     shown = scale if scale is not None else f.lit(call.arguments[0].type.scale)
@@ -100,13 +100,13 @@ def _numeric(
             if call.arguments[0].type.name == "numeric"
             else value.cast("decimal(19,0)")
         )
-        made = [done(f.sum_distinct(wide) if call.is_distinct else f.sum(wide)).cast(decimal)]
-        return made if target.scale_name is None else [*made, done(f.max(f.when(value.isNotNull(), shown)))]
+        made = [wrap(f.sum_distinct(wide) if call.is_distinct else f.sum(wide)).cast(decimal)]
+        return made if target.scale_name is None else [*made, wrap(f.max(f.when(value.isNotNull(), shown)))]
     chosen = {"min": f.min, "max": f.max}[call.name]
     if target.scale_name is None:
-        return [done(chosen(value)).cast(decimal)]
+        return [wrap(chosen(value)).cast(decimal)]
     # Of equal values PostgreSQL returns the last one it reads, in an undefined order.
-    pair = done(chosen(f.when(value.isNotNull(), f.struct(value.alias("v"), shown.alias("s")))))
+    pair = wrap(chosen(f.when(value.isNotNull(), f.struct(value.alias("v"), shown.alias("s")))))
     return [pair.getField("v").cast(decimal), pair.getField("s")]
 
 
@@ -136,8 +136,8 @@ def _jsonb_agg(f: Functions, call: AggregateCall, value: Column) -> Column:
         text = row.getField("f0")
         if call.parameters == ("text",) or call.parameters == ("varchar",):
             quoted = f.to_json(f.array(text))
-            strange = inexact(f, "a control character in JSON")
-            text = f.when(text.rlike(r"[\x00-\x07\x0B\x0E-\x1F]"), strange).otherwise(
+            unsupported = inexact(f, "a control character in JSON")
+            text = f.when(text.rlike(r"[\x00-\x07\x0B\x0E-\x1F]"), unsupported).otherwise(
                 f.substring(quoted, f.lit(2), f.length(quoted) - 2)
             )
         return f.coalesce(f.when(row.getField("f0").isNotNull(), text), f.lit("null"))
@@ -150,8 +150,8 @@ def _of_sorted(f: Functions, target: Reference, call: AggregateCall) -> list[Col
     """percentile_disc and mode: one of the sorted values."""
     value, scale = native(call.order[0].node)
     shown = scale if scale is not None else f.lit(call.order[0].node.type.scale)
-    taken = value.isNotNull() if call.where is None else value.isNotNull() & column(call.where)
-    rows = _sorted(f, call, [value.alias("f0"), shown.alias("f1")], taken)
+    is_included = value.isNotNull() if call.where is None else value.isNotNull() & column(call.where)
+    rows = _sorted(f, call, [value.alias("f0"), shown.alias("f1")], is_included)
     if call.name == "percentile_disc":
         (share,) = call.parameters
         place = f.greatest(f.ceil(f.lit(share) * f.size(rows).cast("double")), f.lit(1)).cast("int")
@@ -160,18 +160,18 @@ def _of_sorted(f: Functions, target: Reference, call: AggregateCall) -> list[Col
         values = f.transform(rows, lambda row: row.getField("f0"))
         counts = f.transform(values, lambda v: f.size(f.filter(values, lambda w: w == v)))
         chosen = f.element_at(rows, f.array_position(counts, f.array_max(counts)).cast("int"))
-    found = f.when(f.size(rows) > 0, chosen)
-    made = [found.getField("f0")]
+    result = f.when(f.size(rows) > 0, chosen)
+    made = [result.getField("f0")]
     if target.type.name == "numeric":
         made[0] = made[0].cast(target.type.decimal)
-    return made if target.scale_name is None else [*made, found.getField("f1")]
+    return made if target.scale_name is None else [*made, result.getField("f1")]
 
 
-def _sorted(f: Functions, call: AggregateCall, fields: list[Column], taken: Column) -> Column:
+def _sorted(f: Functions, call: AggregateCall, fields: list[Column], is_included: Column) -> Column:
     """The input rows in the aggregate's order: an array of structs."""
     keys = [sort_value(f, sort.node).alias(f"k{i}") for i, sort in enumerate(call.order)]
-    held = f.when(taken, f.struct(*fields, *keys))
-    collected = f.collect_set(held) if call.is_distinct else f.collect_list(held)
+    row = f.when(is_included, f.struct(*fields, *keys))
+    collected = f.collect_set(row) if call.is_distinct else f.collect_list(row)
     return f.array_sort(collected, lambda a, b: _compared(f, call.order, a, b))
 
 

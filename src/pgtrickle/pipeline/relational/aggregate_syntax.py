@@ -45,7 +45,7 @@ def is_aggregate(tree: exp.Expr) -> bool:
     return isinstance(tree, exp.AggFunc) and not isinstance(tree, _ONLY_WINDOWS)
 
 
-def found_in(trees: Sequence[exp.Expr]) -> Iterator[exp.Expr]:
+def aggregates_in(trees: Sequence[exp.Expr]) -> Iterator[exp.Expr]:
     """Aggregates of this SELECT: not of subqueries, and no window functions, but aggregates in their arguments."""
     for tree in trees:
         if isinstance(tree, exp.Query):
@@ -56,11 +56,11 @@ def found_in(trees: Sequence[exp.Expr]) -> Iterator[exp.Expr]:
             below += [e for e in tree.iter_expressions() if e is not tree.this]
             if isinstance(tree.this, exp.Filter):
                 below.append(tree.this.expression)
-            yield from found_in(below)
+            yield from aggregates_in(below)
         elif is_aggregate(tree):
             yield tree
         else:
-            yield from found_in(list(tree.iter_expressions()))
+            yield from aggregates_in(list(tree.iter_expressions()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +87,18 @@ def _array_of(tree: exp.Expr) -> exp.Expr | None:
         inner = tree.this
     elif isinstance(tree, exp.Anonymous) and str(tree.this).lower() == "cardinality" and len(tree.expressions) == 1:
         inner = tree.expressions[0]
-    found = inner.this if isinstance(inner, exp.Filter) else inner
-    return inner if isinstance(found, exp.ArrayAgg) else None
+    function = inner.this if isinstance(inner, exp.Filter) else inner
+    return inner if isinstance(function, exp.ArrayAgg) else None
 
 
 def read(tree: exp.Expr) -> Written:
     array = _array_of(tree)
     if array is not None:
-        found = _read(array)
+        inner = _read(array)
         if isinstance(tree, exp.ArrayToString):
             texts = tuple(_text(tree.args.get(name)) for name in ("expression", "null"))
-            return replace(found, name="array_to_string", parameters=texts)
-        return found if found.name == "jsonb_agg" else replace(found, name="cardinality")
+            return replace(inner, name="array_to_string", parameters=texts)
+        return inner if inner.name == "jsonb_agg" else replace(inner, name="cardinality")
     return _read(tree)
 
 
@@ -120,16 +120,16 @@ def _read(tree: exp.Expr) -> Written:
         return _within_group(tree, where)
     name = "array_agg" if isinstance(tree, exp.ArrayAgg) else _name(tree)
     if isinstance(tree, exp.Anonymous):
-        given = list(tree.expressions)
+        argument_trees = list(tree.expressions)
     else:
-        given = [tree.this] if tree.this is not None else []
+        argument_trees = [tree.this] if tree.this is not None else []
         if isinstance(tree, exp.GroupConcat) and tree.args.get("separator") is not None:
-            given.append(tree.args["separator"])
-        given += list(tree.expressions)
+            argument_trees.append(tree.args["separator"])
+        argument_trees += list(tree.expressions)
     order: tuple[exp.Ordered, ...] = ()
     is_distinct = False
     arguments: list[exp.Expr] = []
-    for argument in given:
+    for argument in argument_trees:
         while isinstance(argument, exp.Order | exp.Distinct):
             if isinstance(argument, exp.Order):
                 order, argument = tuple(argument.expressions), argument.this
@@ -149,14 +149,14 @@ def _within_group(tree: exp.WithinGroup, where: exp.Expr | None) -> Written:
         raise SparkUnsupportedError(f"{name} WITHIN GROUP")
     if name == "mode":
         return Written(name, (), False, where, order)
-    given = tree.this.this if name == "percentile_disc" else tree.this.expressions[0]
+    direct_argument = tree.this.this if name == "percentile_disc" else tree.this.expressions[0]
     if name == "rank":
-        return Written("rank", (given,), False, where, order)
-    while isinstance(given, exp.Cast | exp.Paren):
-        given = given.this
-    if not isinstance(given, exp.Literal) or not 0 <= float(given.this) <= 1:
+        return Written("rank", (direct_argument,), False, where, order)
+    while isinstance(direct_argument, exp.Cast | exp.Paren):
+        direct_argument = direct_argument.this
+    if not isinstance(direct_argument, exp.Literal) or not 0 <= float(direct_argument.this) <= 1:
         raise SparkUnsupportedError("percentile_disc", "its fraction is not a constant between 0 and 1")
-    return Written(name, (), False, where, order, (float(given.this),))
+    return Written(name, (), False, where, order, (float(direct_argument.this),))
 
 
 def _shown(tree: exp.Expr) -> str:

@@ -111,8 +111,8 @@ def _cardinality(call: AggregateCall, column: Callable[[AggregateCall], Referenc
 def _hypothetical_rank(call: AggregateCall, column: Callable[[AggregateCall], Reference]) -> Node:
     """rank(x) WITHIN GROUP (ORDER BY y): one more than the number of rows that sort before x."""
     (sort,) = call.order
-    (given,) = call.arguments
-    before = operator(">" if sort.is_descending else "<", sort.node, given)
+    (argument,) = call.arguments
+    before = operator(">" if sort.is_descending else "<", sort.node, argument)
     if sort.has_nulls_first:
         before = construct("OR", construct("IS NULL", sort.node), before)
     where = before if call.where is None else construct("AND", call.where, before)

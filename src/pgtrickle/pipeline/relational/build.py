@@ -91,8 +91,8 @@ class Builder:
             case OneRow():
                 return self.session.range(1).select(self.f.lit(1).alias("one_row"))
             case Scan():
-                found = [self.f.col(_quoted(name)).alias(c.name) for name, c in relation.columns]
-                return self.inputs(relation.schema, relation.name, relation.state).select(*found)
+                renamed = [self.f.col(_quoted(name)).alias(c.name) for name, c in relation.columns]
+                return self.inputs(relation.schema, relation.name, relation.state).select(*renamed)
             case Inline():
                 return self._inline(relation)
             case Generate():
@@ -154,9 +154,9 @@ class Builder:
             start, end, *steps = (column(a) for a in relation.arguments)
             step = steps[0] if steps else f.lit(1).cast(spark_type(made.type))
             none = f.array().cast(f"array<{spark_type(made.type)}>")
-            goes = ((step > 0) & (start <= end)) | ((step < 0) & (start >= end))
+            has_values = ((step > 0) & (start <= end)) | ((step < 0) & (start >= end))
             array = f.when(step == 0, refused(f, "step size cannot equal zero")).when(
-                goes, f.sequence(start, end, step)
+                has_values, f.sequence(start, end, step)
             )
             array = array.otherwise(none)
         frame = self.frame(relation.child)
@@ -214,8 +214,8 @@ class Builder:
         """Of equal numerics the one with the smallest display scale: independent of the order of the rows."""
         value, scale = made[0], made[1] if len(made) > 1 else self.f.length(made[0])
         least = self.f.min(self.f.when(value.isNotNull(), self.f.struct(scale.alias("s"), value.alias("v"))))
-        found = [least.getField("v"), least.getField("s")]
-        return [c.alias(n) for c, n in zip(found, _names([target]), strict=False)]
+        parts = [least.getField("v"), least.getField("s")]
+        return [c.alias(n) for c, n in zip(parts, _names([target]), strict=False)]
 
     def _top(self, top: Top) -> Frame:
         f = self.f
@@ -252,9 +252,9 @@ class Builder:
 
     def _recursive(self, relation: Recursive) -> Frame:
         """Runs a job per step, since the rows of a step decide whether there is another."""
-        found = self._unique(relation, self._positioned(relation.first, relation.working.columns))
-        found = self._checkpoint(found)
-        steps = [found]
+        first_rows = self._unique(relation, self._positioned(relation.first, relation.working.columns))
+        first_rows = self._checkpoint(first_rows)
+        steps = [first_rows]
         for _ in range(MOST_STEPS):
             if steps[-1].isEmpty():
                 return self._renamed(_keeping(reduce(lambda a, b: a.union(b), steps), steps), relation)

@@ -117,21 +117,23 @@ def compile_query(
 
     Raises SparkUnsupportedError with the name of the first construct that is not supported.
     """
-    asked = None if computed is None else ComputedColumns(computed)
-    rows, names = copy_context().run(_compiled, sql, catalog, asked, (collation, date_style, time_zone))
-    found = asked.found if asked is not None else {}
-    return CompiledQuery(rows, names, {source: tuple(columns.values()) for source, columns in found.items() if columns})
+    requested = None if computed is None else ComputedColumns(computed)
+    rows, names = copy_context().run(_compiled, sql, catalog, requested, (collation, date_style, time_zone))
+    by_source = requested.by_source if requested is not None else {}
+    return CompiledQuery(
+        rows, names, {source: tuple(columns.values()) for source, columns in by_source.items() if columns}
+    )
 
 
 def _compiled(
-    sql: str, catalog: Catalog, asked: ComputedColumns | None, settings: tuple[str, str, str]
+    sql: str, catalog: Catalog, requested: ComputedColumns | None, settings: tuple[str, str, str]
 ) -> tuple[Rows, Names]:
     for variable, value in zip((types.default_collation, types.date_style, types.time_zone), settings, strict=True):
         variable.set(value)
-    return compile_text(sql, catalog, asked)
+    return compile_text(sql, catalog, requested)
 
 
 def _scanned(relation: Relation) -> list[tuple[str, str]]:
     if isinstance(relation, Scan):
         return [(relation.schema, relation.name)]
-    return [found for child in children(relation) for found in _scanned(child)]
+    return [scan for child in children(relation) for scan in _scanned(child)]

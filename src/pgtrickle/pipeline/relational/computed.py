@@ -41,16 +41,16 @@ class ComputedColumns:
     """The columns that a query needs, by relation and expression."""
 
     typed: Typed
-    found: dict[Source, dict[str, ComputedColumn]] = field(default_factory=dict)
+    by_source: dict[Source, dict[str, ComputedColumn]] = field(default_factory=dict)
     unused: set[tuple[Source, str]] = field(default_factory=set)  # only parts of larger expressions
 
     def __len__(self) -> int:
-        return sum(len(columns) for columns in self.found.values())
+        return sum(len(columns) for columns in self.by_source.values())
 
     def of(self, source: Source) -> Mapping[str, ComputedColumn]:
-        return self.found.get(source, {})
+        return self.by_source.get(source, {})
 
-    def ask(self, source: Source, expression: str) -> ComputedColumn | None:
+    def request(self, source: Source, expression: str) -> ComputedColumn | None:
         """The column of the expression; it exists when the query is compiled again."""
         if (source, expression) in self.unused:
             return None
@@ -61,14 +61,16 @@ class ComputedColumns:
         if stored is None or stored.type is None:
             return None
         made = ComputedColumn(f"computed_{sha256(expression.encode()).hexdigest()[:16]}", expression, stored)
-        self.found.setdefault(source, {})[expression] = made
+        self.by_source.setdefault(source, {})[expression] = made
         return made
 
     def drop(self, used: frozenset[tuple[Source, str]]) -> bool:
         """Removes columns (relation, name) that the compiled query does not read; returns whether there were any."""
-        unused = {(s, e) for s, columns in self.found.items() for e, c in columns.items() if (s, c.name) not in used}
+        unused = {
+            (s, e) for s, columns in self.by_source.items() for e, c in columns.items() if (s, c.name) not in used
+        }
         for source, expression in unused:
-            del self.found[source][expression]
+            del self.by_source[source][expression]
         self.unused |= unused
         return bool(unused)
 

@@ -35,14 +35,14 @@ class Conditions:
         of_left, of_right = ({c.name for c in columns(side)} for side in (left, right))
         if free(right) & of_left:
             raise SparkUnsupportedError("a subquery in ON of an outer join with LATERAL")
-        tried = Scalars(self.context, self.scope, right)
-        condition = tried.condition(on)
-        if not free(tried.relation) & of_left:
-            return Join(kind, left, tried.relation, condition)
-        tried = Scalars(self.context, self.scope, left)
-        condition = tried.condition(on)
-        if not free(tried.relation) & of_right:
-            return Join(kind, tried.relation, right, condition)
+        candidate = Scalars(self.context, self.scope, right)
+        condition = candidate.condition(on)
+        if not free(candidate.relation) & of_left:
+            return Join(kind, left, candidate.relation, condition)
+        candidate = Scalars(self.context, self.scope, left)
+        condition = candidate.condition(on)
+        if not free(candidate.relation) & of_right:
+            return Join(kind, candidate.relation, right, condition)
         if kind == "full":
             raise SparkUnsupportedError("a subquery in ON of a full join", "it reads both sides")
         return self._by_pairs(kind, left, right, on)
@@ -52,16 +52,16 @@ class Conditions:
         nullable side."""
         names = self.context.names
         pairs = Join("inner", left, right)
-        tried = Scalars(self.context, self.scope, pairs)
-        read = references(tried.condition(on)) | reads(tried.relation)
+        candidate = Scalars(self.context, self.scope, pairs)
+        read = references(candidate.condition(on)) | reads(candidate.relation)
         needed = tuple(c for c in columns(pairs) if c.name in read)
         distinct = Distinct(Project(pairs, tuple(Output(c, c) for c in needed)))
         scalars = Scalars(self.context, self.scope, distinct)
         scalars.filter(on)
-        held, found = names.copy(Project(scalars.relation, tuple(Output(c, c) for c in needed)))
+        copied, new_columns = names.copy(Project(scalars.relation, tuple(Output(c, c) for c in needed)))
         inner = right if kind == "left" else left
         own = {c.name for c in columns(inner)}
-        near = tuple((c, found[c.name]) for c in needed if c.name in own)
-        far = tuple((c, found[c.name]) for c in needed if c.name not in own)
-        chosen = Join("inner", inner, held, None, near)
+        near = tuple((c, new_columns[c.name]) for c in needed if c.name in own)
+        far = tuple((c, new_columns[c.name]) for c in needed if c.name not in own)
+        chosen = Join("inner", inner, copied, None, near)
         return Join(kind, left, chosen, None, far) if kind == "left" else Join(kind, chosen, right, None, far)

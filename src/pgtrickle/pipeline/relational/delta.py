@@ -4,7 +4,7 @@ The rules of docs/explain/delta-rules.md, applied to operators instead of text. 
 each operator has one rule:
 
 * row by row (filter, projection, functions, inner joins, UNION ALL): the changes pass through the operator. Of a join,
-  d(A B) = dA B' + A dB, with ' for the new state.
+  d(A join B) = dA join B' + A join dB, with ' for the new state.
 * outer joins, semijoins, antijoins: changes of the preserved side pass through; for changes of the other side, the
   rows of the preserved side that match one: new minus old.
 * by key (groups, DISTINCT, partitions of windows and LIMIT, INTERSECT, EXCEPT): new minus old of the keys of changed
@@ -58,13 +58,13 @@ class Deltas:
     def smallest(self, relation: Relation) -> Relation | None:
         """The delta by the rules, or the whole new result minus the old one if that plan has too many operators: each
         correlated subquery repeats the outer rows, and each rule repeats its operands. None: no change."""
-        found = self.of(relation)
-        if found is None or operators(found) <= MOST_OPERATORS:
-            return found
+        delta = self.of(relation)
+        if delta is None or operators(delta) <= MOST_OPERATORS:
+            return delta
         return self._difference(relation, relation)
 
     def of(self, relation: Relation) -> Relation | None:
-        """None: it does not change."""
+        """The delta by the rules; None if the relation does not change."""
         if not reads_any(relation, self.changed):
             return None
         if id(relation) not in self._made:
@@ -98,9 +98,9 @@ class Deltas:
                 return self._difference(relation, relation)
 
     def _child(self, relation: Relation) -> Relation:
-        found = self.of(relation)
-        assert found is not None, "an operator changes only if what it reads does"
-        return found
+        delta = self.of(relation)
+        assert delta is not None, "an operator changes only if what it reads does"
+        return delta
 
     # -- joins
 
@@ -114,9 +114,10 @@ class Deltas:
                 parts = self._full(join)
             case _:
                 parts = self._kept(join, left=join.left, right=join.right)
-        return self._together(parts, columns(join))
+        return self._united(parts, columns(join))
 
     def _inner(self, join: Join) -> list[Relation]:
+        """d(A join B) = dA join B' + A join dB"""
         left, right = self.of(join.left), self.of(join.right)
         parts: list[Relation] = []
         if left is not None:
@@ -126,16 +127,19 @@ class Deltas:
         return parts
 
     def _kept(self, join: Join, left: Relation, right: Relation) -> list[Relation]:
-        """`left`: the preserved side (left, right), or the tested one (semi, anti)."""
+        """d(A op B) = dA op B' + (A semijoin dB) op B' - (A semijoin dB) op B
+
+        `left`: A, the preserved side (left, right) or the tested one (semi, anti).
+        """
         changes, others = self.of(left), self.of(right)
         parts: list[Relation] = []
         if changes is not None:
             parts.append(self._sided(join, changes, self.at(right, NEW)))
         if others is not None:
-            touched = replace(join, kind="semi", left=self.at(left, OLD), right=others)
+            affected = replace(join, kind="semi", left=self.at(left, OLD), right=others)
             parts += [
-                self._weighed(self._sided(join, touched, self.at(right, NEW)), 1),
-                self._weighed(self._sided(join, touched, self.at(right, OLD)), -1),
+                self._weighed(self._sided(join, affected, self.at(right, NEW)), 1),
+                self._weighed(self._sided(join, affected, self.at(right, OLD)), -1),
             ]
         return parts
 
@@ -143,7 +147,7 @@ class Deltas:
         return replace(join, left=other, right=kept) if join.kind == "right" else replace(join, left=kept, right=other)
 
     def _full(self, join: Join) -> list[Relation]:
-        """A left join, and the unmatched rows of the right side, extended by NULLs."""
+        """d(A full join B) = d(A left join B) + d(B antijoin A, with NULLs for the columns of A)"""
         left = self._kept(replace(join, kind="left"), join.left, join.right)
         anti = Join("anti", join.right, join.left, join.condition, join.same)
         nulls = [Output(c, Constant(None, c.type)) for c in columns(join.left)]
@@ -154,67 +158,71 @@ class Deltas:
     # -- unions and differences
 
     def _union(self, union: UnionAll) -> Relation:
+        """d(A union all B) = dA + dB"""
         parts: list[Relation] = []
         for branch in union.branches:
-            found = self.of(branch)
-            if found is not None:
+            delta = self.of(branch)
+            if delta is not None:
                 shown = zip(union.columns, columns(branch), strict=True)
                 outputs = (*(Output(c, n) for c, n in shown), Output(self.weight, self.weight))
-                parts.append(Project(found, outputs))
-        return self._together(parts, union.columns)
+                parts.append(Project(delta, outputs))
+        return self._united(parts, union.columns)
 
-    def _together(self, parts: Sequence[Relation], shown: tuple[Reference, ...]) -> Relation:
+    def _united(self, parts: Sequence[Relation], shown: tuple[Reference, ...]) -> Relation:
         """The parts with the same columns in the same order."""
-        wanted = (*shown, self.weight)
-        made = tuple(Project(part, tuple(Output(c, c) for c in wanted)) for part in parts)
-        return made[0] if len(made) == 1 else UnionAll(made, wanted)
+        outputs = (*shown, self.weight)
+        made = tuple(Project(part, tuple(Output(c, c) for c in outputs)) for part in parts)
+        return made[0] if len(made) == 1 else UnionAll(made, outputs)
 
     def _weighed(self, relation: Relation, weight: int) -> Relation:
         outputs = tuple(Output(c, c) for c in columns(relation))
         return Project(relation, (*outputs, Output(self.weight, Constant(weight, INT8))))
 
     def _difference(self, new: Relation, old: Relation) -> Relation:
+        """dQ = Q' - Q"""
         parts = [self._weighed(self.at(new, NEW), 1), self._weighed(self.at(old, OLD), -1)]
-        return self._together(parts, columns(new))
+        return self._united(parts, columns(new))
 
     # -- by key
 
     def _by_key(self, relation: Aggregate | Distinct | Top | AtMostOne | Window, keys: Sequence[Node]) -> Relation:
+        """dQ = Q'(rows with the keys of changed rows) - Q(rows with these keys)"""
         if not keys:
             return self._difference(relation, relation)
-        touched = self._keys(self._child(relation.child), keys)
+        changed_keys = self._keys(self._child(relation.child), keys)
         sides = [
-            replace(relation, child=self._touched(self.at(relation.child, state), keys, touched))
+            replace(relation, child=self._with_changed_keys(self.at(relation.child, state), keys, changed_keys))
             for state in (NEW, OLD)
         ]
-        return self._together([self._weighed(sides[0], 1), self._weighed(sides[1], -1)], columns(relation))
+        return self._united([self._weighed(sides[0], 1), self._weighed(sides[1], -1)], columns(relation))
 
     def _keys(self, delta: Relation, keys: Sequence[Node]) -> Project | Distinct:
         """The keys of changed rows, under new names."""
         return Distinct(Project(delta, tuple(self.names.output(k) for k in keys)))
 
-    def _touched(self, rows: Relation, keys: Sequence[Node], touched: Relation) -> Relation:
-        """The rows whose keys are among the changed keys, which may be NULL."""
-        copied, _ = self.names.copy(touched)
+    def _with_changed_keys(self, rows: Relation, keys: Sequence[Node], changed_keys: Relation) -> Relation:
+        """The rows that have one of the changed keys; NULL equals NULL."""
+        copied, _ = self.names.copy(changed_keys)
         return Join("semi", rows, copied, None, tuple(zip(keys, columns(copied), strict=True)))
 
     def _set_operation(self, relation: SetOperation) -> Relation:
-        """The delta for the rows that changed on either side."""
+        """d(A op B) = (A' op B') - (A op B), each over the rows that equal a row of dA or dB."""
         changed: list[Relation] = []
         for side in (relation.left, relation.right):
-            found = self.of(side)
-            if found is not None:
+            delta = self.of(side)
+            if delta is not None:
                 shown = zip(relation.columns, columns(side), strict=True)
-                changed.append(Project(found, tuple(Output(c, n) for c, n in shown)))
+                changed.append(Project(delta, tuple(Output(c, n) for c, n in shown)))
         rows = changed[0] if len(changed) == 1 else UnionAll(tuple(changed), relation.columns)
-        touched = Distinct(rows)
+        changed_keys = Distinct(rows)
         sides = []
         for state in (NEW, OLD):
             left, right = (
-                self._touched(self.at(side, state), columns(side), touched) for side in (relation.left, relation.right)
+                self._with_changed_keys(self.at(side, state), columns(side), changed_keys)
+                for side in (relation.left, relation.right)
             )
             sides.append(replace(relation, left=left, right=right))
-        return self._together([self._weighed(sides[0], 1), self._weighed(sides[1], -1)], relation.columns)
+        return self._united([self._weighed(sides[0], 1), self._weighed(sides[1], -1)], relation.columns)
 
 
 def operators(relation: Relation) -> int:

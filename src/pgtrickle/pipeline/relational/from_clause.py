@@ -86,34 +86,34 @@ class FromClause:
         common = self.scope.common_table(name) if not schema else None
         if common is not None:
             return self._derived(self._common_table(name, common), alias, name)
-        found = self.context.catalog(schema, name)
-        if isinstance(found, str):
-            return self._derived(self.context.view(self.context, found), alias, name)
-        scanned = [(c.name, self.context.names.column(c.type, native=c.native)) for c in found if c.type is not None]
-        asked = self._asked((schema, name))
-        computed = {e: self.context.names.column(_typed(c), native=c.stored.is_decimal) for e, c in asked.items()}
-        added = [(c.name, computed[e]) for e, c in asked.items()]
+        entry = self.context.catalog(schema, name)
+        if isinstance(entry, str):
+            return self._derived(self.context.view(self.context, entry), alias, name)
+        scanned = [(c.name, self.context.names.column(c.type, native=c.native)) for c in entry if c.type is not None]
+        requested = self._computed_columns((schema, name))
+        computed = {e: self.context.names.column(_typed(c), native=c.stored.is_decimal) for e, c in requested.items()}
+        added = [(c.name, computed[e]) for e, c in requested.items()]
         scan = Scan(schema, name, (*scanned, *added))
         typed: dict[str, Reference] = dict(scanned)
         # A column that Spark cannot represent keeps its position for column aliases, and cannot be referenced.
-        shown = [(c.name, typed.get(c.name)) for c in found]
+        shown = [(c.name, typed.get(c.name)) for c in entry]
         names = _alias_names(alias)
         called = [(names[i] if i < len(names) else column, reference) for i, (column, reference) in enumerate(shown)]
         visible = [(column, reference) for column, reference in called if reference is not None]
-        others = [(n, c.label or "?") for (n, r), c in zip(called, found, strict=True) if r is None]
+        others = [(n, c.label or "?") for (n, r), c in zip(called, entry, strict=True) if r is None]
         alias_name = identifier(alias.this) if alias is not None else name
-        originals = {n: c.name for (n, _), c in zip(called, found, strict=True)}
+        originals = {n: c.name for (n, _), c in zip(called, entry, strict=True)}
         item = Item(alias_name, tuple(visible), tuple(others), (schema, name), originals, computed)
         self.scope.items.append(item)
         return scan
 
-    def _asked(self, source: tuple[str, str]) -> Mapping[str, ComputedColumn]:
+    def _computed_columns(self, source: tuple[str, str]) -> Mapping[str, ComputedColumn]:
         return self.context.computed.of(source) if self.context.computed is not None else {}
 
     def _common_table(self, name: str, common: CommonTable) -> Rows:
         if common.working is not None:
-            copy, found = self.context.names.copy(common.working.relation)
-            return Rows(copy, tuple((n, found[c.name]) for n, c in common.working.columns))
+            copy, new_columns = self.context.names.copy(common.working.relation)
+            return Rows(copy, tuple((n, new_columns[c.name]) for n, c in common.working.columns))
         if common.is_recursive:
             return self.context.recursion(self.context, name, common)
         return _renamed(self.context.query(self.context, common.query, common.scope), common.names)
@@ -136,8 +136,8 @@ class FromClause:
             ordinal = names.column(INT8)
             made = replace(made, ordinal=ordinal)
             columns_.append((identifier(offset) if isinstance(offset, exp.Identifier) else "ordinality", ordinal))
-        given = _alias_names(alias)
-        columns_ = [(given[i] if i < len(given) else name, node) for i, (name, node) in enumerate(columns_)]
+        aliases = _alias_names(alias)
+        columns_ = [(aliases[i] if i < len(aliases) else name, node) for i, (name, node) in enumerate(columns_)]
         self.scope.items.append(Item(called, tuple(columns_)))
         return made
 
@@ -185,9 +185,9 @@ class FromClause:
         return dependent_join(self.context.names, kind, left, right, condition)
 
     def _named(self, items: Sequence[Item], name: str) -> Node:
-        found = [node for item in items for column, node in item.columns if column == name]
-        if len(found) == 1:
-            return found[0]
+        matches = [node for item in items for column, node in item.columns if column == name]
+        if len(matches) == 1:
+            return matches[0]
         if name in self.scope.merged:
             return self.scope.merged[name]
         raise SparkUnsupportedError("USING", f"column {name} is not found in one item")
@@ -196,8 +196,8 @@ class FromClause:
 def values(context: Context, tree: exp.Values) -> Rows:
     """VALUES: rows of constants, each column in its common type."""
 
-    def no_column(found: exp.Expr, _inner: object) -> Node | None:
-        if isinstance(found, exp.Column | exp.Subquery):
+    def no_column(subtree: exp.Expr, _inner: object) -> Node | None:
+        if isinstance(subtree, exp.Column | exp.Subquery):
             raise SparkUnsupportedError("VALUES with anything but constants")
         return None
 

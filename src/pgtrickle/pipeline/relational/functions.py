@@ -20,8 +20,8 @@ _ELEMENTS = {"smallint[]": PgType("int2"), "integer[]": INT4, "bigint[]": INT8}
 def generated(tree: exp.Expr, scalars: Scalars, names: Names) -> tuple[Generate, str]:
     """The function over one row, and its name."""
     if isinstance(tree, exp.GenerateSeries | exp.ExplodingGenerateSeries):
-        given = [tree.args[name] for name in ("start", "end", "step") if tree.args.get(name) is not None]
-        return _series([scalars.node(t) for t in given], names), "generate_series"
+        bounds = [tree.args[name] for name in ("start", "end", "step") if tree.args.get(name) is not None]
+        return _series([scalars.node(t) for t in bounds], names), "generate_series"
     if isinstance(tree, exp.Unnest) and len(tree.expressions) == 1:
         members = _members(tree.expressions[0])
         if members is not None:

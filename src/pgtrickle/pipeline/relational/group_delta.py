@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     StatesOfInputs = Callable[[str, str, str], DataFrame]
 
 _SIGNED = ("count", "sum")
-CAME, GONE = "came", "gone"
+INSERTED, DELETED = "came", "gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +90,21 @@ def _core(rows: Rows) -> tuple[Aggregate, list[Node]]:
         relation = relation.child
     if not isinstance(relation, Aggregate):
         raise SparkUnsupportedError("the change of groups", "the query is not one aggregate")
-    meant: dict[str, Node] = {c.name: c for c in columns(relation)}
+    expressions: dict[str, Node] = {c.name: c for c in columns(relation)}
     for projection in reversed(projections):
-        meant = {o.column.name: substituted(o.node, meant) for o in projection.outputs}
-    return relation, [meant[c.name] for _, c in rows.columns]
+        expressions = {o.column.name: substituted(o.node, expressions) for o in projection.outputs}
+    return relation, [expressions[c.name] for _, c in rows.columns]
 
 
 def _signed(aggregate: Aggregate, shown: list[Node], delta: Relation, deltas: Deltas) -> CompiledGroups:
     weight, zero = deltas.weight, Constant(0, INT8)
-    came, gone = operator(">", weight, zero), operator("<", weight, zero)
-    times = case([(came, weight)], operator("-", zero, weight))
+    is_inserted, is_deleted = operator(">", weight, zero), operator("<", weight, zero)
+    times = case([(is_inserted, weight)], operator("-", zero, weight))
     units = Generate(delta, "generate_series", (Constant(1, INT8), times), deltas.names.column(INT8))
     calls: list[tuple[Reference, AggregateCall]] = []
-    sides: dict[str, dict[str, Node]] = {CAME: {}, GONE: {}}
+    sides: dict[str, dict[str, Node]] = {INSERTED: {}, DELETED: {}}
     for target, call in aggregate.calls:
-        for side, test in ((CAME, came), (GONE, gone)):
+        for side, test in ((INSERTED, is_inserted), (DELETED, is_deleted)):
             where = test if call.where is None else construct("AND", call.where, test)
             column = deltas.names.column(target.type, native=target.native)
             calls.append((column, replace(call, where=where)))
@@ -126,15 +126,17 @@ def _replaced(aggregate: Aggregate, shown: list[Node], delta: Relation, deltas: 
     child = deltas.at(aggregate.child, NEW)
     made = tuple(GroupColumn(number, "", node.type) for number, node in enumerate(shown))
     if not aggregate.keys:
-        whole = replace(aggregate, child=child)
-        return CompiledGroups(Project(whole, tuple(map(names.output, shown))), made, is_signed=False)
+        total = replace(aggregate, child=child)
+        return CompiledGroups(Project(total, tuple(map(names.output, shown))), made, is_signed=False)
     keys = [k.node for k in aggregate.keys]
-    touched = Distinct(Project(delta, tuple(names.output(k) for k in keys)))
-    wanted, _ = names.copy(touched)
-    found = replace(aggregate, child=Join("semi", child, wanted, None, tuple(zip(keys, columns(wanted), strict=True))))
-    asked, _ = names.copy(touched)
+    changed_keys = Distinct(Project(delta, tuple(names.output(k) for k in keys)))
+    filter_keys, _ = names.copy(changed_keys)
+    groups = replace(
+        aggregate, child=Join("semi", child, filter_keys, None, tuple(zip(keys, columns(filter_keys), strict=True)))
+    )
+    all_keys, _ = names.copy(changed_keys)
     own = [k.column for k in aggregate.keys]
-    joined = Join("left", asked, found, None, tuple(zip(columns(asked), own, strict=True)))
-    by: Mapping[str, Node] = dict(zip((c.name for c in own), columns(asked), strict=True))
+    joined = Join("left", all_keys, groups, None, tuple(zip(columns(all_keys), own, strict=True)))
+    by: Mapping[str, Node] = dict(zip((c.name for c in own), columns(all_keys), strict=True))
     outputs = tuple(names.output(substituted(node, by)) for node in shown)
     return CompiledGroups(Project(joined, outputs), made, is_signed=False)

@@ -14,18 +14,18 @@ Set = tuple[exp.Expr, ...]
 
 def sets(group: exp.Group) -> list[Set]:
     """Each grouping set with its keys; a plain GROUP BY is one set."""
-    for name, found in group.args.items():
-        if name not in ("expressions", "all") and found:
+    for name, elements in group.args.items():
+        if name not in ("expressions", "all") and elements:
             raise SparkUnsupportedError(f"GROUP BY {name}")
     parts = [list(_sets_of(element)) for element in group.expressions]
     return [_merged(chosen) for chosen in itertools.product(*parts)]
 
 
 def _merged(chosen: Sequence[Set]) -> Set:
-    found: dict[exp.Expr, None] = {}
+    merged: dict[exp.Expr, None] = {}
     for keys in chosen:
-        found.update(dict.fromkeys(keys))
-    return tuple(found)
+        merged.update(dict.fromkeys(keys))
+    return tuple(merged)
 
 
 def _sets_of(tree: exp.Expr) -> Iterator[Set]:
@@ -40,7 +40,9 @@ def _sets_of(tree: exp.Expr) -> Iterator[Set]:
         case exp.Cube():
             members = [_keys(e) for e in tree.expressions]
             for chosen in itertools.product((True, False), repeat=len(members)):
-                yield tuple(key for member, taken in zip(members, chosen, strict=True) if taken for key in member)
+                yield tuple(
+                    key for member, is_included in zip(members, chosen, strict=True) if is_included for key in member
+                )
         case _:
             yield _keys(tree)
 

@@ -26,13 +26,13 @@ def check_keys(relation: Relation) -> None:
     seen: set[int] = set()
     waiting = [relation]
     while waiting:
-        found = waiting.pop()
-        if id(found) in seen:
+        current = waiting.pop()
+        if id(current) in seen:
             continue
-        seen.add(id(found))
-        for one, other in _compared(found):
+        seen.add(id(current))
+        for one, other in _compared(current):
             equality(one, other)
-        waiting += children(found)
+        waiting += children(current)
 
 
 def _compared(relation: Relation) -> Iterator[tuple[Node, Node]]:

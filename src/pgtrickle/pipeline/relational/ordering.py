@@ -16,7 +16,7 @@ ARRAYS = ("smallint[]", "integer[]", "bigint[]")  # ordered by their elements
 
 
 def sort_keys(trees: Sequence[exp.Expr], node: Callable[[exp.Expr], Node]) -> tuple[SortKey, ...]:
-    found = []
+    keys = []
     for tree in trees:
         if not isinstance(tree, exp.Ordered) or tree.args.get("with_fill"):
             raise SparkUnsupportedError("ORDER BY", tree.sql("postgres")[:80])
@@ -26,8 +26,8 @@ def sort_keys(trees: Sequence[exp.Expr], node: Callable[[exp.Expr], Node]) -> tu
         if value.type.name != "jsonb" and value.type.label not in ARRAYS:
             ordered(value.type, "ORDER BY")
         is_descending = bool(tree.args.get("desc"))
-        found.append(SortKey(value, is_descending, _nulls_first(tree, is_descending=is_descending)))
-    return tuple(found)
+        keys.append(SortKey(value, is_descending, _nulls_first(tree, is_descending=is_descending)))
+    return tuple(keys)
 
 
 def _nulls_first(tree: exp.Ordered, *, is_descending: bool) -> bool:

@@ -40,14 +40,14 @@ _WORDS: dict[type[exp.Expr], str] = {exp.Union: "UNION", exp.Intersect: "INTERSE
 def compile_text(sql: str, catalog: Catalog, computed: ComputedColumns | None = None) -> tuple[Rows, Names]:
     """Raises SparkUnsupportedError with the name of the first construct that is not supported."""
     while computed is not None:
-        asked = len(computed)
+        count = len(computed)
         try:
             rows, names = _compiled(sql, catalog, computed)
         except SparkUnsupportedError:
-            if len(computed) == asked:
+            if len(computed) == count:
                 raise
             continue
-        if len(computed) == asked and not computed.drop(_read_columns(rows)):
+        if len(computed) == count and not computed.drop(_read_columns(rows)):
             return rows, names
     return _compiled(sql, catalog, None)
 
@@ -55,14 +55,14 @@ def compile_text(sql: str, catalog: Catalog, computed: ComputedColumns | None = 
 def _read_columns(rows: Rows) -> frozenset[tuple[Source, str]]:
     """The relations, with the names of the columns that the query reads."""
     read = reads(rows.relation) | {c.name for _, c in rows.columns}
-    found: set[tuple[Source, str]] = set()
+    columns_read: set[tuple[Source, str]] = set()
     waiting: list[Relation] = [rows.relation]
     while waiting:
         relation = waiting.pop()
         if isinstance(relation, Scan):
-            found |= {((relation.schema, relation.name), name) for name, c in relation.columns if c.name in read}
+            columns_read |= {((relation.schema, relation.name), name) for name, c in relation.columns if c.name in read}
         waiting += children(relation)
-    return frozenset(found)
+    return frozenset(columns_read)
 
 
 def _compiled(sql: str, catalog: Catalog, computed: ComputedColumns | None) -> tuple[Rows, Names]:
@@ -197,13 +197,13 @@ def _ordered(tree: exp.Expr, rows: Rows) -> Rows:
         return rows
     by_name = dict(rows.columns)
 
-    def column(found: exp.Expr) -> Node:
-        place = integer(found) if isinstance(found, exp.Literal) else None
+    def column(sort_tree: exp.Expr) -> Node:
+        place = integer(sort_tree) if isinstance(sort_tree, exp.Literal) else None
         if place is not None:
             return rows.columns[place - 1][1]
-        name = identifier(found.this) if isinstance(found, exp.Column) else ""
+        name = identifier(sort_tree.this) if isinstance(sort_tree, exp.Column) else ""
         if name not in by_name:
-            raise SparkUnsupportedError("ORDER BY of a set operation", found.sql("postgres")[:80])
+            raise SparkUnsupportedError("ORDER BY of a set operation", sort_tree.sql("postgres")[:80])
         return by_name[name]
 
     order = sort_keys(tree.args["order"].expressions if tree.args.get("order") else (), column)

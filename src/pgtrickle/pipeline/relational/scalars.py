@@ -54,8 +54,8 @@ class Scalars:
     # -- what is not in the allow-list of expressions
 
     def _special(self, tree: exp.Expr, inner: Inner) -> Node | None:
-        if self.known and (found := self.known.get(tree)) is not None:
-            return found
+        if self.known and (computed := self.known.get(tree)) is not None:
+            return computed
         match tree:
             case exp.Column():
                 if tree.args.get("db") is not None or isinstance(tree.this, exp.Star):
@@ -85,10 +85,10 @@ class Scalars:
             refuse(tree)
             return resolve_inside(tree, self._special)
         except SparkUnsupportedError:
-            found = self._computed(tree)
-            if found is None:
+            column = self._computed(tree)
+            if column is None:
                 raise
-            return found
+            return column
 
     def _computed(self, tree: exp.Expr) -> Node | None:
         """The computed column of the only input that the expression reads."""
@@ -96,11 +96,11 @@ class Scalars:
         items = [self.scope.input_of(identifier(c.args.get("table")), identifier(c.this)) for c in read]
         if not items or items[0] is None or any(item is not items[0] for item in items):
             return None
-        item, asked = items[0], self.context.computed
+        item, computed_columns = items[0], self.context.computed
         text = expression_text(tree, item.originals)
-        if text is None or item.source is None or asked is None:
+        if text is None or item.source is None or computed_columns is None:
             return None
-        column = asked.ask(item.source, text)
+        column = computed_columns.request(item.source, text)
         if column is None or column.stored.type is None:
             return None
         # If the input does not have it yet, the query is compiled again.

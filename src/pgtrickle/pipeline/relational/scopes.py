@@ -59,9 +59,9 @@ class Scope:
     groups: Mapping[str, Reference] | None = None
 
     def column(self, table: str, name: str) -> Node:
-        found = self._own(table, name)
-        if found is not None:
-            return self._grouped(found, name)
+        own = self._own(table, name)
+        if own is not None:
+            return self._grouped(own, name)
         if self.parent is None:
             raise SparkUnsupportedError("a name", f"{table}.{name}".lstrip(".") + " is not a column of FROM")
         return self.parent.column(table, name)
@@ -69,27 +69,27 @@ class Scope:
     def _own(self, table: str, name: str) -> Node | None:
         if not table and name in self.merged:
             return self.merged[name]
-        found = [
+        matches = [
             node
             for item in self.items
             if not table or item.alias == table
             for column, node in item.columns
             if column == name
         ]
-        if not found:
+        if not matches:
             self._refuse_other(table, name)
-        if len(found) > 1:
+        if len(matches) > 1:
             raise SparkUnsupportedError("a name", f"{name} is ambiguous")
-        return found[0] if found else None
+        return matches[0] if matches else None
 
     def input_of(self, table: str, name: str) -> Item | None:
         """The input of the column; None if it is not a column of an input, or after GROUP BY."""
         if not table and name in self.merged:
             return None
-        found = [item for item in self.items if table in ("", item.alias) and name in item.names]
-        if len(found) != 1:
-            return self.parent.input_of(table, name) if not found and self.parent is not None else None
-        return found[0] if self.groups is None and found[0].source is not None else None
+        matches = [item for item in self.items if table in ("", item.alias) and name in item.names]
+        if len(matches) != 1:
+            return self.parent.input_of(table, name) if not matches and self.parent is not None else None
+        return matches[0] if self.groups is None and matches[0].source is not None else None
 
     def _refuse_other(self, table: str, name: str) -> None:
         for item in self.items:

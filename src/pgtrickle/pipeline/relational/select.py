@@ -74,21 +74,21 @@ class _Select:
         shown = [tree for _, tree in items]
         having = self.tree.args["having"].this if self.tree.args.get("having") is not None else None
         named = {identifier(w.this): w for w in self.tree.args.get("windows") or ()}
-        everything = [
+        all_trees = [
             *shown,
             *self.order,
             *self.distinct_on,
             *([having] if having is not None else []),
             *named.values(),
         ]
-        calls = list(dict.fromkeys(aggregate_syntax.found_in(everything)))
+        calls = list(dict.fromkeys(aggregate_syntax.aggregates_in(all_trees)))
         if self.tree.args.get("group") is not None or calls or having is not None:
-            scalars = _Groups(self.context, self.scope, scalars, self.tree, everything).compile(calls)
+            scalars = _Groups(self.context, self.scope, scalars, self.tree, all_trees).compile(calls)
         if having is not None:
             scalars.filter(having)
-        found = list(windows.found_in([*shown, *self.order, *self.distinct_on]))
-        if found:
-            windows.WindowFunctions(scalars, named).compute(found)
+        window_trees = list(windows.windows_in([*shown, *self.order, *self.distinct_on]))
+        if window_trees:
+            windows.WindowFunctions(scalars, named).compute(window_trees)
         return self._finished(scalars, items)
 
     def _finished(self, scalars: Scalars, items: Sequence[tuple[str, exp.Expr]]) -> Rows:
@@ -127,7 +127,7 @@ class _Groups:
     """GROUP BY. Several grouping sets are a union with one branch per set."""
 
     def __init__(
-        self, context: Context, scope: Scope, rows: Scalars, tree: exp.Select, everything: Sequence[exp.Expr]
+        self, context: Context, scope: Scope, rows: Scalars, tree: exp.Select, all_trees: Sequence[exp.Expr]
     ) -> None:
         self.context = context
         self.names = context.names
@@ -135,17 +135,19 @@ class _Groups:
         self.rows = rows
         self.group = tree.args.get("group")
         self.shown = tree.expressions
-        self.everything = everything
+        self._all_trees = all_trees
 
-    def compile(self, found: Sequence[exp.Expr]) -> Scalars:
+    def compile(self, aggregate_trees: Sequence[exp.Expr]) -> Scalars:
         sets = grouping.sets(self.group) if self.group is not None else [()]
         sets = [tuple(self._positioned(t) for t in keys) for keys in sets]
         trees = list(dict.fromkeys(tree for keys in sets for tree in keys))
         nodes = {tree: self.rows.node(tree) for tree in trees}
         calls = aggregates.Calls(self.names)
-        known: dict[exp.Expr, Node] = {tree: self._aggregate(tree, calls) for tree in found if not _is_grouping(tree)}
+        known: dict[exp.Expr, Node] = {
+            tree: self._aggregate(tree, calls) for tree in aggregate_trees if not _is_grouping(tree)
+        }
         dependent = self._dependent(trees, nodes)
-        markers = list(dict.fromkeys(g for tree in self.everything for g in tree.find_all(exp.Grouping)))
+        markers = list(dict.fromkeys(g for tree in self._all_trees for g in tree.find_all(exp.Grouping)))
         if len(sets) == 1 and not markers:
             keys = {tree: self.names.output(nodes[tree]) for tree in trees}
             extra = tuple((self.names.column(n.type, native=n.native), _any(n)) for n in dependent)
@@ -179,12 +181,12 @@ class _Groups:
     def _dependent(self, trees: Sequence[exp.Expr], nodes: dict[exp.Expr, Node]) -> list[Reference]:
         """Ungrouped columns that depend functionally on a grouped primary key, as PostgreSQL has checked."""
         grouped = {n.name for n in nodes.values() if isinstance(n, Reference)}
-        found: dict[str, Reference] = {}
-        for tree in _outside_aggregates(self.everything, set(trees)):
+        dependent: dict[str, Reference] = {}
+        for tree in _outside_aggregates(self._all_trees, set(trees)):
             node = self.rows.open(tree)
             if isinstance(node, Reference) and node.name not in grouped and node in columns(self.rows.relation):
-                found[node.name] = node
-        return list(found.values())
+                dependent[node.name] = node
+        return list(dependent.values())
 
     def _union(
         self,
@@ -229,19 +231,19 @@ def _is_grouping(tree: exp.Expr) -> bool:
 
 def _outside_aggregates(trees: Sequence[exp.Expr], keys: set[exp.Expr]) -> list[exp.Column]:
     """Columns that are not in an aggregate, a grouped expression or a subquery."""
-    found: list[exp.Column] = []
+    outside: list[exp.Column] = []
     for tree in trees:
         if tree in keys or isinstance(tree, exp.Query) or aggregate_syntax.is_aggregate(tree):
             continue
         if isinstance(tree, exp.Column):
-            found.append(tree)
+            outside.append(tree)
         elif isinstance(tree, exp.Window):
             function = tree.this.this if isinstance(tree.this, exp.Filter) else tree.this
             below = [*function.iter_expressions(), *(e for e in tree.iter_expressions() if e is not tree.this)]
-            found += _outside_aggregates(below, keys)
+            outside += _outside_aggregates(below, keys)
         else:
-            found += _outside_aggregates(list(tree.iter_expressions()), keys)
-    return found
+            outside += _outside_aggregates(list(tree.iter_expressions()), keys)
+    return outside
 
 
 def _item(tree: exp.Expr) -> tuple[str, exp.Expr]:

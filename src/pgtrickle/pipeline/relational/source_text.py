@@ -29,11 +29,11 @@ def text_over(tree: exp.Expr, names: Mapping[exp.Column, str]) -> str | None:
     if sql is None or not places:
         return None
     first, last = min(start for start, _ in places), max(end for _, end in places)
-    found = next(((start, end) for start, end in _ranges(sql, first, last) if _is_same(sql[start:end], tree)), None)
-    if found is None:
+    span = next(((start, end) for start, end in _ranges(sql, first, last) if _is_same(sql[start:end], tree)), None)
+    if span is None:
         return None
     # The parser accepts "double" for "double precision": the longest text with the same tree is taken.
-    start = found[0]
+    start = span[0]
     end = max(e for s, e in _ranges(sql, first, last) if s == start and _is_same(sql[start:e], tree))
     return _replaced(sql[start:end], start, tree, names)
 

@@ -68,10 +68,10 @@ def scalar(names: Names, outer: Relation, rows: Rows) -> tuple[Relation, Node]:
     folded = _by_equality(names, outer, inner, value)
     if folded is not None:
         return folded
-    pushed, found = Domain(names, outer, needed).pushed(inner)
+    pushed, columns_of_domain = Domain(names, outer, needed).pushed(inner)
     if not is_single(inner):
-        pushed = AtMostOne(pushed, tuple(found.values()))
-    return Join("left", outer, pushed, None, tuple((p, found[p.name]) for p in needed)), value
+        pushed = AtMostOne(pushed, tuple(columns_of_domain.values()))
+    return Join("left", outer, pushed, None, tuple((p, columns_of_domain[p.name]) for p in needed)), value
 
 
 def _by_equality(names: Names, outer: Relation, inner: Relation, value: Reference) -> tuple[Relation, Node] | None:
@@ -83,13 +83,13 @@ def _by_equality(names: Names, outer: Relation, inner: Relation, value: Referenc
     if not isinstance(inner, Aggregate) or inner.keys or not isinstance(inner.child, Filter):
         return None
     own = {c.name for c in columns(inner.child)}
-    around = {c.name for c in columns(outer)}
+    outer_names = {c.name for c in columns(outer)}
     keys: list[tuple[Node, Node]] = []
     rest: list[Node] = []
     below, parts = filtered(inner.child)
     for part in parts:
         pair = _equated(part, own)
-        if not references(part) & around:
+        if not references(part) & outer_names:
             rest.append(part)
         elif pair is not None:
             keys.append(pair)
@@ -98,7 +98,7 @@ def _by_equality(names: Names, outer: Relation, inner: Relation, value: Referenc
     kept = conjunction(rest)
     child = below if kept is None else Filter(below, kept)
     others = frozenset[str]().union(*(references(n) for _, call in inner.calls for n in call.arguments))
-    if free(Aggregate(child, (), inner.calls)) & around or not keys or others & around:
+    if free(Aggregate(child, (), inner.calls)) & outer_names or not keys or others & outer_names:
         return None
     grouped = Aggregate(child, tuple(names.output(own_side) for own_side, _ in keys), inner.calls)
     tests = [operator("=", k.column, far) for k, (_, far) in zip(grouped.keys, keys, strict=True)]
@@ -126,11 +126,11 @@ def exists(names: Names, outer: Relation, rows: Rows) -> tuple[Relation, Node]:
         count = names.column(INT8)
         counted = Aggregate(rows.relation, (), ((count, AggregateCall("count", (), INT8)),))
         return Join("left", outer, counted), operator(">", count, Constant(0, INT8))
-    pushed, found = Domain(names, outer, needed).pushed(rows.relation)
-    outputs = tuple(Output(c, c) for c in found.values())
+    pushed, columns_of_domain = Domain(names, outer, needed).pushed(rows.relation)
+    outputs = tuple(Output(c, c) for c in columns_of_domain.values())
     flag = names.output(_TRUE)
     marked = Project(Distinct(Project(pushed, outputs)), (*outputs, flag))
-    joined = Join("left", outer, marked, None, tuple((p, found[p.name]) for p in needed))
+    joined = Join("left", outer, marked, None, tuple((p, columns_of_domain[p.name]) for p in needed))
     return joined, construct("IS TRUE", flag.column)
 
 
@@ -143,13 +143,13 @@ def quantified(
     """
     test = compared(left, name, rows)
     needed = parameters(outer, rows.relation, *left)
-    inner, found = (
+    inner, columns_of_domain = (
         Domain(names, outer, needed).pushed(rows.relation) if needed else (rows.relation, dict[str, Reference]())
     )
     if is_all:
         test = construct("NOT", test)
-    test = substituted(test, found)
-    keys = tuple(names.output(found[p.name]) for p in needed)
+    test = substituted(test, columns_of_domain)
+    keys = tuple(names.output(columns_of_domain[p.name]) for p in needed)
     some, unknown = names.column(BOOL), names.column(BOOL)
     calls = (
         (some, AggregateCall("bool_or", (test,), BOOL)),
@@ -191,11 +191,11 @@ def semijoin(names: Names, outer: Relation, rows: Rows, test: Node | None, *, is
     if not parameters(outer, inner):
         return Join(kind, outer, inner, conjunction(lifted))
     needed = parameters(outer, rows.relation)
-    pushed, found = Domain(names, outer, needed).pushed(rows.relation)
-    return Join(kind, outer, pushed, test, tuple((p, found[p.name]) for p in needed))
+    pushed, columns_of_domain = Domain(names, outer, needed).pushed(rows.relation)
+    return Join(kind, outer, pushed, test, tuple((p, columns_of_domain[p.name]) for p in needed))
 
 
-def _lifted(rows: Rows, around: set[str]) -> tuple[Relation, list[Node], dict[str, Node]]:
+def _lifted(rows: Rows, outer_names: set[str]) -> tuple[Relation, list[Node], dict[str, Node]]:
     """The subquery without its topmost conditions that read the outer rows; those conditions; and its columns as
     expressions over the remaining relation."""
     relation = rows.relation
@@ -204,6 +204,6 @@ def _lifted(rows: Rows, around: set[str]) -> tuple[Relation, list[Node], dict[st
         shown = {o.column.name: o.node for o in relation.outputs}
         relation = relation.child
     relation, parts = filtered(relation)
-    kept = conjunction([p for p in parts if not references(p) & around])
+    kept = conjunction([p for p in parts if not references(p) & outer_names])
     inner = relation if kept is None else Filter(relation, kept)
-    return inner, [p for p in parts if references(p) & around], shown
+    return inner, [p for p in parts if references(p) & outer_names], shown

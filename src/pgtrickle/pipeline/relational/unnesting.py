@@ -149,16 +149,16 @@ class Domain:
         keys = tuple(Output(k.column, substituted(k.node, parameters)) for k in relation.keys)
         added = [self.names.output(column) for column in parameters.values()]
         grouped = Aggregate(child, (*keys, *added), calls)
-        mine = {p: o.column for p, o in zip(parameters, added, strict=True)}
+        added_columns = {p: o.column for p, o in zip(parameters, added, strict=True)}
         if keys:
-            return grouped, mine
-        return self._with_empty_groups(grouped, mine)
+            return grouped, added_columns
+        return self._with_empty_groups(grouped, added_columns)
 
-    def _with_empty_groups(self, grouped: Aggregate, mine: Parameters) -> tuple[Relation, Parameters]:
+    def _with_empty_groups(self, grouped: Aggregate, added_columns: Parameters) -> tuple[Relation, Parameters]:
         """An aggregate without keys returns a row also for an empty input: NULLs, and 0 for counts."""
         domain, parameters = self.copy()
         renamed, outer = self.names.copy(grouped)
-        pairs = tuple((parameters[p.name], outer[mine[p.name].name]) for p in self.parameters)
+        pairs = tuple((parameters[p.name], outer[added_columns[p.name].name]) for p in self.parameters)
         joined = Join("left", domain, renamed, None, pairs)
         outputs = [Output(c, c) for c in parameters.values()]
         for column, call in grouped.calls:
@@ -227,8 +227,8 @@ def dependent_join(names: Names, kind: str, left: Relation, right: Relation, con
             return generated if condition is None else Filter(generated, condition)
         if kind == "left" and (condition is None or condition == Constant(True, BOOL)):
             return replace(right, child=left, keeps=True)
-    pushed, found = Domain(names, left, needed).pushed(right)
-    return Join(kind, left, pushed, condition, tuple((p, found[p.name]) for p in needed))
+    pushed, columns_of_domain = Domain(names, left, needed).pushed(right)
+    return Join(kind, left, pushed, condition, tuple((p, columns_of_domain[p.name]) for p in needed))
 
 
 def is_single(relation: Relation) -> bool:

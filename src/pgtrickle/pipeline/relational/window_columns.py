@@ -58,18 +58,18 @@ def _of_another_row(f: Functions, target: Reference, call: WindowCall, window: A
     """The value of another row, together with its display scale."""
     arguments = call.call.arguments
     fields = _fields(f, target, arguments[0])
-    held = f.struct(*fields)
+    fields_of_row = f.struct(*fields)
     number = arguments[1].value if len(arguments) > 1 and isinstance(arguments[1], Constant) else 1
     match call.call.name:
         case "lag" | "lead":
-            found = getattr(f, call.call.name)(held, number).over(window)
+            row = getattr(f, call.call.name)(fields_of_row, number).over(window)
             if len(arguments) == 3:
-                found = f.coalesce(found, f.struct(*_fields(f, target, arguments[2])))
+                row = f.coalesce(row, f.struct(*_fields(f, target, arguments[2])))
         case "nth_value":
-            found = f.nth_value(held, number).over(window)
+            row = f.nth_value(fields_of_row, number).over(window)
         case name:
-            found = getattr(f, name)(held).over(window)
-    return [found.getField(f"f{i}") for i in range(len(fields))]
+            row = getattr(f, name)(fields_of_row).over(window)
+    return [row.getField(f"f{i}") for i in range(len(fields))]
 
 
 def _fields(f: Functions, target: Reference, node: Node) -> list[Column]:
@@ -86,11 +86,11 @@ def _fields(f: Functions, target: Reference, node: Node) -> list[Column]:
 def _of_collected(f: Functions, target: Reference, call: WindowCall, window: Any) -> list[Column]:
     """Over the rows of the frame as an array, from which EXCLUDE removes some."""
     inner = call.call
-    given = inner.arguments[0] if inner.arguments else None
-    value, scale = (f.lit(1), None) if given is None else native(given)
-    shown = f.lit(given.type.scale if given is not None else 0) if scale is None else scale
-    taken = f.lit(True) if inner.where is None else f.coalesce(column(inner.where), f.lit(False))
-    fields = [value.alias("f0"), shown.cast("int").alias("f1"), taken.alias("taken")]
+    argument = inner.arguments[0] if inner.arguments else None
+    value, scale = (f.lit(1), None) if argument is None else native(argument)
+    shown = f.lit(argument.type.scale if argument is not None else 0) if scale is None else scale
+    is_included = f.lit(True) if inner.where is None else f.coalesce(column(inner.where), f.lit(False))
+    fields = [value.alias("f0"), shown.cast("int").alias("f1"), is_included.alias("taken")]
     number, peers = (f.col(m.name) for m in call.marks) if call.marks else (f.lit(0), f.lit(0))
     rows = f.collect_list(f.struct(*fields, number.alias("number"), peers.alias("peers"))).over(window)
     if call.exclude:
@@ -115,11 +115,11 @@ def _chosen(f: Functions, target: Reference, call: WindowCall, rows: Column) -> 
         assert isinstance(constant, Constant)
         place = int(str(constant.value))
     at = f.size(rows) if call.call.name == "last_value" else f.lit(place)
-    found = f.when(f.size(rows) >= f.greatest(at, f.lit(1)), f.element_at(rows, f.greatest(at, f.lit(1))))
-    made = [found.getField("f0")]
+    row = f.when(f.size(rows) >= f.greatest(at, f.lit(1)), f.element_at(rows, f.greatest(at, f.lit(1))))
+    made = [row.getField("f0")]
     if target.type.name == "numeric" and target.native:
         made[0] = made[0].cast(target.type.decimal)
-    return made if target.scale_name is None else [*made, found.getField("f1")]
+    return made if target.scale_name is None else [*made, row.getField("f1")]
 
 
 def _folded(f: Functions, target: Reference, call: WindowCall, rows: Column) -> list[Column]:
@@ -145,7 +145,7 @@ def _folded(f: Functions, target: Reference, call: WindowCall, rows: Column) -> 
             return made if target.scale_name is None else [*made, f.array_max(scales)]
     extreme = f.array_min if call.call.name == "min" else f.array_max
     if target.scale_name is None:
-        found = extreme(values)
-        return [found.cast(target.type.decimal) if target.type.name == "numeric" else found]
+        result = extreme(values)
+        return [result.cast(target.type.decimal) if target.type.name == "numeric" else result]
     best = extreme(f.transform(rows, lambda r: f.struct(r.getField("f0").alias("v"), r.getField("f1").alias("s"))))
     return [best.getField("v").cast(target.type.decimal), best.getField("s")]

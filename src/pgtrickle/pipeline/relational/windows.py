@@ -29,12 +29,12 @@ _AGGREGATES = ("count", "sum", "avg", "min", "max", "bool_and", "bool_or", "stri
 _EXCLUDED = ("CURRENT ROW", "GROUP", "TIES")
 
 
-def found_in(trees: Sequence[exp.Expr]) -> Iterator[exp.Window]:
+def windows_in(trees: Sequence[exp.Expr]) -> Iterator[exp.Window]:
     for tree in trees:
         if isinstance(tree, exp.Window):
             yield tree
         elif not isinstance(tree, exp.Query):
-            yield from found_in(list(tree.iter_expressions()))
+            yield from windows_in(list(tree.iter_expressions()))
 
 
 class WindowFunctions:
@@ -69,7 +69,7 @@ class WindowFunctions:
             raise SparkUnsupportedError("IGNORE NULLS")
         name = _name(function)
         if name in RANKS or name in SHIFTS or name in CHOICES:
-            call = self._function(name, function, order)
+            call = self._function(name, function)
             is_framed = name in CHOICES
             return self._column(
                 WindowCall(call, keys, order, frame if is_framed else None, exclude if is_framed else "")
@@ -118,11 +118,9 @@ class WindowFunctions:
             raise SparkUnsupportedError("KEEP")
         return partition, order, spec
 
-    def _function(self, name: str, tree: exp.Expr, order: Sequence[SortKey]) -> AggregateCall:
-        given = tree.expressions if isinstance(tree, exp.Anonymous) else _arguments(tree)
-        if not order and name != "row_number" and name not in CHOICES and name not in SHIFTS:
-            pass  # all rows are peers
-        values = [self.scalars.open(t) for t in given]
+    def _function(self, name: str, tree: exp.Expr) -> AggregateCall:
+        arguments = tree.expressions if isinstance(tree, exp.Anonymous) else _arguments(tree)
+        values = [self.scalars.open(t) for t in arguments]
         if name in RANKS:
             return AggregateCall(name, tuple(coerce(v, INT4) for v in values), RANKS[name])
         value = decided(values[0])
@@ -146,8 +144,8 @@ def _is_native(call: AggregateCall) -> bool:
 
 
 def _arguments(tree: exp.Expr) -> list[exp.Expr]:
-    found = [tree.args.get(name) for name in ("this", "offset", "default")]
-    return [t for t in found if t is not None]
+    arguments = [tree.args.get(name) for name in ("this", "offset", "default")]
+    return [t for t in arguments if t is not None]
 
 
 def _constant(node: Node, what: str) -> int:

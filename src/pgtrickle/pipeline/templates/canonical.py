@@ -133,13 +133,13 @@ class _Writer:
             assert item.node is not None
             return replace(plan, trees=(replace(item, node=self.top(item.node)),))
         try:
-            found: Node = self.below(plan)
+            deterministic: Node = self.below(plan)
         except NotDifferentiableError:
             if not isinstance(plan, Distinct | SetOperation | Concat):
                 raise
             # All rows are one region: it is computed as a whole and compared with the stored rows by their texts.
             return replace(self._over(self.fields(plan, is_whole=True)), region=())
-        return found
+        return deterministic
 
     def below(self, value: Any) -> Any:
         """The same plan, or a part of one, deterministic."""
@@ -181,9 +181,9 @@ class _Writer:
         return replace(value, **changed) if changed else value
 
     def _without_own_rule(self, block: Block) -> Block:
-        found = self.fields(block)
-        assert isinstance(found, Block)
-        return found
+        deterministic = self.fields(block)
+        assert isinstance(deterministic, Block)
+        return deterministic
 
     def _limit(self, limit: Limit) -> Limit | None:
         """The rows that LIMIT chooses from, which are maintained by changes; without them the result is compared."""

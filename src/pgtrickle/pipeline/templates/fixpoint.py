@@ -70,7 +70,7 @@ class CycleMember:
         return f"INSERT INTO {self.came} SELECT {step}, 'I', {listed} FROM ({current_rows(self.plan)}) AS q({names})"
 
     def further(self, step: int, changed: Mapping[int, ChangedSource]) -> str:
-        """Every other step. A negative row count raises an error of PostgreSQL: no row may be deleted."""
+        """All later steps. PostgreSQL raises an error for a negative row count: a monotone query deletes no row."""
         width = len(self.columns)
         row = texts("q", self.columns)
         listed = ", ".join(decoded("b.r::text[]", i, c.type, c.base) for i, c in enumerate(self.columns))

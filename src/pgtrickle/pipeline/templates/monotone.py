@@ -74,12 +74,12 @@ def _block(block: Block) -> Reason | None:
     conditions = [j.on for tree in block.trees for j in joins(tree) if j.on is not None]
     for text in [*conditions, *([block.where] if block.where is not None else [])]:
         for condition in conjuncts(text):
-            if subqueries(condition) and not _only_asks(condition):
+            if subqueries(condition) and not _is_existence_test(condition):
                 return Reason.of(ReasonCode.USES_NESTED_SUBQUERY)
     return None
 
 
-def _only_asks(condition: Text) -> bool:
+def _is_existence_test(condition: Text) -> bool:
     """Whether a condition is exactly EXISTS (...) or x IN (...)."""
     sub = subqueries(condition)[0]
     if sub.kind == "in":

@@ -144,9 +144,9 @@ class RegionTemplate:
         conditions: Sequence[str | None] = [None]
         if keys is not None:
             region = encoded([key(f"k.__pgt_k{i}", t) for i, t in enumerate(self.key_types)])
-            wanted = statement.share(f"SELECT {region} AS r FROM {keys} AS k", "r")
-            index = f"{region_hash(quote_ident(REGION))} IN (SELECT {region_hash('k.r')} FROM {wanted} AS k)"
-            old += f" WHERE {index} AND {quote_ident(REGION)} IN (SELECT k.r FROM {wanted} AS k)"
+            regions = statement.share(f"SELECT {region} AS r FROM {keys} AS k", "r")
+            index = f"{region_hash(quote_ident(REGION))} IN (SELECT {region_hash('k.r')} FROM {regions} AS k)"
+            old += f" WHERE {index} AND {quote_ident(REGION)} IN (SELECT k.r FROM {regions} AS k)"
             conditions = filter_by_keys(self.core, keys)
         new = self._rows(statement, conditions)
         terms = [f"SELECT q.*, 1 FROM ({sql}) AS q" for sql in new] + [f"SELECT q.*, -1 FROM ({old}) AS q"]
@@ -212,7 +212,7 @@ class FoldTemplate:
         values += [sql for m in self.extremes for sql in (str(m.order), str(m.value))]
         listed = ", ".join(quote_ident(n) for n in column_names(self.rows))
         if not self.extremes and sum(c.rows for c in changed.values()) >= ADDED_FROM:
-            return self._added_up(changed, listed or "none")
+            return self._summed_by_group(changed, listed or "none")
         shown = ", ".join([self.key, *values])
         # A change that only a recomputed measure depends on does not change the delta row: consolidated, its group
         # would look unchanged.
@@ -223,7 +223,7 @@ class FoldTemplate:
         sql = f"SELECT q.{W}, {shown} FROM ({union}) AS q({listed}, {W})"
         return statement.with_clause() + _netted(sql, 1 + len(values))
 
-    def _added_up(self, changed: Mapping[int, ChangedSource], listed: str) -> str:
+    def _summed_by_group(self, changed: Mapping[int, ChangedSource], listed: str) -> str:
         """Per group one row for the inserted rows and one for the deleted rows; more where some values are NULL,
         because the weight of a row is also the number of values of each sum.
 
@@ -274,17 +274,17 @@ class FoldTemplate:
         `may_be_null`: a key may be NULL, which `= ANY` alone would not find. `reads`: few keys are compared one by one,
         many are looked up in a hash table, and for most of them the rows of all groups are read without a filter.
         """
-        items, values = self._read_again(whole=whole)
-        wanted = [*(f"{k} AS {quote_ident(f'k{i}')}" for i, k in enumerate(self.plan.keys)), *items]
+        items, values = self._recomputed_items(whole=whole)
+        columns = [*(f"{k} AS {quote_ident(f'k{i}')}" for i, k in enumerate(self.plan.keys)), *items]
         filters = []
         for i, (sql, type_) in enumerate(zip(self.plan.keys, self.key_types, strict=True)):
             if reads == MANY_KEYS or type_.element:  # an array of arrays is one array of more dimensions: no list
-                among = f'({sql}) IN (SELECT k.k{i} FROM "__pgt_k" AS k)'
+                has_key = f'({sql}) IN (SELECT k.k{i} FROM "__pgt_k" AS k)'
             else:
-                among = f'({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM "__pgt_k" AS k)::{type_.name}[])'
-            filters.append(f"({among} OR {is_null(sql)})" if may_be_null else f"({among})")
+                has_key = f'({sql}) = ANY ((SELECT array_agg(DISTINCT k.k{i}) FROM "__pgt_k" AS k)::{type_.name}[])'
+            filters.append(f"({has_key} OR {is_null(sql)})" if may_be_null else f"({has_key})")
         keys = ", ".join(f"{decoded('u.a', i, t.name, t.base)} AS k{i}" for i, t in enumerate(self.key_types))
-        grouped = self._grouped(wanted, () if reads == MOST_KEYS else filters)
+        grouped = self._grouped(columns, () if reads == MOST_KEYS else filters)
         sql = (
             f'WITH "__pgt_k" AS MATERIALIZED (SELECT u.ord, u.k, {keys} FROM (SELECT p.k::text[] AS a, p.ord, p.k '
             f"FROM unnest(\x00) WITH ORDINALITY AS p(k, ord)) AS u) "
@@ -294,10 +294,10 @@ class FoldTemplate:
 
     def reread_all_statement(self, *, whole: bool = False) -> str:
         """The same for a query without GROUP BY: there is one group."""
-        items, values = self._read_again(whole=whole)
+        items, values = self._recomputed_items(whole=whole)
         return f"SELECT 1, {values} FROM ({self._grouped(items)}) AS q"
 
-    def _read_again(self, *, whole: bool) -> tuple[list[str], str]:
+    def _recomputed_items(self, *, whole: bool) -> tuple[list[str], str]:
         """Expressions over a group, and the values that they have in q."""
         if whole:
             return self._state_items(), ", ".join(self._state_values())
@@ -365,8 +365,11 @@ def template_of(plan: Plan, columns: Sequence[Column], describe: Describe, store
         return _compile_fold(plan, tuple(columns), describe)
     core = core_of(plan)
     if core is None:
-        if isinstance(plan, Block) and (walked := compile_recursion(plan, columns, _relids(plan), stored)) is not None:
-            return walked
+        if (
+            isinstance(plan, Block)
+            and (recursion := compile_recursion(plan, columns, _relids(plan), stored)) is not None
+        ):
+            return recursion
         return BagTemplate(plan, tuple(columns), _relids(plan))
     if state is not None:
         limited = compile_topk(plan, core, tuple(columns), _relids(plan), describe, state)
@@ -390,8 +393,8 @@ def _compile_region(
             plan = replace_core(plan, core, determined(core, describe))
             return BagTemplate(plan, columns, _relids(plan))
         except NotDifferentiableError:
-            types, whole = (), replace(core, region=())
-            plan, core = replace_core(plan, core, whole), whole
+            types, one_region = (), replace(core, region=())
+            plan, core = replace_core(plan, core, one_region), one_region
     return RegionTemplate(plan, core, columns, _relids(plan), stored, types)
 
 

@@ -73,6 +73,7 @@ class TopKTemplate:
 
     @property
     def wanted(self) -> int:
+        """The rows that a load stores: the needed ones and the spare ones."""
         return self.needed + self.spare
 
     def order(self, alias: str, prefix: str) -> str:
@@ -91,13 +92,13 @@ class TopKTemplate:
         return self._up_to_boundary(Statement({}, no_delta), f"{relation} AS q({self._names}, {W})")
 
     def _up_to_boundary(self, statement: Statement, rows: str) -> str:
-        came = f"SELECT q.*, {self._row} FROM {rows}"
+        changed_rows = f"SELECT q.*, {self._row} FROM {rows}"
         width = len(self.types)
         kept = "".join(f"s.k{i}, " for i in range(width))
-        edge = f"SELECT {kept}NULL, (s.k::text[])[:{width}]::text FROM {self.state} AS s WHERE s.n = 0"
+        boundary = f"SELECT {kept}NULL, (s.k::text[])[:{width}]::text FROM {self.state} AS s WHERE s.n = 0"
         ranked = statement.share(
             f"SELECT q.{W} AS w, q.k, rank() OVER (ORDER BY {self.order('q', 'c')}) AS place "
-            f"FROM ({came} UNION ALL {edge}) AS q({self._names}, {W}, k)",
+            f"FROM ({changed_rows} UNION ALL {boundary}) AS q({self._names}, {W}, k)",
             "r",
         )
         last = f"(SELECT e.place FROM {ranked} AS e WHERE e.w IS NULL)"
@@ -109,9 +110,9 @@ class TopKTemplate:
     def load_statement(self) -> str:
         """The state rows with their counts, and the boundary row unless all rows are in the state.
 
-        One row more than wanted is read, in the query's order alone, so that an index or a top-N sort can provide it.
-        Where that cuts, the last tie is left out. If too few rows remain, the tie is a large one ("is_tied"), and
-        `_tied` splits it.
+        One row more than `wanted` is read, in the query's order alone, so that an index or a top-N sort can
+        provide the rows. If there are more rows than `wanted`, the last tie is left out, because it may be
+        incomplete. If too few rows remain, the tie is a large one ("is_tied"), and `_tied` splits it.
         """
         return self._load_of(f"({current_rows(self.limit.rows)})")
 
@@ -199,16 +200,16 @@ class TopKTemplate:
         return ", ".join(f"{alias}.{prefix}{column} {direction}".rstrip() for column, direction in self.limit.order)
 
     def _tied(self, rows: str, order: str) -> str:
-        """The same where one tie extends from the needed rows beyond the wanted rows: k, n, place."""
+        """The same where one tie extends from the `needed` rows beyond `wanted`: k, n, place."""
         if self.limit.has_ties:  # all of it is needed
             first = f"SELECT q.* FROM {rows} ORDER BY {order} FETCH FIRST {self.needed} ROWS WITH TIES"
             ranked = f"SELECT {self._row} AS k, rank() OVER (ORDER BY {order}) AS place FROM ({first}) AS q"
             return f"SELECT r.k, count(*) AS n, min(r.place) AS place FROM ({ranked}) AS r GROUP BY r.k"
-        whole = f"SELECT q.*, {self._row} AS k FROM {rows}"
+        all_rows = f"SELECT q.*, {self._row} AS k FROM {rows}"
         ordered = self.order("q", "c")
         group = ", ".join(["q.k", *(f"q.c{column}" for column, _ in self.limit.order)])
         return (
-            f"SELECT q.k, count(*) AS n, row_number() OVER (ORDER BY {ordered}) AS place FROM ({whole}) AS q "
+            f"SELECT q.k, count(*) AS n, row_number() OVER (ORDER BY {ordered}) AS place FROM ({all_rows}) AS q "
             f"GROUP BY {group} ORDER BY {ordered} LIMIT {self.wanted}"
         )
 

@@ -93,7 +93,7 @@ def _opening(cursor: Cursor, closing: int) -> int:
     raise NotDifferentiableError(Reason.of(ReasonCode.UNBALANCED))
 
 
-def _around(cursor: Cursor, index: int) -> Range | None:
+def _enclosed_range(cursor: Cursor, index: int) -> Range | None:
     """The content of the innermost parentheses around a token."""
     depth = 0
     for at in range(index - 1, -1, -1):
@@ -109,10 +109,10 @@ def _around(cursor: Cursor, index: int) -> Range | None:
 
 def _distinct(cursor: Cursor, index: int) -> ImplicitComparison | None:
     keys = [t.key for t in cursor.tokens[index : index + 3]]
-    around = _around(cursor, index)
-    if keys != ["IS", "DISTINCT", "FROM"] or around is None:
+    enclosed = _enclosed_range(cursor, index)
+    if keys != ["IS", "DISTINCT", "FROM"] or enclosed is None:
         return None
-    return ImplicitComparison("DISTINCT", *around, 1)
+    return ImplicitComparison("DISTINCT", *enclosed, 1)
 
 
 def _distinct_at(cursor: Cursor, place: ImplicitComparison) -> int:
@@ -153,8 +153,8 @@ def _case(cursor: Cursor, index: int) -> ImplicitComparison | None:
 
 def _branches(cursor: Cursor, start: int) -> tuple[int, list[Range]]:
     """The end of CASE, and the ranges between each of its own WHEN and THEN."""
-    depth, begun = 0, 0
-    found: list[Range] = []
+    depth, begin = 0, 0
+    branches: list[Range] = []
     for index in range(start, len(cursor.tokens)):
         key = cursor.tokens[index].key
         if key == "CASE":
@@ -162,31 +162,31 @@ def _branches(cursor: Cursor, start: int) -> tuple[int, list[Range]]:
         elif key == "END":
             depth -= 1
             if depth == 0:
-                return index + 1, found
+                return index + 1, branches
         elif depth == 1 and key == "WHEN":
-            begun = index + 1
+            begin = index + 1
         elif depth == 1 and key == "THEN":
-            found.append((begun, index))
+            branches.append((begin, index))
     raise NotDifferentiableError(Reason.of(ReasonCode.CASE_WITHOUT_END))
 
 
 def _case_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence[str]) -> str:
     _, branches = _branches(cursor, place.start)
     tested = cursor.text(place.start + 1, branches[0][0] - 1)
-    found, begun = "CASE ", branches[0][0] - 1
+    written, begin = "CASE ", branches[0][0] - 1
     for (start, stop), operator in zip(branches, operators, strict=True):
-        found += f"{cursor.text(begun, start)} (({tested}) {operator} ({cursor.text(start, stop)})) "
-        begun = stop
-    return found + cursor.text(begun, place.stop)
+        written += f"{cursor.text(begin, start)} (({tested}) {operator} ({cursor.text(start, stop)})) "
+        begin = stop
+    return written + cursor.text(begin, place.stop)
 
 
 def _in(cursor: Cursor, index: int) -> ImplicitComparison | None:
-    around = _around(cursor, index)
-    if around is None or cursor.tokens[index - 1].key != ")" or not cursor.is_query(index + 2, around[1]):
+    enclosed = _enclosed_range(cursor, index)
+    if enclosed is None or cursor.tokens[index - 1].key != ")" or not cursor.is_query(index + 2, enclosed[1]):
         return None
     opening = _opening(cursor, index - 1)
     width = len(cursor.split(opening + 1, index - 1, ","))
-    return ImplicitComparison("IN", *around, width) if opening == around[0] and width > 1 else None
+    return ImplicitComparison("IN", *enclosed, width) if opening == enclosed[0] and width > 1 else None
 
 
 def _in_written(cursor: Cursor, place: ImplicitComparison, operators: Sequence[str]) -> str:
@@ -260,8 +260,8 @@ def _merged(cursor: Cursor, place: ImplicitComparison, column: str, text: str) -
     for index, token in enumerate(cursor.tokens):
         if not token.is_name or cursor.name_at(index) != column or any(index in r for r in lists):
             continue
-        around = [s for s in scopes if s[0] <= index < s[1]]
-        if around and max(around) == own and _is_bare_column(cursor, index, column):
+        enclosing = [s for s in scopes if s[0] <= index < s[1]]
+        if enclosing and max(enclosing) == own and _is_bare_column(cursor, index, column):
             is_alone = _is_output_column(cursor, index)
             edits.append((token.start, token.end, f"{text} AS {quote_ident(column)}" if is_alone else text))
     return edits
@@ -325,17 +325,17 @@ def _is_alias(cursor: Cursor, index: int) -> bool:
 
 def _is_list_of_names(cursor: Cursor, index: int) -> bool:
     """Whether a name is in the column list after the alias of a FROM item or the name of a CTE."""
-    around = _around(cursor, index)
-    if around is None or around[0] < 2 or not cursor.tokens[around[0] - 2].is_name:
+    enclosed = _enclosed_range(cursor, index)
+    if enclosed is None or enclosed[0] < 2 or not cursor.tokens[enclosed[0] - 2].is_name:
         return False
-    named = cursor.sql[cursor.tokens[around[0] - 2].start : cursor.tokens[around[0] - 2].end]
+    named = cursor.sql[cursor.tokens[enclosed[0] - 2].start : cursor.tokens[enclosed[0] - 2].end]
     is_word = named.isupper() and not named.startswith('"')
-    earlier = cursor.tokens[around[0] - 3].key if around[0] > 2 else ""
-    only_names = all(cursor.tokens[i].is_name or cursor.tokens[i].key == "," for i in range(*around))
+    earlier = cursor.tokens[enclosed[0] - 3].key if enclosed[0] > 2 else ""
+    only_names = all(cursor.tokens[i].is_name or cursor.tokens[i].key == "," for i in range(*enclosed))
     return (
         only_names
         and not is_word
-        and (earlier in (")", "AS", "WITH", "RECURSIVE", ",") or _is_alias_of(cursor, around[0] - 2))
+        and (earlier in (")", "AS", "WITH", "RECURSIVE", ",") or _is_alias_of(cursor, enclosed[0] - 2))
     )
 
 
@@ -383,10 +383,10 @@ def _columns_of_join(tree: _Joined, column: str) -> list[str]:
 
 def _join_of(cursor: Cursor, using: int) -> _Joined:
     """The join of a USING. Each join is in its own parentheses."""
-    around = _around(cursor, using)
-    if around is None:
+    enclosed = _enclosed_range(cursor, using)
+    if enclosed is None:
         raise NotDifferentiableError(Reason.of(ReasonCode.USING_OUTSIDE))
-    tree = _tree(cursor.inside(*around))
+    tree = _tree(cursor.inside(*enclosed))
     while isinstance(tree, _Joined) and tree.at != using:
         tree = tree.left
     if not isinstance(tree, _Joined):

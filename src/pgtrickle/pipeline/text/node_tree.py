@@ -36,14 +36,14 @@ def implicitly_converted_type(tree: str, base: Mapping[int, int]) -> int | None:
     for node in _walk(_parsed(tree)):
         if node.name not in _COERCIONS:
             continue
-        to, how, of = _COERCIONS[node.name]
-        if node.fields.get(how) != [_IMPLICIT]:
+        to, form, of = _COERCIONS[node.name]
+        if node.fields.get(form) != [_IMPLICIT]:
             continue
         result = _oid(node.fields.get(to))
         for value in node.fields.get(of, [])[:1]:
-            given = _type(value) if isinstance(value, _Node) else None
-            if given is not None and given in base and base.get(result or 0, result) != base[given]:
-                return given
+            source_type = _type(value) if isinstance(value, _Node) else None
+            if source_type is not None and source_type in base and base.get(result or 0, result) != base[source_type]:
+                return source_type
     return None
 
 

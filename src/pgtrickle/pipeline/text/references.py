@@ -34,9 +34,9 @@ def reference_at(text: str, position: int, keywords: Collection[str]) -> Referen
     tokens = tokenize(text)
     for number, token in enumerate(tokens):
         if token.start == position:
-            found = _reference(text, tokens, number, 3, keywords)
-            if found is not None:
-                return found
+            reference = _reference(text, tokens, number, 3, keywords)
+            if reference is not None:
+                return reference
     raise DefinitionError(f"there is no name of the form database.schema.table at character {position + 1}")
 
 

@@ -99,21 +99,21 @@ class Cursor:
 
     def last_name(self, start: int, stop: int) -> str:
         """The text of the last name outside parentheses, as the alias of an item of FROM is; empty without one."""
-        found, at = "", start
+        name, at = "", start
         while at < stop:
             if self.tokens[at].key == "(":
                 at = self.closing(at)
             elif self.tokens[at].is_name:
-                found = self.text(at, at + 1)
+                name = self.text(at, at + 1)
             at += 1
-        return found
+        return name
 
     def names(self) -> tuple[str, ...]:
         """A parenthesised list of names."""
         closing = self.closing(self.at)
-        found = tuple(self.name_at(i) for i in range(self.at + 1, closing) if self.tokens[i].key != ",")
+        listed = tuple(self.name_at(i) for i in range(self.at + 1, closing) if self.tokens[i].key != ",")
         self.at = closing + 1
-        return found
+        return listed
 
     def name_at(self, index: int) -> str:
         return identifier(self.sql[self.tokens[index].start : self.tokens[index].end])
@@ -239,9 +239,9 @@ def without_names(sql: str) -> str:
     except NotDifferentiableError:
         return sql
     dots = [i for i, t in enumerate(tokens) if t.key == "."]
-    beside = [t for i in dots for t in tokens[max(i - 1, 0) : i + 2] if t.is_name]
-    written = {sql[t.start : t.end].lower() for t in beside}
-    names = {identifier(sql[t.start : t.end]) for t in beside}
+    adjacent = [t for i in dots for t in tokens[max(i - 1, 0) : i + 2] if t.is_name]
+    written = {sql[t.start : t.end].lower() for t in adjacent}
+    names = {identifier(sql[t.start : t.end]) for t in adjacent}
     # A name that is a keyword is quoted; without quotes the word is the keyword.
     words = {t.start for t in sqlglot.tokenize(sql, read="postgres") if t.token_type == sqlglot.TokenType.VAR}
 

@@ -31,14 +31,14 @@ def with_named_rows(sql: str) -> str:
 
 def _aliases(cursor: Cursor) -> dict[tuple[str, ...], str]:
     """Aliases for USING, by the names of their columns."""
-    found = {}
+    aliases = {}
     for index in range(cursor.stop - 1):
         if cursor.tokens[index].key == "USING" and cursor.tokens[index + 1].key == "(":
             closing = cursor.closing(index + 1)
             if closing + 2 < cursor.stop and cursor.tokens[closing + 1].key == "AS":
                 names = cursor.inside(index + 1, closing + 1).names()
-                found[names] = cursor.text(closing + 2, closing + 3)
-    return found
+                aliases[names] = cursor.text(closing + 2, closing + 3)
+    return aliases
 
 
 def _column(cursor: Cursor, start: int, stop: int) -> str:

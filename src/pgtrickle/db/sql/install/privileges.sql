@@ -74,8 +74,8 @@ BEGIN
     END LOOP;
 END
 $$;
--- The statements that look at a query are long, and are run once or twice: to compile them to machine code takes seconds (PostgreSQL with LLVM), and
--- so do the large hash tables that they get where work_mem is much, as in sessions that refresh: most of it is for rows that do not come.
+-- The functions that inspect a query have long statements that run once or twice. Compiling them to machine code takes seconds (PostgreSQL with LLVM). So do
+-- large hash tables, which they would get with a large work_mem, as in sessions that refresh: the planner overestimates their rows.
 DO $$
 DECLARE
     f regprocedure;
@@ -91,8 +91,8 @@ BEGIN
     END LOOP;
 END
 $$;
--- How constants are read is the caller's to set, and what was read once stays so for the session. With standard_conforming_strings off, \d in a pattern is d:
--- the search for untrusted code would find nothing.
+-- The caller's settings decide how constants are parsed, and parsed statements are cached for the session. With standard_conforming_strings off, \d in a
+-- pattern is d: the search for untrusted code would find nothing.
 DO $$
 DECLARE
     reader record;

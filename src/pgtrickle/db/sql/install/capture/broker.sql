@@ -1,6 +1,6 @@
--- What others may ask about the buffers of this database: how many changes came. The refresh broker asks as a role of its own that may call
--- this function and nothing else. So it stands in pgtrickle_changes, where PUBLIC has no right on anything: USAGE on schema pgtrickle would
--- show it the catalog.
+-- Counts new changes in the buffers of this database, for the refresh broker. The broker connects as a role of its own that may call
+-- this function and nothing else. The function is in pgtrickle_changes, where PUBLIC has no privileges: USAGE on schema pgtrickle would
+-- show the catalog to the broker.
 
 -- SECURITY DEFINER because buffers are private. STABLE: all buffers are counted in the one snapshot of the statement that calls it.
 CREATE OR REPLACE FUNCTION pgtrickle_changes._broker_counts(
@@ -48,8 +48,8 @@ COMMENT ON FUNCTION pgtrickle_changes._broker_counts(oid[], pg_snapshot[]) IS
 
 REVOKE ALL ON FUNCTION pgtrickle_changes._broker_counts(oid[], pg_snapshot[]) FROM PUBLIC;
 
--- Roles belong to the whole server: another database's installer may have made it, or be about to. Whoever may not create or grant it
--- installs without; the broker then works as the role that the control plane connects as, which `pgtrickle doctor` says.
+-- Roles belong to the whole server: the installer of another database may have created this role, or may be creating it now. A role that
+-- may not create or grant it installs without it; the broker then connects as the control plane does, and `pgtrickle doctor` reports that.
 DO $$
 DECLARE
     is_super CONSTANT bool := (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r WHERE r.rolname = current_user);

@@ -1,13 +1,13 @@
--- Which capture triggers a table has to have (the one place that names them), the guard that their functions ask, and the moves of rows between
--- partitions (ADR 42).
+-- The capture triggers that a table must have (the only list of them), the check that their functions call (_intact), and moves of rows
+-- between partitions (ADR 42).
 
--- Rows exist from the moment when a row moves until the capture function of the same statement deletes them. A crash ends both.
+-- A row is inserted when a row of a table moves, and deleted by the capture function of the same statement. A crash truncates the table.
 CREATE UNLOGGED TABLE IF NOT EXISTS pgtrickle_changes.moves (xid xid8 NOT NULL, source oid NOT NULL, old_key text NOT NULL, new_key text NOT NULL);
 CREATE INDEX IF NOT EXISTS moves_xid ON pgtrickle_changes.moves (xid);
 COMMENT ON TABLE pgtrickle_changes.moves IS
 'Rows that statements which have not ended moved to another partition of a captured table: the values that decide on the partition, before and after.';
 
--- Called by conditions of triggers, hence by all who write.
+-- Called by conditions of triggers, so with the privileges of every role that writes.
 CREATE OR REPLACE FUNCTION pgtrickle_changes._note_move(source oid, old_key text, new_key text) RETURNS bool
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -67,8 +67,8 @@ COMMENT ON FUNCTION pgtrickle._wanted_triggers(oid, "char") IS
 'TRUNCATE always; and one for rows that MERGE moves to another partition. A source that is itself a partition or a child has row triggers, '
 'always: statements that name its parent write to it, too, and fire no statement trigger of it.';
 
--- Declared IMMUTABLE although it reads the catalog, because of when it is evaluated: with constants for arguments the planner calls it
--- once and keeps the answer, and since one of them is a regclass the plan is thrown away whenever that table is altered.
+-- Declared IMMUTABLE although it reads the catalog: with constant arguments the planner evaluates it once and keeps the result in the
+-- plan, and as one of them is a regclass, the plan is invalidated whenever that table is altered.
 -- It reads the catalog as the parser does, not through the transaction's snapshot, which may be older than the table's definition.
 CREATE OR REPLACE FUNCTION pgtrickle._intact(member regclass, source regclass, names name[], types oid[], numbers int2[]) RETURNS bool
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$

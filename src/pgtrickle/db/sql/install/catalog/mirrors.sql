@@ -1,5 +1,5 @@
--- Tables of other databases. A mirror is a hidden stream table here that holds what is needed of a table there; a reader is the other
--- end of it, in the database where the table, its triggers and its change buffer live.
+-- Tables of other databases. A mirror (pgt_mirrors) is a hidden stream table that copies the needed columns of such a table. A reader
+-- (pgt_readers) is the position of a mirror in the change buffer, stored in the database of the table.
 CREATE TABLE IF NOT EXISTS pgtrickle.pgt_mirrors (
     pgt_id bigint PRIMARY KEY REFERENCES pgtrickle.pgt_stream_tables ON DELETE CASCADE,
     origin_key text NOT NULL,

@@ -1,4 +1,4 @@
--- The two schemas. Nothing in them is reachable by anybody until the DBA grants USAGE on pgtrickle.
+-- The two schemas. No role can use what is in them until the DBA grants USAGE on pgtrickle.
 CREATE SCHEMA IF NOT EXISTS pgtrickle;
 CREATE SCHEMA IF NOT EXISTS pgtrickle_changes;
 REVOKE ALL ON SCHEMA pgtrickle FROM PUBLIC;

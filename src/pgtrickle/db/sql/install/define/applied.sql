@@ -1,4 +1,4 @@
--- Definitions that are kept in files: what `pgtrickle apply` and `pgtrickle export` ask and note.
+-- Definitions that are kept in files: functions of `pgtrickle apply` and `pgtrickle export`.
 
 CREATE OR REPLACE FUNCTION pgtrickle._options_of(id bigint) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -13,7 +13,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._options_of(bigint) IS 'Internal. The options of a stream table that are not the default.';
 
--- No SET search_path: the query's names are resolved as the caller would.
+-- No SET search_path: names in the query are resolved along the caller's.
 CREATE OR REPLACE FUNCTION pgtrickle._normalised(query text) RETURNS text
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

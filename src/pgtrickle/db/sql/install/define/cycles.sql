@@ -22,8 +22,8 @@ $$;
 COMMENT ON FUNCTION pgtrickle._cycle_of(bigint) IS
 'Internal. The stream tables that read one another in a cycle with this one, itself included; empty when it is in none.';
 
--- The definitions of a cycle have a least fixpoint only when more rows never mean fewer. What stands where in an expression is not
--- looked at here: a subquery under OR or CASE is found when the query is compiled, and stops the tables with the same reason.
+-- The definitions of a cycle have a least fixpoint only if they are monotone: inserted rows never delete rows of the result. The structure
+-- of expressions is not checked here: a subquery under OR or CASE is found when the query is compiled, and stops the tables with the same reason.
 CREATE OR REPLACE FUNCTION pgtrickle._monotone_obstacle(probe oid) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT known.label
@@ -45,8 +45,8 @@ $$;
 COMMENT ON FUNCTION pgtrickle._monotone_obstacle(oid) IS
 'Internal. Why a query cannot be part of a cycle of stream tables; NULL when its constructs allow it.';
 
--- Raises unless this stream table, as it is defined now, may be in the cycle that it is in, if any. The other members are asked for, too:
--- until now they were in none.
+-- Raises if stream tables form a cycle that is not permitted. The definitions of all members are checked, because the other members
+-- may not have been in a cycle before.
 CREATE OR REPLACE FUNCTION pgtrickle._check_cycle(cycle bigint[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -89,7 +89,7 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._check_cycle(bigint[]) IS 'Internal. Raises unless these stream tables may read one another in a cycle.';
 
--- Those that came into a cycle, or left one, are kept in another way from now on.
+-- Stream tables that have joined or left a cycle are maintained in another way from now on.
 CREATE OR REPLACE FUNCTION pgtrickle._redo(members bigint[]) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     UPDATE pgtrickle.pgt_stream_tables AS st

@@ -1,5 +1,5 @@
 -- Creating and altering. The public functions run with the caller's rights: the query is parsed, typed and its privileges are checked
--- by PostgreSQL as the caller, through a temporary view. The view's owner is then the proof of who asked: _register and _alter
+-- by PostgreSQL as the caller, through a temporary view. The owner of the view proves who the caller is: _register and _alter
 -- (SECURITY DEFINER) trust nothing else, and check again, because anybody may call them directly.
 
 CREATE OR REPLACE FUNCTION pgtrickle._check_options(options jsonb) RETURNS jsonb
@@ -70,7 +70,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle._visible_columns(oid) IS
 'Internal. The columns of a relation without those of pgtrickle, as a list for a SELECT from q; NULL where it has none of these.';
 
--- No SET search_path: the query's names are resolved as the caller would.
+-- No SET search_path: names in the query are resolved along the caller's.
 CREATE OR REPLACE FUNCTION pgtrickle._probe(query text) RETURNS oid
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -359,8 +359,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._dependents(oid) IS 'Internal. What depends on columns of a table and keeps them from being dropped, in words; NULL: nothing.';
 
--- The storage table gets the columns that the catalog has for it, when the load that fills them is about to be committed: until
--- then readers see the old content in the old columns. The same relation, so that grants, publications and the oid stay.
+-- Changes the columns of the storage table to those of its definition, in the transaction that commits the load: until then readers see
+-- the old content in the old columns. The relation is kept, and with it grants, publications and the oid.
 CREATE OR REPLACE FUNCTION pgtrickle._reshape(id bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -395,7 +395,7 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._reshape(bigint) IS 'Internal. Gives a storage table the columns of its definition.';
 
--- By DELETE, which is captured: its readers, also in other databases, follow.
+-- Uses DELETE, which is captured, so that readers, also in other databases, delete the rows as well.
 CREATE OR REPLACE FUNCTION pgtrickle._empty(id bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -30,7 +30,7 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._create_group(text, bigint[], text, text) IS 'Internal. Stores a refresh group; raises unless the caller may alter every member.';
 
--- No SET search_path: members are found along the caller's.
+-- No SET search_path: names of members are resolved along the caller's.
 CREATE OR REPLACE FUNCTION pgtrickle.create_refresh_group(group_name text, members text[], isolation text DEFAULT 'read_committed') RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE

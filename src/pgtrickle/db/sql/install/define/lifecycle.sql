@@ -1,7 +1,7 @@
 -- The public functions that create, alter and drop stream tables. SECURITY INVOKER, no SET search_path: they act as the caller would.
 
--- PostgreSQL runs code when it parses and plans a query: input functions of constants, immutable functions. For a text that its author wrote that is
--- the author's code, with the privileges of whoever has it parsed.
+-- PostgreSQL runs code when it parses and plans a query: input functions of constants, immutable functions. In a text that another role wrote this is
+-- code of that role, and it runs with the privileges of the role that parses the text.
 CREATE OR REPLACE FUNCTION pgtrickle._require_author(id bigint, is_resolved_again bool) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

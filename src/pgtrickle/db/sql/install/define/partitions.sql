@@ -1,6 +1,6 @@
 -- Partitioned stream tables (ADR 41): what partition_by says, and the partitions, which the apply creates before it inserts rows.
--- A range begins at a multiple of its step: months since year 0, days and hours since 2001-01-01 (a Monday, UTC), numbers since 0. What lies outside of
--- years 1 to 9999, or of the numbers of the type, has the first or the last partition, which has no bound.
+-- A range begins at a multiple of its step: months since year 0, days and hours since 2001-01-01 (a Monday, UTC), numbers since 0. Values outside
+-- the years 1 to 9999, or outside the range of the type, belong to the first or last partition, which is unbounded.
 
 CREATE OR REPLACE FUNCTION pgtrickle._partitioning(spec text, OUT strategy text, OUT column_name text, OUT step text)
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -293,8 +293,8 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._value_suffix(text) IS 'Internal. What the name of the partition of a value ends with.';
 
--- Beside a default partition, ATTACH PARTITION excludes the readers of that. If it cannot at once, the rows stay in the default partition: no refresh waits
--- for a reader. A partition whose rows are there already cannot be attached.
+-- If there is a default partition, ATTACH PARTITION locks it against readers. If the lock is not available at once, the rows stay in the default
+-- partition: no refresh waits for a reader. A partition cannot be attached if the default partition already has rows that belong to it.
 CREATE OR REPLACE FUNCTION pgtrickle._add_partitions(id bigint, keys anyarray, most int DEFAULT 1000) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET timezone = 'UTC' SET lock_timeout = '100ms' AS $$
 DECLARE

@@ -1,7 +1,7 @@
--- Refreshes run with the path pg_catalog, pg_temp, as REFRESH MATERIALIZED VIEW does since PostgreSQL 17. A function that finds something
--- only along its caller's path would fail then, or find something else.
+-- Refreshes run with the path pg_catalog, pg_temp, as REFRESH MATERIALIZED VIEW does since PostgreSQL 17. A function that resolves a
+-- name only along its caller's path would fail then, or use another object.
 
--- No SET search_path: it is the caller's that is looked along.
+-- No SET search_path: the caller's is examined.
 CREATE OR REPLACE FUNCTION pgtrickle._warn_of_paths(probe oid) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE

@@ -1,6 +1,6 @@
 -- How a query would be maintained, without creating anything. Only the control plane compiles queries, so this is a request to it:
--- see define/plan_requests.py. CALL explain_query commits its question, waits for the answer and takes it; validate_query, which can do
--- neither, leaves a question that is committed with its caller's transaction, and shows the answer when it is called again.
+-- see define/plan_requests.py. CALL explain_query commits the request, waits for the result and returns it. validate_query can neither commit
+-- nor wait: its request is committed with the caller's transaction, and the next call returns the result.
 
 CREATE OR REPLACE FUNCTION pgtrickle._ask_plan(query text, path text, understood text DEFAULT NULL, me text DEFAULT pgtrickle._me()) RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -79,7 +79,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle._take_plan(bigint, bool, text) IS
 'Internal. The answer to a question of the caller; when the time is over the question is taken back, too.';
 
--- Ends its transaction to let the control plane see the question: no SECURITY DEFINER, no SET, not inside BEGIN ... COMMIT.
+-- Ends its transaction to let the control plane see the request: no SECURITY DEFINER, no SET, not inside BEGIN ... COMMIT.
 CREATE OR REPLACE PROCEDURE pgtrickle.explain_query(query text, INOUT plan text DEFAULT NULL, timeout interval DEFAULT '30 seconds')
 LANGUAGE plpgsql AS $$
 DECLARE

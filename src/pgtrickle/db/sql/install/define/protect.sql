@@ -80,8 +80,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._drop_guard(bigint) IS 'Internal. Removes the view that _guard_sources() created.';
 
--- A view over no column depends on the relations and nothing else: PostgreSQL refuses to drop them and names the view, whose name says who reads them, or
--- drops it with CASCADE and says so. Columns and their types can be altered.
+-- A view without columns depends on the relations and nothing else: PostgreSQL refuses to drop them and names the view, which is named after the reader.
+-- DROP ... CASCADE drops the view, too, and reports it. Columns and their types can be altered.
 CREATE OR REPLACE FUNCTION pgtrickle._guard_sources(id bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

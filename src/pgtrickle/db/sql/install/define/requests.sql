@@ -1,4 +1,4 @@
--- Asking the control plane for something: refresh, resume, repair.
+-- Requests to the control plane: refresh, resume, repair.
 
 CREATE OR REPLACE FUNCTION pgtrickle._request(id bigint, what text, me text DEFAULT pgtrickle._me()) RETURNS timestamptz
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

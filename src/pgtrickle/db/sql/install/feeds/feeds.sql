@@ -30,8 +30,9 @@ $$;
 COMMENT ON FUNCTION pgtrickle._feed_of(oid) IS
 'Internal. What a position in the change feed of a table rests on: the table, its visible columns, its capture. NULL while it is not captured as it should be.';
 
--- Numbers, booleans and JSON as such; arrays of simple elements as JSON arrays, unless they have bounds; all else as PostgreSQL's text, which is not
--- always that of a cast (char(n) loses blanks by it). So json_populate_record() gives the row back exactly. (JSON's null in a json column comes back as NULL.)
+-- Numbers, booleans and JSON are JSON values; arrays of simple elements are JSON arrays, unless they have explicit bounds; all other values are texts of
+-- the type's output function (a cast of char(n) to text would remove blanks). So json_populate_record() returns exactly the row. (Exception: JSON's null
+-- in a json column becomes NULL.)
 CREATE OR REPLACE FUNCTION pgtrickle._feed_row(relid oid, of_buffer bool) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE bases AS (

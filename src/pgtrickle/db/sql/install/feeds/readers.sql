@@ -1,5 +1,5 @@
 -- The readers of change buffers, the position of each, and how to remove a reader that no longer exists.
--- Mirrors in other databases are named to those who may read their source, and to the role that installed pgtrickle.
+-- Names of mirrors in other databases are shown to roles that may read the source, and to the role that installed pgtrickle.
 
 CREATE OR REPLACE VIEW pgtrickle._readers AS
 SELECT e.reader_key, e.mirror_id, e.source_relid, e.snapshot IS NOT NULL AS loaded, e.updated_at, n.server, n.database,
@@ -8,8 +8,8 @@ FROM pgtrickle.pgt_readers AS e
 LEFT JOIN LATERAL (SELECT e.reader_server AS server, e.reader_database::text AS database WHERE pgtrickle._may_read(e.source_relid, NULL)) AS n ON true;
 COMMENT ON VIEW pgtrickle._readers IS 'Internal. Mirrors in other databases; their names for those who may see them, NULL for others.';
 
--- SECURITY DEFINER because buffers are private. It shows counts, never rows, and these to those who may read the source, or the stream table that
--- is the reader: how much is written to a table is not for others.
+-- SECURITY DEFINER because buffers are private. It shows counts, never rows, and only to roles that may read the source, or the stream table that
+-- is the reader: other roles must not learn how much is written to a table.
 CREATE OR REPLACE FUNCTION pgtrickle._buffer_sizes(me text DEFAULT pgtrickle._me())
 RETURNS TABLE (source_relid oid, pgt_id bigint, reader_key text, mirror_id bigint, subscriber text, cdc_mode text, pending_rows bigint,
     buffer_bytes bigint, row_count bigint)

@@ -1,4 +1,4 @@
--- Definitions that read other databases. This server cannot look into them, so the call stores what is wanted and by whom, and the
+-- Definitions that read other databases. A session cannot read their catalogs, so the call stores the definition and its author, and the
 -- control plane resolves it: see define/cross_database.py.
 
 CREATE OR REPLACE FUNCTION pgtrickle._names_other_databases(state text, message text) RETURNS bool

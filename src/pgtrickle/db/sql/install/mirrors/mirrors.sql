@@ -1,4 +1,4 @@
--- Mirrors: stream tables that hold what is needed of a table of another database. Made by the control plane alone.
+-- Mirrors: stream tables that copy the needed columns of a table of another database. Only the control plane creates them.
 
 CREATE OR REPLACE FUNCTION pgtrickle._mirror_query(origin_schema name, origin_table name, columns name[]) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -77,7 +77,7 @@ COMMENT ON FUNCTION pgtrickle._make_mirror(jsonb, jsonb, jsonb, oid) IS
 'Internal. An empty mirror of a table of another database; it stays empty if origin has stored = false. columns: {attnum, name, origin_name, type, '
 'collation, not_null}; indexes: {columns, is_unique}.';
 
--- Its columns get the new names, too: definitions that name the table find it by them, and those that read it follow them as those of any table.
+-- The columns of the mirror are renamed, too: new definitions find it by the names of its columns, and its readers follow the renames as those of any table.
 CREATE OR REPLACE FUNCTION pgtrickle._rename_mirror(id bigint, version int, new_schema name, new_table name, names name[]) RETURNS bool
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

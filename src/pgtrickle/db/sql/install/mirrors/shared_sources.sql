@@ -1,4 +1,4 @@
--- Tables of this database that are another database's: declared here. Foreign tables say so themselves.
+-- Declarations that a table of this database is the copy of a table of another database. Foreign tables need no declaration.
 
 CREATE OR REPLACE FUNCTION pgtrickle._publisher(conninfo text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -41,8 +41,8 @@ END
 $$;
 COMMENT ON FUNCTION pgtrickle._caller(text) IS 'Internal, called by SECURITY DEFINER functions. The role that calls, by the proof that it brings.';
 
--- A role is remembered by its name and by its number: names are changed, and given to others. On another server, in a database restored
--- from a dump, numbers are those of other roles, and the name is all that is known.
+-- A role is stored with its name and its oid: a name can be changed, and then given to another role. On another server, in a database
+-- restored from a dump, the oids are those of other roles, and only the name is known.
 CREATE OR REPLACE FUNCTION pgtrickle._author(created_by name, created_key text) RETURNS name
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(

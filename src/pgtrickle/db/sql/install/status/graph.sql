@@ -1,4 +1,4 @@
--- What reads what: diamonds, circles, and the tree.
+-- The dependency graph: diamonds, cycles and the tree.
 
 CREATE OR REPLACE FUNCTION pgtrickle._upstream() RETURNS TABLE (pgt_id bigint, relid oid)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -1,4 +1,4 @@
--- Is all well? From one row for a monitor to a list of what to look at.
+-- Health: from one row for a monitor to a list of findings.
 
 CREATE OR REPLACE FUNCTION pgtrickle.health_summary()
 RETURNS TABLE (total_stream_tables int, active_count int, error_count int, suspended_count int, stale_count int, reinit_pending int,

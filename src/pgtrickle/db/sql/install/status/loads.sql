@@ -2,7 +2,7 @@
 -- pgtrickle/writer#<pgt_id>:<phase>:<estimated rows>:<width of a row>:<bytes of the table, or rows copied, before; or the number of a stage>
 -- The sessions of executors, which fill the tables of a stage, have its number in theirs: pgtrickle/stage#<hexadecimal>.
 
--- SECURITY DEFINER to see since when sessions of the service role are in their transaction, and what they copy.
+-- SECURITY DEFINER to see the start of the transactions of the service role's sessions, and what they copy.
 CREATE OR REPLACE FUNCTION pgtrickle._load_progress(me text DEFAULT pgtrickle._me())
 RETURNS TABLE (name text, phase text, rows_done bigint, rows_estimated bigint, rows_per_second float8, remaining_seconds float8,
                elapsed_seconds float8, started_at timestamptz, pid int, pgt_id bigint)

@@ -12,7 +12,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle._may_read(oid, name) IS
 'Internal. Whether the current role may see the messages of a stream table: it may read the table, or has the role of its creator or of the installer.';
 
--- Keys and values of rows. A role that row security restricts does not see all rows of a source either.
+-- For texts that show keys and values of rows. A role that row security restricts does not see all rows of a source either.
 CREATE OR REPLACE FUNCTION pgtrickle._may_read_sources(id bigint) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = 'pgtrickle.pgt_stream_tables'::regclass)

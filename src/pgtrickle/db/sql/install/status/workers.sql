@@ -1,4 +1,4 @@
--- Workers, units of work, caches: what the control plane says of itself (pgt_runtime), and what is configured while it does not run.
+-- Workers, units of work, caches: the state that the control plane publishes (pgt_runtime), or the configuration while it does not run.
 
 CREATE OR REPLACE FUNCTION pgtrickle.options()
 RETURNS TABLE (name text, value text, origin text, default_value text, allowed text, scope text, problem text, meaning text)

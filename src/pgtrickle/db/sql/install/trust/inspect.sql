@@ -69,8 +69,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._column_names(oid, int2[]) IS 'Internal. The names of columns of a relation, NULL for one that is gone.';
 
--- No SET search_path, so that it is inlined. By the cast it answers for now, whatever the snapshot, as names in statements do.
--- No format(), which raises for names that are not known: of a source that was gone before they were kept.
+-- No SET search_path, so that it is inlined. The cast of an oid to text uses the current catalog and not the snapshot, as names in statements do.
+-- Not format(), which raises for NULL: the names of a source that was dropped before names were stored.
 CREATE OR REPLACE FUNCTION pgtrickle._is_renamed(relation oid, schema_name name, relation_name name) RETURNS bool
 LANGUAGE sql STABLE AS $$
     SELECT relation::pg_catalog.regclass::pg_catalog.text NOT IN (
@@ -90,7 +90,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle._is_renamed(oid, int2, name, name, name) IS
 'Internal. Whether a column of a relation, or the relation, has another name than this one; not when it is gone.';
 
--- Under a search_path without schemas of users, which all of ours is.
+-- Requires a search_path without schemas of users, as sessions and functions of pgtrickle have it.
 CREATE OR REPLACE FUNCTION pgtrickle._name_of(class oid, object oid, part int) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT CASE class
@@ -351,7 +351,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle._virtual_expression(oid, int2) IS
 'Internal. The expression of a virtual generated column over the columns of its table; NULL where it does not say all that the column is.';
 
--- The one place that says what the differential path does not do yet. NULL = nothing in the way.
+-- The only list of what differential refreshes do not support. NULL: the query can be refreshed differentially.
 CREATE OR REPLACE FUNCTION pgtrickle._full_reason(probe oid) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -509,7 +509,7 @@ $$;
 COMMENT ON FUNCTION pgtrickle._full_reason(oid) IS
 'Internal. Why a query cannot be maintained from changes, as a reason; NULL when it can. AUTO stores this as the reason for FULL, DIFFERENTIAL raises it.';
 
--- Whether a refresh may have to know a table as it was: then the changes carry a key of it, to find its rows by.
+-- Whether a refresh may read the old state of a table: then captured changes include the columns of a key, by which its rows are found.
 CREATE OR REPLACE FUNCTION pgtrickle._looks_back(probe oid) RETURNS bool
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT bool_or(r.node_tree ~ concat_ws('|', ':has(?:WindowFuncs|SubLinks|DistinctOn|Recursive) true', '\{JOINEXPR :jointype [1-9]',

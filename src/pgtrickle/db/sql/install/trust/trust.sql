@@ -8,10 +8,10 @@
 -- * functions of the keeper.
 -- A query of the keeper itself runs as its author in any case: it may call what superusers and the roles own that it has the privileges of.
 --
--- A check is worth nothing for what another role can change between it and the statement, and neither types, casts nor functions can be
--- locked. So what others own is judged by what they could make of it: they can replace a function, drop an operator and create another
--- one of its name, add a CHECK to a domain, an attribute to a composite type and a cast to any type of theirs. Enums and ranges of others
--- are harmless as long as nothing casts them: our own statements do not, and a query that does reaches what its owner may make of it.
+-- A check does not protect from objects that another role can change between the check and the statement, and types, casts and functions
+-- cannot be locked. So an object of another role is judged by what its owner could change it to: owners can replace a function, drop an
+-- operator and create another one of its name, add a CHECK to a domain, an attribute to a composite type and a cast to any of their types.
+-- Enums and ranges of others are harmless unless they are cast: our own statements do not cast them; a query that does is not trusted.
 
 CREATE OR REPLACE FUNCTION pgtrickle._keeper() RETURNS oid
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -19,7 +19,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._keeper() IS 'Internal. The role that installed pgtrickle and maintains stream tables.';
 
--- Not by options(): what the session says of itself would count there.
+-- Not by options(), which includes settings of the session.
 CREATE OR REPLACE FUNCTION pgtrickle._security_setting(setting text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT said.value
@@ -86,8 +86,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION pgtrickle._is_loose(oid, oid, bool) IS 'Internal. Whether another role owns a type, which may create casts for it.';
 
--- Everything that evaluating a query can call, as far as it is not PostgreSQL's own; of that what the query calls itself.
--- Types: whatever a field of the tree calls a type. Numbers that are none (jointype) are below those of users.
+-- What evaluating a query can call, directly or not: functions, operators, operator classes and types; of the latter two only those of users.
+-- Types: the values of all fields of the tree that are named like a type. Values that are no oids (jointype) are below the oids of users' types.
 CREATE OR REPLACE FUNCTION pgtrickle._reach(probe oid, keeper oid, is_own bool, types oid[] DEFAULT NULL) RETURNS TABLE (classid oid, objid oid, is_part bool)
 LANGUAGE sql STABLE ROWS 50 SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE rules AS MATERIALIZED (
@@ -203,7 +203,7 @@ COMMENT ON FUNCTION pgtrickle._reach(oid, oid, bool, oid[]) IS
 'Internal. Functions, operators, operator classes and types that evaluating a query can reach; of the latter those of users. is_part: only PostgreSQL '
 'itself calls it. types: what these reach, not the query.';
 
--- What of these objects is not trusted, the first of it in words.
+-- The first of these objects that is not trusted, in words.
 CREATE OR REPLACE FUNCTION pgtrickle._untrusted_among(probe oid, keeper oid, is_own bool, types oid[] DEFAULT NULL) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH reach AS MATERIALIZED (
@@ -259,7 +259,7 @@ COMMENT ON FUNCTION pgtrickle._untrusted_among(oid, oid, bool, oid[]) IS
 'there is none.';
 
 -- Casts of types of other roles: the owner of a type may create another cast, and it is found when a statement is parsed or, by
--- functions that make JSON or text of any value, when they run. Only where the tree shows that the value is of another type is it not one.
+-- functions that make JSON or text of any value, when they run. A cast counts unless the tree shows that its value is of another type.
 CREATE OR REPLACE FUNCTION pgtrickle._converts(probe oid, types oid[]) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH casts AS MATERIALIZED (

@@ -1,4 +1,4 @@
--- Before a buffer is netted out: what its subscribers are offered from now on ends at no cut before the horizon. Waits for those that read just now.
+-- Announces that a buffer will be compacted: windows that its subscribers are offered from now on end at no cut before the horizon. Waits for running reads.
 -- %(relid)s: the source; %(horizon)s: the transaction (text) before which changes are netted. Returns nothing.
 UPDATE pgtrickle.pgt_subscribers AS u
 SET netted = %(horizon)s::text::xid8

@@ -1,4 +1,4 @@
--- A buffer has been netted out. %(relid)s: the source. Returns nothing.
+-- Ends the announcement of fence_subscribers: the buffer has been compacted. %(relid)s: the source. Returns nothing.
 UPDATE pgtrickle.pgt_subscribers AS u
 SET netted = NULL
 FROM pgtrickle.pgt_stream_tables AS st

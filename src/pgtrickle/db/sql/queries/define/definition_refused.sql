@@ -1,4 +1,4 @@
--- A definition was not accepted. %(schema)s, %(name)s: its stream table; %(asked_at)s: the request; %(message)s: why;
+-- Records why a definition was not accepted. %(schema)s, %(name)s: its stream table; %(asked_at)s: the request; %(message)s: why;
 -- %(is_final)s: trying again does not help.
 WITH refused AS (
     UPDATE pgtrickle.pgt_definitions AS d

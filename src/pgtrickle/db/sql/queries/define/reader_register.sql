@@ -1,4 +1,4 @@
--- At an origin: a mirror elsewhere is about to be loaded from a table here. A position that is there stays.
+-- Registers, at an origin, a mirror in another database before it is loaded. An existing position is kept.
 -- %(reader_key)s, %(server)s, %(database)s: its database; %(mirror_id)s: its pgt_id there; %(relid)s: the table; %(columns)s: int2 array;
 -- %(reads_replica)s: it has no rows, the replica of the table is read instead.
 INSERT INTO pgtrickle.pgt_readers AS r (reader_key, mirror_id, reader_server, reader_database, source_relid, columns_used, reads_replica)

@@ -1,4 +1,4 @@
--- Writes down a query that goes by other names of what it reads. %(id)s: the stream table, whose row is locked; %(query)s; %(typed)s: the same as
+-- Stores a query in which renamed objects have their new names. %(id)s: the stream table, whose row is locked; %(query)s; %(typed)s: the same as
 -- a user would type it, NULL if it stays. Arrays of equal length: %(relids)s, %(schemas)s, %(names)s as
 -- they are in the query now, %(columns)s: jsonb texts that have the new name for each old one. Fences refreshes of the old text.
 WITH noted AS (

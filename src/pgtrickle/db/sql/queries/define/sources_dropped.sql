@@ -1,4 +1,4 @@
--- Sources of a stream table that do not exist any more, or that lack columns which it reads. %(id)s: pgt_id.
+-- Sources of a stream table that do not exist any more, or that lack columns that it reads. %(id)s: pgt_id.
 -- Returns: the source's name in the query, with its present name if it was renamed; whether it exists; whether another relation has this name now;
 -- the names of its dropped columns.
 SELECT

@@ -1,4 +1,4 @@
--- Whether a probe view reaches no code but what the role that evaluates it may run; raises otherwise. %(probe)s: its name; %(id)s: the stream
+-- Raises if a probe view reaches code that the role that evaluates it must not run. %(probe)s: its name; %(id)s: the stream
 -- table, or NULL for one of another database.
 SELECT pgtrickle._check_evaluation(%(probe)s::pg_catalog.regclass::oid, a.oid, r.oid, coalesce(st.run_as, 'service'))
 FROM pg_catalog.pg_roles AS r

@@ -1,7 +1,7 @@
 -- Whether a probe view may still define a stream table; raises what create_stream_table would. %(probe)s: its name; %(id)s: the stream table,
 -- or NULL for one of another database. Returns: why it cannot be maintained from changes (a reason as jsonb, or NULL),
 -- why it must not be read as it is (or NULL),
--- then nothing of interest: what is not selected is not called.
+-- then columns without meaning: functions are only called if they are selected.
 SELECT
     pgtrickle._full_reason(p.oid),
     pgtrickle._read_as_another(p.oid, a.oid, r.oid),

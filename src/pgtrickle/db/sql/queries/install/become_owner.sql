@@ -1,5 +1,5 @@
--- Until the transaction ends, as the role that owns what is to be dropped, where that is not us: who inherits nothing of it has to become it. A superuser
--- stays what it is, as only superusers can end sessions of superusers. No parameters. Returns: the role, or no row.
+-- Becomes, for this transaction, the role that owns the objects to be dropped: a member that does not inherit its privileges needs SET ROLE. A superuser
+-- does not change its role, as only superusers can end sessions of superusers. No parameters. Returns: the role, or no row if it stays the same.
 SELECT set_config('role', r.rolname, true)
 FROM pg_namespace AS n
 JOIN pg_roles AS r ON r.oid = n.nspowner

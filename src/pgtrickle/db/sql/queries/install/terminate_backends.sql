@@ -1,6 +1,6 @@
 -- Ends the sessions of schedulers, workers with their loads, `pgtrickle refresh`, the broker and readers of other databases, as far as
 -- they are of roles that we may act for. They check the version of the catalog when they connect again.
--- Behind '#' a session says what it does. Returns: bool for each.
+-- After '#', an application_name contains what the session does. Returns: bool for each.
 SELECT pg_terminate_backend(pid)
 FROM pg_stat_activity
 WHERE datname = current_database()

@@ -1,4 +1,5 @@
--- Privileges that the service role has and does not need, and doors to what only it should read. %(closed)s: functions that install closes, as text.
+-- Privileges that the service role has and does not need, and privileges of others on what only it should read.
+-- %(closed)s: functions that install closes, as text.
 -- Returns: whether the operator has to act (otherwise it is information), the finding, and the remedy.
 WITH RECURSIVE service AS (
     SELECT r.*, quote_ident(r.rolname) AS quoted FROM pg_roles AS r JOIN pg_namespace AS n ON n.nspowner = r.oid WHERE n.nspname = 'pgtrickle'

@@ -1,5 +1,5 @@
--- At an origin: how far mirrors elsewhere are. Not if changes on both sides of that cut have been netted out meanwhile: see the comment on
--- pgt_readers.netted. Arrays of equal length: %(keys)s and %(mirrors)s of each reader, %(cuts)s snapshot texts.
+-- Records, at an origin, the cuts of mirrors in other databases; not a cut with changes on both sides that have been netted meanwhile: see the
+-- comment on pgt_readers.netted. Arrays of equal length: %(keys)s and %(mirrors)s of each reader, %(cuts)s snapshot texts.
 UPDATE pgtrickle.pgt_readers AS r
 SET snapshot = p.cut::pg_snapshot,
     updated_at = clock_timestamp()

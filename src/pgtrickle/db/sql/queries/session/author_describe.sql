@@ -1,4 +1,4 @@
--- The same for the types of a query, which is parsed and not planned: planning would run functions that are declared immutable.
+-- Like author_run, for the types of a query, which is parsed and not planned: planning would run functions that are declared immutable.
 -- Returns for each of its columns: type, modifier, collation. Columns are renamed if their names are not unique.
 CREATE FUNCTION pg_temp.__pgt_describe(author text, query text) RETURNS TABLE (typid int8, typmod int4, colloid int8)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

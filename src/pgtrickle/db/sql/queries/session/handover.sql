@@ -1,4 +1,4 @@
--- What a session of another process needs to stand where this one stands. %(snapshot)s: whether it is to see what this one sees; then run in a
+-- What a session of another process needs to have the settings, and the snapshot, of this one. %(snapshot)s: whether to export the snapshot; then run in a
 -- REPEATABLE READ transaction, outside savepoints.
 -- Returns: start of the server, an exported snapshot or NULL, json {name: value} of the settings that this session has not from its defaults.
 SELECT

@@ -1,9 +1,9 @@
 -- Our settings in PostgreSQL: the values that a new session would have.
 -- Parameters: names (text[], with their prefix: pg_settings does not show parameters that no library has defined, so they are asked for one
--- by one). Returns: rank, name in lower case, value. Rank 0 is when the server's files were last read, -1 the later of that
--- and of when this session began, in seconds; 2 is this session's value, which is that
--- of postgresql.conf where nothing of a higher rank has ever been; 3 to 6 what ALTER ROLE ALL, ALTER DATABASE, ALTER ROLE and
--- ALTER ROLE ... IN DATABASE have stored: the higher one wins, as when a session begins.
+-- by one). Returns: rank, name in lower case, value. The highest rank of a name wins, as when a session begins.
+-- -1, 0: two times in seconds: when the server's files were last read (0), and the later one of that and the start of this session (-1).
+-- 2: the value of this session, which is that of postgresql.conf if no higher rank was ever set.
+-- 3 to 6: what ALTER ROLE ALL, ALTER DATABASE, ALTER ROLE and ALTER ROLE ... IN DATABASE have stored.
 SELECT 0, '', pg_conf_load_time()::text
 UNION ALL
 SELECT -1, '', EXTRACT(EPOCH FROM greatest(pg_conf_load_time(), a.backend_start))::text

@@ -1,4 +1,4 @@
--- For this transaction our settings are what they were when the session began. %(names)s: with their prefix. Returns nothing of interest.
+-- Resets our settings, for this transaction, to their values at the start of the session. %(names)s: with their prefix. The result has no meaning.
 SELECT set_config(name, NULL, true)
 FROM unnest(%(names)s::text[]) AS name
 WHERE current_setting(name, true) IS NOT NULL
