@@ -91,6 +91,7 @@ def _stream_table(row: tuple[Any, ...]) -> StreamTable:
         *row[34:39],
         *row[40:43],
         tuple(_remote(each) for each in row[43] or ()),
+        row[44],
     ]
     return StreamTable(*fields)
 
@@ -114,7 +115,7 @@ def relations(conn: Connection, relids: Collection[int]) -> list[Relation]:
 
 
 def _relation(row: tuple[Any, ...]) -> Relation:
-    relid, schema, name, kind, query, has_children, listed, key, indexed = row
+    relid, schema, name, kind, query, has_children, listed, key, indexed, is_barrier = row
     columns = tuple(
         Column(
             c["attnum"], c["name"], c["type"], c["typid"], c["typmod"], c["not_null"], c["base"],
@@ -122,7 +123,9 @@ def _relation(row: tuple[Any, ...]) -> Relation:
         )
         for c in listed
     )  # fmt: skip
-    return Relation(relid, schema, name, kind, columns, query, has_children, tuple(key or ()), frozenset(indexed))
+    return Relation(
+        relid, schema, name, kind, columns, query, has_children, tuple(key or ()), frozenset(indexed), is_barrier
+    )
 
 
 def find_relation(conn: Connection, schema: str, name: str) -> Relation:

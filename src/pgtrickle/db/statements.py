@@ -25,6 +25,7 @@ INSTALL_ORDER = (
     "names/session",
     "trust/inspect",
     "trust/trust",
+    "trust/hold",
     "define/cycles",
     "define/partitions",
     "define/define",

@@ -17,6 +17,7 @@ from typing import Any
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import TRANSACTION, Connection, begin, connect, translated
 from pgtrickle.db.handover import hand_over
+from pgtrickle.db.names import hold_names, hold_storage
 from pgtrickle.db.session import applied
 from pgtrickle.db.statements import statement
 from pgtrickle.define import author_query as author
@@ -53,6 +54,7 @@ from pgtrickle.pipeline.plan.nodes import Plan
 from pgtrickle.pipeline.render.whole import query_as_of
 from pgtrickle.pipeline.templates.topk import TopKTemplate
 from pgtrickle.refresh.decide import since
+from pgtrickle.refresh.failures import moved_away
 from pgtrickle.refresh.pending import read_pending
 
 # json, xml and the geometric types have no equality to sort or hash by; their text has
@@ -199,6 +201,10 @@ def _attempt(look: _Look, pgt_id: int, waiting_since: float | None) -> VerifyRes
         table = _comparable_table(conn, pgt_id)
         if table.mirror is not None:
             return _mirror(look, table)
+        if not hold_storage(conn, pgt_id):
+            raise moved_away(table)
+        if hold_names(conn, [pgt_id]).lost:
+            return None
         planned = _planned(conn, table, moment)
         if planned is not None and table.remotes:
             planned = _over_copies(look, table, planned)

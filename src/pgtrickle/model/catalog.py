@@ -52,6 +52,7 @@ class Relation:
     has_children: bool = False
     key: tuple[int, ...] = ()  # columns of a unique index that are all NOT NULL
     indexed: frozenset[int] = frozenset()  # columns that an index leads with
+    is_barrier: bool = False  # a view WITH (security_barrier): conditions of queries must not see rows that it hides
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)
@@ -161,6 +162,7 @@ class StreamTable:
     partition_column: str | None = None  # of a partitioned stream table
     partition_collation: str | None = None  # of this column, quoted
     remotes: tuple[RemoteSource, ...] = ()
+    names_replaceable: bool = False  # another role can put something else in the place of what the query names
 
     @property
     def full_name(self) -> str:

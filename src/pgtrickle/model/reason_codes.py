@@ -239,6 +239,10 @@ class ReasonCode(StrEnum):
     FROM_WITHOUT_ALIAS = "from_without_alias", "a subquery in FROM has no alias"
     FILTER_WITHOUT_WHERE = "filter_without_where", "FILTER without WHERE"
     EMPTY_GROUPING_KEY = "empty_grouping_key", "an empty grouping key could not be read"
+    SECURITY_BARRIER = (
+        "security_barrier",
+        "view {view} is a security barrier: its rows must be chosen before conditions of the query are evaluated",
+    )
     VIEW_UNREADABLE = "view_unreadable", "the definition of view {view} cannot be read"
     TOO_MANY_ITEMS = (
         "too_many_items",

@@ -144,6 +144,8 @@ class CycleRefresher(ChainRefresher):
         self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int, *, anew: bool
     ) -> tuple[int, Sequence[CycleMember]]:
         """Runs rounds of one step per definition, until a round adds no row. The working tables contain new rows."""
+        for planned in refreshes:
+            self._require_names(planned)
         members = _definitions(refreshes)
         windows = {p.table.pgt_id: {} if anew else _windows(p, moment.cut) for p in refreshes}
         for member in members:

@@ -105,6 +105,13 @@ def fenced_text(pgt_id: int) -> str:
     return f"stream table {pgt_id} was refreshed or changed by another session first"
 
 
+def renamed_meanwhile(table: StreamTable) -> TransientError:
+    """Statements name relations and types: what has the name now may belong to somebody else."""
+    return TransientError(
+        f"what the query of {table.full_name} names was renamed, dropped or replaced during the refresh"
+    )
+
+
 def moved_away(table: StreamTable) -> SourceChangedError:
     """Rows are written by name: after a rename, another table may have the name."""
     return SourceChangedError(

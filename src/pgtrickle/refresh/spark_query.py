@@ -142,6 +142,8 @@ class _Sources:
 
     def columns(self, schema: str, name: str) -> Sequence[InputColumn] | str:
         relation = self._relation(schema, name)
+        if relation.is_barrier:
+            raise SparkUnsupportedError(f"{schema}.{name}", "it is a security barrier")
         if relation.kind == "v":
             explicit = view_explicit(self._conn, relation, self._table)
             assert explicit.query is not None

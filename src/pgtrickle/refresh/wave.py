@@ -21,6 +21,7 @@ from pgtrickle.capture.fingerprint import fingerprints
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import MOST_PLANNED_AHEAD, begin, plan_for_many, translated
 from pgtrickle.db.handover import hand_over
+from pgtrickle.db.names import HeldNames, hold_names, hold_storage
 from pgtrickle.db.session import applied
 from pgtrickle.define.compile import Compiled
 from pgtrickle.define.privileges import lost_privilege
@@ -51,7 +52,7 @@ from pgtrickle.refresh.decide import (
 )
 from pgtrickle.refresh.deltas import apply_deltas, arrange, net, read_deltas
 from pgtrickle.refresh.engine_choice import IN_CHAIN, ON_SPARK, PUSHED_DOWN, EngineChoice, EngineInput
-from pgtrickle.refresh.failures import fenced_text, moved_away
+from pgtrickle.refresh.failures import fenced_text, moved_away, renamed_meanwhile
 from pgtrickle.refresh.fallbacks import (
     NO_DELTA_ON_SPARK,
     NOT_LOADED_ON_SPARK,
@@ -141,6 +142,7 @@ class WaveRefresher:
         self.costs = costs if costs is not None else CostHistoryCache()
         self.progress: Progress = UnobservedProgress()
         self.snapshot_of = reader  # the session whose snapshot the authors' sessions import
+        self._names = HeldNames()  # of the current wave
 
     def wave(self, ids: Sequence[int], *, initiated_by: str = "SCHEDULER") -> list[Outcome]:
         """The caller has announced it to the engine (`SparkEngine.announced`)."""
@@ -180,6 +182,7 @@ class WaveRefresher:
             with span("plan", lambda: {"tables": [table.full_name for table in tables]}):
                 wave = self._plan(tables, moment)
             report_done(self.progress, (o for o in wave.outcomes if o.action == NO_DATA))
+            guarded = guarded or any(map(self._names_types, wave.refreshes))
             computed = self._compute(wave.refreshes, moment, guarded=guarded)
             return [*wave.outcomes, *self._finish_all(computed, moment, initiated_by)]
 
@@ -275,6 +278,7 @@ class WaveRefresher:
     def _plan(self, tables: Sequence[StreamTable], moment: catalog.ReadPoint) -> PlannedWave:
         """Plans each table. Tables with nothing to do (unless `include_unchanged`) or with errors get outcomes."""
         begun = WaveStart(datetime.now(UTC), time.perf_counter(), len(tables))
+        self._names = hold_names(self.reader, [t.pgt_id for t in tables if t.names_replaceable])
         seen = self._observe(tables, moment)
         self.costs.read(self.reader, (t for t in tables if t.is_populated and self._goes_by_cost(t)))
         planned_or_ended = [self._planned(table, seen, moment, begun) for table in tables]
@@ -312,6 +316,8 @@ class WaveRefresher:
         compiled = self.compiled(table)
         if compiled is None:
             return Outcome(table, PREPARE)
+        if table.pgt_id in self._names.lost:
+            return Outcome(table, FULL, None, renamed_meanwhile(table))
         pending = seen.pending.get(table.pgt_id, {})
         past = self.costs.past(table)
         ways = self._ways(table, compiled, past, pending, seen.sizes)
@@ -385,11 +391,22 @@ class WaveRefresher:
         analyse_buffers(self.writer, counts)
         return counts, sizes
 
+    def _names_types(self, planned: PlannedRefresh) -> bool:
+        return planned.table.pgt_id in self._names.with_types
+
+    def _require_names(self, planned: PlannedRefresh) -> None:
+        """Compares the types that a query names again, directly before its statement: they cannot be locked, and the
+        statements of other tables of the wave may have taken long."""
+        if self._names_types(planned) and hold_names(self.reader, [planned.table.pgt_id]).lost:
+            raise renamed_meanwhile(planned.table)
+
     def _read(self, planned: PlannedRefresh, cut: Cut) -> Read:
+        self._require_names(planned)
         (read,) = read_deltas(self.reader, [planned], cut, self.limits.max_delta_bytes)
         return read
 
     def _arrange(self, netted: NettedRefresh) -> ComputedRefresh:
+        self._require_names(netted.planned)
         (computed,) = arrange(self.reader, [netted])
         return computed
 
@@ -400,7 +417,7 @@ class WaveRefresher:
         """Applies deltas in one transaction; if it fails, each in its own, so that only the failing one fails."""
         small = [each for each in computed if isinstance(each, ComputedRefresh) and not each.planned.is_load]
         outcomes: list[Outcome] = []
-        if len(small) > 1:
+        if len(small) > 1 and not any(self._names_types(each.planned) for each in small):
             try:
                 with translated(), self.writer.transaction():
                     outcomes = [each.outcome() for each in self._write(small, moment, initiated_by)]
@@ -422,6 +439,7 @@ class WaveRefresher:
         if isinstance(computed, FailedRefresh):
             return computed.outcome()
         try:
+            self._require_names(computed.planned)
             if computed.planned.is_load and computed.planned.engine.engine == SPARK:
                 return self._finish_on_spark(computed, moment, initiated_by)
             if self._is_inside(computed.planned) and not computed.planned.table.is_populated:
@@ -476,6 +494,8 @@ class WaveRefresher:
         record = self._refresh_record(planned, moment, initiated_by)
         try:
             with translated(), at_snapshot_of(self.reader, self.writer):
+                if not hold_storage(self.writer, planned.table.pgt_id):
+                    raise moved_away(planned.table)
                 if not is_empty(self.writer, planned.compiled.target.table):
                     return None
                 rows = self._apply_all([computed], {planned.table.pgt_id: whole_content(planned)})

@@ -130,6 +130,8 @@ class FromReader:
         if relation.kind == "v":
             if relation.query is None:
                 raise NotDifferentiableError(Reason.of(ReasonCode.VIEW_UNREADABLE, view=relation.name))
+            if relation.is_barrier:
+                raise NotDifferentiableError(Reason.of(ReasonCode.SECURITY_BARRIER, view=relation.name))
             inner = Cursor(relation.query.strip().rstrip(";"))
             below = self.reader.query(inner, {}, top=self.top, keeps_order=self.keeps_order)
             return self._part(below, texts[-1], tuple(c.name for c in relation.columns))

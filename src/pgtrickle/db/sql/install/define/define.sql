@@ -379,6 +379,10 @@ BEGIN
     IF present = st.output_columns THEN
         RETURN;
     END IF;
+    IF NOT pgtrickle._hold_storage(id) THEN
+        RAISE EXCEPTION USING ERRCODE = 'undefined_table',
+            MESSAGE = format('the table %I.%I was dropped, renamed or moved to another schema', st.pgt_schema, st.pgt_name);
+    END IF;
     PERFORM pgtrickle._unlist_publication(id);
     IF pgtrickle._is_longer(present, st.output_columns) THEN
         -- The columns that are there stay, with what depends on them.
@@ -405,7 +409,9 @@ BEGIN
     SET is_populated = false, frontier = NULL, epoch = t.epoch + 1, updated_at = clock_timestamp()
     WHERE t.pgt_id = id
     RETURNING * INTO st;
-    EXECUTE format('DELETE FROM %I.%I', st.pgt_schema, st.pgt_name);
+    IF pgtrickle._hold_storage(id) THEN
+        EXECUTE format('DELETE FROM %I.%I', st.pgt_schema, st.pgt_name);
+    END IF;
     IF to_regclass(format('pgtrickle_changes.state_%s', id)) IS NOT NULL THEN
         EXECUTE format('DELETE FROM pgtrickle_changes.state_%s', id);
     END IF;

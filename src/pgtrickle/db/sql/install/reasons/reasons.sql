@@ -121,6 +121,8 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
         WHEN 'from_without_alias' THEN 'a subquery in FROM has no alias'
         WHEN 'filter_without_where' THEN 'FILTER without WHERE'
         WHEN 'empty_grouping_key' THEN 'an empty grouping key could not be read'
+        WHEN 'security_barrier' THEN 'view {view} is a security barrier: its rows must be chosen before conditions of the query are '
+            'evaluated'
         WHEN 'view_unreadable' THEN 'the definition of view {view} cannot be read'
         WHEN 'too_many_items' THEN 'the query has more than {limit} items in FROM once its views and WITH items are written out'
         WHEN 'reserved_column' THEN '{relation} has a column __pgt_w, a name that changes need for their weight'

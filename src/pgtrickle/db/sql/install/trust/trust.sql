@@ -258,8 +258,8 @@ COMMENT ON FUNCTION pgtrickle._untrusted_among(oid, oid, bool, oid[]) IS
 'Internal. The first function, operator or type that a query (or these types alone) reaches and that the keeper must not run or rely on; NULL when '
 'there is none.';
 
--- Casts of types of other roles: the owner of a type may create another cast, and it is found when a statement is parsed or, by
--- functions that make JSON or text of any value, when they run. A cast counts unless the tree shows that its value is of another type.
+-- Casts of types of other roles: the owner of a type may create another cast, and it is found when a statement is parsed, by functions in
+-- SQL that cast any value, when they are inlined, or, by functions that make JSON of any value, when they run. A cast counts unless the tree shows that its value is of another type.
 CREATE OR REPLACE FUNCTION pgtrickle._converts(probe oid, types oid[]) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH casts AS MATERIALIZED (
@@ -283,7 +283,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
        OR EXISTS (SELECT
                   FROM pgtrickle._functions_called(probe) AS f
                   WHERE f.is_system AND (f.proname ~ '^(?:to_jsonb?$|row_to_json|array_to_json|jsonb?_(?:agg|object_agg|build))'
-                      OR f.proname IN ('textanycat', 'anytextcat')))
+                      OR f.proname IN ('textanycat', 'anytextcat', 'quote_literal', 'quote_nullable')))
        OR EXISTS (SELECT FROM pgtrickle._rules(probe) AS r WHERE r.node_tree ~ '\{JSONCONSTRUCTOREXPR '))
     ORDER BY 1
     LIMIT 1

@@ -1,6 +1,6 @@
 -- The first statement of an apply. It increments the epochs that the refreshes have read, and returns the tables whose epoch was still the same.
 -- It omits tables that another worker committed first, and tables with a source, a column or another object that was renamed: the refresh may
--- have read another object by that name.
+-- have read another object by that name. It locks the storage tables, and omits those whose name another relation has now.
 -- The parameters are arrays of equal length: %(ids)s, %(epochs)s, %(frontiers)s (jsonb texts), %(data_timestamps)s;
 -- %(requested_at)s: the time of the request that the refresh fulfils, or NULL;
 -- %(settled)s (jsonb texts): what the content depends on besides the sources, such as TimeZone and the functions that the query calls.
@@ -29,6 +29,7 @@ FROM unnest(
 ) AS r (pgt_id, epoch, frontier, data_timestamp, requested_at, settled)
 WHERE st.pgt_id = r.pgt_id
   AND st.epoch = r.epoch
+  AND pgtrickle._hold_storage(r.pgt_id, st.pgt_relid, st.pgt_schema, st.pgt_name)
   AND NOT EXISTS (
       SELECT
       FROM pgtrickle.pgt_names AS k

@@ -1,7 +1,8 @@
 -- Relations with what the planner needs of them. Run with the path pg_catalog, pg_temp, so that a view's text is qualified.
 -- %(relids)s: array of their oids. One statement for all that a query reads: a fresh session plans it once.
 -- Returns: relid, schema, name, relkind, query (views only), has_children, columns json [{attnum, name, type, typid, typmod, not_null, base, virtual}],
--- key: attribute numbers of a unique index without NULLs, the primary key first; indexed: those that an index leads with.
+-- key: attribute numbers of a unique index without NULLs, the primary key first; indexed: those that an index leads with;
+-- whether it is a view WITH (security_barrier).
 SELECT
     c.oid::int8,
     n.nspname::text,
@@ -30,7 +31,8 @@ SELECT
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     ),
     pgtrickle._key(c.oid),
-    ARRAY(SELECT DISTINCT i.indkey[0] FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL)
+    ARRAY(SELECT DISTINCT i.indkey[0] FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL),
+    EXISTS (SELECT FROM pg_options_to_table(c.reloptions) AS o WHERE o.option_name = 'security_barrier' AND o.option_value::bool)
 FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.oid = ANY (%(relids)s::oid[])

@@ -11,7 +11,8 @@
 -- base types: an object with the base types of columns of domain types (NULL: all types are built in);
 -- keys: what the compiled form depends on and the content does not: unique keys, NOT NULL columns (not in mode FULL), type modifiers;
 -- partition: the column by which it is partitioned (NULL: it is not partitioned), and the collation of this column;
--- remotes: the tables of other databases that it reads from their replicas (NULL: it reads none).
+-- remotes: the tables of other databases that it reads from their replicas (NULL: it reads none);
+-- replaceable: whether another role can put something else in the place of what the query names (_hold_names).
 SELECT
     st.pgt_id,
     st.pgt_relid::int8,
@@ -189,7 +190,13 @@ SELECT
         JOIN pgtrickle.pgt_stream_tables AS u ON u.pgt_relid = d.source_relid
         JOIN pgtrickle.pgt_mirrors AS m ON m.pgt_id = u.pgt_id
         WHERE d.pgt_id = st.pgt_id AND NOT m.is_stored
-    ) END
+    ) END,
+    EXISTS (
+        SELECT
+        FROM pgtrickle.pgt_names AS k
+        WHERE k.pgt_id = st.pgt_id AND k.classid IN ('pg_type'::regclass, 'pg_class'::regclass)
+    )
+    OR EXISTS (SELECT FROM pgtrickle.pgt_dependencies AS d WHERE d.pgt_id = st.pgt_id AND pgtrickle._is_replaceable(d.source_relid))
 FROM pgtrickle.pgt_stream_tables AS st
 CROSS JOIN LATERAL (
     -- The usual case of _author(), without a function call: the role still has its name.
