@@ -258,8 +258,9 @@ COMMENT ON FUNCTION pgtrickle._untrusted_among(oid, oid, bool, oid[]) IS
 'Internal. The first function, operator or type that a query (or these types alone) reaches and that the keeper must not run or rely on; NULL when '
 'there is none.';
 
--- Casts of types of other roles: the owner of a type may create another cast, and it is found when a statement is parsed, by functions in
--- SQL that cast any value, when they are inlined, or, by functions that make JSON of any value, when they run. A cast counts unless the tree shows that its value is of another type.
+-- Casts of types of other roles: the owner of a type may create another cast. It is found when a statement is parsed; by functions in SQL that
+-- cast any value, when they are inlined; or by functions that make JSON of any value, when they run. A cast counts unless the tree shows that
+-- its value is of another type.
 CREATE OR REPLACE FUNCTION pgtrickle._converts(probe oid, types oid[]) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH casts AS MATERIALIZED (
