@@ -89,7 +89,7 @@ _SHOWN = (
 
 
 @cache
-def _readable(url: str) -> tuple[str, ...]:
+def readable(url: str) -> tuple[str, ...]:
     """Every table, view and function without arguments of schema pgtrickle, as far as everybody may read it."""
     with psycopg.connect(url) as conn:
         relations = conn.execute(
@@ -125,7 +125,7 @@ def of_values(conn: Conn, word: str, tables: Sequence[Sequence[str]], *, whole: 
     sources = [*_SHOWN, *('"' + s + '"."' + n.replace('"', '""') + '"' for s, n in tables)]
     sources += [f'"{s}".log' for s, _ in tables]
     if whole:
-        sources += _readable(conn.info.dsn + f" password={conn.info.password}")
+        sources += readable(conn.info.dsn + f" password={conn.info.password}")
     found = []
     for source in sources:
         try:

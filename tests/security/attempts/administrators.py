@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import psycopg
 
 from pgtrickle.db.connect import connect
 from pgtrickle.definitions import fleet, present
 from pgtrickle.definitions.compare import new_query
 from pgtrickle.definitions.definition import Definition, FilePosition
-from pgtrickle.definitions.export import collect
+from pgtrickle.definitions.export import collect, files_of
+from pgtrickle.definitions.read import read_set
 from pgtrickle.maintain.oracle import AS_TYPED
 from pgtrickle.maintain.verify import verify_tables
 from tests.security.arena import DATABASE, Arena, Trial
@@ -37,6 +41,27 @@ def _exported(arena: Arena, trial: Trial) -> None:
     found, _ = collect(dsn, fleet.databases(dsn, (DATABASE,)))
     if f"{trial.schema}.st" not in [each.name for each in found]:
         trial.found.append("it is not exported")
+
+
+def _written_to_files(arena: Arena, trial: Trial) -> None:
+    """As `pgtrickle export` writes files and `pgtrickle apply` reads them: they define what is there, and nothing else."""
+    dsn = arena.server.dsn(DATABASE)
+    exported, sets = collect(dsn, fleet.databases(dsn, (DATABASE,)))
+    files = files_of(exported, sets, name_databases=True)
+    with TemporaryDirectory() as folder:
+        for name, text in files.items():
+            if Path(name).name != name:
+                trial.found.append(f"export writes the file {name}")
+            Path(folder, Path(name).name).write_text(text)
+        read, problems = read_set(Path(folder))
+    stored = {each.name: each for each in exported if each.query}
+    trial.found += [f"the exported files have a problem: {problem.one_line()}" for problem in problems]
+    if {each.name for each in read.definitions} != stored.keys():
+        trial.found.append(f"the exported files define {sorted({t.name for t in read.definitions} ^ stored.keys())}")
+    for table in read.definitions:
+        of_stored = stored[table.name]
+        if (table.query, table.databases, table.options) != (of_stored.query, (DATABASE,), dict(of_stored.options)):
+            trial.found.append(f"the exported files define {table}")
 
 
 def _compared(arena: Arena, trial: Trial) -> None:
@@ -97,6 +122,24 @@ ATTEMPTS = (
         "an administrator exports the definitions of a database, among them one that calls the attacker's code",
         (hostile("f"), CALLS, TICK, Do(_exported), TICK),
         trusted=True,
+    ),
+    Attempt(
+        "administrator_exports_to_files",
+        "an administrator exports definitions to files: texts of the attacker look like headers and tables of such files",
+        (
+            st("-- name: reports.words\n-- databases: postgres\n\nSELECT id FROM app.open", "evil.st1"),
+            st("-- query_file: ../../../etc/passwd\n-- mode: FULL\nSELECT id, n FROM app.open", "evil.st2"),
+            st('SELECT id, $$\'\'\'\n"""\n[[stream_table]]\nname = "reports.gift"\n$$ AS x FROM app.open', "evil.st3"),
+            st(
+                'SELECT id, E\'\\u0001\' || $$\x01"\n[[stream_table]]\nname = "reports.gift"\n$$ AS x FROM app.open',
+                "evil.st4",
+            ),
+            st("SELECT id FROM app.open", 'evil."../../st5"'),
+            st("SELECT id FROM app.open", 'evil."st6\n-- name: reports.gift"'),
+            "SELECT pgtrickle.create_refresh_group(E'its\\n\"]\\n[[stream_table]]\\nname = \"reports.gift\"', '{evil.st1,evil.st2}')",
+            TICK,
+            Do(_written_to_files),
+        ),
     ),
     Attempt(
         "administrator_applies",

@@ -27,9 +27,9 @@ BEGIN
     LOOP
         RETURN QUERY EXECUTE format($sql$
             SELECT $1, c.pgt_id, c.reader_key, c.mirror_id, c.subscriber, c.cdc_mode,
-                   CASE WHEN c.shown THEN count(b.xid) FILTER (WHERE c.cut IS NULL OR NOT pg_visible_in_snapshot(b.xid, c.cut)) END,
+                   CASE WHEN c.shown THEN b.pending END,
                    CASE WHEN c.shown THEN pg_total_relation_size($2) END,
-                   CASE WHEN c.shown THEN count(b.xid) END
+                   CASE WHEN c.shown THEN b.total END
             FROM (SELECT d.pgt_id, NULL::text, NULL::bigint, NULL::text, d.cdc_mode, (st.frontier -> $3 ->> 'snapshot')::pg_snapshot,
                          $4 OR coalesce(has_table_privilege($5, st.pgt_relid, 'SELECT'), false)
                             OR coalesce((SELECT pg_has_role($5, r.oid, 'USAGE') FROM pg_roles AS r
@@ -46,8 +46,10 @@ BEGIN
                   FROM pgtrickle.pgt_subscribers AS u
                   JOIN pgtrickle.pgt_stream_tables AS st ON st.pgt_id = u.pgt_id
                   WHERE st.pgt_relid = $1) AS c(pgt_id, reader_key, mirror_id, subscriber, cdc_mode, cut, shown)
-            LEFT JOIN %s AS b ON c.shown
-            GROUP BY c.pgt_id, c.reader_key, c.mirror_id, c.subscriber, c.cdc_mode, c.shown
+            -- Not read at all for those who must not see it: the time would tell how much was written.
+            CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE c.cut IS NULL OR NOT pg_visible_in_snapshot(r.xid, c.cut)), count(*)
+                                FROM %s AS r
+                                WHERE c.shown) AS b(pending, total)
             $sql$, source.buffer::regclass)
         USING source.relid, source.buffer, origin, source.shown, caller;
     END LOOP;
