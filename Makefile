@@ -33,7 +33,7 @@ soak: $(STAMP)  ## what takes too long for every run; SOAK_MINUTES=60 for the lo
 	$(BIN)/python -m pytest -m soak
 
 test-long: $(STAMP)  ## what takes too long for `make test` (tests/long.py): kills, TPC-H on Spark, dbt, more random queries and parameters
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m long
+	EVERY_ARENA=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m long
 
 test-cluster: $(STAMP)  ## refreshes on a standalone Spark cluster with two workers, and on local-cluster
 	$(BIN)/python -m pytest -m "cluster or spark" tests/spark/test_cluster.py
