@@ -62,7 +62,7 @@ def values(compiled: Compiled) -> tuple[object, ...]:
 
     topk = compiled.topk
     rest = replace(compiled, groups=None, topk=None)
-    limits = None if topk is None else (without_method(topk.groups), topk.order, topk.needed, topk.wanted)
+    limits = None if topk is None else (without_method(topk.groups), topk.order, topk.needed, topk.stored_rows)
     return rest, without_method(compiled.groups), limits
 
 

@@ -33,7 +33,7 @@ def rounds(progress: FixpointProgress, came: list[list[int]], windows: dict[int,
 
 def test_from_nothing_all_members_are_evaluated_once_and_then_what_came() -> None:
     first, second = member(1, 102), member(2, 101)
-    progress = FixpointProgress((first, second), anew=True)
+    progress = FixpointProgress((first, second), from_empty=True)
     # The second has seen what the first brought in the first round, and the first gets nothing from it.
     assert rounds(progress, [[3, 0], [0, 0]], {}) == [[True, True], [False, False]]
     assert rounds(progress, [[3, 2], [1, 0], [0, 0]], {}) == [[True, True], [True, True], [False, False]]
@@ -41,7 +41,7 @@ def test_from_nothing_all_members_are_evaluated_once_and_then_what_came() -> Non
 
 def test_from_stored_rows_only_changes_are_followed() -> None:
     outside, inside = member(1, BASE), member(2, 101)
-    progress = FixpointProgress((outside, inside), anew=False)
+    progress = FixpointProgress((outside, inside), from_empty=False)
     windows = {BASE: ChangedSource(BASE, Window(Cut(1, 1, ()), Cut(2, 2, ())), 5)}
     assert rounds(progress, [[5, 4], [0, 0]], windows) == [[True, True], [False, False]]
     assert rounds(progress, [[0, 0]], {}) == [[False, False]]
@@ -49,7 +49,7 @@ def test_from_stored_rows_only_changes_are_followed() -> None:
 
 def test_rows_of_the_first_round_do_not_count_as_further_ones() -> None:
     first = member(1, 101)
-    progress = FixpointProgress((first,), anew=True)
+    progress = FixpointProgress((first,), from_empty=True)
     for count in (7, 5):
         progress = progress.after(progress.next_step(first, {}), count)
     assert progress.rows_after_first_round == 5

@@ -249,7 +249,7 @@ def limit(query: str, width: int) -> TopKTemplate:
 
 def test_limit_takes_the_changes_up_to_the_edge() -> None:
     template = limit("SELECT note FROM shop.sale WHERE (qty > 1) ORDER BY qty DESC NULLS LAST, id OFFSET 2 LIMIT 3", 3)
-    assert (template.needed, template.wanted) == (5, 105)
+    assert (template.needed, template.stored_rows) == (5, 105)
     sql = template.delta_statement(EVERYTHING)
     order = 'q.c1 DESC NULLS LAST, q.c2, q.k COLLATE "C"'
     assert f"rank() OVER (ORDER BY {order})" in sql

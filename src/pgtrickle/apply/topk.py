@@ -24,17 +24,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """`order`: of state rows, aliased s. `needed`: rows that decide the visible ones; `wanted`: stored by a read."""
+    """`order`: of state rows, aliased s. `needed`: rows that decide the visible ones.
+
+    `stored_rows`: the rows that a load stores.
+    """
 
     groups: Groups
     order: str
     needed: int
-    wanted: int
+    stored_rows: int
 
     @property
     def most(self) -> int:
-        """The number of state rows above which those after the first `wanted` ones are deleted."""
-        return 2 * self.wanted
+        """The number of state rows above which those after the first `stored_rows` ones are deleted."""
+        return 2 * self.stored_rows
 
 
 def runs_out(conn: Connection, topk: TopK, change: int) -> bool:
@@ -74,12 +77,12 @@ def _settle(conn: Connection, topk: TopK, touched: Touched) -> tuple[int, int]:
 
 
 def _trim(conn: Connection, topk: TopK) -> None:
-    """Deletes the rows after the first `wanted` ones; the last remaining row is the new boundary row."""
+    """Deletes the rows after the first `stored_rows` ones; the last remaining row is the new boundary row."""
     state = topk.groups.target.state
     keys = "".join(f', "k{i}"' for i in range(len(topk.groups.key_types)))
     conn.execute(
         f"WITH first AS (SELECT s.* FROM {state} AS s WHERE s.n > 0 "
-        f"ORDER BY {topk.order} FETCH FIRST {topk.wanted} ROWS WITH TIES), "
+        f"ORDER BY {topk.order} FETCH FIRST {topk.stored_rows} ROWS WITH TIES), "
         f"placed AS MATERIALIZED (SELECT s.*, row_number() OVER (ORDER BY {topk.order}) AS place FROM first AS s), "
         f"gone AS (DELETE FROM {state} AS s WHERE NOT EXISTS (SELECT FROM placed AS p WHERE p.gid = s.gid)) "
         f'INSERT INTO {state} ("h", "k", "n"{keys}) SELECT {text_hash("e.k")}, e.k, 0{keys} FROM ('

@@ -349,7 +349,7 @@ def _compiled(state: Compilation) -> Compiled:
     target = target_of(state.conn, state.table, template, portable=state.is_portable)
     groups, topk = groups_of(template, target), None
     if isinstance(template, TopKTemplate) and groups is not None:
-        topk = TopK(groups, template.order("s", "k"), template.needed, template.wanted)
+        topk = TopK(groups, template.order("s", "k"), template.needed, template.stored_rows)
     return Compiled(
         target,
         refresh_stages(template, is_mirror=target.is_mirror),

@@ -67,12 +67,12 @@ class CycleRefresher(ChainRefresher):
             if all(map(_is_quiet, refreshes)):
                 return [Outcome(planned.table, NO_DATA) for planned in refreshes]
             return self._written([without_read(planned) for planned in refreshes], moment)
-        reason = self._anew(refreshes, moment)
+        reason = self._reason_to_compute_from_empty(refreshes, moment)
         if reason is None:
             rounds, outcomes = self._add(refreshes, moment, most_rounds)
         else:
             refreshes = tuple(p if p.is_load else replace(p, decision=Decision(FULL, reason)) for p in refreshes)
-            rounds, outcomes = self._compute_anew(refreshes, moment, most_rounds)
+            rounds, outcomes = self._compute_from_empty(refreshes, moment, most_rounds)
         return [replace(outcome, rounds=rounds) for outcome in outcomes]
 
     def _written(self, refreshes: Sequence[ComputedRefresh], moment: catalog.ReadPoint) -> list[Outcome]:
@@ -82,7 +82,9 @@ class CycleRefresher(ChainRefresher):
                 raise each.error
         return [each.outcome() for each in results]
 
-    def _anew(self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint) -> Reason | None:
+    def _reason_to_compute_from_empty(
+        self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint
+    ) -> Reason | None:
         """Why the fixpoint has to be computed from empty tables; None: the steps start with the stored rows."""
         for planned in refreshes:
             name, why = planned.table.full_name, planned.decision.reason
@@ -101,16 +103,16 @@ class CycleRefresher(ChainRefresher):
         row = self.reader.execute(f"SELECT {' OR '.join(lost_rows)}").fetchone() if lost_rows else None
         return Reason.of(ReasonCode.CYCLE_ROWS_DELETED) if row is not None and row[0] else None
 
-    def _compute_anew(
+    def _compute_from_empty(
         self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int
     ) -> tuple[int, list[Outcome]]:
         """Computes the fixpoint from empty tables and writes the difference."""
         for planned in refreshes:
             reshape(self.writer, planned.compiled.target)
-        rounds, members = self._fixpoint(refreshes, moment, most_rounds, anew=True)
+        rounds, members = self._fixpoint(refreshes, moment, most_rounds, from_empty=True)
         outcomes: list[Outcome] = []
         for planned, member in zip(refreshes, members, strict=True):
-            stages = replace(planned.compiled.stages, load=LoadStage(member.found()))
+            stages = replace(planned.compiled.stages, load=LoadStage(member.all_new_rows()))
             compiled = replace(planned.compiled, stages=stages)
             outcomes += self._written([without_read(replace(planned, compiled=compiled))], moment)
         self._drop(members)
@@ -120,8 +122,8 @@ class CycleRefresher(ChainRefresher):
         self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int
     ) -> tuple[int, list[Outcome]]:
         """Computes the new rows from the stored rows and the changes."""
-        rounds, members = self._fixpoint(refreshes, moment, most_rounds, anew=False)
-        read = [self._came(planned, member) for planned, member in zip(refreshes, members, strict=True)]
+        rounds, members = self._fixpoint(refreshes, moment, most_rounds, from_empty=False)
+        read = [self._read_new_rows(planned, member) for planned, member in zip(refreshes, members, strict=True)]
         self._drop(members)
         computed: list[ComputedRefresh] = []
         for each in net(self.engine, read):
@@ -130,10 +132,10 @@ class CycleRefresher(ChainRefresher):
             computed.append(self._arrange(each))
         return rounds, self._written(computed, moment)
 
-    def _came(self, planned: PlannedRefresh, member: CycleMember) -> ReadRefresh:
+    def _read_new_rows(self, planned: PlannedRefresh, member: CycleMember) -> ReadRefresh:
         """The new rows of a member, as its delta."""
         planned = replace(planned, decision=Decision(DIFFERENTIAL, planned.decision.reason))
-        statement = f"SELECT 1, f.r FROM ({member.found()}) AS f(r)"
+        statement = f"SELECT 1, f.r FROM ({member.all_new_rows()}) AS f(r)"
         rows = self.reader.execute(f"{statement} LIMIT {SMALL_ROWS + 1}").fetchall()
         if len(rows) <= SMALL_ROWS:
             return ReadRefresh(planned, frames.DeltaRows(ROWS, rows))
@@ -141,17 +143,17 @@ class CycleRefresher(ChainRefresher):
         return ReadRefresh(planned, frames.from_batches(batches, ROWS))
 
     def _fixpoint(
-        self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int, *, anew: bool
+        self, refreshes: Sequence[PlannedRefresh], moment: catalog.ReadPoint, most_rounds: int, *, from_empty: bool
     ) -> tuple[int, Sequence[CycleMember]]:
         """Runs rounds of one step per definition, until a round adds no row. The working tables contain new rows."""
         for planned in refreshes:
             self._require_names(planned)
         members = _definitions(refreshes)
-        windows = {p.table.pgt_id: {} if anew else _windows(p, moment.cut) for p in refreshes}
+        windows = {p.table.pgt_id: {} if from_empty else _windows(p, moment.cut) for p in refreshes}
         for member in members:
-            for sql in member.prepare(anew=anew):
+            for sql in member.prepare(from_empty=from_empty):
                 self.writer.execute(sql)
-        progress = FixpointProgress(tuple(members), anew)
+        progress = FixpointProgress(tuple(members), from_empty)
         for number in range(1, most_rounds + 1):
             for planned, member in zip(refreshes, members, strict=True):
                 step = progress.next_step(member, windows[planned.table.pgt_id])
@@ -172,7 +174,7 @@ class CycleRefresher(ChainRefresher):
         with timed(planned, "fixpoint"), applied(self.writer, planned.settings):
             rows = self.writer.execute(step.sql).rowcount
             if rows >= FEWEST_ANALYSED:
-                self.writer.execute(f"ANALYZE {step.member.came}")
+                self.writer.execute(f"ANALYZE {step.member.new_rows}")
         return rows
 
     def _drop(self, definitions: Sequence[CycleMember]) -> None:

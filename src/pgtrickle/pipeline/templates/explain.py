@@ -117,8 +117,8 @@ def _limit(template: TopKTemplate, tree: list[str]) -> None:
     if template.plan is not template.core:
         tree.append("Project/Filter over the first rows: evaluated by PostgreSQL in the apply")
     tree.append(
-        f"Limit{_shown(template.core.tail)}: the first {template.wanted} rows are kept beside the table, changes that "
-        "sort up to the last of them are added, and the query's own are chosen among them in the apply; "
+        f"Limit{_shown(template.core.tail)}: the first {template.stored_rows} rows are kept beside the table, changes "
+        "that sort up to the last of them are added, and the query's own are chosen among them in the apply; "
         f"read again when fewer than {template.needed} are left"
     )
 

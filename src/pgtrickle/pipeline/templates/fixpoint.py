@@ -36,56 +36,58 @@ class CycleMember:
     plan: Node
 
     @property
-    def came(self) -> str:
+    def new_rows(self) -> str:
         """The new rows of this evaluation: step, action and the columns by attribute number, as in a change buffer."""
-        return f'"pg_temp"."__pgt_came_{self.pgt_id}"'
+        return f'"pg_temp"."__pgt_new_rows_{self.pgt_id}"'
 
     @property
     def reads(self) -> frozenset[int]:
         return frozenset(s.relation.relid for s in scans(self.plan))
 
-    def prepare(self, *, anew: bool) -> list[str]:
-        """Creates the working tables. `anew`: empty, without the stored rows."""
+    def prepare(self, *, from_empty: bool) -> list[str]:
+        """Creates the working tables. `from_empty`: without the stored rows."""
         pairs = list(zip(self.columns, self.numbers, strict=True))
         listed = "".join(f", m.{quote_ident(c.name)} AS c{n}" for c, n in pairs)
         new_columns = ", ".join(f"w.c{n} AS {quote_ident(c.name)}" for c, n in pairs)
-        rows = f"SELECT {new_columns} FROM {self.came} AS w"
-        if not anew:
+        rows = f"SELECT {new_columns} FROM {self.new_rows} AS w"
+        if not from_empty:
             stored_columns = ", ".join(f"m.{quote_ident(c.name)}" for c in self.columns)
             rows = f"SELECT {stored_columns} FROM {self.stored} AS m UNION ALL {rows}"
         return [
-            f"CREATE TEMP TABLE {quote_ident(_came_name(self.pgt_id))} ON COMMIT DROP AS "
+            f"CREATE TEMP TABLE {quote_ident(_new_rows_name(self.pgt_id))} ON COMMIT DROP AS "
             f"SELECT 0 AS step, 'I'::\"char\" AS action{listed} FROM {self.stored} AS m WITH NO DATA",
-            f"CREATE TEMP VIEW {quote_ident(_now_name(self.pgt_id))} AS {rows}",
+            f"CREATE TEMP VIEW {quote_ident(_current_rows_name(self.pgt_id))} AS {rows}",
         ]
 
     def drop(self) -> list[str]:
         """Drops views first: they are not dropped at commit, and prevent dropping their tables."""
-        return [f'DROP VIEW "pg_temp".{quote_ident(_now_name(self.pgt_id))}', f"DROP TABLE {self.came}"]
+        return [f'DROP VIEW "pg_temp".{quote_ident(_current_rows_name(self.pgt_id))}', f"DROP TABLE {self.new_rows}"]
 
-    def whole(self, step: int) -> str:
+    def first_step(self, step: int) -> str:
         """The first step from empty tables."""
         names = ", ".join(f"c{i}" for i in range(len(self.columns)))
         listed = ", ".join(f"q.c{i}" for i in range(len(self.columns)))
-        return f"INSERT INTO {self.came} SELECT {step}, 'I', {listed} FROM ({current_rows(self.plan)}) AS q({names})"
+        return (
+            f"INSERT INTO {self.new_rows} SELECT {step}, 'I', {listed} FROM ({current_rows(self.plan)}) AS q({names})"
+        )
 
-    def further(self, step: int, changed: Mapping[int, ChangedSource]) -> str:
+    def later_step(self, step: int, changed: Mapping[int, ChangedSource]) -> str:
         """All later steps. PostgreSQL raises an error for a negative row count: a monotone query deletes no row."""
         width = len(self.columns)
         row = texts("q", self.columns)
         listed = ", ".join(decoded("b.r::text[]", i, c.type, c.base) for i, c in enumerate(self.columns))
         signed = delta_rows(changed, self.plan, row, width)
         net = f"SELECT d.r, sum(d.w) AS n FROM ({signed}) AS d(w, r) GROUP BY d.r HAVING sum(d.w) <> 0"
-        return f"INSERT INTO {self.came} SELECT {step}, 'I', {listed} FROM ({net}) AS b, {copies('b.n')}"
+        return f"INSERT INTO {self.new_rows} SELECT {step}, 'I', {listed} FROM ({net}) AS b, {copies('b.n')}"
 
-    def since(self, step: int, rows: int) -> ChangedSource:
+    def steps_since(self, step: int, rows: int) -> ChangedSource:
         """The rows of this step or later, as a delta."""
-        return ChangedSource(self.relid, FixpointSteps(self.came, step), rows)
+        return ChangedSource(self.relid, FixpointSteps(self.new_rows, step), rows)
 
-    def found(self) -> str:
+    def all_new_rows(self) -> str:
         """All rows of the working table, encoded."""
         row = encoded([exact(f"w.c{n}", c.base) for c, n in zip(self.columns, self.numbers, strict=True)])
-        return f"SELECT {row} FROM {self.came} AS w"
+        return f"SELECT {row} FROM {self.new_rows} AS w"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class FixpointProgress:
     """The progress of an evaluation. `last`: the number of each member's last step."""
 
     members: tuple[CycleMember, ...]
-    anew: bool
+    from_empty: bool
     step: int = 0
     last: Mapping[int, int] = field(default_factory=dict)
     arrivals: tuple[Arrival, ...] = ()
@@ -119,14 +121,14 @@ class FixpointProgress:
     def next_step(self, member: CycleMember, windows: Mapping[int, ChangedSource]) -> FixpointStep:
         """`windows`: changes of sources outside the cycle, for the first step."""
         number, since = self.step + 1, self.last.get(member.relid)
-        if since is None and self.anew:
-            return FixpointStep(number, member, member.whole(number))
+        if since is None and self.from_empty:
+            return FixpointStep(number, member, member.first_step(number))
         changed = {r: c for r, c in windows.items() if r in member.reads} if since is None else {}
         for other in self.members:
             rows = sum(a.rows for a in self.arrivals if a.relid == other.relid and a.step >= (since or 0))
             if rows and other.relid in member.reads:
-                changed[other.relid] = other.since(since or 0, rows)
-        return FixpointStep(number, member, member.further(number, changed) if changed else None)
+                changed[other.relid] = other.steps_since(since or 0, rows)
+        return FixpointStep(number, member, member.later_step(number, changed) if changed else None)
 
     def after(self, step: FixpointStep, rows: int) -> FixpointProgress:
         arrivals = (Arrival(step.member.relid, step.number, rows),) if rows else ()
@@ -156,18 +158,18 @@ def define(
     """`relations`: the members as tables, by relid. `members`: relid to pgt_id."""
     numbers = {c.name: c.attnum for c in relations[relid].columns}
     working = {
-        r: replace(relation, schema="pg_temp", name=_now_name(members[r]), key=(), indexed=frozenset())
+        r: replace(relation, schema="pg_temp", name=_current_rows_name(members[r]), key=(), indexed=frozenset())
         for r, relation in relations.items()
     }
     return CycleMember(pgt_id, relid, stored, columns, tuple(numbers[c.name] for c in columns), _over(plan, working))
 
 
-def _came_name(pgt_id: int) -> str:
-    return f"__pgt_came_{pgt_id}"
+def _new_rows_name(pgt_id: int) -> str:
+    return f"__pgt_new_rows_{pgt_id}"
 
 
-def _now_name(pgt_id: int) -> str:
-    return f"__pgt_now_{pgt_id}"
+def _current_rows_name(pgt_id: int) -> str:
+    return f"__pgt_current_rows_{pgt_id}"
 
 
 def _over(node: T, working: Mapping[int, Relation]) -> T:

@@ -72,7 +72,7 @@ class TopKTemplate:
         return max(self.limit.offset + self.limit.count, 1)
 
     @property
-    def wanted(self) -> int:
+    def stored_rows(self) -> int:
         """The rows that a load stores: the needed ones and the spare ones."""
         return self.needed + self.spare
 
@@ -110,8 +110,8 @@ class TopKTemplate:
     def load_statement(self) -> str:
         """The state rows with their counts, and the boundary row unless all rows are in the state.
 
-        One row more than `wanted` is read, in the query's order alone, so that an index or a top-N sort can
-        provide the rows. If there are more rows than `wanted`, the last tie is left out, because it may be
+        One row more than `stored_rows` is read, in the query's order alone, so that an index or a top-N sort can
+        provide the rows. If there are more rows than `stored_rows`, the last tie is left out, because it may be
         incomplete. If too few rows remain, the tie is a large one ("is_tied"), and `_tied` splits it.
         """
         return self._load_of(f"({current_rows(self.limit.rows)})")
@@ -120,12 +120,12 @@ class TopKTemplate:
         """`relation`: the rows, or at least the first ones in the query's order, with all peers of the last."""
         order = self._own_order("q", "c")
         rows = f"{relation} AS q({self._names})"
-        first = f"SELECT q.* FROM {rows} ORDER BY {order} LIMIT {self.wanted + 1}"
+        first = f"SELECT q.* FROM {rows} ORDER BY {order} LIMIT {self.stored_rows + 1}"
         return (
             f'WITH "__pgt_f" AS MATERIALIZED (SELECT {self._row} AS k, rank() OVER (ORDER BY {order}) AS place '
             f"FROM ({first}) AS q), "
-            f'"__pgt_b" AS MATERIALIZED (SELECT count(*) > {self.wanted} AS is_cut, max(f.place) AS last, '
-            f'count(*) > {self.wanted} AND max(f.place) <= {self.needed} AS is_tied FROM "__pgt_f" AS f), '
+            f'"__pgt_b" AS MATERIALIZED (SELECT count(*) > {self.stored_rows} AS is_cut, max(f.place) AS last, '
+            f'count(*) > {self.stored_rows} AND max(f.place) <= {self.needed} AS is_tied FROM "__pgt_f" AS f), '
             '"__pgt_kept" AS MATERIALIZED ('
             'SELECT f.k, count(*) AS n, min(f.place) AS place FROM "__pgt_f" AS f, "__pgt_b" AS b '
             "WHERE NOT b.is_tied AND (NOT b.is_cut OR f.place < b.last) GROUP BY f.k "
@@ -145,7 +145,7 @@ class TopKTemplate:
         listed = ", ".join(f"q.{name}" for name in rows.columns)
         first = (
             f"SELECT {listed} FROM ({rows.sql}) AS q({self._names}) "
-            f"ORDER BY {self._own_order('q', 'c')} FETCH FIRST {self.wanted + 1} ROWS WITH TIES"
+            f"ORDER BY {self._own_order('q', 'c')} FETCH FIRST {self.stored_rows + 1} ROWS WITH TIES"
         )
         return EngineQuery(first, rows.columns, rows.shown, self._state_of)
 
@@ -200,7 +200,7 @@ class TopKTemplate:
         return ", ".join(f"{alias}.{prefix}{column} {direction}".rstrip() for column, direction in self.limit.order)
 
     def _tied(self, rows: str, order: str) -> str:
-        """The same where one tie extends from the `needed` rows beyond `wanted`: k, n, place."""
+        """The same where one tie extends from the `needed` rows beyond `stored_rows`: k, n, place."""
         if self.limit.has_ties:  # all of it is needed
             first = f"SELECT q.* FROM {rows} ORDER BY {order} FETCH FIRST {self.needed} ROWS WITH TIES"
             ranked = f"SELECT {self._row} AS k, rank() OVER (ORDER BY {order}) AS place FROM ({first}) AS q"
@@ -210,7 +210,7 @@ class TopKTemplate:
         group = ", ".join(["q.k", *(f"q.c{column}" for column, _ in self.limit.order)])
         return (
             f"SELECT q.k, count(*) AS n, row_number() OVER (ORDER BY {ordered}) AS place FROM ({all_rows}) AS q "
-            f"GROUP BY {group} ORDER BY {ordered} LIMIT {self.wanted}"
+            f"GROUP BY {group} ORDER BY {ordered} LIMIT {self.stored_rows}"
         )
 
 
