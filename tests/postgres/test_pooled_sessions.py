@@ -309,7 +309,8 @@ def test_one_claim_excludes_the_other(
     assert not two.take()
     one.end()
     conn.close()
-    assert two.take()
+    while not two.take():  # a server process releases its locks a moment after its session was closed
+        time.sleep(0.02)
     assert status(installed) == "ACTIVE"
 
 

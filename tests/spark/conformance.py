@@ -247,7 +247,8 @@ def fits(case: Case, table: pa.Table, node: Node, answers: Answers) -> list[bool
     """Whether all numerics of a row, and the result, have no more digits than travel."""
     names = [LETTERS[i] for i, k in enumerate(case.kinds) if k.type.name == "numeric"]
     numerics = [table.column(name).to_pylist() for name in names]
-    if isinstance(node, Call) and node.entry.name == "/" and node.type.name == "numeric":
+    is_quotient = isinstance(node, Call) and node.entry.name == "/" and node.type.name == "numeric"
+    if is_quotient and case.kinds:  # of two columns; a nested expression has none of its own
         return [_divides(row) for row in zip(table.column("a"), table.column("b"), answers.values, strict=True)]
     if node.type.name == "numeric":
         numerics.append(answers.values)

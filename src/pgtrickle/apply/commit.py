@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pgtrickle.db.statements import statement
+from pgtrickle.errors import TransientError
 from pgtrickle.model.reasons import Reason, columns
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ def fence(conn: Connection, records: Sequence[RefreshRecord]) -> set[int]:
             "settled": [json.dumps(r.settled) for r in records],
         },
     ).fetchall()
+    for pgt_id, is_in_place, _ in rows:
+        if not is_in_place:  # of several refreshes, each is written again in a transaction of its own
+            raise TransientError(f"the table of stream table {pgt_id} was dropped or renamed during the refresh")
     moved = {row[0] for row in rows}
     prints = [(r.pgt_id, *pair) for r in records if r.pgt_id in moved for pair in r.fingerprints.items()]
     if prints:

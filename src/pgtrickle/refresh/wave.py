@@ -316,8 +316,6 @@ class WaveRefresher:
         compiled = self.compiled(table)
         if compiled is None:
             return Outcome(table, PREPARE)
-        if table.pgt_id in self._names.lost:
-            return Outcome(table, FULL, None, renamed_meanwhile(table))
         pending = seen.pending.get(table.pgt_id, {})
         past = self.costs.past(table)
         ways = self._ways(table, compiled, past, pending, seen.sizes)
@@ -333,6 +331,9 @@ class WaveRefresher:
             now=moment.time,
             untried=ways.untried,
         )
+        # A rename that the snapshot shows is followed by preparing the table.
+        if decision.action != PREPARE and table.pgt_id in self._names.lost:
+            return Outcome(table, FULL, None, renamed_meanwhile(table))
         engine = ways.engine(decision.action)
         if self._lacks_replica(table, engine) and decision.action in (FULL, REINITIALIZE, DIFFERENTIAL):
             return Outcome(table, PREPARE)
