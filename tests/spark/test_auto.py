@@ -12,6 +12,7 @@ import pytest
 
 from pgtrickle.define import compile as compiling
 from pgtrickle.model.reasons import Reason, ReasonCode
+from pgtrickle.pipeline.engine.spark import SparkEngine
 from pgtrickle.settings import Settings
 from tests.conftest import Database
 from tests.line import Line
@@ -254,3 +255,37 @@ def test_more_joins_than_max_differential_joins_are_refreshed_in_full(auto: Line
     assert auto.sql(
         "SELECT status, last_error_message ~ '2 joins' FROM pgtrickle.pgt_stream_tables WHERE pgt_name = 'd'"
     ) == [("ERROR", True)]
+
+
+def test_refresh_that_opens_a_session_on_spark_is_no_sample(installed: Database, spark_url: str) -> None:
+    """Its duration says nothing about later ones. The next process, which reads the history, leaves it out as well."""
+    engine = SparkEngine(lambda: spark_url)
+    limits = Settings(differential_max_change_ratio=1.0, prediction_ratio=100)
+    line = Line(installed.dsn, engine, limits)
+    try:
+        line.sql("CREATE TABLE t (id int PRIMARY KEY, a int)")
+        line.create("st", "SELECT id, a FROM t WHERE a < 100")
+        line.sql("UPDATE pgtrickle.pgt_stream_tables SET created_at = created_at - interval '1 h'")
+        known = []
+        for start in (0, 6_000, 12_000, 18_000):  # more rows than a worker nets itself
+            line.sql(
+                "INSERT INTO t SELECT i, mod(i, 90) FROM generate_series(%s::int, %s::int) AS i",
+                start + 1,
+                start + 6000,
+            )
+            if start == 12_000:
+                line.close()
+                line = Line(installed.dsn, engine, limits)
+            line.tick()
+            line.check("st")
+            known.append(line.last("st")[2])
+        cold = line.sql(
+            "SELECT is_cold FROM pgtrickle.pgt_refresh_history WHERE action = 'DIFFERENTIAL' ORDER BY refresh_id"
+        )
+    finally:
+        line.close()
+        engine.close()
+    assert cold == [(True,), (False,), (False,), (False,)]
+    assert [str(reason).split(": ")[-1] for reason in known] == [
+        f"{n} of 5 refreshes are known" for n in (1, 1, 2, 3)
+    ]  # the first load is one
