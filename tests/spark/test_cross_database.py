@@ -58,6 +58,10 @@ def test_a_join_of_two_other_databases_with_a_local_table(fleet: Elsewhere) -> N
     fleet.home.sql("INSERT INTO regions VALUES ('north', 'ned')")
     fleet.settle()
     fleet.check("totals")
+    assert fleet.home.sql("SELECT count(*) FROM pgtrickle.pgt_mirrors") == [(2,)]
+    # They are stored like stream tables, and are none.
+    counted = "SELECT total_stream_tables, active_count FROM pgtrickle.health_summary()"
+    assert fleet.home.sql(counted) == [(1, 1)]
 
 
 def foreign(fleet: Elsewhere, number: int, table: str, columns: str, *, name: str | None = None) -> None:
