@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,9 +19,10 @@ from pgtrickle.apply.groups import Groups
 from pgtrickle.db import catalog
 from pgtrickle.db.connect import Connection, connect
 from pgtrickle.define import prepare
+from pgtrickle.define import template_key as template_key_module
 from pgtrickle.define.compile import Compiled, compile_table
 from pgtrickle.define.template_cache import ProcessTemplates, TemplateCache
-from pgtrickle.define.template_key import compiler_version, template_key
+from pgtrickle.define.template_key import COMPILER, compiler_version, template_key
 from pgtrickle.define.template_store import MAGIC, SUFFIX, TemplateStore
 from pgtrickle.model.catalog import StreamTable
 from pgtrickle.servers.embedded_postgres import EmbeddedPostgres
@@ -146,6 +148,29 @@ def test_a_restarted_process_compiles_none(
             assert (store.hits, store.misses) == ((0, number) if process == 0 else (number, 0))
             assert load_all(conn, TemplateCache(templates, "one")) == number  # nor does the store have to be asked
             assert (done.count, store.hits + store.misses) == (number, number)
+
+
+def test_another_compiler_compiles_again(
+    installed: Database, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of the compiler that differs by one line makes another version, which uses none of the templates."""
+    fill(installed, 4)
+    package, changed = Path(template_key_module.__file__).parent.parent, tmp_path / "changed"
+    done, versions = Compilations(monkeypatch), []
+    with connect(installed.dsn, role="test", autocommit=True) as conn:
+        for folder in (package, changed, package):
+            if folder == changed:
+                for name in COMPILER:
+                    shutil.copytree(package / name, changed / name)
+                with (changed / "pipeline" / "codec.py").open("a") as file:
+                    file.write("# another line\n")
+            monkeypatch.setattr(template_key_module, "files", lambda _, found=folder: found)
+            compiler_version.cache_clear()
+            versions.append(compiler_version())
+            assert load_all(conn, TemplateCache(ProcessTemplates(100, TemplateStore(root, MB)), "one")) == 4
+    compiler_version.cache_clear()
+    assert versions[0] == versions[2] != versions[1]
+    assert done.count == 8  # by the first and the second
 
 
 @pytest.mark.timeout(7200)  # creating and dropping 1,000 databases
