@@ -7,7 +7,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -316,7 +318,7 @@ def test_a_request_never_waits_for_the_tick(
     """Its notification may arrive while the scheduler is in the middle of a tick for the request before."""
     one = make_small(own_server, "one")
     run = make_run(one.database.dsn, spark_url)
-    run.start(scheduler_interval_ms=600_000)
+    process = run.start(scheduler_interval_ms=600_000)
     wait_for(lambda: one.sql("SELECT pgtrickle._is_served()") == [(True,)])
     for _ in range(60):
         one.add()
@@ -330,6 +332,25 @@ def test_a_request_never_waits_for_the_tick(
         return one.sql("SELECT max_workers FROM pgtrickle.worker_pool_status()") == [(7,)]
 
     wait_for(has_grown)
+
+    # Workers that are kept for the next refreshes are threads of the pipeline.
+    def has_threads(size: int, least: int, most: int) -> bool:
+        one.sql("SELECT pgtrickle.set_option('worker_pool_size', %s)", str(size))
+        one.sql("CALL pgtrickle.refresh_and_wait('s', '3 minutes')")
+        return least <= _threads(process.pid) <= most
+
+    number = _threads(process.pid)
+    wait_for(lambda: has_threads(40, number + 30, number + 60))
+    wait_for(lambda: has_threads(0, 1, number + 20))
+
+
+def _threads(pid: int) -> int:
+    """Of a process and its children."""
+    number = 0
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):
+            number += 1 + sum(_threads(int(child)) for child in (task / "children").read_text().split())
+    return number
 
 
 def test_a_commit_never_waits_for_the_tick(
