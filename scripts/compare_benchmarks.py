@@ -24,6 +24,8 @@ BENCHMARKS: dict[str, tuple[list[str], str, bool]] = {
     "latency": ([], r"\w+/p50_ms", False),
     "waves": (["--share", "0.15", "--rounds", "2"], r"[ab]/tables_per_second", True),
     "tick": (["--sizes", "1000", "10000", "--ticks", "100"], r"one_database/\d+/(waiting|quiet)_cpu_ms", False),
+    "idle": (["--databases", "4", "--seconds", "30"], r"cpu/percent", False),
+    "broker": (["--small", "--ticks", "20"], r"10x5/with/(statements|tick_cpu_ms)", False),
     "freshness": (["--probes", "60"], r"(idle|under_load)/\w+/p50_ms", False),
 }
 
