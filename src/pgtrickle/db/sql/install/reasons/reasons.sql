@@ -67,6 +67,8 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
         WHEN 'tablesample' THEN 'the query uses TABLESAMPLE'
         WHEN 'whole_row' THEN 'the query uses a whole row as a value'
         WHEN 'system_column' THEN 'the query uses a system column such as ctid or xmin'
+        WHEN 'equal_grouping_keys' THEN 'the query selects the same expression twice and groups by each of them in GROUPING SETS, CUBE or '
+            'ROLLUP'
         WHEN 'session_value' THEN 'the query uses CURRENT_DATE, CURRENT_USER or the like'
         WHEN 'xml_expression' THEN 'the query uses an XML expression'
         WHEN 'from_only' THEN 'the query uses FROM ONLY on a table with children'
