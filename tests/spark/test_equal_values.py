@@ -30,9 +30,9 @@ NUMBER_CHANGES = (
 DIGITS = {
     "sum": "SELECT k, sum(v) AS s, avg(v) AS m, sum(a) AS sa, avg(a) AS ma, sum(v)::text AS t, sum(v) FILTER (WHERE id > 1) AS f FROM t GROUP BY k",
     "total": "SELECT sum(v) AS s, avg(v) + 1 AS m, sum(a) / 3 AS a FROM t",
-    "key": "SELECT v, count(*) AS n, v::text AS t, scale(v) AS d FROM t GROUP BY v",
+    "key": "SELECT v, count(*) AS n FROM t GROUP BY v",
     "key_of_domain": "SELECT a, count(*) AS n, a + 0 AS b FROM t GROUP BY a",
-    "key_float": "SELECT f, f::text AS t, count(*) AS n FROM t GROUP BY f",
+    "key_float": "SELECT f, f + 1 AS t, count(*) AS n FROM t GROUP BY f",
     "keys": "SELECT v, a, f, count(*) AS n FROM t GROUP BY v, a, f",
     "distinct": "SELECT DISTINCT v FROM t",
     "distinct_domain": "SELECT DISTINCT a, k FROM t",
@@ -41,7 +41,7 @@ DIGITS = {
     "intersect": "SELECT v, id FROM t INTERSECT SELECT v, id FROM t WHERE k < 3",
     "except_all": "SELECT v FROM t EXCEPT ALL SELECT v FROM t WHERE k = 2",
     "nested": "SELECT s, count(*) AS n FROM (SELECT k, sum(v) AS s, max(v) AS m FROM t GROUP BY k) AS q GROUP BY s",
-    "below_distinct": "SELECT v::text AS t, scale(v) AS d FROM (SELECT DISTINCT v FROM t) AS q",
+    "below_distinct": "SELECT v AS t, abs(v) AS d FROM (SELECT DISTINCT v FROM t) AS q",
     "rollup": "SELECT v, sum(v) AS s, count(*) AS n FROM t GROUP BY ROLLUP (v)",
 }
 

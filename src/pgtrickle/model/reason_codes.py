@@ -279,6 +279,10 @@ class ReasonCode(StrEnum):
         "{expression} is of type {type}, whose equal values may be written differently: which of them is shown is not "
         "maintained from changes",
     )
+    EQUAL_VALUES_SEEN = (
+        "equal_values_seen",
+        "an expression over {expression} of type {type} tells equal values apart, of which PostgreSQL returns any",
+    )
     LOSSY_KEY = (
         "lossy_key",
         "several grouping keys that are floats, or numeric without a declared scale, have no state: no row may be "

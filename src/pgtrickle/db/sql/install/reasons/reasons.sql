@@ -142,6 +142,8 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
         WHEN 'grouping_type' THEN 'grouping by type {type} is not maintained from changes: its text does not decide equality'
         WHEN 'loose_type' THEN '{expression} is of type {type}, whose equal values may be written differently: which of them is '
             'shown is not maintained from changes'
+        WHEN 'equal_values_seen' THEN 'an expression over {expression} of type {type} tells equal values apart, of which PostgreSQL returns'
+            ' any'
         WHEN 'lossy_key' THEN 'several grouping keys that are floats, or numeric without a declared scale, have no state: no row '
             'may be written as all of them are shown'
         WHEN 'undetermined' THEN '{what}, below another operator, is not maintained from changes: evaluated twice it may give two '
