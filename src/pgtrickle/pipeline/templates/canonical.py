@@ -46,6 +46,7 @@ from pgtrickle.pipeline.plan.nodes import (
     Scan,
     Select,
     SetOperation,
+    Tree,
     UnionAll,
     Values,
     children,
@@ -72,14 +73,19 @@ def determined(block: Block, describe: Describe) -> Block:
     return _Writer(describe, count()).determined(block)
 
 
-def loose_columns(node: Distinct | SetOperation, describe: Describe) -> dict[int, SqlType] | None:
-    """The columns with several texts for equal values, by position; None if the node cannot be described by itself."""
-    return _Writer(describe, count()).several_texts(node)
+def loose_columns(
+    node: Distinct | SetOperation, describe: Describe, outer: tuple[Tree, ...] = ()
+) -> dict[int, SqlType] | None:
+    """The columns with several texts for equal values, by position; None if PostgreSQL cannot describe the node.
+    `outer`: FROM of the outer queries."""
+    return _Writer(describe, count(), outer).several_texts(node)
 
 
-def loose_expressions(source: Input, expressions: Sequence[str], describe: Describe) -> dict[str, SqlType] | None:
+def loose_expressions(
+    source: Input, expressions: Sequence[str], describe: Describe, outer: tuple[Tree, ...] = ()
+) -> dict[str, SqlType] | None:
     """Those of expressions over an input that have several texts for equal values; None as for loose_columns()."""
-    return _Writer(describe, count()).loose(source, expressions)
+    return _Writer(describe, count(), outer).loose(source, expressions)
 
 
 def core_of(plan: Node) -> Block | None:
@@ -129,9 +135,10 @@ def _walk(value: Any) -> Iterator[Any]:
 
 
 class _Writer:
-    def __init__(self, describe: Describe, numbers: Iterator[int]) -> None:
+    def __init__(self, describe: Describe, numbers: Iterator[int], outer: tuple[Tree, ...] = ()) -> None:
         self.describe = describe
         self.numbers = numbers
+        self.outer = outer  # FROM of the outer queries, which a correlated subquery may use
         self._described: dict[int, tuple[Node, Sequence[SqlType] | None]] = {}
 
     # -- where a rule applies
@@ -174,6 +181,8 @@ class _Writer:
     def fields(self, value: Any, *, is_whole: bool = False) -> Any:
         """A node with what is below it deterministic. `is_whole`: its own parts are not evaluated in an old state."""
         changed = {}
+        outside = self.outer
+        self.outer = (*outside, *_trees(value))
         for each in fields(value):
             before = getattr(value, each.name)
             if isinstance(before, Limit):
@@ -191,6 +200,7 @@ class _Writer:
                 after = self.below(before)
             if after is not before:
                 changed[each.name] = after
+        self.outer = outside
         return replace(value, **changed) if changed else value
 
     def _without_own_rule(self, block: Block) -> Block:
@@ -229,10 +239,7 @@ class _Writer:
         known = self._described.get(id(node))
         if known is None:
             types = None
-            for form in (
-                node,
-                _without_conditions(node),
-            ):  # without the conditions that correlate it with an outer query
+            for form in self._describable(node):
                 try:
                     types = self.describe(current_rows(form))
                 except NotDifferentiableError:
@@ -242,6 +249,15 @@ class _Writer:
                 break
             known = self._described[id(node)] = node, types
         return known[1]
+
+    def _describable(self, node: Node) -> Iterator[Node]:
+        """Forms of a plan with the same types: a correlated one needs the outer queries, at least in its conditions."""
+        yield node
+        yield _without_conditions(node)
+        if self.outer:
+            columns = tuple(OutputColumn(f"c{i}", (f"__pgt_w.c{i}",)) for i in range(len(column_names(node))))
+            item = FromItem(next(self.numbers), with_positional_names(node), "__pgt_w", is_lateral=True)
+            yield _without_conditions(Block(columns, (*self.outer, item), None))
 
     def _distinct(self, node: Distinct) -> Node:
         if not self._loose_columns(node):
@@ -358,6 +374,16 @@ class _Writer:
             if has_several_texts(type_)
             and not (type_.base == NUMERIC and _is_one(scales_of(key, source.source, self.types)))
         }
+
+
+def _trees(value: Any) -> tuple[Tree, ...]:
+    match value:
+        case Block():
+            return value.trees
+        case Input() if isinstance(value.source, tuple):
+            return value.source
+        case _:
+            return ()
 
 
 def _without_conditions(value: Any) -> Any:

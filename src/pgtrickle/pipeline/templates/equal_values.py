@@ -91,6 +91,7 @@ class Scope:
 
     columns: Mapping[tuple[str, ...], Choices]
     expressions: Mapping[Tokens, Choices]
+    trees: tuple[Tree, ...] = ()  # FROM of this query and of the outer ones
 
     def with_item(self, alias: str, shown: Shown, names: Iterable[str]) -> Scope:
         """With an item of FROM, whose columns hide those of the outer query."""
@@ -151,7 +152,7 @@ class _Checker:
 
         @cache
         def types() -> Mapping[int, SqlType] | None:
-            return loose_columns(node, self.describe)
+            return loose_columns(node, self.describe, outer.trees)
 
         return {name: (_choice(quote_ident(name), types, i),) for i, name in enumerate(column_names(node))}
 
@@ -160,11 +161,11 @@ class _Checker:
         self._choices(node.where or (), scope)
         source, grouped = Input(node.trees, node.where), node.grouped
         if grouped is not None and grouped.columns == tuple(c.text for c in node.columns):
-            groups = self._groups(source, node.region or (), grouped.calls, scope)
+            groups = self._groups(source, node.region or (), grouped.calls, scope, outer.trees)
             self._pieces(grouped.having or (), groups)
             return {c.name: self._pieces(p, groups) for c, p in zip(node.columns, grouped.outputs, strict=True)}
         if node.tail and str(node.tail[0]).startswith(" GROUP BY "):
-            scope = self._with_keys(node, source, scope)
+            scope = self._with_keys(node, source, scope, outer.trees)
         for text in (node.distinct_on, node.order, node.tail):
             self._choices(text or (), scope)
         return {c.name: self._choices(c.text, scope) for c in node.columns}
@@ -173,7 +174,7 @@ class _Checker:
         source = plan.input.source
         scope = self._trees(source, EMPTY) if isinstance(source, tuple) else self._members(source, EMPTY)
         self._choices(plan.input.where or (), scope)
-        groups = self._groups(plan.input, plan.keys, plan.calls, scope)
+        groups = self._groups(plan.input, plan.keys, plan.calls, scope, ())
         self._pieces(plan.having or (), groups)
         self._pieces(plan.tail, groups)
         shown: Shown = {o.name: self._pieces(o.parts, groups) for o in plan.outputs}
@@ -193,7 +194,7 @@ class _Checker:
         return scope
 
     def _trees(self, trees: tuple[Tree, ...], outer: Scope) -> Scope:
-        scope = outer
+        scope = replace(outer, trees=(*outer.trees, *trees))
         for tree in trees:
             for part in tree_items(tree):
                 if part.node is None:
@@ -207,9 +208,11 @@ class _Checker:
     # -- groups
     # ----------------------------------------------------------------------------------------------------------
 
-    def _groups(self, source: Input, keys: Sequence[str], calls: Sequence[AggregateCall], scope: Scope) -> Scope:
+    def _groups(
+        self, source: Input, keys: Sequence[str], calls: Sequence[AggregateCall], scope: Scope, outer: tuple[Tree, ...]
+    ) -> Scope:
         """The names that stand for keys and calls in expressions over the groups."""
-        types = self._types(source, [*keys, *(c.argument or "" for c in calls if c.function in ("min", "max"))])
+        types = self._types(source, [*keys, *(c.argument or "" for c in calls if c.function in ("min", "max"))], outer)
         columns: dict[tuple[str, ...], Choices] = {}
         for i, key in enumerate(keys):
             self._choices((key,), scope)
@@ -220,20 +223,22 @@ class _Checker:
             columns[(f"__pgt_c{i}",)] = (_choice(call.sql, types, call.argument or ""),) if is_extreme else below
         return Scope(columns, {})
 
-    def _with_keys(self, node: Block, source: Input, scope: Scope) -> Scope:
+    def _with_keys(self, node: Block, source: Input, scope: Scope, outer: tuple[Tree, ...]) -> Scope:
         """The keys and extremes of groups whose output is not split into parts, as expressions."""
         texts = [p for c in node.columns for p in c.text if isinstance(p, str)]
         extremes = {call: argument for text in texts for call, argument in _extremes(text)}
-        types = self._types(source, [*(node.region or ()), *extremes.values()])
+        types = self._types(source, [*(node.region or ()), *extremes.values()], outer)
         for expression in (*(node.region or ()), *extremes):
             self._choices((expression,), scope)
         chosen = {k: k for k in node.region or ()} | extremes
         return replace(scope, expressions={_keys(sql): (_choice(sql, types, of),) for sql, of in chosen.items()})
 
-    def _types(self, source: Input, expressions: Sequence[str]) -> Callable[[], Mapping[str, SqlType] | None]:
+    def _types(
+        self, source: Input, expressions: Sequence[str], outer: tuple[Tree, ...]
+    ) -> Callable[[], Mapping[str, SqlType] | None]:
         @cache
         def types() -> Mapping[str, SqlType] | None:
-            return loose_expressions(source, [e for e in dict.fromkeys(expressions) if e], self.describe)
+            return loose_expressions(source, [e for e in dict.fromkeys(expressions) if e], self.describe, outer)
 
         return types
 
