@@ -52,6 +52,9 @@ SEEN = (
     "SELECT z::text AS e FROM (SELECT (x + 1) * 2 AS z FROM (SELECT DISTINCT a AS x FROM t) AS q) AS q2",
     "SELECT to_json(a)::text AS e FROM (SELECT DISTINCT a FROM t) AS q",
     "SELECT a::text AS e, array_agg(id ORDER BY id) AS ids FROM t GROUP BY a",
+    "SELECT id, max(a) OVER (PARTITION BY k)::text AS e FROM t",
+    "SELECT k, array_agg(DISTINCT a)::text AS e FROM t GROUP BY k",
+    "SELECT k, sum(DISTINCT a)::text AS e FROM t GROUP BY k",
     "SELECT l.e FROM t CROSS JOIN LATERAL (SELECT max(u.a)::text AS e FROM u WHERE u.k = t.k) AS l",
 )
 # None does: the value itself, equal results, or types whose equal values have one text.
@@ -85,6 +88,8 @@ NOT_SEEN = (
     "SELECT rtrim(b) AS e FROM (SELECT DISTINCT b FROM t) AS q",
     "SELECT round(100 * max(m) / sum(m), 2) AS e FROM t",
     "SELECT c, count(*) AS n FROM t GROUP BY c",
+    "SELECT id, max(a) OVER (PARTITION BY k) AS e, max(n) OVER (PARTITION BY k)::text AS g, lag(n) OVER (PARTITION BY k ORDER BY id)::text AS h FROM t",
+    "SELECT k, array_agg(DISTINCT a) AS e, array_agg(DISTINCT m)::text AS g, sum(DISTINCT m) / 3 AS h FROM t GROUP BY k",
     "SELECT a > 1 AND a < 9 AS e, a IN (1, 2) AS g, a IS NULL AS h, a IS DISTINCT FROM 1 AS l FROM (SELECT DISTINCT a FROM t) AS s",
 )
 

@@ -1,9 +1,9 @@
 """Refuses expressions that tell equal values apart, where PostgreSQL returns any of several equal values.
 
-DISTINCT, UNION, INTERSECT, EXCEPT, keys of groups, min() and max() return one of several equal values (1.0 and 1.00, '1
-day' and '24:00:00'). A stream table may show another one than PostgreSQL does at that moment: the values are equal. A
-cast to text, scale(), `*=` or a division above them makes different values of them, which the stream table would
-contain. Such a query is evaluated as a whole.
+DISTINCT, UNION, INTERSECT, EXCEPT, keys of groups, min(), max() and aggregates of DISTINCT values return one of several
+equal values (1.0 and 1.00, '1 day' and '24:00:00'). A stream table may show another one than PostgreSQL does at that
+moment: the values are equal. A cast to text, scale(), `*=` or a division above them makes different values of them,
+which the stream table would contain. Such a query is evaluated as a whole.
 
     SELECT DISTINCT a FROM t                                   maintained: one of the equal values
     SELECT a + 1 FROM (SELECT DISTINCT a FROM t) AS s          maintained: the results are equal, too
@@ -164,7 +164,7 @@ class _Checker:
             groups = self._groups(source, node.region or (), grouped.calls, scope, outer.trees)
             self._pieces(grouped.having or (), groups)
             return {c.name: self._pieces(p, groups) for c, p in zip(node.columns, grouped.outputs, strict=True)}
-        if node.tail and str(node.tail[0]).startswith(" GROUP BY "):
+        if node.region is not None:
             scope = self._with_keys(node, source, scope, outer.trees)
         for text in (node.distinct_on, node.order, node.tail):
             self._choices(text or (), scope)
@@ -212,25 +212,27 @@ class _Checker:
         self, source: Input, keys: Sequence[str], calls: Sequence[AggregateCall], scope: Scope, outer: tuple[Tree, ...]
     ) -> Scope:
         """The names that stand for keys and calls in expressions over the groups."""
-        types = self._types(source, [*keys, *(c.argument or "" for c in calls if c.function in ("min", "max"))], outer)
+        chosen = [c for c in calls if c.function in ("min", "max") or (c.distinct and c.function != "count")]
+        types = self._types(source, [*keys, *(c.argument or "" for c in chosen)], outer)
         columns: dict[tuple[str, ...], Choices] = {}
         for i, key in enumerate(keys):
             self._choices((key,), scope)
             columns[(f"__pgt_k{i}",)] = (_choice(key, types, key),)
         for i, call in enumerate(calls):
             below = self._choices((call.sql,), scope)
-            is_extreme = call.function in ("min", "max")
-            columns[(f"__pgt_c{i}",)] = (_choice(call.sql, types, call.argument or ""),) if is_extreme else below
+            is_chosen = call in chosen and call.argument is not None
+            columns[(f"__pgt_c{i}",)] = (_choice(call.sql, types, call.argument),) if is_chosen else below
         return Scope(columns, {})
 
     def _with_keys(self, node: Block, source: Input, scope: Scope, outer: tuple[Tree, ...]) -> Scope:
-        """The keys and extremes of groups whose output is not split into parts, as expressions."""
+        """Extremes of windows, and keys and extremes of groups whose output is not split into parts, as expressions."""
         texts = [p for c in node.columns for p in c.text if isinstance(p, str)]
         extremes = {call: argument for text in texts for call, argument in _extremes(text)}
-        types = self._types(source, [*(node.region or ()), *extremes.values()], outer)
-        for expression in (*(node.region or ()), *extremes):
+        is_grouped = bool(node.tail) and str(node.tail[0]).startswith(" GROUP BY ")
+        chosen = ({k: k for k in node.region or ()} if is_grouped else {}) | extremes
+        types = self._types(source, list(chosen.values()), outer)
+        for expression in chosen:
             self._choices((expression,), scope)
-        chosen = {k: k for k in node.region or ()} | extremes
         return replace(scope, expressions={_keys(sql): (_choice(sql, types, of),) for sql, of in chosen.items()})
 
     def _types(
@@ -322,7 +324,7 @@ class _Expression:
             if before in (".", "::"):
                 pass
             elif found is not None:
-                stop, choices = index + len(found), scope.expressions[found]
+                stop, choices = self._with_window(index + len(found)), scope.expressions[found]
             elif self.names[index] and self._key(index + 1) == "." and self._key(index + 3) != "(":
                 stop, choices = index + 3, scope.columns.get(tuple(self.names[index : index + 3 : 2]), ())
             elif self.names[index] and self._key(index + 1) not in ("(", "."):
@@ -403,7 +405,10 @@ class _Expression:
         return opening - 1, self._call_end(opening)
 
     def _call_end(self, opening: int) -> int:
-        stop = self._closing(opening) + 1
+        return self._with_window(self._closing(opening) + 1)
+
+    def _with_window(self, stop: int) -> int:
+        """The end of a call, with FILTER, WITHIN GROUP and OVER."""
         while self._key(stop) in ("FILTER", "OVER", "WITHIN", "GROUP"):
             stop = self._closing(stop + 1) + 1 if self._key(stop + 1) == "(" else stop + 1
             if self._key(stop - 1) == "OVER":
